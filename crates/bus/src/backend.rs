@@ -1,0 +1,147 @@
+//! What carries packs, and what holds the shared state: the seam between the bus and Redis.
+//! Never: knowledge of calls or tokens; a backend moves bytes and keeps entries.
+
+use std::{future::Future, pin::Pin, time::Duration};
+
+use bytes::Bytes;
+use switchboard_protocol::{
+    access::VerifyingKey,
+    id::{DeviceId, DeviceKey, OrgId, TokenId},
+    schema::Digest,
+};
+
+use crate::{
+    error::BusError,
+    fact::{Fact, FactId},
+    node::{Epoch, NodeId},
+};
+
+/// A backend's answer, later.
+pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, BusError>> + Send + 'a>>;
+
+/// Receives what was published to a node. Must not block.
+pub(crate) trait Inbox: Send + Sync + 'static {
+    fn receive(&self, pack: Bytes);
+
+    /// The connection was (re)built and verified.
+    fn healed(&self);
+}
+
+/// What became of a published pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Published {
+    /// So many inboxes received it.
+    To(u64),
+    /// It certainly did not leave this node.
+    Unsent,
+    /// It may have arrived.
+    Unknown,
+}
+
+/// A live connection, as the directory has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Presence {
+    /// The node that holds it.
+    pub node: NodeId,
+    /// Which connection of the device it is.
+    pub epoch: Epoch,
+    /// The services it registered, if it did.
+    pub digest: Option<Digest>,
+}
+
+/// What a claim found and left.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    pub(crate) epoch: Epoch,
+    pub(crate) former: Option<Presence>,
+}
+
+/// A connection to be entered under this node.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) device: DeviceKey,
+    pub(crate) epoch: Epoch,
+    pub(crate) digest: Option<Digest>,
+    /// The services, when this node has not shelved them yet.
+    pub(crate) shelve: Option<Bytes>,
+}
+
+/// A connection to be taken out.
+#[derive(Debug, Clone)]
+pub(crate) struct Release {
+    pub(crate) device: DeviceKey,
+    pub(crate) epoch: Epoch,
+    /// A registration that no connection of this node uses any more.
+    pub(crate) unshelve: Option<Digest>,
+}
+
+/// Whom to trust: the newest keys and everything revoked.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TrustRecord {
+    pub(crate) version: u64,
+    pub(crate) keys: Vec<VerifyingKey>,
+    pub(crate) revoked: Vec<(TokenId, u64)>,
+}
+
+/// How well a node is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Condition {
+    /// Counts the verified connections so far; 0 before the first.
+    pub(crate) generation: u64,
+    /// How long there has been no verified connection; `None` while there is one.
+    pub(crate) deaf_for: Option<Duration>,
+}
+
+/// Redis, or this process. Every future ends in bounded time.
+pub(crate) trait Backend: Send + Sync + 'static {
+    fn condition(&self) -> Condition;
+
+    fn publish<'a>(
+        &'a self,
+        to: &'a NodeId,
+        pack: Bytes,
+    ) -> Pin<Box<dyn Future<Output = Published> + Send + 'a>>;
+    fn broadcast(&self, pack: Bytes) -> Reply<'_, ()>;
+    /// Which of these nodes have nobody listening at their inbox.
+    fn silent<'a>(&'a self, nodes: &'a [NodeId]) -> Reply<'a, Vec<NodeId>>;
+
+    fn claim<'a>(&'a self, device: &'a DeviceKey) -> Reply<'a, Claimed>;
+    /// Enters all that is not older than what stands; answers the newer epochs that stand.
+    fn enter(&self, entries: Vec<Entry>) -> Reply<'_, Vec<Option<Epoch>>>;
+    fn release(&self, releases: Vec<Release>) -> Reply<'_, ()>;
+    fn find<'a>(&'a self, org: OrgId, devices: &'a [DeviceId]) -> Reply<'a, Vec<Option<Presence>>>;
+    fn list<'a>(
+        &'a self,
+        org: OrgId,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> Reply<'a, Vec<(DeviceId, Presence)>>;
+    fn services<'a>(&'a self, presence: &'a Presence) -> Reply<'a, Option<Bytes>>;
+    /// Renews this node's lease and takes out what dead nodes left.
+    fn beat(&self) -> Reply<'_, Vec<(DeviceKey, Epoch)>>;
+    /// Ends this node's lease.
+    fn leave(&self) -> Reply<'_, ()>;
+
+    /// Adds to what is trusted; keys replace, revocations are added.
+    fn entrust<'a>(
+        &'a self,
+        keys: Option<&'a [VerifyingKey]>,
+        revoked: &'a [(TokenId, u64)],
+    ) -> Reply<'a, ()>;
+    /// The record if its version is not `known`.
+    fn trust(&self, known: u64) -> Reply<'_, Option<TrustRecord>>;
+
+    fn reserve<'a>(&'a self, key: &'a str, value: Bytes, ttl: Duration)
+    -> Reply<'a, Option<Bytes>>;
+    fn put<'a>(&'a self, key: &'a str, value: Bytes, ttl: Duration) -> Reply<'a, ()>;
+    fn remove<'a>(&'a self, key: &'a str) -> Reply<'a, ()>;
+
+    fn record(&self, facts: Vec<Fact>) -> Reply<'_, ()>;
+    fn facts<'a>(
+        &'a self,
+        consumer: &'a str,
+        max: usize,
+        wait: Duration,
+    ) -> Reply<'a, Vec<(FactId, Fact)>>;
+    fn acknowledge<'a>(&'a self, ids: &'a [FactId]) -> Reply<'a, ()>;
+}

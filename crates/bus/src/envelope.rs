@@ -1,0 +1,393 @@
+//! What nodes say to each other, and how several sayings travel as one message.
+//!
+//! A *pack* is `version, sender, envelope*`; an envelope is `length, kind, fields`. Integers are
+//! little-endian, texts have their length in front, the last field takes what is left.
+//! Never: a copy of a payload on the way in; everything is a slice of the received buffer.
+
+use std::ops::Deref;
+
+use bytes::{Buf, Bytes};
+use switchboard_protocol::{
+    id::{CallId, OrgId, TokenId},
+    outcome::{Delivered, Outcome},
+};
+use uuid::Uuid;
+
+use crate::node::{Epoch, NodeId};
+
+const VERSION: u8 = 1;
+
+/// A slice of a received buffer that is known to be UTF-8.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Text(Bytes);
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        // Checked at construction; the buffer can not change afterwards.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Self(Bytes::copy_from_slice(text.as_bytes()))
+    }
+}
+
+impl TryFrom<Bytes> for Text {
+    type Error = Malformed;
+
+    fn try_from(bytes: Bytes) -> Result<Self, Malformed> {
+        match std::str::from_utf8(&bytes) {
+            Ok(_) => Ok(Self(bytes)),
+            Err(_) => Err(Malformed),
+        }
+    }
+}
+
+/// A pack that no node of this version wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the message is not one of this version's")]
+pub struct Malformed;
+
+/// One saying.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Envelope {
+    /// Execute this on a device that the receiver holds.
+    Call(CallEnvelope),
+    /// How the call behind the token ended.
+    Answer {
+        token: u64,
+        outcome: Outcome,
+        delivered: Delivered,
+        body: Bytes,
+    },
+    /// The connection meant is not at the receiver; the device never saw the call.
+    NotHere { token: u64 },
+    /// The caller gave up.
+    Cancel {
+        org: OrgId,
+        device: Text,
+        call: CallId,
+    },
+    /// A newer connection of the device exists.
+    Takeover {
+        org: OrgId,
+        device: Text,
+        epoch: Epoch,
+    },
+    /// Sent by a node to itself to see that its inbox is heard.
+    Probe { nonce: u64 },
+    /// A token was revoked; for everybody.
+    Revoked { token: TokenId, expires_at: u64 },
+    /// Keys or revocations changed; for everybody.
+    TrustChanged,
+}
+
+/// A call on its way to the node that holds the device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CallEnvelope {
+    pub(crate) token: u64,
+    pub(crate) id: CallId,
+    pub(crate) org: OrgId,
+    pub(crate) epoch: Epoch,
+    /// Unix milliseconds.
+    pub(crate) deadline_ms: u64,
+    pub(crate) device: Text,
+    pub(crate) service: Text,
+    pub(crate) params: Bytes,
+}
+
+const CALL: u8 = 1;
+const ANSWER: u8 = 2;
+const NOT_HERE: u8 = 3;
+const CANCEL: u8 = 4;
+const TAKEOVER: u8 = 5;
+const PROBE: u8 = 6;
+const REVOKED: u8 = 7;
+const TRUST_CHANGED: u8 = 8;
+
+/// Begins a pack in an empty buffer.
+pub(crate) fn begin_pack(out: &mut Vec<u8>, sender: &NodeId) {
+    out.push(VERSION);
+    put_short(out, sender.as_str());
+}
+
+/// Appends one envelope to a begun pack.
+pub(crate) fn put(out: &mut Vec<u8>, envelope: &Envelope) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    match envelope {
+        Envelope::Call(call) => put_call(out, call),
+        Envelope::Answer {
+            token,
+            outcome,
+            delivered,
+            body,
+        } => {
+            out.push(ANSWER);
+            out.extend_from_slice(&token.to_le_bytes());
+            out.push(outcome.code());
+            out.push(*delivered as u8);
+            out.extend_from_slice(body);
+        }
+        Envelope::NotHere { token } => {
+            out.push(NOT_HERE);
+            out.extend_from_slice(&token.to_le_bytes());
+        }
+        Envelope::Cancel { org, device, call } => {
+            out.push(CANCEL);
+            out.extend_from_slice(org.uuid().as_bytes());
+            out.extend_from_slice(call.uuid().as_bytes());
+            put_short(out, device);
+        }
+        Envelope::Takeover { org, device, epoch } => {
+            out.push(TAKEOVER);
+            out.extend_from_slice(org.uuid().as_bytes());
+            out.extend_from_slice(&epoch.0.to_le_bytes());
+            put_short(out, device);
+        }
+        Envelope::Probe { nonce } => {
+            out.push(PROBE);
+            out.extend_from_slice(&nonce.to_le_bytes());
+        }
+        Envelope::Revoked { token, expires_at } => {
+            out.push(REVOKED);
+            out.extend_from_slice(token.uuid().as_bytes());
+            out.extend_from_slice(&expires_at.to_le_bytes());
+        }
+        Envelope::TrustChanged => out.push(TRUST_CHANGED),
+    }
+    let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
+    if let Some(slot) = out.get_mut(start..start + 4) {
+        slot.copy_from_slice(&length.to_le_bytes());
+    }
+}
+
+fn put_call(out: &mut Vec<u8>, call: &CallEnvelope) {
+    out.push(CALL);
+    out.extend_from_slice(&call.token.to_le_bytes());
+    out.extend_from_slice(call.id.uuid().as_bytes());
+    out.extend_from_slice(call.org.uuid().as_bytes());
+    out.extend_from_slice(&call.epoch.0.to_le_bytes());
+    out.extend_from_slice(&call.deadline_ms.to_le_bytes());
+    put_short(out, &call.device);
+    put_short(out, &call.service);
+    out.extend_from_slice(&call.params);
+}
+
+/// A text of at most 255 bytes: ids and service names are shorter by their own rules.
+fn put_short(out: &mut Vec<u8>, text: &str) {
+    let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
+    out.push(length);
+    out.extend_from_slice(
+        text.as_bytes()
+            .get(..usize::from(length))
+            .unwrap_or_default(),
+    );
+}
+
+/// A received pack: who sent it, and its envelopes one after the other.
+pub(crate) struct Unpacked {
+    pub(crate) sender: NodeId,
+    rest: Bytes,
+}
+
+/// Opens a pack.
+pub(crate) fn unpack(mut pack: Bytes) -> Result<Unpacked, Malformed> {
+    if pack.try_get_u8().map_err(|_| Malformed)? != VERSION {
+        return Err(Malformed);
+    }
+    let sender = NodeId::from(&*short(&mut pack)?);
+    Ok(Unpacked { sender, rest: pack })
+}
+
+impl Iterator for Unpacked {
+    type Item = Result<Envelope, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let envelope = self
+            .rest
+            .try_get_u32_le()
+            .map_err(|_| Malformed)
+            .and_then(|length| {
+                let body = take(&mut self.rest, length as usize)?;
+                parse(body)
+            });
+        if envelope.is_err() {
+            self.rest.clear();
+        }
+        Some(envelope)
+    }
+}
+
+fn parse(mut body: Bytes) -> Result<Envelope, Malformed> {
+    let body = &mut body;
+    let envelope = match body.try_get_u8().map_err(|_| Malformed)? {
+        CALL => Envelope::Call(CallEnvelope {
+            token: number(body)?,
+            id: CallId::from_uuid(uuid(body)?),
+            org: OrgId::from_uuid(uuid(body)?),
+            epoch: Epoch(number(body)?),
+            deadline_ms: number(body)?,
+            device: short(body)?,
+            service: short(body)?,
+            params: std::mem::take(body),
+        }),
+        ANSWER => Envelope::Answer {
+            token: number(body)?,
+            outcome: body
+                .try_get_u8()
+                .ok()
+                .and_then(Outcome::from_code)
+                .ok_or(Malformed)?,
+            delivered: match body.try_get_u8() {
+                Ok(0) => Delivered::No,
+                Ok(1) => Delivered::Unknown,
+                Ok(2) => Delivered::Yes,
+                _ => return Err(Malformed),
+            },
+            body: std::mem::take(body),
+        },
+        NOT_HERE => Envelope::NotHere {
+            token: number(body)?,
+        },
+        CANCEL => {
+            let org = OrgId::from_uuid(uuid(body)?);
+            let call = CallId::from_uuid(uuid(body)?);
+            Envelope::Cancel {
+                org,
+                device: short(body)?,
+                call,
+            }
+        }
+        TAKEOVER => {
+            let org = OrgId::from_uuid(uuid(body)?);
+            let epoch = Epoch(number(body)?);
+            Envelope::Takeover {
+                org,
+                device: short(body)?,
+                epoch,
+            }
+        }
+        PROBE => Envelope::Probe {
+            nonce: number(body)?,
+        },
+        REVOKED => Envelope::Revoked {
+            token: TokenId::from_uuid(uuid(body)?),
+            expires_at: number(body)?,
+        },
+        TRUST_CHANGED => Envelope::TrustChanged,
+        _ => return Err(Malformed),
+    };
+    Ok(envelope)
+}
+
+fn take(from: &mut Bytes, length: usize) -> Result<Bytes, Malformed> {
+    if length > from.len() {
+        Err(Malformed)
+    } else {
+        Ok(from.split_to(length))
+    }
+}
+
+fn number(from: &mut Bytes) -> Result<u64, Malformed> {
+    from.try_get_u64_le().map_err(|_| Malformed)
+}
+
+fn uuid(from: &mut Bytes) -> Result<Uuid, Malformed> {
+    let mut bytes = [0; 16];
+    from.try_copy_to_slice(&mut bytes).map_err(|_| Malformed)?;
+    Ok(Uuid::from_bytes(bytes))
+}
+
+fn short(from: &mut Bytes) -> Result<Text, Malformed> {
+    let length = from.try_get_u8().map_err(|_| Malformed)?;
+    take(from, usize::from(length))?.try_into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<Envelope> {
+        let org = OrgId::from_uuid(Uuid::from_u128(7));
+        let id = CallId::from_uuid(Uuid::from_u128(8));
+        vec![
+            Envelope::Call(CallEnvelope {
+                token: 1,
+                id,
+                org,
+                epoch: Epoch(u64::MAX),
+                deadline_ms: 3,
+                device: "toy-1".into(),
+                service: "现在几点".into(),
+                params: Bytes::from_static(b"{\"a\":1}"),
+            }),
+            Envelope::Answer {
+                token: 2,
+                outcome: Outcome::Failed,
+                delivered: Delivered::Yes,
+                body: Bytes::from_static(b"{}"),
+            },
+            Envelope::NotHere { token: 3 },
+            Envelope::Cancel {
+                org,
+                device: "toy-1".into(),
+                call: id,
+            },
+            Envelope::Takeover {
+                org,
+                device: "toy-1".into(),
+                epoch: Epoch(9),
+            },
+            Envelope::Probe { nonce: 4 },
+            Envelope::Revoked {
+                token: TokenId::from_uuid(Uuid::from_u128(5)),
+                expires_at: 6,
+            },
+            Envelope::TrustChanged,
+        ]
+    }
+
+    fn pack(envelopes: &[Envelope]) -> Vec<u8> {
+        let mut out = Vec::new();
+        begin_pack(&mut out, &NodeId::from("edge~1"));
+        for envelope in envelopes {
+            put(&mut out, envelope);
+        }
+        out
+    }
+
+    #[test]
+    fn packs_round_trip() {
+        let unpacked = unpack(pack(&samples()).into()).unwrap();
+        assert_eq!(unpacked.sender, NodeId::from("edge~1"));
+        let back: Vec<_> = unpacked.map(Result::unwrap).collect();
+        assert_eq!(back, samples());
+    }
+
+    #[test]
+    fn cut_and_foreign_bytes_are_refused_without_panic() {
+        let whole = pack(&samples());
+        for end in 0..whole.len() {
+            if let Ok(unpacked) = unpack(whole[..end].to_vec().into()) {
+                let good = unpacked.take_while(Result::is_ok).count();
+                assert!(good < samples().len());
+            }
+        }
+        for at in 0..whole.len() {
+            let mut bent = whole.clone();
+            bent[at] ^= 0xff;
+            if let Ok(unpacked) = unpack(bent.into()) {
+                let _ = unpacked.count();
+            }
+        }
+        assert!(unpack(Bytes::from_static(&[9])).is_err());
+    }
+}

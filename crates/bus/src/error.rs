@@ -1,0 +1,48 @@
+//! What can go wrong between a node and the bus.
+//! Never: an error that leaves open whether something was sent; that is an outcome.
+
+use std::time::Duration;
+
+/// The bus could not do what was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum BusError {
+    /// There is no verified connection now; it is being rebuilt.
+    #[error("the bus is not reachable")]
+    Unavailable,
+    /// No answer in time; the connection is being checked.
+    #[error("the bus did not answer within {} ms", .0.as_millis())]
+    Timeout(Duration),
+    /// More waits to be sent to that node than this one may hold.
+    #[error("too much waits to be sent")]
+    Overloaded,
+    /// The bus answered something that this version does not understand, or refused.
+    #[error("the bus refused: {0}")]
+    Unexpected(String),
+    /// The address is not one.
+    #[error("the Redis URL is not usable: {0}")]
+    Address(String),
+}
+
+impl BusError {
+    /// Whose fault it is, also the metric label.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Unavailable => "unavailable",
+            Self::Timeout(_) => "timeout",
+            Self::Overloaded => "overloaded",
+            Self::Unexpected(_) => "unexpected",
+            Self::Address(_) => "address",
+        }
+    }
+}
+
+impl From<redis::RedisError> for BusError {
+    fn from(error: redis::RedisError) -> Self {
+        if error.is_timeout() || error.is_io_error() || error.is_connection_dropped() {
+            Self::Unavailable
+        } else {
+            Self::Unexpected(error.to_string())
+        }
+    }
+}

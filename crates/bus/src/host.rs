@@ -1,0 +1,71 @@
+//! What an edge does for the bus.
+//! Never: blocking or awaiting in one of these; they run on the task that drains the socket.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use switchboard_protocol::{
+    id::{CallId, DeviceKey, OrgId},
+    schema::Digest,
+};
+
+use crate::{
+    envelope::Text,
+    node::{Epoch, NodeId},
+};
+
+/// A node that holds device connections.
+pub trait Host: Send + Sync + 'static {
+    /// A call for a device that the directory says is here. Ends in exactly one
+    /// [`Bus::answer`](crate::Bus::answer) or [`Bus::not_here`](crate::Bus::not_here).
+    fn deliver(&self, call: InboundCall);
+
+    /// The caller gave up: what is still queued must not reach the device.
+    fn cancel(&self, org: OrgId, device: &str, call: CallId);
+
+    /// A newer connection of this device exists; one with a smaller epoch must close.
+    fn takeover(&self, org: OrgId, device: &str, epoch: Epoch);
+
+    /// Everything held now, to be entered again after the bus was away.
+    fn held(&self) -> Vec<Holding>;
+}
+
+/// One live connection, as its edge knows it.
+#[derive(Debug, Clone)]
+pub struct Holding {
+    /// Whose connection it is.
+    pub device: DeviceKey,
+    /// Which connection of the device it is.
+    pub epoch: Epoch,
+    /// The services it registered, as sent, with their digest.
+    pub registration: Option<(Digest, Bytes)>,
+}
+
+/// A call that reached the node of its device. Its texts and params are slices of the one
+/// buffer that was received.
+#[derive(Debug, Clone)]
+pub struct InboundCall {
+    /// Whose device is meant.
+    pub org: OrgId,
+    /// Its id within the organisation.
+    pub device: Text,
+    /// The connection that the caller's directory entry names.
+    pub epoch: Epoch,
+    /// The call's id, as the device will see it.
+    pub id: CallId,
+    /// The service to call.
+    pub service: Text,
+    /// Its params: one JSON object, not yet checked.
+    pub params: Bytes,
+    /// After this the caller has stopped waiting.
+    pub deadline: Instant,
+    /// Where the answer goes.
+    pub reply: ReplyTo,
+}
+
+/// Where a call's answer goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplyTo {
+    pub(crate) node: NodeId,
+    pub(crate) token: u64,
+}

@@ -1,0 +1,95 @@
+//! What a node does with what comes to its inbox.
+//! Never: blocking; this runs on the task that drains the socket.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::{
+    bus::Node,
+    envelope::{self, CallEnvelope, Envelope},
+    host::{InboundCall, ReplyTo},
+    node::NodeId,
+    pending::Verdict,
+    trust::unix_now_ms,
+};
+
+/// No deadline is further away than this, whatever a foreign clock says.
+const LONGEST_CALL: Duration = Duration::from_secs(300);
+
+impl Node {
+    pub(crate) fn receive(&self, pack: Bytes) {
+        let Ok(unpacked) = envelope::unpack(pack) else {
+            self.metrics.malformed.inc();
+            return;
+        };
+        let sender = unpacked.sender.clone();
+        for envelope in unpacked {
+            match envelope {
+                Ok(envelope) => self.handle(&sender, envelope),
+                Err(_) => self.metrics.malformed.inc(),
+            }
+        }
+    }
+
+    fn handle(&self, sender: &NodeId, envelope: Envelope) {
+        self.metrics.received.inc();
+        match envelope {
+            Envelope::Call(call) => self.deliver(sender, call),
+            Envelope::Answer {
+                token,
+                outcome,
+                delivered,
+                body,
+            } => {
+                let answer = crate::call::Answer {
+                    outcome,
+                    delivered,
+                    body,
+                };
+                if !self.pending.settle(token, Verdict::Answered(answer)) {
+                    self.metrics.late.inc();
+                }
+            }
+            Envelope::NotHere { token } => {
+                self.pending.settle(token, Verdict::NotThere);
+            }
+            Envelope::Cancel { org, device, call } => {
+                if let Some(host) = self.host() {
+                    host.cancel(org, &device, call);
+                }
+            }
+            Envelope::Takeover { org, device, epoch } => {
+                if let Some(host) = self.host() {
+                    host.takeover(org, &device, epoch);
+                }
+            }
+            // The backend sees its own probes; one of another incarnation means nothing.
+            Envelope::Probe { .. } => {}
+            Envelope::Revoked { token, expires_at } => self.trust.revoke(token, expires_at),
+            Envelope::TrustChanged => self.trust_changed.notify_one(),
+        }
+    }
+
+    fn deliver(&self, sender: &NodeId, call: CallEnvelope) {
+        let reply = ReplyTo {
+            node: sender.clone(),
+            token: call.token,
+        };
+        let Some(host) = self.host() else {
+            self.post(sender, &Envelope::NotHere { token: call.token });
+            return;
+        };
+        let left = Duration::from_millis(call.deadline_ms.saturating_sub(unix_now_ms()));
+        host.deliver(InboundCall {
+            org: call.org,
+            device: call.device,
+            epoch: call.epoch,
+            id: call.id,
+            service: call.service,
+            params: call.params,
+            deadline: Instant::now() + left.min(LONGEST_CALL),
+            reply,
+        });
+    }
+}

@@ -1,0 +1,36 @@
+//! The bus: calls and results between nodes, and the directory of who holds which device.
+//! Two backends, Redis and this process, behind one contract.
+//! Never: SQL, device sockets, HTTP; and nothing that must last (the store keeps that).
+
+mod backend;
+mod backlog;
+mod bus;
+mod call;
+mod courier;
+mod envelope;
+mod error;
+mod fact;
+mod host;
+mod inbound;
+mod local;
+mod metrics;
+mod node;
+mod outbound;
+mod pending;
+mod redis;
+mod settings;
+mod shelf;
+mod trust;
+mod upkeep;
+
+pub use backend::Presence;
+pub use bus::{Bus, Health};
+pub use call::{Answer, Call};
+pub use envelope::Text;
+pub use error::BusError;
+pub use fact::{Fact, FactId, LeftReason};
+pub use host::{Holding, Host, InboundCall, ReplyTo};
+pub use local::LocalHub;
+pub use node::{Epoch, NodeId};
+pub use settings::{Backend, BusConfig, Config};
+pub use trust::TrustError;

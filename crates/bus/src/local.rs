@@ -1,0 +1,409 @@
+//! The bus inside one process, for `up` and tests: same packs, same directory, no Redis.
+//! Never: a shortcut that Redis could not take; packs are written and read here too.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    future::{Future, ready},
+    pin::Pin,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use switchboard_protocol::{
+    access::VerifyingKey,
+    id::{DeviceId, DeviceKey, OrgId, TokenId},
+    schema::Digest,
+};
+use tokio::{sync::Notify, time::timeout};
+
+use crate::{
+    backend::{
+        Backend, Claimed, Condition, Entry, Inbox, Presence, Published, Release, Reply, TrustRecord,
+    },
+    error::BusError,
+    fact::{FACT_PATIENCE, Fact, FactId},
+    node::{Epoch, NodeId},
+    trust::unix_now_ms,
+};
+
+/// What the nodes of one process share; cheap to clone.
+#[derive(Clone, Default)]
+pub struct LocalHub(Arc<Hub>);
+
+impl std::fmt::Debug for LocalHub {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalHub")
+            .field("nodes", &self.0.state.lock().inboxes.len())
+            .finish()
+    }
+}
+
+#[derive(Default)]
+struct Hub {
+    state: Mutex<State>,
+    recorded: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    inboxes: HashMap<NodeId, Weak<dyn Inbox>>,
+    directory: HashMap<OrgId, BTreeMap<DeviceId, Presence>>,
+    shelves: HashMap<(NodeId, Digest), Bytes>,
+    last_epoch: u64,
+    trust: TrustRecord,
+    values: HashMap<String, (Bytes, Instant)>,
+    next_fact: u64,
+    facts: VecDeque<(u64, Fact)>,
+    taken: Vec<(u64, Fact, Instant)>,
+}
+
+struct Member {
+    hub: LocalHub,
+    node: NodeId,
+    /// Keeps the inbox alive for as long as the node is: the hub holds it weakly.
+    _inbox: Arc<dyn Inbox>,
+}
+
+/// Adds a node to the hub; it leaves when its backend is dropped.
+pub(crate) fn join(hub: &LocalHub, node: NodeId, inbox: Arc<dyn Inbox>) -> Arc<dyn Backend> {
+    hub.0
+        .state
+        .lock()
+        .inboxes
+        .insert(node.clone(), Arc::downgrade(&inbox));
+    Arc::new(Member {
+        hub: hub.clone(),
+        node,
+        _inbox: inbox,
+    })
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let mut state = self.hub.0.state.lock();
+        state.inboxes.remove(&self.node);
+        state.shelves.retain(|(node, _), _| *node != self.node);
+        for devices in state.directory.values_mut() {
+            devices.retain(|_, presence| presence.node != self.node);
+        }
+    }
+}
+
+impl Member {
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> Reply<'_, T>
+    where
+        T: Send + 'static,
+    {
+        Box::pin(ready(Ok(change(&mut self.hub.0.state.lock()))))
+    }
+}
+
+impl State {
+    fn inbox(&self, node: &NodeId) -> Option<Arc<dyn Inbox>> {
+        self.inboxes.get(node).and_then(Weak::upgrade)
+    }
+
+    fn next_epoch(&mut self) -> Epoch {
+        let now_us = unix_now_ms().saturating_mul(1000);
+        self.last_epoch = now_us.max(self.last_epoch + 1);
+        Epoch(self.last_epoch)
+    }
+
+    fn find(&self, org: OrgId, device: &DeviceId) -> Option<Presence> {
+        self.directory.get(&org)?.get(device).cloned()
+    }
+
+    fn enter(&mut self, node: &NodeId, entry: Entry) -> Option<Epoch> {
+        if let (Some(digest), Some(json)) = (entry.digest, entry.shelve) {
+            self.shelves.insert((node.clone(), digest), json);
+        }
+        let devices = self.directory.entry(entry.device.org).or_default();
+        let standing = devices
+            .get(&entry.device.device)
+            .map(|presence| presence.epoch);
+        if let Some(newer) = standing.filter(|standing| *standing > entry.epoch) {
+            return Some(newer);
+        }
+        let presence = Presence {
+            node: node.clone(),
+            epoch: entry.epoch,
+            digest: entry.digest,
+        };
+        devices.insert(entry.device.device, presence);
+        None
+    }
+
+    fn release(&mut self, node: &NodeId, release: Release) {
+        if let Some(digest) = release.unshelve {
+            self.shelves.remove(&(node.clone(), digest));
+        }
+        let DeviceKey { org, device } = release.device;
+        let Some(devices) = self.directory.get_mut(&org) else {
+            return;
+        };
+        if devices
+            .get(&device)
+            .is_some_and(|presence| presence.epoch == release.epoch)
+        {
+            devices.remove(&device);
+        }
+        if devices.is_empty() {
+            self.directory.remove(&org);
+        }
+    }
+
+    fn take_facts(&mut self, max: usize) -> Vec<(FactId, Fact)> {
+        let now = Instant::now();
+        let stale =
+            |(_, _, taken): &mut (u64, Fact, Instant)| now.duration_since(*taken) >= FACT_PATIENCE;
+        let mut batch: Vec<(u64, Fact)> = self
+            .taken
+            .extract_if(.., stale)
+            .map(|(number, fact, _)| (number, fact))
+            .collect();
+        let count = self.facts.len().min(max.saturating_sub(batch.len()));
+        batch.extend(self.facts.drain(..count));
+        self.taken.extend(
+            batch
+                .iter()
+                .cloned()
+                .map(|(number, fact)| (number, fact, now)),
+        );
+        batch
+            .into_iter()
+            .map(|(number, fact)| (FactId(number.to_string()), fact))
+            .collect()
+    }
+}
+
+impl Backend for Member {
+    fn condition(&self) -> Condition {
+        Condition {
+            generation: 1,
+            deaf_for: None,
+        }
+    }
+
+    fn publish<'a>(
+        &'a self,
+        to: &'a NodeId,
+        pack: Bytes,
+    ) -> Pin<Box<dyn Future<Output = Published> + Send + 'a>> {
+        let inbox = self.hub.0.state.lock().inbox(to);
+        let receivers = inbox.map_or(0, |inbox| {
+            inbox.receive(pack);
+            1
+        });
+        Box::pin(ready(Published::To(receivers)))
+    }
+
+    fn broadcast(&self, pack: Bytes) -> Reply<'_, ()> {
+        let inboxes: Vec<_> = self
+            .hub
+            .0
+            .state
+            .lock()
+            .inboxes
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect();
+        for inbox in inboxes {
+            inbox.receive(pack.clone());
+        }
+        Box::pin(ready(Ok(())))
+    }
+
+    fn silent<'a>(&'a self, nodes: &'a [NodeId]) -> Reply<'a, Vec<NodeId>> {
+        self.with(|state| {
+            nodes
+                .iter()
+                .filter(|node| state.inbox(node).is_none())
+                .cloned()
+                .collect()
+        })
+    }
+
+    fn claim<'a>(&'a self, device: &'a DeviceKey) -> Reply<'a, Claimed> {
+        self.with(|state| {
+            let former = state.find(device.org, &device.device);
+            let epoch = state.next_epoch();
+            let entry = Entry {
+                device: device.clone(),
+                epoch,
+                digest: None,
+                shelve: None,
+            };
+            state.enter(&self.node, entry);
+            Claimed { epoch, former }
+        })
+    }
+
+    fn enter(&self, entries: Vec<Entry>) -> Reply<'_, Vec<Option<Epoch>>> {
+        self.with(|state| {
+            entries
+                .into_iter()
+                .map(|entry| state.enter(&self.node, entry))
+                .collect()
+        })
+    }
+
+    fn release(&self, releases: Vec<Release>) -> Reply<'_, ()> {
+        self.with(|state| {
+            releases
+                .into_iter()
+                .for_each(|release| state.release(&self.node, release))
+        })
+    }
+
+    fn find<'a>(&'a self, org: OrgId, devices: &'a [DeviceId]) -> Reply<'a, Vec<Option<Presence>>> {
+        self.with(|state| {
+            devices
+                .iter()
+                .map(|device| state.find(org, device))
+                .collect()
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        org: OrgId,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> Reply<'a, Vec<(DeviceId, Presence)>> {
+        self.with(|state| {
+            let Some(devices) = state.directory.get(&org) else {
+                return Vec::new();
+            };
+            let live = devices
+                .iter()
+                .filter(|(device, _)| after.is_none_or(|after| device.as_str() > after));
+            live.take(limit)
+                .map(|(device, presence)| (device.clone(), presence.clone()))
+                .collect()
+        })
+    }
+
+    fn services<'a>(&'a self, presence: &'a Presence) -> Reply<'a, Option<Bytes>> {
+        self.with(|state| {
+            let digest = presence.digest?;
+            state.shelves.get(&(presence.node.clone(), digest)).cloned()
+        })
+    }
+
+    fn leave(&self) -> Reply<'_, ()> {
+        self.with(|state| {
+            state.inboxes.remove(&self.node);
+        })
+    }
+
+    fn beat(&self) -> Reply<'_, Vec<(DeviceKey, Epoch)>> {
+        self.with(|state| {
+            let now = Instant::now();
+            state.values.retain(|_, (_, until)| *until > now);
+            Vec::new()
+        })
+    }
+
+    fn entrust<'a>(
+        &'a self,
+        keys: Option<&'a [VerifyingKey]>,
+        revoked: &'a [(TokenId, u64)],
+    ) -> Reply<'a, ()> {
+        self.with(|state| {
+            if let Some(keys) = keys {
+                state.trust.keys = keys.to_vec();
+            }
+            let now = unix_now_ms() / 1000;
+            state
+                .trust
+                .revoked
+                .retain(|(_, expires_at)| *expires_at > now);
+            for revocation in revoked {
+                if !state.trust.revoked.contains(revocation) {
+                    state.trust.revoked.push(*revocation);
+                }
+            }
+            state.trust.version += 1;
+        })
+    }
+
+    fn trust(&self, known: u64) -> Reply<'_, Option<TrustRecord>> {
+        self.with(|state| (state.trust.version != known).then(|| state.trust.clone()))
+    }
+
+    fn reserve<'a>(
+        &'a self,
+        key: &'a str,
+        value: Bytes,
+        ttl: Duration,
+    ) -> Reply<'a, Option<Bytes>> {
+        self.with(|state| {
+            let now = Instant::now();
+            if let Some((existing, until)) = state.values.get(key)
+                && *until > now
+            {
+                return Some(existing.clone());
+            }
+            state.values.insert(key.to_owned(), (value, now + ttl));
+            None
+        })
+    }
+
+    fn put<'a>(&'a self, key: &'a str, value: Bytes, ttl: Duration) -> Reply<'a, ()> {
+        self.with(|state| {
+            state
+                .values
+                .insert(key.to_owned(), (value, Instant::now() + ttl));
+        })
+    }
+
+    fn remove<'a>(&'a self, key: &'a str) -> Reply<'a, ()> {
+        self.with(|state| {
+            state.values.remove(key);
+        })
+    }
+
+    fn record(&self, facts: Vec<Fact>) -> Reply<'_, ()> {
+        let recorded = self.with(|state| {
+            for fact in facts {
+                state.next_fact += 1;
+                let number = state.next_fact;
+                state.facts.push_back((number, fact));
+            }
+        });
+        self.hub.0.recorded.notify_waiters();
+        recorded
+    }
+
+    fn facts<'a>(
+        &'a self,
+        _consumer: &'a str,
+        max: usize,
+        wait: Duration,
+    ) -> Reply<'a, Vec<(FactId, Fact)>> {
+        Box::pin(async move {
+            let next = async {
+                loop {
+                    let recorded = self.hub.0.recorded.notified();
+                    let batch = self.hub.0.state.lock().take_facts(max);
+                    if !batch.is_empty() {
+                        return batch;
+                    }
+                    recorded.await;
+                }
+            };
+            Ok::<_, BusError>(timeout(wait, next).await.unwrap_or_default())
+        })
+    }
+
+    fn acknowledge<'a>(&'a self, ids: &'a [FactId]) -> Reply<'a, ()> {
+        let struck: HashSet<u64> = ids.iter().filter_map(|id| id.0.parse().ok()).collect();
+        self.with(|state| {
+            state
+                .taken
+                .retain(|(number, _, _)| !struck.contains(number))
+        })
+    }
+}

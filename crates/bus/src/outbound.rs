@@ -1,0 +1,227 @@
+//! A call from its caller's side: find the device, hand the call over, wait for its one end.
+//! Never: a second hand-over of a call that may have reached a device.
+
+use std::time::{Duration, Instant};
+
+use switchboard_protocol::{
+    id::{CallId, DeviceKey},
+    outcome::{Delivered, Outcome},
+};
+use tokio::time::timeout;
+
+use crate::{
+    backend::Presence,
+    bus::{Bus, Node},
+    call::{Answer, Call},
+    envelope::{CallEnvelope, Envelope, Text},
+    error::BusError,
+    host::{InboundCall, ReplyTo},
+    pending::Verdict,
+    trust::unix_now_ms,
+};
+
+/// How often a call is directed anew because the device was not where the directory said.
+const MAX_DIRECTIONS: usize = 4;
+/// A device that is just connecting stands in the directory a moment before it can be called.
+const REDIRECT_PAUSE: Duration = Duration::from_millis(20);
+/// No service has a longer name; see the schema gate's limits.
+const MAX_SERVICE_BYTES: usize = 128;
+
+impl Bus {
+    /// Calls a service of a device and waits for exactly one answer, at the latest at the
+    /// call's timeout. Dropping the future cancels the call.
+    ///
+    /// # Errors
+    /// The call was not accepted and never reaches a device: the bus is away, or too much
+    /// waits to be sent.
+    pub async fn call(&self, call: Call) -> Result<Answer, BusError> {
+        let node = &*self.0;
+        if call.service.len() > MAX_SERVICE_BYTES {
+            return Ok(Answer::ended(
+                Outcome::UnknownService,
+                "no service has so long a name",
+            ));
+        }
+        let deadline = Instant::now() + call.timeout;
+        let mut doubted = None;
+        for _ in 0..MAX_DIRECTIONS {
+            let Some(presence) = node.direct(&call, doubted.as_ref(), deadline).await? else {
+                break;
+            };
+            match node.hand_over(&call, &presence, deadline).await? {
+                Verdict::Answered(answer) => return Ok(answer),
+                Verdict::NotThere => {
+                    node.remembered.remove(&call.device);
+                    doubted = Some(presence);
+                }
+                Verdict::Unsent => return Err(BusError::Unavailable),
+                Verdict::Lost(why) => return Ok(Answer::ended(Outcome::Lost, why)),
+            }
+        }
+        Ok(Answer::ended(
+            Outcome::Offline,
+            "the device has no live connection; it may come back",
+        ))
+    }
+}
+
+impl Node {
+    /// Where the device is: from memory, or asked when memory has nothing or was wrong.
+    async fn direct(
+        &self,
+        call: &Call,
+        doubted: Option<&Presence>,
+        deadline: Instant,
+    ) -> Result<Option<Presence>, BusError> {
+        if doubted.is_none()
+            && let Some(presence) = self.remembered.get(&call.device)
+        {
+            return Ok(Some(presence));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let asked = self
+            .backend
+            .find(call.device.org, std::slice::from_ref(&call.device.device));
+        let found = timeout(left, asked)
+            .await
+            .map_err(|_| BusError::Timeout(call.timeout))??;
+        let found = found.into_iter().next().flatten();
+        if let Some(presence) = &found {
+            if doubted == Some(presence) {
+                tokio::time::sleep(REDIRECT_PAUSE.min(left)).await;
+            }
+            self.remembered
+                .insert(call.device.clone(), presence.clone());
+        }
+        Ok(found)
+    }
+
+    async fn hand_over(
+        &self,
+        call: &Call,
+        presence: &Presence,
+        deadline: Instant,
+    ) -> Result<Verdict, BusError> {
+        let generation = self.backend.condition().generation;
+        let (token, wait) = self.pending.insert(presence.node.clone());
+        let mut waiting = Waiting {
+            node: self,
+            device: &call.device,
+            call: call.id,
+            presence,
+            token,
+            ended: false,
+        };
+        if let Err(error) = self.dispatch(call, presence, token, deadline) {
+            waiting.ended = true;
+            self.pending.forget(token);
+            return Err(error);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let verdict = match timeout(left, wait).await {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(_)) => Verdict::Lost("the caller's node dropped the call"),
+            Err(_) => {
+                let condition = self.backend.condition();
+                let undisturbed =
+                    condition.deaf_for.is_none() && condition.generation == generation;
+                let remote = presence.node != self.id;
+                Verdict::Answered(if remote && !undisturbed {
+                    Answer::ended(Outcome::Lost, "the bus failed while the device was working")
+                } else {
+                    let detail = format!(
+                        "the device did not answer within {} ms",
+                        call.timeout.as_millis()
+                    );
+                    Answer::ended(Outcome::TimedOut, detail).with_delivered(Delivered::Unknown)
+                })
+            }
+        };
+        waiting.ended = true;
+        self.pending.forget(token);
+        Ok(verdict)
+    }
+
+    /// Hands the call to this node's own host, or puts it on its way to another's.
+    fn dispatch(
+        &self,
+        call: &Call,
+        presence: &Presence,
+        token: u64,
+        deadline: Instant,
+    ) -> Result<(), BusError> {
+        let device = Text::from(call.device.device.as_str());
+        let service = Text::from(&*call.service);
+        if presence.node == self.id {
+            let reply = ReplyTo {
+                node: self.id.clone(),
+                token,
+            };
+            let Some(host) = self.host() else {
+                self.pending.settle(token, Verdict::NotThere);
+                return Ok(());
+            };
+            host.deliver(InboundCall {
+                org: call.device.org,
+                device,
+                epoch: presence.epoch,
+                id: call.id,
+                service,
+                params: call.params.clone(),
+                deadline,
+                reply,
+            });
+            return Ok(());
+        }
+        if self.backend.condition().deaf_for.is_some() {
+            return Err(BusError::Unavailable);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        let envelope = Envelope::Call(CallEnvelope {
+            token,
+            id: call.id,
+            org: call.device.org,
+            epoch: presence.epoch,
+            deadline_ms: unix_now_ms().saturating_add(left_ms),
+            device,
+            service,
+            params: call.params.clone(),
+        });
+        self.courier.send(&presence.node, &envelope)
+    }
+}
+
+/// A call that has been handed over. Dropped before its end, it tells the other node.
+struct Waiting<'a> {
+    node: &'a Node,
+    device: &'a DeviceKey,
+    call: CallId,
+    presence: &'a Presence,
+    token: u64,
+    ended: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.ended || !self.node.pending.forget(self.token) {
+            return;
+        }
+        let org = self.device.org;
+        if self.presence.node == self.node.id {
+            if let Some(host) = self.node.host() {
+                host.cancel(org, self.device.device.as_str(), self.call);
+            }
+            return;
+        }
+        let device = self.device.device.as_str().into();
+        self.node.post(
+            &self.presence.node,
+            &Envelope::Cancel {
+                org,
+                device,
+                call: self.call,
+            },
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! How a node reaches the others.
+//! Never: a secret of the URL in a log or an error.
+
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::local::LocalHub;
+
+/// What an operator sets.
+#[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
+pub struct Config {
+    /// Redis that carries calls, results and the directory, as `redis://[user:password@]host:port[/db]` (`rediss://` for TLS)
+    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
+    pub redis_url: Option<SecretString>,
+
+    /// What every key and channel in Redis begins with, so that several systems can share one
+    #[arg(long, env = "SWITCHBOARD_REDIS_PREFIX", default_value = "sb")]
+    pub redis_prefix: String,
+
+    /// This node's name in presence and logs [default: the service's name]
+    #[arg(long, env = "SWITCHBOARD_NODE_NAME")]
+    pub node_name: Option<String>,
+}
+
+/// How one node's bus is built.
+#[derive(Debug, Clone)]
+pub struct BusConfig {
+    /// What carries the messages.
+    pub backend: Backend,
+    /// The readable part of the node's id.
+    pub node_name: String,
+    /// What every Redis key and channel begins with.
+    pub key_prefix: String,
+}
+
+/// What carries the messages.
+#[derive(Debug, Clone)]
+pub enum Backend {
+    /// A Redis server, version 6 or newer (RESP3).
+    Redis {
+        /// Where it is; may hold a password.
+        url: SecretString,
+    },
+    /// This process: every bus made from the same hub is a node of it.
+    Local(LocalHub),
+}
+
+impl BusConfig {
+    /// A node over Redis.
+    #[must_use]
+    pub fn redis(
+        url: &SecretString,
+        node_name: impl Into<String>,
+        key_prefix: impl Into<String>,
+    ) -> Self {
+        Self {
+            backend: Backend::Redis {
+                url: url.expose_secret().into(),
+            },
+            node_name: node_name.into(),
+            key_prefix: key_prefix.into(),
+        }
+    }
+
+    /// A node inside this process.
+    #[must_use]
+    pub fn local(hub: &LocalHub, node_name: impl Into<String>) -> Self {
+        Self {
+            backend: Backend::Local(hub.clone()),
+            node_name: node_name.into(),
+            key_prefix: String::new(),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Which registrations this node has put where others can read them, and how many of its
+//! connections use each.
+//! Never: a registration kept for a device that left.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use switchboard_protocol::schema::Digest;
+
+/// How often the full text of a registration goes into the record again.
+const TOLD_FOR: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+pub(crate) struct Shelf {
+    used: Mutex<HashMap<Digest, Use>>,
+}
+
+#[derive(Default)]
+struct Use {
+    connections: usize,
+    told: Option<Instant>,
+}
+
+impl Shelf {
+    /// One more connection uses it; true when it is the first.
+    pub(crate) fn take_up(&self, digest: Digest) -> bool {
+        let mut used = self.used.lock();
+        let entry = used.entry(digest).or_default();
+        entry.connections += 1;
+        entry.connections == 1
+    }
+
+    /// One connection fewer uses it; the digest when it was the last.
+    pub(crate) fn put_down(&self, digest: Digest) -> Option<Digest> {
+        let mut used = self.used.lock();
+        let entry = used.get_mut(&digest)?;
+        entry.connections = entry.connections.saturating_sub(1);
+        if entry.connections > 0 {
+            return None;
+        }
+        used.remove(&digest);
+        Some(digest)
+    }
+
+    /// Whether the record should have the full text now.
+    pub(crate) fn tell(&self, digest: Digest) -> bool {
+        let mut used = self.used.lock();
+        let Some(entry) = used.get_mut(&digest) else {
+            return true;
+        };
+        let due = entry.told.is_none_or(|told| told.elapsed() > TOLD_FOR);
+        if due {
+            entry.told = Some(Instant::now());
+        }
+        due
+    }
+
+    /// Forgets what was told: the record may have been lost.
+    pub(crate) fn untell(&self) {
+        for entry in self.used.lock().values_mut() {
+            entry.told = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_its_users() {
+        let shelf = Shelf::default();
+        let digest = Digest([1; 32]);
+        assert!(shelf.take_up(digest));
+        assert!(!shelf.take_up(digest));
+        assert!(shelf.tell(digest));
+        assert!(!shelf.tell(digest));
+        shelf.untell();
+        assert!(shelf.tell(digest));
+        assert_eq!(shelf.put_down(digest), None);
+        assert_eq!(shelf.put_down(digest), Some(digest));
+        assert_eq!(shelf.put_down(digest), None);
+    }
+}

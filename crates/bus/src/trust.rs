@@ -1,0 +1,103 @@
+//! Whose tokens are good: the public keys, less what was revoked.
+//! Never: a token accepted before the keys have come.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwapOption;
+use switchboard_protocol::{
+    access::{AccessError, Claims, VerifyingKeys},
+    id::TokenId,
+};
+use tokio::sync::broadcast;
+
+use crate::backend::TrustRecord;
+
+/// How many revocations a slow listener may be behind before it must look at everything.
+const REVOCATION_BACKLOG: usize = 256;
+
+/// Why a token is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TrustError {
+    /// The control plane's keys have not come yet: nobody can be told from anybody.
+    #[error("this node has no keys yet to check tokens with")]
+    NoKeys,
+    /// The token is bad, expired or revoked.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+}
+
+pub(crate) struct Trust {
+    keys: ArcSwapOption<VerifyingKeys>,
+    revoked: papaya::HashMap<TokenId, u64>,
+    announced: broadcast::Sender<TokenId>,
+}
+
+impl Trust {
+    pub(crate) fn new() -> Self {
+        Self {
+            keys: ArcSwapOption::empty(),
+            revoked: papaya::HashMap::new(),
+            announced: broadcast::channel(REVOCATION_BACKLOG).0,
+        }
+    }
+
+    pub(crate) fn verify(&self, token: &str) -> Result<Claims, TrustError> {
+        let keys = self.keys.load();
+        let keys = keys.as_ref().ok_or(TrustError::NoKeys)?;
+        let claims = keys.verify(token, unix_now_s())?;
+        if self.is_revoked(claims.id) {
+            return Err(AccessError::Revoked.into());
+        }
+        Ok(claims)
+    }
+
+    pub(crate) fn is_revoked(&self, token: TokenId) -> bool {
+        self.revoked.pin().contains_key(&token)
+    }
+
+    pub(crate) fn has_keys(&self) -> bool {
+        self.keys.load().is_some()
+    }
+
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<TokenId> {
+        self.announced.subscribe()
+    }
+
+    /// Takes over a record: its keys replace ours, its revocations are added.
+    pub(crate) fn adopt(&self, record: TrustRecord) -> Result<(), AccessError> {
+        if !record.keys.is_empty() {
+            self.keys
+                .store(Some(VerifyingKeys::new(record.keys)?.into()));
+        }
+        for (token, expires_at) in record.revoked {
+            self.revoke(token, expires_at);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn revoke(&self, token: TokenId, expires_at: u64) {
+        if expires_at > unix_now_s() && self.revoked.pin().insert(token, expires_at).is_none() {
+            // Nobody may be listening on this node; the set is what counts.
+            let _ = self.announced.send(token);
+        }
+    }
+
+    /// Forgets revocations of tokens that have expired anyway.
+    pub(crate) fn sweep(&self) {
+        let now = unix_now_s();
+        self.revoked.pin().retain(|_, expires_at| *expires_at > now);
+    }
+}
+
+pub(crate) fn unix_now_s() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |elapsed| elapsed.as_secs())
+}
+
+pub(crate) fn unix_now_ms() -> u64 {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
+    elapsed.map_or(0, |elapsed| {
+        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+    })
+}

@@ -1,0 +1,230 @@
+//! What Redis and nodes in trouble may cost, and how long.
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use switchboard_bus::BusError;
+use switchboard_protocol::outcome::Outcome;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+
+use crate::{
+    redis_server::RedisServer,
+    station::{Site, call, call_for, device, eventually},
+};
+
+async fn works_again(caller: &switchboard_bus::Bus, within: Duration) {
+    let again = async || {
+        call(caller, &device("toy-1"))
+            .await
+            .map(|answer| answer.outcome)
+            .ok()
+    };
+    eventually(within, again, |outcome| {
+        *outcome == Some(Outcome::Succeeded)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i9_a_redis_that_restarts_empty_is_healed_within_five_seconds() {
+    let mut site = Site::redis().await;
+    let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+    edge.connect(&device("toy-1")).await;
+    let digest = edge.register(&device("toy-1"), "{}").await;
+    works_again(&caller, Duration::from_secs(5)).await;
+    site.server().kill();
+    let refused = async || call(&caller, &device("toy-1")).await;
+    let refused = eventually(Duration::from_secs(5), refused, Result::is_err).await;
+    assert!(matches!(refused, Err(BusError::Unavailable)), "{refused:?}");
+    site.server().restart();
+    works_again(&caller, Duration::from_secs(5)).await;
+    let presence = async || caller.find(&device("toy-1")).await.ok().flatten();
+    let presence = eventually(Duration::from_secs(5), presence, Option::is_some)
+        .await
+        .unwrap();
+    assert_eq!(presence.digest, Some(digest));
+    assert!(caller.services(&presence).await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_was_ready_while_redis_was_away_arrives() {
+    let mut site = Site::redis().await;
+    let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+    edge.connect(&device("toy-1")).await;
+    edge.mute();
+    let waiting = {
+        let caller = caller.clone();
+        let mut long = call_for(&device("toy-1"), "{}");
+        long.timeout = Duration::from_secs(20);
+        tokio::task::JoinSet::from_iter([async move { caller.call(long).await }])
+    };
+    eventually(
+        Duration::from_secs(5),
+        async || edge.delivered().len(),
+        |count| *count == 1,
+    )
+    .await;
+    site.server().kill();
+    edge.speak();
+    site.server().restart();
+    let answers = waiting.join_all().await;
+    assert_eq!(answers[0].as_ref().unwrap().outcome, Outcome::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i9_the_calls_of_a_node_that_is_gone_are_lost_within_three_seconds() {
+    let site = Site::redis().await;
+    let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+    edge.connect(&device("toy-1")).await;
+    edge.mute();
+    let waiting = {
+        let caller = caller.clone();
+        let mut long = call_for(&device("toy-1"), "{}");
+        long.timeout = Duration::from_secs(60);
+        tokio::task::JoinSet::from_iter([async move { caller.call(long).await }])
+    };
+    eventually(
+        Duration::from_secs(5),
+        async || edge.delivered().len(),
+        |count| *count == 1,
+    )
+    .await;
+    let gone = Instant::now();
+    edge.shutdown.stop();
+    let answers = waiting.join_all().await;
+    assert_eq!(answers[0].as_ref().unwrap().outcome, Outcome::Lost);
+    assert!(
+        gone.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        gone.elapsed()
+    );
+    let begun = Instant::now();
+    assert_eq!(
+        call(&caller, &device("toy-1")).await.unwrap().outcome,
+        Outcome::Offline
+    );
+    assert!(
+        begun.elapsed() < Duration::from_secs(1),
+        "decided at once, not at the deadline"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i8_what_a_dead_node_left_is_gone_within_ten_seconds() {
+    let site = Site::redis().await;
+    let caller = site.caller("caller").await;
+    let mut way = Reaches::start(SocketAddr::from(([127, 0, 0, 1], site.redis_port()))).await;
+    let doomed = Site::through(way.url());
+    let edge = doomed.station("doomed").await;
+    edge.connect(&device("toy-1")).await;
+    edge.register(&device("toy-1"), "{}").await;
+    assert!(caller.find(&device("toy-1")).await.unwrap().is_some());
+    way.black_hole();
+    let found = async || caller.find(&device("toy-1")).await.unwrap();
+    eventually(Duration::from_secs(10), found, Option::is_none).await;
+    let left = async || caller.list(crate::station::org(), None, 10).await.unwrap();
+    eventually(Duration::from_secs(1), left, Vec::is_empty).await;
+    // The node was not dead after all: it enters its device again.
+    way.pass();
+    eventually(Duration::from_secs(10), found, Option::is_some).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i9_a_silent_black_hole_is_noticed_and_healed_within_six_seconds() {
+    let server = RedisServer::start();
+    let mut hole = Reaches::start(SocketAddr::from(([127, 0, 0, 1], server.port()))).await;
+    let site = Site::through(hole.url());
+    let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+    edge.connect(&device("toy-1")).await;
+    works_again(&caller, Duration::from_secs(5)).await;
+    // Connections that exist stay open and carry nothing; new ones are carried.
+    hole.swallow_existing();
+    works_again(&caller, Duration::from_secs(6)).await;
+}
+
+/// A way to Redis that can turn into a black hole.
+struct Reaches {
+    addr: SocketAddr,
+    mood: watch::Sender<Mood>,
+    _carriers: tokio::task::JoinSet<()>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mood {
+    Pass,
+    /// Connections older than this generation carry nothing.
+    Swallow(u64),
+    BlackHole,
+}
+
+impl Reaches {
+    async fn start(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let (mood, watched) = watch::channel(Mood::Pass);
+        let mut carriers = tokio::task::JoinSet::new();
+        carriers.spawn(async move {
+            let mut lines = tokio::task::JoinSet::new();
+            let mut generation = 0;
+            loop {
+                let (near, _) = listener.accept().await.unwrap();
+                if let Mood::Swallow(before) = *watched.borrow() {
+                    generation = before;
+                }
+                let far = TcpStream::connect(to).await.unwrap();
+                let (near, far) = (near.into_split(), far.into_split());
+                lines.spawn(carry(near.0, far.1, watched.clone(), generation));
+                lines.spawn(carry(far.0, near.1, watched.clone(), generation));
+            }
+        });
+        Self {
+            addr,
+            mood,
+            _carriers: carriers,
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("redis://{}/", self.addr)
+    }
+
+    fn black_hole(&mut self) {
+        self.mood.send_replace(Mood::BlackHole);
+    }
+
+    fn pass(&mut self) {
+        self.mood.send_replace(Mood::Pass);
+    }
+
+    fn swallow_existing(&mut self) {
+        self.mood.send_replace(Mood::Swallow(1));
+    }
+}
+
+async fn carry(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    mut mood: watch::Receiver<Mood>,
+    generation: u64,
+) {
+    let mut buffer = vec![0; 16 * 1024];
+    let carries = |mood: &Mood| match *mood {
+        Mood::Pass => true,
+        Mood::Swallow(before) => generation >= before,
+        Mood::BlackHole => false,
+    };
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        if mood.wait_for(|mood| carries(mood)).await.is_err() {
+            return;
+        }
+        if to.write_all(&buffer[..count]).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The secret of an API key: how it is made, recognised and hashed.
+//! Never: a secret that prints itself.
+
+use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use secrecy::{ExposeSecret, SecretString};
+use sha2::{Digest, Sha256};
+
+/// What every secret begins with, so that scanners find leaked ones.
+const MARK: &str = "sb_";
+/// 256 bits as base64url without padding.
+const RANDOM_CHARS: usize = 43;
+/// How much of a secret may be shown: enough to recognise it, far too little to guess the rest.
+const SHOWN_BYTES: usize = MARK.len() + 8;
+
+/// `sb_` and 43 characters of base64url, 256 bits of randomness.
+#[derive(Debug, Clone)]
+pub struct ApiKeySecret(SecretString);
+
+impl ApiKeySecret {
+    /// A new one.
+    #[must_use]
+    pub fn generate() -> Self {
+        let random: [u8; 32] = rand::random();
+        Self(SecretString::from(format!(
+            "{MARK}{}",
+            BASE64_URL_SAFE_NO_PAD.encode(random)
+        )))
+    }
+
+    /// The secret in this text, if it has the form of one.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let random = text.strip_prefix(MARK)?;
+        let clean = random
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+        (random.len() == RANDOM_CHARS && clean).then(|| Self(SecretString::from(text)))
+    }
+
+    /// What the store knows the key by. The secret is random, so no slow hash is needed.
+    #[must_use]
+    pub fn hash(&self) -> [u8; 32] {
+        Sha256::digest(self.0.expose_secret()).into()
+    }
+
+    /// How it begins: what people may see of it.
+    #[must_use]
+    pub fn shown_prefix(&self) -> &str {
+        self.0.expose_secret().get(..SHOWN_BYTES).unwrap_or(MARK)
+    }
+}
+
+impl ExposeSecret<str> for ApiKeySecret {
+    fn expose_secret(&self) -> &str {
+        self.0.expose_secret()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_have_one_form() {
+        fn check(text: &str, valid: bool) {
+            assert_eq!(ApiKeySecret::parse(text).is_some(), valid, "{text}");
+        }
+        let body = "x".repeat(RANDOM_CHARS);
+        check(&format!("sb_{body}"), true);
+        check(&format!("sk_{body}"), false);
+        check(&format!("sb_{body}x"), false);
+        check(&format!("sb_{}", "é".repeat(20)), false);
+        check(&format!("sb_{}.", "x".repeat(RANDOM_CHARS - 1)), false);
+        check("sb_", false);
+        check("", false);
+    }
+
+    #[test]
+    fn generated_secrets_are_valid_and_differ() {
+        let (one, two) = (ApiKeySecret::generate(), ApiKeySecret::generate());
+        assert_ne!(one.hash(), two.hash());
+        let again = ApiKeySecret::parse(one.expose_secret()).unwrap();
+        assert_eq!(again.hash(), one.hash());
+        assert_eq!(one.shown_prefix().len(), 11);
+        assert!(!format!("{one:?}").contains(one.shown_prefix()));
+    }
+}

@@ -1,0 +1,380 @@
+//! Measures a schema before anything compiles it: what it has, how deep, and what it names.
+//! Never: trusts a keyword it does not know to be data, or mistakes a property's name for one.
+
+use std::{collections::HashMap, io};
+
+use serde_json::{Map, Value};
+
+use super::{
+    SchemaLimits,
+    error::SchemaFault,
+    expansion::{self, Cost},
+};
+
+/// What a `type` may say.
+pub(super) const VALID_TYPES: &str =
+    "\"string\", \"number\", \"integer\", \"boolean\", \"array\", \"object\" or \"null\"";
+const TYPES: [&str; 7] = [
+    "string", "number", "integer", "boolean", "array", "object", "null",
+];
+const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
+/// Patterns of one schema: each costs memory for as long as its registration lives.
+const MAX_PATTERNS: usize = 16;
+/// A longer pattern is a program.
+const MAX_PATTERN_BYTES: usize = 256;
+
+/// A fault and the JSON pointer to it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Located {
+    pub(super) pointer: String,
+    pub(super) fault: SchemaFault,
+}
+
+/// Says what a schema costs, with its references followed, or why it may not be used.
+pub(super) fn measure(schema: &Value, limits: &SchemaLimits) -> Result<Cost, Located> {
+    let bytes = json_bytes(schema);
+    if bytes > limits.max_schema_bytes {
+        let fault = SchemaFault::TooLarge {
+            limit: limits.max_schema_bytes,
+        };
+        return Err(Located {
+            pointer: String::new(),
+            fault,
+        });
+    }
+    let mut survey = Survey {
+        limits,
+        schemas: Vec::new(),
+        by_pointer: HashMap::new(),
+        spent: Cost::default(),
+    };
+    survey.schema(schema, String::new(), 1)?;
+    expansion::expand(&survey.schemas, &survey.by_pointer, limits.max_expansion)
+}
+
+/// A schema inside the schema.
+#[derive(Debug, Default)]
+pub(super) struct Subschema {
+    pub(super) pointer: String,
+    /// What it costs without the schemas inside it.
+    pub(super) own: Cost,
+    /// The schemas directly inside it, as indices.
+    pub(super) inner: Vec<usize>,
+    /// The JSON pointer that its `$ref` names.
+    pub(super) reference: Option<String>,
+}
+
+/// What the value of a keyword is.
+#[derive(Clone, Copy)]
+enum Place {
+    Schema,
+    ListOfSchemas,
+    NamedSchemas,
+    Data,
+}
+
+fn place_of(keyword: &str) -> Place {
+    match keyword {
+        "items"
+        | "additionalItems"
+        | "additionalProperties"
+        | "contains"
+        | "contentSchema"
+        | "else"
+        | "if"
+        | "not"
+        | "propertyNames"
+        | "then" => Place::Schema,
+        "allOf" | "anyOf" | "oneOf" | "prefixItems" => Place::ListOfSchemas,
+        "$defs" | "definitions" | "dependencies" | "dependentSchemas" | "patternProperties"
+        | "properties" => Place::NamedSchemas,
+        _ => Place::Data,
+    }
+}
+
+/// Keywords that evaluate without a bound, or that give a place a name other than its pointer.
+const FORBIDDEN: [&str; 9] = [
+    "unevaluatedProperties",
+    "unevaluatedItems",
+    "$dynamicRef",
+    "$dynamicAnchor",
+    "$recursiveRef",
+    "$recursiveAnchor",
+    "$anchor",
+    "$id",
+    "$vocabulary",
+];
+
+struct Survey<'l> {
+    limits: &'l SchemaLimits,
+    schemas: Vec<Subschema>,
+    by_pointer: HashMap<String, usize>,
+    spent: Cost,
+}
+
+impl Survey<'_> {
+    /// Enters a schema at `pointer` and returns its index. The recursion is as deep as `max_depth`.
+    fn schema(&mut self, schema: &Value, pointer: String, depth: usize) -> Result<usize, Located> {
+        self.spend_node(&pointer, depth)?;
+        let index = self.schemas.len();
+        self.by_pointer.insert(pointer.clone(), index);
+        self.schemas.push(Subschema {
+            pointer: pointer.clone(),
+            own: Cost::NODE,
+            ..Default::default()
+        });
+        let members = match schema {
+            Value::Bool(_) => return Ok(index),
+            Value::Object(members) => members,
+            _ => {
+                let detail = "a schema is an object, or true or false".to_owned();
+                return Err(Located {
+                    pointer,
+                    fault: SchemaFault::Invalid(detail),
+                });
+            }
+        };
+        let mut found = Subschema {
+            own: Cost::NODE,
+            ..Default::default()
+        };
+        for (keyword, value) in members {
+            let at = join(&pointer, keyword);
+            self.keyword(keyword, value, at, depth, &mut found)?;
+        }
+        if let Some(entry) = self.schemas.get_mut(index) {
+            *entry = Subschema { pointer, ..found };
+        }
+        Ok(index)
+    }
+
+    fn keyword(
+        &mut self,
+        keyword: &str,
+        value: &Value,
+        at: String,
+        depth: usize,
+        found: &mut Subschema,
+    ) -> Result<(), Located> {
+        let inner_depth = depth.saturating_add(1);
+        match (place_of(keyword), value) {
+            (Place::Schema, _) => found.inner.push(self.schema(value, at, inner_depth)?),
+            (Place::ListOfSchemas, Value::Array(list)) => {
+                self.spend_node(&at, inner_depth)?;
+                found.own.add(Cost::NODE);
+                for (position, schema) in list.iter().enumerate() {
+                    let at = join(&at, &position.to_string());
+                    found
+                        .inner
+                        .push(self.schema(schema, at, inner_depth.saturating_add(1))?);
+                }
+            }
+            (Place::NamedSchemas, Value::Object(named)) => {
+                self.named_schemas(keyword, named, &at, inner_depth, found)?;
+            }
+            _ => {
+                let own = self.special(keyword, value, &at, found)?;
+                found.own.add(own);
+                found.own.add(self.data(value, &at, inner_depth)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn named_schemas(
+        &mut self,
+        keyword: &str,
+        named: &Map<String, Value>,
+        at: &str,
+        depth: usize,
+        found: &mut Subschema,
+    ) -> Result<(), Located> {
+        self.spend_node(at, depth)?;
+        found.own.add(Cost::NODE);
+        let inner_depth = depth.saturating_add(1);
+        for (name, schema) in named {
+            let at = join(at, name);
+            found.own.bytes = found.own.bytes.saturating_add(name.len());
+            if keyword == "patternProperties" {
+                found.own.add(self.pattern(name, &at)?);
+            }
+            match schema {
+                // The old `dependencies` holds lists of property names as well as schemas.
+                Value::Array(_) if keyword == "dependencies" => {
+                    found.own.add(self.data(schema, &at, inner_depth)?);
+                }
+                _ => found.inner.push(self.schema(schema, at, inner_depth)?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the keywords whose values are not schemas but still matter.
+    fn special(
+        &mut self,
+        keyword: &str,
+        value: &Value,
+        at: &str,
+        found: &mut Subschema,
+    ) -> Result<Cost, Located> {
+        let fault = match (keyword, value) {
+            ("$ref", Value::String(reference)) => match local_pointer(reference) {
+                Ok(pointer) => {
+                    found.reference = Some(pointer);
+                    return Ok(Cost::default());
+                }
+                Err(fault) => fault,
+            },
+            ("pattern", Value::String(pattern)) => return self.pattern(pattern, at),
+            ("type", _) if !is_type(value) => SchemaFault::BadType,
+            ("$schema", _) if !is_dialect(value) => SchemaFault::OtherDraft,
+            _ => match FORBIDDEN
+                .into_iter()
+                .find(|forbidden| *forbidden == keyword)
+            {
+                Some(keyword) => SchemaFault::Forbidden { keyword },
+                None => return Ok(Cost::default()),
+            },
+        };
+        Err(Located {
+            pointer: at.to_owned(),
+            fault,
+        })
+    }
+
+    fn pattern(&mut self, pattern: &str, at: &str) -> Result<Cost, Located> {
+        self.spent.patterns = self.spent.patterns.saturating_add(1);
+        let fault = if self.spent.patterns > MAX_PATTERNS {
+            SchemaFault::TooManyPatterns {
+                limit: MAX_PATTERNS,
+            }
+        } else if pattern.len() > MAX_PATTERN_BYTES {
+            SchemaFault::PatternTooLong {
+                limit: MAX_PATTERN_BYTES,
+            }
+        } else {
+            return Ok(Cost {
+                patterns: 1,
+                ..Cost::default()
+            });
+        };
+        Err(Located {
+            pointer: at.to_owned(),
+            fault,
+        })
+    }
+
+    /// Counts a value that is not to be understood as a schema, whatever it looks like.
+    fn data(&mut self, value: &Value, at: &str, depth: usize) -> Result<Cost, Located> {
+        let before = self.spent.nodes;
+        self.data_nodes(value, at, depth)?;
+        let nodes = self.spent.nodes.saturating_sub(before);
+        Ok(Cost {
+            nodes,
+            patterns: 0,
+            bytes: json_bytes(value),
+        })
+    }
+
+    fn data_nodes(&mut self, value: &Value, at: &str, depth: usize) -> Result<(), Located> {
+        let is_leaf = !(value.is_array() || value.is_object());
+        self.spend_node(at, if is_leaf { 0 } else { depth })?;
+        let inner_depth = depth.saturating_add(1);
+        match value {
+            Value::Array(items) => items
+                .iter()
+                .try_for_each(|item| self.data_nodes(item, at, inner_depth)),
+            Value::Object(members) => members
+                .values()
+                .try_for_each(|member| self.data_nodes(member, at, inner_depth)),
+            _ => Ok(()),
+        }
+    }
+
+    fn spend_node(&mut self, at: &str, depth: usize) -> Result<(), Located> {
+        self.spent.nodes = self.spent.nodes.saturating_add(1);
+        let fault = if depth > self.limits.max_depth {
+            SchemaFault::TooDeep {
+                limit: self.limits.max_depth,
+            }
+        } else if self.spent.nodes > self.limits.max_nodes {
+            SchemaFault::TooManyNodes {
+                limit: self.limits.max_nodes,
+            }
+        } else {
+            return Ok(());
+        };
+        Err(Located {
+            pointer: at.to_owned(),
+            fault,
+        })
+    }
+}
+
+/// The JSON pointer behind the `#` of a local reference.
+fn local_pointer(reference: &str) -> Result<String, SchemaFault> {
+    let pointer = reference.strip_prefix('#').ok_or(SchemaFault::RemoteRef)?;
+    if !(pointer.is_empty() || pointer.starts_with('/')) {
+        return Err(SchemaFault::RemoteRef);
+    }
+    percent_decoded(pointer).ok_or(SchemaFault::DanglingRef)
+}
+
+/// A URI fragment without its `%XX`, which is how names beyond ASCII are written there.
+fn percent_decoded(fragment: &str) -> Option<String> {
+    let mut decoded = Vec::with_capacity(fragment.len());
+    let mut rest = fragment.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+            let value = digit(rest.next())?
+                .saturating_mul(16)
+                .saturating_add(digit(rest.next())?);
+            decoded.push(u8::try_from(value).ok()?);
+        } else {
+            decoded.push(byte);
+        }
+    }
+    String::from_utf8(decoded).ok()
+}
+
+fn is_type(value: &Value) -> bool {
+    let named = |value: &Value| value.as_str().is_some_and(|name| TYPES.contains(&name));
+    match value {
+        Value::Array(names) => !names.is_empty() && names.iter().all(named),
+        _ => named(value),
+    }
+}
+
+fn is_dialect(value: &Value) -> bool {
+    value
+        .as_str()
+        .is_some_and(|uri| uri.strip_suffix('#').unwrap_or(uri) == DIALECT)
+}
+
+/// One step further in a JSON pointer.
+pub(super) fn join(pointer: &str, step: &str) -> String {
+    let step = step.replace('~', "~0").replace('/', "~1");
+    format!("{pointer}/{step}")
+}
+
+/// How long a value is, written without white space.
+fn json_bytes(value: &Value) -> usize {
+    struct Counter(usize);
+    impl io::Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.saturating_add(bytes.len());
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    // Counting cannot fail, and a value has no key that is not a string.
+    serde_json::to_writer(&mut counter, value).ok();
+    counter.0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! What a schema costs once every `$ref` is replaced by what it names.
+//! Never: expands anything, which is what a reference bomb is after; it is all sums.
+
+use std::collections::HashMap;
+
+use super::{
+    budget::{Located, Subschema},
+    error::SchemaFault,
+};
+
+/// Schemas inside each other, references followed: what compiling and checking recurse over.
+const MAX_HEIGHT: usize = 32;
+
+/// How much of everything there is in a schema.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Cost {
+    /// JSON values.
+    pub(super) nodes: usize,
+    /// Regular expressions.
+    pub(super) patterns: usize,
+    /// Bytes of values that an error may quote.
+    pub(super) bytes: usize,
+}
+
+impl Cost {
+    /// One value that is not worth quoting.
+    pub(super) const NODE: Self = Self {
+        nodes: 1,
+        patterns: 0,
+        bytes: 0,
+    };
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.nodes = self.nodes.saturating_add(other.nodes);
+        self.patterns = self.patterns.saturating_add(other.patterns);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+    }
+}
+
+/// Adds up the schemas, of which the first is the root, or finds a reference that must not be.
+pub(super) fn expand(
+    schemas: &[Subschema],
+    by_pointer: &HashMap<String, usize>,
+    max_nodes: usize,
+) -> Result<Cost, Located> {
+    let mut expansion = Expansion {
+        schemas,
+        by_pointer,
+        states: vec![State::Unseen; schemas.len()],
+    };
+    let whole = expansion.visit(0)?;
+    if whole.cost.nodes > max_nodes {
+        let fault = SchemaFault::TooExpansive { limit: max_nodes };
+        return Err(Located {
+            pointer: String::new(),
+            fault,
+        });
+    }
+    Ok(whole.cost)
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    Unseen,
+    Open,
+    Done(Total),
+}
+
+/// A schema with everything it contains and names.
+#[derive(Clone, Copy)]
+struct Total {
+    cost: Cost,
+    height: usize,
+}
+
+struct Expansion<'s> {
+    schemas: &'s [Subschema],
+    by_pointer: &'s HashMap<String, usize>,
+    states: Vec<State>,
+}
+
+impl Expansion<'_> {
+    /// The recursion is as deep as there are schemas, some hundreds of small frames; each is
+    /// entered once, so the work is linear however large the expansion would be.
+    fn visit(&mut self, index: usize) -> Result<Total, Located> {
+        let schemas = self.schemas;
+        let Some(schema) = schemas.get(index) else {
+            return Ok(Total {
+                cost: Cost::default(),
+                height: 0,
+            });
+        };
+        match self.states.get(index) {
+            Some(State::Done(total)) => return Ok(*total),
+            Some(State::Open) => return Err(located(schema, SchemaFault::CyclicRef)),
+            _ => self.set(index, State::Open),
+        }
+        let mut total = Total {
+            cost: schema.own,
+            height: 0,
+        };
+        for &inner in schema.inner.iter().chain(self.target(schema)?.as_ref()) {
+            let inner = self.visit(inner)?;
+            total.cost.add(inner.cost);
+            total.height = total.height.max(inner.height);
+        }
+        total.height = total.height.saturating_add(1);
+        if total.height > MAX_HEIGHT {
+            return Err(located(
+                schema,
+                SchemaFault::TooDeepExpansion { limit: MAX_HEIGHT },
+            ));
+        }
+        self.set(index, State::Done(total));
+        Ok(total)
+    }
+
+    /// The schema that a `$ref` names: only a place that the survey understood as one.
+    fn target(&self, schema: &Subschema) -> Result<Option<usize>, Located> {
+        let Some(pointer) = &schema.reference else {
+            return Ok(None);
+        };
+        match self.by_pointer.get(pointer) {
+            Some(&index) => Ok(Some(index)),
+            None => Err(located(schema, SchemaFault::DanglingRef)),
+        }
+    }
+
+    fn set(&mut self, index: usize, state: State) {
+        if let Some(entry) = self.states.get_mut(index) {
+            *entry = state;
+        }
+    }
+}
+
+fn located(schema: &Subschema, fault: SchemaFault) -> Located {
+    Located {
+        pointer: schema.pointer.clone(),
+        fault,
+    }
+}

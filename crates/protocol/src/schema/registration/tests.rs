@@ -1,0 +1,395 @@
+//! What devices may register, what they may not, and what hostile ones get out of trying.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// More than any check may take, in a debug build on a busy machine.
+const SOON: Duration = Duration::from_secs(2);
+
+fn raw(value: &Value) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).unwrap()
+}
+
+fn build(services: &str) -> Result<Registration, RegisterError> {
+    let services = RawValue::from_string(services.to_owned()).unwrap();
+    Registration::build(&services, &SchemaLimits::default())
+}
+
+fn with_parameters(parameters: Value) -> Result<Registration, RegisterError> {
+    build(&json!({ "s": { "parameters": parameters } }).to_string())
+}
+
+/// What a service with these parameters says about params: `ok`, or `pointer: detail` by lines.
+fn verdict(parameters: Value, params: &str) -> String {
+    let registration = with_parameters(parameters).unwrap();
+    let params = RawValue::from_string(params.to_owned()).unwrap();
+    match registration.service("s").unwrap().check(&params) {
+        Ok(()) => "ok".to_owned(),
+        Err(violations) => {
+            let line = |v: &Violation| format!("{}: {}", v.pointer, v.detail);
+            violations.iter().map(line).collect::<Vec<_>>().join("\n")
+        }
+    }
+}
+
+#[test]
+fn services_are_found_by_name() {
+    let json = r#"{"b":{"timeout_ms":5000},"时间":{"description":"获取","x":1},"a":{}}"#;
+    let registration = build(json).unwrap();
+    assert_eq!(
+        (registration.len(), &registration.json[..]),
+        (3, json.as_bytes())
+    );
+    assert_eq!(registration.digest, Digest::of(json.as_bytes()));
+    assert_eq!(registration.service("b").unwrap().timeout_ms, Some(5000));
+    assert_eq!(&*registration.service("时间").unwrap().name, "时间");
+    assert!(registration.service("c").is_none() && build("{}").unwrap().is_empty());
+}
+
+/// Services that are refused: by which code, and what the sentence says.
+fn refused(services: &str, code: &str, sentence: &str) {
+    let error = build(services).unwrap_err();
+    assert_eq!(error.code(), code, "{services}: {error}");
+    assert!(error.to_string().contains(sentence), "{services}: {error}");
+}
+
+#[test]
+fn sets_of_services_are_well_formed() {
+    refused("[]", "services_not_an_object", "is an object");
+    refused(
+        r#"{"a":{},"b":{},"a":{}}"#,
+        "duplicate_service",
+        "service `a` stands twice",
+    );
+    let twice = r#"{"a":{"parameters":{"type":"object","type":"object"}}}"#;
+    refused(twice, "duplicate_key", "`/a/parameters`");
+    let many: Map<String, Value> = (0..129).map(|i| (format!("s{i}"), json!({}))).collect();
+    refused(
+        &Value::from(many).to_string(),
+        "too_many_services",
+        "129 services are too many",
+    );
+    refused(r#"{"":{}}"#, "bad_service_name", "1 to 128 bytes");
+    refused(r#"{"a\n":{}}"#, "bad_service_name", "control");
+    refused(
+        &format!(r#"{{"{}":{{}}}}"#, "长".repeat(43)),
+        "bad_service_name",
+        "长",
+    );
+}
+
+#[test]
+fn services_are_well_formed() {
+    refused(
+        r#"{"a":true}"#,
+        "bad_service",
+        "service `a`: a service is an object",
+    );
+    refused(
+        r#"{"a":{"description":5}}"#,
+        "bad_service",
+        "`description` is a string",
+    );
+    refused(
+        r#"{"a":{"annotations":[]}}"#,
+        "bad_service",
+        "`annotations` are an object",
+    );
+    for timeout in ["0", "300001", "1.5", "\"1\"", "-1", "null"] {
+        let services = format!(r#"{{"a":{{"timeout_ms":{timeout}}}}}"#);
+        refused(
+            &services,
+            "bad_service",
+            "`timeout_ms` is an integer from 1 to 300000",
+        );
+    }
+    let long = format!(r#"{{"a":{{"description":"{}"}}}}"#, "x".repeat(4097));
+    refused(&long, "bad_service", "at most 4096 bytes");
+}
+
+#[test]
+fn bad_schemas_are_named_by_place_and_remedy() {
+    fn check(service: &str, sentence: &str) {
+        refused(&format!(r#"{{"a":{service}}}"#), "bad_schema", sentence);
+    }
+    check(r#"{"parameters":true}"#, "service `a`, at `/parameters`");
+    check(
+        r#"{"parameters":{"type":"string"}}"#,
+        "at `/parameters/type`",
+    );
+    check(
+        r#"{"output":{"$id":"x"}}"#,
+        "at `/output/$id`: `$id` is not supported",
+    );
+    check(r#"{"output":{"minimum":"x"}}"#, "at `/output/minimum`");
+    let placeholder = r#"{"parameters":{"properties":{"p":{"type":"string|number"}}}}"#;
+    check(placeholder, r#"a `type` is "string", "number", "integer""#);
+}
+
+#[test]
+fn all_services_together_are_limited() {
+    let parameters = json!({ "enum": (0..400).collect::<Vec<_>>() });
+    let services = |count: usize| {
+        let service = |index| (format!("s{index}"), json!({ "parameters": parameters }));
+        Value::from((0..count).map(service).collect::<Map<_, _>>()).to_string()
+    };
+    assert!(build(&services(39)).is_ok());
+    assert_eq!(
+        build(&services(40)).unwrap_err().code(),
+        "schemas_too_expansive"
+    );
+}
+
+#[test]
+fn params_are_checked_as_the_supplement_says() {
+    fn check(params: &str, expect: &str) {
+        let parameters = json!({
+            "type": "object",
+            "properties": {
+                "name": { "type": "string", "minLength": 2, "maxLength": 4 },
+                "level": { "type": "integer", "minimum": 1, "maximum": 3 },
+                "mode": { "enum": ["a", "b"] },
+            },
+            "required": ["name"],
+        });
+        let verdict = verdict(parameters, params);
+        assert!(verdict.starts_with(expect), "{params} is {verdict}");
+    }
+    check(r#"{"name":"玩具","level":2,"mode":"a","more":[]}"#, "ok");
+    check("{}", r#": "name" is a required property"#);
+    check(r#"{"name":5}"#, r#"/name: 5 is not of type "string""#);
+    check(
+        r#"{"name":"x"}"#,
+        r#"/name: "x" is shorter than 2 characters"#,
+    );
+    check(
+        r#"{"name":"xxxxx"}"#,
+        r#"/name: "xxxxx" is longer than 4 characters"#,
+    );
+    check(
+        r#"{"name":"ab","level":0}"#,
+        "/level: 0 is less than the minimum of 1",
+    );
+    check(
+        r#"{"name":"ab","level":4}"#,
+        "/level: 4 is greater than the maximum of 3",
+    );
+    check(r#"{"name":"ab","mode":"c"}"#, r#"/mode: "c" is not one of"#);
+    check("[]", ": the params are a JSON object");
+    check("null", ": the params are a JSON object");
+    check(r#"{"name":"ab","name":5}"#, ": `name` stands twice here");
+    check(r#"{"name":"ab","x":1e999}"#, ": number out of range");
+}
+
+#[test]
+fn absent_parameters_let_any_object_pass() {
+    let registration = build(r#"{"s":{}}"#).unwrap();
+    let service = registration.service("s").unwrap();
+    assert_eq!(service.check(&raw(&json!({ "a": [1] }))), Ok(()));
+    assert!(service.check(&raw(&json!([1]))).is_err());
+}
+
+#[test]
+fn formats_are_not_asserted() {
+    let parameters = json!({ "properties": { "p": { "format": "email" } } });
+    assert_eq!(verdict(parameters, r#"{"p":"none"}"#), "ok");
+}
+
+#[test]
+fn patterns_are_those_of_a_linear_engine() {
+    fn check(pattern: &str, text: &str, expect: bool) {
+        let parameters = json!({ "properties": { "p": { "pattern": pattern } } });
+        let params = json!({ "p": text }).to_string();
+        assert_eq!(
+            verdict(parameters, &params) == "ok",
+            expect,
+            "{pattern} on {text}"
+        );
+    }
+    check(
+        "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$",
+        "0188a3c4-0000-7000-8000-0123456789ab",
+        true,
+    );
+    check(r"^\d{4}-\d{2}-\d{2}$", "2025-01-22", true);
+    check(r"^[\w.+-]+@[\w-]+\.[\w.]+$", "a.b@example.com", true);
+    check(r"^1[3-9]\d{9}$", "13800138000", true);
+    check("^#[0-9a-fA-F]{6}$", "#12345g", false);
+    check(r"^\p{L}+$", "玩具", true);
+    check("^[\u{4e00}-\u{9fa5}]{1,20}$", "玩具", true);
+    check("^[\\p{L}\\p{N} _-]+$", "玩具 1", true);
+    check("^.{1,64}$", "", false);
+    check(r"^[\w.-]{1,64}$", "a.txt", true);
+    check(
+        "^((25[0-5]|2[0-4]\\d|1?\\d?\\d)(\\.|$)){4}$",
+        "10.0.0.255",
+        true,
+    );
+
+    for refused in ["(?=a)", r"(a)\1", "a(", "(a{200}){200}"] {
+        let error = with_parameters(json!({ "properties": { "p": { "pattern": refused } } }));
+        let error = error.unwrap_err().to_string();
+        let place = "at `/parameters/properties/p/pattern`: the pattern is too large";
+        assert!(error.contains(place), "{refused}: {error}");
+    }
+}
+
+#[test]
+fn an_answer_lists_a_few_short_errors() {
+    let parameters = json!({ "additionalProperties": { "type": "integer" } });
+    let long = "长".repeat(1000);
+    let params: Map<String, Value> = (0..50)
+        .map(|i| (format!("{i}{long}"), json!(long)))
+        .collect();
+    let registration = with_parameters(parameters).unwrap();
+    let violations = registration
+        .service("s")
+        .unwrap()
+        .check(&raw(&params.into()))
+        .unwrap_err();
+    assert_eq!(violations.len(), 16);
+    for violation in violations {
+        assert!(
+            violation.pointer.len() < 300 && violation.detail.len() < 300,
+            "{violation:?}"
+        );
+        assert!(
+            violation.detail.contains("is not of type \"integer\""),
+            "{violation:?}"
+        );
+    }
+}
+
+/// Registers and checks within bounds: refused at once, or answered soon.
+fn defused(parameters: Value, params: &Value) -> String {
+    let started = Instant::now();
+    let outcome = match with_parameters(parameters) {
+        Err(error) => error.to_string(),
+        Ok(registration) => {
+            let verdict = registration.service("s").unwrap().check(&raw(params));
+            verdict.map_or_else(
+                |violations| violations[0].detail.clone(),
+                |()| "ok".to_owned(),
+            )
+        }
+    };
+    let took = started.elapsed();
+    assert!(took < SOON, "took {took:?}: {outcome}");
+    outcome
+}
+
+#[test]
+fn reference_bombs_are_refused() {
+    // 1.4 kB that make `jsonschema` gather errors for half a minute and gigabytes.
+    let link = |next: usize| {
+        let reference = json!({ "$ref": format!("#/$defs/d{next}") });
+        json!({ "anyOf": [reference, reference, reference] })
+    };
+    let mut defs: Map<String, Value> = (0..14)
+        .map(|index| (format!("d{index}"), link(index + 1)))
+        .collect();
+    defs.insert("d14".into(), json!({ "type": "string" }));
+    let bomb = json!({ "$defs": defs, "properties": { "p": { "$ref": "#/$defs/d0" } } });
+    assert!(bomb.to_string().len() < 1500);
+    let outcome = defused(bomb, &json!({ "p": 1 }));
+    assert!(outcome.contains("at most 2000 values"), "{outcome}");
+}
+
+#[test]
+fn the_dearest_schema_that_passes_is_still_bounded() {
+    let leaf = json!({ "$defs": { "l": { "anyOf": vec![json!({ "type": "string" }); 40] } } });
+    let mut bomb = leaf;
+    bomb["properties"] =
+        json!({ "p": { "items": { "anyOf": vec![json!({ "$ref": "#/$defs/l" }); 15] } } });
+    for length in [1, 10, 100, 1000, 100_000] {
+        defused(bomb.clone(), &json!({ "p": vec![1; length] }));
+    }
+}
+
+#[test]
+fn errors_are_not_gathered_beyond_what_they_cost() {
+    let each = json!({ "const": "x".repeat(10_000) });
+    let outcome = defused(
+        json!({ "additionalProperties": { "items": each } }),
+        &json!({ "p": vec![1; 60_000] }),
+    );
+    assert!(outcome.contains("too large to say where"), "{outcome}");
+
+    let each = vec![json!({ "type": "string" }); 200];
+    let parameters = json!({ "additionalProperties": { "items": { "anyOf": each } } });
+    let outcome = defused(parameters.clone(), &json!({ "p": vec![1; 3_000] }));
+    assert!(outcome.contains("too large to say where"), "{outcome}");
+    let outcome = defused(parameters, &json!({ "p": vec![1; 60_000] }));
+    assert!(
+        outcome.contains("too large for this service's schema"),
+        "{outcome}"
+    );
+
+    let parameters = json!({ "additionalProperties": { "items": { "type": "string" } } });
+    let outcome = defused(parameters, &json!({ "k".repeat(100_000): vec![1; 10_000] }));
+    assert!(outcome.contains("too large to say where"), "{outcome}");
+}
+
+#[test]
+fn patterns_are_not_run_beyond_what_they_cost() {
+    // Each needs more states at a time than the engine caches, which puts it on its slow path.
+    let mixed: String = (0..200_000_u32)
+        .map(|i| {
+            if i.wrapping_mul(2_654_435_761) >> 31 == 0 {
+                'a'
+            } else {
+                'b'
+            }
+        })
+        .collect();
+    for pattern in [
+        "^[ab]*a[ab]{40}$",
+        "([ab]{0,40}a){12}c",
+        "(a?b?){60}[ab]{60}c",
+        "[ab]*a[ab]{300}c|[ab]*b[ab]{301}d",
+        "([^x]{0,60}a){9}c",
+    ] {
+        let slow = json!({ "pattern": pattern });
+        for bytes in [100, 1_000, 10_000, 100_000, 200_000] {
+            let params = json!({ "p": &mixed[..bytes] });
+            defused(json!({ "properties": { "p": slow } }), &params);
+        }
+    }
+    let slow = json!({ "pattern": "(a?){60}a{60}b" });
+    let many = json!({ "properties": { "p": { "allOf": vec![slow; 16] } } });
+    let outcome = defused(many, &json!({ "p": "a".repeat(200_000) }));
+    assert!(
+        outcome.contains("too large for this service's schema"),
+        "{outcome}"
+    );
+}
+
+#[test]
+fn unique_items_and_long_chains_do_not_add_up() {
+    let mut nested = json!({ "uniqueItems": true });
+    for _ in 0..6 {
+        nested = json!({ "uniqueItems": true, "items": nested });
+    }
+    let mut value = json!([1, 2]);
+    for _ in 0..6 {
+        value = json!([value, value, value]);
+    }
+    defused(
+        json!({ "properties": { "p": nested } }),
+        &json!({ "p": value }),
+    );
+
+    // As deep as references may lead, on a thread as small as a server's.
+    let link = |next: usize| json!({ "items": { "$ref": format!("#/$defs/d{next}") } });
+    let mut defs: Map<String, Value> = (0..13)
+        .map(|index| (format!("d{index}"), link(index + 1)))
+        .collect();
+    defs.insert("d13".into(), json!({ "type": "string" }));
+    let chain = json!({ "$defs": defs, "properties": { "p": { "$ref": "#/$defs/d0" } } });
+    let value = (0..13).fold(json!(1), |inner, _| json!([inner]));
+    let outcome = defused(chain, &json!({ "p": value }));
+    assert!(outcome.contains("is not of type \"string\""), "{outcome}");
+}

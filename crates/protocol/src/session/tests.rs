@@ -1,0 +1,254 @@
+//! What a session accepts, in which order, and what it says otherwise.
+
+use super::*;
+
+const HELLO: &str = r#"{"token":"t"}"#;
+const LOG: &str = r#"{"type":"log","data":{}}"#;
+
+fn frame<'a>(kind: Kind, task: &[u8; 8], seq: u16, payload: &'a str) -> Frame<'a> {
+    let (task, payload) = (TaskId(*task), payload.as_bytes());
+    Frame {
+        kind,
+        task,
+        seq,
+        spelling: Spelling::Plain,
+        payload,
+    }
+}
+
+fn authenticated(max_open_tasks: u8) -> Session {
+    let mut session = Session::new(max_open_tasks);
+    session.authenticated();
+    session
+}
+
+/// Feeds frames of `(kind, task, seq, payload)`; the last one's error code, or `ok`.
+fn verdict(session: &mut Session, frames: &[(Kind, &[u8; 8], u16, &str)]) -> &'static str {
+    let mut last = "ok";
+    for &(kind, task, seq, payload) in frames {
+        assert_eq!(last, "ok", "only the last frame is wrong");
+        last = match session.handle(frame(kind, task, seq, payload)) {
+            Ok(_) => "ok",
+            Err(error) => error.code(),
+        };
+    }
+    last
+}
+
+fn check(frames: &[(Kind, &[u8; 8], u16, &str)], expect: &str) {
+    assert_eq!(verdict(&mut authenticated(2), frames), expect, "{frames:?}");
+}
+
+#[test]
+fn auth_comes_first_and_once() {
+    for kind in Kind::ALL {
+        let mut session = Session::new(1);
+        let expect = if kind == Kind::Auth {
+            "ok"
+        } else {
+            "not_authenticated"
+        };
+        assert_eq!(
+            verdict(&mut session, &[(kind, b"chat    ", 0, HELLO)]),
+            expect,
+            "{kind:?}"
+        );
+        assert!(!session.is_authenticated());
+    }
+    check(
+        &[(Kind::Auth, b"auth    ", 0, HELLO)],
+        "already_authenticated",
+    );
+    check(&[(Kind::Goaway, b"auth    ", 0, "{}")], "unexpected_kind");
+    check(&[(Kind::Error, b"auth    ", 0, "{}")], "unexpected_kind");
+}
+
+#[test]
+fn a_bad_auth_is_refused_without_repeating_it() {
+    for payload in [
+        r#""s3cret""#,
+        r#"{"token":5}"#,
+        r#"{"token":"s3cret","token":"s3cret"}"#,
+        "",
+    ] {
+        let error = Session::new(1)
+            .handle(frame(Kind::Auth, b"auth    ", 0, payload))
+            .unwrap_err();
+        assert_eq!(error.code(), "bad_auth");
+        assert!(!error.to_string().contains("s3cret"), "{error}");
+    }
+}
+
+#[test]
+fn texts_and_sounds_have_no_holes() {
+    use Kind::{Audio, End, Text};
+    let (a, b, c) = (b"task-a  ", b"task-b  ", b"task-c  ");
+    check(
+        &[
+            (Text, a, 0, "x"),
+            (Text, a, 1, "y"),
+            (End, a, 2, ""),
+            (Text, a, 0, "z"),
+        ],
+        "ok",
+    );
+    check(
+        &[
+            (Text, a, 0, "x"),
+            (Audio, b, 0, "y"),
+            (Text, a, 1, "x"),
+            (End, b, 1, ""),
+        ],
+        "ok",
+    );
+    check(&[(Text, a, 1, "x")], "seq_gap");
+    check(&[(Text, a, 0, "x"), (Text, a, 2, "y")], "seq_gap");
+    check(&[(Text, a, 0, "x"), (Text, a, 0, "x")], "seq_gap");
+    check(&[(Text, a, 0, "x"), (End, a, 0, "")], "seq_gap");
+    check(&[(Text, a, 0, "x"), (End, a, 2, "")], "seq_gap");
+    check(&[(End, a, 0, "")], "nothing_to_end");
+    check(
+        &[(Text, a, 0, "x"), (End, a, 1, ""), (End, a, 2, "")],
+        "nothing_to_end",
+    );
+    check(&[(Text, a, 0, "x"), (End, a, 1, "y")], "end_with_payload");
+    check(&[(Text, a, 0, "x"), (Audio, a, 1, "y")], "mixed_task");
+    check(
+        &[(Text, a, 0, "x"), (Text, b, 0, "x"), (Text, c, 0, "x")],
+        "too_many_tasks",
+    );
+}
+
+#[test]
+fn a_task_leaves_room_for_its_end() {
+    let task = b"task-a  ";
+    let mut session = authenticated(1);
+    for seq in 0..MAX_SEQ {
+        session.handle(frame(Kind::Audio, task, seq, "x")).unwrap();
+    }
+    let mut full = authenticated(1);
+    full.open.push(OpenTask {
+        task: TaskId(*task),
+        next: MAX_SEQ,
+        kind: Kind::Audio,
+    });
+    assert_eq!(
+        verdict(&mut full, &[(Kind::Audio, task, MAX_SEQ, "x")]),
+        "task_too_long"
+    );
+    assert_eq!(
+        verdict(&mut session, &[(Kind::End, task, MAX_SEQ, "")]),
+        "ok"
+    );
+}
+
+#[test]
+fn text_is_cut_between_characters() {
+    let mut session = authenticated(1);
+    let payload = "好".as_bytes().get(..2).unwrap();
+    let broken = Frame {
+        payload,
+        ..frame(Kind::Text, b"task-a  ", 0, "")
+    };
+    let error = session.handle(broken).unwrap_err();
+    assert_eq!(error.code(), "bad_text");
+}
+
+#[test]
+fn control_frames_may_count_or_not() {
+    use Kind::Control;
+    let (mcp, other) = (b"mcp00001", b"other   ");
+    check(
+        &[
+            (Control, mcp, 0, LOG),
+            (Control, mcp, 0, LOG),
+            (Control, mcp, 0, LOG),
+        ],
+        "ok",
+    );
+    check(
+        &[
+            (Control, mcp, 0, LOG),
+            (Control, mcp, 1, LOG),
+            (Control, mcp, 2, LOG),
+        ],
+        "ok",
+    );
+    check(
+        &[
+            (Control, mcp, 0, LOG),
+            (Control, mcp, 1, LOG),
+            (Control, mcp, 0, LOG),
+        ],
+        "ok",
+    );
+    check(
+        &[
+            (Control, mcp, 0, LOG),
+            (Control, other, 0, LOG),
+            (Control, other, 1, LOG),
+        ],
+        "ok",
+    );
+    check(&[(Control, mcp, 1, LOG)], "seq_gap");
+    check(&[(Control, mcp, 0, LOG), (Control, mcp, 2, LOG)], "seq_gap");
+    check(
+        &[(Control, mcp, 0, LOG), (Control, other, 1, LOG)],
+        "seq_gap",
+    );
+}
+
+#[test]
+fn the_server_answers_as_the_device_writes() {
+    let mut session = authenticated(1);
+    assert_eq!(
+        (session.spelling(), session.control_task()),
+        (Spelling::Plain, TaskId::MCP)
+    );
+    let other = frame(Kind::Control, b"other   ", 0, LOG);
+    session
+        .handle(Frame {
+            spelling: Spelling::Bracketed,
+            ..other
+        })
+        .unwrap();
+    session.handle(other).unwrap();
+    assert_eq!(session.spelling(), Spelling::Bracketed);
+    assert_eq!(session.control_task(), TaskId(*b"other   "));
+}
+
+#[test]
+fn a_bad_message_is_answered_not_punished() {
+    fn check(kind: Kind, payload: &str, expect: Option<&str>) {
+        match authenticated(1).handle(frame(kind, b"mcp00001", 0, payload)) {
+            Ok(Event::Rejected { call_id, .. }) => assert_eq!(call_id.as_deref(), expect),
+            other => panic!("{payload} is {other:?}"),
+        }
+    }
+    check(Kind::Control, "{", None);
+    check(
+        Kind::Control,
+        r#"{"type":"register","data":{"call_id":"r1"}}"#,
+        Some("r1"),
+    );
+    check(
+        Kind::Control,
+        r#"{"type":"dance","data":{"call_id":"d1"}}"#,
+        Some("d1"),
+    );
+    check(Kind::Event, "[]", Some("event"));
+}
+
+#[test]
+fn an_idle_session_is_small() {
+    assert!(size_of::<Session>() <= 48);
+    let mut session = authenticated(8);
+    assert_eq!(session.open.capacity(), 0);
+    session
+        .handle(frame(Kind::Text, b"task-a  ", 0, "x"))
+        .unwrap();
+    session
+        .handle(frame(Kind::End, b"task-a  ", 1, ""))
+        .unwrap();
+    assert_eq!(session.open.capacity(), 0);
+}

@@ -1,0 +1,124 @@
+//! The supplement's complete example (7.1), in English and Chinese, byte for byte.
+
+#![expect(clippy::panic, reason = "a test that fails by panicking says where")]
+
+use switchboard_protocol::{
+    frame::{Decoder, Frame, Spelling, TaskId},
+    message::{DeviceMessage, ServerMessage},
+    schema::{Registration, SchemaLimits},
+    session::{Event, Session},
+};
+
+macro_rules! vectors {
+    ($language:literal) => {
+        [
+            include_bytes!(concat!("vectors/", $language, "-1-register.bin")) as &[u8],
+            include_bytes!(concat!("vectors/", $language, "-1-register-plain.bin")),
+            include_bytes!(concat!("vectors/", $language, "-2-question.bin")),
+            include_bytes!(concat!("vectors/", $language, "-3-question-end.bin")),
+            include_bytes!(concat!("vectors/", $language, "-4-call.bin")),
+            include_bytes!(concat!("vectors/", $language, "-4-call-plain.bin")),
+            include_bytes!(concat!("vectors/", $language, "-5-result.bin")),
+            include_bytes!(concat!("vectors/", $language, "-5-result-plain.bin")),
+            include_bytes!(concat!("vectors/", $language, "-6-answer.bin")),
+            include_bytes!(concat!("vectors/", $language, "-7-answer-end.bin")),
+        ]
+    };
+}
+
+const ENGLISH: [&[u8]; 10] = vectors!("en");
+const CHINESE: [&[u8]; 10] = vectors!("zh");
+
+/// The frame that a vector is, found whole however it is cut.
+fn frame(vector: &[u8]) -> Frame<'_> {
+    for at in 0..vector.len() {
+        let mut decoder = Decoder::new(4096);
+        let early = decoder.decode(vector.get(..at).unwrap_or_default());
+        assert_eq!(early, Ok(None), "cut at {at}");
+        assert!(
+            matches!(decoder.decode(vector), Ok(Some((_, consumed))) if consumed == vector.len())
+        );
+    }
+    match Decoder::new(4096).decode(vector) {
+        Ok(Some((frame, _))) => frame,
+        other => panic!("{}: {other:?}", vector.escape_ascii()),
+    }
+}
+
+fn conversation(vectors: [&[u8]; 10], question: &str, answer: &str) {
+    let [
+        register,
+        register_plain,
+        ask,
+        asked,
+        call,
+        call_plain,
+        result,
+        result_plain,
+        tell,
+        told,
+    ] = vectors.map(frame);
+    let mut session = Session::new(1);
+    session.authenticated();
+    assert_eq!(
+        (register.spelling, register_plain.spelling),
+        (Spelling::Bracketed, Spelling::Plain)
+    );
+    for register in [register, register_plain] {
+        let event = session.handle(register);
+        let Ok(Event::Message(DeviceMessage::Register {
+            call_id: None,
+            services,
+        })) = event
+        else {
+            panic!("{event:?}");
+        };
+        let registration = Registration::build(services, &SchemaLimits::default());
+        let registration = registration.unwrap_or_else(|error| panic!("{error}"));
+        let service = registration.service("get_current_time");
+        for call in [call, call_plain] {
+            let message = ServerMessage::parse(call.payload);
+            let Ok(ServerMessage::Call {
+                call_id,
+                method,
+                params,
+            }) = message
+            else {
+                panic!("{message:?}");
+            };
+            assert_eq!((&*call_id, &*method), ("call_001", "get_current_time"));
+            assert_eq!(service.map(|service| service.check(params)), Some(Ok(())));
+        }
+    }
+    assert_eq!(
+        (session.spelling(), session.control_task()),
+        (Spelling::Bracketed, TaskId::MCP)
+    );
+
+    let task = TaskId(*b"task1234");
+    let event = session.handle(ask);
+    assert!(
+        matches!(event, Ok(Event::Text { task: t, seq: 0, text }) if t == task && text == question)
+    );
+    assert!(matches!(session.handle(asked), Ok(Event::End { task: t }) if t == task));
+    for result in [result, result_plain] {
+        let event = session.handle(result);
+        let Ok(Event::Message(DeviceMessage::Result(result))) = event else {
+            panic!("{event:?}");
+        };
+        assert_eq!((&*result.call_id, result.success), ("call_001", true));
+        assert!(result.raw.get().contains("2025-01-22 14:30:25"));
+    }
+    assert_eq!((tell.payload, tell.seq), (answer.as_bytes(), 0));
+    assert_eq!((told.payload, told.seq), (&b""[..], 1));
+}
+
+#[test]
+fn the_english_example() {
+    conversation(ENGLISH, "What time is it?", "It is 14:30:25 on 22 Jan 2025");
+}
+
+#[test]
+fn the_chinese_example() {
+    conversation(CHINESE, "现在几点了?", "现在是2025年1月22日14点30分25秒");
+}

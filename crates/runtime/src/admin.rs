@@ -1,0 +1,215 @@
+//! The admin port: `/healthz`, `/readyz`, `/metrics`. It is the last thing of a process to go.
+//! Never: a dependency asked over the network while somebody waits; probes report what is known.
+
+use std::{collections::BTreeMap, io, sync::Arc};
+
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use parking_lot::RwLock;
+use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
+use serde::Serialize;
+use tokio::net::TcpListener;
+
+use crate::{
+    http::{self, HttpLimits},
+    problem,
+    shutdown::Shutdown,
+};
+
+/// Beyond probes and one scraper nobody has business here.
+const CONNECTIONS: usize = 64;
+
+type Probe = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// Named dependencies, and whether each is well; cheap to clone.
+#[derive(Clone, Default)]
+pub struct Readiness {
+    probes: Arc<RwLock<BTreeMap<&'static str, Probe>>>,
+}
+
+/// What `/readyz` answers.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    ready: bool,
+    draining: bool,
+    dependencies: BTreeMap<&'static str, Dependency>,
+}
+
+#[derive(Debug, Serialize)]
+struct Dependency {
+    ready: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+}
+
+impl Readiness {
+    /// Adds a dependency, or replaces the one of this name. The probe is asked at each `/readyz`: it
+    /// reports what it knows without waiting for anything, and its error is shown as it is.
+    pub fn register(
+        &self,
+        name: &'static str,
+        probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        self.probes.write().insert(name, Box::new(probe));
+    }
+
+    /// What every dependency says now; never ready while draining.
+    #[must_use]
+    pub fn report(&self, draining: bool) -> Report {
+        let dependencies: BTreeMap<_, _> = self
+            .probes
+            .read()
+            .iter()
+            .map(|(name, probe)| {
+                let verdict = probe();
+                (
+                    *name,
+                    Dependency {
+                        ready: verdict.is_ok(),
+                        detail: verdict.err(),
+                    },
+                )
+            })
+            .collect();
+        let well = dependencies.values().all(|dependency| dependency.ready);
+        Report {
+            ready: well && !draining,
+            draining,
+            dependencies,
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Admin {
+    readiness: Readiness,
+    registry: Registry,
+    shutdown: Shutdown,
+}
+
+/// Serves the admin port through the drain, until the process stops.
+///
+/// # Errors
+/// When HTTP serving fails.
+pub async fn serve(
+    listener: TcpListener,
+    readiness: Readiness,
+    registry: Registry,
+    shutdown: Shutdown,
+) -> io::Result<()> {
+    let limits = HttpLimits {
+        connections: CONNECTIONS,
+        ..HttpLimits::default()
+    };
+    // Its own shutdown, since that of the process drains long before this port may close.
+    let own = Shutdown::new();
+    let admin = Admin {
+        readiness,
+        registry,
+        shutdown: shutdown.clone(),
+    };
+    let serving = http::serve(listener, router(admin), limits, own.clone());
+    tokio::pin!(serving);
+    tokio::select! {
+        result = &mut serving => return result,
+        () = shutdown.stopping() => own.stop(),
+    }
+    serving.await
+}
+
+fn router(admin: Admin) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .method_not_allowed_fallback(problem::method_not_allowed)
+        .fallback(problem::not_found)
+        .with_state(admin)
+}
+
+async fn readyz(State(admin): State<Admin>) -> Response {
+    let report = admin.readiness.report(admin.shutdown.is_draining());
+    let status = if report.ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (status, axum::Json(report)).into_response()
+}
+
+async fn metrics(State(admin): State<Admin>) -> Response {
+    match TextEncoder::new().encode_to_string(&admin.registry.gather()) {
+        Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "the metrics could not be written");
+            problem::internal().into_response()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use serde_json::{Value, json};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpStream,
+    };
+
+    use super::*;
+
+    #[tokio::test]
+    async fn tells_its_readiness_until_the_process_stops() {
+        let shutdown = Shutdown::new();
+        let readiness = Readiness::default();
+        let well = Arc::new(AtomicBool::new(false));
+        let probe = well.clone();
+        readiness.register("bus", move || match probe.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err("no connection for 3 s".to_owned()),
+        });
+        let registry = Registry::new();
+        let counter = prometheus::IntCounter::new("switchboard_calls", "Calls.").unwrap();
+        registry.register(Box::new(counter.clone())).unwrap();
+        counter.inc();
+        let listener = http::listen("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let serving = shutdown.spawn(serve(listener, readiness, registry, shutdown.clone()));
+        let read = async |path: &str| {
+            let mut socket = TcpStream::connect(addr).await.unwrap();
+            let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            socket.write_all(head.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            socket.read_to_string(&mut answer).await.unwrap();
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            (head[9..12].parse::<u16>().unwrap(), body.to_owned())
+        };
+        let ready = async || {
+            let (status, body) = read("/readyz").await;
+            (status, serde_json::from_str::<Value>(&body).unwrap())
+        };
+
+        let unwell = json!({"ready": false, "detail": "no connection for 3 s"});
+        assert_eq!(ready().await.0, 503);
+        assert_eq!(ready().await.1["dependencies"]["bus"], unwell);
+        well.store(true, Ordering::Relaxed);
+        let report =
+            json!({"ready": true, "draining": false, "dependencies": {"bus": {"ready": true}}});
+        assert_eq!(ready().await, (200, report));
+        assert_eq!(read("/healthz").await, (200, "ok".to_owned()));
+        assert!(read("/metrics").await.1.contains("switchboard_calls 1"));
+        assert_eq!(read("/else").await.0, 404);
+
+        shutdown.drain();
+        assert_eq!(ready().await.0, 503);
+        assert_eq!(read("/healthz").await.0, 200);
+        shutdown.stop();
+        serving.await.unwrap().unwrap();
+    }
+}

@@ -1,0 +1,45 @@
+//! HTTP/1 serving with the limits that `axum::serve` does not set: time for headers and bodies, size, number.
+//! Never: a connection without a deadline, or an accept error that ends the listener.
+
+mod acceptor;
+mod body;
+mod connection;
+mod listener;
+mod stream;
+
+use std::time::Duration;
+
+pub use acceptor::serve;
+pub(crate) use body::BodyTimeout;
+pub use listener::listen;
+
+/// What one HTTP port takes from its clients.
+#[derive(Debug, Clone)]
+pub struct HttpLimits {
+    /// A request's head must be complete this long after the connection was ready for it; an idle
+    /// connection is closed by the same clock. Protects against clients that dribble or forget.
+    pub header_read_timeout: Duration,
+    /// The whole body must have arrived this long after the head.
+    pub body_read_timeout: Duration,
+    /// The client must take some bytes of its answer at least this often.
+    pub write_timeout: Duration,
+    /// The largest body, in bytes. Protects memory.
+    pub body_bytes: usize,
+    /// The most connections at a time; those beyond are answered 503. Protects file descriptors.
+    pub connections: usize,
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            header_read_timeout: Duration::from_secs(10),
+            body_read_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            body_bytes: 1024 * 1024,
+            connections: 8192,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

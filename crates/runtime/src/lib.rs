@@ -1,0 +1,13 @@
+//! What every process needs around its service: configuration, logs, admin port, HTTP serving, shutdown.
+//! Never: knowledge of devices, calls, Redis or SQL.
+
+pub mod admin;
+pub mod http;
+pub mod problem;
+pub mod ready;
+pub mod settings;
+pub mod shutdown;
+pub mod signals;
+pub mod telemetry;
+
+pub use ready::ready;

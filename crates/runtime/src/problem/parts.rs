@@ -1,0 +1,112 @@
+//! The path and the query string, with refusals that are problems.
+//! Never: a body.
+
+use axum::{
+    extract::{self, FromRequestParts, rejection::PathRejection},
+    http::{StatusCode, request::Parts},
+};
+use serde::de::DeserializeOwned;
+
+use super::{Problem, internal};
+
+/// The parameters of the path; 422 `invalid_path` when they are not what they should be.
+#[derive(Debug, Clone, Copy)]
+pub struct Path<T>(pub T);
+
+impl<T, S> FromRequestParts<S> for Path<T>
+where
+    T: DeserializeOwned + Send,
+    S: Send + Sync,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match extract::Path::from_request_parts(parts, state).await {
+            Ok(extract::Path(value)) => Ok(Self(value)),
+            Err(PathRejection::FailedToDeserializePathParams(refused)) => Err(Problem::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "invalid_path",
+                "Invalid path",
+                format!("{}.", refused.body_text()),
+            )),
+            // A route without the parameters that its handler asks for is a mistake of ours.
+            Err(_) => Err(internal()),
+        }
+    }
+}
+
+/// The query string; 400 `invalid_query` when it is not what it should be.
+#[derive(Debug, Clone, Copy)]
+pub struct Query<T>(pub T);
+
+impl<T, S> FromRequestParts<S> for Query<T>
+where
+    T: DeserializeOwned,
+    S: Send + Sync,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match extract::Query::from_request_parts(parts, state).await {
+            Ok(extract::Query(value)) => Ok(Self(value)),
+            Err(refused) => Err(Problem::new(
+                StatusCode::BAD_REQUEST,
+                "invalid_query",
+                "Invalid query",
+                format!("{}.", refused.body_text()),
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{Router, body::Body, http::Request, response::IntoResponse, routing::get};
+    use serde::Deserialize;
+    use tower::ServiceExt;
+
+    use super::*;
+    use crate::problem::{method_not_allowed, not_found};
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Page {
+        limit: u8,
+    }
+
+    #[tokio::test]
+    async fn every_refusal_is_a_problem() {
+        async fn handler(Path(id): Path<u8>, Query(page): Query<Page>) -> impl IntoResponse {
+            format!("{id} {}", page.limit)
+        }
+        async fn check(request: (&str, &str), status: u16, part: &str) {
+            let router = Router::new()
+                .route("/things/{id}", get(handler))
+                .method_not_allowed_fallback(method_not_allowed)
+                .fallback(not_found);
+            let (method, uri) = request;
+            let request = Request::builder().method(method).uri(uri);
+            let response = router
+                .oneshot(request.body(Body::empty()).unwrap())
+                .await
+                .unwrap();
+            assert_eq!(response.status().as_u16(), status, "{uri}");
+            let body = axum::body::to_bytes(response.into_body(), 4096)
+                .await
+                .unwrap();
+            let body = String::from_utf8(body.to_vec()).unwrap();
+            assert!(body.contains(part), "{uri}: {body}");
+        }
+        check(("GET", "/things/1?limit=2"), 200, "1 2").await;
+        check(("GET", "/things/x?limit=2"), 422, "/problems/invalid_path").await;
+        check(("GET", "/things/1?limit=999"), 400, "limit").await;
+        check(
+            ("GET", "/things/1?limit=1&lmit=2"),
+            400,
+            "unknown field `lmit`",
+        )
+        .await;
+        check(("POST", "/things/1"), 405, "/problems/method_not_allowed").await;
+        check(("GET", "/other"), 404, "There is nothing at /other.").await;
+    }
+}

@@ -1,0 +1,199 @@
+//! The TOML file under the flags: each key is a flag's name, each value what the flag would take.
+//! Never: a key passed over because nobody knows it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+};
+
+use clap::{Arg, ArgAction, Command};
+use toml::{Table, Value};
+
+use super::{SettingsError, find_long, is_secret, map_args, reason};
+
+/// How alike two names must be for one to be proposed for the other, from 0 to 1.
+const ALIKE: f64 = 0.75;
+const PROPOSALS: usize = 3;
+
+/// What a file says, by flag.
+#[derive(Debug, Default)]
+pub(super) struct File {
+    path: PathBuf,
+    entries: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// The key as the file spells it.
+    key: String,
+    values: Vec<String>,
+    is_list: bool,
+}
+
+impl File {
+    pub(super) fn read(path: PathBuf) -> Result<Self, SettingsError> {
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            wrong(
+                &path,
+                &format!("cannot be read: {error}; give --config an existing TOML file"),
+            )
+        })?;
+        let table: Table = toml::from_str(&text).map_err(|error| {
+            // The parser's own text quotes the line, which may hold a secret.
+            let start = error.span().map_or(0, |span| span.start);
+            let line = text
+                .bytes()
+                .take(start)
+                .filter(|byte| *byte == b'\n')
+                .count()
+                + 1;
+            wrong(
+                &path,
+                &format!("is not TOML: line {line}: {}", error.message()),
+            )
+        })?;
+        let mut file = Self {
+            path,
+            entries: BTreeMap::new(),
+        };
+        for (key, value) in table {
+            file.enter(key, &value)?;
+        }
+        Ok(file)
+    }
+
+    fn enter(&mut self, key: String, value: &Value) -> Result<(), SettingsError> {
+        let (values, is_list) = match value {
+            Value::Array(items) => (items.iter().map(element).collect(), true),
+            other => (scalar(other).map(|text| vec![text]), false),
+        };
+        let Some(values) = values else {
+            return Err(self.wrong(&format!(
+                "`{key}` must be a string, an integer, a boolean or an array of strings"
+            )));
+        };
+        let entry = Entry {
+            key,
+            values,
+            is_list,
+        };
+        if let Some(earlier) = self.entries.insert(entry.key.replace('_', "-"), entry) {
+            return Err(self.wrong(&format!(
+                "`{}` is given twice, in two spellings",
+                earlier.key
+            )));
+        }
+        Ok(())
+    }
+
+    /// The command whose flags have the file's values for defaults.
+    pub(super) fn lay_under(&self, command: Command) -> Result<Command, SettingsError> {
+        for (long, entry) in &self.entries {
+            let arg = find_long(&command, long).filter(|_| long != "config");
+            let arg = arg.ok_or_else(|| self.unknown(entry, &command))?;
+            self.check(long, entry, arg)?;
+        }
+        Ok(map_args(
+            command,
+            &|arg| match arg.get_long().and_then(|long| self.entries.get(long)) {
+                Some(entry) => arg.default_values(&entry.values).required(false),
+                None => arg,
+            },
+        ))
+    }
+
+    /// Lets a lone flag with the same parser take the values, so that a mistake is told with the key's
+    /// name, whichever subcommand runs and whether or not something overrides it.
+    fn check(&self, long: &str, entry: &Entry, arg: &Arg) -> Result<(), SettingsError> {
+        let is_switch = matches!(arg.get_action(), ArgAction::SetTrue | ArgAction::SetFalse);
+        let many = matches!(arg.get_action(), ArgAction::Append)
+            || arg.get_value_delimiter().is_some()
+            || arg
+                .get_num_args()
+                .is_some_and(|count| count.max_values() > 1);
+        if entry.is_list && !many {
+            return Err(self.wrong(&format!("`{}` takes one value, not a list", entry.key)));
+        }
+        let lone = Arg::new("lone")
+            .long(long.to_owned())
+            .action(ArgAction::Append);
+        let lone = if is_switch {
+            lone.value_parser(clap::value_parser!(bool))
+        } else {
+            lone.value_parser(arg.get_value_parser().clone())
+        };
+        let lone = match arg.get_value_delimiter() {
+            Some(delimiter) => lone.value_delimiter(delimiter),
+            None => lone,
+        };
+        let flags = entry.values.iter().map(|value| format!("--{long}={value}"));
+        let command = Command::new("file").no_binary_name(true).arg(lone);
+        match command.try_get_matches_from(flags) {
+            Ok(_) => Ok(()),
+            Err(_) if is_secret(arg) => Err(self.wrong(&format!(
+                "`{}` has an invalid value; it is not shown because it is a secret",
+                entry.key
+            ))),
+            Err(error) => Err(self.wrong(&format!("`{}`: {}", entry.key, reason(&error)))),
+        }
+    }
+
+    fn unknown(&self, entry: &Entry, command: &Command) -> SettingsError {
+        let mut known = BTreeSet::new();
+        collect_longs(command, &mut known);
+        let mut alike: Vec<(f64, &str)> = known
+            .iter()
+            .map(|long| {
+                (
+                    strsim::jaro_winkler(&entry.key.replace('_', "-"), long),
+                    *long,
+                )
+            })
+            .filter(|(likeness, _)| *likeness >= ALIKE)
+            .collect();
+        alike.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        let names: Vec<String> = alike
+            .iter()
+            .take(PROPOSALS)
+            .map(|(_, long)| format!("`{long}`"))
+            .collect();
+        let advice = match names.as_slice() {
+            [] => "--help lists them all".to_owned(),
+            names => format!("did you mean {}?", names.join(" or ")),
+        };
+        self.wrong(&format!("no setting is called `{}`; {advice}", entry.key))
+    }
+
+    fn wrong(&self, what: &str) -> SettingsError {
+        wrong(&self.path, what)
+    }
+}
+
+fn wrong(path: &Path, what: &str) -> SettingsError {
+    SettingsError::wrong(format!("error: {}: {what}\n", path.display()))
+}
+
+fn element(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Integer(number) => Some(number.to_string()),
+        Value::Boolean(truth) => Some(truth.to_string()),
+        Value::Float(_) | Value::Datetime(_) | Value::Array(_) | Value::Table(_) => None,
+    }
+}
+
+fn collect_longs<'a>(command: &'a Command, longs: &mut BTreeSet<&'a str>) {
+    longs.extend(
+        command
+            .get_arguments()
+            .filter_map(Arg::get_long)
+            .filter(|long| *long != "config"),
+    );
+    for subcommand in command.get_subcommands() {
+        collect_longs(subcommand, longs);
+    }
+}

@@ -1,0 +1,160 @@
+//! API keys, known by a hash of their secret.
+//! Never: the secret itself.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+use switchboard_protocol::{
+    access::Scopes,
+    id::{ApiKeyId, OrgId},
+};
+use uuid::Uuid;
+
+use crate::{Store, StoreError, database::bounded, scope_list};
+
+/// A key about to be stored.
+#[derive(Debug, Clone)]
+pub struct NewApiKey {
+    /// Its id.
+    pub id: ApiKeyId,
+    /// What people call it; 1 to 100 characters.
+    pub name: String,
+    /// How the secret begins, to be shown; at most 16 characters.
+    pub prefix: String,
+    /// SHA-256 of the secret.
+    pub secret_hash: [u8; 32],
+    /// What it may do; not empty.
+    pub scopes: Scopes,
+}
+
+/// A key as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiKey {
+    /// Its id.
+    pub id: ApiKeyId,
+    /// Whose it is.
+    pub org: OrgId,
+    /// What people call it.
+    pub name: String,
+    /// How the secret begins.
+    pub prefix: String,
+    /// What it may do.
+    pub scopes: Scopes,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+    /// Since when it is refused.
+    pub revoked_at: Option<DateTime<Utc>>,
+}
+
+/// `api_keys` without the hash.
+struct Row {
+    id: Uuid,
+    org_id: Uuid,
+    name: String,
+    prefix: String,
+    scopes: Vec<String>,
+    created_at: DateTime<Utc>,
+    revoked_at: Option<DateTime<Utc>>,
+}
+
+impl From<Row> for ApiKey {
+    fn from(row: Row) -> Self {
+        Self {
+            id: ApiKeyId::from_uuid(row.id),
+            org: OrgId::from_uuid(row.org_id),
+            name: row.name,
+            prefix: row.prefix,
+            scopes: scope_list::read(&row.scopes),
+            created_at: row.created_at,
+            revoked_at: row.revoked_at,
+        }
+    }
+}
+
+pub(crate) async fn insert(
+    connection: &mut PgConnection,
+    org: OrgId,
+    key: &NewApiKey,
+) -> Result<ApiKey, sqlx::Error> {
+    let row = sqlx::query_as!(
+        Row,
+        "INSERT INTO api_keys (id, org_id, name, prefix, secret_hash, scopes) VALUES ($1, $2, $3, $4, $5, $6)
+         RETURNING id, org_id, name, prefix, scopes, created_at, revoked_at",
+        key.id.uuid(),
+        org.uuid(),
+        key.name,
+        key.prefix,
+        key.secret_hash.as_slice(),
+        &scope_list::write(key.scopes)
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok(row.into())
+}
+
+impl Store {
+    /// Adds a key to an organisation.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when the key exists already, [`StoreError::Refused`] when the organisation does
+    /// not, else as every query.
+    pub async fn create_api_key(&self, org: OrgId, key: &NewApiKey) -> Result<ApiKey, StoreError> {
+        bounded(async {
+            let mut connection = self.pool.acquire().await?;
+            insert(&mut connection, org, key).await
+        })
+        .await
+    }
+
+    /// The key whose secret has this SHA-256, revoked or not.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn api_key_by_hash(
+        &self,
+        secret_hash: &[u8; 32],
+    ) -> Result<Option<ApiKey>, StoreError> {
+        let query = sqlx::query_as!(
+            Row,
+            "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at FROM api_keys WHERE secret_hash = $1",
+            secret_hash.as_slice()
+        );
+        Ok(bounded(query.fetch_optional(&self.pool))
+            .await?
+            .map(ApiKey::from))
+    }
+
+    /// Keys of an organisation in the order of their making, strictly after `after`, revoked ones as well.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn api_keys(
+        &self,
+        org: OrgId,
+        after: Option<ApiKeyId>,
+        limit: u32,
+    ) -> Result<Vec<ApiKey>, StoreError> {
+        let query = sqlx::query_as!(
+            Row,
+            "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at FROM api_keys
+             WHERE org_id = $1 AND ($2::uuid IS NULL OR id > $2) ORDER BY id LIMIT $3",
+            org.uuid(),
+            after.map(ApiKeyId::uuid),
+            i64::from(limit)
+        );
+        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        Ok(rows.into_iter().map(ApiKey::from).collect())
+    }
+
+    /// Revokes a key; false when the organisation has none with this id. A second time changes nothing.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn revoke_api_key(&self, org: OrgId, key: ApiKeyId) -> Result<bool, StoreError> {
+        let query = sqlx::query!(
+            "UPDATE api_keys SET revoked_at = COALESCE(revoked_at, now()) WHERE org_id = $1 AND id = $2",
+            org.uuid(),
+            key.uuid()
+        );
+        Ok(bounded(query.execute(&self.pool)).await?.rows_affected() > 0)
+    }
+}

@@ -1,0 +1,146 @@
+//! The pool of connections, its time limits, and the schema's version.
+//! Never: waiting for the database without a limit.
+
+use std::{future::Future, str::FromStr, time::Duration};
+
+use secrecy::{ExposeSecret, SecretString};
+use sqlx::{
+    Connection, PgConnection, PgPool,
+    migrate::Migrator,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+use crate::{Config, StoreError};
+
+/// How long a request waits for a free connection, or for a new one.
+const ACQUIRE_LIMIT: Duration = Duration::from_secs(3);
+/// How long the server works on one statement.
+const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
+/// How long a caller waits altogether: the server cannot keep its limit when the network swallows its answers.
+const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+/// How long an unused connection is kept.
+const IDLE_LIMIT: Duration = Duration::from_secs(300);
+
+pub(crate) static MIGRATOR: Migrator = sqlx::migrate!("../../migrations");
+
+/// One database; cheap to clone, all clones share the connections.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pub(crate) pool: PgPool,
+}
+
+impl Store {
+    /// The database at this address, with the default number of connections. Connects when first asked something,
+    /// so it does not fail while PostgreSQL is down.
+    ///
+    /// # Errors
+    /// [`StoreError::Setting`] when the URL cannot be read.
+    pub fn open(database_url: &SecretString) -> Result<Self, StoreError> {
+        Self::with_connections(database_url, Config::DEFAULT_CONNECTIONS)
+    }
+
+    /// The database that an operator set; otherwise as [`Store::open`].
+    ///
+    /// # Errors
+    /// [`StoreError::Setting`] when there is no URL or it cannot be read.
+    pub fn from_config(config: &Config) -> Result<Self, StoreError> {
+        let missing =
+            StoreError::Setting("there is no database URL; set --database-url or DATABASE_URL");
+        let database_url = config.database_url.as_ref().ok_or(missing)?;
+        Self::with_connections(database_url, config.database_connections)
+    }
+
+    fn with_connections(database_url: &SecretString, connections: u32) -> Result<Self, StoreError> {
+        // The parser's own words could repeat the password.
+        let unreadable = StoreError::Setting(
+            "the database URL must be postgres://user[:password]@host[:port]/database",
+        );
+        let options = PgConnectOptions::from_str(database_url.expose_secret())
+            .map_err(|_| unreadable)?
+            .application_name("switchboard")
+            .options([("statement_timeout", STATEMENT_LIMIT.as_millis().to_string())]);
+        let pool = PgPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(ACQUIRE_LIMIT)
+            .idle_timeout(IDLE_LIMIT)
+            .connect_lazy_with(options);
+        Ok(Self { pool })
+    }
+
+    /// Brings the database up to date. Processes that do so at once wait for each other.
+    ///
+    /// # Errors
+    /// [`StoreError::FromTheFuture`] when the database is newer than this program, [`StoreError::Migration`]
+    /// when a step failed, or [`StoreError::Unavailable`].
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        // A connection of its own: waiting for another process, or rebuilding a large table, takes its time.
+        let options = (*self.pool.connect_options())
+            .clone()
+            .options([("statement_timeout", "0")]);
+        let mut connection = bounded(PgConnection::connect_with(&options)).await?;
+        MIGRATOR.run(&mut connection).await?;
+        // The work is done and committed: a farewell that fails changes nothing.
+        drop(connection.close().await);
+        Ok(())
+    }
+
+    /// Asks the database for a sign of life.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when it does not give one in time.
+    pub async fn ping(&self, within: Duration) -> Result<(), StoreError> {
+        let answer = tokio::time::timeout(
+            within,
+            sqlx::query!("SELECT 1 AS one").fetch_one(&self.pool),
+        );
+        answer.await.map_err(|_| StoreError::Unavailable(None))??;
+        Ok(())
+    }
+
+    /// Closes all connections, after what is under way on them.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+/// Lets no caller wait for ever, whatever happened to the connection.
+pub(crate) async fn bounded<T, E>(work: impl Future<Output = Result<T, E>>) -> Result<T, StoreError>
+where
+    StoreError: From<E>,
+{
+    match tokio::time::timeout(ANSWER_LIMIT, work).await {
+        Ok(answer) => answer.map_err(StoreError::from),
+        Err(_) => Err(StoreError::Unavailable(None)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_is_read_without_repeating_it() {
+        fn check(url: &str, usable: bool) {
+            let opened = Store::open(&SecretString::from(url));
+            assert_eq!(opened.is_ok(), usable, "{url}");
+            if let Err(error) = opened {
+                assert!(!error.report().contains("hunter2"), "{}", error.report());
+            }
+        }
+        check("postgres://someone:hunter2@127.0.0.1:1/db", true);
+        check("postgres://someone:hunter2@host:port/db", false);
+        check("mysql://someone:hunter2@host/db?sslmode=hunter2", false);
+        check("", false);
+    }
+
+    #[tokio::test]
+    async fn a_database_that_is_away_is_unavailable_within_the_limit() {
+        let store = Store::open(&SecretString::from("postgres://nobody@127.0.0.1:1/none")).unwrap();
+        let error = store.ping(Duration::from_millis(50)).await.unwrap_err();
+        assert!(error.is_unavailable());
+        let started = std::time::Instant::now();
+        let error = store.ping(ANSWER_LIMIT).await.unwrap_err();
+        assert!(error.is_unavailable(), "{}", error.report());
+        assert!(started.elapsed() < ACQUIRE_LIMIT + Duration::from_secs(2));
+    }
+}

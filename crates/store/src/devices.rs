@@ -1,0 +1,162 @@
+//! Devices as they are remembered, live or not.
+//! Never: who is connected at this moment; that is the bus's to say.
+
+use chrono::{DateTime, Utc};
+use serde_json::value::RawValue;
+use sqlx::PgConnection;
+use switchboard_protocol::id::{DeviceId, OrgId};
+use uuid::Uuid;
+
+use crate::{Store, StoreError, database::bounded, facts::DeviceChange};
+
+/// A device as it was last heard of.
+#[derive(Debug, Clone)]
+pub struct StoredDevice {
+    /// Its id within the organisation.
+    pub id: DeviceId,
+    /// When it connected for the first time.
+    pub first_seen: DateTime<Utc>,
+    /// When something was heard of it last.
+    pub last_seen: DateTime<Utc>,
+    /// Why its last connection ended; `None` while it lasts.
+    pub left_reason: Option<String>,
+    /// The services object that it registered last, byte for byte.
+    pub services: Option<Box<RawValue>>,
+    /// When it registered them.
+    pub registered_at: Option<DateTime<Utc>>,
+}
+
+struct Row {
+    device_id: String,
+    first_seen: DateTime<Utc>,
+    last_seen: DateTime<Utc>,
+    left_reason: Option<String>,
+    services: Option<String>,
+    registered_at: Option<DateTime<Utc>>,
+}
+
+impl TryFrom<Row> for StoredDevice {
+    type Error = StoreError;
+
+    fn try_from(row: Row) -> Result<Self, StoreError> {
+        let id = row.device_id.parse().map_err(undecodable)?;
+        let services = row
+            .services
+            .map(RawValue::from_string)
+            .transpose()
+            .map_err(undecodable)?;
+        Ok(Self {
+            id,
+            first_seen: row.first_seen,
+            last_seen: row.last_seen,
+            left_reason: row.left_reason,
+            services,
+            registered_at: row.registered_at,
+        })
+    }
+}
+
+fn undecodable(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+    StoreError::Unexpected(sqlx::Error::Decode(Box::new(error)))
+}
+
+impl Store {
+    /// One device of an organisation.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn device(
+        &self,
+        org: OrgId,
+        device: &DeviceId,
+    ) -> Result<Option<StoredDevice>, StoreError> {
+        let query = sqlx::query_as!(
+            Row,
+            r#"SELECT d.device_id, d.first_seen, d.last_seen, d.left_reason,
+                      c.services::text AS services, r.registered_at AS "registered_at?"
+               FROM devices d
+               LEFT JOIN service_registrations r USING (org_id, device_id)
+               LEFT JOIN registration_contents c USING (org_id, digest)
+               WHERE d.org_id = $1 AND d.device_id = $2"#,
+            org.uuid(),
+            device.as_str()
+        );
+        let row = bounded(query.fetch_optional(&self.pool)).await?;
+        row.map(StoredDevice::try_from).transpose()
+    }
+
+    /// Devices of an organisation in byte order of their ids, strictly after `after`.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn devices(
+        &self,
+        org: OrgId,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<StoredDevice>, StoreError> {
+        let query = sqlx::query_as!(
+            Row,
+            r#"SELECT d.device_id, d.first_seen, d.last_seen, d.left_reason,
+                      c.services::text AS services, r.registered_at AS "registered_at?"
+               FROM devices d
+               LEFT JOIN service_registrations r USING (org_id, device_id)
+               LEFT JOIN registration_contents c USING (org_id, digest)
+               WHERE d.org_id = $1 AND d.device_id > $2 ORDER BY d.device_id LIMIT $3"#,
+            org.uuid(),
+            after.unwrap_or_default(),
+            i64::from(limit)
+        );
+        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        rows.into_iter().map(StoredDevice::try_from).collect()
+    }
+}
+
+/// Enters what is new about each device. Of two states the one of the newer connection stands, then the later one, so
+/// the same change may come again, and late. An older connection only moves the first time a device was seen.
+pub(crate) async fn upsert(
+    connection: &mut PgConnection,
+    changes: &[DeviceChange],
+) -> Result<(), sqlx::Error> {
+    let orgs: Vec<Uuid> = changes
+        .iter()
+        .map(|change| change.device.org.uuid())
+        .collect();
+    let devices: Vec<String> = changes
+        .iter()
+        .map(|change| change.device.device.to_string())
+        .collect();
+    let epochs: Vec<i64> = changes.iter().map(|change| change.epoch).collect();
+    let first_seen: Vec<DateTime<Utc>> = changes.iter().map(|change| change.first_seen).collect();
+    let last_seen: Vec<DateTime<Utc>> = changes.iter().map(|change| change.last_seen).collect();
+    let left: Vec<Option<String>> = changes
+        .iter()
+        .map(|change| change.left_reason.map(str::to_owned))
+        .collect();
+    sqlx::query!(
+        "INSERT INTO devices AS known (org_id, device_id, epoch, first_seen, last_seen, left_reason)
+         SELECT * FROM UNNEST($1::uuid[], $2::text[], $3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::text[])
+         ON CONFLICT (org_id, device_id) DO UPDATE SET
+             epoch = GREATEST(known.epoch, excluded.epoch),
+             first_seen = LEAST(known.first_seen, excluded.first_seen),
+             last_seen = CASE
+                 WHEN (excluded.epoch, excluded.last_seen) > (known.epoch, known.last_seen) THEN excluded.last_seen
+                 ELSE known.last_seen
+             END,
+             left_reason = CASE
+                 WHEN (excluded.epoch, excluded.last_seen) > (known.epoch, known.last_seen) THEN excluded.left_reason
+                 WHEN (excluded.epoch, excluded.last_seen) = (known.epoch, known.last_seen)
+                     THEN COALESCE(excluded.left_reason, known.left_reason)
+                 ELSE known.left_reason
+             END",
+        &orgs,
+        &devices,
+        &epochs,
+        &first_seen,
+        &last_seen,
+        &left as &[Option<String>]
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! A database of its own for each test, gone when the test ends.
+//! Never: in a program; behind the feature `testing`.
+
+use secrecy::SecretString;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, postgres::PgConnectOptions};
+use uuid::Uuid;
+
+use crate::{Store, StoreError};
+
+/// Where test databases are made unless `DATABASE_URL` names another server.
+const DEFAULT_SERVER: &str = "postgres://postgres@127.0.0.1:5432/postgres";
+
+/// A migrated database that exists as long as this value.
+#[derive(Debug)]
+pub struct TestDatabase {
+    server: PgConnectOptions,
+    name: String,
+    url: SecretString,
+    store: Store,
+}
+
+impl TestDatabase {
+    /// Makes the database and migrates it.
+    ///
+    /// # Errors
+    /// When the server is not there, or the account may not create databases.
+    pub async fn create() -> Result<Self, StoreError> {
+        let database = Self::create_empty().await?;
+        database.store.migrate().await?;
+        Ok(database)
+    }
+
+    /// Makes a database without a table.
+    ///
+    /// # Errors
+    /// As [`TestDatabase::create`].
+    pub async fn create_empty() -> Result<Self, StoreError> {
+        let address = std::env::var("DATABASE_URL").unwrap_or_else(|_| DEFAULT_SERVER.to_owned());
+        let unusable =
+            StoreError::Setting("DATABASE_URL must be postgres://user@host:port/database");
+        let server: PgConnectOptions = address.parse().map_err(|_| unusable)?;
+        let name = format!("switchboard_test_{}", Uuid::now_v7().simple());
+        administer(&server, format!("CREATE DATABASE {name}")).await?;
+        let url = SecretString::from(with_database(&address, &name));
+        let store = Store::open(&url)?;
+        Ok(Self {
+            server,
+            name,
+            url,
+            store,
+        })
+    }
+
+    /// The store on this database.
+    #[must_use]
+    pub fn store(&self) -> Store {
+        self.store.clone()
+    }
+
+    /// Its address.
+    #[must_use]
+    pub const fn url(&self) -> &SecretString {
+        &self.url
+    }
+
+    /// Runs statements that no query of the store makes.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn execute(&self, sql: &str) -> Result<(), StoreError> {
+        administer(&self.server.clone().database(&self.name), sql.to_owned()).await
+    }
+
+    /// Ends all connections and lets none in, as long as `away` says so.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn set_away(&self, away: bool) -> Result<(), StoreError> {
+        let name = &self.name;
+        administer(
+            &self.server,
+            format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {}", !away),
+        )
+        .await?;
+        if away {
+            let end = format!(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+            );
+            administer(&self.server, end).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for TestDatabase {
+    fn drop(&mut self) {
+        let (server, name) = (self.server.clone(), self.name.clone());
+        // The test's own runtime is busy with the test's end: a thread with one of its own does the work.
+        let removal = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
+            let removed = runtime.block_on(administer(
+                &server,
+                format!("DROP DATABASE {name} WITH (FORCE)"),
+            ));
+            removed.map_err(|error| std::io::Error::other(error.report()))
+        });
+        match removal.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::warn!(%error, database = %self.name, "a test database was left behind")
+            }
+            Err(_) => tracing::warn!(database = %self.name, "a test database was left behind"),
+        }
+    }
+}
+
+async fn administer(server: &PgConnectOptions, sql: String) -> Result<(), StoreError> {
+    let mut connection = PgConnection::connect_with(server).await?;
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(&mut connection)
+        .await?;
+    connection.close().await?;
+    Ok(())
+}
+
+/// The same address with another database's name.
+fn with_database(address: &str, name: &str) -> String {
+    let (base, query) = match address.split_once('?') {
+        Some((base, query)) => (base, format!("?{query}")),
+        None => (address, String::new()),
+    };
+    let host_ends = base.find("://").map_or(0, |scheme| scheme + 3);
+    let host = base
+        .get(host_ends..)
+        .and_then(|rest| rest.find('/'))
+        .map_or(base, |path| base.get(..host_ends + path).unwrap_or(base));
+    format!("{host}/{name}{query}")
+}

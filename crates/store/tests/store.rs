@@ -1,0 +1,431 @@
+//! The store against a real PostgreSQL, a database per test.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use secrecy::{ExposeSecret, SecretBox};
+use switchboard_protocol::{
+    access::{Scope, Scopes},
+    id::{ApiKeyId, DeviceKey, OrgId, TokenId},
+    schema::Digest,
+};
+use switchboard_store::{
+    DeviceFact, DeviceNews, IssuedToken, NewApiKey, NewSigningKey, Store, StoredDevice,
+    testing::TestDatabase,
+};
+use uuid::Uuid;
+
+fn at(second: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp(1_700_000_000 + second, 0).unwrap()
+}
+
+fn new_key(byte: u8) -> NewApiKey {
+    NewApiKey {
+        id: ApiKeyId::from_uuid(Uuid::now_v7()),
+        name: format!("key {byte}"),
+        prefix: "sb_abcdefgh".to_owned(),
+        secret_hash: [byte; 32],
+        scopes: [Scope::Admin, Scope::Call].into_iter().collect(),
+    }
+}
+
+async fn new_org(store: &Store, key_byte: u8) -> OrgId {
+    let org = OrgId::from_uuid(Uuid::now_v7());
+    store
+        .create_org(org, "an org", &new_key(key_byte))
+        .await
+        .unwrap();
+    org
+}
+
+fn fact(org: OrgId, device: &str, epoch: u64, second: i64, news: DeviceNews) -> DeviceFact {
+    DeviceFact {
+        device: DeviceKey {
+            org,
+            device: device.parse().unwrap(),
+        },
+        epoch,
+        at: at(second),
+        news,
+    }
+}
+
+fn registered(services: &str, told: bool) -> DeviceNews {
+    DeviceNews::Registered {
+        digest: Digest::of(services.as_bytes()),
+        services: told.then(|| services.to_owned()),
+    }
+}
+
+async fn device(store: &Store, org: OrgId, id: &str) -> StoredDevice {
+    store
+        .device(org, &id.parse().unwrap())
+        .await
+        .unwrap()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn an_empty_database_says_what_to_do_and_migrates_once() {
+    let database = TestDatabase::create_empty().await.unwrap();
+    let store = database.store();
+    store.ping(Duration::from_secs(5)).await.unwrap();
+    let error = store.signing_keys().await.unwrap_err();
+    assert!(error.to_string().contains("switchboard migrate"), "{error}");
+    let other = Store::open(database.url()).unwrap();
+    let (one, two) = tokio::join!(store.migrate(), other.migrate());
+    one.unwrap();
+    two.unwrap();
+    store.migrate().await.unwrap();
+    assert!(store.signing_keys().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_database_from_the_future_is_left_alone() {
+    let database = TestDatabase::create().await.unwrap();
+    database
+        .execute(
+            "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+             VALUES (9999, 'later', true, '', 0)",
+        )
+        .await
+        .unwrap();
+    let error = database.store().migrate().await.unwrap_err();
+    assert_eq!(error.kind(), "from_the_future");
+    assert!(error.to_string().contains("9999"), "{error}");
+}
+
+#[tokio::test]
+async fn keys_are_found_by_hash_and_belong_to_one_org() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let org = new_org(&store, 1).await;
+    let stranger = new_org(&store, 2).await;
+
+    let found = store.api_key_by_hash(&[1; 32]).await.unwrap().unwrap();
+    assert_eq!(
+        (found.org, found.name.as_str(), found.revoked_at),
+        (org, "key 1", None)
+    );
+    assert!(found.scopes.contains(Scope::Call) && !found.scopes.contains(Scope::Device));
+    assert_eq!(store.api_key_by_hash(&[9; 32]).await.unwrap(), None);
+
+    let second = store.create_api_key(org, &new_key(3)).await.unwrap();
+    assert_eq!(
+        store
+            .create_api_key(org, &new_key(3))
+            .await
+            .unwrap_err()
+            .kind(),
+        "conflict"
+    );
+    let nobody = OrgId::from_uuid(Uuid::now_v7());
+    assert_eq!(
+        store
+            .create_api_key(nobody, &new_key(4))
+            .await
+            .unwrap_err()
+            .kind(),
+        "refused"
+    );
+
+    let listed = store.api_keys(org, None, 10).await.unwrap();
+    assert_eq!(listed, [found.clone(), second.clone()]);
+    assert_eq!(
+        store.api_keys(org, Some(found.id), 10).await.unwrap(),
+        std::slice::from_ref(&second)
+    );
+
+    assert!(!store.revoke_api_key(stranger, second.id).await.unwrap());
+    assert!(store.revoke_api_key(org, second.id).await.unwrap());
+    let revoked = store
+        .api_key_by_hash(&[3; 32])
+        .await
+        .unwrap()
+        .unwrap()
+        .revoked_at;
+    assert!(revoked.is_some());
+    assert!(store.revoke_api_key(org, second.id).await.unwrap());
+    assert_eq!(
+        store
+            .api_key_by_hash(&[3; 32])
+            .await
+            .unwrap()
+            .unwrap()
+            .revoked_at,
+        revoked
+    );
+}
+
+#[tokio::test]
+async fn an_org_and_its_key_are_made_together_or_not_at_all() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    new_org(&store, 1).await;
+    let org = OrgId::from_uuid(Uuid::now_v7());
+    assert_eq!(
+        store
+            .create_org(org, "late", &new_key(1))
+            .await
+            .unwrap_err()
+            .kind(),
+        "conflict"
+    );
+    assert_eq!(
+        store
+            .create_api_key(org, &new_key(2))
+            .await
+            .unwrap_err()
+            .kind(),
+        "refused"
+    );
+}
+
+#[tokio::test]
+async fn revoked_tokens_are_known_until_they_expire() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let org = new_org(&store, 1).await;
+    let stranger = new_org(&store, 2).await;
+    let scopes: Scopes = [Scope::Device].into_iter().collect();
+    let issue = |ttl_s: i64| IssuedToken {
+        id: TokenId::from_uuid(Uuid::now_v7()),
+        org,
+        subject: "device:toy-1".to_owned(),
+        scopes,
+        issued_at: Utc::now() - TimeDelta::hours(1),
+        expires_at: Utc::now() + TimeDelta::seconds(ttl_s),
+    };
+    let (living, expired) = (issue(600), issue(-600));
+    store.add_token(&living).await.unwrap();
+    store.add_token(&expired).await.unwrap();
+    assert!(store.revoked_tokens().await.unwrap().is_empty());
+
+    assert_eq!(store.revoke_token(stranger, living.id).await.unwrap(), None);
+    let revoked = store.revoke_token(org, living.id).await.unwrap().unwrap();
+    assert_eq!(
+        revoked.expires_at.timestamp(),
+        living.expires_at.timestamp()
+    );
+    assert!(store.revoke_token(org, expired.id).await.unwrap().is_some());
+    assert_eq!(
+        store.revoke_token(org, living.id).await.unwrap(),
+        Some(revoked)
+    );
+    assert_eq!(store.revoked_tokens().await.unwrap(), [revoked]);
+
+    assert_eq!(store.purge_tokens(Utc::now()).await.unwrap(), 1);
+    assert_eq!(store.revoke_token(org, expired.id).await.unwrap(), None);
+    assert_eq!(store.revoked_tokens().await.unwrap(), [revoked]);
+}
+
+#[tokio::test]
+async fn one_key_signs_however_many_replicas_start() {
+    let database = TestDatabase::create().await.unwrap();
+    let mut replicas = tokio::task::JoinSet::new();
+    for byte in 0..5 {
+        let store = database.store();
+        replicas.spawn(async move {
+            let seed = SecretBox::new(Box::new([byte; 32]));
+            store
+                .add_first_signing_key(&NewSigningKey {
+                    kid: format!("kid-{byte}"),
+                    seed,
+                })
+                .await
+                .unwrap()
+        });
+    }
+    let made = replicas.join_all().await;
+    assert_eq!(made.iter().filter(|made| **made).count(), 1);
+    let keys = database.store().signing_keys().await.unwrap();
+    let [key] = keys.as_slice() else {
+        panic!("{keys:?}")
+    };
+    assert_eq!(key.kid, format!("kid-{}", key.seed.expose_secret()[0]));
+    assert!(!format!("{keys:?}").contains(&format!("{:?}", key.seed.expose_secret())));
+}
+
+#[tokio::test]
+async fn facts_are_written_once_however_often_they_come() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let org = new_org(&store, 1).await;
+    // Key order, white space, a repeated key and an escape: all must come back as they were sent.
+    let services = "{\"讲故事\":  {\"b\":1,\"a\":\"\\u0000\"}, \"x\":{}}";
+    let facts = [
+        fact(org, "toy-1", 1, 0, DeviceNews::Connected),
+        fact(org, "toy-1", 1, 1, registered(services, true)),
+        fact(org, "toy-2", 2, 2, DeviceNews::Connected),
+        fact(org, "toy-2", 2, 3, registered(services, false)),
+        fact(org, "toy-1", 1, 9, DeviceNews::Left { reason: "closed" }),
+    ];
+    for _ in 0..2 {
+        store.record(&facts).await.unwrap();
+        let toy = device(&store, org, "toy-1").await;
+        assert_eq!((toy.first_seen, toy.last_seen), (at(0), at(9)));
+        assert_eq!(toy.left_reason.as_deref(), Some("closed"));
+        assert_eq!(toy.services.unwrap().get(), services);
+        assert_eq!(toy.registered_at, Some(at(1)));
+        let other = device(&store, org, "toy-2").await;
+        assert_eq!(
+            (other.left_reason, other.services.unwrap().get()),
+            (None, services)
+        );
+    }
+    // The first fact alone, late: the end is not undone.
+    store.record(&facts[..1]).await.unwrap();
+    assert_eq!(
+        device(&store, org, "toy-1").await.left_reason.as_deref(),
+        Some("closed")
+    );
+    // The same connection again, later: its node had only been taken for dead.
+    store
+        .record(&[fact(org, "toy-1", 1, 10, DeviceNews::Connected)])
+        .await
+        .unwrap();
+    assert_eq!(device(&store, org, "toy-1").await.left_reason, None);
+}
+
+#[tokio::test]
+async fn older_connections_never_overwrite_newer_ones() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let org = new_org(&store, 1).await;
+    store
+        .record(&[fact(org, "toy", 5, 10, registered("{\"new\":{}}", true))])
+        .await
+        .unwrap();
+    let old = [
+        fact(org, "toy", 4, 1, DeviceNews::Connected),
+        fact(org, "toy", 4, 11, registered("{\"old\":{}}", true)),
+        fact(org, "toy", 4, 12, DeviceNews::Left { reason: "takeover" }),
+    ];
+    store.record(&old).await.unwrap();
+    let toy = device(&store, org, "toy").await;
+    assert_eq!(
+        (toy.left_reason, toy.services.unwrap().get()),
+        (None, "{\"new\":{}}")
+    );
+    assert_eq!((toy.first_seen, toy.last_seen), (at(1), at(10)));
+
+    store
+        .record(&[fact(
+            org,
+            "toy",
+            5,
+            13,
+            DeviceNews::Left { reason: "drain" },
+        )])
+        .await
+        .unwrap();
+    assert_eq!(
+        device(&store, org, "toy").await.left_reason.as_deref(),
+        Some("drain")
+    );
+    store
+        .record(&[fact(org, "toy", 6, 14, DeviceNews::Connected)])
+        .await
+        .unwrap();
+    let toy = device(&store, org, "toy").await;
+    assert_eq!(
+        (toy.left_reason, toy.services.unwrap().get()),
+        (None, "{\"new\":{}}")
+    );
+}
+
+#[tokio::test]
+async fn contents_that_come_after_their_registration_are_found() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let org = new_org(&store, 1).await;
+    store
+        .record(&[fact(org, "second", 2, 2, registered("{\"s\":{}}", false))])
+        .await
+        .unwrap();
+    let known = device(&store, org, "second").await;
+    assert!(known.services.is_none() && known.registered_at.is_some());
+    store
+        .record(&[fact(org, "first", 1, 1, registered("{\"s\":{}}", true))])
+        .await
+        .unwrap();
+    assert_eq!(
+        device(&store, org, "second").await.services.unwrap().get(),
+        "{\"s\":{}}"
+    );
+}
+
+#[tokio::test]
+async fn a_batch_with_a_bad_fact_is_refused_as_a_whole() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let org = new_org(&store, 1).await;
+    let nobody = OrgId::from_uuid(Uuid::now_v7());
+    let poison = [
+        fact(nobody, "ghost", 1, 1, DeviceNews::Connected),
+        fact(org, "toy", 1, 1, registered("{", true)),
+    ];
+    for bad in poison {
+        let batch = [fact(org, "good", 1, 1, DeviceNews::Connected), bad];
+        let error = store.record(&batch).await.unwrap_err();
+        assert_eq!(error.kind(), "refused", "{}", error.report());
+        assert!(store.devices(org, None, 10).await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn devices_are_listed_in_byte_order_within_their_org() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let org = new_org(&store, 1).await;
+    let stranger = new_org(&store, 2).await;
+    let connect = |org, id| fact(org, id, 1, 1, DeviceNews::Connected);
+    let ids = ["b", "B", "a-1", "a.1", "_"];
+    let mut facts: Vec<DeviceFact> = ids.iter().map(|id| connect(org, id)).collect();
+    facts.push(connect(stranger, "a-2"));
+    store.record(&facts).await.unwrap();
+
+    let names = |devices: Vec<StoredDevice>| -> Vec<String> {
+        devices
+            .into_iter()
+            .map(|device| device.id.to_string())
+            .collect()
+    };
+    let first = names(store.devices(org, None, 3).await.unwrap());
+    assert_eq!(first, ["B", "_", "a-1"]);
+    let rest = names(store.devices(org, Some("a-1"), 3).await.unwrap());
+    assert_eq!(rest, ["a.1", "b"]);
+    assert!(
+        store
+            .device(stranger, &"b".parse().unwrap())
+            .await
+            .unwrap()
+            .is_none()
+    );
+}
+
+#[tokio::test]
+async fn a_database_that_goes_away_is_unavailable_and_comes_back() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    store.ping(Duration::from_secs(5)).await.unwrap();
+    database.set_away(true).await.unwrap();
+    let error = store.signing_keys().await.unwrap_err();
+    assert!(error.is_unavailable(), "{}", error.report());
+    database.set_away(false).await.unwrap();
+    assert!(store.signing_keys().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_test_database_ends_with_its_test() {
+    let database = TestDatabase::create().await.unwrap();
+    let url = database.url().clone();
+    drop(database);
+    let error = Store::open(&url)
+        .unwrap()
+        .ping(Duration::from_secs(5))
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), "unavailable");
+}

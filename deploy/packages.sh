@@ -1,0 +1,102 @@
+# shellcheck shell=sh
+# What `up` and `check` need from the system: found, or installed with the system's package manager.
+# Sourced, never run. Everything it says goes to stderr.
+
+say() {
+    echo "switchboard: $*" >&2
+}
+
+fail() {
+    say "$*"
+    exit 69
+}
+
+# Runs a command as root: as it is when we are root, with sudo when there is one.
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null 2>&1; then
+        sudo "$@"
+    else
+        fail "this needs root, and there is no sudo: run as root: $*"
+    fi
+}
+
+# install WHAT APT DNF APK PACMAN ZYPPER BREW: the packages of each system, separated by spaces.
+install() {
+    what=$1
+    if command -v apt-get >/dev/null 2>&1; then
+        set -- "$2" apt-get install --yes --no-install-recommends
+        say "installing $what with apt-get: $1"
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get update >&2 || say "the package lists are as old as they are"
+    elif command -v dnf >/dev/null 2>&1; then
+        set -- "$3" dnf install --assumeyes
+    elif command -v apk >/dev/null 2>&1; then
+        set -- "$4" apk add
+    elif command -v pacman >/dev/null 2>&1; then
+        set -- "$5" pacman --sync --noconfirm --needed
+    elif command -v zypper >/dev/null 2>&1; then
+        set -- "$6" zypper --non-interactive install
+    elif command -v brew >/dev/null 2>&1; then
+        say "installing $what with brew: $7"
+        # shellcheck disable=SC2086 # a list of packages
+        brew install $7 >&2
+        return
+    else
+        fail "$what is missing, and no package manager known to this script is here: install it by hand"
+    fi
+    packages=$1
+    shift
+    say "installing $what: $* $packages"
+    # shellcheck disable=SC2086 # a list of packages
+    as_root env DEBIAN_FRONTEND=noninteractive "$@" $packages >&2 || fail "$what could not be installed"
+}
+
+# Prints the newest folder with PostgreSQL's server programs, where packages put them.
+postgres_folder() {
+    for program in \
+        "$(command -v postgres || true)" \
+        /usr/lib/postgresql/*/bin/postgres \
+        /usr/pgsql-*/bin/postgres \
+        /usr/libexec/postgresql*/postgres \
+        /opt/homebrew/opt/postgresql@*/bin/postgres \
+        /usr/local/opt/postgresql@*/bin/postgres \
+        /home/linuxbrew/.linuxbrew/opt/postgresql@*/bin/postgres \
+        /Library/PostgreSQL/*/bin/postgres; do
+        if [ -x "$program" ] && [ -x "$(dirname "$program")/initdb" ]; then
+            dirname "$program"
+        fi
+    done | tail -n 1
+}
+
+need_postgres() {
+    [ -z "$(postgres_folder)" ] || return 0
+    # Debian's package would also make and start a server of its own, which nobody asked for.
+    if command -v apt-get >/dev/null 2>&1 && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
+        as_root mkdir -p /etc/postgresql-common
+        echo 'create_main_cluster = false' | as_root tee /etc/postgresql-common/createcluster.conf >/dev/null
+    fi
+    install "a PostgreSQL server" postgresql postgresql-server postgresql postgresql postgresql-server postgresql@17
+    [ -n "$(postgres_folder)" ] || fail "PostgreSQL was installed, and its server program is not found"
+}
+
+need_redis() {
+    command -v redis-server >/dev/null 2>&1 || command -v valkey-server >/dev/null 2>&1 && return 0
+    install "a Redis server" redis-server redis redis valkey redis redis
+}
+
+# Crates with C in them (the allocator, the cryptography) need a compiler and make.
+need_compiler() {
+    command -v cc >/dev/null 2>&1 && command -v make >/dev/null 2>&1 && return 0
+    install "a C compiler" "gcc libc6-dev make" "gcc make" "gcc musl-dev make" "gcc make" "gcc make" "make"
+}
+
+need_rust() {
+    if command -v cargo >/dev/null 2>&1; then return 0; fi
+    if [ -x "${CARGO_HOME:-$HOME/.cargo}/bin/cargo" ]; then
+        PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
+        export PATH
+        return 0
+    fi
+    fail "Rust is missing: install it from https://rustup.rs and run this again"
+}

@@ -1,0 +1,131 @@
+//! Who may change settings: an organisation's administrators, and the operator of the installation.
+//! Never: a body read for a caller who may not send one.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use http::{HeaderMap, StatusCode, header, request::Parts};
+use secrecy::{ExposeSecret, SecretString};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use switchboard_identity::Caller;
+use switchboard_protocol::access::Scope;
+use switchboard_runtime::problem::Problem;
+
+use crate::Control;
+
+/// A caller with the scope `admin`.
+pub(crate) struct Administrator(pub(crate) Caller);
+
+impl FromRequestParts<Arc<Control>> for Administrator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        control: &Arc<Control>,
+    ) -> Result<Self, Problem> {
+        let caller = control.authenticator.authenticate(&parts.headers).await?;
+        caller.require(Scope::Admin)?;
+        Ok(Self(caller))
+    }
+}
+
+/// Whoever holds the operator key.
+pub(crate) struct Operator;
+
+impl FromRequestParts<Arc<Control>> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        control: &Arc<Control>,
+    ) -> Result<Self, Problem> {
+        admit_operator(&parts.headers, control.operator_key.as_ref())
+    }
+}
+
+fn admit_operator(
+    headers: &HeaderMap,
+    operator_key: Option<&SecretString>,
+) -> Result<Operator, Problem> {
+    let Some(expected) = operator_key else {
+        return Err(forbidden(
+            "This installation has no operator key, so nobody can do this; \
+             its operator sets one with --operator-key or SWITCHBOARD_OPERATOR_KEY.",
+        ));
+    };
+    let sent = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
+    let Some((scheme, key)) = sent.and_then(|value| value.split_once(' ')) else {
+        return Err(unauthorized());
+    };
+    if !scheme.eq_ignore_ascii_case("bearer") {
+        return Err(unauthorized());
+    }
+    if same(key.trim(), expected.expose_secret()) {
+        Ok(Operator)
+    } else {
+        Err(forbidden(
+            "Only the operator may do this, and this is not the operator key.",
+        ))
+    }
+}
+
+/// Takes the same time wherever the two differ, and however long they are.
+fn same(one: &str, other: &str) -> bool {
+    Sha256::digest(one)
+        .as_slice()
+        .ct_eq(Sha256::digest(other).as_slice())
+        .into()
+}
+
+fn unauthorized() -> Problem {
+    Problem::new(
+        StatusCode::UNAUTHORIZED,
+        "missing_credentials",
+        "Missing credentials",
+        "Send `Authorization: Bearer` with the operator key.",
+    )
+    .header(header::WWW_AUTHENTICATE, "Bearer")
+}
+
+fn forbidden(detail: &str) -> Problem {
+    Problem::new(
+        StatusCode::FORBIDDEN,
+        "operator_only",
+        "Operator only",
+        detail,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_operator_key_is_admitted() {
+        fn check(sent: Option<&str>, key: Option<&str>, expect: Option<u16>) {
+            let mut headers = HeaderMap::new();
+            if let Some(sent) = sent {
+                headers.insert(header::AUTHORIZATION, sent.parse().unwrap());
+            }
+            let key = key.map(SecretString::from);
+            let refused = admit_operator(&headers, key.as_ref()).err();
+            assert_eq!(
+                refused.map(|problem| problem.status.as_u16()),
+                expect,
+                "{sent:?}"
+            );
+        }
+        const KEY: Option<&str> = Some("an operator's key");
+        check(Some("Bearer an operator's key"), KEY, None);
+        check(Some("bearer an operator's key"), KEY, None);
+        check(Some("Bearer an operator's ke"), KEY, Some(403));
+        check(Some("Bearer "), KEY, Some(403));
+        check(Some("Basic an operator's key"), KEY, Some(401));
+        check(None, KEY, Some(401));
+        check(None, None, Some(403));
+        check(Some("Bearer "), None, Some(403));
+    }
+}

@@ -1,0 +1,90 @@
+//! Why a request to the control plane was not done, and what of that its caller reads.
+//! Never: a source's own words in an answer.
+
+use axum::response::{IntoResponse, Response};
+use http::{StatusCode, header};
+use switchboard_protocol::access::AccessError;
+use switchboard_runtime::problem::{self, Problem};
+use switchboard_store::StoreError;
+
+/// Why a request was not done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ControlError {
+    /// The caller's fault; the problem says what would be right.
+    #[error("the request was refused: {}", .0.detail)]
+    Refused(Problem),
+    /// The store could not do it.
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+    /// A token could not be signed.
+    #[error("a token could not be signed")]
+    Signing(#[from] AccessError),
+}
+
+impl ControlError {
+    /// What there is not, or not for this caller.
+    pub(crate) fn unknown(kind: &str, id: &str) -> Self {
+        let detail = format!("There is no {kind} {id} in this organisation.");
+        Self::Refused(Problem::new(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            "Not found",
+            detail,
+        ))
+    }
+
+    /// A well-formed body with a value that does not do.
+    pub(crate) fn invalid(field: &'static str, detail: impl Into<String>) -> Self {
+        let problem = Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "invalid_body",
+            "Invalid body",
+            detail,
+        );
+        Self::Refused(problem.with("field", field))
+    }
+
+    /// All that may leave the process.
+    fn public(self) -> Problem {
+        match self {
+            Self::Refused(problem) => problem,
+            Self::Store(error) if error.is_unavailable() => {
+                tracing::warn!(
+                    error = error.report(),
+                    "a request was refused because the database is away"
+                );
+                Problem::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "store_unavailable",
+                    "Settings unavailable",
+                    "The settings cannot be read or written at the moment. Try again in a moment.",
+                )
+                .header(header::RETRY_AFTER, 1)
+            }
+            Self::Store(error) => {
+                tracing::error!(
+                    error = error.report(),
+                    error.kind = error.kind(),
+                    "a request failed in the store"
+                );
+                problem::internal()
+            }
+            Self::Signing(error) => {
+                tracing::error!(%error, "a request failed because a token could not be signed");
+                problem::internal()
+            }
+        }
+    }
+}
+
+impl From<Problem> for ControlError {
+    fn from(problem: Problem) -> Self {
+        Self::Refused(problem)
+    }
+}
+
+impl IntoResponse for ControlError {
+    fn into_response(self) -> Response {
+        self.public().into_response()
+    }
+}

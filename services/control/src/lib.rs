@@ -1,0 +1,94 @@
+//! The control plane: organisations, API keys, access tokens, and the record of devices.
+//! Never: SQL, a device's connection, or a call.
+
+mod access;
+mod api_keys;
+mod backoff;
+mod bootstrap;
+mod config;
+mod error;
+mod facts;
+mod jwks;
+mod label;
+mod metrics;
+mod orgs;
+mod signing;
+mod tokens;
+mod trust;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    routing::{delete, get, post},
+};
+use secrecy::SecretString;
+use switchboard_bus::Bus;
+use switchboard_identity::Authenticator;
+use switchboard_runtime::{problem, shutdown::Shutdown};
+use switchboard_store::Store;
+
+pub use bootstrap::bootstrap;
+pub use config::Config;
+use metrics::{BackgroundMetrics, RequestMetrics};
+
+/// What every request is answered from.
+struct Control {
+    store: Store,
+    bus: Bus,
+    authenticator: Authenticator,
+    operator_key: Option<SecretString>,
+    longest_token_ttl_s: u64,
+    metrics: RequestMetrics,
+}
+
+/// The routes of the control plane. Whoever serves them, alone or merged with others, sets the fallback.
+///
+/// # Errors
+/// When the metrics' names are taken in `registry`.
+pub fn router(
+    config: &Config,
+    store: Store,
+    bus: Bus,
+    authenticator: Authenticator,
+    registry: &prometheus::Registry,
+) -> Result<Router, prometheus::Error> {
+    let control = Control {
+        store,
+        bus,
+        authenticator,
+        operator_key: config.operator_key.clone(),
+        longest_token_ttl_s: config.longest_token_ttl_s,
+        metrics: RequestMetrics::new(registry)?,
+    };
+    Ok(Router::new()
+        .route("/v1/orgs", post(orgs::create))
+        .route("/v1/api-keys", post(api_keys::create).get(api_keys::list))
+        .route("/v1/api-keys/{id}", delete(api_keys::revoke))
+        .route("/v1/tokens", post(tokens::create))
+        .route("/v1/tokens/{id}", delete(tokens::revoke))
+        .route("/.well-known/jwks.json", get(jwks::show))
+        .method_not_allowed_fallback(problem::method_not_allowed)
+        .with_state(Arc::new(control)))
+}
+
+/// Starts the work that no request asks for, on `shutdown`'s tracker: facts from the bus are written to the store, and
+/// every node is told which tokens to trust. Neither PostgreSQL nor the bus need be there yet. When `shutdown` drains,
+/// the facts that are there are still written.
+///
+/// # Errors
+/// When the metrics' names are taken in `registry`.
+pub fn start(
+    config: &Config,
+    store: Store,
+    bus: Bus,
+    registry: &prometheus::Registry,
+    shutdown: &Shutdown,
+) -> Result<(), prometheus::Error> {
+    let metrics = BackgroundMetrics::new(registry)?;
+    let publisher = trust::Publisher::new(store.clone(), bus.clone(), metrics.clone());
+    shutdown.spawn(publisher.run(shutdown.clone()));
+    let recorder = facts::Recorder::new(store, bus, config.facts_batch, metrics);
+    shutdown.spawn(recorder.run(shutdown.clone()));
+    Ok(())
+}

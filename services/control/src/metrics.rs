@@ -1,0 +1,96 @@
+//! What the control plane counts.
+//! Never: a label that grows with organisations or devices.
+
+use prometheus::{
+    Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Registry, core::Collector,
+};
+
+/// What requests did.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestMetrics {
+    pub(crate) tokens_issued: IntCounter,
+    pub(crate) tokens_revoked: IntCounter,
+}
+
+/// What happened without a request.
+#[derive(Debug, Clone)]
+pub(crate) struct BackgroundMetrics {
+    pub(crate) facts_written: IntCounter,
+    pub(crate) facts_skipped: IntCounter,
+    pub(crate) facts_batch_size: Histogram,
+    pub(crate) facts_lag_seconds: Gauge,
+    pub(crate) trust_published: IntGauge,
+    pub(crate) tokens_purged: IntCounter,
+}
+
+impl RequestMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// When the registry has metrics of these names already.
+    pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        Ok(Self {
+            tokens_issued: counter(
+                registry,
+                "tokens_issued_total",
+                "Access tokens that were issued",
+            )?,
+            tokens_revoked: counter(
+                registry,
+                "tokens_revoked_total",
+                "Requests that revoked an access token",
+            )?,
+        })
+    }
+}
+
+impl BackgroundMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// When the registry has metrics of these names already.
+    pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let written = "Facts about devices that were written";
+        let skipped = "Facts about devices that the database will never take";
+        let size = "Facts about devices that were written in one transaction";
+        let lag = "Age of the oldest fact in the batch that was written last";
+        let published = "Whether the last round told all nodes which tokens to trust";
+        let sizes = HistogramOpts::new("switchboard_control_facts_batch_size", size).buckets(vec![
+            1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0,
+        ]);
+        Ok(Self {
+            facts_written: counter(registry, "facts_written_total", written)?,
+            facts_skipped: counter(registry, "facts_skipped_total", skipped)?,
+            facts_batch_size: register(registry, Histogram::with_opts(sizes))?,
+            facts_lag_seconds: register(
+                registry,
+                Gauge::new("switchboard_control_facts_lag_seconds", lag),
+            )?,
+            trust_published: register(
+                registry,
+                IntGauge::new("switchboard_control_trust_published", published),
+            )?,
+            tokens_purged: counter(
+                registry,
+                "tokens_purged_total",
+                "Expired tokens that were forgotten",
+            )?,
+        })
+    }
+}
+
+fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
+    register(
+        registry,
+        IntCounter::new(format!("switchboard_control_{name}"), help),
+    )
+}
+
+fn register<C: Collector + Clone + 'static>(
+    registry: &Registry,
+    metric: Result<C, prometheus::Error>,
+) -> Result<C, prometheus::Error> {
+    let metric = metric?;
+    registry.register(Box::new(metric.clone()))?;
+    Ok(metric)
+}

@@ -1,0 +1,210 @@
+//! A control plane with a database of its own.
+
+use std::time::Duration;
+
+use axum::{Router, body::Body, response::Response};
+use http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use switchboard_bus::{Bus, BusConfig, LocalHub};
+use switchboard_control::Config;
+use switchboard_identity::Authenticator;
+use switchboard_protocol::id::OrgId;
+use switchboard_runtime::shutdown::Shutdown;
+use switchboard_store::{Store, testing::TestDatabase};
+use tower::ServiceExt;
+
+pub(crate) const OPERATOR_KEY: &str = "the operator's own key";
+/// How long a test waits for what must come.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Everything that a control plane needs, and its API.
+pub(crate) struct Installation {
+    pub(crate) store: Store,
+    pub(crate) bus: Bus,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) registry: prometheus::Registry,
+    pub(crate) shutdown: Shutdown,
+    pub(crate) hub: LocalHub,
+    api: Router,
+    /// Last: it goes when nothing uses it any more.
+    pub(crate) database: TestDatabase,
+}
+
+/// An organisation and its first key.
+pub(crate) struct Org {
+    pub(crate) id: String,
+    pub(crate) key: String,
+}
+
+impl Org {
+    pub(crate) fn id(&self) -> OrgId {
+        self.id.parse().unwrap()
+    }
+}
+
+impl Installation {
+    /// With the background work.
+    pub(crate) async fn start() -> Self {
+        let installation = Self::idle(Some(OPERATOR_KEY)).await;
+        installation.start_background();
+        installation
+    }
+
+    pub(crate) async fn without_operator() -> Self {
+        Self::idle(None).await
+    }
+
+    /// Without the background work.
+    pub(crate) async fn idle(operator_key: Option<&str>) -> Self {
+        let database = TestDatabase::create().await.unwrap();
+        let (registry, shutdown, hub) = (
+            prometheus::Registry::new(),
+            Shutdown::new(),
+            LocalHub::default(),
+        );
+        let bus = Bus::start(BusConfig::local(&hub, "control"), &registry, &shutdown).unwrap();
+        let store = database.store();
+        let authenticator = Authenticator::new(store.clone(), bus.clone());
+        let config = Config {
+            operator_key: operator_key.map(SecretString::from),
+            ..config()
+        };
+        let api = switchboard_control::router(
+            &config,
+            store.clone(),
+            bus.clone(),
+            authenticator.clone(),
+            &registry,
+        )
+        .unwrap();
+        Self {
+            store,
+            bus,
+            authenticator,
+            registry,
+            shutdown,
+            hub,
+            api,
+            database,
+        }
+    }
+
+    pub(crate) fn start_background(&self) {
+        let (store, bus) = (self.store.clone(), self.bus.clone());
+        switchboard_control::start(&config(), store, bus, &self.registry, &self.shutdown).unwrap();
+    }
+
+    pub(crate) async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        credential: Option<&str>,
+        body: Option<Value>,
+    ) -> Response {
+        let mut request = Request::builder().method(method).uri(path);
+        if let Some(credential) = credential {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {credential}"));
+        }
+        let body = match body {
+            Some(body) => {
+                request = request.header(header::CONTENT_TYPE, "application/json");
+                Body::from(body.to_string())
+            }
+            None => Body::empty(),
+        };
+        self.api
+            .clone()
+            .oneshot(request.body(body).unwrap())
+            .await
+            .unwrap()
+    }
+
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        credential: Option<&str>,
+        body: Option<Value>,
+    ) -> (StatusCode, Value) {
+        let response = self.request(method, path, credential, body).await;
+        (response.status(), self::body(response).await)
+    }
+
+    pub(crate) async fn new_org(&self, name: &str) -> Org {
+        let request = Some(json!({"name": name}));
+        let (status, org) = self
+            .send(Method::POST, "/v1/orgs", Some(OPERATOR_KEY), request)
+            .await;
+        assert_eq!(
+            (status, org["name"].as_str()),
+            (StatusCode::CREATED, Some(name)),
+            "{org}"
+        );
+        let text = |field: &str| org[field].as_str().unwrap().to_owned();
+        Org {
+            id: text("org_id"),
+            key: text("api_key"),
+        }
+    }
+
+    /// Waits until this node can judge tokens.
+    pub(crate) async fn trusted(&self) {
+        eventually("the keys have come", async || {
+            self.bus.has_keys().then_some(())
+        })
+        .await;
+    }
+
+    /// What a counter or gauge without labels says.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let families = self.registry.gather();
+        let family = families
+            .iter()
+            .find(|family| family.name() == name)
+            .unwrap();
+        let metric = &family.get_metric()[0];
+        metric.get_counter().get_value() + metric.get_gauge().get_value()
+    }
+}
+
+impl Drop for Installation {
+    fn drop(&mut self) {
+        self.shutdown.stop();
+    }
+}
+
+/// The JSON body of an answer; null when it is empty.
+pub(crate) async fn body(response: Response) -> Value {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    if bytes.is_empty() {
+        Value::Null
+    } else {
+        serde_json::from_slice(&bytes).unwrap()
+    }
+}
+
+/// Asks until there is an answer.
+pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let asking = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    match tokio::time::timeout(DEADLINE, asking).await {
+        Ok(answer) => answer,
+        Err(_) => panic!("{what}: not within {DEADLINE:?}"),
+    }
+}
+
+pub(crate) fn config() -> Config {
+    Config {
+        operator_key: None,
+        longest_token_ttl_s: 86_400,
+        facts_batch: 100,
+    }
+}

@@ -1,0 +1,11 @@
+//! The control plane over a real PostgreSQL, a database per test, and a bus inside this process.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail like tests"
+)]
+
+mod access;
+mod api;
+mod background;
+mod installation;

@@ -1,0 +1,204 @@
+//! The edge's settings and limits.
+//! Never: a limit without a sentence on what it protects.
+
+use std::time::Duration;
+
+use switchboard_protocol::schema::SchemaLimits;
+
+/// How an edge treats its devices. Every limit can be set by flag, environment or file.
+#[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
+pub struct Config {
+    /// Most device connections at a time, authenticated or not: protects memory and file descriptors.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_CONNECTIONS", default_value_t = Config::default().device_max_connections)]
+    pub device_max_connections: usize,
+
+    /// Most connections that have not authenticated yet: protects against sockets opened by nobody we know.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_UNAUTHENTICATED", default_value_t = Config::default().device_max_unauthenticated)]
+    pub device_max_unauthenticated: usize,
+
+    /// Connections accepted per second from one address (one /64 for IPv6), with a burst of twice
+    /// that, 0 for no limit: protects the others from one address in a reconnect loop.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_ACCEPTS_PER_ADDRESS_PER_S", default_value_t = Config::default().device_accepts_per_address_per_s)]
+    pub device_accepts_per_address_per_s: u32,
+
+    /// Milliseconds from accept to a valid AUTH, the TLS handshake included: protects the slots of
+    /// the unauthenticated from being sat on.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_AUTH_TIMEOUT_MS", default_value_t = Config::default().device_auth_timeout_ms)]
+    pub device_auth_timeout_ms: u64,
+
+    /// Seconds between the heartbeats a device is asked for; one silent for 2.5 of them is closed:
+    /// protects presence from devices that vanished without a word.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_HEARTBEAT_S", default_value_t = Config::default().device_heartbeat_s,
+        value_parser = clap::value_parser!(u32).range(1..=3_600))]
+    pub device_heartbeat_s: u32,
+
+    /// Largest frame in bytes before AUTH: protects memory from strangers.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_HELLO_BYTES", default_value_t = Config::default().device_max_hello_bytes)]
+    pub device_max_hello_bytes: u32,
+
+    /// Largest frame in bytes after AUTH, either direction: protects memory, and bounds a result.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_FRAME_BYTES", default_value_t = Config::default().device_max_frame_bytes)]
+    pub device_max_frame_bytes: u32,
+
+    /// Most tasks a device may have open at a time (unfinished text or audio): protects memory.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_OPEN_TASKS", default_value_t = Config::default().device_max_open_tasks)]
+    pub device_max_open_tasks: u8,
+
+    /// Calls waiting to be written to one device before further ones are refused: protects memory
+    /// and callers from a queue that only grows.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_CALLS_WAITING", default_value_t = Config::default().device_max_calls_waiting)]
+    pub device_max_calls_waiting: usize,
+
+    /// Calls a device may be busy with before further ones are refused: protects small devices.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_CALLS_IN_FLIGHT", default_value_t = Config::default().device_max_calls_in_flight)]
+    pub device_max_calls_in_flight: usize,
+
+    /// Bytes kept for a device whose socket takes no more before it is closed: protects memory.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_UNSENT_BYTES", default_value_t = Config::default().device_max_unsent_bytes)]
+    pub device_max_unsent_bytes: usize,
+
+    /// Milliseconds a device may take nothing while something waits for it before it is closed:
+    /// protects callers from waiting on a device that no longer reads.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_WRITE_STALL_MS", default_value_t = Config::default().device_write_stall_ms)]
+    pub device_write_stall_ms: u64,
+
+    /// Devices told per second to reconnect elsewhere while draining: protects the edges they go to.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_DRAIN_PER_S", default_value_t = Config::default().device_drain_per_s,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub device_drain_per_s: u32,
+
+    /// Milliseconds a drain may take, from the last device told until those left are closed:
+    /// protects a rolling restart from waiting for ever.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_DRAIN_TIMEOUT_MS", default_value_t = Config::default().device_drain_timeout_ms)]
+    pub device_drain_timeout_ms: u64,
+
+    /// Milliseconds up to which a device sent away is asked to wait, chosen at random for each:
+    /// protects the edges from all of them coming back at once.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_RETRY_WITHIN_MS", default_value_t = Config::default().device_retry_within_ms)]
+    pub device_retry_within_ms: u32,
+
+    /// What a device's service definitions may cost.
+    #[command(flatten)]
+    pub schema: SchemaConfig,
+}
+
+/// Limits on service definitions: they come from devices, so they are hostile.
+#[derive(Debug, Clone, clap::Args)]
+pub struct SchemaConfig {
+    /// Services one device may register: protects memory and tool lists.
+    #[arg(long, env = "SWITCHBOARD_SCHEMA_MAX_SERVICES", default_value_t = SchemaConfig::default().schema_max_services)]
+    pub schema_max_services: usize,
+
+    /// Bytes of one service's schema: protects memory.
+    #[arg(long, env = "SWITCHBOARD_SCHEMA_MAX_BYTES", default_value_t = SchemaConfig::default().schema_max_bytes)]
+    pub schema_max_bytes: usize,
+
+    /// How deep a schema may nest: protects the stack.
+    #[arg(long, env = "SWITCHBOARD_SCHEMA_MAX_DEPTH", default_value_t = SchemaConfig::default().schema_max_depth)]
+    pub schema_max_depth: usize,
+
+    /// Values within one schema: protects the CPU while it is compiled.
+    #[arg(long, env = "SWITCHBOARD_SCHEMA_MAX_NODES", default_value_t = SchemaConfig::default().schema_max_nodes)]
+    pub schema_max_nodes: usize,
+
+    /// Values once every reference is followed: protects the CPU from schemas that multiply.
+    #[arg(long, env = "SWITCHBOARD_SCHEMA_MAX_EXPANSION", default_value_t = SchemaConfig::default().schema_max_expansion)]
+    pub schema_max_expansion: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            device_max_connections: 100_000,
+            device_max_unauthenticated: 16_384,
+            device_accepts_per_address_per_s: 5_000,
+            device_auth_timeout_ms: 10_000,
+            device_heartbeat_s: 30,
+            device_max_hello_bytes: 4_096,
+            device_max_frame_bytes: 262_144,
+            device_max_open_tasks: 16,
+            device_max_calls_waiting: 64,
+            device_max_calls_in_flight: 64,
+            device_max_unsent_bytes: 1_048_576,
+            device_write_stall_ms: 10_000,
+            device_drain_per_s: 500,
+            device_drain_timeout_ms: 20_000,
+            device_retry_within_ms: 2_000,
+            schema: SchemaConfig::default(),
+        }
+    }
+}
+
+impl Default for SchemaConfig {
+    fn default() -> Self {
+        let limits = SchemaLimits::default();
+        Self {
+            schema_max_services: limits.max_services,
+            schema_max_bytes: limits.max_schema_bytes,
+            schema_max_depth: limits.max_depth,
+            schema_max_nodes: limits.max_nodes,
+            schema_max_expansion: limits.max_expansion,
+        }
+    }
+}
+
+impl SchemaConfig {
+    /// The limits as the schema gate takes them.
+    #[must_use]
+    pub fn limits(&self) -> SchemaLimits {
+        SchemaLimits {
+            max_services: self.schema_max_services,
+            max_schema_bytes: self.schema_max_bytes,
+            max_depth: self.schema_max_depth,
+            max_nodes: self.schema_max_nodes,
+            max_expansion: self.schema_max_expansion,
+            ..SchemaLimits::default()
+        }
+    }
+}
+
+impl Config {
+    /// How long a device may be silent: two and a half heartbeats, so that one may get lost.
+    #[must_use]
+    pub fn idle_limit(&self) -> Duration {
+        Duration::from_millis(u64::from(self.device_heartbeat_s) * 2_500)
+    }
+
+    /// How often connections are looked over. A service's own timeout ends within 250 ms of its
+    /// time, so at most 200 ms; more often only for short stall limits.
+    #[must_use]
+    pub fn sweep_interval(&self) -> Duration {
+        Duration::from_millis((self.device_write_stall_ms / 2).clamp(50, 200))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_looked_over_as_often_as_the_shortest_limit_needs() {
+        fn check(stall_ms: u64, expect_ms: u64) {
+            let config = Config {
+                device_write_stall_ms: stall_ms,
+                ..Config::default()
+            };
+            assert_eq!(
+                config.sweep_interval(),
+                Duration::from_millis(expect_ms),
+                "{stall_ms}"
+            );
+        }
+        check(10_000, 200);
+        check(300, 150);
+        check(1, 50);
+    }
+
+    #[test]
+    fn the_schema_limits_are_those_of_the_protocol() {
+        let limits = Config::default().schema.limits();
+        assert_eq!(limits.max_services, SchemaLimits::default().max_services);
+        assert_eq!(limits.max_expansion, SchemaLimits::default().max_expansion);
+    }
+}

@@ -1,0 +1,236 @@
+//! A device connection's life: hello → take in → attend → let go. One task each.
+//! Never: a buffer or timer held while the device is idle.
+
+mod departure;
+mod dispatch;
+mod farewell;
+mod frames;
+mod hello;
+mod scratch;
+mod turn;
+mod wire;
+
+use std::{future::poll_fn, io, sync::Arc, task::Poll};
+
+use switchboard_protocol::{outcome::Outcome, session::Session};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::Instant,
+};
+use tracing::{debug, info};
+
+use self::{
+    departure::Departure,
+    hello::Refusal,
+    wire::{Received, Wire},
+};
+use crate::{
+    accept::Admitted,
+    edge::Edge,
+    link::{Eviction, Link, Signal},
+};
+
+/// Everything that can happen to a connection that was taken in.
+enum Input {
+    /// Bytes from the device, to be looked at before anything else is awaited.
+    Bytes(Received),
+    /// Something waits to be written to the device.
+    Commands,
+    /// Somebody wants the connection closed.
+    Evicted(Eviction),
+    /// The device closed its side.
+    End,
+    /// The socket failed.
+    Broken(io::Error),
+}
+
+/// A connection that was taken in, and all it needs.
+struct Live<'a, S> {
+    wire: &'a mut Wire<S>,
+    session: &'a mut Session,
+    link: &'a Arc<Link>,
+    edge: &'a Edge,
+}
+
+/// Serves one connection from its first byte to its last.
+///
+/// What lives as long as the connection is captured by the block instead of being an argument of
+/// an async function, which would reserve room for it twice.
+pub(crate) fn serve<S>(
+    stream: S,
+    mut admitted: Admitted,
+    deadline: Instant,
+) -> impl Future<Output = ()> + Send
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    let edge = Arc::clone(admitted.edge());
+    let mut wire = Wire::new(stream, edge.config.device_max_hello_bytes);
+    let mut session = Session::new(edge.config.device_max_open_tasks);
+    async move {
+        // Short phases are boxed, so that a connection at rest does not carry their room.
+        let hello = Box::pin(hello::take_in(&mut wire, &mut session, &edge, deadline)).await;
+        let link = match hello {
+            Ok(link) => link,
+            Err(refusal) => return Box::pin(turn_away(&mut wire, &edge, refusal)).await,
+        };
+        admitted.authenticated();
+        let departure = attend(&mut wire, &mut session, &link, &edge).await;
+        Box::pin(let_go(&mut wire, &edge, &link, departure)).await;
+    }
+}
+
+/// Tells a connection that was not taken in why.
+async fn turn_away<S>(wire: &mut Wire<S>, edge: &Edge, refusal: Refusal)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let label = refusal.label();
+    edge.metrics.refused.with_label_values(&[label]).inc();
+    log_refusal(&refusal);
+    farewell::say(wire, refusal.notice(), edge.retry_after_ms()).await;
+}
+
+/// Handles one input after the other until there is a reason to part.
+async fn attend<S>(
+    wire: &mut Wire<S>,
+    session: &mut Session,
+    link: &Arc<Link>,
+    edge: &Edge,
+) -> Departure
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut live = Live {
+        wire,
+        session,
+        link,
+        edge,
+    };
+    loop {
+        let registering = match poll_fn(|cx| live.poll_input(cx)).await {
+            Input::Bytes(received) => match live.take_frames(received) {
+                Ok(registering) => registering,
+                Err(departure) => return departure,
+            },
+            Input::Commands => {
+                live.send_commands();
+                None
+            }
+            Input::Evicted(eviction) => return Departure::Evicted(eviction),
+            Input::End => return Departure::Closed,
+            Input::Broken(error) => return Departure::Broken(error),
+        };
+        if let Some(registering) = registering {
+            Box::pin(live.register(registering)).await;
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
+    /// Writes what is ready, then waits for whatever happens first.
+    fn poll_input(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Input> {
+        let writable = match self.poll_send(cx) {
+            Ok(writable) => writable,
+            Err(error) => return Poll::Ready(Input::Broken(error)),
+        };
+        match self.link.poll_signal(cx, writable) {
+            Poll::Ready(Signal::Leave(eviction)) => return Poll::Ready(Input::Evicted(eviction)),
+            Poll::Ready(Signal::Commands) => return Poll::Ready(Input::Commands),
+            Poll::Pending => {}
+        }
+        self.wire.poll_receive(cx).map(|received| match received {
+            Ok(Some((received, length))) => {
+                self.edge.metrics.received_bytes.inc_by(length as u64);
+                Input::Bytes(received)
+            }
+            Ok(None) => Input::End,
+            Err(error) => Input::Broken(error),
+        })
+    }
+
+    /// Writes what is ready; whether the socket took all of it.
+    fn poll_send(&mut self, cx: &mut std::task::Context<'_>) -> io::Result<bool> {
+        let before = self.wire.unsent_bytes();
+        let sent = self.wire.poll_send(cx);
+        let taken = before.saturating_sub(self.wire.unsent_bytes());
+        self.edge.metrics.sent_bytes.inc_by(taken as u64);
+        match sent {
+            Poll::Ready(result) => {
+                self.link.note_stall(None);
+                result.map(|()| true)
+            }
+            Poll::Pending => {
+                if taken > 0 || !self.link.is_stalled() {
+                    self.link.note_stall(Some(self.edge.now_ms()));
+                }
+                Ok(false)
+            }
+        }
+    }
+}
+
+/// Takes a device out of the table and the directory, settles the calls it leaves behind, and
+/// tells it why.
+async fn let_go<S>(wire: &mut Wire<S>, edge: &Edge, link: &Arc<Link>, departure: Departure)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let reason = departure.reason();
+    let unsettled = link.close();
+    edge.table.leave(link);
+    let digest = link.registration().map(|registration| registration.digest);
+    edge.bus
+        .release(link.key.clone(), link.epoch, digest, reason);
+    edge.metrics
+        .left
+        .with_label_values(&[reason.as_str()])
+        .inc();
+    log_departure(link, &departure, unsettled.len());
+    for call in unsettled {
+        if call.dispatched {
+            let detail = "The connection ended before a result came.";
+            edge.give_up(&call, Outcome::Lost, detail);
+        } else {
+            // Never written, so another node may still have the device do it.
+            edge.bus.not_here(&call.reply);
+        }
+    }
+    farewell::say(wire, departure.notice(), edge.retry_after_ms()).await;
+}
+
+fn log_refusal(refusal: &Refusal) {
+    let cause = refusal as &dyn std::error::Error;
+    debug!(reason = refusal.label(), cause, "a connection was refused");
+}
+
+fn log_departure(link: &Link, departure: &Departure, unsettled: usize) {
+    let (device, org) = (&link.key.device, link.key.org);
+    let reason = departure.reason().as_str();
+    let cause = departure as &dyn std::error::Error;
+    if departure.is_ordinary() {
+        debug!(device.id = %device, org.id = %org, device.epoch = link.epoch.0, reason,
+            calls.unsettled = unsettled, cause, "a device left");
+    } else {
+        info!(device.id = %device, org.id = %org, device.epoch = link.epoch.0, reason,
+            calls.unsettled = unsettled, cause, "a device was closed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_at_rest_is_small() {
+        fn size<F>(_: impl FnOnce(TcpStream, Admitted, Instant) -> F) -> usize {
+            size_of::<F>()
+        }
+        let task = size(serve::<TcpStream>);
+        let link = size_of::<Link>();
+        assert!(task <= 352, "the task holds {task} bytes");
+        assert!(link <= 256, "the shared half holds {link} bytes");
+    }
+}

@@ -1,0 +1,174 @@
+//! Frames from the device: results to their callers, registrations to be announced, the rest.
+//! Never: a result for a call that is not in flight on this very connection.
+
+use std::{sync::Arc, time::Instant};
+
+use bytes::Bytes;
+use serde_json::value::RawValue;
+use switchboard_bus::Answer;
+use switchboard_protocol::{
+    frame::{Frame, Kind},
+    id::CallId,
+    message::{DeviceMessage, DeviceResult},
+    schema::Registration,
+    session::{Event, SessionError},
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tracing::{debug, warn};
+
+use super::{Live, departure::Departure, turn, wire::Received};
+use crate::link::Stray;
+
+/// What a register message is answered with when it names no call.
+const REGISTER: &str = "register";
+
+/// A set of services that passed the gate and is to be announced.
+pub(super) struct Registering {
+    call_id: Option<String>,
+    registration: Arc<Registration>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
+    /// Handles every whole frame, up to a registration: that one has to be announced first.
+    pub(super) fn take_frames(
+        &mut self,
+        mut received: Received,
+    ) -> Result<Option<Box<Registering>>, Departure> {
+        self.link.heard(self.edge.now_ms());
+        loop {
+            let frame = self.wire.next_frame(&mut received);
+            let Some(frame) = frame.map_err(|error| Departure::Protocol(error.into()))? else {
+                self.wire.keep(received, false);
+                return Ok(None);
+            };
+            if let Some(registering) = self.take_frame(frame).map_err(Departure::Protocol)? {
+                self.wire.keep(received, true);
+                return Ok(Some(registering));
+            }
+            if self.wire.unsent_bytes() > self.edge.config.device_max_unsent_bytes {
+                return Err(Departure::Unread);
+            }
+        }
+    }
+
+    fn take_frame(&mut self, frame: Frame<'_>) -> Result<Option<Box<Registering>>, SessionError> {
+        let metrics = &self.edge.metrics;
+        metrics.received_frames.inc();
+        let (task, seq) = (frame.task, frame.seq);
+        match self.session.handle(frame)? {
+            Event::Message(DeviceMessage::Result(result)) => self.take_result(&result),
+            Event::Message(DeviceMessage::Register { call_id, services }) => {
+                return Ok(self.take_services(call_id.map(Into::into), services));
+            }
+            Event::Rejected { call_id, detail } => {
+                metrics.notes.with_label_values(&["rejected"]).inc();
+                self.send_result(call_id.as_deref().unwrap_or(REGISTER), Some(&detail));
+            }
+            Event::Ping(payload) => self.wire.put(Kind::Pong, task, seq, payload),
+            Event::End { task } => {
+                turn::answer(
+                    self.wire.out(),
+                    task,
+                    self.edge.config.device_max_frame_bytes,
+                );
+            }
+            Event::Message(DeviceMessage::Progress { .. }) => self.note("progress"),
+            Event::Message(DeviceMessage::Log { .. }) => self.note("log"),
+            Event::DeviceEvent { .. } => self.note("event"),
+            Event::Cancel { .. } => self.note("cancel"),
+            Event::Text { .. } => self.note("text"),
+            Event::Audio { .. } => self.note("audio"),
+            Event::Pong(_) => {}
+            Event::Auth(_) => return Err(SessionError::AlreadyAuthenticated),
+        }
+        Ok(None)
+    }
+
+    fn note(&self, kind: &'static str) {
+        self.edge.metrics.notes.with_label_values(&[kind]).inc();
+    }
+
+    fn take_result(&self, result: &DeviceResult<'_>) {
+        let call = result.call_id.parse::<CallId>().map_err(|_| Stray::Foreign);
+        let reply = match call.and_then(|id| self.link.settle(id)) {
+            Ok(reply) => reply,
+            Err(stray) => {
+                self.edge
+                    .metrics
+                    .stray_results
+                    .with_label_values(&[stray.as_str()])
+                    .inc();
+                return;
+            }
+        };
+        let body = Bytes::copy_from_slice(result.raw.get().as_bytes());
+        self.edge
+            .answer(&reply, Answer::result(result.success, body));
+    }
+
+    /// Puts the services through the gate; a refusal is answered, and the former set stays.
+    fn take_services(
+        &mut self,
+        call_id: Option<String>,
+        services: &RawValue,
+    ) -> Option<Box<Registering>> {
+        let started = Instant::now();
+        let interned = self
+            .edge
+            .interner
+            .intern(services, &self.edge.schema_limits);
+        self.edge
+            .metrics
+            .register_seconds
+            .observe(started.elapsed().as_secs_f64());
+        match interned {
+            Ok(registration) => Some(Box::new(Registering {
+                call_id,
+                registration,
+            })),
+            Err(error) => {
+                debug!(device.id = %self.link.key.device, org.id = %self.link.key.org, %error,
+                    "a registration was refused");
+                self.edge
+                    .metrics
+                    .registrations
+                    .with_label_values(&["refused"])
+                    .inc();
+                let call_id = call_id.as_deref().unwrap_or(REGISTER);
+                self.send_result(call_id, Some(&error.to_string()));
+                None
+            }
+        }
+    }
+
+    /// Puts services into force and tells the directory. While that cannot be reached they are in
+    /// force here all the same, and announced when it is back.
+    pub(super) async fn register(&mut self, registering: Box<Registering>) {
+        let Registering {
+            call_id,
+            registration,
+        } = *registering;
+        let former = self.link.register(Arc::clone(&registration));
+        let former = former.map(|former| former.digest);
+        let (key, epoch) = (&self.link.key, self.link.epoch);
+        let services = (registration.digest, &registration.json);
+        let announced = self.edge.bus.announce(key, epoch, former, services).await;
+        let label = if announced.is_ok() {
+            "accepted"
+        } else {
+            "unannounced"
+        };
+        self.edge
+            .metrics
+            .registrations
+            .with_label_values(&[label])
+            .inc();
+        if let Err(error) = announced {
+            warn!(device.id = %key.device, org.id = %key.org, %error,
+                "services are in force but not in the directory before the bus is back");
+        }
+        self.send_result(call_id.as_deref().unwrap_or(REGISTER), None);
+        // Compiling a set of schemas takes a while; others on this thread go first now.
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,231 @@
+//! The calls of one connection: waiting to be written, in flight, and those settled lately.
+//! Never: a call that ends twice, an allocation kept while there are no calls.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+use switchboard_bus::{InboundCall, ReplyTo, Text};
+use switchboard_protocol::id::CallId;
+
+/// How many settled calls are remembered to name a stray result rightly.
+const REMEMBERED: usize = 32;
+/// For how long.
+const MEMORY: Duration = Duration::from_secs(30);
+
+/// A call taken from the queue, to be checked and written.
+pub(crate) struct Dispatch {
+    pub(crate) id: CallId,
+    pub(crate) service: Text,
+    pub(crate) params: bytes::Bytes,
+    pub(crate) deadline: Instant,
+}
+
+/// A call that ends without a result.
+pub(crate) struct Unsettled {
+    pub(crate) reply: ReplyTo,
+    /// Whether it was taken from the queue, so that the device may have seen it.
+    pub(crate) dispatched: bool,
+}
+
+/// Why a result fits no call in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stray {
+    /// The device answered this call before.
+    Repeated,
+    /// The call ended without it.
+    Late,
+    /// Nothing is known of such a call on this connection.
+    Foreign,
+}
+
+impl Stray {
+    /// The metric label.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Repeated => "repeated",
+            Self::Late => "late",
+            Self::Foreign => "foreign",
+        }
+    }
+}
+
+struct InFlight {
+    id: CallId,
+    deadline: Instant,
+    reply: ReplyTo,
+}
+
+struct Settled {
+    id: CallId,
+    how: Stray,
+    at: Instant,
+}
+
+/// The calls of one connection.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    waiting: VecDeque<InboundCall>,
+    in_flight: Vec<InFlight>,
+    /// Oldest first; forgotten after a while, so that a quiet connection keeps nothing.
+    settled: VecDeque<Settled>,
+}
+
+impl Ledger {
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// Queues a call for the connection's task.
+    pub(crate) fn admit(&mut self, call: InboundCall) {
+        self.waiting.push_back(call);
+    }
+
+    /// The next call to write, from here on in flight.
+    pub(crate) fn dispatch(&mut self) -> Option<Dispatch> {
+        let call = self.waiting.pop_front()?;
+        if self.waiting.is_empty() {
+            self.waiting = VecDeque::new();
+        }
+        let InboundCall {
+            id,
+            service,
+            params,
+            deadline,
+            reply,
+            ..
+        } = call;
+        self.in_flight.push(InFlight {
+            id,
+            deadline,
+            reply,
+        });
+        Some(Dispatch {
+            id,
+            service,
+            params,
+            deadline,
+        })
+    }
+
+    /// Takes back a dispatched call that will not be written after all.
+    pub(crate) fn withdraw(&mut self, id: CallId) -> Option<ReplyTo> {
+        self.take(id)
+    }
+
+    /// Brings the deadline of a call in flight forward.
+    pub(crate) fn shorten(&mut self, id: CallId, deadline: Instant) {
+        if let Some(call) = self.in_flight.iter_mut().find(|call| call.id == id) {
+            call.deadline = call.deadline.min(deadline);
+        }
+    }
+
+    /// The device's result arrived: whom to tell, or what is wrong with it.
+    pub(crate) fn settle(&mut self, id: CallId) -> Result<ReplyTo, Stray> {
+        if let Some(reply) = self.take(id) {
+            self.remember(id, Stray::Repeated);
+            return Ok(reply);
+        }
+        let known = self.settled.iter().find(|settled| settled.id == id);
+        Err(known.map_or(Stray::Foreign, |settled| settled.how))
+    }
+
+    /// The caller gave up.
+    pub(crate) fn cancel(&mut self, id: CallId) -> Option<Unsettled> {
+        if let Some(at) = self.waiting.iter().position(|call| call.id == id) {
+            let call = self.waiting.remove(at)?;
+            return Some(Unsettled {
+                reply: call.reply,
+                dispatched: false,
+            });
+        }
+        let reply = self.take(id)?;
+        self.remember(id, Stray::Late);
+        Some(Unsettled {
+            reply,
+            dispatched: true,
+        })
+    }
+
+    /// Takes out every call whose deadline has passed.
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<Unsettled> {
+        let mut expired = Vec::new();
+        while let Some(at) = self.in_flight.iter().position(|call| call.deadline <= now) {
+            let call = self.in_flight.swap_remove(at);
+            self.remember(call.id, Stray::Late);
+            expired.push(Unsettled {
+                reply: call.reply,
+                dispatched: true,
+            });
+        }
+        while let Some(at) = self.waiting.iter().position(|call| call.deadline <= now) {
+            let Some(call) = self.waiting.remove(at) else {
+                break;
+            };
+            expired.push(Unsettled {
+                reply: call.reply,
+                dispatched: false,
+            });
+        }
+        expired
+    }
+
+    /// Forgets what was settled long ago, and gives memory back that is not needed now.
+    pub(crate) fn forget(&mut self, now: Instant) {
+        let old = |settled: &Settled| now.saturating_duration_since(settled.at) > MEMORY;
+        while self.settled.front().is_some_and(old) {
+            self.settled.pop_front();
+        }
+        if self.settled.is_empty() {
+            self.settled = VecDeque::new();
+        }
+        if self.in_flight.is_empty() {
+            self.in_flight = Vec::new();
+        }
+        if self.waiting.is_empty() {
+            self.waiting = VecDeque::new();
+        }
+    }
+
+    /// Empties the ledger: every call that has not ended.
+    pub(crate) fn close(&mut self) -> Vec<Unsettled> {
+        let closed = std::mem::take(self);
+        let in_flight = closed.in_flight.into_iter();
+        let waiting = closed.waiting.into_iter();
+        in_flight
+            .map(|call| Unsettled {
+                reply: call.reply,
+                dispatched: true,
+            })
+            .chain(waiting.map(|call| Unsettled {
+                reply: call.reply,
+                dispatched: false,
+            }))
+            .collect()
+    }
+
+    fn take(&mut self, id: CallId) -> Option<ReplyTo> {
+        let at = self.in_flight.iter().position(|call| call.id == id)?;
+        Some(self.in_flight.swap_remove(at).reply)
+    }
+
+    fn remember(&mut self, id: CallId, how: Stray) {
+        if self.settled.len() >= REMEMBERED {
+            self.settled.pop_front();
+        }
+        self.settled.push_back(Settled {
+            id,
+            how,
+            at: Instant::now(),
+        });
+    }
+}

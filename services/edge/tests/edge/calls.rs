@@ -1,0 +1,275 @@
+//! Calls to devices: every one ends once, truthfully.
+
+use std::time::Duration;
+
+use serde_json::json;
+use switchboard_edge::Config;
+use switchboard_protocol::{
+    frame::{self, Kind, Spelling, TaskId},
+    outcome::{Delivered, Outcome},
+};
+
+use crate::node::{Node, SOON, check, eventually, json};
+
+const ON: &str = r#"{"on":true}"#;
+
+#[tokio::test]
+async fn a_call_reaches_the_device_and_its_result_the_caller() {
+    let node = Node::start(Config::default()).await;
+    let mut lamp = node.lamp("lamp").await;
+    let call = node.prepare("lamp", r#"{"on":true,"说明":"开灯 ##END"}"#);
+    let id = call.id;
+    let answer = node.call(call);
+    let message = lamp.expect(Kind::Control).await.json();
+    assert_eq!(message["type"], "call");
+    assert_eq!(message["data"]["call_id"], id.to_string());
+    assert_eq!(message["data"]["method"], "light");
+    assert_eq!(
+        message["data"]["params"],
+        json!({"on": true, "说明": "开灯 ##END"})
+    );
+    let result = format!(
+        r#"{{"type":"result","data":{{"call_id":"{id}","result":{{ "success" : true, "data":"好" }}}}}}"#
+    );
+    lamp.send(Kind::Control, TaskId::MCP, 0, result.as_bytes())
+        .await;
+    let answer = answer.await.unwrap();
+    check(&answer, Outcome::Succeeded, Delivered::Yes);
+    assert_eq!(
+        answer.body,
+        r#"{ "success" : true, "data":"好" }"#.as_bytes()
+    );
+}
+
+#[tokio::test]
+async fn a_failure_is_the_devices_own() {
+    let node = Node::start(Config::default()).await;
+    let mut lamp = node.lamp("lamp").await;
+    let answer = node.call(node.prepare("lamp", ON));
+    let id = lamp.expect(Kind::Control).await.call_id();
+    let result = json!({"success": false, "error": "bulb gone"});
+    lamp.message(&json!({"type": "result", "data": {"call_id": id, "result": result}}))
+        .await;
+    let answer = answer.await.unwrap();
+    check(&answer, Outcome::Failed, Delivered::Yes);
+    assert_eq!(json(&answer.body), result);
+}
+
+#[tokio::test]
+async fn frames_are_spelt_as_the_device_spells_them() {
+    let node = Node::start(Config::default()).await;
+    let mut lamp = node.device("lamp").await;
+    let task = TaskId(*b"mine    ");
+    let register = format!(
+        r#"{{"type":"register","data":{{"services":{}}}}}"#,
+        crate::device::LIGHT
+    );
+    let mut bytes = Vec::new();
+    frame::encode(
+        &mut bytes,
+        Kind::Control,
+        task,
+        0,
+        Spelling::Bracketed,
+        register.as_bytes(),
+    );
+    lamp.send_raw(&bytes).await;
+    let answer = lamp.expect(Kind::Control).await;
+    assert_eq!((answer.task, answer.spelling), (task, Spelling::Bracketed));
+    let _answer = node.call(node.prepare("lamp", ON));
+    let call = lamp.expect(Kind::Control).await;
+    assert_eq!((call.task, call.spelling), (task, Spelling::Bracketed));
+}
+
+#[tokio::test]
+async fn what_does_not_fit_never_reaches_the_device() {
+    let config = Config {
+        device_max_frame_bytes: 2_048,
+        ..Config::default()
+    };
+    let node = Node::start(config).await;
+    let mut lamp = node.lamp("lamp").await;
+    let answer = node
+        .call(node.prepare("lamp", r#"{"on":"yes"}"#))
+        .await
+        .unwrap();
+    check(&answer, Outcome::Invalid, Delivered::No);
+    assert_eq!(answer.refusal().unwrap().errors[0].pointer, "/on");
+    let answer = node.call(node.prepare("lamp", "{}")).await.unwrap();
+    check(&answer, Outcome::Invalid, Delivered::No);
+
+    let mut call = node.prepare("lamp", ON);
+    call.service = "dance".into();
+    check(
+        &node.call(call).await.unwrap(),
+        Outcome::UnknownService,
+        Delivered::No,
+    );
+
+    let large = format!(r#"{{"on":true,"note":"{}"}}"#, "x".repeat(2_048));
+    let answer = node.call(node.prepare("lamp", &large)).await.unwrap();
+    check(&answer, Outcome::Overloaded, Delivered::No);
+    assert!(answer.refusal().unwrap().detail.contains("too large"));
+
+    let answer = node.call(node.prepare("nobody", ON)).await.unwrap();
+    check(&answer, Outcome::Offline, Delivered::No);
+    lamp.settled().await;
+    node.metric_is("dispatched_total", None, 0.0).await;
+}
+
+#[tokio::test]
+async fn a_device_without_services_has_none() {
+    let node = Node::start(Config::default()).await;
+    let _device = node.device("toy").await;
+    let answer = node.call(node.prepare("toy", ON)).await.unwrap();
+    check(&answer, Outcome::UnknownService, Delivered::No);
+}
+
+#[tokio::test]
+async fn results_that_nothing_waits_for_are_dropped() {
+    let node = Node::start(Config::default()).await;
+    let (mut lamp, mut other) = (node.lamp("lamp").await, node.lamp("other").await);
+    let answer = node.call(node.prepare("lamp", ON));
+    let id = lamp.expect(Kind::Control).await.call_id();
+
+    other.result(&id, "stolen").await;
+    other.result("call_001", "invented").await;
+    other.settled().await;
+    node.metric_is("stray_results_total", Some("foreign"), 2.0)
+        .await;
+    assert!(!answer.is_finished());
+
+    lamp.result(&id, "mine").await;
+    lamp.result(&id, "again").await;
+    lamp.settled().await;
+    node.metric_is("stray_results_total", Some("repeated"), 1.0)
+        .await;
+    let answer = answer.await.unwrap();
+    check(&answer, Outcome::Succeeded, Delivered::Yes);
+    assert_eq!(json(&answer.body)["data"], "mine");
+}
+
+#[tokio::test]
+async fn a_silent_device_times_out_and_its_late_result_is_dropped() {
+    let node = Node::start(Config {
+        device_write_stall_ms: 100,
+        ..Config::default()
+    })
+    .await;
+    let mut lamp = node.lamp("lamp").await;
+    let mut call = node.prepare("lamp", ON);
+    call.timeout = Duration::from_millis(200);
+    let answer = node.call(call);
+    let id = lamp.expect(Kind::Control).await.call_id();
+    check(
+        &answer.await.unwrap(),
+        Outcome::TimedOut,
+        Delivered::Unknown,
+    );
+    node.metric_is("calls_in_flight", None, 0.0).await;
+    // The sweep may come a moment after the caller's own deadline.
+    node.metric_is("calls_total", Some("timed_out"), 1.0).await;
+    lamp.result(&id, "too late").await;
+    node.metric_is("stray_results_total", Some("late"), 1.0)
+        .await;
+}
+
+#[tokio::test]
+async fn a_services_own_timeout_counts_if_it_is_shorter() {
+    let node = Node::start(Config {
+        device_write_stall_ms: 100,
+        ..Config::default()
+    })
+    .await;
+    let mut lamp = node.device("lamp").await;
+    lamp.register(
+        r#"{"light":{"description":"d","parameters":{"type":"object"},"timeout_ms":100}}"#,
+    )
+    .await;
+    let answer = node.call(node.prepare("lamp", ON));
+    lamp.expect(Kind::Control).await;
+    check(
+        &answer.await.unwrap(),
+        Outcome::TimedOut,
+        Delivered::Unknown,
+    );
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_has_the_device_told() {
+    let node = Node::start(Config::default()).await;
+    let mut lamp = node.lamp("lamp").await;
+    let answer = node.call(node.prepare("lamp", ON));
+    let id = lamp.expect(Kind::Control).await.call_id();
+    answer.abort();
+    let cancel = lamp.expect(Kind::Control).await.json();
+    assert_eq!(cancel, json!({"type": "cancel", "data": {"call_id": id}}));
+    lamp.result(&id, "too late").await;
+    node.metric_is("stray_results_total", Some("late"), 1.0)
+        .await;
+}
+
+#[tokio::test]
+async fn more_calls_than_a_device_may_have_are_refused() {
+    let node = Node::start(Config {
+        device_max_calls_in_flight: 2,
+        ..Config::default()
+    })
+    .await;
+    let mut lamp = node.lamp("lamp").await;
+    let first = [
+        node.call(node.prepare("lamp", ON)),
+        node.call(node.prepare("lamp", ON)),
+    ];
+    let ids = [
+        lamp.expect(Kind::Control).await.call_id(),
+        lamp.expect(Kind::Control).await.call_id(),
+    ];
+    let answer = node.call(node.prepare("lamp", ON)).await.unwrap();
+    check(&answer, Outcome::Overloaded, Delivered::No);
+    for id in ids {
+        lamp.result(&id, "done").await;
+    }
+    for answer in first {
+        check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_connection_loses_what_was_in_flight() {
+    let node = Node::start(Config::default()).await;
+    let mut lamp = node.lamp("lamp").await;
+    let answer = node.call(node.prepare("lamp", ON));
+    lamp.expect(Kind::Control).await;
+    drop(lamp);
+    let answer = tokio::time::timeout(SOON / 5, answer)
+        .await
+        .unwrap()
+        .unwrap();
+    check(&answer, Outcome::Lost, Delivered::Unknown);
+    node.metric_is("left_total", Some("closed"), 1.0).await;
+    let answer = node.call(node.prepare("lamp", ON)).await.unwrap();
+    check(&answer, Outcome::Offline, Delivered::No);
+}
+
+#[tokio::test]
+async fn many_calls_at_once_all_come_back() {
+    let node = Node::start(Config::default()).await;
+    let mut lamp = node.lamp("lamp").await;
+    for _ in 0..20 {
+        let answers: Vec<_> = (0..50)
+            .map(|_| node.call(node.prepare("lamp", ON)))
+            .collect();
+        for _ in 0..50 {
+            let id = lamp.expect(Kind::Control).await.call_id();
+            lamp.result(&id, "done").await;
+        }
+        for answer in answers {
+            check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
+        }
+    }
+    eventually("every call is counted", || {
+        (node.metric("calls_total", Some("succeeded")) - 1_000.0).abs() < 0.5
+    })
+    .await;
+}

@@ -1,0 +1,235 @@
+//! How connections end: each for its reason, none leaves anything behind.
+
+use std::time::Duration;
+
+use switchboard_edge::Config;
+use switchboard_protocol::{
+    frame::{Kind, TaskId},
+    outcome::{Delivered, Outcome},
+};
+
+use crate::{
+    device::Device,
+    node::{Node, SOON, check, now_s},
+};
+
+const ON: &str = r#"{"on":true}"#;
+
+#[tokio::test]
+async fn the_newest_connection_of_a_device_wins() {
+    let node = Node::start(Config::default()).await;
+    let mut older = node.lamp("lamp").await;
+    let answer = node.call(node.prepare("lamp", ON));
+    let id = older.expect(Kind::Control).await.call_id();
+    let mut newer = node.lamp("lamp").await;
+    older.expect_go_away("takeover").await;
+    check(&answer.await.unwrap(), Outcome::Lost, Delivered::Unknown);
+
+    newer.result(&id, "not mine").await;
+    newer.settled().await;
+    node.metric_is("stray_results_total", Some("foreign"), 1.0)
+        .await;
+    let answer = node.call(node.prepare("lamp", ON));
+    let id = newer.expect(Kind::Control).await.call_id();
+    newer.result(&id, "done").await;
+    check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
+    node.metric_is("left_total", Some("takeover"), 1.0).await;
+    node.metric_is("connections", None, 1.0).await;
+}
+
+#[tokio::test]
+async fn a_storm_of_one_device_leaves_one_connection() {
+    let node = Node::start(Config::default()).await;
+    let mut devices = Vec::new();
+    for _ in 0..20 {
+        let (addr, token) = (node.addr, node.token("toy"));
+        devices.push(node.shutdown.spawn(async move {
+            let mut device = Device::connect(addr).await;
+            let payload = format!(r#"{{"token":"{token}"}}"#);
+            device
+                .send(Kind::Auth, TaskId::MCP, 0, payload.as_bytes())
+                .await;
+            device
+        }));
+    }
+    let mut kept = Vec::new();
+    for device in devices {
+        kept.push(device.await.unwrap());
+    }
+    node.metric_is("connections", None, 1.0).await;
+    assert!(
+        node.caller
+            .find(&node.device_key("toy"))
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn a_revoked_token_ends_its_live_connections() {
+    let node = Node::start(Config::default()).await;
+    let claims = node.claims("toy");
+    let mut device = Device::connect(node.addr).await;
+    device.hello(&node.sign(&claims)).await;
+    let mut other = node.device("other").await;
+    node.caller
+        .revoke(claims.id, claims.expires_at)
+        .await
+        .unwrap();
+    device.expect_error("token_revoked").await;
+    other.settled().await;
+    node.metric_is("left_total", Some("revoked"), 1.0).await;
+}
+
+#[tokio::test]
+async fn a_token_ends_with_its_connection_still_open() {
+    let node = Node::start(Config::default()).await;
+    let mut claims = node.claims("toy");
+    claims.expires_at = now_s() + 2;
+    let mut device = Device::connect(node.addr).await;
+    device.hello(&node.sign(&claims)).await;
+    device.expect_error("token_expired").await;
+}
+
+#[tokio::test]
+async fn a_silent_device_is_gone_after_two_and_a_half_heartbeats() {
+    let node = Node::start(Config {
+        device_heartbeat_s: 1,
+        ..Config::default()
+    })
+    .await;
+    let (mut silent, mut alive) = (node.device("silent").await, node.device("alive").await);
+    let mut gone = std::pin::pin!(silent.expect_go_away("idle"));
+    loop {
+        tokio::select! {
+            () = &mut gone => break,
+            () = tokio::time::sleep(Duration::from_millis(200)) => alive.settled().await,
+        }
+    }
+    alive.settled().await;
+    node.metric_is("left_total", Some("idle_timeout"), 1.0)
+        .await;
+}
+
+#[tokio::test]
+async fn a_device_that_does_not_read_is_closed() {
+    let config = Config {
+        device_write_stall_ms: 200,
+        device_max_calls_in_flight: 1_000,
+        device_max_calls_waiting: 1_000,
+        ..Config::default()
+    };
+    let node = Node::start(config).await;
+    let lamp = node.lamp("lamp").await;
+    let large = format!(r#"{{"on":true,"note":"{}"}}"#, "x".repeat(200_000));
+    let calls = (0..100).map(|_| (node.caller.clone(), node.prepare("lamp", &large)));
+    let answers: Vec<_> = calls
+        .map(|(caller, call)| node.shutdown.spawn(async move { caller.call(call).await }))
+        .collect();
+    let (mut lost, mut never) = (0, 0);
+    for answer in answers {
+        // The bus itself refuses some of so many bytes at once, which is not the point here.
+        let Ok(answer) = tokio::time::timeout(SOON, answer).await.unwrap().unwrap() else {
+            continue;
+        };
+        match answer.outcome {
+            Outcome::Lost => lost += 1,
+            Outcome::Offline => never += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(lost > 0 && never > 0, "{lost} written, {never} not");
+    node.metric_is("left_total", Some("slow_reader"), 1.0).await;
+    drop(lamp);
+}
+
+#[tokio::test]
+async fn a_device_that_asks_for_more_than_it_reads_is_closed() {
+    let node = Node::start(Config {
+        device_max_unsent_bytes: 4_096,
+        ..Config::default()
+    })
+    .await;
+    let mut device = node.device("toy").await;
+    let mut pings = Vec::new();
+    let plain = switchboard_protocol::frame::Spelling::Plain;
+    for _ in 0..2_000 {
+        let payload = [b'x'; 1_000];
+        switchboard_protocol::frame::encode(
+            &mut pings,
+            Kind::Ping,
+            TaskId::MCP,
+            0,
+            plain,
+            &payload,
+        );
+    }
+    let (_reader, mut writer) = device.stream.split();
+    let flood = async {
+        // Ends with an error as soon as the edge has closed.
+        while tokio::io::AsyncWriteExt::write_all(&mut writer, &pings)
+            .await
+            .is_ok()
+        {}
+    };
+    tokio::time::timeout(SOON, flood).await.unwrap();
+    node.metric_is("left_total", Some("slow_reader"), 1.0).await;
+}
+
+#[tokio::test]
+async fn a_drain_lets_calls_finish() {
+    let node = Node::start(Config::default()).await;
+    let (mut busy, mut idle) = (node.lamp("busy").await, node.lamp("idle").await);
+    let answer = node.call(node.prepare("busy", ON));
+    let id = busy.expect(Kind::Control).await.call_id();
+    node.shutdown.drain();
+    idle.expect_go_away("drain").await;
+    assert_eq!(busy.expect(Kind::Goaway).await.json()["reason"], "drain");
+
+    // Even a call that comes now is taken: the device is here as long as it has something to do.
+    let second = node.call(node.prepare("busy", ON));
+    let second_id = busy.expect(Kind::Control).await.call_id();
+    busy.result(&id, "done").await;
+    check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
+    busy.result(&second_id, "done").await;
+    check(&second.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
+    busy.expect_end().await;
+    let ended = tokio::time::timeout(SOON, node.running).await;
+    ended.expect("the edge ends").unwrap().unwrap();
+    let again = tokio::net::TcpStream::connect(node.addr).await;
+    assert!(again.is_err(), "nobody listens any more");
+}
+
+#[tokio::test]
+async fn a_drain_ends_even_if_a_device_does_not_answer() {
+    let node = Node::start(Config {
+        device_drain_timeout_ms: 300,
+        ..Config::default()
+    })
+    .await;
+    let mut lamp = node.lamp("lamp").await;
+    let answer = node.call(node.prepare("lamp", ON));
+    lamp.expect(Kind::Control).await;
+    let mut stranger = Device::connect(node.addr).await;
+    node.metric_is("unauthenticated", None, 1.0).await;
+    node.shutdown.drain();
+    stranger.expect_go_away("drain").await;
+    lamp.expect_go_away("drain").await;
+    check(&answer.await.unwrap(), Outcome::Lost, Delivered::Unknown);
+    let ended = tokio::time::timeout(SOON, node.running).await;
+    ended.expect("the edge ends").unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_stop_closes_at_once() {
+    let node = Node::start(Config::default()).await;
+    let mut lamp = node.lamp("lamp").await;
+    let answer = node.call(node.prepare("lamp", ON));
+    lamp.expect(Kind::Control).await;
+    node.shutdown.stop();
+    lamp.expect_go_away("drain").await;
+    drop(answer);
+    let ended = tokio::time::timeout(SOON, node.running).await;
+    ended.expect("the edge ends").unwrap().unwrap();
+}

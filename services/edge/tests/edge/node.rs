@@ -1,0 +1,226 @@
+//! An edge under test: its node, its trust, and a second node that calls.
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use prometheus::Registry;
+use serde_json::Value;
+use switchboard_bus::{Answer, Bus, BusConfig, Call, LocalHub};
+use switchboard_edge::{Config, EdgeError, Listeners};
+use switchboard_protocol::{
+    access::{Claims, Scope, SigningKey, Subject},
+    id::{CallId, DeviceKey, OrgId, TokenId},
+    outcome::{Delivered, Outcome},
+};
+use switchboard_runtime::shutdown::Shutdown;
+use tokio::{net::TcpListener, task::JoinHandle};
+use uuid::Uuid;
+
+use crate::device::Device;
+
+/// How long anything may take that is expected to happen.
+pub const SOON: Duration = Duration::from_secs(10);
+
+pub struct Node {
+    pub addr: SocketAddr,
+    pub tls_addr: Option<SocketAddr>,
+    /// The edge's own bus.
+    pub bus: Bus,
+    /// The bus of a node without devices.
+    pub caller: Bus,
+    pub shutdown: Shutdown,
+    pub org: OrgId,
+    pub registry: Registry,
+    pub running: JoinHandle<Result<(), EdgeError>>,
+    key: SigningKey,
+}
+
+impl Node {
+    pub async fn start(config: Config) -> Self {
+        Self::start_with(config, None, true).await
+    }
+
+    pub async fn start_with(
+        config: Config,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        trust: bool,
+    ) -> Self {
+        let hub = LocalHub::default();
+        let buses = ["edge", "caller"].map(|name| BusConfig::local(&hub, name));
+        let node = Self::start_on(buses, config, tls).await;
+        if trust {
+            node.trust().await;
+        }
+        node
+    }
+
+    /// An edge and a caller with a Redis between them.
+    pub async fn start_over(redis_url: &str, config: Config) -> Self {
+        let url = redis_url.to_owned().into();
+        let buses = ["edge", "caller"].map(|name| BusConfig::redis(&url, name, "test"));
+        let node = Self::start_on(buses, config, None).await;
+        node.trust().await;
+        node
+    }
+
+    async fn start_on(
+        [edge, caller]: [BusConfig; 2],
+        config: Config,
+        tls: Option<Arc<rustls::ServerConfig>>,
+    ) -> Self {
+        let (shutdown, registry) = (Shutdown::new(), Registry::new());
+        let bus = Bus::start(edge, &registry, &shutdown).unwrap();
+        let caller = Bus::start(caller, &Registry::new(), &shutdown).unwrap();
+        bus.ready(SOON).await.unwrap();
+        caller.ready(SOON).await.unwrap();
+        let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = plain.local_addr().unwrap();
+        let tls = match tls {
+            Some(config) => Some((TcpListener::bind("127.0.0.1:0").await.unwrap(), config)),
+            None => None,
+        };
+        let tls_addr = tls
+            .as_ref()
+            .map(|(listener, _)| listener.local_addr().unwrap());
+        let listeners = Listeners { plain, tls };
+        let part = shutdown.child();
+        let (edge_bus, edge_registry) = (bus.clone(), registry.clone());
+        let running = shutdown.spawn(async move {
+            switchboard_edge::run(listeners, config, edge_bus, &edge_registry, part).await
+        });
+        let org = OrgId::from_uuid(Uuid::now_v7());
+        let key = SigningKey::from_seed(&[7; 32]);
+        Self {
+            addr,
+            tls_addr,
+            bus,
+            caller,
+            shutdown,
+            org,
+            registry,
+            running,
+            key,
+        }
+    }
+
+    /// Publishes the key that this node's tokens are signed with.
+    pub async fn trust(&self) {
+        self.caller
+            .publish_trust(vec![self.key.verifying_key()], Vec::new())
+            .await
+            .unwrap();
+        eventually("the edge has keys", || self.bus.has_keys()).await;
+    }
+
+    pub fn claims(&self, device: &str) -> Claims {
+        Claims {
+            id: TokenId::from_uuid(Uuid::now_v7()),
+            org: self.org,
+            subject: Subject::Device(device.parse().unwrap()),
+            scopes: [Scope::Device].into_iter().collect(),
+            issued_at: now_s(),
+            expires_at: now_s() + 3_600,
+        }
+    }
+
+    pub fn sign(&self, claims: &Claims) -> String {
+        self.key.sign(claims).unwrap()
+    }
+
+    pub fn token(&self, device: &str) -> String {
+        self.sign(&self.claims(device))
+    }
+
+    /// A connected device without services.
+    pub async fn device(&self, id: &str) -> Device {
+        let mut device = Device::connect(self.addr).await;
+        device.hello(&self.token(id)).await;
+        device
+    }
+
+    /// A connected device with the service `light`, found by callers.
+    pub async fn lamp(&self, id: &str) -> Device {
+        let mut device = self.device(id).await;
+        device.register(crate::device::LIGHT).await;
+        device
+    }
+
+    pub fn device_key(&self, id: &str) -> DeviceKey {
+        DeviceKey {
+            org: self.org,
+            device: id.parse().unwrap(),
+        }
+    }
+
+    pub fn prepare(&self, device: &str, params: &str) -> Call {
+        Call {
+            device: self.device_key(device),
+            id: CallId::from_uuid(Uuid::now_v7()),
+            service: "light".into(),
+            params: Bytes::copy_from_slice(params.as_bytes()),
+            timeout: SOON,
+        }
+    }
+
+    /// Calls in the background.
+    pub fn call(&self, call: Call) -> JoinHandle<Answer> {
+        let caller = self.caller.clone();
+        self.shutdown
+            .spawn(async move { caller.call(call).await.unwrap() })
+    }
+
+    /// The sum of a metric over its labels, or of the one with this label value.
+    pub fn metric(&self, name: &str, label: Option<&str>) -> f64 {
+        let name = format!("switchboard_edge_{name}");
+        let families = self.registry.gather();
+        let family = families.iter().find(|family| family.name() == name);
+        family.map_or(0.0, |family| {
+            let wanted = family.get_metric().iter().filter(|metric| {
+                label.is_none_or(|label| metric.get_label().iter().any(|l| l.value() == label))
+            });
+            wanted
+                .map(|m| m.get_counter().get_value() + m.get_gauge().get_value())
+                .sum()
+        })
+    }
+
+    /// Waits until a metric reads so.
+    pub async fn metric_is(&self, name: &str, label: Option<&str>, value: f64) {
+        let what = format!("{name} {label:?} is {value}");
+        eventually(&what, || (self.metric(name, label) - value).abs() < 0.5).await;
+    }
+}
+
+/// Waits until something holds.
+pub async fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never came true: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// What an answer must say.
+pub fn check(answer: &Answer, outcome: Outcome, delivered: Delivered) {
+    let said = String::from_utf8_lossy(&answer.body);
+    assert_eq!(
+        (answer.outcome, answer.delivered),
+        (outcome, delivered),
+        "{said}"
+    );
+}
+
+pub fn json(text: &[u8]) -> Value {
+    serde_json::from_slice(text).unwrap()
+}
+
+pub fn now_s() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_secs()
+}

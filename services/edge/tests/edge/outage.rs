@@ -1,0 +1,65 @@
+//! The edge while Redis is away: those who are here stay, those who come are sent away for a while.
+
+use std::time::Duration;
+
+use switchboard_edge::Config;
+use switchboard_protocol::{
+    frame::Kind,
+    outcome::{Delivered, Outcome},
+};
+
+use crate::{
+    device::{Device, LIGHT},
+    node::{Node, SOON, check},
+    redis_server::RedisServer,
+};
+
+const ON: &str = r#"{"on":true}"#;
+
+#[tokio::test]
+async fn devices_outlive_an_outage_of_redis() {
+    let mut redis = RedisServer::start();
+    let node = Node::start_over(&redis.url(), Config::default()).await;
+    let mut lamp = node.lamp("lamp").await;
+    let answer = node.call(node.prepare("lamp", ON));
+    let id = lamp.expect(Kind::Control).await.call_id();
+    lamp.result(&id, "done").await;
+    check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
+
+    redis.kill();
+    let mut newcomer = Device::connect(node.addr).await;
+    let payload = format!(r#"{{"token":"{}"}}"#, node.token("newcomer"));
+    let task = switchboard_protocol::frame::TaskId::MCP;
+    newcomer.send(Kind::Auth, task, 0, payload.as_bytes()).await;
+    assert_eq!(
+        newcomer.expect(Kind::Error).await.json()["code"],
+        "bus_unavailable"
+    );
+    newcomer.expect_go_away("bus_unavailable").await;
+    lamp.settled().await;
+    lamp.register(&LIGHT.replace("\"light\"", "\"lamp\"")).await;
+
+    redis.restart();
+    // A call may be refused while the bus heals; the device is found again without reconnecting.
+    let called = async {
+        loop {
+            let mut call = node.prepare("lamp", ON);
+            call.service = "lamp".into();
+            match node.caller.call(call).await {
+                Ok(answer) if answer.outcome == Outcome::Succeeded => return,
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    let answering = async {
+        loop {
+            let id = lamp.expect(Kind::Control).await.call_id();
+            lamp.result(&id, "done").await;
+        }
+    };
+    tokio::select! {
+        () = called => {}
+        () = answering => {}
+        () = tokio::time::sleep(SOON) => panic!("the device was not found again"),
+    }
+}

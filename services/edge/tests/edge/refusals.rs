@@ -1,0 +1,149 @@
+//! What a device may not send: one ERROR frame, then the end, and nobody else notices.
+
+use serde_json::json;
+use switchboard_edge::Config;
+use switchboard_protocol::frame::{Kind, TaskId};
+
+use crate::{device::Device, node::Node};
+
+#[tokio::test]
+async fn broken_frames_end_the_connection() {
+    async fn check(node: &Node, authenticated: bool, bytes: &[u8], code: &str) {
+        let mut device = if authenticated {
+            node.device("toy").await
+        } else {
+            Device::connect(node.addr).await
+        };
+        // The edge may have closed before the last byte of it was sent.
+        let _ = tokio::io::AsyncWriteExt::write_all(&mut device.stream, bytes).await;
+        device.expect_error(code).await;
+    }
+    let node = Node::start(Config::default()).await;
+    let bystander = node.lamp("bystander").await;
+    let long =
+        |length: usize| [b"##START\x06mcp000010000".as_slice(), &vec![b'x'; length]].concat();
+    for authenticated in [false, true] {
+        check(&node, authenticated, b"GET / HTTP/1.1\r\n\r\n", "bad_start").await;
+        check(
+            &node,
+            authenticated,
+            b"##START\x01mcp000010000##END",
+            "bad_type",
+        )
+        .await;
+        check(
+            &node,
+            authenticated,
+            b"##START\x06mcp0000100x0{}##END",
+            "bad_seq",
+        )
+        .await;
+    }
+    check(&node, false, &long(4_096), "frame_too_long").await;
+    check(&node, true, &long(262_144), "frame_too_long").await;
+    let between = b"##START\x11mcp000010000##END garbage";
+    let mut device = node.device("toy").await;
+    device.send_raw(between).await;
+    device.expect(Kind::Pong).await;
+    device.expect_error("bad_start").await;
+    drop(bystander);
+}
+
+#[tokio::test]
+async fn broken_turns_end_the_connection() {
+    async fn check(node: &Node, frames: &[(Kind, u16, &[u8])], code: &str) {
+        let mut device = node.device("toy").await;
+        for (kind, seq, payload) in frames {
+            device
+                .send(*kind, TaskId(*b"turn0001"), *seq, payload)
+                .await;
+        }
+        device.expect_error(code).await;
+    }
+    let node = Node::start(Config {
+        device_max_open_tasks: 1,
+        ..Config::default()
+    })
+    .await;
+    check(&node, &[(Kind::Text, 1, b"no beginning")], "seq_gap").await;
+    check(
+        &node,
+        &[(Kind::Text, 0, b"a"), (Kind::Text, 2, b"b")],
+        "seq_gap",
+    )
+    .await;
+    check(&node, &[(Kind::Text, 0, b"\xff")], "bad_text").await;
+    check(&node, &[(Kind::End, 0, b"")], "nothing_to_end").await;
+    check(&node, &[(Kind::Goaway, 0, b"{}")], "unexpected_kind").await;
+    let mut device = node.device("toy").await;
+    device.send(Kind::Text, TaskId(*b"turn0001"), 0, b"a").await;
+    device.send(Kind::Text, TaskId(*b"turn0002"), 0, b"a").await;
+    device.expect_error("too_many_tasks").await;
+}
+
+#[tokio::test]
+async fn a_turn_is_answered_in_plain_words() {
+    let node = Node::start(Config::default()).await;
+    let mut device = node.device("toy").await;
+    let task = TaskId(*b"task1234");
+    for kind in [Kind::Text, Kind::Audio] {
+        device.send(kind, task, 0, "你好".as_bytes()).await;
+        device.send(Kind::End, task, 1, b"").await;
+        let text = device.expect(Kind::Text).await;
+        assert_eq!((text.task, text.seq), (task, 0));
+        assert!(
+            String::from_utf8(text.payload)
+                .unwrap()
+                .contains("no conversation service")
+        );
+        let end = device.expect(Kind::End).await;
+        assert_eq!((end.task, end.seq, end.payload.len()), (task, 1, 0));
+    }
+}
+
+#[tokio::test]
+async fn messages_that_are_wrong_are_answered_and_the_device_stays() {
+    let node = Node::start(Config::default()).await;
+    let mut device = node.device("toy").await;
+    for message in [
+        &br#"{"type":"register","data":{"services":{"#[..],
+        br#"{"type":"dance","data":{}}"#,
+        b"not json",
+        br#"{"type":"result","data":{"result":{}}}"#,
+    ] {
+        device.send(Kind::Control, TaskId::MCP, 0, message).await;
+        let answer = device.expect(Kind::Control).await.json();
+        assert_eq!(answer["type"], "result", "{answer}");
+        assert_eq!(answer["data"]["result"]["success"], false, "{answer}");
+        assert!(answer["data"]["result"]["error"].is_string(), "{answer}");
+    }
+    device.settled().await;
+    node.metric_is("notes_total", Some("rejected"), 4.0).await;
+}
+
+#[tokio::test]
+async fn what_is_only_noted_disturbs_nothing() {
+    let node = Node::start(Config::default()).await;
+    let mut device = node.device("toy").await;
+    device
+        .message(&json!({"type": "progress", "data": {"call_id": "x", "progress": 0.5}}))
+        .await;
+    device
+        .message(&json!({"type": "log", "data": {"level": "info", "message": "hello"}}))
+        .await;
+    device
+        .send(
+            Kind::Event,
+            TaskId::MCP,
+            0,
+            br#"{"name":"button","data":1}"#,
+        )
+        .await;
+    device
+        .send(Kind::Cancel, TaskId(*b"task1234"), 0, b"")
+        .await;
+    device.settled().await;
+    for kind in ["progress", "log", "event", "cancel"] {
+        node.metric_is("notes_total", Some(kind), 1.0).await;
+    }
+}

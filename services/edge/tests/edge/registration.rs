@@ -1,0 +1,112 @@
+//! What a device may register, and that a refusal leaves the former set in force.
+
+use switchboard_edge::Config;
+use switchboard_protocol::outcome::{Delivered, Outcome};
+
+use crate::{
+    device::LIGHT,
+    node::{Node, check},
+};
+
+async fn callable(node: &Node, device: &mut crate::device::Device, service: &str) -> bool {
+    let mut call = node.prepare("toy", r#"{"on":true}"#);
+    call.service = service.into();
+    let answer = node.call(call);
+    // The answer to a PING tells which came: the call, or nothing.
+    tokio::select! {
+        answer = answer => {
+            check(&answer.unwrap(), Outcome::UnknownService, Delivered::No);
+            false
+        }
+        frame = device.next() => {
+            let id = frame.unwrap().call_id();
+            device.result(&id, "done").await;
+            true
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_registration_leaves_the_former_in_force() {
+    async fn refused(device: &mut crate::device::Device, services: &str) {
+        let answer = device.try_register(services).await;
+        assert_eq!(answer["call_id"], "register");
+        assert_eq!(answer["result"]["success"], false, "{services:.80}");
+        assert!(!answer["result"]["error"].as_str().unwrap().is_empty());
+    }
+    let mut config = Config::default();
+    config.schema.schema_max_services = 3;
+    let node = Node::start(config).await;
+    let mut device = node.lamp("toy").await;
+    let one = r#"{"description":"d","parameters":{"type":"object"}}"#;
+    refused(&mut device, &format!(r#"{{"a":{one},"a":{one}}}"#)).await;
+    refused(
+        &mut device,
+        r#"{"a":{"description":"d","parameters":{"type":"wrong"}}}"#,
+    )
+    .await;
+    refused(&mut device, "[]").await;
+    let four = ["a", "b", "c", "d"]
+        .map(|name| format!(r#""{name}":{one}"#))
+        .join(",");
+    refused(&mut device, &format!("{{{four}}}")).await;
+    refused(&mut device, &bomb()).await;
+    let deep = format!("{}{}{}", r#"{"items":"#.repeat(40), "{}", "}".repeat(40));
+    refused(
+        &mut device,
+        &format!(r#"{{"a":{{"description":"d","parameters":{deep}}}}}"#),
+    )
+    .await;
+    assert!(callable(&node, &mut device, "light").await);
+    node.metric_is("registrations_total", Some("accepted"), 1.0)
+        .await;
+}
+
+/// References that double at each of thirty steps.
+fn bomb() -> String {
+    let steps = (0..30).map(|step| {
+        let next = format!(r##"{{"$ref":"#/$defs/s{}"}}"##, step + 1);
+        format!(r#""s{step}":{{"allOf":[{next},{next}]}}"#)
+    });
+    let defs = steps
+        .chain([r#""s30":{"type":"object"}"#.to_owned()])
+        .collect::<Vec<_>>()
+        .join(",");
+    let schema = format!(r##"{{"$ref":"#/$defs/s0","$defs":{{{defs}}}}}"##);
+    format!(r#"{{"a":{{"description":"d","parameters":{schema}}}}}"#)
+}
+
+#[tokio::test]
+async fn a_new_registration_replaces_the_former_at_once() {
+    let node = Node::start(Config::default()).await;
+    let mut device = node.lamp("toy").await;
+    assert!(callable(&node, &mut device, "light").await);
+    device
+        .register(&LIGHT.replace("\"light\"", "\"lamp\""))
+        .await;
+    assert!(!callable(&node, &mut device, "light").await);
+    assert!(callable(&node, &mut device, "lamp").await);
+    let presence = node
+        .caller
+        .find(&node.device_key("toy"))
+        .await
+        .unwrap()
+        .unwrap();
+    let services = node.caller.services(&presence).await.unwrap().unwrap();
+    assert!(crate::node::json(&services)["lamp"].is_object());
+}
+
+#[tokio::test]
+async fn the_answer_names_the_message_if_it_has_a_name() {
+    let node = Node::start(Config::default()).await;
+    let mut device = node.device("toy").await;
+    let message = format!(r#"{{"type":"register","data":{{"call_id":"r1","services":{LIGHT}}}}}"#);
+    let (kind, task) = (
+        switchboard_protocol::frame::Kind::Control,
+        switchboard_protocol::frame::TaskId::MCP,
+    );
+    device.send(kind, task, 0, message.as_bytes()).await;
+    let answer = device.expect(kind).await.json();
+    assert_eq!(answer["data"]["call_id"], "r1");
+    assert_eq!(answer["data"]["result"]["success"], true);
+}

@@ -1,0 +1,104 @@
+//! The TLS port: the same wire inside TLS 1.3, and nothing older.
+
+use std::sync::Arc;
+
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use rustls_pki_types::ServerName;
+use switchboard_edge::{Config, tls};
+use switchboard_protocol::outcome::{Delivered, Outcome};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::{
+    device::{Device, LIGHT},
+    node::{Node, check},
+};
+
+struct Pki {
+    server: Arc<rustls::ServerConfig>,
+    roots: RootCertStore,
+}
+
+fn pki() -> Pki {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = (
+        folder.path().join("cert.pem"),
+        folder.path().join("key.pem"),
+    );
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    Pki {
+        server: tls::server_config(&certificate, &key).unwrap(),
+        roots,
+    }
+}
+
+fn client(roots: RootCertStore, version: &'static SupportedProtocolVersion) -> TlsConnector {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[version])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+}
+
+#[tokio::test]
+async fn a_device_may_come_over_tls() {
+    let pki = pki();
+    let node = Node::start_with(Config::default(), Some(pki.server), true).await;
+    let connector = client(pki.roots, &rustls::version::TLS13);
+    let tcp = TcpStream::connect(node.tls_addr.unwrap()).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut lamp = Device::over(connector.connect(name, tcp).await.unwrap());
+    lamp.hello(&node.token("lamp")).await;
+    lamp.register(LIGHT).await;
+
+    let note = "x".repeat(200_000);
+    let answer = node.call(node.prepare("lamp", &format!(r#"{{"on":true,"note":"{note}"}}"#)));
+    let frame = lamp.next().await.unwrap();
+    assert_eq!(frame.json()["data"]["params"]["note"], note);
+    lamp.result(&frame.call_id(), &note).await;
+    check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
+    lamp.send_raw(b"garbage").await;
+    lamp.expect_error("bad_start").await;
+}
+
+#[tokio::test]
+async fn older_versions_are_refused() {
+    let pki = pki();
+    let node = Node::start_with(Config::default(), Some(pki.server), true).await;
+    let connector = client(pki.roots, &rustls::version::TLS12);
+    let tcp = TcpStream::connect(node.tls_addr.unwrap()).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    assert!(connector.connect(name, tcp).await.is_err());
+    node.metric_is("refused_total", Some("tls"), 1.0).await;
+    node.metric_is("connections", None, 0.0).await;
+}
+
+#[tokio::test]
+async fn a_handshake_has_the_time_of_auth() {
+    let pki = pki();
+    let config = Config {
+        device_auth_timeout_ms: 50,
+        ..Config::default()
+    };
+    let node = Node::start_with(config, Some(pki.server), true).await;
+    let mut silent = Device::connect(node.tls_addr.unwrap()).await;
+    silent.expect_end().await;
+    node.metric_is("refused_total", Some("tls"), 1.0).await;
+}
+
+#[test]
+fn a_missing_or_wrong_file_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("absent.pem");
+    let error = tls::server_config(&missing, &missing).unwrap_err();
+    assert!(error.to_string().contains("absent.pem"), "{error}");
+    let empty = folder.path().join("empty.pem");
+    std::fs::write(&empty, "").unwrap();
+    assert!(tls::server_config(&empty, &empty).is_err());
+}

@@ -1,0 +1,130 @@
+//! What a caller asks for.
+//! Never: the params taken apart; they go to the device as they came.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use bytes::Bytes;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use switchboard_runtime::problem::Problem;
+
+const DEFAULT_TIMEOUT_MS: u64 = 30_000;
+const LONGEST_TIMEOUT_MS: u64 = 300_000;
+/// Longer than any service can be called.
+const SERVICE_NAME_BYTES: usize = 256;
+
+/// The body of the request.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CallBody {
+    service: Box<str>,
+    #[serde(default, deserialize_with = "present")]
+    params: Option<Box<RawValue>>,
+    #[serde(default = "default_timeout_ms")]
+    timeout_ms: u64,
+}
+
+/// A body that was found good.
+#[derive(Debug)]
+pub(super) struct CallRequest {
+    pub(super) service: Box<str>,
+    /// A JSON object.
+    pub(super) params: Bytes,
+    pub(super) timeout: Duration,
+}
+
+impl TryFrom<CallBody> for CallRequest {
+    type Error = Problem;
+
+    fn try_from(body: CallBody) -> Result<Self, Problem> {
+        if !(1..=SERVICE_NAME_BYTES).contains(&body.service.len()) {
+            let detail = format!("`service` must be 1 to {SERVICE_NAME_BYTES} bytes long.");
+            return Err(invalid("service", detail));
+        }
+        if !(1..=LONGEST_TIMEOUT_MS).contains(&body.timeout_ms) {
+            let detail = format!("`timeout_ms` must be from 1 to {LONGEST_TIMEOUT_MS}.");
+            return Err(invalid("timeout_ms", detail));
+        }
+        let params = match body.params {
+            None => Bytes::from_static(b"{}"),
+            Some(raw) if raw.get().starts_with('{') => {
+                Bytes::from(Box::<str>::from(raw).into_boxed_bytes())
+            }
+            Some(_) => return Err(invalid("params", "`params` must be an object.".to_owned())),
+        };
+        Ok(Self {
+            service: body.service,
+            params,
+            timeout: Duration::from_millis(body.timeout_ms),
+        })
+    }
+}
+
+const fn default_timeout_ms() -> u64 {
+    DEFAULT_TIMEOUT_MS
+}
+
+/// Sees a `null` where serde's own way would take it for an absent field.
+fn present<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(source).map(Some)
+}
+
+fn invalid(field: &str, detail: String) -> Problem {
+    Problem::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "invalid_body",
+        "Invalid body",
+        detail,
+    )
+    .with("field", field)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<CallRequest, String> {
+        let body: CallBody = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        CallRequest::try_from(body).map_err(|problem| problem.detail)
+    }
+
+    #[test]
+    fn good_requests_are_taken_as_they_are() {
+        fn check(json: &str, params: &str, timeout_ms: u64) {
+            let request = read(json).unwrap();
+            assert_eq!(request.params, params.as_bytes(), "{json}");
+            assert_eq!(request.timeout, Duration::from_millis(timeout_ms), "{json}");
+        }
+        check(r#"{"service":"wave"}"#, "{}", 30_000);
+        check(
+            r#"{"service":"说话","params": { "a" : 1.0 } ,"timeout_ms":1}"#,
+            r#"{ "a" : 1.0 }"#,
+            1,
+        );
+        check(r#"{"service":"wave","timeout_ms":300000}"#, "{}", 300_000);
+    }
+
+    #[test]
+    fn others_are_refused_by_field() {
+        fn check(json: &str, part: &str) {
+            let refused = read(json).unwrap_err();
+            assert!(refused.contains(part), "{json}: {refused}");
+        }
+        check(r#"{}"#, "service");
+        check(r#"{"service":""}"#, "`service`");
+        check(
+            r#"{"service":"wave","params":null}"#,
+            "`params` must be an object",
+        );
+        check(
+            r#"{"service":"wave","params":[]}"#,
+            "`params` must be an object",
+        );
+        check(r#"{"service":"wave","timeout_ms":0}"#, "`timeout_ms`");
+        check(r#"{"service":"wave","timeout_ms":300001}"#, "`timeout_ms`");
+        check(r#"{"service":"wave","timeout_ms":"1"}"#, "expected u64");
+        check(r#"{"service":"wave","parms":{}}"#, "unknown field");
+        check(r#"{"service":"wave","service":"wave"}"#, "duplicate field");
+    }
+}

@@ -1,0 +1,165 @@
+//! `GET /v1/devices` and `GET /v1/devices/{id}`: who is there, and who has been.
+//! Never: a stored state shown for a device that is live.
+
+mod cursor;
+mod device;
+mod merge;
+mod services;
+
+use std::sync::Arc;
+
+use axum::{extract::State, http::StatusCode, http::header};
+use serde::{Deserialize, Serialize};
+use switchboard_protocol::id::{DeviceId, DeviceKey};
+use switchboard_runtime::problem::{Path, Problem, Query, internal};
+use switchboard_store::StoreError;
+
+use crate::{Gateway, access::MayRead, bus_unavailable};
+use cursor::Cursor;
+use device::Device;
+use merge::{Page, merge};
+use services::Services;
+
+const DEFAULT_LIMIT: u16 = 50;
+const LARGEST_LIMIT: u16 = 200;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Paging {
+    #[serde(default = "default_limit")]
+    limit: u16,
+    cursor: Option<Cursor>,
+}
+
+/// A page of the list.
+#[derive(Debug, Serialize)]
+pub(crate) struct Devices {
+    devices: Vec<Device>,
+    next_cursor: Option<Cursor>,
+    /// The record could not be read: devices that are not live are missing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    incomplete: bool,
+}
+
+pub(crate) async fn list(
+    State(gateway): State<Arc<Gateway>>,
+    MayRead(caller): MayRead,
+    Query(paging): Query<Paging>,
+) -> Result<axum::Json<Devices>, Problem> {
+    let limit = paging.checked_limit()?;
+    let after = paging.cursor.as_ref().map(Cursor::as_str);
+    // One more than a page tells whether another page follows.
+    let probe = u32::from(limit) + 1;
+    let (live, stored) = tokio::join!(
+        gateway.bus.list(caller.org, after, usize::from(limit) + 1),
+        gateway.store.devices(caller.org, after, probe),
+    );
+    let live = live.map_err(|error| bus_unavailable(&error))?;
+    let incomplete = stored.is_err();
+    let stored = stored.unwrap_or_else(|error| {
+        tracing::warn!(
+            error = error.report(),
+            "only live devices are listed because the record cannot be read"
+        );
+        Vec::new()
+    });
+    let Page { entries, more } = merge(live, stored, usize::from(limit));
+    let next_cursor = if more {
+        entries.last().map(|entry| Cursor::behind(&entry.id))
+    } else {
+        None
+    };
+    let mut services = Services::new(&gateway.bus);
+    let mut devices = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let registered = services.of(entry.live.as_ref()).await;
+        devices.push(Device::new(entry, registered));
+    }
+    Ok(axum::Json(Devices {
+        devices,
+        next_cursor,
+        incomplete,
+    }))
+}
+
+pub(crate) async fn show(
+    State(gateway): State<Arc<Gateway>>,
+    MayRead(caller): MayRead,
+    Path(id): Path<DeviceId>,
+) -> Result<axum::Json<Device>, Problem> {
+    let key = DeviceKey {
+        org: caller.org,
+        device: id,
+    };
+    let (live, stored) = tokio::join!(
+        gateway.bus.find(&key),
+        gateway.store.device(key.org, &key.device)
+    );
+    let live = live.map_err(|error| bus_unavailable(&error))?;
+    let stored = match (stored, &live) {
+        (Ok(stored), _) => stored,
+        (Err(error), None) => return Err(unreadable(&error)),
+        (Err(error), Some(_)) => {
+            tracing::warn!(
+                error = error.report(),
+                "a live device is shown without its record, which cannot be read"
+            );
+            None
+        }
+    };
+    if live.is_none() && stored.is_none() {
+        return Err(unknown(&key.device));
+    }
+    let registered = Services::new(&gateway.bus).of(live.as_ref()).await;
+    let entry = merge::Entry {
+        id: key.device,
+        live,
+        stored,
+    };
+    Ok(axum::Json(Device::new(entry, registered)))
+}
+
+impl Paging {
+    fn checked_limit(&self) -> Result<u16, Problem> {
+        if (1..=LARGEST_LIMIT).contains(&self.limit) {
+            return Ok(self.limit);
+        }
+        Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "invalid_query",
+            "Invalid query",
+            format!("`limit` must be from 1 to {LARGEST_LIMIT}."),
+        ))
+    }
+}
+
+const fn default_limit() -> u16 {
+    DEFAULT_LIMIT
+}
+
+fn unknown(id: &DeviceId) -> Problem {
+    Problem::new(
+        StatusCode::NOT_FOUND,
+        "unknown_device",
+        "Unknown device",
+        format!("There is no device {id} in this organisation."),
+    )
+}
+
+fn unreadable(error: &StoreError) -> Problem {
+    if !error.is_unavailable() {
+        tracing::error!(error = error.report(), "a device could not be looked up");
+        return internal();
+    }
+    tracing::warn!(
+        error = error.report(),
+        "a device that is not live could not be looked up"
+    );
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "store_unavailable",
+        "Record unavailable",
+        "The device is not connected, and what is on record cannot be read at the moment.",
+    )
+    .header(header::RETRY_AFTER, 1)
+}

@@ -1,0 +1,70 @@
+//! Takes calls over HTTP, and shows who is there to be called.
+//! Never: a retry of a call that may have reached its device, or a device's words parsed and written anew.
+
+mod access;
+mod calls;
+mod config;
+mod devices;
+mod metrics;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    routing::{get, post},
+};
+use switchboard_bus::Bus;
+use switchboard_identity::Authenticator;
+use switchboard_runtime::problem::{self, Problem};
+use switchboard_store::Store;
+
+pub use config::Config;
+use metrics::Metrics;
+
+/// What every request is answered from.
+struct Gateway {
+    bus: Bus,
+    store: Store,
+    authenticator: Authenticator,
+    params_limit_bytes: usize,
+    metrics: Metrics,
+}
+
+/// The routes of the gateway. Whoever serves them, alone or merged with others, sets the fallback.
+///
+/// # Errors
+/// When the metrics' names are taken in `registry`.
+pub fn router(
+    config: &Config,
+    store: Store,
+    bus: Bus,
+    authenticator: Authenticator,
+    registry: &prometheus::Registry,
+) -> Result<Router, prometheus::Error> {
+    let gateway = Gateway {
+        bus,
+        store,
+        authenticator,
+        params_limit_bytes: config.params_limit_bytes,
+        metrics: Metrics::new(registry)?,
+    };
+    Ok(Router::new()
+        .route("/v1/devices", get(devices::list))
+        .route("/v1/devices/{id}", get(devices::show))
+        .route("/v1/devices/{id}/calls", post(calls::create))
+        .method_not_allowed_fallback(problem::method_not_allowed)
+        .with_state(Arc::new(gateway)))
+}
+
+/// The bus could not be asked, and nothing was sent to any device.
+fn bus_unavailable(error: &switchboard_bus::BusError) -> Problem {
+    tracing::warn!(%error, "a request was refused because the bus is away");
+    Problem::new(
+        http::StatusCode::SERVICE_UNAVAILABLE,
+        "bus_unavailable",
+        "Bus unavailable",
+        "The devices cannot be reached at the moment; nothing was sent, and a retry is safe.",
+    )
+    .with("delivered", switchboard_protocol::outcome::Delivered::No)
+    .header(http::header::RETRY_AFTER, 1)
+}

@@ -1,0 +1,212 @@
+//! Calls: each outcome as its caller sees it, and what is refused before it becomes a call.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::json;
+use switchboard_bus::{BusConfig, LocalHub};
+use switchboard_protocol::access::Scope;
+
+use crate::stage::{LONG, Stage, send, until};
+
+#[tokio::test]
+async fn a_result_comes_back_byte_by_byte() {
+    let stage = Stage::set().await;
+    stage.connect("toy-1").await;
+    let body = r#"{"service":"echo","params":{"text":"你好","n":1.50e0}}"#;
+    let answer = stage.call("toy-1", body).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(
+        (&answer.json["outcome"], &answer.json["delivered"]),
+        (&json!("succeeded"), &json!("yes"))
+    );
+    let result = r#""result":{ "success" : true, "data":{"text":"你好","n":1.50e0}},"#;
+    assert!(answer.text.contains(result), "{}", answer.text);
+    assert_eq!(answer.json["call_id"], json!(stage.edge.seen.lock()[0]));
+    assert!(answer.json["elapsed_ms"].is_u64());
+}
+
+#[tokio::test]
+async fn every_outcome_says_whether_the_device_may_have_acted() {
+    let stage = Stage::set().await;
+    stage.connect("toy-1").await;
+    stage.remember("asleep").await;
+    let check = async |(device, service): (&str, &str), status, outcome: &str, delivered: &str| {
+        let body = format!("{{\"service\":\"{service}\",\"timeout_ms\":300}}");
+        let answer = stage.call(device, &body).await;
+        assert_eq!(answer.status, status, "{service}: {}", answer.text);
+        assert_eq!(answer.json["outcome"], outcome, "{service}");
+        assert_eq!(answer.json["delivered"], delivered, "{service}");
+        if status != 200 {
+            assert_eq!(answer.json["type"], format!("/problems/{outcome}"));
+            assert!(answer.json["call_id"].is_string() && answer.json["elapsed_ms"].is_u64());
+        }
+        answer
+    };
+    check(("toy-1", "echo"), 200, "succeeded", "yes").await;
+    let failed = check(("toy-1", "fail"), 200, "failed", "yes").await;
+    assert_eq!(
+        failed.json["result"],
+        json!({"success": false, "error": "broken"})
+    );
+    let invalid = check(("toy-1", "invalid"), 422, "invalid", "no").await;
+    assert_eq!(
+        invalid.json["errors"],
+        json!([{"pointer": "/a", "detail": "no"}])
+    );
+    check(("toy-1", "unknown"), 404, "unknown_service", "no").await;
+    check(("nobody", "echo"), 404, "unknown_device", "no").await;
+    check(("asleep", "echo"), 409, "offline", "no").await;
+    let overloaded = check(("toy-1", "overloaded"), 429, "overloaded", "no").await;
+    assert_eq!(overloaded.headers["retry-after"], "1");
+    check(("toy-1", "silent"), 504, "timed_out", "unknown").await;
+    check(("toy-1", "lost"), 502, "lost", "unknown").await;
+    assert_eq!(stage.edge.seen.lock().len(), 3);
+
+    let encoder = prometheus::TextEncoder::new();
+    let metrics = encoder.encode_to_string(&stage.registry.gather()).unwrap();
+    for line in [
+        "switchboard_gateway_calls_total{outcome=\"offline\"} 1",
+        "switchboard_gateway_calls_total{outcome=\"cancelled\"} 0",
+        "switchboard_gateway_call_seconds_count 9",
+        "switchboard_gateway_calls_in_flight 0",
+    ] {
+        assert!(metrics.contains(line), "{line} is not in {metrics}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_call_is_refused_before_it_becomes_one() {
+    let stage = Stage::set().await;
+    stage.connect("toy-1").await;
+    let check = async |device: &str, body: &str, status, slug: &str| {
+        let answer = stage.call(device, body).await;
+        assert_eq!(answer.status, status, "{body}: {}", answer.text);
+        assert_eq!(answer.json["type"], format!("/problems/{slug}"), "{body}");
+    };
+    check("toy-1", "{", 400, "malformed_json").await;
+    check("toy-1", "", 400, "empty_body").await;
+    check(
+        "toy-1",
+        r#"{"service":"echo","param":{}}"#,
+        422,
+        "invalid_body",
+    )
+    .await;
+    check(
+        "toy-1",
+        r#"{"service":"echo","params":[]}"#,
+        422,
+        "invalid_body",
+    )
+    .await;
+    check("a%20b", r#"{"service":"echo"}"#, 422, "invalid_path").await;
+    let large = format!(
+        "{{\"service\":\"echo\",\"params\":{{\"a\":\"{}\"}}}}",
+        "x".repeat(262_144)
+    );
+    check("toy-1", &large, 413, "overloaded").await;
+    let larger = "x".repeat(1_048_577);
+    check("toy-1", &larger, 413, "body_too_large").await;
+    assert_eq!(stage.get("/v1/devices/toy-1/calls").await.status, 405);
+    assert!(stage.edge.seen.lock().is_empty());
+}
+
+#[tokio::test]
+async fn a_call_needs_its_scope() {
+    let stage = Stage::set().await;
+    stage.connect("toy-1").await;
+    let reader = stage.add_key(&[Scope::Read]).await;
+    let path = "/v1/devices/toy-1/calls";
+    // No body: the scope is asked for first.
+    assert_eq!(
+        send(stage.request_as(&reader, Method::POST, path))
+            .await
+            .status,
+        403
+    );
+    let device = stage.add_key(&[Scope::Device]).await;
+    for path in ["/v1/devices", "/v1/devices/toy-1"] {
+        assert_eq!(
+            send(stage.request_as(&device, Method::GET, path))
+                .await
+                .status,
+            403
+        );
+        assert_eq!(
+            send(stage.request_as(&reader, Method::GET, path))
+                .await
+                .status,
+            200
+        );
+    }
+    let stranger = switchboard_identity::ApiKeySecret::generate();
+    assert_eq!(
+        send(stage.request_as(&stranger, Method::GET, "/v1/devices"))
+            .await
+            .status,
+        401
+    );
+}
+
+#[tokio::test]
+async fn nothing_crosses_an_organisation() {
+    let hub = LocalHub::default();
+    let ours = Stage::with_bus(&hub, BusConfig::local(&hub, "gateway-1")).await;
+    let theirs = Stage::with_bus(&hub, BusConfig::local(&hub, "gateway-2")).await;
+    theirs.connect("toy-1").await;
+    assert_eq!(
+        ours.call("toy-1", r#"{"service":"echo"}"#).await.json["outcome"],
+        "unknown_device"
+    );
+    assert_eq!(ours.get("/v1/devices").await.json["devices"], json!([]));
+    assert_eq!(ours.get("/v1/devices/toy-1").await.status, 404);
+    assert!(theirs.edge.seen.lock().is_empty());
+}
+
+#[tokio::test]
+async fn a_caller_that_leaves_takes_its_call_along() {
+    let stage = Stage::set().await;
+    stage.connect("toy-1").await;
+    let request = stage.calling("toy-1", r#"{"service":"silent"}"#);
+    tokio::select! {
+        _ = request.send() => panic!("nobody answers"),
+        () = until(|| !stage.edge.seen.lock().is_empty()) => {}
+    }
+    until(|| !stage.edge.cancelled.lock().is_empty()).await;
+    assert_eq!(*stage.edge.cancelled.lock(), *stage.edge.seen.lock());
+}
+
+#[tokio::test]
+async fn an_absent_device_is_offline_while_the_record_is_away() {
+    let stage = Stage::set().await;
+    // The key is judged while the record is there, and remembered.
+    assert_eq!(stage.get("/v1/devices").await.status, 200);
+    stage.database.set_away(true).await.unwrap();
+    let started = std::time::Instant::now();
+    let answer = stage.call("nobody", r#"{"service":"echo"}"#).await;
+    assert_eq!(answer.json["outcome"], "offline", "{}", answer.text);
+    assert!(started.elapsed() < LONG / 2);
+    stage.database.set_away(false).await.unwrap();
+}
+
+#[tokio::test]
+async fn without_the_bus_nothing_is_sent_and_a_retry_is_safe() {
+    let hub = LocalHub::default();
+    let nowhere = secrecy::SecretString::from("redis://127.0.0.1:1/");
+    let stage = Stage::with_bus(&hub, BusConfig::redis(&nowhere, "gateway", "sb")).await;
+    let check = async |request| {
+        let answer = send(request).await;
+        assert_eq!(answer.status, 503, "{}", answer.text);
+        assert_eq!(answer.json["type"], "/problems/bus_unavailable");
+        assert_eq!(answer.json["delivered"], "no");
+        assert_eq!(answer.headers["retry-after"], "1");
+    };
+    let call = || stage.calling("toy-1", r#"{"service":"echo","timeout_ms":500}"#);
+    tokio::time::timeout(Duration::from_secs(8), async {
+        check(call()).await;
+        check(call().header("idempotency-key", "k")).await;
+    })
+    .await
+    .expect("a refusal does not take long");
+}

@@ -1,0 +1,11 @@
+//! The gateway over HTTP, with a real bus inside the process, a real PostgreSQL, and an edge that plays its devices.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that fails by panicking says where"
+)]
+
+mod calls;
+mod devices;
+mod idempotency;
+mod stage;

@@ -1,0 +1,310 @@
+//! Everything around one gateway, and an edge whose services do what their names say.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use chrono::Utc;
+use parking_lot::Mutex;
+use reqwest::{Method, RequestBuilder, StatusCode};
+use secrecy::ExposeSecret;
+use serde_json::Value;
+use switchboard_bus::{
+    Answer, Bus, BusConfig, Epoch, Holding, Host, InboundCall, LeftReason, LocalHub,
+};
+use switchboard_gateway::Config;
+use switchboard_identity::{ApiKeySecret, Authenticator};
+use switchboard_protocol::{
+    access::Scope,
+    id::{ApiKeyId, CallId, DeviceKey, OrgId},
+    outcome::{Outcome, Refusal, Violation},
+    schema::Digest,
+};
+use switchboard_runtime::{http, problem, shutdown::Shutdown};
+use switchboard_store::{DeviceFact, DeviceNews, NewApiKey, testing::TestDatabase};
+use uuid::Uuid;
+
+/// How long anything in a test may take.
+pub(crate) const LONG: Duration = Duration::from_secs(10);
+pub(crate) const SERVICES: &str = r#"{"echo":{"description":"回声","parameters":{}}}"#;
+
+/// One gateway with all it needs.
+pub(crate) struct Stage {
+    pub(crate) database: TestDatabase,
+    pub(crate) org: OrgId,
+    pub(crate) edge: Arc<Edge>,
+    pub(crate) registry: prometheus::Registry,
+    base: String,
+    key: ApiKeySecret,
+    client: reqwest::Client,
+    shutdown: Shutdown,
+}
+
+/// Plays the node that holds the devices.
+pub(crate) struct Edge {
+    pub(crate) bus: Bus,
+    /// Calls that reached a device.
+    pub(crate) seen: Mutex<Vec<CallId>>,
+    /// Calls that their callers gave up.
+    pub(crate) cancelled: Mutex<Vec<CallId>>,
+}
+
+/// A response, read to its end.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) text: String,
+    pub(crate) json: Value,
+}
+
+impl Stage {
+    pub(crate) async fn set() -> Self {
+        let hub = LocalHub::default();
+        Self::with_bus(&hub, BusConfig::local(&hub, "gateway")).await
+    }
+
+    /// A gateway whose way to the bus is given; the edge is at the hub.
+    pub(crate) async fn with_bus(hub: &LocalHub, config: BusConfig) -> Self {
+        let shutdown = Shutdown::new();
+        let bus = Bus::start(config, &prometheus::Registry::new(), &shutdown).unwrap();
+        let edge_bus = BusConfig::local(hub, "edge");
+        let edge_bus = Bus::start(edge_bus, &prometheus::Registry::new(), &shutdown).unwrap();
+        let edge = Arc::new(Edge {
+            bus: edge_bus,
+            seen: Mutex::default(),
+            cancelled: Mutex::default(),
+        });
+        edge.bus.attach(edge.clone());
+        let database = TestDatabase::create().await.unwrap();
+        let store = database.store();
+        let authenticator = Authenticator::new(store.clone(), bus.clone());
+        let registry = prometheus::Registry::new();
+        let config = config_of(&[]);
+        let limits = config.http_limits();
+        let router =
+            switchboard_gateway::router(&config, store, bus, authenticator, &registry).unwrap();
+        let listener = http::listen("127.0.0.1:0").unwrap();
+        let base = format!("http://{}", listener.local_addr().unwrap());
+        let router = router.fallback(problem::not_found);
+        shutdown.spawn(http::serve(listener, router, limits, shutdown.clone()));
+        let org = OrgId::from_uuid(Uuid::now_v7());
+        let key = ApiKeySecret::generate();
+        let first = api_key(&key, &[Scope::Call, Scope::Read]);
+        database
+            .store()
+            .create_org(org, "test", &first)
+            .await
+            .unwrap();
+        // The client is built to speak TLS too, and wants to know how; a second answer changes nothing.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::new();
+        Self {
+            database,
+            org,
+            edge,
+            registry,
+            base,
+            key,
+            client,
+            shutdown,
+        }
+    }
+
+    pub(crate) fn device(&self, id: &str) -> DeviceKey {
+        DeviceKey {
+            org: self.org,
+            device: id.parse().unwrap(),
+        }
+    }
+
+    /// Puts a device into the directory, with services.
+    pub(crate) async fn connect(&self, id: &str) -> Epoch {
+        let device = self.device(id);
+        let epoch = self.edge.bus.claim(&device).await.unwrap();
+        let json = Bytes::from_static(SERVICES.as_bytes());
+        let registration = (Digest::of(&json), &json);
+        self.edge
+            .bus
+            .announce(&device, epoch, None, registration)
+            .await
+            .unwrap();
+        epoch
+    }
+
+    pub(crate) fn disconnect(&self, id: &str, epoch: Epoch) {
+        let digest = Digest::of(SERVICES.as_bytes());
+        self.edge
+            .bus
+            .release(self.device(id), epoch, Some(digest), LeftReason::Closed);
+    }
+
+    /// Puts a device on record that was there once.
+    pub(crate) async fn remember(&self, id: &str) {
+        let fact = |news| DeviceFact {
+            device: self.device(id),
+            epoch: 1,
+            at: Utc::now(),
+            news,
+        };
+        let digest = Digest::of(SERVICES.as_bytes());
+        let facts = [
+            fact(DeviceNews::Connected),
+            fact(DeviceNews::Registered {
+                digest,
+                services: Some(SERVICES.to_owned()),
+            }),
+            fact(DeviceNews::Left {
+                reason: LeftReason::IdleTimeout.as_str(),
+            }),
+        ];
+        self.database.store().record(&facts).await.unwrap();
+    }
+
+    /// Another key of the same organisation.
+    pub(crate) async fn add_key(&self, scopes: &[Scope]) -> ApiKeySecret {
+        let secret = ApiKeySecret::generate();
+        let key = api_key(&secret, scopes);
+        self.database
+            .store()
+            .create_api_key(self.org, &key)
+            .await
+            .unwrap();
+        secret
+    }
+
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.request_as(&self.key, method, path)
+    }
+
+    pub(crate) fn request_as(
+        &self,
+        key: &ApiKeySecret,
+        method: Method,
+        path: &str,
+    ) -> RequestBuilder {
+        let request = self.client.request(method, format!("{}{path}", self.base));
+        request.timeout(LONG).bearer_auth(key.expose_secret())
+    }
+
+    pub(crate) fn calling(&self, device: &str, body: &str) -> RequestBuilder {
+        let request = self.request(Method::POST, &format!("/v1/devices/{device}/calls"));
+        request
+            .header("content-type", "application/json")
+            .body(body.to_owned())
+    }
+
+    pub(crate) async fn call(&self, device: &str, body: &str) -> Response {
+        send(self.calling(device, body)).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Response {
+        send(self.request(Method::GET, path)).await
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.shutdown.stop();
+    }
+}
+
+pub(crate) async fn send(request: RequestBuilder) -> Response {
+    let response = request.send().await.unwrap();
+    let status = response.status();
+    let headers = response.headers().clone();
+    let text = response.text().await.unwrap();
+    let media_type = match status {
+        StatusCode::OK => "application/json",
+        _ => "application/problem+json",
+    };
+    assert_eq!(headers["content-type"], media_type, "{text}");
+    let json = serde_json::from_str(&text).unwrap();
+    Response {
+        status: status.as_u16(),
+        headers,
+        text,
+        json,
+    }
+}
+
+/// Asks until the answer is the one waited for.
+pub(crate) async fn until(mut there: impl FnMut() -> bool) {
+    let patient = async {
+        while !there() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, patient).await.unwrap();
+}
+
+fn api_key(secret: &ApiKeySecret, scopes: &[Scope]) -> NewApiKey {
+    NewApiKey {
+        id: ApiKeyId::from_uuid(Uuid::now_v7()),
+        name: "test".to_owned(),
+        prefix: secret.shown_prefix().to_owned(),
+        secret_hash: secret.hash(),
+        scopes: scopes.iter().copied().collect(),
+    }
+}
+
+fn config_of(flags: &[&str]) -> Config {
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        gateway: Config,
+    }
+    let flags = ["gateway"].iter().chain(flags);
+    <Flags as clap::Parser>::parse_from(flags).gateway
+}
+
+impl Host for Edge {
+    fn deliver(&self, call: InboundCall) {
+        let refused = |outcome| Answer::ended(outcome, "refused by the edge");
+        let answer = match &*call.service {
+            "not_here" => return self.bus.not_here(&call.reply),
+            "unknown" => refused(Outcome::UnknownService),
+            "overloaded" => refused(Outcome::Overloaded),
+            "lost" => refused(Outcome::Lost),
+            "invalid" => {
+                let error = Violation {
+                    pointer: "/a".to_owned(),
+                    detail: "no".to_owned(),
+                };
+                let detail = "The params do not match.".to_owned();
+                Answer::refused(
+                    Outcome::Invalid,
+                    &Refusal {
+                        detail,
+                        errors: vec![error],
+                    },
+                )
+            }
+            service => {
+                self.seen.lock().push(call.id);
+                match service {
+                    "silent" => return,
+                    "fail" => Answer::result(
+                        false,
+                        Bytes::from_static(b"{\"success\":false,\"error\":\"broken\"}"),
+                    ),
+                    _ => {
+                        let params = std::str::from_utf8(&call.params).unwrap();
+                        let body = format!("{{ \"success\" : true, \"data\":{params}}}");
+                        Answer::result(true, body.into())
+                    }
+                }
+            }
+        };
+        self.bus.answer(&call.reply, answer);
+    }
+
+    fn cancel(&self, _org: OrgId, _device: &str, call: CallId) {
+        self.cancelled.lock().push(call);
+    }
+
+    fn takeover(&self, _org: OrgId, _device: &str, _epoch: Epoch) {}
+
+    fn held(&self) -> Vec<Holding> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,300 @@
+//! The HTTP API as the command line uses it: get a token, make a call.
+//! Never: a credential in an error.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+use switchboard_protocol::{
+    id::DeviceId,
+    outcome::{Delivered, Outcome, Violation},
+};
+
+use crate::{
+    arguments::DataArguments,
+    exit::Failure,
+    site::{Ask, Site},
+};
+
+/// How long a request that calls no device may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much longer than its call a request may take.
+const CALL_MARGIN: Duration = Duration::from_secs(5);
+/// The longest timeout a call may have, used when none is given.
+const LONGEST_CALL: Duration = Duration::from_secs(300);
+
+/// Where the API is and who asks; taken from a running `up` when nothing is given.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ApiArguments {
+    /// The HTTP API; without it that of the `up` that runs on --data-dir
+    #[arg(long, env = "SWITCHBOARD_URL", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// API key or access token; without it the key of the `up` that runs on --data-dir
+    #[arg(
+        long,
+        env = "SWITCHBOARD_API_KEY",
+        hide_env_values = true,
+        value_name = "KEY"
+    )]
+    pub(crate) api_key: Option<SecretString>,
+    /// A PEM file with the certificate authorities to trust instead of the system's
+    #[arg(long, env = "SWITCHBOARD_TLS_CA", value_name = "FILE")]
+    pub(crate) tls_ca: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    pub(crate) data: DataArguments,
+}
+
+/// A client of one installation, with one credential.
+#[derive(Clone)]
+pub(crate) struct Api {
+    site: Site,
+    url: String,
+    key: SecretString,
+}
+
+/// Why the API did not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApiError {
+    /// No answer, or not one of ours.
+    #[error("{url} cannot be used: {reason}")]
+    Unreachable {
+        /// What was asked.
+        url: String,
+        /// What happened instead.
+        reason: String,
+    },
+    /// The answer was a problem.
+    #[error("{0}")]
+    Refused(Box<Problem>),
+}
+
+/// An RFC 9457 problem with the members of ours that matter here.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Problem {
+    #[serde(default)]
+    status: u16,
+    #[serde(default)]
+    title: String,
+    #[serde(default)]
+    detail: Option<String>,
+    /// How the call ended, if it was accepted.
+    #[serde(default)]
+    pub(crate) outcome: Option<Outcome>,
+    /// Whether the device may have acted.
+    #[serde(default)]
+    pub(crate) delivered: Option<Delivered>,
+    /// Where the params break the schema.
+    #[serde(default)]
+    pub(crate) errors: Vec<Violation>,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.detail {
+            Some(detail) => write!(f, "{} ({})", detail, self.status),
+            None => write!(f, "{} ({})", self.title, self.status),
+        }?;
+        for violation in &self.errors {
+            let pointer = if violation.pointer.is_empty() {
+                "params"
+            } else {
+                &violation.pointer
+            };
+            write!(f, "\n  {pointer}: {}", violation.detail)?;
+        }
+        match self.delivered {
+            Some(Delivered::No) => f.write_str("\n  not delivered: a retry is safe"),
+            Some(Delivered::Unknown) => f.write_str("\n  the device may have acted"),
+            Some(Delivered::Yes) | None => Ok(()),
+        }
+    }
+}
+
+/// A token as the API hands it out.
+#[derive(Debug, Deserialize)]
+pub(crate) struct IssuedToken {
+    /// The token itself.
+    pub(crate) access_token: SecretString,
+    /// Seconds until it expires.
+    pub(crate) expires_in: u64,
+    /// Its name, for revoking it.
+    pub(crate) token_id: String,
+}
+
+/// A finished call.
+#[derive(Debug, Deserialize)]
+pub(crate) struct CallAnswer {
+    /// How it ended.
+    pub(crate) outcome: Outcome,
+    /// What the device said.
+    pub(crate) result: Option<CallResult>,
+}
+
+/// What a device said.
+#[derive(Debug, Deserialize)]
+pub(crate) struct CallResult {
+    /// The value, as sent.
+    pub(crate) data: Option<Box<RawValue>>,
+    /// Why it did not work.
+    pub(crate) error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct TokenRequest<'a> {
+    subject: &'a str,
+    scopes: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ttl_s: Option<u64>,
+}
+
+/// A call as the command line makes it.
+#[derive(Debug, Serialize)]
+pub(crate) struct CallRequest<'a> {
+    /// The service's name.
+    pub(crate) service: &'a str,
+    /// Its parameters.
+    pub(crate) params: &'a RawValue,
+    /// How long the device has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) timeout_ms: Option<u64>,
+}
+
+impl ApiArguments {
+    /// The client for what was given, filled up from a running `up`.
+    ///
+    /// # Errors
+    /// When something is missing that no `up` on this data folder provides.
+    pub(crate) fn connect(&self) -> Result<Api, Failure> {
+        let missing = self.url.is_none() || self.api_key.is_none();
+        let instance = if missing { self.data.instance()? } else { None };
+        let (from_url, from_key) = match instance {
+            Some(instance) => (
+                instance.http_url,
+                Some(SecretString::from(instance.api_key)),
+            ),
+            None => (None, None),
+        };
+        let none = |what: &str, flag: &str, variable: &str| {
+            Failure::usage(format!(
+                "no {what}: start `switchboard up`, or give {flag} or the environment variable {variable}"
+            ))
+        };
+        let url = self
+            .url
+            .clone()
+            .or(from_url)
+            .ok_or_else(|| none("URL of the API", "--url", "SWITCHBOARD_URL"))?;
+        let key = self.api_key.clone().or(from_key);
+        let key = key.ok_or_else(|| none("API key", "--api-key", "SWITCHBOARD_API_KEY"))?;
+        let site = Site::new(&url, self.tls_ca.as_deref())
+            .map_err(|error| Failure::usage(format!("--url: {error:#}")))?;
+        Ok(Api { site, url, key })
+    }
+}
+
+impl Api {
+    /// The host of the API, without a port.
+    pub(crate) fn host(&self) -> &str {
+        self.site.host()
+    }
+
+    /// Gets a token for `subject` (`device:ID`, `client:NAME`).
+    ///
+    /// # Errors
+    /// When the API is not reachable or refuses.
+    pub(crate) async fn token(
+        &self,
+        subject: &str,
+        scopes: &[String],
+        ttl_s: Option<u64>,
+    ) -> Result<IssuedToken, ApiError> {
+        let request = TokenRequest {
+            subject,
+            scopes,
+            ttl_s,
+        };
+        self.post("/v1/tokens", &request, HeaderMap::new(), REQUEST_TIMEOUT)
+            .await
+    }
+
+    /// Calls a device and waits for the end of the call.
+    ///
+    /// # Errors
+    /// When the API is not reachable, or the call ended without a result.
+    pub(crate) async fn call(
+        &self,
+        device: &DeviceId,
+        call: &CallRequest<'_>,
+        idempotency_key: Option<&str>,
+    ) -> Result<CallAnswer, ApiError> {
+        let mut headers = HeaderMap::new();
+        if let Some(key) = idempotency_key {
+            let key = self.header_value(key)?;
+            headers.insert(HeaderName::from_static("idempotency-key"), key);
+        }
+        let within = call
+            .timeout_ms
+            .map_or(LONGEST_CALL, Duration::from_millis)
+            .saturating_add(CALL_MARGIN);
+        let path = format!("/v1/devices/{device}/calls");
+        self.post(&path, call, headers, within).await
+    }
+
+    async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        mut headers: HeaderMap,
+        within: Duration,
+    ) -> Result<T, ApiError> {
+        let mut credential = self.header_value(&format!("Bearer {}", self.key.expose_secret()))?;
+        credential.set_sensitive(true);
+        headers.insert(header::AUTHORIZATION, credential);
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
+        let body = serde_json::to_vec(body).map_err(|error| self.unusable(error))?;
+        let ask = Ask {
+            method: Method::POST,
+            path,
+            headers,
+            body,
+            within,
+        };
+        let (status, answer) = self
+            .site
+            .ask(ask)
+            .await
+            .map_err(|error| self.unusable(format!("{error:#}")))?;
+        if status.is_success() {
+            return serde_json::from_slice(&answer).map_err(|error| self.unusable(error));
+        }
+        Err(self.refusal(status, &answer))
+    }
+
+    fn refusal(&self, status: StatusCode, answer: &[u8]) -> ApiError {
+        match serde_json::from_slice::<Problem>(answer) {
+            Ok(problem) => ApiError::Refused(Box::new(Problem {
+                status: status.as_u16(),
+                ..problem
+            })),
+            Err(_) => self.unusable(format!("it answered {status}, and not as this API does")),
+        }
+    }
+
+    fn header_value(&self, text: &str) -> Result<HeaderValue, ApiError> {
+        // The text may be a credential: what is wrong with it is said without repeating it.
+        HeaderValue::from_str(text)
+            .map_err(|_| self.unusable("a key cannot hold line breaks and the like"))
+    }
+
+    fn unusable(&self, reason: impl ToString) -> ApiError {
+        ApiError::Unreachable {
+            url: self.url.clone(),
+            reason: reason.to_string(),
+        }
+    }
+}

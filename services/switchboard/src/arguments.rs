@@ -1,0 +1,173 @@
+//! Settings that several subcommands share, and what is made of them.
+//! Never: a setting of a service; those live in the service's own `Config`.
+
+use std::{path::PathBuf, time::Duration};
+
+use prometheus::Registry;
+use switchboard_bus::{Bus, BusConfig, TrustError};
+use switchboard_runtime::{admin::Readiness, shutdown::Shutdown};
+use switchboard_store::Store;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::{exit::Failure, process::Process};
+
+/// How often the database is asked whether it is there, and how long it may take to say so.
+const DATABASE_PROBE: Duration = Duration::from_secs(1);
+/// How long one wait for the bus lasts; there is always another.
+const BUS_WAIT: Duration = Duration::from_secs(60);
+
+/// Opens the store; Postgres need not be there yet.
+///
+/// # Errors
+/// When the URL is missing or no URL.
+pub(crate) fn open_store(config: &switchboard_store::Config) -> Result<Store, Failure> {
+    if config.database_url.is_none() {
+        return Err(Failure::usage(
+            "DATABASE_URL is not set: give --database-url or the environment variable DATABASE_URL \
+             (postgres://USER:PASSWORD@HOST:PORT/DATABASE)",
+        ));
+    }
+    Store::from_config(config)
+        .map_err(|error| Failure::usage(format!("DATABASE_URL (--database-url): {error}")))
+}
+
+/// Starts this node on the bus; Redis need not be there yet.
+///
+/// # Errors
+/// When the URL is missing or no URL.
+pub(crate) fn start_bus(
+    config: &switchboard_bus::Config,
+    service: &str,
+    registry: &Registry,
+    shutdown: &Shutdown,
+) -> Result<Bus, Failure> {
+    let Some(url) = &config.redis_url else {
+        return Err(Failure::usage(
+            "REDIS_URL is not set: give --redis-url or the environment variable REDIS_URL \
+             (redis://HOST:PORT/NUMBER)",
+        ));
+    };
+    let name = config.node_name.as_deref().unwrap_or(service);
+    let config = BusConfig::redis(url, name, config.redis_prefix.as_str());
+    Bus::start(config, registry, shutdown)
+        .map_err(|error| Failure::usage(format!("REDIS_URL (--redis-url): {error}")))
+}
+
+/// Where health and metrics of a service are served.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct AdminArguments {
+    /// Admin port: /healthz, /readyz, /metrics; not meant for the outside
+    #[arg(
+        long,
+        env = "SWITCHBOARD_ADMIN_LISTEN",
+        default_value = "0.0.0.0:9600",
+        value_name = "HOST:PORT"
+    )]
+    pub(crate) admin_listen: String,
+}
+
+/// How a service ends.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct DrainArguments {
+    /// Seconds that what is under way gets to finish after SIGTERM: protects a restart from hanging
+    #[arg(
+        long,
+        env = "SWITCHBOARD_DRAIN_TIMEOUT_S",
+        default_value_t = 30,
+        value_name = "SECONDS"
+    )]
+    drain_timeout_s: u16,
+}
+
+impl DrainArguments {
+    /// The time as such.
+    pub(crate) fn within(&self) -> Duration {
+        Duration::from_secs(self.drain_timeout_s.into())
+    }
+}
+
+/// Where `up` keeps its data, and where other subcommands find a running `up`.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct DataArguments {
+    /// Folder of `switchboard up`: database, keys, address of the running instance; without it
+    /// $XDG_DATA_HOME/switchboard, or ~/.local/share/switchboard
+    #[arg(long, env = "SWITCHBOARD_DATA_DIR", value_name = "FOLDER")]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+/// Adds whether calls can cross the bus.
+pub(crate) fn watch_bus(name: &'static str, bus: &Bus, readiness: &Readiness) {
+    let bus = bus.clone();
+    readiness.register(name, move || {
+        let health = bus.health();
+        if health.ready {
+            Ok(())
+        } else {
+            Err(health.detail)
+        }
+    });
+}
+
+/// Adds whether the public keys that verify access tokens have arrived.
+pub(crate) fn watch_trust(bus: &Bus, readiness: &Readiness) {
+    let bus = bus.clone();
+    readiness.register("trust", move || match bus.verify("") {
+        Err(error @ TrustError::NoKeys) => Err(format!("{error}; has `switchboard control` run?")),
+        _ => Ok(()),
+    });
+}
+
+/// Waits for as long as it takes until calls can cross the bus, which says itself what it waits for.
+pub(crate) async fn await_bus(bus: &Bus) {
+    while bus.ready(BUS_WAIT).await.is_err() {}
+}
+
+/// Keeps asking Postgres whether it is there, and reports the last answer to readiness.
+pub(crate) fn watch_database(store: &Store, process: &Process) -> watch::Receiver<Option<String>> {
+    let (tell, answer) = watch::channel(Some("not asked yet".to_owned()));
+    let probe = answer.clone();
+    let ask = move || probe.borrow().clone().map_or(Ok(()), Err);
+    process.readiness.register("postgres", ask);
+    let (store, stage) = (store.clone(), process.stages.database.clone());
+    process.stages.database.spawn(async move {
+        let mut known: Option<bool> = None;
+        while !stage.is_stopping() {
+            let trouble = store
+                .ping(DATABASE_PROBE)
+                .await
+                .err()
+                .map(|error| error.to_string());
+            log_database(&mut known, trouble.as_deref());
+            tell.send_replace(trouble);
+            tokio::select! {
+                () = tokio::time::sleep(DATABASE_PROBE) => {}
+                () = stage.stopping() => {}
+            }
+        }
+    });
+    answer
+}
+
+fn log_database(known: &mut Option<bool>, trouble: Option<&str>) {
+    let well = trouble.is_none();
+    match (*known, trouble) {
+        (Some(false), None) => info!("Postgres is back"),
+        (None | Some(true), Some(detail)) => {
+            warn!(
+                detail,
+                "Postgres cannot be reached; asking again until it can"
+            );
+        }
+        _ => {}
+    }
+    *known = Some(well);
+}
+
+/// Waits for as long as it takes until Postgres answers.
+pub(crate) async fn await_database(answer: &mut watch::Receiver<Option<String>>) {
+    // Err means that the watcher has stopped: the process is ending, so this wait is dropped too.
+    if answer.wait_for(Option::is_none).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

@@ -1,0 +1,74 @@
+//! The command line: which subcommands there are and the settings all of them share.
+//! Never: a setting that only one subcommand has; those live beside the subcommand.
+
+use std::process::ExitCode;
+
+use switchboard_runtime::telemetry;
+
+use crate::{commands, exit::Failure};
+
+/// Calls devices behind NAT: they dial in, say what they can do, and are called on that connection.
+///
+/// Every setting is a flag, an environment variable and a key of one TOML file (--config), with
+/// the same name and meaning; a flag wins over the environment, the environment over the file.
+#[derive(Debug, clap::Parser)]
+#[command(name = "switchboard", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) logs: telemetry::Config,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The subcommands, in the order people meet them.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    Up(Box<commands::up::Arguments>),
+    Device(commands::device::Arguments),
+    Call(commands::call::Arguments),
+    Token(commands::token::Arguments),
+    Doctor(commands::doctor::Arguments),
+    Edge(Box<commands::edge::Arguments>),
+    Gateway(Box<commands::gateway::Arguments>),
+    Control(Box<commands::control::Arguments>),
+    Migrate(commands::migrate::Arguments),
+}
+
+impl Command {
+    /// Runs the subcommand to its end.
+    pub(crate) async fn run(self) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Up(arguments) => Box::pin(commands::up::run(*arguments)).await,
+            Self::Device(arguments) => Box::pin(commands::device::run(arguments)).await,
+            Self::Call(arguments) => Box::pin(commands::call::run(arguments)).await,
+            Self::Token(arguments) => Box::pin(commands::token::run(arguments)).await,
+            Self::Doctor(arguments) => Box::pin(commands::doctor::run(arguments)).await,
+            Self::Edge(arguments) => Box::pin(commands::edge::run(*arguments)).await,
+            Self::Gateway(arguments) => Box::pin(commands::gateway::run(*arguments)).await,
+            Self::Control(arguments) => Box::pin(commands::control::run(*arguments)).await,
+            Self::Migrate(arguments) => Box::pin(commands::migrate::run(arguments)).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn no_two_settings_share_a_name() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_setting_says_what_it_does() {
+        for subcommand in Cli::command().get_subcommands() {
+            for argument in subcommand.get_arguments() {
+                let named = format!("{} {}", subcommand.get_name(), argument.get_id());
+                assert!(argument.get_help().is_some(), "{named}");
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The subcommands, one file each: its settings and what it does.
+//! Never: work that two subcommands share; that has a module of its own.
+
+pub(crate) mod call;
+pub(crate) mod control;
+pub(crate) mod device;
+pub(crate) mod doctor;
+pub(crate) mod edge;
+pub(crate) mod gateway;
+pub(crate) mod migrate;
+pub(crate) mod token;
+pub(crate) mod up;

@@ -1,0 +1,135 @@
+//! `switchboard call`: calls one service of one device; the exit code says how it ended.
+//! Never: a retry; whether that is safe is for the caller to judge from the outcome.
+
+use std::{io::IsTerminal, process::ExitCode};
+
+use anyhow::Context as _;
+use serde_json::value::RawValue;
+use switchboard_protocol::{id::DeviceId, outcome::Outcome};
+
+use crate::{
+    api::{ApiArguments, ApiError, CallAnswer, CallRequest},
+    exit::{self, Failure},
+};
+
+/// The call was not accepted, or the API could not be reached.
+const NOT_ACCEPTED: u8 = 9;
+
+/// Calls a device and prints the data of its result as JSON.
+///
+/// Exit codes: 0 succeeded, 1 failed, 2 invalid params, 3 unknown device or service, 4 offline,
+/// 5 overloaded, 6 cancelled, 7 timed out, 8 lost, 9 not accepted or API not reachable,
+/// 64 wrong settings.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Which device
+    device: DeviceId,
+    /// Which of its services
+    service: String,
+    /// The parameters, a JSON object
+    #[arg(default_value = "{}", value_name = "JSON", value_parser = params)]
+    params: Box<RawValue>,
+    /// Milliseconds the device has; the server's default when not set
+    #[arg(long, value_name = "MILLISECONDS")]
+    timeout_ms: Option<u64>,
+    /// Makes a repetition with the same key return the first outcome instead of calling again
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    #[command(flatten)]
+    api: ApiArguments,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    let api = arguments.api.connect()?;
+    let request = CallRequest {
+        service: &arguments.service,
+        params: &arguments.params,
+        timeout_ms: arguments.timeout_ms,
+    };
+    match api
+        .call(
+            &arguments.device,
+            &request,
+            arguments.idempotency_key.as_deref(),
+        )
+        .await
+    {
+        Ok(answer) => finish(answer),
+        Err(ApiError::Refused(problem)) => {
+            let code = problem.outcome.map_or(NOT_ACCEPTED, exit_code);
+            Err(Failure::with_code(code, problem))
+        }
+        Err(error) => Err(Failure::with_code(NOT_ACCEPTED, error)),
+    }
+}
+
+fn finish(answer: CallAnswer) -> Result<ExitCode, Failure> {
+    let (data, error) = answer
+        .result
+        .map_or((None, None), |result| (result.data, result.error));
+    if let Some(data) = data {
+        exit::print(&shown(&data)?)?;
+    }
+    if answer.outcome == Outcome::Succeeded {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let reason = error.unwrap_or_else(|| format!("the call ended as {}", answer.outcome.as_str()));
+    Err(Failure::with_code(exit_code(answer.outcome), reason))
+}
+
+/// As sent into a pipe, indented for a person.
+fn shown(data: &RawValue) -> Result<String, Failure> {
+    if !std::io::stdout().is_terminal() {
+        return Ok(data.get().to_owned());
+    }
+    let value: serde_json::Value =
+        serde_json::from_str(data.get()).context("the data of the result are no JSON")?;
+    Ok(format!("{value:#}"))
+}
+
+const fn exit_code(outcome: Outcome) -> u8 {
+    match outcome {
+        Outcome::Succeeded => 0,
+        Outcome::Failed => 1,
+        Outcome::Invalid => 2,
+        Outcome::UnknownDevice | Outcome::UnknownService => 3,
+        Outcome::Offline => 4,
+        Outcome::Overloaded => 5,
+        Outcome::Cancelled => 6,
+        Outcome::TimedOut => 7,
+        Outcome::Lost => 8,
+    }
+}
+
+fn params(text: &str) -> Result<Box<RawValue>, String> {
+    let raw: Box<RawValue> =
+        serde_json::from_str(text).map_err(|error| format!("this is no JSON: {error}"))?;
+    if raw.get().starts_with('{') {
+        Ok(raw)
+    } else {
+        Err("parameters are a JSON object".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn params_are_an_object() {
+        fn check(text: &str, valid: bool) {
+            assert_eq!(params(text).is_ok(), valid, "{text}");
+        }
+        check(r#" {"a":"坏"} "#, true);
+        check("{}", true);
+        check("[]", false);
+        check("{", false);
+        check("", false);
+    }
+
+    #[test]
+    fn every_outcome_has_a_code_of_its_own_or_shares_a_kind() {
+        let codes: Vec<u8> = Outcome::ALL.into_iter().map(exit_code).collect();
+        assert_eq!(codes, [0, 1, 2, 3, 3, 4, 5, 6, 7, 8]);
+    }
+}

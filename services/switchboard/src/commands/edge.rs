@@ -1,0 +1,85 @@
+//! `switchboard edge`: device connections, over Redis, without a database.
+//! Never: Postgres; devices connect and are called while it is away.
+
+use std::process::ExitCode;
+
+use switchboard_edge::Listeners;
+
+use crate::{
+    arguments::{self, AdminArguments, DrainArguments},
+    exit::Failure,
+    process::{self, Process, Ready},
+    tls::TlsArguments,
+};
+
+/// Takes device connections, against REDIS_URL.
+///
+/// Prints {"event":"ready","device_addr","tls_addr","admin_url"} on stdout when it can serve; logs go
+/// to stderr. Starts while Redis is away, says so on the admin port, and serves when it is there.
+/// Ends on SIGTERM: devices are told to reconnect elsewhere, calls under way are finished.
+///
+/// Exit codes: 0 ended as asked, 1 failed, 64 wrong settings.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Where devices dial in
+    #[arg(
+        long,
+        env = "SWITCHBOARD_DEVICE_LISTEN",
+        default_value = "0.0.0.0:7700",
+        value_name = "HOST:PORT"
+    )]
+    device_listen: String,
+    #[command(flatten)]
+    tls: TlsArguments,
+    #[command(flatten)]
+    admin: AdminArguments,
+    #[command(flatten)]
+    bus: switchboard_bus::Config,
+    #[command(flatten)]
+    drain: DrainArguments,
+    #[command(flatten)]
+    edge: switchboard_edge::Config,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    let admin = process::listen("--admin-listen", &arguments.admin.admin_listen)?;
+    let plain = process::listen("--device-listen", &arguments.device_listen)?;
+    let listeners = Listeners {
+        plain,
+        tls: arguments.tls.listen()?,
+    };
+    process::raise_file_limit();
+    let admin_url = process::url(&admin)?;
+    let process = Process::begin(admin);
+    let own = process.clone();
+    process
+        .run(arguments.drain.within(), async move {
+            start(arguments, listeners, &own, admin_url).await
+        })
+        .await
+}
+
+async fn start(
+    arguments: Arguments,
+    listeners: Listeners,
+    process: &Process,
+    admin_url: String,
+) -> Result<Ready, Failure> {
+    let ready = Ready {
+        device_addr: Some(process::reachable(&listeners.plain)?.to_string()),
+        tls_addr: process::tls_addr(&listeners)?,
+        admin_url,
+        ..Ready::default()
+    };
+    let bus = arguments::start_bus(
+        &arguments.bus,
+        "edge",
+        &process.registry,
+        &process.stages.bus,
+    )?;
+    arguments::watch_bus("redis", &bus, &process.readiness);
+    arguments::watch_trust(&bus, &process.readiness);
+    process.serve_devices(listeners, arguments.edge, &bus);
+    arguments::await_bus(&bus).await;
+    Ok(ready)
+}

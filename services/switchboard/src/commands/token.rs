@@ -1,0 +1,76 @@
+//! `switchboard token`: gets an access token.
+//! Never: the API key on stdout.
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use secrecy::ExposeSecret;
+use serde::Serialize;
+use switchboard_protocol::id::DeviceId;
+
+use crate::{
+    api::ApiArguments,
+    exit::{self, Failure},
+};
+
+/// Prints an access token: for a device that dials in, or for a client that calls.
+///
+/// Exit codes: 0 printed, 1 refused or not reachable, 64 wrong settings.
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("subject").required(true).args(["device", "scope"]))]
+pub(crate) struct Arguments {
+    /// For this device: it may dial in with the token
+    #[arg(long, value_name = "ID")]
+    device: Option<DeviceId>,
+    /// For a client with this scope: call, read or admin; can be given several times
+    #[arg(long, value_name = "SCOPE", value_delimiter = ',', num_args = 1)]
+    scope: Vec<String>,
+    /// Name of the client in logs
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "cli",
+        conflicts_with = "device"
+    )]
+    client: String,
+    /// Seconds until the token expires; the server's default when not set
+    #[arg(long, value_name = "SECONDS")]
+    ttl_s: Option<u64>,
+    /// Print a JSON object with the token, its id and its lifetime
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    api: ApiArguments,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    #[derive(Serialize)]
+    struct Printed<'a> {
+        access_token: &'a str,
+        token_type: &'static str,
+        expires_in: u64,
+        token_id: &'a str,
+    }
+    let (subject, scopes) = match &arguments.device {
+        Some(device) => (format!("device:{device}"), vec!["device".to_owned()]),
+        None => (format!("client:{}", arguments.client), arguments.scope),
+    };
+    let api = arguments.api.connect()?;
+    let token = api
+        .token(&subject, &scopes, arguments.ttl_s)
+        .await
+        .map_err(Failure::general)?;
+    let access_token = token.access_token.expose_secret();
+    if !arguments.json {
+        exit::print(access_token)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let printed = Printed {
+        access_token,
+        token_type: "Bearer",
+        expires_in: token.expires_in,
+        token_id: &token.token_id,
+    };
+    exit::print(&serde_json::to_string(&printed).context("the token cannot be written as JSON")?)?;
+    Ok(ExitCode::SUCCESS)
+}

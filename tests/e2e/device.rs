@@ -1,0 +1,162 @@
+//! A device for tests: speaks the wire, does only what it is told.
+//! Never: the product's own client; a fault in that one must not hide here.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use switchboard_protocol::frame::{Decoder, Kind, Spelling, TaskId, encode};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinSet,
+    time::timeout,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const MAX_FRAME_BYTES: usize = 1024 * 1024;
+
+pub struct Device {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    decoder: Decoder,
+    pub accepted: Value,
+}
+
+/// A frame as it came.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Received {
+    pub kind: Kind,
+    pub payload: Vec<u8>,
+}
+
+impl Received {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.payload).expect("JSON")
+    }
+}
+
+impl Device {
+    pub async fn dial(address: &str) -> Self {
+        let stream = TcpStream::connect(address).await.expect("the edge listens");
+        stream.set_nodelay(true).expect("a TCP socket");
+        Self { stream, buffer: Vec::new(), decoder: Decoder::new(MAX_FRAME_BYTES), accepted: Value::Null }
+    }
+
+    pub async fn connect(address: &str, token: &str) -> Self {
+        let mut device = Self::dial(address).await;
+        let answer = device.authenticate(token).await;
+        assert_eq!(answer["data"]["success"], true, "{answer}");
+        device.accepted = answer["data"].clone();
+        device
+    }
+
+    /// Offers a token and returns the answer, whatever it is.
+    pub async fn authenticate(&mut self, token: &str) -> Value {
+        let hello = json!({"token": token, "client": {"name": "test", "version": "1"}});
+        self.send(Kind::Auth, &hello.to_string()).await;
+        let answer = self.receive().await.expect("an answer to AUTH");
+        assert_eq!(answer.kind, Kind::Auth);
+        answer.json()
+    }
+
+    pub async fn send(&mut self, kind: Kind, payload: &str) {
+        let mut frame = Vec::new();
+        encode(&mut frame, kind, TaskId::MCP, 0, Spelling::Plain, payload.as_bytes());
+        self.send_bytes(&frame).await;
+    }
+
+    pub async fn send_bytes(&mut self, bytes: &[u8]) {
+        // A server that has closed is found out by reading.
+        let _ = self.stream.write_all(bytes).await;
+    }
+
+    /// Registers and returns the answer's result.
+    pub async fn try_register(&mut self, services: &str) -> Value {
+        let message = format!("{{\"type\":\"register\",\"data\":{{\"services\":{services}}}}}");
+        self.send(Kind::Control, &message).await;
+        self.next(Kind::Control).await.json()["data"]["result"].clone()
+    }
+
+    pub async fn register(&mut self, services: &str) {
+        let result = self.try_register(services).await;
+        assert_eq!(result["success"], true, "{result}");
+    }
+
+    /// The next frame, or `None` when the server closed.
+    pub async fn receive(&mut self) -> Option<Received> {
+        timeout(PATIENCE, self.receive_now()).await.expect("a frame or an end in time")
+    }
+
+    async fn receive_now(&mut self) -> Option<Received> {
+        loop {
+            if let Some((frame, consumed)) = self.decoder.decode(&self.buffer).expect("frames of ours") {
+                let received = Received { kind: frame.kind, payload: frame.payload.to_vec() };
+                self.buffer.drain(..consumed);
+                return Some(received);
+            }
+            match self.stream.read_buf(&mut self.buffer).await {
+                Ok(0) | Err(_) => return None,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// The next frame of this kind; others are passed over.
+    pub async fn next(&mut self, kind: Kind) -> Received {
+        loop {
+            let received = self.receive().await.unwrap_or_else(|| panic!("closed before a {kind:?}"));
+            if received.kind == kind {
+                return received;
+            }
+        }
+    }
+
+    /// The next call: its id, service and params.
+    pub async fn next_call(&mut self) -> (String, String, Value) {
+        loop {
+            let message = self.next(Kind::Control).await.json();
+            if message["type"] == "call" {
+                let text = |field: &str| message["data"][field].as_str().expect("a text").to_owned();
+                return (text("call_id"), text("method"), message["data"]["params"].clone());
+            }
+        }
+    }
+
+    pub async fn answer(&mut self, call_id: &str, result: &Value) {
+        let message = json!({"type": "result", "data": {"call_id": call_id, "result": result}});
+        self.send(Kind::Control, &message.to_string()).await;
+    }
+
+    /// The connection ends, whatever comes before.
+    pub async fn closes(&mut self) -> Vec<Received> {
+        let mut last_words = Vec::new();
+        while let Some(received) = self.receive().await {
+            last_words.push(received);
+        }
+        last_words
+    }
+
+    /// Answers every call with its own params until the connection ends; the task returns how
+    /// many calls there were.
+    pub fn serve(mut self) -> JoinSet<usize> {
+        JoinSet::from_iter([async move {
+            let mut served = 0;
+            while let Some(received) = self.receive_now().await {
+                match received.kind {
+                    Kind::Control => {
+                        let message = received.json();
+                        if message["type"] == "call" {
+                            let result = json!({"success": true, "data": message["data"]["params"]});
+                            let call_id = message["data"]["call_id"].as_str().expect("an id").to_owned();
+                            self.answer(&call_id, &result).await;
+                            served += 1;
+                        }
+                    }
+                    Kind::Ping => self.send(Kind::Pong, "").await,
+                    _ => {}
+                }
+            }
+            served
+        }])
+    }
+}

@@ -1,0 +1,23 @@
+//! The whole system as its users meet it: real processes, real Redis, real Postgres, real sockets.
+//! Never: a look inside a process; what is not seen from outside is not promised.
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test says where it failed by panicking there"
+)]
+
+#[path = "../support/redis_server.rs"]
+mod redis_server;
+
+mod access;
+mod baseline;
+mod calls;
+mod device;
+mod faults;
+mod hostile;
+mod idempotency;
+mod plant;
+mod presence;
+mod program;
+mod restart;

@@ -1,0 +1,117 @@
+//! One process of ours: started, waited for, killed in the way the test wants.
+//! Never: a process that outlives its test.
+
+use std::{
+    io::{BufRead, BufReader},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+/// How long a process may take until it says that it can serve.
+const START: Duration = Duration::from_secs(30);
+
+pub struct Program {
+    child: Child,
+    log: tempfile::NamedTempFile,
+    pub ready: Value,
+}
+
+impl Program {
+    /// Starts a subcommand and waits for its ready line.
+    pub fn start(arguments: &[&str], environment: &[(&str, String)]) -> Self {
+        Self::launch(arguments, environment).until_ready()
+    }
+
+    /// Waits for the ready line of a launched subcommand.
+    pub fn until_ready(mut self) -> Self {
+        let (line, lines) = std::sync::mpsc::sync_channel(1);
+        let out = self.child.stdout.take().expect("a pipe");
+        std::thread::spawn(move || {
+            let first = BufReader::new(out).lines().next();
+            // A test that gave up waiting does not listen any more.
+            let _ = line.send(first);
+        });
+        match lines.recv_timeout(START) {
+            Ok(Some(Ok(text))) => self.ready = serde_json::from_str(&text).expect("a JSON line"),
+            other => panic!("not ready: {other:?}\n{}", self.logged()),
+        }
+        assert_eq!(self.ready["event"], "ready");
+        self
+    }
+
+    /// Starts a subcommand without waiting for anything.
+    pub fn launch(arguments: &[&str], environment: &[(&str, String)]) -> Self {
+        let log = tempfile::NamedTempFile::new().expect("a log file");
+        let child = Command::new(env!("CARGO_BIN_EXE_switchboard"))
+            .args(arguments)
+            .env_remove("DATABASE_URL")
+            .env_remove("REDIS_URL")
+            .envs(environment.iter().map(|(name, value)| (*name, value)))
+            .stdout(Stdio::piped())
+            .stderr(log.reopen().expect("the same file"))
+            .spawn()
+            .expect("the binary under test");
+        Self {
+            child,
+            log,
+            ready: Value::Null,
+        }
+    }
+
+    pub fn logged(&self) -> String {
+        std::fs::read_to_string(self.log.path()).unwrap_or_default()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// One of the addresses of its ready line.
+    pub fn address(&self, field: &str) -> String {
+        self.ready[field]
+            .as_str()
+            .unwrap_or_else(|| panic!("no {field} in {}", self.ready))
+            .to_owned()
+    }
+
+    /// SIGKILL.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("our own child");
+        self.child.wait().expect("our own child");
+    }
+
+    /// SIGTERM, without waiting.
+    pub fn terminate(&self) {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("our own child");
+    }
+
+    /// The exit code, once it has one.
+    pub async fn exit_code(&mut self, within: Duration) -> Option<i32> {
+        let deadline = Instant::now() + within;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our own child") {
+                return status.code();
+            }
+            assert!(
+                Instant::now() < deadline,
+                "still running:\n{}",
+                self.logged()
+            );
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            self.kill();
+        }
+        if std::thread::panicking() {
+            eprintln!("--- {} ---\n{}", self.ready, self.logged());
+        }
+    }
+}

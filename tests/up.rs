@@ -1,0 +1,369 @@
+//! `switchboard up` as people meet it: from nothing, after a crash, and with something in its way.
+//! Never: a data folder or a port that another test or another `up` uses.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that fails by panicking says where"
+)]
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    time::timeout,
+};
+
+#[path = "e2e/program.rs"]
+mod program;
+
+use program::Program;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A data folder of its own, and what is run on it.
+struct Folder(TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &str {
+        self.0.path().to_str().unwrap()
+    }
+
+    fn cluster(&self) -> std::path::PathBuf {
+        let link = self.0.path().join("postgres");
+        fs::canonicalize(&link).unwrap_or(link)
+    }
+
+    fn up_arguments<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+        let mut arguments = vec!["up", "--data-dir", self.path()];
+        for listen in ["--device-listen", "--http-listen", "--admin-listen"] {
+            arguments.extend([listen, "127.0.0.1:0"]);
+        }
+        arguments.extend(more);
+        arguments
+    }
+
+    fn up(&self) -> Program {
+        Program::start(&self.up_arguments(&[]), &[])
+    }
+
+    /// Starts an `up` that cannot start, and gives its exit code and words.
+    async fn failing(&self, more: &[&str]) -> (i32, String) {
+        let mut program = Program::launch(&self.up_arguments(more), &[]);
+        let code = program.exit_code(DEADLINE).await.unwrap();
+        (code, program.logged())
+    }
+
+    /// Runs a subcommand that finds the running `up` by itself.
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_switchboard"));
+        command
+            .args(arguments)
+            .args(["--data-dir", self.path()])
+            .env_remove("DATABASE_URL")
+            .env_remove("REDIS_URL")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Asks until the answer has this exit code.
+    fn until(&self, arguments: &[&str], code: i32, within: Duration) -> Output {
+        let deadline = Instant::now() + within;
+        loop {
+            let output = self.run(arguments);
+            if output.status.code() == Some(code) {
+                return output;
+            }
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(
+                Instant::now() < deadline,
+                "{arguments:?} still says {:?}: {said}",
+                output.status
+            );
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Under root the cluster can be elsewhere; a test leaves nothing there either.
+        let cluster = self.cluster();
+        if !cluster.starts_with(self.0.path())
+            && let Some(home) = cluster
+                .parent()
+                .filter(|home| home.starts_with("/var/lib/switchboard"))
+        {
+            fs::remove_dir_all(home).ok();
+        }
+    }
+}
+
+/// A `switchboard device` that is online.
+async fn device(folder: &Folder, more: &[&str]) -> tokio::process::Child {
+    let mut command = folder.command(&["device"]);
+    command.args(more).stdout(Stdio::piped());
+    let mut child = tokio::process::Command::from(command)
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let line = timeout(DEADLINE, lines.next_line())
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(line["event"], "online", "{line}");
+    child
+}
+
+/// The processes that work in this folder.
+fn processes_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(Result::ok);
+    entries
+        .filter(|entry| fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == folder))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+fn postmaster(folder: &Folder) -> nix::unistd::Pid {
+    let file = fs::read_to_string(folder.cluster().join("postmaster.pid")).unwrap();
+    nix::unistd::Pid::from_raw(file.lines().next().unwrap().parse().unwrap())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim().to_owned()
+}
+
+#[tokio::test]
+async fn everything_works_from_nothing_and_ends_without_a_trace() {
+    let folder = Folder::new();
+    let mut up = folder.up();
+    for (field, start) in [
+        ("device_addr", "127.0.0.1:"),
+        ("http_url", "http://127.0.0.1:"),
+        ("admin_url", "http://127.0.0.1:"),
+        ("org_id", "org_"),
+        ("api_key", "sb_"),
+    ] {
+        assert!(
+            up.address(field).starts_with(start),
+            "{field} of {}",
+            up.ready
+        );
+    }
+
+    let demo = device(&folder, &[]).await;
+    let called = folder.run(&[
+        "call",
+        "demo-1",
+        "get_current_time",
+        r#"{"format":"simple"}"#,
+    ]);
+    assert_eq!(called.status.code(), Some(0), "{}", text(&called.stderr));
+    let time: String = serde_json::from_slice(&called.stdout).unwrap();
+    assert_eq!(time.len(), "2025-01-22 14:30:25".len(), "{time}");
+    for (service, params, code) in [
+        ("echo", r#"{"text":"你好 ##END"}"#, 0),
+        (
+            "create_file",
+            r#"{"filename":"../outside","content":""}"#,
+            1,
+        ),
+        ("get_current_time", r#"{"format":"vague"}"#, 2),
+        ("dance", "{}", 3),
+    ] {
+        let called = folder.run(&["call", "demo-1", service, params]);
+        assert_eq!(
+            called.status.code(),
+            Some(code),
+            "{service}: {}",
+            text(&called.stderr)
+        );
+    }
+    assert_eq!(
+        folder.run(&["call", "nobody", "echo"]).status.code(),
+        Some(3)
+    );
+    let doctor = folder.run(&["doctor"]);
+    assert_eq!(doctor.status.code(), Some(0), "{}", text(&doctor.stdout));
+    drop(demo);
+    folder.until(&["call", "demo-1", "echo", r#"{"text":"x"}"#], 4, DEADLINE);
+
+    let cluster = folder.cluster();
+    assert!(!processes_in(&cluster).is_empty());
+    up.terminate();
+    assert_eq!(up.exit_code(DEADLINE).await, Some(0));
+    assert_eq!(processes_in(&cluster), Vec::<String>::new());
+    assert!(!cluster.join("postmaster.pid").exists());
+    assert_eq!(
+        folder.run(&["call", "demo-1", "echo"]).status.code(),
+        Some(9)
+    );
+}
+
+#[tokio::test]
+async fn after_a_kill_it_comes_back_as_it_was() {
+    let folder = Folder::new();
+    let mut first = folder.up();
+    let orphan = postmaster(&folder);
+    first.kill();
+    // Its PostgreSQL is still there, and is not in the way of the next one.
+    assert!(nix::sys::signal::kill(orphan, None).is_ok());
+    let mut second = folder.up();
+    assert_ne!(postmaster(&folder), orphan);
+    for field in ["org_id", "api_key"] {
+        assert_eq!(first.address(field), second.address(field));
+    }
+    let online = device(&folder, &[]).await;
+    folder.until(&["call", "demo-1", "echo", r#"{"text":"x"}"#], 0, DEADLINE);
+    drop(online);
+    second.terminate();
+    assert_eq!(second.exit_code(DEADLINE).await, Some(0));
+}
+
+#[tokio::test]
+async fn a_killed_postgres_is_started_again_within_seconds() {
+    let folder = Folder::new();
+    let mut up = folder.up();
+    let before = postmaster(&folder);
+    nix::sys::signal::kill(before, nix::sys::signal::Signal::SIGKILL).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let restarted = || {
+        let file = fs::read_to_string(folder.cluster().join("postmaster.pid")).unwrap_or_default();
+        file.lines()
+            .next()
+            .is_some_and(|pid| pid != before.to_string())
+            && file
+                .lines()
+                .nth(7)
+                .is_some_and(|status| status.trim() == "ready")
+    };
+    while !restarted() {
+        assert!(Instant::now() < deadline, "{}", up.logged());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    folder.until(&["token", "--device", "toy-1"], 0, Duration::from_secs(5));
+    up.terminate();
+    assert_eq!(up.exit_code(DEADLINE).await, Some(0));
+}
+
+#[tokio::test]
+async fn what_is_in_the_way_is_named() {
+    let folder = Folder::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let empty = tempfile::tempdir().unwrap();
+    let config = empty.path().join("switchboard.toml");
+    fs::write(&config, "device-listne = \"127.0.0.1:1\"\n").unwrap();
+    let none = empty.path().join("none");
+    let check = async |more: &[&str], code: i32, words: &[&str]| {
+        let (got, said) = folder.failing(more).await;
+        assert_eq!(got, code, "{more:?}: {said}");
+        for word in words {
+            assert!(said.contains(word), "{more:?}: {word} is not in {said}");
+        }
+    };
+    let config = config.to_str().unwrap();
+    check(&["--config", config], 64, &["device-listne"]).await;
+    check(
+        &["--device-heartbeat-s", "soon"],
+        64,
+        &["--device-heartbeat-s"],
+    )
+    .await;
+    check(
+        &["--postgres-bin-dir", none.to_str().unwrap()],
+        69,
+        &["apt-get install", "DATABASE_URL"],
+    )
+    .await;
+    check(
+        &["--database-url", "postgres://x:port/y"],
+        64,
+        &["DATABASE_URL"],
+    )
+    .await;
+
+    let mut arguments = folder.up_arguments(&[]);
+    let position = arguments
+        .iter()
+        .position(|argument| *argument == "--http-listen")
+        .unwrap();
+    arguments[position + 1] = &address;
+    let mut program = Program::launch(&arguments, &[]);
+    assert_eq!(program.exit_code(DEADLINE).await, Some(1));
+    let said = program.logged();
+    assert!(
+        said.contains(&address) && said.contains("--http-listen"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn one_folder_has_one_instance() {
+    let folder = Folder::new();
+    let mut up = folder.up();
+    let (code, said) = folder.failing(&[]).await;
+    assert_eq!(code, 1, "{said}");
+    assert!(
+        said.contains(&up.pid().to_string()) && said.contains("--data-dir"),
+        "{said}"
+    );
+    up.terminate();
+    assert_eq!(up.exit_code(DEADLINE).await, Some(0));
+}
+
+#[tokio::test]
+async fn a_device_runs_the_commands_of_a_file() {
+    let folder = Folder::new();
+    let mut up = folder.up();
+    let file = folder.0.path().join("services.json");
+    let services = r#"{"services":{"shout":{"description":"Say it louder",
+        "parameters":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]},
+        "command":["tr","a-z","A-Z"]}}}"#;
+    fs::write(&file, services).unwrap();
+    let online = device(
+        &folder,
+        &["--id", "loud", "--services", file.to_str().unwrap()],
+    )
+    .await;
+    let called = folder.run(&["call", "loud", "shout", r#"{"text":"hey"}"#]);
+    assert_eq!(
+        text(&called.stdout),
+        r#"{"TEXT":"HEY"}"#,
+        "{}",
+        text(&called.stderr)
+    );
+    assert_eq!(
+        folder.run(&["call", "loud", "shout", "{}"]).status.code(),
+        Some(2)
+    );
+
+    fs::write(&file, r#"{"services":{"a":{"description":"d","parameters":{"type":"nonsense"},"command":["true"]}}}"#)
+        .unwrap();
+    let refused = folder.run(&["device", "--services", file.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stderr));
+    drop(online);
+    up.terminate();
+    assert_eq!(up.exit_code(DEADLINE).await, Some(0));
+}

@@ -1,0 +1,88 @@
+//! What we want the figures to be, and whether they are.
+//! Never: a goal in absolute figures of speed; machines differ, ratios within a round do not.
+
+use serde::Serialize;
+
+use super::{calls, report::Report, scale, subject::Window};
+
+/// One goal and what was measured.
+#[derive(Debug, Serialize)]
+pub(crate) struct Goal {
+    pub(crate) what: &'static str,
+    /// The bound, as text with its direction.
+    pub(crate) wanted: String,
+    /// Absent when something it needs was not measured.
+    pub(crate) measured: Option<f64>,
+    pub(crate) met: Option<bool>,
+}
+
+/// In which direction a figure is good.
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Goal {
+    fn new(what: &'static str, bound: &Bound, measured: Option<f64>) -> Self {
+        let (wanted, met) = match *bound {
+            Bound::AtMost(limit) => (format!("≤ {limit}"), measured.map(|value| value <= limit)),
+            Bound::AtLeast(limit) => (format!("≥ {limit}"), measured.map(|value| value >= limit)),
+        };
+        Self {
+            what,
+            wanted,
+            measured,
+            met,
+        }
+    }
+}
+
+/// All goals, held against a report.
+pub(crate) fn goals(report: &Report) -> Vec<Goal> {
+    let ratio = |in_flight, peer, figure: fn(&Window) -> f64| {
+        let ours = report.series(calls::OURS, in_flight)?;
+        Some(ours.ratio_to(report.series(peer, in_flight)?, figure))
+    };
+    let idle = report
+        .idle
+        .iter()
+        .find(|memory| memory.subject == scale::OURS);
+    vec![
+        Goal::new(
+            "p50 of a call at 1 in flight ÷ Redis alone",
+            &Bound::AtMost(1.6),
+            ratio(1, calls::RAW_REDIS, |window| window.p50_us),
+        ),
+        Goal::new(
+            "calls per second at 512 in flight ÷ NATS",
+            &Bound::AtLeast(1.3),
+            ratio(512, calls::NATS, |window| window.per_second),
+        ),
+        Goal::new(
+            "CPU per call at 512 in flight ÷ NATS",
+            &Bound::AtMost(0.7),
+            ratio(512, calls::NATS, |window| window.cpu_us),
+        ),
+        Goal::new(
+            "KiB per idle registered device",
+            &Bound::AtMost(2.5),
+            idle.map(|memory| memory.bytes_each / 1024.0),
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_is_met_missed_or_unknown() {
+        fn check(bound: Bound, measured: Option<f64>, met: Option<bool>) {
+            assert_eq!(Goal::new("sample", &bound, measured).met, met);
+        }
+        check(Bound::AtMost(1.6), Some(1.6), Some(true));
+        check(Bound::AtMost(1.6), Some(1.7), Some(false));
+        check(Bound::AtLeast(1.3), Some(1.2), Some(false));
+        check(Bound::AtLeast(1.3), None, None);
+    }
+}

@@ -1,0 +1,114 @@
+//! A private PostgreSQL from the binaries on this machine, for what needs one.
+//! Never: a database that somebody else uses.
+
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, chown},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use nix::unistd::{User, geteuid};
+use tokio::{net::TcpStream, process::Command};
+
+use super::{process::Process, server::free_address};
+
+const READY_WITHIN: Duration = Duration::from_secs(15);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const INSTALL: &str = "PostgreSQL is missing: apt-get install postgresql";
+
+/// Ends, with its data, when dropped.
+pub(crate) struct Postgres {
+    pub(crate) url: String,
+    // Ends with it.
+    _process: Process,
+}
+
+impl Postgres {
+    pub(crate) async fn start(folder: &Path) -> anyhow::Result<Self> {
+        let (programs, owner) = (programs()?, owner()?);
+        let data = folder.join("postgres");
+        fs::create_dir(&data)?;
+        if let Some(owner) = &owner {
+            // The temporary folder is ours alone, and the server must pass through it.
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o711))?;
+            chown(&data, Some(owner.uid.as_raw()), Some(owner.gid.as_raw()))?;
+        }
+        create(&programs, &data, owner.as_ref()).await?;
+
+        let address = free_address()?;
+        let port = address.port().to_string();
+        let mut serve = command(&programs, "postgres", owner.as_ref());
+        serve.arg("-D").arg(&data).arg("-k").arg(&data);
+        serve.args(["-h", "127.0.0.1", "-p", &port, "-c", "fsync=off"]);
+        let mut process = Process::start(folder, "postgres", serve.stdout(Stdio::null()))?;
+        let until = Instant::now() + READY_WITHIN;
+        while TcpStream::connect(address).await.is_err() {
+            process.assert_alive()?;
+            if Instant::now() > until {
+                bail!("PostgreSQL does not listen:\n{}", process.last_words());
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        let url = format!("postgres://postgres@{address}/postgres");
+        Ok(Self {
+            url,
+            _process: process,
+        })
+    }
+}
+
+/// Makes the files of an empty database.
+async fn create(programs: &Path, data: &Path, owner: Option<&User>) -> anyhow::Result<()> {
+    let mut initdb = command(programs, "initdb", owner);
+    initdb.args([
+        "--username",
+        "postgres",
+        "--auth",
+        "trust",
+        "--no-sync",
+        "--pgdata",
+    ]);
+    let created = initdb.arg(data).kill_on_drop(true).output().await?;
+    let why = String::from_utf8_lossy(&created.stderr);
+    ensure!(created.status.success(), "initdb failed: {why}");
+    Ok(())
+}
+
+/// A program that runs as `owner`, in a folder that any owner may enter.
+fn command(programs: &Path, name: &str, owner: Option<&User>) -> Command {
+    let mut command = Command::new(programs.join(name));
+    command.current_dir("/").stdin(Stdio::null());
+    if let Some(owner) = owner {
+        command.uid(owner.uid.as_raw()).gid(owner.gid.as_raw());
+    }
+    command
+}
+
+/// The folder with `initdb` and `postgres`, of the newest version.
+fn programs() -> anyhow::Result<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut folders: Vec<_> = versions.map(|version| version.path().join("bin")).collect();
+    folders.sort();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    folders.extend(std::env::split_paths(&path));
+    let mut complete = folders
+        .into_iter()
+        .rev()
+        .filter(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file());
+    complete.next().context(INSTALL)
+}
+
+/// Whom the server runs as: it refuses to run as root.
+fn owner() -> anyhow::Result<Option<User>> {
+    if !geteuid().is_root() {
+        return Ok(None);
+    }
+    let user = User::from_name("postgres")?.context("there is no user postgres")?;
+    Ok(Some(user))
+}

@@ -1,0 +1,153 @@
+//! The other systems' servers: private ones, on free ports, that keep nothing.
+//! Never: a server that somebody else uses.
+
+use std::{
+    env, fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use tokio::{net::TcpStream, process::Command};
+
+use super::process::Process;
+
+const READY_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) process: Process,
+    pub(crate) address: SocketAddr,
+}
+
+/// A program, and how to get it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Program {
+    pub(crate) name: &'static str,
+    install: &'static str,
+}
+
+pub(crate) const REDIS: Program = Program {
+    name: "redis-server",
+    install: "apt-get install redis-server",
+};
+pub(crate) const NATS: Program = Program {
+    name: "nats-server",
+    install: "apt-get install nats-server",
+};
+pub(crate) const MOSQUITTO: Program = Program {
+    name: "mosquitto",
+    install: "apt-get install mosquitto",
+};
+
+impl Program {
+    /// Where it is; the error says how to install it.
+    pub(crate) fn find(self) -> anyhow::Result<PathBuf> {
+        let path = env::var_os("PATH").unwrap_or_default();
+        let folders =
+            env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
+        let mut candidates = folders.map(|folder| folder.join(self.name));
+        let found = candidates.find(|candidate| candidate.is_file());
+        found.with_context(|| format!("{} is missing: {}", self.name, self.install))
+    }
+
+    async fn start(
+        self,
+        folder: &Path,
+        arguments: impl FnOnce(u16) -> anyhow::Result<Vec<String>>,
+    ) -> anyhow::Result<Server> {
+        let address = free_address()?;
+        let mut command = Command::new(self.find()?);
+        command
+            .args(arguments(address.port())?)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let process = Process::start(folder, self.name, &mut command)?;
+        let mut server = Server { process, address };
+        server.ready().await?;
+        Ok(server)
+    }
+}
+
+impl Server {
+    async fn ready(&mut self) -> anyhow::Result<()> {
+        let until = Instant::now() + READY_WITHIN;
+        while TcpStream::connect(self.address).await.is_err() {
+            self.process.assert_alive()?;
+            if Instant::now() > until {
+                bail!(
+                    "nothing listens on {}:\n{}",
+                    self.address,
+                    self.process.last_words()
+                );
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
+    }
+
+    /// As a Redis client wants it.
+    pub(crate) fn redis_url(&self) -> String {
+        format!("redis://{}/", self.address)
+    }
+}
+
+/// An address that was free a moment ago.
+pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}
+
+/// Redis without persistence.
+pub(crate) async fn redis(folder: &Path) -> anyhow::Result<Server> {
+    let data = folder.display().to_string();
+    REDIS
+        .start(folder, |port| {
+            let port = port.to_string();
+            let settings = [
+                "--port",
+                &port,
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--dir",
+                &data,
+                "--maxclients",
+                "10000",
+            ];
+            Ok(settings.map(str::to_owned).to_vec())
+        })
+        .await
+}
+
+/// NATS without JetStream, as it comes.
+pub(crate) async fn nats(folder: &Path) -> anyhow::Result<Server> {
+    NATS.start(folder, |port| {
+        let port = port.to_string();
+        Ok(["-a", "127.0.0.1", "-p", &port].map(str::to_owned).to_vec())
+    })
+    .await
+}
+
+/// Mosquitto without persistence, and without holding small packets back.
+pub(crate) async fn mosquitto(folder: &Path) -> anyhow::Result<Server> {
+    MOSQUITTO
+        .start(folder, |port| {
+            let file = folder.join(format!("mosquitto-{port}.conf"));
+            let user = nix::unistd::User::from_uid(nix::unistd::geteuid())?;
+            let user = user.map_or_else(|| "mosquitto".to_owned(), |user| user.name);
+            let settings = format!(
+                "listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\n\
+                 set_tcp_nodelay true\nmax_queued_messages 0\nlog_type error\nuser {user}\n"
+            );
+            fs::write(&file, settings)?;
+            Ok(vec!["-c".to_owned(), file.display().to_string()])
+        })
+        .await
+}

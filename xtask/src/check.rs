@@ -1,0 +1,150 @@
+//! What CI runs, and what everybody runs before: one step after another, the first failure ends it.
+//! Never: a step that needs the network, or one that is left out without saying so.
+
+use std::{
+    env,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+
+/// One command that must succeed.
+struct Step {
+    name: &'static str,
+    arguments: &'static [&'static str],
+    environment: Option<(&'static str, &'static str)>,
+    /// A cargo subcommand that may be missing, and how to get it.
+    tool: Option<(&'static str, &'static str)>,
+}
+
+const STEPS: [Step; 5] = [
+    Step::new("fmt", &["fmt", "--all", "--check"]),
+    Step::new(
+        "clippy",
+        &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
+    Step {
+        environment: Some(("RUSTDOCFLAGS", "-D warnings")),
+        ..Step::new("doc", &["doc", "--workspace", "--no-deps", "--locked"])
+    },
+    Step {
+        tool: Some(("deny", "cargo install --locked cargo-deny")),
+        ..Step::new("deny", &["deny", "check", "licenses", "bans", "sources"])
+    },
+    Step {
+        tool: Some(("machete", "cargo install --locked cargo-machete")),
+        ..Step::new("machete", &["machete"])
+    },
+];
+
+const NEXTEST: Step = Step::new("test", &["nextest", "run", "--workspace", "--locked"]);
+const CARGO_TEST: Step = Step::new(
+    "test",
+    &["test", "--workspace", "--all-targets", "--locked"],
+);
+const DOC_TESTS: Step = Step::new("doc tests", &["test", "--workspace", "--doc", "--locked"]);
+
+impl Step {
+    const fn new(name: &'static str, arguments: &'static [&'static str]) -> Self {
+        Self {
+            name,
+            arguments,
+            environment: None,
+            tool: None,
+        }
+    }
+
+    fn run(&self) -> anyhow::Result<()> {
+        let line = format!("cargo {}", self.arguments.join(" "));
+        println!("\n== {}: {line}", self.name);
+        let status = cargo()
+            .args(self.arguments)
+            .envs(self.environment)
+            .status()
+            .with_context(|| format!("`{line}` could not be started"))?;
+        if !status.success() {
+            bail!("`{}` failed: {line} ({status})", self.name);
+        }
+        Ok(())
+    }
+}
+
+/// How a step went, for the closing lines.
+struct Finding {
+    name: &'static str,
+    took: Duration,
+    skipped: Option<String>,
+}
+
+/// Runs every step; the error names the one that failed.
+pub(crate) fn run() -> anyhow::Result<()> {
+    let tests = if has("nextest") { NEXTEST } else { CARGO_TEST };
+    let mut findings = Vec::new();
+    for step in STEPS.into_iter().chain([tests, DOC_TESTS]) {
+        let began = Instant::now();
+        let skipped = missing(&step);
+        let outcome = if skipped.is_some() {
+            Ok(())
+        } else {
+            step.run()
+        };
+        findings.push(Finding {
+            name: step.name,
+            took: began.elapsed(),
+            skipped,
+        });
+        if outcome.is_err() {
+            summarise(&findings);
+            return outcome;
+        }
+    }
+    summarise(&findings);
+    let skipped = findings
+        .iter()
+        .filter(|finding| finding.skipped.is_some())
+        .count();
+    println!(
+        "check: {} steps passed, {skipped} skipped",
+        findings.len() - skipped
+    );
+    Ok(())
+}
+
+fn summarise(findings: &[Finding]) {
+    println!();
+    for finding in findings {
+        let seconds = finding.took.as_secs_f64();
+        match &finding.skipped {
+            None => println!("{:<10} {seconds:>7.1} s", finding.name),
+            Some(why) => println!("{:<10} skipped: {why}", finding.name),
+        }
+    }
+}
+
+fn missing(step: &Step) -> Option<String> {
+    let (tool, install) = step.tool?;
+    (!has(tool)).then(|| format!("cargo-{tool} is not installed; get it with `{install}`"))
+}
+
+fn has(tool: &str) -> bool {
+    cargo()
+        .args([tool, "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// The cargo that runs us, so that a chosen toolchain stays chosen.
+fn cargo() -> Command {
+    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}

@@ -1,0 +1,44 @@
+//! `cargo xtask`: the project's checks and measurements, with no tool to install first.
+//! Never: anything that a release needs at run time.
+
+mod bench;
+mod check;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Checks and measurements of the project.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Everything that must hold before a change is taken: format, lints, documents, licenses, tests
+    Check,
+    /// Measures the system next to Redis, NATS and Mosquitto on this machine
+    Bench(bench::Options),
+    /// One process of a measurement, driven by lines on stdin
+    #[command(hide = true, subcommand)]
+    BenchRole(bench::role::Role),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().task {
+        Task::Check => check::run(),
+        Task::Bench(options) => bench::run(&options),
+        Task::BenchRole(role) => bench::role::run(role),
+    };
+    // Without a backtrace: what failed is a command or a measurement, not this program.
+    outcome.map_or_else(
+        |error| {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        },
+        |()| ExitCode::SUCCESS,
+    )
+}
