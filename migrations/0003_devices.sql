@@ -19,7 +19,7 @@ CREATE TABLE registration_contents (
     org_id     uuid        NOT NULL REFERENCES orgs (id),
     digest     bytea       NOT NULL,
     services   json        NOT NULL,
-    created_at timestamptz NOT NULL DEFAULT now(),
+    told_at    timestamptz NOT NULL DEFAULT now(), -- edges tell a text again while devices register it
     PRIMARY KEY (org_id, digest),
     CONSTRAINT registration_contents_digest_is_sha256 CHECK (octet_length(digest) = 32)
 );

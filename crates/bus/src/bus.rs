@@ -23,6 +23,7 @@ use crate::{
     error::BusError,
     fact::{Fact, FactId, LeftReason},
     host::{Host, ReplyTo},
+    inbound::Mailbox,
     local,
     metrics::Metrics,
     node::{Epoch, NodeId},
@@ -272,7 +273,7 @@ impl Bus {
             epoch,
             at_ms: unix_now_ms(),
             digest,
-            json: node.shelf.tell(digest).then(|| json.clone()),
+            json: node.shelf.tell(device.org, digest).then(|| json.clone()),
         });
         let entry = Entry {
             device: device.clone(),
@@ -501,36 +502,5 @@ impl Node {
         envelope::begin_pack(&mut pack, &self.id);
         envelope::put(&mut pack, envelope);
         pack.into()
-    }
-}
-
-/// The inbox that a backend is given before the node exists.
-#[derive(Default)]
-struct Mailbox(std::sync::OnceLock<std::sync::Weak<Node>>);
-
-impl Mailbox {
-    fn open(&self, node: &Arc<Node>) {
-        // Opened once, right after the node is made.
-        let _ = self.0.set(Arc::downgrade(node));
-    }
-
-    fn node(&self) -> Option<Arc<Node>> {
-        self.0.get()?.upgrade()
-    }
-}
-
-impl Inbox for Mailbox {
-    fn receive(&self, pack: Bytes) {
-        if let Some(node) = self.node() {
-            node.receive(pack);
-        }
-    }
-
-    fn healed(&self) {
-        if let Some(node) = self.node() {
-            node.healed.notify_waiters();
-            node.trust_changed.notify_one();
-            node.reenter.notify_one();
-        }
     }
 }

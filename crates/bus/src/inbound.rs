@@ -1,11 +1,15 @@
 //! What a node does with what comes to its inbox.
 //! Never: blocking; this runs on the task that drains the socket.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Arc, OnceLock, Weak},
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 
 use crate::{
+    backend::Inbox,
     bus::Node,
     envelope::{self, CallEnvelope, Envelope},
     host::{InboundCall, ReplyTo},
@@ -91,5 +95,36 @@ impl Node {
             deadline: Instant::now() + left.min(LONGEST_CALL),
             reply,
         });
+    }
+}
+
+/// The inbox that a backend is given before the node exists.
+#[derive(Default)]
+pub(crate) struct Mailbox(OnceLock<Weak<Node>>);
+
+impl Mailbox {
+    pub(crate) fn open(&self, node: &Arc<Node>) {
+        // Opened once, right after the node is made.
+        let _ = self.0.set(Arc::downgrade(node));
+    }
+
+    fn node(&self) -> Option<Arc<Node>> {
+        self.0.get()?.upgrade()
+    }
+}
+
+impl Inbox for Mailbox {
+    fn receive(&self, pack: Bytes) {
+        if let Some(node) = self.node() {
+            node.receive(pack);
+        }
+    }
+
+    fn healed(&self) {
+        if let Some(node) = self.node() {
+            node.healed.notify_waiters();
+            node.trust_changed.notify_one();
+            node.reenter.notify_one();
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! The bus inside one process, for `up` and tests: same packs, same directory, no Redis.
 //! Never: a shortcut that Redis could not take; packs are written and read here too.
 
+mod state;
+
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::HashSet,
     future::{Future, ready},
     pin::Pin,
     sync::{Arc, Weak},
@@ -14,16 +16,16 @@ use parking_lot::Mutex;
 use switchboard_protocol::{
     access::VerifyingKey,
     id::{DeviceId, DeviceKey, OrgId, TokenId},
-    schema::Digest,
 };
 use tokio::{sync::Notify, time::timeout};
 
+use self::state::State;
 use crate::{
     backend::{
         Backend, Claimed, Condition, Entry, Inbox, Presence, Published, Release, Reply, TrustRecord,
     },
     error::BusError,
-    fact::{FACT_PATIENCE, Fact, FactId},
+    fact::{Fact, FactId},
     node::{Epoch, NodeId},
     trust::unix_now_ms,
 };
@@ -44,19 +46,6 @@ impl std::fmt::Debug for LocalHub {
 struct Hub {
     state: Mutex<State>,
     recorded: Notify,
-}
-
-#[derive(Default)]
-struct State {
-    inboxes: HashMap<NodeId, Weak<dyn Inbox>>,
-    directory: HashMap<OrgId, BTreeMap<DeviceId, Presence>>,
-    shelves: HashMap<(NodeId, Digest), Bytes>,
-    last_epoch: u64,
-    trust: TrustRecord,
-    values: HashMap<String, (Bytes, Instant)>,
-    next_fact: u64,
-    facts: VecDeque<(u64, Fact)>,
-    taken: Vec<(u64, Fact, Instant)>,
 }
 
 struct Member {
@@ -97,84 +86,6 @@ impl Member {
         T: Send + 'static,
     {
         Box::pin(ready(Ok(change(&mut self.hub.0.state.lock()))))
-    }
-}
-
-impl State {
-    fn inbox(&self, node: &NodeId) -> Option<Arc<dyn Inbox>> {
-        self.inboxes.get(node).and_then(Weak::upgrade)
-    }
-
-    fn next_epoch(&mut self) -> Epoch {
-        let now_us = unix_now_ms().saturating_mul(1000);
-        self.last_epoch = now_us.max(self.last_epoch + 1);
-        Epoch(self.last_epoch)
-    }
-
-    fn find(&self, org: OrgId, device: &DeviceId) -> Option<Presence> {
-        self.directory.get(&org)?.get(device).cloned()
-    }
-
-    fn enter(&mut self, node: &NodeId, entry: Entry) -> Option<Epoch> {
-        if let (Some(digest), Some(json)) = (entry.digest, entry.shelve) {
-            self.shelves.insert((node.clone(), digest), json);
-        }
-        let devices = self.directory.entry(entry.device.org).or_default();
-        let standing = devices
-            .get(&entry.device.device)
-            .map(|presence| presence.epoch);
-        if let Some(newer) = standing.filter(|standing| *standing > entry.epoch) {
-            return Some(newer);
-        }
-        let presence = Presence {
-            node: node.clone(),
-            epoch: entry.epoch,
-            digest: entry.digest,
-        };
-        devices.insert(entry.device.device, presence);
-        None
-    }
-
-    fn release(&mut self, node: &NodeId, release: Release) {
-        if let Some(digest) = release.unshelve {
-            self.shelves.remove(&(node.clone(), digest));
-        }
-        let DeviceKey { org, device } = release.device;
-        let Some(devices) = self.directory.get_mut(&org) else {
-            return;
-        };
-        if devices
-            .get(&device)
-            .is_some_and(|presence| presence.epoch == release.epoch)
-        {
-            devices.remove(&device);
-        }
-        if devices.is_empty() {
-            self.directory.remove(&org);
-        }
-    }
-
-    fn take_facts(&mut self, max: usize) -> Vec<(FactId, Fact)> {
-        let now = Instant::now();
-        let stale =
-            |(_, _, taken): &mut (u64, Fact, Instant)| now.duration_since(*taken) >= FACT_PATIENCE;
-        let mut batch: Vec<(u64, Fact)> = self
-            .taken
-            .extract_if(.., stale)
-            .map(|(number, fact, _)| (number, fact))
-            .collect();
-        let count = self.facts.len().min(max.saturating_sub(batch.len()));
-        batch.extend(self.facts.drain(..count));
-        self.taken.extend(
-            batch
-                .iter()
-                .cloned()
-                .map(|(number, fact)| (number, fact, now)),
-        );
-        batch
-            .into_iter()
-            .map(|(number, fact)| (FactId(number.to_string()), fact))
-            .collect()
     }
 }
 

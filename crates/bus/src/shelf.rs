@@ -8,7 +8,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use switchboard_protocol::schema::Digest;
+use switchboard_protocol::{id::OrgId, schema::Digest};
 
 /// How often the full text of a registration goes into the record again.
 const TOLD_FOR: Duration = Duration::from_secs(60);
@@ -21,7 +21,8 @@ pub(crate) struct Shelf {
 #[derive(Default)]
 struct Use {
     connections: usize,
-    told: Option<Instant>,
+    /// The record keeps registrations by organisation.
+    told: HashMap<OrgId, Instant>,
 }
 
 impl Shelf {
@@ -46,14 +47,15 @@ impl Shelf {
     }
 
     /// Whether the record should have the full text now.
-    pub(crate) fn tell(&self, digest: Digest) -> bool {
+    pub(crate) fn tell(&self, org: OrgId, digest: Digest) -> bool {
         let mut used = self.used.lock();
         let Some(entry) = used.get_mut(&digest) else {
             return true;
         };
-        let due = entry.told.is_none_or(|told| told.elapsed() > TOLD_FOR);
+        let told = entry.told.get(&org);
+        let due = told.is_none_or(|told| told.elapsed() > TOLD_FOR);
         if due {
-            entry.told = Some(Instant::now());
+            entry.told.insert(org, Instant::now());
         }
         due
     }
@@ -61,13 +63,15 @@ impl Shelf {
     /// Forgets what was told: the record may have been lost.
     pub(crate) fn untell(&self) {
         for entry in self.used.lock().values_mut() {
-            entry.told = None;
+            entry.told.clear();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
 
     #[test]
@@ -76,10 +80,15 @@ mod tests {
         let digest = Digest([1; 32]);
         assert!(shelf.take_up(digest));
         assert!(!shelf.take_up(digest));
-        assert!(shelf.tell(digest));
-        assert!(!shelf.tell(digest));
+        let (ours, theirs) = (OrgId::from_uuid(Uuid::nil()), OrgId::from_uuid(Uuid::max()));
+        assert!(shelf.tell(ours, digest));
+        assert!(!shelf.tell(ours, digest));
+        assert!(
+            shelf.tell(theirs, digest),
+            "another organisation's record does not have it"
+        );
         shelf.untell();
-        assert!(shelf.tell(digest));
+        assert!(shelf.tell(ours, digest));
         assert_eq!(shelf.put_down(digest), None);
         assert_eq!(shelf.put_down(digest), Some(digest));
         assert_eq!(shelf.put_down(digest), None);

@@ -218,7 +218,7 @@ impl Node {
             at_ms,
         });
         if let Some((digest, json)) = &holding.registration {
-            let json = self.shelf.tell(*digest).then(|| json.clone());
+            let json = self.shelf.tell(device.org, *digest).then(|| json.clone());
             self.facts.push(Fact::Registered {
                 device,
                 epoch,

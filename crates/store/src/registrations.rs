@@ -8,7 +8,25 @@ use sqlx::PgConnection;
 use switchboard_protocol::{id::OrgId, schema::Digest};
 use uuid::Uuid;
 
-use crate::facts::DeviceChange;
+use crate::{Store, StoreError, database::bounded, facts::DeviceChange};
+
+impl Store {
+    /// Forgets services objects that no device offers any more and that nobody told of since
+    /// this moment; says how many. The moment must be well before an edge's memory of what it
+    /// told, which is a minute.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn purge_contents(&self, untold_since: DateTime<Utc>) -> Result<u64, StoreError> {
+        let query = sqlx::query!(
+            "DELETE FROM registration_contents known WHERE told_at < $1 AND NOT EXISTS
+             (SELECT FROM service_registrations used
+              WHERE used.org_id = known.org_id AND used.digest = known.digest)",
+            untold_since
+        );
+        Ok(bounded(query.execute(&self.pool)).await?.rows_affected())
+    }
+}
 
 /// Enters services objects that are not known yet, by organisation and digest.
 pub(crate) async fn insert_contents(
@@ -25,10 +43,11 @@ pub(crate) async fn insert_contents(
         .map(|services| (*services).to_owned())
         .collect();
     sqlx::query!(
-        "INSERT INTO registration_contents (org_id, digest, services)
+        "INSERT INTO registration_contents AS known (org_id, digest, services)
          SELECT org_id, digest, services::json
          FROM UNNEST($1::uuid[], $2::bytea[], $3::text[]) AS told (org_id, digest, services)
-         ON CONFLICT DO NOTHING",
+         ON CONFLICT (org_id, digest) DO UPDATE SET told_at = now()
+         WHERE known.told_at < now() - interval '1 hour'",
         &orgs,
         &digests,
         &services

@@ -13,7 +13,9 @@ use crate::{backoff::Backoff, metrics::BackgroundMetrics, signing};
 
 /// Between rounds. A revocation that the bus missed must still reach every node within 5 s.
 const ROUND: Duration = Duration::from_secs(4);
-/// Between purges of expired tokens.
+/// How long services objects stay that no device offers any more.
+const CONTENTS_KEPT: chrono::Duration = chrono::Duration::days(1);
+/// Between purges of what is not needed any more.
 const PURGE: Duration = Duration::from_secs(3_600);
 /// How long a token stays on record after it expired, so that revoking it late is not "unknown".
 const KEPT_AFTER_EXPIRY: TimeDelta = TimeDelta::days(1);
@@ -126,6 +128,13 @@ impl Publisher {
                 error = error.report(),
                 "expired tokens stay on record for another hour"
             ),
+        }
+        let untold_since = Utc::now() - CONTENTS_KEPT;
+        if let Err(error) = self.store.purge_contents(untold_since).await {
+            tracing::warn!(
+                error = error.report(),
+                "services that no device offers stay on record for another hour"
+            );
         }
     }
 }

@@ -28,12 +28,12 @@ fn claims(number: u128) -> Claims {
 }
 
 async fn verdict_becomes(node: &Bus, token: &str, wanted: Result<Claims, TrustError>) {
-    eventually(
-        Duration::from_secs(5),
-        async || node.verify(token),
-        |verdict| *verdict == wanted,
-    )
+    let verdict = async || node.verify(token);
+    let verdict = eventually(Duration::from_secs(5), verdict, |verdict| {
+        *verdict == wanted
+    })
     .await;
+    assert_eq!(verdict, wanted);
 }
 
 #[tokio::test]

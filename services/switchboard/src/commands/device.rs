@@ -69,10 +69,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let shutdown = Shutdown::new();
     let answered = tokio::select! {
         answered = device::run(device, &shutdown) => answered,
-        watched = signals::watch(&shutdown, std::time::Duration::ZERO) => {
+        watched = signals::watch(&shutdown, device::END_WITHIN) => {
             watched.context("signals cannot be handled")?;
             Ok(())
         }
+        () = shutdown.draining() => Ok(()),
     };
     shutdown.stop();
     shutdown.finished(device::END_WITHIN).await;
