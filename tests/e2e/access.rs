@@ -16,25 +16,51 @@ async fn i11_a_revoked_token_is_refused_and_its_connection_closed_within_five_se
     let token = plant.token(&plant.org, "device:toy-1", &["device"]).await;
     let text = token["access_token"].as_str().unwrap();
     let mut toy = Device::connect(&plant.edges[0].address("device_addr"), text).await;
-    let url = format!("{}/v1/tokens/{}", plant.control.address("http_url"), token["token_id"].as_str().unwrap());
+    let url = format!(
+        "{}/v1/tokens/{}",
+        plant.control.address("http_url"),
+        token["token_id"].as_str().unwrap()
+    );
     let revoked = Instant::now();
-    let answer = plant.http.delete(&url).bearer_auth(&plant.org.key).send().await.unwrap();
+    let answer = plant
+        .http
+        .delete(&url)
+        .bearer_auth(&plant.org.key)
+        .send()
+        .await
+        .unwrap();
     assert_eq!(answer.status(), StatusCode::NO_CONTENT);
     let last_words = toy.closes().await;
-    assert!(revoked.elapsed() < Duration::from_secs(5), "{:?}", revoked.elapsed());
-    assert_eq!(last_words.last().unwrap().json()["code"], "token_revoked", "{last_words:?}");
+    assert!(
+        revoked.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        revoked.elapsed()
+    );
+    assert_eq!(
+        last_words.last().unwrap().json()["code"],
+        "token_revoked",
+        "{last_words:?}"
+    );
     for edge in &plant.edges {
         let address = edge.address("device_addr");
-        let refused = async || Device::dial(&address).await.authenticate(text).await["data"]["success"].clone();
+        let refused = async || {
+            Device::dial(&address).await.authenticate(text).await["data"]["success"].clone()
+        };
         let left = Duration::from_secs(5).saturating_sub(revoked.elapsed());
         eventually(left, refused, |success| *success == false).await;
     }
     // An edge that starts later refuses it too.
     let mut plant = plant;
     plant.add_edge().await;
-    let answer = Device::dial(&plant.edges[2].address("device_addr")).await.authenticate(text).await;
+    let answer = Device::dial(&plant.edges[2].address("device_addr"))
+        .await
+        .authenticate(text)
+        .await;
     assert_eq!(answer["data"]["success"], false, "{answer}");
-    assert!(answer["data"]["error"].to_string().contains("revoked"), "{answer}");
+    assert!(
+        answer["data"]["error"].to_string().contains("revoked"),
+        "{answer}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,39 +77,70 @@ async fn a_bad_an_expired_and_a_foreign_token_are_told_apart_from_each_other() {
         .unwrap();
     let short: Value = short.json().await.unwrap();
     let short = short["access_token"].as_str().unwrap().to_owned();
-    let client = plant.token(&plant.org, "client:app", &["call"]).await["access_token"].as_str().unwrap().to_owned();
+    let client = plant.token(&plant.org, "client:app", &["call"]).await["access_token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let refusal = async |token: &str| {
         let mut device = Device::dial(&address).await;
         let answer = device.authenticate(token).await;
         assert_eq!(answer["data"]["success"], false, "{answer}");
-        assert!(device.closes().await.is_empty(), "closed after a refused AUTH");
+        assert!(
+            device.closes().await.is_empty(),
+            "closed after a refused AUTH"
+        );
         answer["data"]["error"].to_string()
     };
     assert!(refusal("garbage").await.contains("token"), "a bad token");
     let mut bent = client.clone();
     bent.pop();
     refusal(&bent).await;
-    assert!(refusal(&client).await.contains("device"), "a client's token is no device's");
-    let expired = async || Device::dial(&address).await.authenticate(&short).await["data"]["error"].to_string();
-    eventually(Duration::from_secs(5), expired, |error| error.contains("expired")).await;
+    assert!(
+        refusal(&client).await.contains("device"),
+        "a client's token is no device's"
+    );
+    let expired = async || {
+        Device::dial(&address).await.authenticate(&short).await["data"]["error"].to_string()
+    };
+    eventually(Duration::from_secs(5), expired, |error| {
+        error.contains("expired")
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn http_wants_a_credential_with_the_scope() {
     let plant = Plant::start(1).await;
     let served = plant.echo(0, "toy-1").await.serve();
-    let read = plant.token(&plant.org, "client:app", &["read"]).await["access_token"].as_str().unwrap().to_owned();
-    let call = plant.token(&plant.org, "client:app", &["call"]).await["access_token"].as_str().unwrap().to_owned();
+    let read = plant.token(&plant.org, "client:app", &["read"]).await["access_token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let call = plant.token(&plant.org, "client:app", &["call"]).await["access_token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let body = json!({"service": "echo", "params": {"text": "x"}});
     let check = async |key: Option<&str>, calls: u16, reads: u16| {
-        let mut post = plant.http.post(plant.url("/v1/devices/toy-1/calls")).json(&body);
+        let mut post = plant
+            .http
+            .post(plant.url("/v1/devices/toy-1/calls"))
+            .json(&body);
         let mut get = plant.http.get(plant.url("/v1/devices"));
         if let Some(key) = key {
             post = post.bearer_auth(key);
             get = get.bearer_auth(key);
         }
-        assert_eq!(post.send().await.unwrap().status().as_u16(), calls, "{key:?}");
-        assert_eq!(get.send().await.unwrap().status().as_u16(), reads, "{key:?}");
+        assert_eq!(
+            post.send().await.unwrap().status().as_u16(),
+            calls,
+            "{key:?}"
+        );
+        assert_eq!(
+            get.send().await.unwrap().status().as_u16(),
+            reads,
+            "{key:?}"
+        );
     };
     check(None, 401, 401).await;
     check(Some("sb_not-a-key"), 401, 401).await;

@@ -8,7 +8,9 @@ use serde_json::json;
 use crate::plant::{Plant, eventually};
 
 fn open_files(pid: u32) -> usize {
-    std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+    std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -23,17 +25,43 @@ async fn i13_after_the_load_files_and_redis_keys_are_back_at_the_baseline() {
     // One round first: what is made once, like the stream of facts, is part of the baseline.
     round(&plant, 1).await;
     let quiet = async || keys();
-    let settled = |keys: &Vec<String>| !keys.iter().any(|key| key.contains("{org_") || key.contains(":services"));
+    let settled = |keys: &Vec<String>| {
+        !keys
+            .iter()
+            .any(|key| key.contains("{org_") || key.contains(":services"))
+    };
     let baseline = eventually(Duration::from_secs(10), quiet, settled).await;
-    let files: Vec<usize> = plant.edges.iter().map(|edge| open_files(edge.pid())).collect();
+    let files: Vec<usize> = plant
+        .edges
+        .iter()
+        .map(|edge| open_files(edge.pid()))
+        .collect();
     round(&plant, 200).await;
-    eventually(Duration::from_secs(20), async || keys(), |keys| *keys == baseline).await;
+    eventually(
+        Duration::from_secs(20),
+        async || keys(),
+        |keys| *keys == baseline,
+    )
+    .await;
     for (edge, before) in plant.edges.iter().zip(files) {
-        eventually(Duration::from_secs(10), async || open_files(edge.pid()), |now| *now <= before).await;
+        eventually(
+            Duration::from_secs(10),
+            async || open_files(edge.pid()),
+            |now| *now <= before,
+        )
+        .await;
     }
-    let metrics = plant.http.get(format!("{}/metrics", plant.edges[0].address("admin_url"))).send().await.unwrap();
+    let metrics = plant
+        .http
+        .get(format!("{}/metrics", plant.edges[0].address("admin_url")))
+        .send()
+        .await
+        .unwrap();
     let metrics = metrics.text().await.unwrap();
-    let connections = metrics.lines().find(|line| line.starts_with("switchboard_edge_connections ")).unwrap();
+    let connections = metrics
+        .lines()
+        .find(|line| line.starts_with("switchboard_edge_connections "))
+        .unwrap();
     assert_eq!(connections, "switchboard_edge_connections 0");
 }
 

@@ -13,8 +13,15 @@ async fn i3_a_call_crosses_nodes_and_brings_back_the_devices_own_bytes() {
     let mut toy = plant.echo(1, "toy-1").await;
     let device = async {
         let (id, service, params) = toy.next_call().await;
-        assert_eq!((service.as_str(), &params), ("echo", &json!({"text": "现在几点了? ##END"})));
-        toy.answer(&id, &json!({"success": true, "data": "2025年1月22日 ##START", "extra": [1.50]})).await;
+        assert_eq!(
+            (service.as_str(), &params),
+            ("echo", &json!({"text": "现在几点了? ##END"}))
+        );
+        toy.answer(
+            &id,
+            &json!({"success": true, "data": "2025年1月22日 ##START", "extra": [1.50]}),
+        )
+        .await;
         id
     };
     let body = json!({"service": "echo", "params": {"text": "现在几点了? ##END"}});
@@ -23,7 +30,10 @@ async fn i3_a_call_crosses_nodes_and_brings_back_the_devices_own_bytes() {
     assert_eq!(answer["outcome"], "succeeded");
     assert_eq!(answer["delivered"], "yes");
     assert_eq!(answer["call_id"], json!(id));
-    assert_eq!(answer["result"], json!({"success": true, "data": "2025年1月22日 ##START", "extra": [1.50]}));
+    assert_eq!(
+        answer["result"],
+        json!({"success": true, "data": "2025年1月22日 ##START", "extra": [1.50]})
+    );
     assert!(answer["elapsed_ms"].as_f64().unwrap() >= 0.0);
 }
 
@@ -33,21 +43,39 @@ async fn a_devices_failure_is_a_result_too() {
     let mut toy = plant.echo(0, "toy-1").await;
     let device = async {
         let (id, _, _) = toy.next_call().await;
-        toy.answer(&id, &json!({"success": false, "error": "the arm is stuck"})).await;
+        toy.answer(&id, &json!({"success": false, "error": "the arm is stuck"}))
+            .await;
     };
     let body = json!({"service": "echo", "params": {"text": "x"}});
     let ((), (status, answer)) = tokio::join!(device, plant.call("toy-1", &body));
-    assert_eq!((status, &answer["outcome"]), (StatusCode::OK, &json!("failed")));
-    assert_eq!(answer["result"], json!({"success": false, "error": "the arm is stuck"}));
+    assert_eq!(
+        (status, &answer["outcome"]),
+        (StatusCode::OK, &json!("failed"))
+    );
+    assert_eq!(
+        answer["result"],
+        json!({"success": false, "error": "the arm is stuck"})
+    );
 }
 
 /// What a call is refused with, and that the device never saw it.
-async fn check_refused(plant: &Plant, device: &str, body: Value, status: u16, outcome: &str) -> Value {
+async fn check_refused(
+    plant: &Plant,
+    device: &str,
+    body: Value,
+    status: u16,
+    outcome: &str,
+) -> Value {
     let (got, answer) = plant.call(device, &body).await;
     assert_eq!(got.as_u16(), status, "{body}: {answer}");
     assert_eq!(answer["outcome"], outcome, "{body}: {answer}");
     assert_eq!(answer["delivered"], "no", "{body}: {answer}");
-    assert!(answer["detail"].as_str().is_some_and(|detail| detail.len() > 10), "{answer}");
+    assert!(
+        answer["detail"]
+            .as_str()
+            .is_some_and(|detail| detail.len() > 10),
+        "{answer}"
+    );
     answer
 }
 
@@ -57,8 +85,22 @@ async fn a_call_that_can_not_be_made_says_why_and_is_never_delivered() {
     let toy = plant.echo(0, "toy-1").await;
     let served = toy.serve();
     let params = |params: Value| json!({"service": "echo", "params": params});
-    check_refused(&plant, "nobody", params(json!({"text": "x"})), 404, "unknown_device").await;
-    check_refused(&plant, "toy-1", json!({"service": "fly", "params": {}}), 404, "unknown_service").await;
+    check_refused(
+        &plant,
+        "nobody",
+        params(json!({"text": "x"})),
+        404,
+        "unknown_device",
+    )
+    .await;
+    check_refused(
+        &plant,
+        "toy-1",
+        json!({"service": "fly", "params": {}}),
+        404,
+        "unknown_service",
+    )
+    .await;
     for (bad, pointer) in [
         (json!({"text": 7}), "/text"),
         (json!({}), ""),
@@ -83,8 +125,14 @@ async fn a_device_that_left_is_offline_and_not_unknown() {
     drop(plant.echo(0, "toy-1").await);
     let body = json!({"service": "echo", "params": {"text": "x"}});
     let outcome = async || plant.call("toy-1", &body).await;
-    let (_, answer) = eventually(Duration::from_secs(5), outcome, |(status, _)| *status == StatusCode::CONFLICT).await;
-    assert_eq!((&answer["outcome"], &answer["delivered"]), (&json!("offline"), &json!("no")));
+    let (_, answer) = eventually(Duration::from_secs(5), outcome, |(status, _)| {
+        *status == StatusCode::CONFLICT
+    })
+    .await;
+    assert_eq!(
+        (&answer["outcome"], &answer["delivered"]),
+        (&json!("offline"), &json!("no"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -96,12 +144,24 @@ async fn i1_a_silent_device_times_out_at_the_deadline_and_a_late_answer_is_dropp
     let (status, answer) = plant.call("toy-1", &body).await;
     let took = begun.elapsed();
     assert_eq!(status, StatusCode::GATEWAY_TIMEOUT, "{answer}");
-    assert_eq!((&answer["outcome"], &answer["delivered"]), (&json!("timed_out"), &json!("unknown")));
-    assert!(took >= Duration::from_millis(300) && took < Duration::from_millis(550), "{took:?}");
+    assert_eq!(
+        (&answer["outcome"], &answer["delivered"]),
+        (&json!("timed_out"), &json!("unknown"))
+    );
+    assert!(
+        took >= Duration::from_millis(300) && took < Duration::from_millis(550),
+        "{took:?}"
+    );
     let (late, _, _) = toy.next_call().await;
-    toy.answer(&late, &json!({"success": true, "data": "too late"})).await;
+    toy.answer(&late, &json!({"success": true, "data": "too late"}))
+        .await;
     let served = toy.serve();
-    let (_, answer) = plant.call("toy-1", &json!({"service": "echo", "params": {"text": "next"}})).await;
+    let (_, answer) = plant
+        .call(
+            "toy-1",
+            &json!({"service": "echo", "params": {"text": "next"}}),
+        )
+        .await;
     assert_eq!(answer["result"]["data"], json!({"text": "next"}));
     drop(served);
 }
@@ -114,12 +174,21 @@ async fn i5_a_device_completes_only_what_was_dispatched_on_its_connection() {
     let devices = async {
         let (id, _, _) = toy.next_call().await;
         // Another device knows the id and answers first; then the right one answers twice.
-        thief.answer(&id, &json!({"success": true, "data": "stolen"})).await;
-        thief.answer("call_00000000000000000000000000000000", &json!({"success": true})).await;
+        thief
+            .answer(&id, &json!({"success": true, "data": "stolen"}))
+            .await;
+        thief
+            .answer(
+                "call_00000000000000000000000000000000",
+                &json!({"success": true}),
+            )
+            .await;
         // The thief's own registration is answered after those were read.
         thief.register(&echo_services()).await;
-        toy.answer(&id, &json!({"success": true, "data": "first"})).await;
-        toy.answer(&id, &json!({"success": true, "data": "second"})).await;
+        toy.answer(&id, &json!({"success": true, "data": "first"}))
+            .await;
+        toy.answer(&id, &json!({"success": true, "data": "second"}))
+            .await;
     };
     let ((), (_, answer)) = tokio::join!(devices, plant.call("toy-1", &body));
     assert_eq!(answer["result"]["data"], "first");
@@ -133,16 +202,34 @@ async fn i4_nothing_crosses_an_organisation() {
     // The same id in another organisation is another device.
     let token = plant.token(&foreign, "device:toy-1", &["device"]).await;
     let address = plant.edges[1].address("device_addr");
-    let mut theirs = crate::device::Device::connect(&address, token["access_token"].as_str().unwrap()).await;
-    theirs.register("{\"secret_door\":{\"description\":\"theirs\"}}").await;
+    let mut theirs =
+        crate::device::Device::connect(&address, token["access_token"].as_str().unwrap()).await;
+    theirs
+        .register("{\"secret_door\":{\"description\":\"theirs\"}}")
+        .await;
     let (_, seen) = plant.get("/v1/devices/toy-1").await;
-    assert!(seen["services"].get("echo").is_some() && seen["services"].get("secret_door").is_none(), "{seen}");
+    assert!(
+        seen["services"].get("echo").is_some() && seen["services"].get("secret_door").is_none(),
+        "{seen}"
+    );
+    assert!(!seen.to_string().contains(&foreign.id), "{seen}");
     let body = json!({"service": "echo", "params": {"text": "mine"}});
-    assert_eq!(plant.call("toy-1", &body).await.1["result"]["data"]["text"], "mine");
+    assert_eq!(
+        plant.call("toy-1", &body).await.1["result"]["data"]["text"],
+        "mine"
+    );
     let (status, answer) = plant.call_as(&foreign, "toy-1", &body).await;
-    assert_eq!((status, &answer["outcome"]), (StatusCode::NOT_FOUND, &json!("unknown_service")));
-    let (status, answer) = plant.call_as(&plant.another_org("third").await, "toy-1", &body).await;
-    assert_eq!((status, &answer["outcome"]), (StatusCode::NOT_FOUND, &json!("unknown_device")));
+    assert_eq!(
+        (status, &answer["outcome"]),
+        (StatusCode::NOT_FOUND, &json!("unknown_service"))
+    );
+    let (status, answer) = plant
+        .call_as(&plant.another_org("third").await, "toy-1", &body)
+        .await;
+    assert_eq!(
+        (status, &answer["outcome"]),
+        (StatusCode::NOT_FOUND, &json!("unknown_device"))
+    );
     drop(ours);
 }
 
@@ -157,14 +244,19 @@ async fn a_thousand_concurrent_calls_over_two_edges_are_not_mixed_up() {
     for n in 0..1000 {
         let url = plant.url(&format!("/v1/devices/toy-{}/calls", n % 20));
         let request = plant.http.post(url).bearer_auth(&plant.org.key);
-        let request = request.json(&json!({"service": "echo", "params": {"text": format!("canary {n}")}}));
+        let request =
+            request.json(&json!({"service": "echo", "params": {"text": format!("canary {n}")}}));
         calls.spawn(async move {
             let answer: Value = request.send().await.unwrap().json().await.unwrap();
             (n, answer)
         });
     }
     for (n, answer) in calls.join_all().await {
-        assert_eq!(answer["result"]["data"]["text"], format!("canary {n}"), "{answer}");
+        assert_eq!(
+            answer["result"]["data"]["text"],
+            format!("canary {n}"),
+            "{answer}"
+        );
     }
 }
 
@@ -174,15 +266,22 @@ async fn more_than_a_device_can_take_is_shed_at_once_and_undelivered() {
     let mut toy = plant.echo(0, "toy-1").await;
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..80 {
-        let request = plant.http.post(plant.url("/v1/devices/toy-1/calls")).bearer_auth(&plant.org.key);
-        let body = json!({"service": "echo", "params": {"text": n.to_string()}, "timeout_ms": 20_000});
+        let request = plant
+            .http
+            .post(plant.url("/v1/devices/toy-1/calls"))
+            .bearer_auth(&plant.org.key);
+        let body =
+            json!({"service": "echo", "params": {"text": n.to_string()}, "timeout_ms": 20_000});
         let request = request.json(&body);
         calls.spawn(async move { request.send().await.unwrap().json::<Value>().await.unwrap() });
     }
     // The limit of calls in flight is 64: sixteen are refused before the device answers one.
     for _ in 0..16 {
         let refused = calls.join_next().await.unwrap().unwrap();
-        assert_eq!((&refused["outcome"], &refused["delivered"]), (&json!("overloaded"), &json!("no")));
+        assert_eq!(
+            (&refused["outcome"], &refused["delivered"]),
+            (&json!("overloaded"), &json!("no"))
+        );
     }
     for _ in 0..64 {
         let (id, _, _) = toy.next_call().await;
@@ -190,5 +289,9 @@ async fn more_than_a_device_can_take_is_shed_at_once_and_undelivered() {
     }
     let answers = calls.join_all().await;
     assert_eq!(answers.len(), 64);
-    assert!(answers.iter().all(|answer| answer["outcome"] == "succeeded"));
+    assert!(
+        answers
+            .iter()
+            .all(|answer| answer["outcome"] == "succeeded")
+    );
 }

@@ -39,7 +39,12 @@ impl Device {
     pub async fn dial(address: &str) -> Self {
         let stream = TcpStream::connect(address).await.expect("the edge listens");
         stream.set_nodelay(true).expect("a TCP socket");
-        Self { stream, buffer: Vec::new(), decoder: Decoder::new(MAX_FRAME_BYTES), accepted: Value::Null }
+        Self {
+            stream,
+            buffer: Vec::new(),
+            decoder: Decoder::new(MAX_FRAME_BYTES),
+            accepted: Value::Null,
+        }
     }
 
     pub async fn connect(address: &str, token: &str) -> Self {
@@ -61,7 +66,14 @@ impl Device {
 
     pub async fn send(&mut self, kind: Kind, payload: &str) {
         let mut frame = Vec::new();
-        encode(&mut frame, kind, TaskId::MCP, 0, Spelling::Plain, payload.as_bytes());
+        encode(
+            &mut frame,
+            kind,
+            TaskId::MCP,
+            0,
+            Spelling::Plain,
+            payload.as_bytes(),
+        );
         self.send_bytes(&frame).await;
     }
 
@@ -84,13 +96,20 @@ impl Device {
 
     /// The next frame, or `None` when the server closed.
     pub async fn receive(&mut self) -> Option<Received> {
-        timeout(PATIENCE, self.receive_now()).await.expect("a frame or an end in time")
+        timeout(PATIENCE, self.receive_now())
+            .await
+            .expect("a frame or an end in time")
     }
 
     async fn receive_now(&mut self) -> Option<Received> {
         loop {
-            if let Some((frame, consumed)) = self.decoder.decode(&self.buffer).expect("frames of ours") {
-                let received = Received { kind: frame.kind, payload: frame.payload.to_vec() };
+            if let Some((frame, consumed)) =
+                self.decoder.decode(&self.buffer).expect("frames of ours")
+            {
+                let received = Received {
+                    kind: frame.kind,
+                    payload: frame.payload.to_vec(),
+                };
                 self.buffer.drain(..consumed);
                 return Some(received);
             }
@@ -104,7 +123,10 @@ impl Device {
     /// The next frame of this kind; others are passed over.
     pub async fn next(&mut self, kind: Kind) -> Received {
         loop {
-            let received = self.receive().await.unwrap_or_else(|| panic!("closed before a {kind:?}"));
+            let received = self
+                .receive()
+                .await
+                .unwrap_or_else(|| panic!("closed before a {kind:?}"));
             if received.kind == kind {
                 return received;
             }
@@ -116,8 +138,13 @@ impl Device {
         loop {
             let message = self.next(Kind::Control).await.json();
             if message["type"] == "call" {
-                let text = |field: &str| message["data"][field].as_str().expect("a text").to_owned();
-                return (text("call_id"), text("method"), message["data"]["params"].clone());
+                let text =
+                    |field: &str| message["data"][field].as_str().expect("a text").to_owned();
+                return (
+                    text("call_id"),
+                    text("method"),
+                    message["data"]["params"].clone(),
+                );
             }
         }
     }
@@ -146,8 +173,12 @@ impl Device {
                     Kind::Control => {
                         let message = received.json();
                         if message["type"] == "call" {
-                            let result = json!({"success": true, "data": message["data"]["params"]});
-                            let call_id = message["data"]["call_id"].as_str().expect("an id").to_owned();
+                            let result =
+                                json!({"success": true, "data": message["data"]["params"]});
+                            let call_id = message["data"]["call_id"]
+                                .as_str()
+                                .expect("an id")
+                                .to_owned();
                             self.answer(&call_id, &result).await;
                             served += 1;
                         }

@@ -37,7 +37,10 @@ async fn i15_hostile_bytes_close_their_own_connection_and_slow_no_other() {
         slowest = slowest.max(begun.elapsed());
         while attacks.try_join_next().is_some() {}
     }
-    assert!(slowest < Duration::from_secs(1), "a call took {slowest:?} beside the attacks");
+    assert!(
+        slowest < Duration::from_secs(1),
+        "a call took {slowest:?} beside the attacks"
+    );
     let grown_kib = resident_kib(plant.edges[0].pid()).saturating_sub(before_kib);
     assert!(grown_kib < 64 * 1024, "grew by {grown_kib} KiB");
     drop(served);
@@ -52,7 +55,13 @@ fn attacks_before_auth() -> Vec<Vec<u8>> {
         b"##START".repeat(8 * 1024),
         [&head[..], &vec![b'#'; 64 * 1024]].concat(),
         [&head[..], &vec![b'['; 4000], b"##END"].concat(),
-        [&head[..], b"{\"token\":\"", &vec![b'a'; 64 * 1024], b"\"}##END"].concat(),
+        [
+            &head[..],
+            b"{\"token\":\"",
+            &vec![b'a'; 64 * 1024],
+            b"\"}##END",
+        ]
+        .concat(),
         b"##START\x06mcp000010000{\"type\":\"register\",\"data\":{\"services\":{}}}##END".to_vec(),
         b"##START\x99mcp000010000##END".to_vec(),
         b"##START\x10mcp00001abcd##END".to_vec(),
@@ -65,7 +74,12 @@ async fn attack(address: String, bytes: Vec<u8>) {
     let _ = stream.write_all(&bytes).await;
     let mut answer = Vec::new();
     let end = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await;
-    assert!(end.is_ok(), "still open after {} bytes of {:?}…", bytes.len(), &bytes[..bytes.len().min(20)]);
+    assert!(
+        end.is_ok(),
+        "still open after {} bytes of {:?}…",
+        bytes.len(),
+        &bytes[..bytes.len().min(20)]
+    );
     assert!(answer.len() <= LAST_WORDS_BYTES);
 }
 
@@ -75,15 +89,27 @@ async fn i15_schema_bombs_and_nested_messages_are_refused_and_cost_nothing() {
     let mut bomber = plant.echo(0, "bomber").await;
     let served = plant.echo(0, "toy-1").await.serve();
     let deep = "[".repeat(100_000);
-    bomber.send(switchboard_protocol::frame::Kind::Control, &format!("{{\"type\":\"register\",\"data\":{deep}")).await;
-    let refused = bomber.next(switchboard_protocol::frame::Kind::Control).await.json();
+    bomber
+        .send(
+            switchboard_protocol::frame::Kind::Control,
+            &format!("{{\"type\":\"register\",\"data\":{deep}"),
+        )
+        .await;
+    let refused = bomber
+        .next(switchboard_protocol::frame::Kind::Control)
+        .await
+        .json();
     assert_eq!(refused["data"]["result"]["success"], false, "{refused}");
     for schema in bombs() {
         let begun = Instant::now();
         let services = json!({"bomb": {"description": "x", "parameters": schema}}).to_string();
         let refused = bomber.try_register(&services).await;
         assert_eq!(refused["success"], false, "{services}: {refused}");
-        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            begun.elapsed()
+        );
     }
     bomber.register(&echo_services()).await;
     plant.answers("toy-1", Duration::from_secs(5)).await;
@@ -115,9 +141,16 @@ fn bombs() -> Vec<serde_json::Value> {
 #[tokio::test(flavor = "multi_thread")]
 async fn i15_a_silent_and_a_dribbling_http_client_are_closed_within_ten_seconds() {
     let plant = Plant::start(0).await;
-    let address = plant.gateway.address("http_url").trim_start_matches("http://").to_owned();
+    let address = plant
+        .gateway
+        .address("http_url")
+        .trim_start_matches("http://")
+        .to_owned();
     let mut clients = tokio::task::JoinSet::new();
-    for dribble in [&b""[..], b"POST /v1/devices/toy-1/calls HTTP/1.1\r\nHost: x\r\nX-Slow: "] {
+    for dribble in [
+        &b""[..],
+        b"POST /v1/devices/toy-1/calls HTTP/1.1\r\nHost: x\r\nX-Slow: ",
+    ] {
         let address = address.clone();
         clients.spawn(async move {
             let mut stream = TcpStream::connect(address).await.unwrap();
@@ -151,13 +184,23 @@ async fn i12_a_gap_in_a_message_ends_it_with_an_error() {
         toy.send_bytes(frames).await;
         let last_words = toy.closes().await;
         let error = last_words.last().expect("an ERROR frame");
-        assert_eq!(error.kind, switchboard_protocol::frame::Kind::Error, "{last_words:?}");
-        assert!(error.json()["code"].as_str().unwrap().contains("seq"), "{last_words:?}");
+        assert_eq!(
+            error.kind,
+            switchboard_protocol::frame::Kind::Error,
+            "{last_words:?}"
+        );
+        assert!(
+            error.json()["code"].as_str().unwrap().contains("seq"),
+            "{last_words:?}"
+        );
     }
 }
 
 fn resident_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }

@@ -8,8 +8,16 @@ use serde_json::{Value, json};
 use crate::plant::{Plant, eventually};
 
 async fn call_with_key(plant: &Plant, key: &str, body: &Value) -> (StatusCode, bool, Value) {
-    let request = plant.http.post(plant.url("/v1/devices/toy-1/calls")).bearer_auth(&plant.org.key);
-    let answer = request.header("Idempotency-Key", key).json(body).send().await.unwrap();
+    let request = plant
+        .http
+        .post(plant.url("/v1/devices/toy-1/calls"))
+        .bearer_auth(&plant.org.key);
+    let answer = request
+        .header("Idempotency-Key", key)
+        .json(body)
+        .send()
+        .await
+        .unwrap();
     let replayed = answer.headers().contains_key("idempotency-replayed");
     (answer.status(), replayed, answer.json().await.unwrap())
 }
@@ -33,7 +41,8 @@ async fn i2_a_retry_with_the_same_key_is_answered_and_not_executed_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i2_a_retry_while_the_first_is_under_way_waits_outside_and_an_undelivered_one_may_be_repeated() {
+async fn i2_a_retry_while_the_first_is_under_way_waits_outside_and_an_undelivered_one_may_be_repeated()
+ {
     let plant = Plant::start(1).await;
     let body = json!({"service": "echo", "params": {"text": "x"}});
     // Nothing was delivered: the key is free again.

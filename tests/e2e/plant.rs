@@ -15,6 +15,8 @@ use secrecy::ExposeSecret;
 
 const OPERATOR_KEY: &str = "operator-key-of-this-test";
 const ANY_PORT: &str = "127.0.0.1:0";
+/// Between two looks at something that is awaited.
+pub const POLL: Duration = Duration::from_millis(5);
 
 pub struct Plant {
     pub redis: RedisServer,
@@ -49,7 +51,15 @@ impl Plant {
         let edges = (0..edges).map(|_| start_edge(&environment)).collect();
         let http = reqwest::Client::new();
         let org = create_org(&http, &control.address("http_url"), "first").await;
-        let plant = Self { redis, database, control, edges, gateway, org, http };
+        let plant = Self {
+            redis,
+            database,
+            control,
+            edges,
+            gateway,
+            org,
+            http,
+        };
         plant.trusted().await;
         plant
     }
@@ -58,8 +68,18 @@ impl Plant {
     async fn trusted(&self) {
         let admin = self.edges.iter().map(|edge| edge.address("admin_url"));
         for admin in admin.chain([self.gateway.address("admin_url")]) {
-            let ready = async || self.http.get(format!("{admin}/readyz")).send().await.unwrap().status();
-            eventually(Duration::from_secs(10), ready, |status| *status == StatusCode::OK).await;
+            let ready = async || {
+                self.http
+                    .get(format!("{admin}/readyz"))
+                    .send()
+                    .await
+                    .unwrap()
+                    .status()
+            };
+            eventually(Duration::from_secs(10), ready, |status| {
+                *status == StatusCode::OK
+            })
+            .await;
         }
     }
 
@@ -81,13 +101,22 @@ impl Plant {
     pub async fn token(&self, org: &Org, subject: &str, scopes: &[&str]) -> Value {
         let body = json!({"subject": subject, "scopes": scopes, "ttl_s": 600});
         let url = format!("{}/v1/tokens", self.control.address("http_url"));
-        let answer = self.http.post(url).bearer_auth(&org.key).json(&body).send().await.unwrap();
+        let answer = self
+            .http
+            .post(url)
+            .bearer_auth(&org.key)
+            .json(&body)
+            .send()
+            .await
+            .unwrap();
         assert_eq!(answer.status(), StatusCode::CREATED);
         answer.json().await.unwrap()
     }
 
     pub async fn device_token(&self, id: &str) -> String {
-        let token = self.token(&self.org, &format!("device:{id}"), &["device"]).await;
+        let token = self
+            .token(&self.org, &format!("device:{id}"), &["device"])
+            .await;
         token["access_token"].as_str().unwrap().to_owned()
     }
 
@@ -114,12 +143,25 @@ impl Plant {
 
     pub async fn call_as(&self, org: &Org, device: &str, body: &Value) -> (StatusCode, Value) {
         let url = self.url(&format!("/v1/devices/{device}/calls"));
-        let answer = self.http.post(url).bearer_auth(&org.key).json(body).send().await.unwrap();
+        let answer = self
+            .http
+            .post(url)
+            .bearer_auth(&org.key)
+            .json(body)
+            .send()
+            .await
+            .unwrap();
         (answer.status(), answer.json().await.unwrap())
     }
 
     pub async fn get(&self, path: &str) -> (StatusCode, Value) {
-        let answer = self.http.get(self.url(path)).bearer_auth(&self.org.key).send().await.unwrap();
+        let answer = self
+            .http
+            .get(self.url(path))
+            .bearer_auth(&self.org.key)
+            .send()
+            .await
+            .unwrap();
         (answer.status(), answer.json().await.unwrap())
     }
 
@@ -131,7 +173,11 @@ impl Plant {
     }
 }
 
-fn environment(redis: &str, database: &TestDatabase, settings: &[(&str, &str)]) -> Vec<(&'static str, String)> {
+fn environment(
+    redis: &str,
+    database: &TestDatabase,
+    settings: &[(&str, &str)],
+) -> Vec<(&'static str, String)> {
     let mut environment = vec![
         ("REDIS_URL", redis.to_owned()),
         ("DATABASE_URL", database.url().expose_secret().to_owned()),
@@ -140,7 +186,11 @@ fn environment(redis: &str, database: &TestDatabase, settings: &[(&str, &str)]) 
         ("SWITCHBOARD_DEVICE_LISTEN", ANY_PORT.to_owned()),
         ("SWITCHBOARD_LOG", "info".to_owned()),
     ];
-    environment.extend(settings.iter().map(|(name, value)| (leak(name), (*value).to_owned())));
+    environment.extend(
+        settings
+            .iter()
+            .map(|(name, value)| (leak(name), (*value).to_owned())),
+    );
     environment
 }
 
@@ -164,7 +214,10 @@ async fn create_org(http: &reqwest::Client, control: &str, name: &str) -> Org {
     assert_eq!(created.status(), StatusCode::CREATED);
     let created: Value = created.json().await.unwrap();
     let text = |field: &str| created[field].as_str().unwrap().to_owned();
-    Org { id: text("org_id"), key: text("api_key") }
+    Org {
+        id: text("org_id"),
+        key: text("api_key"),
+    }
 }
 
 pub fn echo_services() -> String {
@@ -181,7 +234,11 @@ pub fn echo_services() -> String {
 }
 
 /// Asks until the answer is what is wanted, and says what it was when it never is.
-pub async fn eventually<T, F>(within: Duration, mut ask: impl FnMut() -> F, wanted: impl Fn(&T) -> bool) -> T
+pub async fn eventually<T, F>(
+    within: Duration,
+    mut ask: impl FnMut() -> F,
+    wanted: impl Fn(&T) -> bool,
+) -> T
 where
     T: std::fmt::Debug,
     F: Future<Output = T>,
@@ -192,7 +249,10 @@ where
         if wanted(&answer) {
             return answer;
         }
-        assert!(Instant::now() < deadline, "still {answer:?} after {within:?}");
-        tokio::task::yield_now().await;
+        assert!(
+            Instant::now() < deadline,
+            "still {answer:?} after {within:?}"
+        );
+        tokio::time::sleep(POLL).await;
     }
 }

@@ -14,23 +14,39 @@ async fn i8_presence_and_services_follow_the_live_connection() {
     assert_eq!(status, StatusCode::NOT_FOUND, "{problem}");
     let mut toy = plant.echo(0, "toy-1").await;
     let (status, device) = plant.get("/v1/devices/toy-1").await;
-    assert_eq!((status, &device["online"]), (StatusCode::OK, &json!(true)), "{device}");
-    assert!(device["since"].is_string() && device["node"].as_str().unwrap().starts_with("edge"), "{device}");
+    assert_eq!(
+        (status, &device["online"]),
+        (StatusCode::OK, &json!(true)),
+        "{device}"
+    );
+    assert!(
+        device["since"].is_string() && device["node"].as_str().unwrap().starts_with("edge"),
+        "{device}"
+    );
     let sent: Value = serde_json::from_str(&echo_services()).unwrap();
     assert_eq!(device["services"], sent);
     toy.register("{\"sing\":{\"description\":\"唱歌\"}}").await;
     let (_, device) = plant.get("/v1/devices/toy-1").await;
     assert_eq!(device["services"], json!({"sing": {"description": "唱歌"}}));
     // A registration that is refused leaves the former one in force.
-    let refused = toy.try_register("{\"a\":{\"parameters\":{\"type\":\"colour\"}}}").await;
+    let refused = toy
+        .try_register("{\"a\":{\"parameters\":{\"type\":\"colour\"}}}")
+        .await;
     assert_eq!(refused["success"], false, "{refused}");
     let (_, device) = plant.get("/v1/devices/toy-1").await;
     assert_eq!(device["services"], json!({"sing": {"description": "唱歌"}}));
     drop(toy);
     let asleep = async || plant.get("/v1/devices/toy-1").await.1;
-    let device = eventually(Duration::from_secs(10), asleep, |device| device["left_reason"] == "closed").await;
+    let device = eventually(Duration::from_secs(10), asleep, |device| {
+        device["left_reason"] == "closed"
+    })
+    .await;
     assert_eq!(device["online"], false);
-    assert_eq!(device["services"], json!({"sing": {"description": "唱歌"}}), "remembered while it sleeps");
+    assert_eq!(
+        device["services"],
+        json!({"sing": {"description": "唱歌"}}),
+        "remembered while it sleeps"
+    );
     assert!(device["last_seen"].is_string());
 }
 
@@ -44,10 +60,21 @@ async fn devices_are_listed_page_by_page_live_or_not() {
     let (_, page) = plant.get("/v1/devices?limit=2").await;
     let ids = |page: &Value| {
         let devices = page["devices"].as_array().unwrap().clone();
-        devices.into_iter().map(|device| (device["id"].clone(), device["online"].clone())).collect::<Vec<_>>()
+        devices
+            .into_iter()
+            .map(|device| (device["id"].clone(), device["online"].clone()))
+            .collect::<Vec<_>>()
     };
-    assert_eq!(ids(&page), [(json!("a"), json!(true)), (json!("b"), json!(false))]);
-    let (_, rest) = plant.get(&format!("/v1/devices?limit=2&cursor={}", page["next_cursor"].as_str().unwrap())).await;
+    assert_eq!(
+        ids(&page),
+        [(json!("a"), json!(true)), (json!("b"), json!(false))]
+    );
+    let (_, rest) = plant
+        .get(&format!(
+            "/v1/devices?limit=2&cursor={}",
+            page["next_cursor"].as_str().unwrap()
+        ))
+        .await;
     assert_eq!(ids(&rest), [(json!("c"), json!(true))]);
     assert_eq!(rest["next_cursor"], Value::Null);
     let (status, _) = plant.get("/v1/devices?cursor=%21").await;

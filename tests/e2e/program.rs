@@ -11,6 +11,8 @@ use serde_json::Value;
 
 /// How long a process may take until it says that it can serve.
 const START: Duration = Duration::from_secs(30);
+/// Between two looks at whether it has ended.
+const POLL: Duration = Duration::from_millis(5);
 
 pub struct Program {
     child: Child,
@@ -100,7 +102,7 @@ impl Program {
                 "still running:\n{}",
                 self.logged()
             );
-            tokio::task::yield_now().await;
+            tokio::time::sleep(POLL).await;
         }
     }
 }

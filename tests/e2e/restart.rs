@@ -18,8 +18,12 @@ async fn i14_a_drained_edge_loses_no_call() {
     let mut toy = plant.echo(0, "toy-1").await;
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..10 {
-        let request = plant.http.post(plant.url("/v1/devices/toy-1/calls")).bearer_auth(&plant.org.key);
-        let body = json!({"service": "echo", "params": {"text": n.to_string()}, "timeout_ms": 20_000});
+        let request = plant
+            .http
+            .post(plant.url("/v1/devices/toy-1/calls"))
+            .bearer_auth(&plant.org.key);
+        let body =
+            json!({"service": "echo", "params": {"text": n.to_string()}, "timeout_ms": 20_000});
         let request = request.json(&body);
         calls.spawn(async move { request.send().await.unwrap().json::<Value>().await.unwrap() });
     }
@@ -32,13 +36,17 @@ async fn i14_a_drained_edge_loses_no_call() {
     assert_eq!(goaway["reason"], "drain");
     assert!(goaway["retry_after_ms"].as_u64().is_some());
     for (id, _, params) in under_way {
-        toy.answer(&id, &json!({"success": true, "data": params})).await;
+        toy.answer(&id, &json!({"success": true, "data": params}))
+            .await;
     }
     for answer in calls.join_all().await {
         assert_eq!(answer["outcome"], "succeeded", "{answer}");
     }
     toy.closes().await;
-    assert_eq!(plant.edges[0].exit_code(Duration::from_secs(20)).await, Some(0));
+    assert_eq!(
+        plant.edges[0].exit_code(Duration::from_secs(20)).await,
+        Some(0)
+    );
     let (_, device) = plant.get("/v1/devices/toy-1").await;
     assert_eq!(device["online"], false);
     let left = async || plant.get("/v1/devices/toy-1").await.1["left_reason"].clone();
@@ -64,7 +72,12 @@ async fn an_edge_that_starts_without_redis_says_so_and_serves_when_it_comes() {
         ("SWITCHBOARD_DEVICE_LISTEN", "127.0.0.1:0".to_owned()),
     ];
     let edge = Program::launch(&["edge"], &environment);
-    eventually(Duration::from_secs(20), async || edge.logged(), |log| log.contains("Redis can not be reached")).await;
+    eventually(
+        Duration::from_secs(20),
+        async || edge.logged(),
+        |log| log.contains("Redis can not be reached"),
+    )
+    .await;
     let ready = tokio::task::spawn_blocking(move || edge.until_ready());
     redis.restart();
     let edge = ready.await.unwrap();
@@ -78,13 +91,33 @@ async fn a_control_plane_that_starts_without_postgres_serves_when_it_comes() {
     let mut environment = plant.environment();
     environment.push(("SWITCHBOARD_HTTP_LISTEN", "127.0.0.1:0".to_owned()));
     let second = Program::launch(&["control"], &environment);
-    eventually(Duration::from_secs(20), async || second.logged(), |log| log.contains("Postgres")).await;
+    eventually(
+        Duration::from_secs(20),
+        async || second.logged(),
+        |log| log.contains("Postgres"),
+    )
+    .await;
     plant.database.set_away(false).await.unwrap();
-    let second = tokio::task::spawn_blocking(move || second.until_ready()).await.unwrap();
+    let second = tokio::task::spawn_blocking(move || second.until_ready())
+        .await
+        .unwrap();
     let url = format!("{}/v1/tokens", second.address("http_url"));
     let body = json!({"subject": "client:x", "scopes": ["call"], "ttl_s": 60});
-    let token = async || plant.http.post(&url).bearer_auth(&plant.org.key).json(&body).send().await.unwrap().status();
-    eventually(Duration::from_secs(5), token, |status| *status == StatusCode::CREATED).await;
+    let token = async || {
+        plant
+            .http
+            .post(&url)
+            .bearer_auth(&plant.org.key)
+            .json(&body)
+            .send()
+            .await
+            .unwrap()
+            .status()
+    };
+    eventually(Duration::from_secs(5), token, |status| {
+        *status == StatusCode::CREATED
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,11 +127,23 @@ async fn a_wrong_setting_is_named_and_ends_with_64() {
         ("SWITCHBOARD_DRAIN_TIMEOUT_S", "soon", "drain-timeout-s"),
         ("REDIS_URL", "http://wrong", "REDIS_URL"),
     ] {
-        let redis = if name == "REDIS_URL" { value.to_owned() } else { "redis://127.0.0.1:1/".to_owned() };
-        let mut environment = vec![("SWITCHBOARD_ADMIN_LISTEN", "127.0.0.1:0".to_owned()), ("REDIS_URL", redis)];
+        let redis = if name == "REDIS_URL" {
+            value.to_owned()
+        } else {
+            "redis://127.0.0.1:1/".to_owned()
+        };
+        let mut environment = vec![
+            ("SWITCHBOARD_ADMIN_LISTEN", "127.0.0.1:0".to_owned()),
+            ("REDIS_URL", redis),
+        ];
         environment.push((name, value.to_owned()));
         let mut edge = Program::launch(&["edge"], &environment);
-        assert_eq!(edge.exit_code(Duration::from_secs(20)).await, Some(64), "{name}: {}", edge.logged());
+        assert_eq!(
+            edge.exit_code(Duration::from_secs(20)).await,
+            Some(64),
+            "{name}: {}",
+            edge.logged()
+        );
         assert!(edge.logged().contains(said), "{name}: {}", edge.logged());
     }
 }
@@ -115,5 +160,8 @@ async fn a_taken_port_is_named_with_its_setting() {
     let mut edge = Program::launch(&["edge"], &environment);
     assert_eq!(edge.exit_code(Duration::from_secs(20)).await, Some(1));
     let log = edge.logged();
-    assert!(log.contains(&address) && log.contains("--device-listen"), "{log}");
+    assert!(
+        log.contains(&address) && log.contains("--device-listen"),
+        "{log}"
+    );
 }

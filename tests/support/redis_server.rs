@@ -2,7 +2,7 @@
 //! Never: the Redis that other programs of this machine use.
 
 use std::{
-    net::{TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -24,11 +24,11 @@ impl RedisServer {
     }
 
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+        format!("redis://{}/", self.address())
     }
 
-    pub fn port(&self) -> u16 {
-        self.port
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
     /// SIGKILL: what it held is lost, connections are cut.
@@ -50,7 +50,7 @@ impl RedisServer {
             .expect("redis-server is installed: ./check does it");
         self.child = Some(child);
         let deadline = Instant::now() + Duration::from_secs(10);
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while TcpStream::connect(self.address()).is_err() {
             assert!(Instant::now() < deadline, "redis-server does not listen");
             std::thread::yield_now();
         }

@@ -26,10 +26,19 @@ const CONNECTIONS: usize = 64;
 
 type Probe = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
+/// Whether a process can do its main work without a dependency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// It can not: without it the process is not ready.
+    Required,
+    /// It can, less well: its state is shown and decides nothing.
+    Helpful,
+}
+
 /// Named dependencies, and whether each is well; cheap to clone.
 #[derive(Clone, Default)]
 pub struct Readiness {
-    probes: Arc<RwLock<BTreeMap<&'static str, Probe>>>,
+    probes: Arc<RwLock<BTreeMap<&'static str, (Need, Probe)>>>,
 }
 
 /// What `/readyz` answers.
@@ -43,6 +52,7 @@ pub struct Report {
 #[derive(Debug, Serialize)]
 struct Dependency {
     ready: bool,
+    required: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }
@@ -53,9 +63,10 @@ impl Readiness {
     pub fn register(
         &self,
         name: &'static str,
+        need: Need,
         probe: impl Fn() -> Result<(), String> + Send + Sync + 'static,
     ) {
-        self.probes.write().insert(name, Box::new(probe));
+        self.probes.write().insert(name, (need, Box::new(probe)));
     }
 
     /// What every dependency says now; never ready while draining.
@@ -65,18 +76,21 @@ impl Readiness {
             .probes
             .read()
             .iter()
-            .map(|(name, probe)| {
+            .map(|(name, (need, probe))| {
                 let verdict = probe();
                 (
                     *name,
                     Dependency {
                         ready: verdict.is_ok(),
+                        required: *need == Need::Required,
                         detail: verdict.err(),
                     },
                 )
             })
             .collect();
-        let well = dependencies.values().all(|dependency| dependency.ready);
+        let well = dependencies
+            .values()
+            .all(|dependency| dependency.ready || !dependency.required);
         Report {
             ready: well && !draining,
             draining,
@@ -170,10 +184,12 @@ mod tests {
         let readiness = Readiness::default();
         let well = Arc::new(AtomicBool::new(false));
         let probe = well.clone();
-        readiness.register("bus", move || match probe.load(Ordering::Relaxed) {
-            true => Ok(()),
-            false => Err("no connection for 3 s".to_owned()),
+        readiness.register("bus", Need::Required, move || {
+            let well = probe.load(Ordering::Relaxed);
+            well.then_some(())
+                .ok_or_else(|| "no connection for 3 s".to_owned())
         });
+        readiness.register("memory", Need::Helpful, || Err("forgetful".to_owned()));
         let registry = Registry::new();
         let counter = prometheus::IntCounter::new("switchboard_calls", "Calls.").unwrap();
         registry.register(Box::new(counter.clone())).unwrap();
@@ -195,12 +211,14 @@ mod tests {
             (status, serde_json::from_str::<Value>(&body).unwrap())
         };
 
-        let unwell = json!({"ready": false, "detail": "no connection for 3 s"});
+        let unwell = json!({"ready": false, "required": true, "detail": "no connection for 3 s"});
         assert_eq!(ready().await.0, 503);
         assert_eq!(ready().await.1["dependencies"]["bus"], unwell);
         well.store(true, Ordering::Relaxed);
-        let report =
-            json!({"ready": true, "draining": false, "dependencies": {"bus": {"ready": true}}});
+        let report = json!({"ready": true, "draining": false, "dependencies": {
+            "bus": {"ready": true, "required": true},
+            "memory": {"ready": false, "required": false, "detail": "forgetful"},
+        }});
         assert_eq!(ready().await, (200, report));
         assert_eq!(read("/healthz").await, (200, "ok".to_owned()));
         assert!(read("/metrics").await.1.contains("switchboard_calls 1"));

@@ -12,13 +12,14 @@ use tracing_subscriber::EnvFilter;
 #[group(skip)]
 pub struct Config {
     /// What is logged: error, warn, info, debug or trace, or finer directives such as `info,switchboard_edge=debug`
-    #[arg(long, env = "SWITCHBOARD_LOG", default_value = "info", value_name = "FILTER", value_parser = filter)]
+    #[arg(long, env = "SWITCHBOARD_LOG", global = true, default_value = "info", value_name = "FILTER", value_parser = filter)]
     pub log_level: String,
 
     /// `text` for people, `json` for machines; always on stderr
     #[arg(
         long,
         env = "SWITCHBOARD_LOG_FORMAT",
+        global = true,
         default_value = "text",
         value_enum
     )]

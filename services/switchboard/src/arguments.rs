@@ -5,7 +5,10 @@ use std::{path::PathBuf, time::Duration};
 
 use prometheus::Registry;
 use switchboard_bus::{Bus, BusConfig, TrustError};
-use switchboard_runtime::{admin::Readiness, shutdown::Shutdown};
+use switchboard_runtime::{
+    admin::{Need, Readiness},
+    shutdown::Shutdown,
+};
 use switchboard_store::Store;
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -99,7 +102,7 @@ pub(crate) struct DataArguments {
 /// Adds whether calls can cross the bus.
 pub(crate) fn watch_bus(name: &'static str, bus: &Bus, readiness: &Readiness) {
     let bus = bus.clone();
-    readiness.register(name, move || {
+    readiness.register(name, Need::Required, move || {
         let health = bus.health();
         if health.ready {
             Ok(())
@@ -112,7 +115,7 @@ pub(crate) fn watch_bus(name: &'static str, bus: &Bus, readiness: &Readiness) {
 /// Adds whether the public keys that verify access tokens have arrived.
 pub(crate) fn watch_trust(bus: &Bus, readiness: &Readiness) {
     let bus = bus.clone();
-    readiness.register("trust", move || match bus.verify("") {
+    readiness.register("trust", Need::Required, move || match bus.verify("") {
         Err(error @ TrustError::NoKeys) => Err(format!("{error}; has `switchboard control` run?")),
         _ => Ok(()),
     });
@@ -124,11 +127,15 @@ pub(crate) async fn await_bus(bus: &Bus) {
 }
 
 /// Keeps asking Postgres whether it is there, and reports the last answer to readiness.
-pub(crate) fn watch_database(store: &Store, process: &Process) -> watch::Receiver<Option<String>> {
+pub(crate) fn watch_database(
+    store: &Store,
+    need: Need,
+    process: &Process,
+) -> watch::Receiver<Option<String>> {
     let (tell, answer) = watch::channel(Some("not asked yet".to_owned()));
     let probe = answer.clone();
     let ask = move || probe.borrow().clone().map_or(Ok(()), Err);
-    process.readiness.register("postgres", ask);
+    process.readiness.register("postgres", need, ask);
     let (store, stage) = (store.clone(), process.stages.database.clone());
     process.stages.database.spawn(async move {
         let mut known: Option<bool> = None;

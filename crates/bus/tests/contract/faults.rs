@@ -119,7 +119,7 @@ async fn i9_the_calls_of_a_node_that_is_gone_are_lost_within_three_seconds() {
 async fn i8_what_a_dead_node_left_is_gone_within_ten_seconds() {
     let site = Site::redis().await;
     let caller = site.caller("caller").await;
-    let mut way = Reaches::start(SocketAddr::from(([127, 0, 0, 1], site.redis_port()))).await;
+    let mut way = Reaches::start(site.redis_address()).await;
     let doomed = Site::through(way.url());
     let edge = doomed.station("doomed").await;
     edge.connect(&device("toy-1")).await;
@@ -138,7 +138,7 @@ async fn i8_what_a_dead_node_left_is_gone_within_ten_seconds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn i9_a_silent_black_hole_is_noticed_and_healed_within_six_seconds() {
     let server = RedisServer::start();
-    let mut hole = Reaches::start(SocketAddr::from(([127, 0, 0, 1], server.port()))).await;
+    let mut hole = Reaches::start(server.address()).await;
     let site = Site::through(hole.url());
     let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
     edge.connect(&device("toy-1")).await;

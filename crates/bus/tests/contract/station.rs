@@ -4,6 +4,7 @@
 use std::{
     collections::HashMap,
     future::Future,
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -21,6 +22,9 @@ use switchboard_runtime::shutdown::Shutdown;
 use uuid::Uuid;
 
 use crate::redis_server::RedisServer;
+
+/// Between two looks at something that is awaited.
+const POLL: Duration = Duration::from_millis(2);
 
 /// What the nodes of one test share.
 pub struct Site {
@@ -73,12 +77,12 @@ impl Site {
         }
     }
 
-    pub fn redis_port(&self) -> u16 {
+    pub fn redis_address(&self) -> SocketAddr {
         match &self.reach {
             Reach::Redis {
                 server: Some(server),
                 ..
-            } => server.port(),
+            } => server.address(),
             _ => panic!("this site has no Redis of its own"),
         }
     }
@@ -290,6 +294,6 @@ where
             Instant::now() < deadline,
             "still {answer:?} after {within:?}"
         );
-        tokio::task::yield_now().await;
+        tokio::time::sleep(POLL).await;
     }
 }

@@ -1,6 +1,6 @@
 //! Clients that behave, and clients that do not, over real sockets.
 
-use std::{net::SocketAddr, time::Instant};
+use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 use axum::{
     Router,
@@ -10,7 +10,7 @@ use axum::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    sync::mpsc,
+    sync::{Notify, mpsc},
     task::JoinHandle,
     time::timeout,
 };
@@ -26,12 +26,14 @@ struct Port {
     addr: SocketAddr,
     shutdown: Shutdown,
     serving: JoinHandle<std::io::Result<()>>,
-    /// What handlers report: entered, dropped or finished.
+    /// What handlers report: entered or dropped.
     events: mpsc::Receiver<&'static str>,
+    /// Lets the slow handler finish.
+    finish: Arc<Notify>,
 }
 
 #[derive(Clone)]
-struct Seen(mpsc::Sender<&'static str>);
+struct Seen(mpsc::Sender<&'static str>, Arc<Notify>);
 
 struct Guard(Seen);
 
@@ -49,7 +51,7 @@ async fn wait(State(seen): State<Seen>) {
 
 async fn slow(State(seen): State<Seen>) -> &'static str {
     seen.0.try_send("entered").unwrap();
-    tokio::time::sleep(SHORT).await;
+    seen.1.notified().await;
     "done"
 }
 
@@ -65,6 +67,7 @@ async fn panics() -> &'static str {
 
 fn open(limits: HttpLimits) -> Port {
     let (sender, events) = mpsc::channel(16);
+    let finish = Arc::new(Notify::new());
     let router = Router::new()
         .route("/wait", get(wait))
         .route("/slow", get(slow))
@@ -72,7 +75,7 @@ fn open(limits: HttpLimits) -> Port {
         .route("/panic", get(panics))
         .route("/big", get(|| async { vec![b'x'; 64 * 1024 * 1024] }))
         .fallback(problem::not_found)
-        .with_state(Seen(sender));
+        .with_state(Seen(sender, Arc::clone(&finish)));
     let listener = listen("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
@@ -82,6 +85,7 @@ fn open(limits: HttpLimits) -> Port {
         shutdown,
         serving,
         events,
+        finish,
     }
 }
 
@@ -231,8 +235,9 @@ async fn a_drain_finishes_what_is_under_way_and_closes_the_idle() {
     let mut used = port.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert_eq!(port.event().await, "entered");
     port.shutdown.drain();
-    assert!(rest(&mut used).await.ends_with("done"));
     rest(&mut idle).await;
+    port.finish.notify_one();
+    assert!(rest(&mut used).await.ends_with("done"));
     timeout(LONG, &mut port.serving)
         .await
         .unwrap()

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use switchboard_identity::Authenticator;
-use switchboard_runtime::http::HttpLimits;
+use switchboard_runtime::{admin::Need, http::HttpLimits};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -76,7 +76,7 @@ async fn start(
         &process.stages.bus,
     )?;
     arguments::watch_bus("redis", &bus, &process.readiness);
-    let mut database = arguments::watch_database(&store, process);
+    let mut database = arguments::watch_database(&store, Need::Required, process);
     let control = &arguments.control;
     let (registry, background) = (&process.registry, &process.stages.background);
     let taken = "the control plane's metrics cannot be registered";

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use switchboard_identity::Authenticator;
+use switchboard_runtime::admin::Need;
 use tokio::net::TcpListener;
 
 use crate::{
@@ -76,7 +77,8 @@ async fn start(
     )?;
     arguments::watch_bus("redis", &bus, &process.readiness);
     arguments::watch_trust(&bus, &process.readiness);
-    arguments::watch_database(&store, process);
+    // Calls with access tokens, and with keys used lately, go on without it.
+    arguments::watch_database(&store, Need::Helpful, process);
     let authenticator = Authenticator::new(store.clone(), bus.clone());
     let gateway = &arguments.gateway;
     let router = switchboard_gateway::router(

@@ -9,6 +9,7 @@ use switchboard_bus::{Bus, BusConfig, LocalHub};
 use switchboard_edge::Listeners;
 use switchboard_identity::Authenticator;
 use switchboard_protocol::id::OrgId;
+use switchboard_runtime::admin::Need;
 use switchboard_store::Store;
 use tokio::net::TcpListener;
 
@@ -164,7 +165,7 @@ async fn prepare(
     api_key: &SecretString,
     process: &Process,
 ) -> Result<OrgId, Failure> {
-    let mut answer = arguments::watch_database(store, process);
+    let mut answer = arguments::watch_database(store, Need::Required, process);
     arguments::await_database(&mut answer).await;
     store.migrate().await.map_err(|error| {
         Failure::general(format!(
