@@ -5,10 +5,7 @@ use std::time::{Duration, Instant};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::{
-    device::Device,
-    plant::{Plant, eventually},
-};
+use crate::{device::Device, eventually::eventually, plant::Plant};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i11_a_revoked_token_is_refused_and_its_connection_closed_within_five_seconds() {

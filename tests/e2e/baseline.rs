@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Commands as _;
 use serde_json::json;
 
-use crate::plant::{Plant, eventually};
+use crate::{eventually::eventually, plant::Plant};
 
 fn open_files(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd"))

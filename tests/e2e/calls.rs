@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::plant::{Plant, echo_services, eventually};
+use crate::eventually::eventually;
+use crate::plant::{Plant, echo_services};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i3_a_call_crosses_nodes_and_brings_back_the_devices_own_bytes() {
@@ -230,6 +231,31 @@ async fn i4_nothing_crosses_an_organisation() {
         (status, &answer["outcome"]),
         (StatusCode::NOT_FOUND, &json!("unknown_device"))
     );
+    // What passed through for one organisation is nowhere that another, or an operator, looks.
+    let canary = "canary-5f2c1";
+    let body = json!({"service": "echo", "params": {"text": canary}});
+    assert_eq!(
+        plant.call("toy-1", &body).await.1["result"]["data"]["text"],
+        canary
+    );
+    let refused = json!({"service": canary, "params": {"text": canary}});
+    assert_eq!(
+        plant.call("toy-1", &refused).await.1["outcome"],
+        "unknown_service"
+    );
+    for program in plant.programs() {
+        let metrics = plant
+            .http
+            .get(format!("{}/metrics", program.address("admin_url")));
+        let metrics = metrics.send().await.unwrap().text().await.unwrap();
+        let log = program.logged();
+        for secret in [canary, &plant.org.key, &foreign.key, &plant.org.id, "toy-1"] {
+            assert!(!metrics.contains(secret), "{secret} in {metrics}");
+        }
+        for secret in [canary, &plant.org.key, &foreign.key] {
+            assert!(!log.contains(secret), "{secret} in {log}");
+        }
+    }
     drop(ours);
 }
 

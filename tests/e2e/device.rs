@@ -1,7 +1,10 @@
 //! A device for tests: speaks the wire, does only what it is told.
 //! Never: the product's own client; a fault in that one must not hide here.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use switchboard_protocol::frame::{Decoder, Kind, Spelling, TaskId, encode};
@@ -20,6 +23,8 @@ pub struct Device {
     buffer: Vec<u8>,
     decoder: Decoder,
     pub accepted: Value,
+    /// Params of the calls that `serve` executed, oldest first.
+    pub executed: Arc<Mutex<Vec<Value>>>,
 }
 
 /// A frame as it came.
@@ -44,6 +49,7 @@ impl Device {
             buffer: Vec::new(),
             decoder: Decoder::new(MAX_FRAME_BYTES),
             accepted: Value::Null,
+            executed: Arc::default(),
         }
     }
 
@@ -173,6 +179,11 @@ impl Device {
                     Kind::Control => {
                         let message = received.json();
                         if message["type"] == "call" {
+                            let params = message["data"]["params"].clone();
+                            self.executed
+                                .lock()
+                                .expect("no panic under it")
+                                .push(params);
                             let result =
                                 json!({"success": true, "data": message["data"]["params"]});
                             let call_id = message["data"]["call_id"]

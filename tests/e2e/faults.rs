@@ -1,12 +1,15 @@
 //! What happens while a part is dead, and how soon it is over.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use switchboard_protocol::frame::Kind;
 
-use crate::plant::{Plant, eventually};
+use crate::{eventually::eventually, plant::Plant};
 
 fn echo(text: &str, timeout_ms: u64) -> Value {
     json!({"service": "echo", "params": {"text": text}, "timeout_ms": timeout_ms})
@@ -105,7 +108,9 @@ async fn i9_redis_away_for_thirty_seconds_costs_five_more_and_no_restart_of_ours
 #[tokio::test(flavor = "multi_thread")]
 async fn i3_redis_killed_under_load_leaves_every_call_with_one_true_outcome() {
     let mut plant = Plant::start(1).await;
-    let served = plant.echo(0, "toy-1").await.serve();
+    let toy = plant.echo(0, "toy-1").await;
+    let executed = Arc::clone(&toy.executed);
+    let served = toy.serve();
     plant.answers("toy-1", Duration::from_secs(5)).await;
     let mut calls = tokio::task::JoinSet::new();
     for caller in 0..8 {
@@ -115,13 +120,13 @@ async fn i3_redis_killed_under_load_leaves_every_call_with_one_true_outcome() {
             plant.org.key.clone(),
         );
         calls.spawn(async move {
-            let mut outcomes = Vec::new();
+            let mut ends = Vec::new();
             for n in 0..200 {
-                let begun = Instant::now();
+                let (begun, text) = (Instant::now(), format!("{caller}/{n}"));
                 let sent = http
                     .post(&url)
                     .bearer_auth(&key)
-                    .json(&echo(&format!("{caller}/{n}"), 2000))
+                    .json(&echo(&text, 2000))
                     .send();
                 let answer: Value = sent.await.unwrap().json().await.unwrap();
                 assert!(
@@ -129,31 +134,72 @@ async fn i3_redis_killed_under_load_leaves_every_call_with_one_true_outcome() {
                     "deadline + 1 s: {answer}"
                 );
                 if answer["outcome"] == "succeeded" {
-                    assert_eq!(answer["result"]["data"]["text"], format!("{caller}/{n}"));
+                    assert_eq!(answer["result"]["data"]["text"], text);
                 }
-                outcomes.push((answer["outcome"].clone(), answer["delivered"].clone()));
+                ends.push((text, answer["outcome"].clone(), answer["delivered"].clone()));
             }
-            outcomes
+            ends
         });
     }
-    let answered = async || plant.get("/v1/devices/toy-1").await.0;
-    eventually(Duration::from_secs(5), answered, |status| {
-        *status == StatusCode::OK
-    })
-    .await;
+    let under_load = async || executed.lock().unwrap().len();
+    eventually(Duration::from_secs(10), under_load, |count| *count > 100).await;
     plant.redis.kill();
     plant.redis.restart();
+    let ends: Vec<_> = calls.join_all().await.into_iter().flatten().collect();
+    plant.answers("toy-1", Duration::from_secs(5)).await;
+    let executed = executed.lock().unwrap().clone();
     let mut succeeded = 0;
-    for (outcome, delivered) in calls.join_all().await.into_iter().flatten() {
-        match (outcome.as_str(), delivered.as_str()) {
-            (Some("succeeded"), Some("yes")) => succeeded += 1,
-            (Some("lost"), Some("unknown")) | (Some("offline") | None, Some("no")) => {}
+    for (text, outcome, delivered) in ends {
+        let times = executed
+            .iter()
+            .filter(|params| params["text"] == text)
+            .count();
+        let end = (outcome.as_str(), delivered.as_str());
+        match end {
+            (Some("succeeded"), Some("yes")) => {
+                succeeded += 1;
+                assert_eq!(times, 1, "{text} succeeded");
+            }
+            (Some("lost" | "timed_out"), Some("unknown")) => assert!(times <= 1, "{text} {end:?}"),
+            (Some("offline") | None, Some("no")) => assert_eq!(times, 0, "{text} {end:?}"),
             other => panic!("not an end that this fault can have: {other:?}"),
         }
     }
     assert!(succeeded > 0);
-    plant.answers("toy-1", Duration::from_secs(5)).await;
     drop(served);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i1_a_stalled_redis_delays_no_end_beyond_a_second_after_the_deadline() {
+    let plant = Plant::start(2).await;
+    let known = plant.echo(0, "known").await.serve();
+    let fresh = plant.echo(1, "fresh").await.serve();
+    let body = echo("x", 500);
+    assert_eq!(plant.call("known", &body).await.0, StatusCode::OK);
+    plant.redis.pause();
+    // One whose place the gateway remembers, one that it has to ask for.
+    for device in ["known", "fresh", "known"] {
+        let begun = Instant::now();
+        let (status, answer) = plant.call(device, &body).await;
+        assert!(
+            begun.elapsed() < Duration::from_millis(1500),
+            "{:?}: {answer}",
+            begun.elapsed()
+        );
+        assert!(
+            status.is_client_error() || status.is_server_error(),
+            "{answer}"
+        );
+        assert!(
+            answer["delivered"] == "no" || answer["delivered"] == "unknown",
+            "{answer}"
+        );
+    }
+    plant.redis.resume();
+    for device in ["known", "fresh"] {
+        plant.answers(device, Duration::from_secs(5)).await;
+    }
+    drop((known, fresh));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -199,18 +245,18 @@ async fn i9_devices_connect_and_are_called_while_postgres_is_away_and_it_heals_b
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn takeover_the_newest_connection_wins_on_whatever_node() {
+async fn i2_i5_the_newest_connection_wins_and_neither_sees_the_others_calls() {
     let plant = Plant::start(2).await;
     let mut old = plant.echo(0, "toy-1").await;
-    let request = plant
-        .http
-        .post(plant.url("/v1/devices/toy-1/calls"))
-        .bearer_auth(&plant.org.key);
-    let request = request.json(&echo("x", 20_000));
+    let request = |text: &str| {
+        let post = plant.http.post(plant.url("/v1/devices/toy-1/calls"));
+        post.bearer_auth(&plant.org.key).json(&echo(text, 20_000))
+    };
     let mut waiting = tokio::task::JoinSet::new();
-    waiting.spawn(async move { request.send().await.unwrap().json::<Value>().await.unwrap() });
-    old.next_call().await;
-    let new = plant.echo(1, "toy-1").await.serve();
+    let first = request("for the old one");
+    waiting.spawn(async move { first.send().await.unwrap().json::<Value>().await.unwrap() });
+    let (old_call, _, _) = old.next_call().await;
+    let mut new = plant.echo(1, "toy-1").await;
     let last_words = old.closes().await;
     let goaway = last_words
         .iter()
@@ -222,8 +268,35 @@ async fn takeover_the_newest_connection_wins_on_whatever_node() {
         (&answer["outcome"], &answer["delivered"]),
         (&json!("lost"), &json!("unknown"))
     );
+    // A result for the old connection's call means nothing on the new one.
+    let second = request("for the new one");
+    waiting.spawn(async move { second.send().await.unwrap().json::<Value>().await.unwrap() });
+    let (new_call, _, params) = new.next_call().await;
+    assert_eq!(
+        params["text"], "for the new one",
+        "the old call did not come again"
+    );
+    new.answer(
+        &old_call,
+        &json!({"success": true, "data": "the old one's"}),
+    )
+    .await;
+    new.answer(
+        &new_call,
+        &json!({"success": true, "data": "the new one's"}),
+    )
+    .await;
+    let answer = waiting.join_next().await.unwrap().unwrap();
+    assert_eq!(answer["result"]["data"], "the new one's");
+    let executed = Arc::clone(&new.executed);
+    let served = new.serve();
     plant.answers("toy-1", Duration::from_secs(5)).await;
-    let (_, device) = plant.get("/v1/devices/toy-1").await;
-    assert_eq!(device["online"], true);
-    drop(new);
+    assert!(
+        executed
+            .lock()
+            .unwrap()
+            .iter()
+            .all(|params| params["text"] == "again")
+    );
+    drop(served);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::plant::{Plant, eventually};
+use crate::{eventually::eventually, plant::Plant};
 
 async fn call_with_key(plant: &Plant, key: &str, body: &Value) -> (StatusCode, bool, Value) {
     let request = plant

@@ -7,6 +7,8 @@
     reason = "a test says where it failed by panicking there"
 )]
 
+#[path = "../support/eventually.rs"]
+mod eventually;
 #[path = "../support/redis_server.rs"]
 mod redis_server;
 

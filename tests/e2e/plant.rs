@@ -1,22 +1,17 @@
 //! A whole system for one test: its own Redis, its own database, as many nodes as it needs.
 //! Never: anything shared with another test.
 
-use std::{
-    future::Future,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use switchboard_store::testing::TestDatabase;
 
-use crate::{device::Device, program::Program, redis_server::RedisServer};
+use crate::{device::Device, eventually::eventually, program::Program, redis_server::RedisServer};
 use secrecy::ExposeSecret;
 
 const OPERATOR_KEY: &str = "operator-key-of-this-test";
 const ANY_PORT: &str = "127.0.0.1:0";
-/// Between two looks at something that is awaited.
-pub const POLL: Duration = Duration::from_millis(5);
 
 pub struct Plant {
     pub redis: RedisServer,
@@ -81,6 +76,11 @@ impl Plant {
             })
             .await;
         }
+    }
+
+    /// Every process that runs.
+    pub fn programs(&self) -> impl Iterator<Item = &Program> {
+        self.edges.iter().chain([&self.control, &self.gateway])
     }
 
     pub fn environment(&self) -> Vec<(&'static str, String)> {
@@ -231,28 +231,4 @@ pub fn echo_services() -> String {
         "required": ["text"],
     });
     json!({"echo": {"description": "Says it back", "parameters": parameters}}).to_string()
-}
-
-/// Asks until the answer is what is wanted, and says what it was when it never is.
-pub async fn eventually<T, F>(
-    within: Duration,
-    mut ask: impl FnMut() -> F,
-    wanted: impl Fn(&T) -> bool,
-) -> T
-where
-    T: std::fmt::Debug,
-    F: Future<Output = T>,
-{
-    let deadline = Instant::now() + within;
-    loop {
-        let answer = ask().await;
-        if wanted(&answer) {
-            return answer;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "still {answer:?} after {within:?}"
-        );
-        tokio::time::sleep(POLL).await;
-    }
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::plant::{Plant, echo_services, eventually};
+use crate::eventually::eventually;
+use crate::plant::{Plant, echo_services};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i8_presence_and_services_follow_the_live_connection() {

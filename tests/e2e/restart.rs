@@ -6,11 +6,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use switchboard_protocol::frame::Kind;
 
-use crate::{
-    plant::{Plant, eventually},
-    program::Program,
-    redis_server::RedisServer,
-};
+use crate::{eventually::eventually, plant::Plant, program::Program, redis_server::RedisServer};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i14_a_drained_edge_loses_no_call() {

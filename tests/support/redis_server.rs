@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::{sys::signal::Signal, unistd::Pid};
+
 pub struct RedisServer {
     port: u16,
     child: Option<Child>,
@@ -37,6 +39,22 @@ impl RedisServer {
             child.kill().expect("our own child");
             child.wait().expect("our own child");
         }
+    }
+
+    /// SIGSTOP: connections stay open, nothing is answered, what is sent waits.
+    pub fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// SIGCONT: what waited is done now.
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = self.child.as_ref().expect("it runs").id();
+        let pid = Pid::from_raw(i32::try_from(id).expect("a pid"));
+        nix::sys::signal::kill(pid, signal).expect("our own child");
     }
 
     /// Starts it again on the same port, empty.

@@ -11,6 +11,7 @@ use switchboard_protocol::{
 };
 
 use crate::{
+    backlog::Weighed,
     error::BusError,
     fact::{Fact, FactId},
     node::{Epoch, NodeId},
@@ -66,13 +67,19 @@ pub(crate) struct Entry {
     pub(crate) shelve: Option<Bytes>,
 }
 
-/// A connection to be taken out.
-#[derive(Debug, Clone)]
-pub(crate) struct Release {
-    pub(crate) device: DeviceKey,
-    pub(crate) epoch: Epoch,
-    /// A registration that no connection of this node uses any more.
-    pub(crate) unshelve: Option<Digest>,
+/// What a node takes back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// A connection's entry, if it still stands.
+    Entry(DeviceKey, Epoch),
+    /// Services that no connection of this node uses any more.
+    Services(Digest),
+}
+
+impl Weighed for Release {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + DeviceId::MAX_BYTES
+    }
 }
 
 /// Whom to trust: the newest keys and everything revoked.
@@ -117,10 +124,15 @@ pub(crate) trait Backend: Send + Sync + 'static {
         limit: usize,
     ) -> Reply<'a, Vec<(DeviceId, Presence)>>;
     fn services<'a>(&'a self, presence: &'a Presence) -> Reply<'a, Option<Bytes>>;
+    /// Puts services where other nodes can read them.
+    fn shelve(&self, services: Vec<(Digest, Bytes)>) -> Reply<'_, ()>;
+    /// Every entry under this node.
+    fn entered(&self) -> Reply<'_, Vec<(DeviceKey, Epoch)>>;
     /// Renews this node's lease and takes out what dead nodes left.
     fn beat(&self) -> Reply<'_, Vec<(DeviceKey, Epoch)>>;
-    /// Ends this node's lease.
-    fn leave(&self) -> Reply<'_, ()>;
+    /// Ends this node: nobody is heard here any more. With `clean` it leaves nothing behind and
+    /// gives its lease back; else the lease ends by itself and what is left is reaped.
+    fn leave(&self, clean: bool) -> Reply<'_, ()>;
 
     /// Adds to what is trusted; keys replace, revocations are added.
     fn entrust<'a>(
@@ -130,11 +142,6 @@ pub(crate) trait Backend: Send + Sync + 'static {
     ) -> Reply<'a, ()>;
     /// The record if its version is not `known`.
     fn trust(&self, known: u64) -> Reply<'_, Option<TrustRecord>>;
-
-    fn reserve<'a>(&'a self, key: &'a str, value: Bytes, ttl: Duration)
-    -> Reply<'a, Option<Bytes>>;
-    fn put<'a>(&'a self, key: &'a str, value: Bytes, ttl: Duration) -> Reply<'a, ()>;
-    fn remove<'a>(&'a self, key: &'a str) -> Reply<'a, ()>;
 
     fn record(&self, facts: Vec<Fact>) -> Reply<'_, ()>;
     fn facts<'a>(

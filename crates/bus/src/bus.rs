@@ -37,8 +37,8 @@ use crate::{
 
 /// Directory entries that a node remembers. Protects memory; an entry is about 200 bytes.
 const REMEMBERED_DEVICES: usize = 200_000;
-/// Facts that may wait while the bus is away. Protects memory.
-const WAITING_FACTS: usize = 200_000;
+/// Takeovers that a node remembers, for the moment between a claim and its connection.
+const REMEMBERED_TAKEOVERS: usize = 4096;
 /// A node that has been deaf for this long takes no new work.
 const UNREADY_AFTER: Duration = Duration::from_secs(5);
 
@@ -59,7 +59,10 @@ pub(crate) struct Node {
     pub(crate) releases: Backlog<Release>,
     pub(crate) metrics: Metrics,
     pub(crate) healed: Notify,
+    /// Takeovers of late: one may come before its connection is taken in here.
+    pub(crate) taken_over: Cache<DeviceKey, Epoch>,
     pub(crate) reenter: Notify,
+    pub(crate) reconcile: Notify,
     pub(crate) trust_changed: Notify,
 }
 
@@ -77,15 +80,14 @@ impl Bus {
     /// background until `shutdown` stops.
     ///
     /// # Errors
-    /// [`BusError::Address`] when the Redis URL is not one, [`BusError::Unexpected`] when the
+    /// [`BusError::Address`] when the Redis URL is not one, [`BusError::Metrics`] when the
     /// registry has a bus's metrics already.
     pub fn start(
         config: BusConfig,
         metrics: &prometheus::Registry,
         shutdown: &Shutdown,
     ) -> Result<Self, BusError> {
-        let metrics =
-            Metrics::new(metrics).map_err(|error| BusError::Unexpected(error.to_string()))?;
+        let metrics = Metrics::new(metrics).map_err(|error| BusError::Metrics(Arc::new(error)))?;
         let id = NodeId::incarnate(&config.node_name);
         let inbox = Arc::new(Mailbox::default());
         let backend: Arc<dyn Backend> = match config.backend {
@@ -115,11 +117,13 @@ impl Bus {
             remembered: Cache::new(REMEMBERED_DEVICES),
             trust: Trust::new(),
             shelf: Shelf::default(),
-            facts: Backlog::new(WAITING_FACTS),
-            releases: Backlog::new(WAITING_FACTS),
+            facts: Backlog::new(),
+            releases: Backlog::new(),
             metrics,
             healed: Notify::new(),
+            taken_over: Cache::new(REMEMBERED_TAKEOVERS),
             reenter: Notify::new(),
+            reconcile: Notify::new(),
             trust_changed: Notify::new(),
         });
         inbox.open(&node);
@@ -234,17 +238,28 @@ impl Bus {
     /// # Errors
     /// When the directory does not answer: nobody could find the device.
     pub async fn claim(&self, device: &DeviceKey) -> Result<Epoch, BusError> {
-        let claimed = self.0.backend.claim(device).await?;
+        let claimed = self.0.backend.claim(device).await.inspect_err(|_| {
+            // It may have been executed all the same: an entry without a connection.
+            self.0.reconcile.notify_one();
+        })?;
         let epoch = claimed.epoch;
         if let Some(former) = claimed.former {
-            self.0.take_over(device, epoch, &former.node);
+            self.0.announce_takeover(device, epoch, &former.node);
         }
-        self.0.facts.push(Fact::Connected {
+        self.0.tell(Fact::Connected {
             device: device.clone(),
             epoch,
             at_ms: unix_now_ms(),
         });
         Ok(epoch)
+    }
+
+    /// Whether a newer connection of the device was announced to this node lately: then the one
+    /// with this epoch, just taken in, must close.
+    #[must_use]
+    pub fn is_superseded(&self, device: &DeviceKey, epoch: Epoch) -> bool {
+        let newer = self.0.taken_over.get(device);
+        newer.is_some_and(|newer| newer > epoch)
     }
 
     /// Enters what a device registered, in place of what it registered before (`former`).
@@ -259,16 +274,9 @@ impl Bus {
         (digest, json): (Digest, &Bytes),
     ) -> Result<(), BusError> {
         let node = &self.0;
-        let shelve = node.shelf.take_up(digest).then(|| json.clone());
-        if let Some(former) = former.and_then(|former| node.shelf.put_down(former)) {
-            // Its connection goes on; only the former registration goes.
-            node.releases.push(Release {
-                device: device.clone(),
-                epoch: Epoch(0),
-                unshelve: Some(former),
-            });
-        }
-        node.facts.push(Fact::Registered {
+        let shelve = node.shelf.take_up(digest, json).then(|| json.clone());
+        node.put_down(former);
+        node.tell(Fact::Registered {
             device: device.clone(),
             epoch,
             at_ms: unix_now_ms(),
@@ -282,8 +290,8 @@ impl Bus {
             shelve,
         };
         let newer = node.backend.enter(vec![entry]).await?;
-        if let (Some(Some(newer)), Some(host)) = (newer.first(), node.host()) {
-            host.takeover(device.org, device.device.as_str(), *newer);
+        if let Some(Some(newer)) = newer.first() {
+            node.take_over(device, *newer);
         }
         Ok(())
     }
@@ -298,18 +306,14 @@ impl Bus {
         reason: LeftReason,
     ) {
         let node = &self.0;
-        let unshelve = digest.and_then(|digest| node.shelf.put_down(digest));
-        node.facts.push(Fact::Left {
+        node.put_down(digest);
+        node.tell(Fact::Left {
             device: device.clone(),
             epoch,
             at_ms: unix_now_ms(),
             reason,
         });
-        node.releases.push(Release {
-            device,
-            epoch,
-            unshelve,
-        });
+        node.releases.push(Release::Entry(device, epoch));
     }
 
     /// Ends an inbound call. Does not wait.
@@ -388,35 +392,6 @@ impl Bus {
         self.0.backend.broadcast(self.0.pack(&revoked)).await
     }
 
-    /// Takes a short-lived key for this value; `Some(existing)` when it was taken already.
-    ///
-    /// # Errors
-    /// When the bus does not answer; the key may have been taken.
-    pub async fn reserve(
-        &self,
-        key: &str,
-        value: Bytes,
-        ttl: Duration,
-    ) -> Result<Option<Bytes>, BusError> {
-        self.0.backend.reserve(key, value, ttl).await
-    }
-
-    /// Writes a short-lived value.
-    ///
-    /// # Errors
-    /// When the bus does not answer.
-    pub async fn put(&self, key: &str, value: Bytes, ttl: Duration) -> Result<(), BusError> {
-        self.0.backend.put(key, value, ttl).await
-    }
-
-    /// Removes a short-lived value.
-    ///
-    /// # Errors
-    /// When the bus does not answer.
-    pub async fn remove(&self, key: &str) -> Result<(), BusError> {
-        self.0.backend.remove(key).await
-    }
-
     /// The next facts for one of several consumers that share them; empty after `wait`. Facts
     /// that a consumer took and did not acknowledge come again.
     ///
@@ -441,6 +416,20 @@ impl Bus {
 }
 
 impl Node {
+    /// Adds to the record. What gives way for it is counted.
+    pub(crate) fn tell(&self, fact: Fact) {
+        let dropped = self.facts.push(fact);
+        self.metrics.facts_dropped.inc_by(dropped as u64);
+    }
+
+    /// One connection fewer uses these services.
+    fn put_down(&self, digest: Option<Digest>) {
+        let last = digest.and_then(|digest| self.shelf.put_down(digest));
+        if let Some(digest) = last {
+            self.releases.push(Release::Services(digest));
+        }
+    }
+
     pub(crate) fn host(&self) -> Option<Arc<dyn Host>> {
         self.host
             .load()
@@ -479,22 +468,26 @@ impl Node {
         );
     }
 
-    fn take_over(&self, device: &DeviceKey, epoch: Epoch, former: &NodeId) {
+    fn announce_takeover(&self, device: &DeviceKey, epoch: Epoch, former: &NodeId) {
         if *former == self.id {
-            if let Some(host) = self.host() {
-                host.takeover(device.org, device.device.as_str(), epoch);
-            }
+            self.take_over(device, epoch);
             return;
         }
         let device_id = device.device.as_str().into();
-        self.post(
-            former,
-            &Envelope::Takeover {
-                org: device.org,
-                device: device_id,
-                epoch,
-            },
-        );
+        let takeover = Envelope::Takeover {
+            org: device.org,
+            device: device_id,
+            epoch,
+        };
+        self.post(former, &takeover);
+    }
+
+    /// A newer connection of the device exists.
+    pub(crate) fn take_over(&self, device: &DeviceKey, epoch: Epoch) {
+        self.taken_over.insert(device.clone(), epoch);
+        if let Some(host) = self.host() {
+            host.takeover(device.org, device.device.as_str(), epoch);
+        }
     }
 
     pub(crate) fn pack(&self, envelope: &Envelope) -> Bytes {

@@ -89,6 +89,12 @@ impl Courier {
         Arc::clone(lanes.get_or_insert_with(to.clone(), || Arc::new(Lane::new(to.clone()))))
     }
 
+    /// Whether nothing is under way.
+    pub(crate) fn is_still(&self) -> bool {
+        let lanes = self.lanes.pin();
+        lanes.values().all(|lane| !lane.state.lock().under_way)
+    }
+
     /// Takes down the lanes that nothing has used for a while.
     pub(crate) fn sweep(&self) {
         self.lanes.pin().retain(|_, lane| {
@@ -122,8 +128,8 @@ impl Courier {
         }
     }
 
-    /// Settles the calls of a pack that was not received; returns what is worth another try.
-    /// Answers are: their caller drops a second one. Calls never are.
+    /// Settles the calls of a pack that was not received; returns what is worth another try:
+    /// everything that means the same when it comes twice. Calls never are.
     fn undelivered(&self, pack: Bytes, published: Published) -> Vec<Envelope> {
         let Ok(envelopes) = envelope::unpack(pack) else {
             return Vec::new();
@@ -141,8 +147,11 @@ impl Courier {
                     };
                     self.pending.settle(call.token, verdict);
                 }
-                Envelope::Answer { .. } | Envelope::NotHere { .. } => again.push(envelope),
-                _ => {}
+                Envelope::Answer { .. }
+                | Envelope::NotHere { .. }
+                | Envelope::Takeover { .. }
+                | Envelope::Cancel { .. } => again.push(envelope),
+                Envelope::Probe { .. } | Envelope::Revoked { .. } | Envelope::TrustChanged => {}
             }
         }
         again

@@ -1,4 +1,4 @@
-//! What nodes say to each other, and how several sayings travel as one message.
+//! What nodes tell each other, and how several envelopes travel as one message.
 //!
 //! A *pack* is `version, sender, envelope*`; an envelope is `length, kind, fields`. Integers are
 //! little-endian, texts have their length in front, the last field takes what is left.
@@ -15,6 +15,8 @@ use uuid::Uuid;
 
 use crate::node::{Epoch, NodeId};
 
+/// Bumped whenever a field's place or meaning changes: nodes of two versions refuse each other's
+/// packs instead of misreading them.
 const VERSION: u8 = 1;
 
 /// A slice of a received buffer that is known to be UTF-8.
@@ -52,7 +54,7 @@ impl TryFrom<Bytes> for Text {
 #[error("the message is not one of this version's")]
 pub struct Malformed;
 
-/// One saying.
+/// One message of a node to another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Envelope {
     /// Execute this on a device that the receiver holds.
@@ -93,8 +95,8 @@ pub(crate) struct CallEnvelope {
     pub(crate) id: CallId,
     pub(crate) org: OrgId,
     pub(crate) epoch: Epoch,
-    /// Unix milliseconds.
-    pub(crate) deadline_ms: u64,
+    /// How long the caller still waits. Not a time of day: clocks of nodes differ.
+    pub(crate) left_ms: u64,
     pub(crate) device: Text,
     pub(crate) service: Text,
     pub(crate) params: Bytes,
@@ -172,7 +174,7 @@ fn put_call(out: &mut Vec<u8>, call: &CallEnvelope) {
     out.extend_from_slice(call.id.uuid().as_bytes());
     out.extend_from_slice(call.org.uuid().as_bytes());
     out.extend_from_slice(&call.epoch.0.to_le_bytes());
-    out.extend_from_slice(&call.deadline_ms.to_le_bytes());
+    out.extend_from_slice(&call.left_ms.to_le_bytes());
     put_short(out, &call.device);
     put_short(out, &call.service);
     out.extend_from_slice(&call.params);
@@ -234,7 +236,7 @@ fn parse(mut body: Bytes) -> Result<Envelope, Malformed> {
             id: CallId::from_uuid(uuid(body)?),
             org: OrgId::from_uuid(uuid(body)?),
             epoch: Epoch(number(body)?),
-            deadline_ms: number(body)?,
+            left_ms: number(body)?,
             device: short(body)?,
             service: short(body)?,
             params: std::mem::take(body),
@@ -324,7 +326,7 @@ mod tests {
                 id,
                 org,
                 epoch: Epoch(u64::MAX),
-                deadline_ms: 3,
+                left_ms: 3,
                 device: "toy-1".into(),
                 service: "现在几点".into(),
                 params: Bytes::from_static(b"{\"a\":1}"),

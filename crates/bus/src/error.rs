@@ -18,23 +18,12 @@ pub enum BusError {
     /// The bus answered something that this version does not understand, or refused.
     #[error("the bus refused: {0}")]
     Unexpected(String),
+    /// The registry has a bus's metrics already.
+    #[error("the metrics of the bus can not be registered")]
+    Metrics(#[source] std::sync::Arc<prometheus::Error>),
     /// The address is not one.
     #[error("the Redis URL is not usable: {0}")]
     Address(String),
-}
-
-impl BusError {
-    /// Whose fault it is, also the metric label.
-    #[must_use]
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Unavailable => "unavailable",
-            Self::Timeout(_) => "timeout",
-            Self::Overloaded => "overloaded",
-            Self::Unexpected(_) => "unexpected",
-            Self::Address(_) => "address",
-        }
-    }
 }
 
 impl From<redis::RedisError> for BusError {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use switchboard_protocol::{id::DeviceKey, schema::Digest};
 
-use crate::node::Epoch;
+use crate::{backlog::Weighed, node::Epoch};
 
 /// A fact that was taken and not acknowledged comes again after this.
 pub(crate) const FACT_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
@@ -124,6 +124,16 @@ enum Kind {
     Connected,
     Registered,
     Left,
+}
+
+impl Weighed for Fact {
+    fn bytes(&self) -> usize {
+        let text = match self {
+            Self::Registered { json, .. } => json.as_ref().map_or(0, Bytes::len),
+            Self::Connected { .. } | Self::Left { .. } => 0,
+        };
+        size_of::<Self>() + text
+    }
 }
 
 impl Fact {

@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use switchboard_protocol::id::DeviceKey;
 
 use crate::{
     backend::Inbox,
@@ -15,10 +16,9 @@ use crate::{
     host::{InboundCall, ReplyTo},
     node::NodeId,
     pending::Verdict,
-    trust::unix_now_ms,
 };
 
-/// No deadline is further away than this, whatever a foreign clock says.
+/// No deadline is further away than this, whatever another node says.
 const LONGEST_CALL: Duration = Duration::from_secs(300);
 
 impl Node {
@@ -64,8 +64,8 @@ impl Node {
                 }
             }
             Envelope::Takeover { org, device, epoch } => {
-                if let Some(host) = self.host() {
-                    host.takeover(org, &device, epoch);
+                if let Ok(device) = device.parse() {
+                    self.take_over(&DeviceKey { org, device }, epoch);
                 }
             }
             // The backend sees its own probes; one of another incarnation means nothing.
@@ -84,7 +84,7 @@ impl Node {
             self.post(sender, &Envelope::NotHere { token: call.token });
             return;
         };
-        let left = Duration::from_millis(call.deadline_ms.saturating_sub(unix_now_ms()));
+        let left = Duration::from_millis(call.left_ms);
         host.deliver(InboundCall {
             org: call.org,
             device: call.device,

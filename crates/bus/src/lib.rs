@@ -18,6 +18,7 @@ mod node;
 mod outbound;
 mod pending;
 mod redis;
+mod reentry;
 mod settings;
 mod shelf;
 mod trust;

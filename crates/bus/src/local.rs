@@ -8,7 +8,7 @@ use std::{
     future::{Future, ready},
     pin::Pin,
     sync::{Arc, Weak},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use switchboard_protocol::{
     access::VerifyingKey,
     id::{DeviceId, DeviceKey, OrgId, TokenId},
+    schema::Digest,
 };
 use tokio::{sync::Notify, time::timeout};
 
@@ -71,12 +72,7 @@ pub(crate) fn join(hub: &LocalHub, node: NodeId, inbox: Arc<dyn Inbox>) -> Arc<d
 
 impl Drop for Member {
     fn drop(&mut self) {
-        let mut state = self.hub.0.state.lock();
-        state.inboxes.remove(&self.node);
-        state.shelves.retain(|(node, _), _| *node != self.node);
-        for devices in state.directory.values_mut() {
-            devices.retain(|_, presence| presence.node != self.node);
-        }
+        self.hub.0.state.lock().leave(&self.node);
     }
 }
 
@@ -203,18 +199,24 @@ impl Backend for Member {
         })
     }
 
-    fn leave(&self) -> Reply<'_, ()> {
+    fn shelve(&self, services: Vec<(Digest, Bytes)>) -> Reply<'_, ()> {
         self.with(|state| {
-            state.inboxes.remove(&self.node);
+            for (digest, json) in services {
+                state.shelves.insert((self.node.clone(), digest), json);
+            }
         })
     }
 
+    fn entered(&self) -> Reply<'_, Vec<(DeviceKey, Epoch)>> {
+        self.with(|state| state.entered(&self.node))
+    }
+
+    fn leave(&self, _clean: bool) -> Reply<'_, ()> {
+        self.with(|state| state.leave(&self.node))
+    }
+
     fn beat(&self) -> Reply<'_, Vec<(DeviceKey, Epoch)>> {
-        self.with(|state| {
-            let now = Instant::now();
-            state.values.retain(|_, (_, until)| *until > now);
-            Vec::new()
-        })
+        Box::pin(ready(Ok(Vec::new())))
     }
 
     fn entrust<'a>(
@@ -244,46 +246,8 @@ impl Backend for Member {
         self.with(|state| (state.trust.version != known).then(|| state.trust.clone()))
     }
 
-    fn reserve<'a>(
-        &'a self,
-        key: &'a str,
-        value: Bytes,
-        ttl: Duration,
-    ) -> Reply<'a, Option<Bytes>> {
-        self.with(|state| {
-            let now = Instant::now();
-            if let Some((existing, until)) = state.values.get(key)
-                && *until > now
-            {
-                return Some(existing.clone());
-            }
-            state.values.insert(key.to_owned(), (value, now + ttl));
-            None
-        })
-    }
-
-    fn put<'a>(&'a self, key: &'a str, value: Bytes, ttl: Duration) -> Reply<'a, ()> {
-        self.with(|state| {
-            state
-                .values
-                .insert(key.to_owned(), (value, Instant::now() + ttl));
-        })
-    }
-
-    fn remove<'a>(&'a self, key: &'a str) -> Reply<'a, ()> {
-        self.with(|state| {
-            state.values.remove(key);
-        })
-    }
-
     fn record(&self, facts: Vec<Fact>) -> Reply<'_, ()> {
-        let recorded = self.with(|state| {
-            for fact in facts {
-                state.next_fact += 1;
-                let number = state.next_fact;
-                state.facts.push_back((number, fact));
-            }
-        });
+        let recorded = self.with(|state| facts.into_iter().for_each(|fact| state.record(fact)));
         self.hub.0.recorded.notify_waiters();
         recorded
     }

@@ -52,8 +52,8 @@ impl Metrics {
                 "Answers to calls that had ended already",
             )?,
             dropped: counter(
-                "answers_dropped_total",
-                "Answers given up because their caller's node was not listening",
+                "envelopes_dropped_total",
+                "Envelopes given up because their node was not listening or too much waited for it",
             )?,
             facts_dropped: counter(
                 "facts_dropped_total",

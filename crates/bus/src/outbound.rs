@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use switchboard_protocol::{
     id::{CallId, DeviceKey},
-    outcome::{Delivered, Outcome},
+    outcome::Outcome,
 };
 use tokio::time::timeout;
 
@@ -17,7 +17,6 @@ use crate::{
     error::BusError,
     host::{InboundCall, ReplyTo},
     pending::Verdict,
-    trust::unix_now_ms,
 };
 
 /// How often a call is directed anew because the device was not where the directory said.
@@ -104,42 +103,36 @@ impl Node {
     ) -> Result<Verdict, BusError> {
         let generation = self.backend.condition().generation;
         let (token, wait) = self.pending.insert(presence.node.clone());
-        let mut waiting = Waiting {
+        let _waiting = Waiting {
             node: self,
             device: &call.device,
             call: call.id,
             presence,
             token,
-            ended: false,
         };
         if let Err(error) = self.dispatch(call, presence, token, deadline) {
-            waiting.ended = true;
             self.pending.forget(token);
             return Err(error);
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        let verdict = match timeout(left, wait).await {
+        Ok(match timeout(left, wait).await {
             Ok(Ok(verdict)) => verdict,
             Ok(Err(_)) => Verdict::Lost("the caller's node dropped the call"),
-            Err(_) => {
-                let condition = self.backend.condition();
-                let undisturbed =
-                    condition.deaf_for.is_none() && condition.generation == generation;
-                let remote = presence.node != self.id;
-                Verdict::Answered(if remote && !undisturbed {
-                    Answer::ended(Outcome::Lost, "the bus failed while the device was working")
-                } else {
-                    let detail = format!(
-                        "the device did not answer within {} ms",
-                        call.timeout.as_millis()
-                    );
-                    Answer::ended(Outcome::TimedOut, detail).with_delivered(Delivered::Unknown)
-                })
-            }
-        };
-        waiting.ended = true;
-        self.pending.forget(token);
-        Ok(verdict)
+            Err(_) => Verdict::Answered(self.out_of_time(call, presence, generation)),
+        })
+    }
+
+    /// Silence until the deadline: the device's, unless the bus was disturbed meanwhile.
+    fn out_of_time(&self, call: &Call, presence: &Presence, generation: u64) -> Answer {
+        let condition = self.backend.condition();
+        let undisturbed = condition.deaf_for.is_none() && condition.generation == generation;
+        if undisturbed || presence.node == self.id {
+            let waited_ms = call.timeout.as_millis();
+            let detail = format!("the device did not answer within {waited_ms} ms");
+            Answer::ended(Outcome::TimedOut, detail)
+        } else {
+            Answer::ended(Outcome::Lost, "the bus failed while the device was working")
+        }
     }
 
     /// Hands the call to this node's own host, or puts it on its way to another's.
@@ -183,7 +176,7 @@ impl Node {
             id: call.id,
             org: call.device.org,
             epoch: presence.epoch,
-            deadline_ms: unix_now_ms().saturating_add(left_ms),
+            left_ms,
             device,
             service,
             params: call.params.clone(),
@@ -192,19 +185,19 @@ impl Node {
     }
 }
 
-/// A call that has been handed over. Dropped before its end, it tells the other node.
+/// A call that has been handed over. Dropped before its end, at the deadline or because the
+/// caller left, it tells the other node.
 struct Waiting<'a> {
     node: &'a Node,
     device: &'a DeviceKey,
     call: CallId,
     presence: &'a Presence,
     token: u64,
-    ended: bool,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if self.ended || !self.node.pending.forget(self.token) {
+        if !self.node.pending.forget(self.token) {
             return;
         }
         let org = self.device.org;

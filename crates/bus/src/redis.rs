@@ -84,11 +84,6 @@ impl Keys {
         self.key("trust:version")
     }
 
-    /// String: a short-lived value.
-    fn value(&self, name: &str) -> String {
-        self.key(format_args!("value:{name}"))
-    }
-
     /// Stream: facts for the record.
     fn facts(&self) -> String {
         self.key("facts")

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use switchboard_protocol::{id::OrgId, schema::Digest};
 
@@ -18,20 +19,32 @@ pub(crate) struct Shelf {
     used: Mutex<HashMap<Digest, Use>>,
 }
 
-#[derive(Default)]
 struct Use {
     connections: usize,
+    json: Bytes,
     /// The record keeps registrations by organisation.
     told: HashMap<OrgId, Instant>,
 }
 
 impl Shelf {
     /// One more connection uses it; true when it is the first.
-    pub(crate) fn take_up(&self, digest: Digest) -> bool {
+    pub(crate) fn take_up(&self, digest: Digest, json: &Bytes) -> bool {
         let mut used = self.used.lock();
-        let entry = used.entry(digest).or_default();
+        let entry = used.entry(digest).or_insert_with(|| Use {
+            connections: 0,
+            json: json.clone(),
+            told: HashMap::new(),
+        });
         entry.connections += 1;
         entry.connections == 1
+    }
+
+    /// The text of a registration that is in use.
+    pub(crate) fn text(&self, digest: Digest) -> Option<Bytes> {
+        self.used
+            .lock()
+            .get(&digest)
+            .map(|entry| entry.json.clone())
     }
 
     /// One connection fewer uses it; the digest when it was the last.
@@ -78,8 +91,10 @@ mod tests {
     fn counts_its_users() {
         let shelf = Shelf::default();
         let digest = Digest([1; 32]);
-        assert!(shelf.take_up(digest));
-        assert!(!shelf.take_up(digest));
+        let json = Bytes::from_static(b"{}");
+        assert!(shelf.take_up(digest, &json));
+        assert!(!shelf.take_up(digest, &json));
+        assert_eq!(shelf.text(digest), Some(json));
         let (ours, theirs) = (OrgId::from_uuid(Uuid::nil()), OrgId::from_uuid(Uuid::max()));
         assert!(shelf.tell(ours, digest));
         assert!(!shelf.tell(ours, digest));
@@ -91,6 +106,6 @@ mod tests {
         assert!(shelf.tell(ours, digest));
         assert_eq!(shelf.put_down(digest), None);
         assert_eq!(shelf.put_down(digest), Some(digest));
-        assert_eq!(shelf.put_down(digest), None);
+        assert_eq!((shelf.put_down(digest), shelf.text(digest)), (None, None));
     }
 }

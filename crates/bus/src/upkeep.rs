@@ -1,20 +1,22 @@
 //! What a node does without being asked: renews its lease, watches the nodes it waits for,
-//! writes what nobody waits for, keeps its trust fresh, and enters its devices again after the
-//! bus was away.
+//! writes what nobody waits for, keeps its trust fresh, and leaves in order.
 //! Never: giving up. Every loop here ends with the process only.
 
 use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use switchboard_protocol::schema::Digest;
 use switchboard_runtime::shutdown::Shutdown;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::{
-    backend::Entry,
+    backend::Release,
+    backlog::Batch,
     bus::Node,
+    error::BusError,
     fact::{Fact, LeftReason},
-    host::Holding,
     node::NodeId,
+    reentry,
     trust::unix_now_ms,
 };
 
@@ -24,30 +26,30 @@ pub(crate) const BEAT: Duration = Duration::from_secs(3);
 const WATCH: Duration = Duration::from_millis(500);
 /// A revocation that was told while this node was deaf is seen after this at the latest.
 const TRUST_POLL: Duration = Duration::from_secs(2);
-/// How many things go to the bus in one go.
-const BATCH: usize = 512;
-const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// What answers under way have left when the process ends.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+const STILL_CHECK: Duration = Duration::from_millis(5);
+pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 pub(crate) fn start(node: &Arc<Node>, shutdown: &Shutdown) {
-    spawn(node, shutdown, beat);
-    spawn(node, shutdown, watch);
-    spawn(node, shutdown, write_facts);
-    spawn(node, shutdown, write_releases);
-    spawn(node, shutdown, follow_trust);
-    spawn(node, shutdown, reenter);
+    spawn(shutdown, beat(Arc::clone(node)));
+    spawn(shutdown, watch(Arc::clone(node)));
+    spawn(shutdown, follow_trust(Arc::clone(node)));
+    spawn(shutdown, reentry::follow(Arc::clone(node)));
     let (node, stop) = (Arc::clone(node), shutdown.clone());
     shutdown.spawn(async move {
-        stop.stopping().await;
-        node.flush().await;
+        tokio::select! {
+            () = write_facts(&node) => {}
+            () = write_releases(&node) => {}
+            () = stop.stopping() => {}
+        }
+        // The writers have put back what they were writing.
+        node.depart().await;
     });
 }
 
-fn spawn<F, T>(node: &Arc<Node>, shutdown: &Shutdown, task: T)
-where
-    T: FnOnce(Arc<Node>) -> F,
-    F: Future<Output = ()> + Send + 'static,
-{
-    let (task, stop) = (task(Arc::clone(node)), shutdown.clone());
+fn spawn(shutdown: &Shutdown, task: impl Future<Output = ()> + Send + 'static) {
+    let stop = shutdown.clone();
     shutdown.spawn(async move {
         tokio::select! {
             () = task => {}
@@ -66,7 +68,7 @@ async fn beat(node: Arc<Node>) {
         // A beat that fails is the link's to notice; the lease outlives two of them.
         let reaped = node.backend.beat().await.unwrap_or_default();
         for (device, epoch) in reaped {
-            node.facts.push(Fact::Left {
+            node.tell(Fact::Left {
                 device,
                 epoch,
                 at_ms: unix_now_ms(),
@@ -108,24 +110,25 @@ async fn watch(node: Arc<Node>) {
     }
 }
 
-async fn write_facts(node: Arc<Node>) {
+async fn write_facts(node: &Node) {
     loop {
-        let batch = node.facts.take(BATCH).await;
-        if node.backend.record(batch.clone()).await.is_err() {
-            let dropped = node.facts.put_back(batch);
-            node.metrics.facts_dropped.inc_by(dropped as u64);
-            sleep(RETRY_PAUSE).await;
+        let batch = node.facts.take().await;
+        match node.backend.record(batch.items.clone()).await {
+            Ok(()) => batch.done(),
+            Err(_) => {
+                drop(batch);
+                sleep(RETRY_PAUSE).await;
+            }
         }
     }
 }
 
-async fn write_releases(node: Arc<Node>) {
+async fn write_releases(node: &Node) {
     loop {
-        let batch = node.releases.take(BATCH).await;
-        if node.backend.release(batch.clone()).await.is_err() {
-            // What gives way here is reaped when this node's lease ends.
-            node.releases.put_back(batch);
-            sleep(RETRY_PAUSE).await;
+        let batch = node.releases.take().await;
+        match node.write_release(batch).await {
+            Ok(()) => {}
+            Err(_) => sleep(RETRY_PAUSE).await,
         }
     }
 }
@@ -150,99 +153,53 @@ async fn follow_trust(node: Arc<Node>) {
     }
 }
 
-async fn reenter(node: Arc<Node>) {
-    loop {
-        node.reenter.notified().await;
-        node.shelf.untell();
-        let Some(host) = node.host() else { continue };
-        let held = host.held();
-        let count = held.len();
-        for chunk in held.chunks(BATCH) {
-            node.reenter_some(chunk).await;
-        }
-        if count > 0 {
-            tracing::info!(
-                devices = count,
-                "entered the devices again after the bus was away"
-            );
-        }
-    }
-}
-
 impl Node {
-    /// Enters live connections again, and closes those that have a newer one elsewhere. Tried
-    /// until the bus takes it; the next healing may overtake it, which is harmless.
-    async fn reenter_some(&self, held: &[Holding]) {
-        let mut shelved: Vec<Digest> = Vec::new();
-        let entries: Vec<Entry> = held
-            .iter()
-            .map(|holding| {
-                let (digest, json) = holding.registration.clone().unzip();
-                let first = digest.is_some_and(|digest| !shelved.contains(&digest));
-                if first {
-                    shelved.extend(digest);
-                }
-                let shelve = json.filter(|_| first);
-                Entry {
-                    device: holding.device.clone(),
-                    epoch: holding.epoch,
-                    digest,
-                    shelve,
-                }
-            })
-            .collect();
-        let standing = loop {
-            match self.backend.enter(entries.clone()).await {
-                Ok(standing) => break standing,
-                Err(_) if self.backend.condition().deaf_for.is_some() => return,
-                Err(_) => sleep(RETRY_PAUSE).await,
-            }
-        };
-        for (holding, newer) in held.iter().zip(standing) {
-            match newer {
-                Some(epoch) => {
-                    if let Some(host) = self.host() {
-                        host.takeover(holding.device.org, holding.device.device.as_str(), epoch);
-                    }
-                }
-                None => self.record_again(holding),
-            }
-        }
-    }
-
-    fn record_again(&self, holding: &Holding) {
-        let (device, epoch, at_ms) = (holding.device.clone(), holding.epoch, unix_now_ms());
-        self.facts.push(Fact::Connected {
-            device: device.clone(),
-            epoch,
-            at_ms,
+    async fn write_release(&self, batch: Batch<'_, Release>) -> Result<(), BusError> {
+        let in_use = |digest: &Digest| self.shelf.text(*digest);
+        let mut releases = batch.items.clone();
+        releases.retain(
+            |release| !matches!(release, Release::Services(digest) if in_use(digest).is_some()),
+        );
+        self.backend.release(releases).await?;
+        // Services that came into use again while they were being taken off the shelf.
+        let again = batch.items.iter().filter_map(|release| match release {
+            Release::Services(digest) => Some((*digest, in_use(digest)?)),
+            Release::Entry(..) => None,
         });
-        if let Some((digest, json)) = &holding.registration {
-            let json = self.shelf.tell(device.org, *digest).then(|| json.clone());
-            self.facts.push(Fact::Registered {
-                device,
-                epoch,
-                at_ms,
-                digest: *digest,
-                json,
-            });
+        let again: Vec<(Digest, Bytes)> = again.collect();
+        if !again.is_empty() {
+            self.backend.shelve(again).await?;
         }
+        batch.done();
+        Ok(())
     }
 
-    /// Writes what still waits, once: at the end of a process.
-    async fn flush(&self) {
-        if !self.releases.is_empty() {
-            // What can not be written now is reaped when this node's lease ends.
-            let _ = self
-                .backend
-                .release(self.releases.take(usize::MAX).await)
-                .await;
+    /// Says what is still to be said, and leaves: at the end of a process.
+    async fn depart(&self) {
+        // An answer that does not get out in this time ends as lost at its caller.
+        let _ = timeout(LAST_WORDS, async {
+            while !self.courier.is_still() {
+                sleep(STILL_CHECK).await;
+            }
+        })
+        .await;
+        let mut clean = true;
+        while let Some(batch) = self.releases.take_now() {
+            clean &= self.write_release(batch).await.is_ok();
+            if !clean {
+                break;
+            }
         }
-        if !self.facts.is_empty() {
-            // The edge is going and the bus is away: nobody is left to keep them.
-            let _ = self.backend.record(self.facts.take(usize::MAX).await).await;
+        while let Some(batch) = self.facts.take_now() {
+            match self.backend.record(batch.items.clone()).await {
+                Ok(()) => batch.done(),
+                Err(error) => {
+                    tracing::warn!(%error, facts = batch.items.len(), "the record misses what happened last");
+                    break;
+                }
+            }
         }
         // A lease that is not given back now ends by itself.
-        let _ = self.backend.leave().await;
+        let _ = self.backend.leave(clean).await;
     }
 }

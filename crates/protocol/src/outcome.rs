@@ -87,8 +87,8 @@ impl Outcome {
         Self::ALL.get(usize::from(code)).copied()
     }
 
-    /// What this outcome says about the device having acted. `cancelled` is the one that
-    /// can be better known than this: a call withdrawn from the queue was never delivered.
+    /// What this outcome says about the device having acted. `cancelled` and `timed_out` can be
+    /// better known than this: a call that never left the queue was never delivered.
     #[must_use]
     pub const fn delivered(self) -> Delivered {
         match self {

@@ -32,8 +32,9 @@ pub struct HttpLimits {
 impl Default for HttpLimits {
     fn default() -> Self {
         Self {
-            header_read_timeout: Duration::from_secs(10),
-            body_read_timeout: Duration::from_secs(30),
+            // A second less than the ten within which a client that dribbles must be gone.
+            header_read_timeout: Duration::from_secs(9),
+            body_read_timeout: Duration::from_secs(9),
             write_timeout: Duration::from_secs(30),
             body_bytes: 1024 * 1024,
             connections: 8192,

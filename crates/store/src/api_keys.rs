@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use switchboard_protocol::{
-    access::Scopes,
+    access::{Scope, Scopes},
     id::{ApiKeyId, OrgId},
 };
 use uuid::Uuid;
@@ -43,6 +43,17 @@ pub struct ApiKey {
     pub created_at: DateTime<Utc>,
     /// Since when it is refused.
     pub revoked_at: Option<DateTime<Utc>>,
+}
+
+/// What became of a key that was to be revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyRevocation {
+    /// It is refused from now on, or was before.
+    Revoked,
+    /// The organisation has none with this id.
+    Unknown,
+    /// It stays good: it is the last one that may administer the organisation.
+    LastAdmin,
 }
 
 /// `api_keys` without the hash.
@@ -145,16 +156,60 @@ impl Store {
         Ok(rows.into_iter().map(ApiKey::from).collect())
     }
 
-    /// Revokes a key; false when the organisation has none with this id. A second time changes nothing.
+    /// Revokes a key, unless nobody could administer the organisation after that. A second time changes nothing.
     ///
     /// # Errors
     /// As every query.
-    pub async fn revoke_api_key(&self, org: OrgId, key: ApiKeyId) -> Result<bool, StoreError> {
-        let query = sqlx::query!(
-            "UPDATE api_keys SET revoked_at = COALESCE(revoked_at, now()) WHERE org_id = $1 AND id = $2",
-            org.uuid(),
-            key.uuid()
-        );
-        Ok(bounded(query.execute(&self.pool)).await?.rows_affected() > 0)
+    pub async fn revoke_api_key(
+        &self,
+        org: OrgId,
+        key: ApiKeyId,
+    ) -> Result<KeyRevocation, StoreError> {
+        bounded(async {
+            let mut transaction = self.pool.begin().await?;
+            // One revocation at a time: two at once must not each count on the other's key.
+            sqlx::query!(
+                "SELECT id FROM orgs WHERE id = $1 FOR NO KEY UPDATE",
+                org.uuid()
+            )
+            .fetch_optional(&mut *transaction)
+            .await?;
+            let revocation = revoke(&mut transaction, org, key).await?;
+            transaction.commit().await?;
+            Ok::<_, sqlx::Error>(revocation)
+        })
+        .await
     }
+}
+
+async fn revoke(
+    connection: &mut PgConnection,
+    org: OrgId,
+    key: ApiKeyId,
+) -> Result<KeyRevocation, sqlx::Error> {
+    let revoked = sqlx::query!(
+        "UPDATE api_keys SET revoked_at = COALESCE(revoked_at, now()) WHERE org_id = $1 AND id = $2
+         AND (revoked_at IS NOT NULL OR NOT $3 = ANY (scopes) OR EXISTS
+              (SELECT FROM api_keys other WHERE other.org_id = $1 AND other.id <> $2
+               AND other.revoked_at IS NULL AND $3 = ANY (other.scopes)))",
+        org.uuid(),
+        key.uuid(),
+        Scope::Admin.as_str()
+    )
+    .execute(&mut *connection)
+    .await?;
+    if revoked.rows_affected() > 0 {
+        return Ok(KeyRevocation::Revoked);
+    }
+    let exists = sqlx::query!(
+        "SELECT id FROM api_keys WHERE org_id = $1 AND id = $2",
+        org.uuid(),
+        key.uuid()
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(match exists {
+        Some(_) => KeyRevocation::LastAdmin,
+        None => KeyRevocation::Unknown,
+    })
 }

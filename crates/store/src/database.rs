@@ -21,6 +21,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 /// How long an unused connection is kept.
 const IDLE_LIMIT: Duration = Duration::from_secs(300);
 
+/// How the address of a PostgreSQL begins; libpq knows both.
+const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
+
 pub(crate) static MIGRATOR: Migrator = sqlx::migrate!("../../migrations");
 
 /// One database; cheap to clone, all clones share the connections.
@@ -52,11 +55,18 @@ impl Store {
 
     fn with_connections(database_url: &SecretString, connections: u32) -> Result<Self, StoreError> {
         // The parser's own words could repeat the password.
-        let unreadable = StoreError::Setting(
-            "the database URL must be postgres://user[:password]@host[:port]/database",
-        );
-        let options = PgConnectOptions::from_str(database_url.expose_secret())
-            .map_err(|_| unreadable)?
+        let unreadable = || {
+            StoreError::Setting(
+                "--database-url or DATABASE_URL must be postgres://user[:password]@host[:port]/database",
+            )
+        };
+        let url = database_url.expose_secret();
+        // The parser does not look at the scheme.
+        if !SCHEMES.iter().any(|scheme| url.starts_with(scheme)) {
+            return Err(unreadable());
+        }
+        let options = PgConnectOptions::from_str(url)
+            .map_err(|_| unreadable())?
             .application_name("switchboard")
             .options([("statement_timeout", STATEMENT_LIMIT.as_millis().to_string())]);
         let pool = PgPoolOptions::new()
@@ -125,11 +135,18 @@ mod tests {
             assert_eq!(opened.is_ok(), usable, "{url}");
             if let Err(error) = opened {
                 assert!(!error.report().contains("hunter2"), "{}", error.report());
+                assert!(
+                    error.report().contains("DATABASE_URL"),
+                    "{}",
+                    error.report()
+                );
             }
         }
         check("postgres://someone:hunter2@127.0.0.1:1/db", true);
         check("postgres://someone:hunter2@host:port/db", false);
         check("mysql://someone:hunter2@host/db?sslmode=hunter2", false);
+        check("mysql://someone@host/db", false);
+        check("postgresql://someone@host/db", true);
         check("", false);
     }
 

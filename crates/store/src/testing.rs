@@ -19,6 +19,22 @@ pub struct TestDatabase {
     store: Store,
 }
 
+/// A table that nobody else can use as long as this value exists: a database that is there and does not answer.
+#[derive(Debug)]
+pub struct TableLock {
+    connection: PgConnection,
+}
+
+impl TableLock {
+    /// Lets all who wait go on.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn release(self) -> Result<(), StoreError> {
+        Ok(self.connection.close().await?)
+    }
+}
+
 impl TestDatabase {
     /// Makes the database and migrates it.
     ///
@@ -69,6 +85,19 @@ impl TestDatabase {
     /// As every query.
     pub async fn execute(&self, sql: &str) -> Result<(), StoreError> {
         administer(&self.server.clone().database(&self.name), sql.to_owned()).await
+    }
+
+    /// Locks a table against everybody, readers as well.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn lock(&self, table: &str) -> Result<TableLock, StoreError> {
+        let options = self.server.clone().database(&self.name);
+        let mut connection = PgConnection::connect_with(&options).await?;
+        sqlx::raw_sql(AssertSqlSafe(format!("BEGIN; LOCK TABLE {table}")))
+            .execute(&mut connection)
+            .await?;
+        Ok(TableLock { connection })
     }
 
     /// Ends all connections and lets none in, as long as `away` says so.

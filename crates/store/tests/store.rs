@@ -11,8 +11,8 @@ use switchboard_protocol::{
     schema::Digest,
 };
 use switchboard_store::{
-    DeviceFact, DeviceNews, IssuedToken, NewApiKey, NewSigningKey, Store, StoredDevice,
-    testing::TestDatabase,
+    DeviceFact, DeviceNews, IssuedToken, KeyRevocation, NewApiKey, NewSigningKey, Store,
+    StoredDevice, testing::TestDatabase,
 };
 use uuid::Uuid;
 
@@ -137,8 +137,9 @@ async fn keys_are_found_by_hash_and_belong_to_one_org() {
         std::slice::from_ref(&second)
     );
 
-    assert!(!store.revoke_api_key(stranger, second.id).await.unwrap());
-    assert!(store.revoke_api_key(org, second.id).await.unwrap());
+    let revoke = async |org, key| store.revoke_api_key(org, key).await.unwrap();
+    assert_eq!(revoke(stranger, second.id).await, KeyRevocation::Unknown);
+    assert_eq!(revoke(org, second.id).await, KeyRevocation::Revoked);
     let revoked = store
         .api_key_by_hash(&[3; 32])
         .await
@@ -146,7 +147,8 @@ async fn keys_are_found_by_hash_and_belong_to_one_org() {
         .unwrap()
         .revoked_at;
     assert!(revoked.is_some());
-    assert!(store.revoke_api_key(org, second.id).await.unwrap());
+    assert_eq!(revoke(org, second.id).await, KeyRevocation::Revoked);
+    assert_eq!(revoke(org, found.id).await, KeyRevocation::LastAdmin);
     assert_eq!(
         store
             .api_key_by_hash(&[3; 32])
@@ -156,6 +158,21 @@ async fn keys_are_found_by_hash_and_belong_to_one_org() {
             .revoked_at,
         revoked
     );
+}
+
+#[tokio::test]
+async fn two_revocations_at_once_leave_one_administrator() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let org = new_org(&store, 1).await;
+    let first = store.api_key_by_hash(&[1; 32]).await.unwrap().unwrap();
+    let second = store.create_api_key(org, &new_key(2)).await.unwrap();
+    let both = tokio::join!(
+        store.revoke_api_key(org, first.id),
+        store.revoke_api_key(org, second.id)
+    );
+    let both = [both.0.unwrap(), both.1.unwrap()];
+    assert!(both.contains(&KeyRevocation::Revoked) && both.contains(&KeyRevocation::LastAdmin));
 }
 
 #[tokio::test]

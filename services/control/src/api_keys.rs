@@ -14,7 +14,7 @@ use switchboard_protocol::{
     id::ApiKeyId,
 };
 use switchboard_runtime::problem::{Json, Path, Problem, Query};
-use switchboard_store::{ApiKey, NewApiKey};
+use switchboard_store::{ApiKey, KeyRevocation, NewApiKey};
 use uuid::Uuid;
 
 use crate::{
@@ -133,8 +133,10 @@ pub(crate) async fn revoke(
 ) -> Result<StatusCode, ControlError> {
     let unknown = || ControlError::unknown("API key", &id);
     let key: ApiKeyId = id.parse().map_err(|_| unknown())?;
-    if !control.store.revoke_api_key(caller.org, key).await? {
-        return Err(unknown());
+    match control.store.revoke_api_key(caller.org, key).await? {
+        KeyRevocation::Revoked => {}
+        KeyRevocation::Unknown => return Err(unknown()),
+        KeyRevocation::LastAdmin => return Err(last_admin().into()),
     }
     tracing::info!(org.id = %caller.org, api_key.id = %key, "an API key was revoked");
     Ok(StatusCode::NO_CONTENT)
@@ -149,6 +151,15 @@ pub(crate) fn new_key(name: &str, secret: &ApiKeySecret, scopes: Scopes) -> NewA
         secret_hash: secret.hash(),
         scopes,
     }
+}
+
+fn last_admin() -> Problem {
+    Problem::new(
+        StatusCode::CONFLICT,
+        "last_admin_key",
+        "Last admin key",
+        "Nobody could administer the organisation without this key; create another with the scope `admin` first.",
+    )
 }
 
 fn invalid_limit() -> Problem {

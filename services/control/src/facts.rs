@@ -6,7 +6,7 @@ mod batch;
 use std::time::Duration;
 
 use chrono::Utc;
-use switchboard_bus::{Bus, Fact, FactId};
+use switchboard_bus::{Bus, BusError, Fact, FactId};
 use switchboard_runtime::shutdown::Shutdown;
 use switchboard_store::{DeviceFact, Store, StoreError};
 
@@ -51,8 +51,12 @@ impl Recorder {
                 continue;
             };
             backoff.reset();
-            if facts.is_empty() && draining {
-                return;
+            if facts.is_empty() {
+                self.note(None, "");
+                if draining {
+                    return;
+                }
+                continue;
             }
             if !self.write(facts, &shutdown).await {
                 return;
@@ -60,23 +64,24 @@ impl Recorder {
         }
     }
 
+    /// The next facts; none when there are none for a while, or when draining begins. What the bus gave up
+    /// meanwhile is not lost: facts without an acknowledgement come again.
     async fn next(&mut self, shutdown: &Shutdown) -> Result<Vec<(FactId, Fact)>, ()> {
-        let wait = if shutdown.is_draining() {
-            LAST_WAIT
+        let asked = if shutdown.is_draining() {
+            self.ask(LAST_WAIT).await
         } else {
-            WAIT
-        };
-        match self
-            .bus
-            .facts(self.bus.node().as_str(), self.batch, wait)
-            .await
-        {
-            Ok(facts) => Ok(facts),
-            Err(error) => {
-                self.note(Some("bus"), &error.to_string());
-                Err(())
+            tokio::select! {
+                biased;
+                asked = self.ask(WAIT) => asked,
+                () = shutdown.draining() => return Ok(Vec::new()),
             }
-        }
+        };
+        asked.map_err(|error| self.note(Some("bus"), &error.to_string()))
+    }
+
+    async fn ask(&self, wait: Duration) -> Result<Vec<(FactId, Fact)>, BusError> {
+        let consumer = self.bus.node().as_str();
+        self.bus.facts(consumer, self.batch, wait).await
     }
 
     /// Writes and acknowledges; false when the process ends before that was possible.

@@ -21,6 +21,7 @@ pub(crate) struct BackgroundMetrics {
     pub(crate) facts_lag_seconds: Gauge,
     pub(crate) trust_published: IntGauge,
     pub(crate) tokens_purged: IntCounter,
+    pub(crate) calls_purged: IntCounter,
 }
 
 impl RequestMetrics {
@@ -74,6 +75,11 @@ impl BackgroundMetrics {
                 registry,
                 "tokens_purged_total",
                 "Expired tokens that were forgotten",
+            )?,
+            calls_purged: counter(
+                registry,
+                "calls_purged_total",
+                "Calls under idempotency keys that were forgotten after their day",
             )?,
         })
     }

@@ -11,8 +11,9 @@ use tokio::time::Instant;
 
 use crate::{backoff::Backoff, metrics::BackgroundMetrics, signing};
 
-/// Between rounds. A revocation that the bus missed must still reach every node within 5 s.
-const ROUND: Duration = Duration::from_secs(4);
+/// Between rounds. A revocation that the bus missed must still reach every node within 5 s: one round, and
+/// the second or two after which nodes look at the bus again.
+const ROUND: Duration = Duration::from_secs(2);
 /// How long services objects stay that no device offers any more.
 const CONTENTS_KEPT: chrono::Duration = chrono::Duration::days(1);
 /// Between purges of what is not needed any more.
@@ -127,6 +128,13 @@ impl Publisher {
             Err(error) => tracing::warn!(
                 error = error.report(),
                 "expired tokens stay on record for another hour"
+            ),
+        }
+        match self.store.purge_calls().await {
+            Ok(purged) => self.metrics.calls_purged.inc_by(purged),
+            Err(error) => tracing::warn!(
+                error = error.report(),
+                "expired idempotent calls stay on record for another hour"
             ),
         }
         let untold_since = Utc::now() - CONTENTS_KEPT;

@@ -16,7 +16,7 @@ use axum::{
     http::HeaderMap,
     response::{IntoResponse, Response},
 };
-use switchboard_bus::{Answer, Call};
+use switchboard_bus::{Answer, BusError, Call};
 use switchboard_protocol::{
     id::{CallId, DeviceId, DeviceKey},
     outcome::{Delivered, Outcome},
@@ -30,7 +30,7 @@ use reply::Reply;
 use request::{CallBody, CallRequest};
 
 /// How long an absent device is looked up; the answer must not be late because the record is away.
-const LOOKUP_PATIENCE: Duration = Duration::from_millis(500);
+const LOOKUP_PATIENCE: Duration = Duration::from_millis(200);
 
 /// A call that was asked for, before anything was sent.
 struct Attempt {
@@ -67,8 +67,11 @@ pub(crate) async fn create(
         return Ok(attempt.too_large(&gateway).into_response());
     }
     match key {
-        Some(key) => idempotency::once(&gateway, attempt, &key.scoped_to(&caller)).await,
-        None => Ok(perform(&gateway, attempt).await?.reply.into_response()),
+        Some(key) => {
+            let key = key.of_call(&caller, &attempt.device);
+            idempotency::once(&gateway, &attempt, &key).await
+        }
+        None => Ok(perform(&gateway, &attempt).await?.reply.into_response()),
     }
 }
 
@@ -76,48 +79,36 @@ pub(crate) async fn create(
 ///
 /// # Errors
 /// When the bus did not take it: nothing was sent.
-async fn perform(gateway: &Gateway, attempt: Attempt) -> Result<Settled, Problem> {
+async fn perform(gateway: &Gateway, attempt: &Attempt) -> Result<Settled, Problem> {
     let in_flight = gateway.metrics.begin();
-    let Attempt {
-        id,
-        device,
-        request,
-        started,
-    } = attempt;
-    let call = Call {
-        device: device.clone(),
-        id,
-        service: request.service,
-        params: request.params,
-        timeout: request.timeout,
-    };
-    let answer = match gateway.bus.call(call).await {
+    let answer = match gateway.send(attempt).await {
         Ok(answer) => answer,
-        Err(error) => {
-            in_flight.refuse();
-            return Err(bus_unavailable(&error));
-        }
+        Err(error) => match attempt.ended_by(&error) {
+            Some(answer) => answer,
+            None => {
+                in_flight.refuse();
+                return Err(attempt.refused_with(bus_unavailable(&error)));
+            }
+        },
     };
-    let answer = tell_unknown_from_offline(gateway, &device, answer).await;
+    let answer = tell_unknown_from_offline(gateway, attempt, answer).await;
     in_flight.settle(answer.outcome);
     Ok(Settled {
         delivered: answer.delivered,
-        reply: Reply::to_call(id, &answer, started.elapsed()),
+        reply: Reply::to_call(attempt.id, &answer, attempt.started.elapsed()),
     })
 }
 
 /// The bus knows live devices only; whether an absent one exists at all is on record. While the record
 /// cannot be read, `offline` is what is known.
-async fn tell_unknown_from_offline(
-    gateway: &Gateway,
-    device: &DeviceKey,
-    answer: Answer,
-) -> Answer {
+async fn tell_unknown_from_offline(gateway: &Gateway, attempt: &Attempt, answer: Answer) -> Answer {
     if answer.outcome != Outcome::Offline {
         return answer;
     }
+    let device = &attempt.device;
     let lookup = gateway.store.device(device.org, &device.device);
-    match tokio::time::timeout(LOOKUP_PATIENCE, lookup).await {
+    let patience = LOOKUP_PATIENCE.min(attempt.time_left());
+    match tokio::time::timeout(patience, lookup).await {
         Ok(Ok(None)) => {
             let detail = format!("There is no device {} in this organisation.", device.device);
             Answer::ended(Outcome::UnknownDevice, detail)
@@ -137,7 +128,53 @@ async fn tell_unknown_from_offline(
     }
 }
 
+impl Gateway {
+    async fn send(&self, attempt: &Attempt) -> Result<Answer, BusError> {
+        let timeout = attempt.time_left();
+        if timeout.is_zero() {
+            return Err(BusError::Timeout(attempt.request.timeout));
+        }
+        let call = Call {
+            device: attempt.device.clone(),
+            id: attempt.id,
+            service: attempt.request.service.clone(),
+            params: attempt.request.params.clone(),
+            timeout,
+        };
+        self.bus.call(call).await
+    }
+}
+
 impl Attempt {
+    /// Until the one deadline that everything about the call is under.
+    fn time_left(&self) -> Duration {
+        self.request.timeout.saturating_sub(self.started.elapsed())
+    }
+
+    /// The outcome that a failure of the bus is; `None` when the bus did not take the call at all.
+    fn ended_by(&self, error: &BusError) -> Option<Answer> {
+        match error {
+            BusError::Overloaded => Some(Answer::ended(
+                Outcome::Overloaded,
+                "Too much waits to be sent to the node that holds the device; try again later.",
+            )),
+            BusError::Timeout(_) if self.time_left().is_zero() => {
+                let detail =
+                    "The time was over before the call could be sent; the device never saw it.";
+                Some(Answer::ended(Outcome::TimedOut, detail).with_delivered(Delivered::No))
+            }
+            _ => None,
+        }
+    }
+
+    /// What is said of a call that was not accepted, beside why: it has no outcome.
+    fn refused_with(&self, problem: Problem) -> Problem {
+        problem
+            .with("call_id", self.id)
+            .with("delivered", Delivered::No)
+            .with("elapsed_ms", reply::milliseconds(self.started.elapsed()))
+    }
+
     fn too_large(&self, gateway: &Gateway) -> Reply {
         gateway.metrics.begin().settle(Outcome::Overloaded);
         let limit = gateway.params_limit_bytes;
@@ -147,5 +184,42 @@ impl Attempt {
             format!("The params have {sent} bytes; {limit} is the limit."),
             self.started.elapsed(),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use switchboard_protocol::id::OrgId;
+
+    use super::*;
+
+    #[test]
+    fn what_the_bus_could_not_send_was_never_delivered() {
+        fn check(error: &BusError, timeout: Duration, expected: Option<Outcome>) {
+            let attempt = Attempt {
+                id: CallId::from_uuid(Uuid::from_u128(7)),
+                device: DeviceKey {
+                    org: OrgId::from_uuid(Uuid::from_u128(1)),
+                    device: "toy-1".parse().unwrap(),
+                },
+                request: CallRequest {
+                    service: "wave".into(),
+                    params: bytes::Bytes::from_static(b"{}"),
+                    timeout,
+                },
+                started: Instant::now(),
+            };
+            let answer = attempt.ended_by(error);
+            let expected = expected.map(|outcome| (outcome, Delivered::No));
+            let seen = answer.map(|answer| (answer.outcome, answer.delivered));
+            assert_eq!(seen, expected, "{error}");
+        }
+        const PATIENT: Duration = Duration::from_secs(60);
+        let late = BusError::Timeout(PATIENT);
+        check(&BusError::Overloaded, PATIENT, Some(Outcome::Overloaded));
+        check(&late, Duration::ZERO, Some(Outcome::TimedOut));
+        // The bus gave up before the caller would: it is away.
+        check(&late, PATIENT, None);
+        check(&BusError::Unavailable, Duration::ZERO, None);
     }
 }

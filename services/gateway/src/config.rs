@@ -15,7 +15,7 @@ pub struct Config {
     #[arg(
         long,
         env = "SWITCHBOARD_HTTP_HEADER_TIMEOUT_MS",
-        default_value_t = 10_000,
+        default_value_t = 9_000,
         value_name = "MS"
     )]
     pub http_header_timeout_ms: u64,
@@ -24,7 +24,7 @@ pub struct Config {
     #[arg(
         long,
         env = "SWITCHBOARD_HTTP_BODY_TIMEOUT_MS",
-        default_value_t = 30_000,
+        default_value_t = 9_000,
         value_name = "MS"
     )]
     pub http_body_timeout_ms: u64,

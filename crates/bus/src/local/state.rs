@@ -15,10 +15,14 @@ use switchboard_protocol::{
 
 use crate::{
     backend::{Entry, Inbox, Presence, Release, TrustRecord},
+    backlog::Weighed,
     fact::{FACT_PATIENCE, Fact, FactId},
     node::{Epoch, NodeId},
     trust::unix_now_ms,
 };
+
+/// Facts that wait while no control plane reads them. Protects memory.
+const MAX_FACT_BYTES: usize = 64 * 1024 * 1024;
 
 #[derive(Default)]
 pub(super) struct State {
@@ -27,8 +31,8 @@ pub(super) struct State {
     pub(super) shelves: HashMap<(NodeId, Digest), Bytes>,
     pub(super) last_epoch: u64,
     pub(super) trust: TrustRecord,
-    pub(super) values: HashMap<String, (Bytes, Instant)>,
-    pub(super) next_fact: u64,
+    next_fact: u64,
+    fact_bytes: usize,
     pub(super) facts: VecDeque<(u64, Fact)>,
     pub(super) taken: Vec<(u64, Fact, Instant)>,
 }
@@ -69,21 +73,61 @@ impl State {
     }
 
     pub(super) fn release(&mut self, node: &NodeId, release: Release) {
-        if let Some(digest) = release.unshelve {
-            self.shelves.remove(&(node.clone(), digest));
+        match release {
+            Release::Services(digest) => {
+                self.shelves.remove(&(node.clone(), digest));
+            }
+            Release::Entry(DeviceKey { org, device }, epoch) => {
+                let Some(devices) = self.directory.get_mut(&org) else {
+                    return;
+                };
+                if devices
+                    .get(&device)
+                    .is_some_and(|presence| presence.epoch == epoch)
+                {
+                    devices.remove(&device);
+                }
+                if devices.is_empty() {
+                    self.directory.remove(&org);
+                }
+            }
         }
-        let DeviceKey { org, device } = release.device;
-        let Some(devices) = self.directory.get_mut(&org) else {
-            return;
-        };
-        if devices
-            .get(&device)
-            .is_some_and(|presence| presence.epoch == release.epoch)
-        {
-            devices.remove(&device);
+    }
+
+    pub(super) fn entered(&self, node: &NodeId) -> Vec<(DeviceKey, Epoch)> {
+        let mut entered = Vec::new();
+        for (org, devices) in &self.directory {
+            let theirs = devices
+                .iter()
+                .filter(|(_, presence)| presence.node == *node);
+            entered.extend(theirs.map(|(device, presence)| {
+                let device = device.clone();
+                (DeviceKey { org: *org, device }, presence.epoch)
+            }));
         }
-        if devices.is_empty() {
-            self.directory.remove(&org);
+        entered
+    }
+
+    /// Takes a node out with all it entered.
+    pub(super) fn leave(&mut self, node: &NodeId) {
+        self.inboxes.remove(node);
+        self.shelves.retain(|(holder, _), _| holder != node);
+        self.directory.retain(|_, devices| {
+            devices.retain(|_, presence| presence.node != *node);
+            !devices.is_empty()
+        });
+    }
+
+    /// Adds a fact; while nobody reads them, the oldest give way.
+    pub(super) fn record(&mut self, fact: Fact) {
+        self.next_fact += 1;
+        self.fact_bytes += fact.bytes();
+        self.facts.push_back((self.next_fact, fact));
+        while self.fact_bytes > MAX_FACT_BYTES {
+            let Some((_, dropped)) = self.facts.pop_front() else {
+                return;
+            };
+            self.fact_bytes -= dropped.bytes();
         }
     }
 
@@ -97,7 +141,10 @@ impl State {
             .map(|(number, fact, _)| (number, fact))
             .collect();
         let count = self.facts.len().min(max.saturating_sub(batch.len()));
-        batch.extend(self.facts.drain(..count));
+        for (number, fact) in self.facts.drain(..count) {
+            self.fact_bytes -= fact.bytes();
+            batch.push((number, fact));
+        }
         self.taken.extend(
             batch
                 .iter()

@@ -8,6 +8,7 @@ use redis::{Pipeline, Value};
 use switchboard_protocol::{
     access::VerifyingKey,
     id::{DeviceId, DeviceKey, OrgId, TokenId},
+    schema::Digest,
 };
 
 use super::{
@@ -133,10 +134,6 @@ impl RedisBackend {
     }
 }
 
-fn millis(ttl: Duration) -> u64 {
-    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1)
-}
-
 impl Backend for RedisBackend {
     fn condition(&self) -> Condition {
         self.link.condition()
@@ -204,8 +201,16 @@ impl Backend for RedisBackend {
         Box::pin(self.link.beat())
     }
 
-    fn leave(&self) -> Reply<'_, ()> {
-        Box::pin(self.link.leave())
+    fn leave(&self, clean: bool) -> Reply<'_, ()> {
+        Box::pin(self.link.leave(clean))
+    }
+
+    fn shelve(&self, services: Vec<(Digest, Bytes)>) -> Reply<'_, ()> {
+        Box::pin(self.link.shelve(services))
+    }
+
+    fn entered(&self) -> Reply<'_, Vec<(DeviceKey, Epoch)>> {
+        Box::pin(self.link.entries_of(self.link.node.as_str()))
     }
 
     fn entrust<'a>(
@@ -218,39 +223,6 @@ impl Backend for RedisBackend {
 
     fn trust(&self, known: u64) -> Reply<'_, Option<TrustRecord>> {
         Box::pin(self.trust_since(known))
-    }
-
-    fn reserve<'a>(
-        &'a self,
-        key: &'a str,
-        value: Bytes,
-        ttl: Duration,
-    ) -> Reply<'a, Option<Bytes>> {
-        Box::pin(async move {
-            let mut reserve = script::run(&self.link.scripts.reserve, &[self.link.keys.value(key)]);
-            reserve.arg(&value[..]).arg(millis(ttl));
-            let existing: Option<Vec<u8>> = self.link.query(&reserve).await?;
-            Ok(existing.map(Bytes::from))
-        })
-    }
-
-    fn put<'a>(&'a self, key: &'a str, value: Bytes, ttl: Duration) -> Reply<'a, ()> {
-        Box::pin(async move {
-            let mut set = redis::cmd("SET");
-            set.arg(self.link.keys.value(key))
-                .arg(&value[..])
-                .arg("PX")
-                .arg(millis(ttl));
-            self.link.query(&set).await
-        })
-    }
-
-    fn remove<'a>(&'a self, key: &'a str) -> Reply<'a, ()> {
-        Box::pin(async move {
-            self.link
-                .query(redis::cmd("DEL").arg(self.link.keys.value(key)))
-                .await
-        })
     }
 
     fn record(&self, facts: Vec<Fact>) -> Reply<'_, ()> {

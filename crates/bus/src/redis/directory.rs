@@ -1,8 +1,14 @@
 //! The directory's entries in Redis: how they are written, read and reaped.
 //! Never: an entry that outlives its node's lease and is still answered.
 
-use redis::{Pipeline, Value};
-use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
+use std::time::Instant;
+
+use bytes::Bytes;
+use redis::Pipeline;
+use switchboard_protocol::{
+    id::{DeviceId, DeviceKey, OrgId},
+    schema::Digest,
+};
 
 use super::{
     link::Link,
@@ -14,8 +20,8 @@ use crate::{
     node::{Epoch, NodeId},
 };
 
-/// How many entries of a dead node are looked at in one go.
-const REAP_BATCH: usize = 512;
+/// How many entries are looked at in one go.
+const SCAN_BATCH: usize = 512;
 
 fn parse_entry(entry: &str) -> Option<Presence> {
     let mut parts = entry.split(' ');
@@ -53,13 +59,9 @@ impl Link {
 
     pub(super) async fn enter(&self, entries: Vec<Entry>) -> Result<Vec<Option<Epoch>>, BusError> {
         let mut commands = Pipeline::new();
-        let shelf = self.keys.shelf(&self.node);
         for entry in &entries {
             if let (Some(digest), Some(json)) = (entry.digest, &entry.shelve) {
-                commands
-                    .hset(&shelf, digest.to_string(), &json[..])
-                    .ignore();
-                commands.pexpire(&shelf, 2 * LEASE_MS as i64).ignore();
+                self.put_on_shelf(&mut commands, digest, json);
             }
         }
         for entry in &entries {
@@ -84,22 +86,46 @@ impl Link {
     }
 
     pub(super) async fn release(&self, releases: Vec<Release>) -> Result<(), BusError> {
+        if releases.is_empty() {
+            return Ok(());
+        }
         let mut commands = Pipeline::new();
         for release in &releases {
-            if let Some(digest) = release.unshelve {
-                commands
-                    .hdel(self.keys.shelf(&self.node), digest.to_string())
-                    .ignore();
+            match release {
+                Release::Services(digest) => {
+                    let shelf = self.keys.shelf(&self.node);
+                    commands.hdel(shelf, digest.to_string()).ignore();
+                }
+                Release::Entry(DeviceKey { org, device }, epoch) => {
+                    let keys = self.directory_keys(*org);
+                    let mut command = script::run(&self.scripts.release, &keys);
+                    command
+                        .arg(device.as_str())
+                        .arg(org.to_string())
+                        .arg(epoch.0);
+                    commands.add_command(command).ignore();
+                }
             }
-            let DeviceKey { org, device } = &release.device;
-            let mut command = script::run(&self.scripts.release, &self.directory_keys(*org));
-            command
-                .arg(device.as_str())
-                .arg(org.to_string())
-                .arg(release.epoch.0);
-            commands.add_command(command).ignore();
         }
         self.query_all(&commands).await
+    }
+
+    pub(super) async fn shelve(&self, services: Vec<(Digest, Bytes)>) -> Result<(), BusError> {
+        let mut commands = Pipeline::new();
+        for (digest, json) in &services {
+            self.put_on_shelf(&mut commands, *digest, json);
+        }
+        self.query_all(&commands).await
+    }
+
+    fn put_on_shelf(&self, commands: &mut Pipeline, digest: Digest, json: &Bytes) {
+        let shelf = self.keys.shelf(&self.node);
+        commands
+            .hset(&shelf, digest.to_string(), &json[..])
+            .ignore();
+        commands
+            .pexpire(&shelf, 2 * LEASE_MS.cast_signed())
+            .ignore();
     }
 
     pub(super) async fn find(
@@ -153,32 +179,46 @@ impl Link {
         Ok(live)
     }
 
-    /// Renews the lease; takes out what nodes without a lease left behind.
+    /// Renews the lease; takes out what nodes without a lease left behind. What was taken out
+    /// until something failed is answered all the same; the rest is the next beat's.
     pub(super) async fn beat(&self) -> Result<Vec<(DeviceKey, Epoch)>, BusError> {
         let dead: Vec<String> = self.query(&self.beat_command()).await?;
         let mut reaped = Vec::new();
         for node in dead {
-            reaped.extend(self.reap(&node).await?);
-            let mut forget = Pipeline::new();
-            forget.zrem(self.keys.nodes(), &node).ignore();
-            forget.del(self.keys.shelf(&NodeId::from(&*node))).ignore();
-            self.query_all::<()>(&forget).await?;
+            let before = reaped.len();
+            if let Err(error) = self.reap(&node, &mut reaped).await {
+                tracing::warn!(%error, node.id = node, "a dead node's entries are still in the directory");
+                break;
+            }
             tracing::info!(
                 node.id = node,
-                devices = reaped.len(),
+                devices = reaped.len() - before,
                 "took out what a dead node left in the directory"
             );
         }
         Ok(reaped)
     }
 
-    /// Looks through every organisation's live devices, a part at a time. It is rare, and
-    /// spares every claim a second index.
-    async fn reap(&self, node: &str) -> Result<Vec<(DeviceKey, Epoch)>, BusError> {
+    async fn reap(&self, node: &str, reaped: &mut Vec<(DeviceKey, Epoch)>) -> Result<(), BusError> {
+        let entries = self.entries_of(node).await?;
+        for chunk in entries.chunks(SCAN_BATCH) {
+            for of_org in chunk.chunk_by(|(one, _), (other, _)| one.org == other.org) {
+                reaped.extend(self.reap_devices(node, of_org).await?);
+            }
+        }
+        let mut forget = Pipeline::new();
+        forget.zrem(self.keys.nodes(), node).ignore();
+        forget.del(self.keys.shelf(&NodeId::from(node))).ignore();
+        self.query_all(&forget).await
+    }
+
+    /// Every entry under a node: looks through every organisation's live devices, a part at a
+    /// time. It is rare, and spares every claim a second index.
+    pub(super) async fn entries_of(&self, node: &str) -> Result<Vec<(DeviceKey, Epoch)>, BusError> {
         let orgs: Vec<String> = self
             .query(redis::cmd("SMEMBERS").arg(self.keys.orgs()))
             .await?;
-        let mut reaped = Vec::new();
+        let mut entries = Vec::new();
         for org in orgs.iter().filter_map(|org| org.parse::<OrgId>().ok()) {
             let mut cursor = 0_u64;
             loop {
@@ -186,58 +226,65 @@ impl Link {
                 scan.arg(self.keys.directory(org))
                     .arg(cursor)
                     .arg("COUNT")
-                    .arg(REAP_BATCH);
-                let (next, entries): (u64, Vec<String>) = self.query(&scan).await?;
-                let theirs = entries
-                    .chunks_exact(2)
-                    .filter(|pair| {
-                        parse_entry(&pair[1]).is_some_and(|presence| presence.node.as_str() == node)
-                    })
-                    .map(|pair| pair[0].clone())
-                    .collect();
-                reaped.extend(self.reap_devices(org, node, theirs).await?);
+                    .arg(SCAN_BATCH);
+                let (next, found): (u64, Vec<(String, String)>) = self.query(&scan).await?;
+                entries.extend(found.iter().filter_map(|(device, entry)| {
+                    let presence =
+                        parse_entry(entry).filter(|presence| presence.node.as_str() == node)?;
+                    Some((
+                        DeviceKey {
+                            org,
+                            device: device.parse().ok()?,
+                        },
+                        presence.epoch,
+                    ))
+                }));
                 cursor = next;
                 if cursor == 0 {
                     break;
                 }
             }
         }
-        Ok(reaped)
+        Ok(entries)
     }
 
+    /// Takes out entries of one organisation that still are this node's.
     async fn reap_devices(
         &self,
-        org: OrgId,
         node: &str,
-        devices: Vec<String>,
+        entries: &[(DeviceKey, Epoch)],
     ) -> Result<Vec<(DeviceKey, Epoch)>, BusError> {
-        if devices.is_empty() {
+        let Some((DeviceKey { org, .. }, _)) = entries.first() else {
             return Ok(Vec::new());
+        };
+        let mut reap = script::run(&self.scripts.reap, &self.directory_keys(*org));
+        reap.arg(org.to_string()).arg(node);
+        for (device, _) in entries {
+            reap.arg(device.device.as_str());
         }
-        let mut reap = script::run(&self.scripts.reap, &self.directory_keys(org));
-        reap.arg(org.to_string()).arg(node).arg(&devices);
         let epochs: Vec<String> = self.query(&reap).await?;
-        let pairs = devices.iter().zip(epochs);
+        let pairs = entries.iter().zip(epochs);
         Ok(pairs
-            .filter_map(|(device, epoch)| {
-                let device = DeviceKey {
-                    org,
-                    device: device.parse().ok()?,
-                };
-                Some((device, Epoch(epoch.parse().ok()?)))
-            })
+            .filter_map(|((device, _), epoch)| Some((device.clone(), Epoch(epoch.parse().ok()?))))
             .collect())
     }
 
-    /// Gives the lease back and closes the connection: nobody is heard here any more.
-    pub(super) async fn leave(&self) -> Result<(), BusError> {
+    /// Closes the connection: nobody is heard here any more. Gives the lease back if nothing is
+    /// left that would have to be reaped.
+    pub(super) async fn leave(&self, clean: bool) -> Result<(), BusError> {
         let mut commands = Pipeline::new();
-        commands
-            .zrem(self.keys.nodes(), self.node.as_str())
-            .ignore();
-        commands.del(self.keys.shelf(&self.node)).ignore();
-        let left = self.query_all::<Value>(&commands).await.map(|_| ());
-        self.leave_service();
+        if clean {
+            commands
+                .zrem(self.keys.nodes(), self.node.as_str())
+                .ignore();
+            commands.del(self.keys.shelf(&self.node)).ignore();
+        }
+        let left = if clean {
+            self.query_all(&commands).await
+        } else {
+            Ok(())
+        };
+        self.leave_service(Instant::now());
         left
     }
 }

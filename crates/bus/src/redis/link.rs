@@ -64,7 +64,8 @@ pub(super) struct Link {
     metrics: Metrics,
     live: ArcSwapOption<Live>,
     generation: AtomicU64,
-    deaf_since: Mutex<Option<Instant>>,
+    /// Means something while there is no live connection.
+    deaf_since: Mutex<Instant>,
 }
 
 /// A verified connection.
@@ -80,6 +81,10 @@ struct Ears {
     heard: AtomicU64,
     hearing: Notify,
     gone: Notify,
+    /// A command got no answer: others may hear us no more.
+    doubted: Notify,
+    /// The channel that counts.
+    inbox: String,
 }
 
 impl Link {
@@ -99,14 +104,18 @@ impl Link {
             metrics,
             live: ArcSwapOption::empty(),
             generation: AtomicU64::new(0),
-            deaf_since: Mutex::new(Some(Instant::now())),
+            deaf_since: Mutex::new(Instant::now()),
         }
     }
 
     pub(super) fn condition(&self) -> Condition {
+        let deaf_for = match &*self.live.load() {
+            Some(_) => None,
+            None => Some(self.deaf_since.lock().elapsed()),
+        };
         Condition {
             generation: self.generation.load(Ordering::Acquire),
-            deaf_for: self.deaf_since.lock().map(|since| since.elapsed()),
+            deaf_for,
         }
     }
 
@@ -119,8 +128,8 @@ impl Link {
                 Ok(Ok(live)) => {
                     (pause, told) = (BACKOFF_START, false);
                     self.enter_service(&live);
-                    let why = self.watch(&live).await;
-                    self.leave_service();
+                    let (why, heard_last) = self.watch(&live).await;
+                    self.leave_service(heard_last);
                     tracing::warn!(
                         reason = why,
                         "lost the connection to Redis, building a new one"
@@ -141,17 +150,17 @@ impl Link {
     }
 
     fn enter_service(&self, live: &Arc<Live>) {
-        self.live.store(Some(Arc::clone(live)));
-        *self.deaf_since.lock() = None;
         self.generation.fetch_add(1, Ordering::AcqRel);
+        self.live.store(Some(Arc::clone(live)));
         self.metrics.up.set(1);
         self.metrics.reconnects.inc();
         tracing::info!(node.id = %self.node, "connected to Redis, inbox verified");
         self.inbox.healed();
     }
 
-    pub(super) fn leave_service(&self) {
-        *self.deaf_since.lock() = Some(Instant::now());
+    /// Deaf since nothing was heard any more, which is before that was noticed.
+    pub(super) fn leave_service(&self, heard_last: Instant) {
+        *self.deaf_since.lock() = heard_last;
         self.metrics.up.set(0);
         if let Some(live) = self.live.swap(None) {
             live.given_up.cancel();
@@ -163,6 +172,8 @@ impl Link {
             heard: AtomicU64::new(0),
             hearing: Notify::new(),
             gone: Notify::new(),
+            doubted: Notify::new(),
+            inbox: self.keys.inbox(&self.node),
         });
         let (listening, inbox) = (Arc::clone(&ears), Arc::clone(&self.inbox));
         let config = AsyncConnectionConfig::new()
@@ -209,21 +220,22 @@ impl Link {
         beat
     }
 
-    /// Returns why the connection is no good any more.
-    async fn watch(&self, live: &Live) -> &'static str {
+    /// Returns why the connection is no good any more, and until when it was.
+    async fn watch(&self, live: &Live) -> (&'static str, Instant) {
         let mut heard = live.ears.heard.load(Ordering::Acquire);
         let mut silent_since = Instant::now();
         loop {
-            tokio::select! {
-                () = live.ears.gone.notified() => return "closed",
-                () = sleep(SILENCE_CHECK) => {}
-            }
-            let now_heard = live.ears.heard.load(Ordering::Acquire);
-            if now_heard == heard && silent_since.elapsed() >= PROBE_AFTER {
+            let doubtful = tokio::select! {
+                () = live.ears.gone.notified() => return ("closed", Instant::now()),
+                () = live.ears.doubted.notified() => true,
+                () = sleep(SILENCE_CHECK) => false,
+            };
+            let silent = live.ears.heard.load(Ordering::Acquire) == heard;
+            if doubtful || (silent && silent_since.elapsed() >= PROBE_AFTER) {
                 if let Some(why) = self.probe_often(live).await {
-                    return why;
+                    return (why, silent_since);
                 }
-            } else if now_heard == heard {
+            } else if silent {
                 continue;
             }
             heard = live.ears.heard.load(Ordering::Acquire);
@@ -300,7 +312,10 @@ impl Link {
             answer = timeout(COMMAND_LIMIT, query(live.connection.clone())) => answer,
             () = live.given_up.cancelled() => return Err(BusError::Unavailable),
         };
-        live.judge(answer.map_err(|_| BusError::Timeout(COMMAND_LIMIT))?)
+        live.judge(answer.map_err(|_| {
+            live.ears.doubted.notify_one();
+            BusError::Timeout(COMMAND_LIMIT)
+        })?)
     }
 }
 
@@ -327,9 +342,14 @@ impl Ears {
     fn take(&self, info: PushInfo, inbox: &dyn Inbox) {
         match info.kind {
             PushKind::Message => {
-                self.heard.fetch_add(1, Ordering::AcqRel);
-                self.hearing.notify_waiters();
-                if let Some(Value::BulkString(pack)) = info.data.into_iter().nth(1) {
+                let mut data = info.data.into_iter();
+                let (channel, pack) = (data.next(), data.next());
+                if matches!(channel, Some(Value::BulkString(name)) if name == self.inbox.as_bytes())
+                {
+                    self.heard.fetch_add(1, Ordering::AcqRel);
+                    self.hearing.notify_waiters();
+                }
+                if let Some(Value::BulkString(pack)) = pack {
                     inbox.receive(Bytes::from(pack));
                 }
             }

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 use redis::{
     AsyncConnectionConfig, Pipeline, RedisError,
     aio::MultiplexedConnection,
-    streams::{StreamAutoClaimReply, StreamId, StreamReadReply},
+    streams::{
+        StreamAutoClaimReply, StreamId, StreamInfoConsumer, StreamInfoConsumersReply,
+        StreamReadReply,
+    },
 };
 use tokio::{sync::Mutex, time::timeout};
 
@@ -21,8 +24,10 @@ use crate::{
 
 /// The one group of consumers.
 const GROUP: &str = "control";
+/// A consumer that did nothing for so long belongs to a process that ended.
+const IDLE_CONSUMER: Duration = Duration::from_secs(3600);
 /// The stream's length is bounded: protects Redis while no control plane runs.
-const MAX_FACTS: usize = 500_000;
+const MAX_FACTS: usize = 100_000;
 
 impl Link {
     pub(super) async fn record(&self, facts: Vec<Fact>) -> Result<(), BusError> {
@@ -161,8 +166,30 @@ impl Reader {
             .arg("MKSTREAM");
         match create.query_async::<()>(&mut connection).await {
             Err(error) if error.code() != Some("BUSYGROUP") => Err(error),
-            _ => Ok(connection),
+            _ => {
+                self.dismiss_idle(&mut connection).await?;
+                Ok(connection)
+            }
         }
+    }
+
+    /// Consumers of processes that ended long ago, with nothing left to hand on.
+    async fn dismiss_idle(&self, connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+        let mut ask = redis::cmd("XINFO");
+        ask.arg("CONSUMERS").arg(self.keys.facts()).arg(GROUP);
+        let known: StreamInfoConsumersReply = ask.query_async(connection).await?;
+        let idle = |consumer: &&StreamInfoConsumer| {
+            consumer.pending == 0 && consumer.idle as u128 > IDLE_CONSUMER.as_millis()
+        };
+        for consumer in known.consumers.iter().filter(idle) {
+            let mut dismiss = redis::cmd("XGROUP");
+            dismiss.arg("DELCONSUMER").arg(self.keys.facts()).arg(GROUP);
+            dismiss
+                .arg(&consumer.name)
+                .query_async::<()>(connection)
+                .await?;
+        }
+        Ok(())
     }
 
     /// What a consumer took and did not acknowledge: it died, or could not write it.

@@ -16,7 +16,6 @@ pub(super) struct Scripts {
     pub(super) beat: Script,
     pub(super) reap: Script,
     pub(super) entrust: Script,
-    pub(super) reserve: Script,
 }
 
 impl Scripts {
@@ -30,11 +29,10 @@ impl Scripts {
             beat: Script::new(BEAT),
             reap: Script::new(REAP),
             entrust: Script::new(ENTRUST),
-            reserve: Script::new(RESERVE),
         }
     }
 
-    pub(super) fn all(&self) -> [(&Script, &'static str); 9] {
+    pub(super) fn all(&self) -> [(&Script, &'static str); 8] {
         [
             (&self.claim, CLAIM),
             (&self.enter, ENTER),
@@ -44,7 +42,6 @@ impl Scripts {
             (&self.beat, BEAT),
             (&self.reap, REAP),
             (&self.entrust, ENTRUST),
-            (&self.reserve, RESERVE),
         ]
     }
 }
@@ -173,12 +170,4 @@ if changed or redis.call('EXISTS', KEYS[3]) == 0 then
   redis.call('SET', KEYS[3], string.format('%.0f', t[1] * 1000000 + t[2]))
 end
 return 1
-";
-
-/// keys: value · args: value, milliseconds → what was there, or nothing.
-const RESERVE: &str = r"
-local existing = redis.call('GET', KEYS[1])
-if existing then return existing end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return false
 ";

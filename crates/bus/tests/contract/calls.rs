@@ -8,8 +8,9 @@ use std::{
 use switchboard_protocol::outcome::{Delivered, Outcome};
 
 use crate::{
+    eventually::eventually,
     over_both,
-    station::{call, call_for, device, eventually},
+    station::{call, call_for, device},
 };
 
 #[tokio::test]

@@ -5,8 +5,9 @@ use std::time::Duration;
 use switchboard_protocol::{id::DeviceId, outcome::Outcome};
 
 use crate::{
+    eventually::eventually,
     over_both,
-    station::{call, device, eventually, org},
+    station::{call, device, org},
 };
 
 const SHORTLY: Duration = Duration::from_secs(5);
@@ -160,6 +161,52 @@ async fn live_devices_are_listed_in_order_and_by_organisation() {
             .collect();
         let found = edge.bus.find_many(org(), &asked).await.unwrap();
         assert!(found[0].is_some() && found[1].is_none());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_node_that_leaves_takes_its_devices_with_it() {
+    over_both(|site| async move {
+        let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+        edge.connect(&device("toy-1")).await;
+        edge.disconnect(&device("toy-1"));
+        edge.connect(&device("toy-2")).await;
+        edge.disconnect(&device("toy-2"));
+        edge.shutdown.stop();
+        assert!(edge.shutdown.finished(SHORTLY).await);
+        for toy in [device("toy-1"), device("toy-2")] {
+            assert_eq!(caller.find(&toy).await.unwrap(), None);
+        }
+        assert!(caller.list(org(), None, 10).await.unwrap().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn services_that_come_into_use_again_stay_readable() {
+    over_both(|site| async move {
+        let edge = site.station("edge").await;
+        for round in 0..20 {
+            let toy = device(&format!("toy-{round}"));
+            edge.connect(&toy).await;
+            edge.register(&toy, "{}").await;
+            // Back to back: the shelf is emptied in the background while the next one registers.
+            edge.disconnect(&toy);
+        }
+        let last = device("last");
+        edge.connect(&last).await;
+        edge.register(&last, "{}").await;
+        let first = device("toy-19");
+        eventually(
+            SHORTLY,
+            async || edge.bus.find(&first).await.unwrap(),
+            Option::is_none,
+        )
+        .await;
+        let presence = edge.bus.find(&last).await.unwrap().unwrap();
+        let services = async || edge.bus.services(&presence).await.unwrap();
+        eventually(SHORTLY, services, Option::is_some).await;
     })
     .await;
 }

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use switchboard_bus::{Fact, FactId, LeftReason};
 
-use crate::{
-    over_both,
-    station::{device, eventually},
-};
+use crate::{eventually::eventually, over_both, station::device};
 
 const WAIT: Duration = Duration::from_millis(100);
 

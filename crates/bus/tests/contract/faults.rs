@@ -14,21 +14,19 @@ use tokio::{
 };
 
 use crate::{
+    eventually::eventually,
     redis_server::RedisServer,
-    station::{Site, call, call_for, device, eventually},
+    station::{Site, call, call_for, device, org},
 };
 
 async fn works_again(caller: &switchboard_bus::Bus, within: Duration) {
     let again = async || {
-        call(caller, &device("toy-1"))
-            .await
-            .map(|answer| answer.outcome)
-            .ok()
+        let mut brief = call_for(&device("toy-1"), "{}");
+        brief.timeout = Duration::from_millis(300);
+        caller.call(brief).await.map(|answer| answer.outcome).ok()
     };
-    eventually(within, again, |outcome| {
-        *outcome == Some(Outcome::Succeeded)
-    })
-    .await;
+    let succeeded = |outcome: &Option<Outcome>| *outcome == Some(Outcome::Succeeded);
+    eventually(within, again, succeeded).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -128,11 +126,59 @@ async fn i8_what_a_dead_node_left_is_gone_within_ten_seconds() {
     way.black_hole();
     let found = async || caller.find(&device("toy-1")).await.unwrap();
     eventually(Duration::from_secs(10), found, Option::is_none).await;
-    let left = async || caller.list(crate::station::org(), None, 10).await.unwrap();
+    let left = async || caller.list(org(), None, 10).await.unwrap();
     eventually(Duration::from_secs(1), left, Vec::is_empty).await;
     // The node was not dead after all: it enters its device again.
     way.pass();
     eventually(Duration::from_secs(10), found, Option::is_some).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i8_a_redis_that_stalled_under_connects_and_disconnects_leaves_no_ghost() {
+    let mut site = Site::redis().await;
+    let edge = site.station("edge").await;
+    let name = |n: usize| device(&format!("toy-{n:02}"));
+    for n in 0..20 {
+        edge.connect(&name(n)).await;
+        edge.register(&name(n), "{}").await;
+    }
+    site.server().pause();
+    // Refused here, and executed when Redis goes on: entries without a connection. One of them
+    // is even newer than the live connection of its device.
+    let mut refused = tokio::task::JoinSet::new();
+    for n in 15..30 {
+        let bus = edge.bus.clone();
+        refused.spawn(async move { bus.claim(&name(n)).await });
+    }
+    assert!(refused.join_all().await.iter().all(Result::is_err));
+    for n in 0..10 {
+        edge.disconnect(&name(n));
+    }
+    let deaf = async || edge.bus.health().detail;
+    eventually(Duration::from_secs(10), deaf, |detail| {
+        detail != "connected"
+    })
+    .await;
+    site.server().resume();
+    // Where the refused claim was the newer one, the older connection gives way and the device
+    // has to come again: both sides agree on that, too.
+    let both = async || {
+        let listed = edge.bus.list(org(), None, 100).await.unwrap_or_default();
+        let listed: Vec<_> = listed
+            .into_iter()
+            .map(|(id, presence)| (id, presence.epoch))
+            .collect();
+        let mut live = edge.held_now();
+        live.sort();
+        (listed, live)
+    };
+    let (listed, _) = eventually(Duration::from_secs(10), both, |(listed, live)| {
+        listed == live
+    })
+    .await;
+    assert!(listed.len() >= 5, "{listed:?}");
+    let registered = edge.bus.find(&name(12)).await.unwrap().unwrap();
+    assert!(edge.bus.services(&registered).await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,8 @@
     reason = "a test says where it failed by panicking there"
 )]
 
+#[path = "../../../../tests/support/eventually.rs"]
+mod eventually;
 #[path = "../../../../tests/support/redis_server.rs"]
 mod redis_server;
 
@@ -16,7 +18,6 @@ mod facts;
 mod faults;
 mod station;
 mod trust;
-mod values;
 
 use station::Site;
 

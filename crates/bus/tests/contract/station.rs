@@ -1,13 +1,7 @@
 //! Nodes for tests: some call, some hold devices that behave as they are told.
 //! Never: a device that is not entered through the bus.
 
-use std::{
-    collections::HashMap,
-    future::Future,
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -15,16 +9,13 @@ use switchboard_bus::{
     Answer, Bus, BusConfig, BusError, Call, Epoch, Holding, Host, InboundCall, LocalHub, ReplyTo,
 };
 use switchboard_protocol::{
-    id::{CallId, DeviceKey, OrgId},
+    id::{CallId, DeviceId, DeviceKey, OrgId},
     schema::Digest,
 };
 use switchboard_runtime::shutdown::Shutdown;
 use uuid::Uuid;
 
 use crate::redis_server::RedisServer;
-
-/// Between two looks at something that is awaited.
-const POLL: Duration = Duration::from_millis(2);
 
 /// What the nodes of one test share.
 pub struct Site {
@@ -195,6 +186,13 @@ impl Station {
         self.state.lock().held.contains_key(device)
     }
 
+    pub fn held_now(&self) -> Vec<(DeviceId, Epoch)> {
+        let state = self.state.lock();
+        let held = state.held.iter();
+        held.map(|(key, (epoch, _))| (key.device.clone(), *epoch))
+            .collect()
+    }
+
     pub fn delivered(&self) -> Vec<CallId> {
         self.state.lock().delivered.clone()
     }
@@ -272,28 +270,4 @@ pub fn call_for(device: &DeviceKey, params: impl Into<Bytes>) -> Call {
 
 pub async fn call(bus: &Bus, device: &DeviceKey) -> Result<Answer, BusError> {
     bus.call(call_for(device, "{}")).await
-}
-
-/// Asks until the answer is what is wanted, and says what it was when it never is.
-pub async fn eventually<T, F>(
-    within: Duration,
-    mut ask: impl FnMut() -> F,
-    wanted: impl Fn(&T) -> bool,
-) -> T
-where
-    T: std::fmt::Debug,
-    F: Future<Output = T>,
-{
-    let deadline = Instant::now() + within;
-    loop {
-        let answer = ask().await;
-        if wanted(&answer) {
-            return answer;
-        }
-        assert!(
-            Instant::now() < deadline,
-            "still {answer:?} after {within:?}"
-        );
-        tokio::time::sleep(POLL).await;
-    }
 }

@@ -9,10 +9,7 @@ use switchboard_protocol::{
 };
 use uuid::Uuid;
 
-use crate::{
-    over_both,
-    station::{eventually, org},
-};
+use crate::{eventually::eventually, over_both, station::org};
 
 const FAR_FUTURE_S: u64 = 4_000_000_000;
 

@@ -294,6 +294,37 @@ async fn a_revoked_token_is_refused_at_once_and_by_its_org_only() {
 }
 
 #[tokio::test]
+async fn the_last_key_of_an_administrator_stays() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    let (_, keys) = installation
+        .send(Method::GET, "/v1/api-keys", Some(&org.key), None)
+        .await;
+    let first = keys["api_keys"][0]["api_key_id"].as_str().unwrap();
+    let first = format!("/v1/api-keys/{first}");
+    // A key that administers nothing does not count.
+    for (name, scopes) in [("caller", json!(["call"])), ("second", json!(["admin"]))] {
+        let (status, problem) = installation
+            .send(Method::DELETE, &first, Some(&org.key), None)
+            .await;
+        assert_eq!(
+            (status, &problem["type"]),
+            (StatusCode::CONFLICT, &json!("/problems/last_admin_key")),
+            "before {name}"
+        );
+        let body = json!({"name": name, "scopes": scopes});
+        let (status, _) = installation
+            .send(Method::POST, "/v1/api-keys", Some(&org.key), Some(body))
+            .await;
+        assert_eq!(status, StatusCode::CREATED);
+    }
+    let (status, _) = installation
+        .send(Method::DELETE, &first, Some(&org.key), None)
+        .await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
+}
+
+#[tokio::test]
 async fn a_revoked_key_is_refused_within_seconds() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;

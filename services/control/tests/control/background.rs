@@ -138,6 +138,18 @@ async fn facts_that_are_there_when_draining_begins_are_written() {
 }
 
 #[tokio::test]
+async fn draining_does_not_wait_for_facts_that_may_never_come() {
+    let installation = Installation::idle(Some(OPERATOR_KEY)).await;
+    let background = Shutdown::new();
+    let (store, bus) = (installation.store.clone(), installation.bus.clone());
+    switchboard_control::start(&config(), store, bus, &installation.registry, &background).unwrap();
+    // Trust and facts are begun at once: with the keys there, the question for facts is under way.
+    installation.trusted().await;
+    background.drain();
+    assert!(background.finished(Duration::from_secs(1)).await);
+}
+
+#[tokio::test]
 async fn trust_is_published_when_the_database_comes_late() {
     let installation = Installation::idle(None).await;
     installation.database.set_away(true).await.unwrap();

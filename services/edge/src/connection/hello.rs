@@ -216,7 +216,10 @@ async fn enter(edge: &Edge, identity: Identity) -> Result<Arc<Link>, Refusal> {
             return Err(Refusal::Superseded);
         }
     }
-    // Between the check of the token and the entry into the table a revocation finds nobody.
+    // Before the entry into the table a takeover or a revocation finds nobody to close.
+    if edge.bus.is_superseded(&link.key, link.epoch) {
+        link.evict(Eviction::Takeover);
+    }
     if edge.bus.is_revoked(link.token) {
         link.evict(Eviction::Revoked);
     }

@@ -93,9 +93,6 @@ impl Ledger {
     /// The next call to write, from here on in flight.
     pub(crate) fn dispatch(&mut self) -> Option<Dispatch> {
         let call = self.waiting.pop_front()?;
-        if self.waiting.is_empty() {
-            self.waiting = VecDeque::new();
-        }
         let InboundCall {
             id,
             service,

@@ -7,18 +7,19 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use switchboard_identity::{Caller, Credential};
 use switchboard_protocol::{id::DeviceKey, outcome::Delivered};
 use switchboard_runtime::problem::{Problem, internal};
+use switchboard_store::{CallKey, NewCall, RememberedCall, StoreError};
 
 use super::{
     Attempt, perform,
-    record::{Record, Standing, hex},
+    record::{Standing, fingerprint},
+    reply::Reply,
     request::CallRequest,
 };
-use crate::{Gateway, bus_unavailable};
+use crate::Gateway;
 
 const REQUEST_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
@@ -26,14 +27,14 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const KEY_BYTES: usize = 255;
 /// How long a call is remembered.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+/// How long a key may take to be reserved, however patient the caller is.
+const RESERVATION_PATIENCE: Duration = Duration::from_secs(2);
+/// How long an answer that is there waits until it is on record.
+const RECORD_PATIENCE: Duration = Duration::from_millis(200);
 
 /// What the caller calls this call.
 #[derive(Debug)]
 pub(super) struct Key<'a>(&'a str);
-
-/// A key as one caller uses it, hashed: others can neither guess nor meet it.
-#[derive(Debug)]
-pub(super) struct ScopedKey(String);
 
 impl<'a> Key<'a> {
     /// The request's key, if it has one.
@@ -59,62 +60,79 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// The key within what is the caller's own: a token's subject, which outlives the token, or an API key.
-    pub(super) fn scoped_to(&self, caller: &Caller) -> ScopedKey {
+    /// The key for this device, within what is the caller's own: a token's subject, which outlives the token, or
+    /// an API key. Hashed, so that others can neither guess nor meet it.
+    pub(super) fn of_call(&self, caller: &Caller, device: &DeviceKey) -> CallKey {
         let owner = match &caller.credential {
             Credential::ApiKey(id) => id.to_string(),
             Credential::AccessToken { subject, .. } => subject.to_string(),
         };
+        // None of the first two parts contains a zero, so no two triples run into the same bytes.
         let hash = Sha256::new()
+            .chain_update(device.device.as_str())
+            .chain_update([0])
             .chain_update(owner)
             .chain_update([0])
             .chain_update(self.0);
-        ScopedKey(hex(&hash.finalize()))
-    }
-}
-
-impl ScopedKey {
-    fn record_name(&self, device: &DeviceKey) -> String {
-        format!("idem:{}:{}:{}", device.org, device.device, self.0)
+        CallKey {
+            org: device.org,
+            hash: hash.finalize().into(),
+        }
     }
 }
 
 /// Makes the call unless one with this key was made before; then answers what is known of that one.
 pub(super) async fn once(
     gateway: &Gateway,
-    attempt: Attempt,
-    key: &ScopedKey,
+    attempt: &Attempt,
+    key: &CallKey,
 ) -> Result<Response, Problem> {
-    let name = key.record_name(&attempt.device);
-    let record = Record::begun(&attempt);
-    let bytes = record.to_bytes().map_err(|error| unwritable(&error))?;
-    let existing = gateway.bus.reserve(&name, bytes, REMEMBERED).await;
-    if let Some(existing) = existing.map_err(|error| bus_unavailable(&error))? {
-        return repeat(&existing, &attempt.request);
+    if let Some(existing) = reserve(gateway, attempt, key).await? {
+        return repeat(existing, &attempt.request);
     }
     let settled = match perform(gateway, attempt).await {
         Ok(settled) => settled,
         Err(problem) => {
-            forget(gateway, &name).await;
+            forget(gateway, attempt, key).await;
             return Err(problem);
         }
     };
     if settled.delivered == Delivered::No {
-        forget(gateway, &name).await;
+        forget(gateway, attempt, key).await;
     } else {
-        let done = record
-            .over(&settled.reply)
-            .and_then(|record| record.to_bytes());
-        remember(gateway, &name, done.map_err(|error| unwritable(&error))?).await;
+        remember(gateway, attempt, key, &settled.reply).await;
     }
     Ok(settled.reply.into_response())
 }
 
+/// Takes the key before anything is sent. While that is not possible no call is made under a key.
+async fn reserve(
+    gateway: &Gateway,
+    attempt: &Attempt,
+    key: &CallKey,
+) -> Result<Option<RememberedCall>, Problem> {
+    let call = NewCall {
+        id: attempt.id,
+        fingerprint: fingerprint(&attempt.request),
+        timeout: attempt.time_left(),
+        kept: REMEMBERED,
+    };
+    let patience = RESERVATION_PATIENCE.min(attempt.time_left());
+    let reserved = within(patience, gateway.store.reserve_call(key, &call)).await;
+    if let Err(error) = &reserved {
+        gateway.metrics.begin().refuse();
+        if error.is_unavailable() {
+            // The key may have been taken although nobody said so.
+            forget(gateway, attempt, key).await;
+        }
+    }
+    reserved.map_err(|error| attempt.refused_with(unreserved(&error)))
+}
+
 /// Answers a request whose key was used before.
-fn repeat(existing: &[u8], request: &CallRequest) -> Result<Response, Problem> {
-    let record: Record = serde_json::from_slice(existing).map_err(|error| unwritable(&error))?;
-    let call_id = record.call_id;
-    match record.standing(request) {
+fn repeat(existing: RememberedCall, request: &CallRequest) -> Result<Response, Problem> {
+    let call_id = existing.id;
+    match Standing::of(existing, request) {
         Standing::Reused => Err(Problem::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "idempotency_key_reused",
@@ -140,22 +158,57 @@ fn repeat(existing: &[u8], request: &CallRequest) -> Result<Response, Problem> {
 }
 
 /// A call that never reached its device may be made again under its key.
-async fn forget(gateway: &Gateway, name: &str) {
-    if let Err(error) = gateway.bus.remove(name).await {
-        tracing::warn!(%error, "an idempotency record of an undelivered call was not removed; its key stays taken");
+async fn forget(gateway: &Gateway, attempt: &Attempt, key: &CallKey) {
+    let release = gateway.store.release_call(key, attempt.id);
+    if let Err(error) = within(RECORD_PATIENCE, release).await {
+        tracing::warn!(
+            call.id = %attempt.id,
+            error = error.report(),
+            "the idempotency key of an undelivered call was not given back; it stays taken"
+        );
     }
 }
 
 /// Without the outcome on record a repetition is told `lost`, which is what is then known.
-async fn remember(gateway: &Gateway, name: &str, record: Bytes) {
-    if let Err(error) = gateway.bus.put(name, record, REMEMBERED).await {
-        tracing::warn!(%error, "a call's outcome was not put on record; repetitions will be told it is lost");
+async fn remember(gateway: &Gateway, attempt: &Attempt, key: &CallKey, reply: &Reply) {
+    let outcome = reply.clone().into();
+    let finish = gateway.store.finish_call(key, attempt.id, &outcome);
+    if let Err(error) = within(RECORD_PATIENCE, finish).await {
+        tracing::warn!(
+            call.id = %attempt.id,
+            error = error.report(),
+            "a call's outcome was not put on record; repetitions will be told it is lost"
+        );
     }
 }
 
-fn unwritable(error: &serde_json::Error) -> Problem {
-    tracing::error!(%error, "an idempotency record could not be read or written");
-    internal()
+async fn within<T>(
+    patience: Duration,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let timely = tokio::time::timeout(patience, work).await;
+    timely.unwrap_or(Err(StoreError::Unavailable(None)))
+}
+
+fn unreserved(error: &StoreError) -> Problem {
+    if !error.is_unavailable() {
+        tracing::error!(
+            error = error.report(),
+            "an idempotency key could not be reserved; the call was not made"
+        );
+        return internal();
+    }
+    tracing::warn!(
+        error = error.report(),
+        "a call with an idempotency key was refused because the database is away"
+    );
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "store_unavailable",
+        "Record unavailable",
+        "An Idempotency-Key cannot be kept at the moment; nothing was sent, and a retry is safe.",
+    )
+    .header(header::RETRY_AFTER, 1)
 }
 
 #[cfg(test)]

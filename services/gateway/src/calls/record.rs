@@ -1,35 +1,17 @@
-//! What is remembered of a call under an idempotency key, so that it is never made twice.
+//! What the record of a call under an idempotency key means for another request with that key.
 //! Never: a caller's key in the clear, or its params.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use axum::http::StatusCode;
-use bytes::Bytes;
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use chrono::TimeDelta;
 use sha2::{Digest, Sha256};
-use switchboard_protocol::id::CallId;
+use switchboard_store::{RememberedCall, StoredOutcome};
 
-use super::{Attempt, reply::Reply, request::CallRequest};
+use super::{reply::Reply, request::CallRequest};
 
 /// After the deadline this much may pass until an outcome is on record; then it never will be.
-const SETTLING_MS: u64 = 2_000;
-
-/// A call, from its reservation to its outcome.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Record {
-    fingerprint: String,
-    pub(super) call_id: CallId,
-    begun_unix_ms: u64,
-    deadline_unix_ms: u64,
-    done: Option<Done>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Done {
-    status: u16,
-    body: Box<RawValue>,
-}
+const SETTLING: TimeDelta = TimeDelta::seconds(2);
 
 /// What a record means for another request with the same key.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,72 +24,43 @@ pub(super) enum Standing {
     Over(Reply),
 }
 
-impl Record {
-    /// The record of a call that is about to be made.
-    pub(super) fn begun(attempt: &Attempt) -> Self {
-        let now = unix_ms();
-        let timeout = u64::try_from(attempt.request.timeout.as_millis()).unwrap_or(u64::MAX);
-        Self {
-            fingerprint: fingerprint(&attempt.request),
-            call_id: attempt.id,
-            begun_unix_ms: now,
-            deadline_unix_ms: now.saturating_add(timeout),
-            done: None,
+impl Standing {
+    /// How a request stands to the call that has its key.
+    pub(super) fn of(call: RememberedCall, request: &CallRequest) -> Self {
+        if call.fingerprint != fingerprint(request) {
+            return Self::Reused;
         }
-    }
-
-    /// The record with the call's outcome.
-    ///
-    /// # Errors
-    /// When the reply is no JSON, which no reply of ours is.
-    pub(super) fn over(self, reply: &Reply) -> Result<Self, serde_json::Error> {
-        let body = serde_json::from_slice(&reply.body)?;
-        Ok(Self {
-            done: Some(Done {
-                status: reply.status.as_u16(),
-                body,
-            }),
-            ..self
-        })
-    }
-
-    pub(super) fn to_bytes(&self) -> Result<Bytes, serde_json::Error> {
-        serde_json::to_vec(self).map(Bytes::from)
-    }
-
-    /// How a request with the same key stands to this record now.
-    pub(super) fn standing(self, request: &CallRequest) -> Standing {
-        self.standing_at(request, unix_ms())
-    }
-
-    fn standing_at(self, request: &CallRequest, now_unix_ms: u64) -> Standing {
-        if self.fingerprint != fingerprint(request) {
-            return Standing::Reused;
-        }
-        match self.done {
-            Some(done) => Standing::Over(done.into()),
-            None if now_unix_ms <= self.deadline_unix_ms.saturating_add(SETTLING_MS) => {
-                Standing::UnderWay
-            }
+        match call.outcome {
+            Some(outcome) => Self::Over(outcome.into()),
+            None if call.read_at <= call.deadline + SETTLING => Self::UnderWay,
             None => {
-                let elapsed = now_unix_ms.saturating_sub(self.begun_unix_ms);
-                Standing::Over(Reply::lost(self.call_id, Duration::from_millis(elapsed)))
+                let elapsed = (call.read_at - call.created_at).to_std();
+                Self::Over(Reply::lost(call.id, elapsed.unwrap_or(Duration::ZERO)))
             }
         }
     }
 }
 
-impl From<Done> for Reply {
-    fn from(done: Done) -> Self {
+impl From<StoredOutcome> for Reply {
+    fn from(outcome: StoredOutcome) -> Self {
         Self {
-            status: StatusCode::from_u16(done.status).unwrap_or(StatusCode::BAD_GATEWAY),
-            body: Bytes::from(Box::<str>::from(done.body).into_boxed_bytes()),
+            status: StatusCode::from_u16(outcome.status).unwrap_or(StatusCode::BAD_GATEWAY),
+            body: outcome.body.into(),
         }
     }
 }
 
-/// Two requests are the same when they would be sent the same; the device is part of the record's name.
-fn fingerprint(request: &CallRequest) -> String {
+impl From<Reply> for StoredOutcome {
+    fn from(reply: Reply) -> Self {
+        Self {
+            status: reply.status.as_u16(),
+            body: reply.body.into(),
+        }
+    }
+}
+
+/// Two requests are the same when they would be sent the same; the device is part of the key.
+pub(super) fn fingerprint(request: &CallRequest) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(request.timeout.as_millis().to_be_bytes());
     // A length before each part, so that no two pairs of parts run into the same bytes.
@@ -115,24 +68,14 @@ fn fingerprint(request: &CallRequest) -> String {
         hash.update(part.len().to_be_bytes());
         hash.update(part);
     }
-    hex(&hash.finalize())
-}
-
-/// Lower-case hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unix_ms() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    hash.finalize().into()
 }
 
 #[cfg(test)]
 mod tests {
-    use switchboard_protocol::id::{DeviceKey, OrgId};
+    use bytes::Bytes;
+    use chrono::DateTime;
+    use switchboard_protocol::id::CallId;
     use uuid::Uuid;
 
     use super::*;
@@ -145,30 +88,25 @@ mod tests {
         }
     }
 
-    fn record() -> Record {
-        let record = Record::begun(&Attempt {
+    fn call_read(after_deadline: TimeDelta) -> RememberedCall {
+        let created_at = DateTime::UNIX_EPOCH;
+        let deadline = created_at + TimeDelta::seconds(1);
+        RememberedCall {
             id: CallId::from_uuid(Uuid::from_u128(7)),
-            device: DeviceKey {
-                org: OrgId::from_uuid(Uuid::from_u128(1)),
-                device: "toy-1".parse().unwrap(),
-            },
-            request: request("wave", "{}"),
-            started: std::time::Instant::now(),
-        });
-        serde_json::from_slice(&record.to_bytes().unwrap()).unwrap()
+            fingerprint: fingerprint(&request("wave", "{}")).to_vec(),
+            created_at,
+            deadline,
+            read_at: deadline + after_deadline,
+            outcome: None,
+        }
     }
 
     #[test]
     fn a_call_is_under_way_until_it_cannot_be_any_more() {
-        let deadline = record().deadline_unix_ms;
         let same = request("wave", "{}");
-        assert_eq!(
-            record().standing_at(&same, deadline + SETTLING_MS),
-            Standing::UnderWay
-        );
-        let mut late = record();
-        late.deadline_unix_ms = deadline;
-        match late.standing_at(&same, deadline + SETTLING_MS + 1) {
+        assert_eq!(Standing::of(call_read(SETTLING), &same), Standing::UnderWay);
+        let late = call_read(SETTLING + TimeDelta::microseconds(1));
+        match Standing::of(late, &same) {
             Standing::Over(reply) => assert_eq!(reply.status.as_u16(), 502),
             other => panic!("{other:?}"),
         }
@@ -181,10 +119,12 @@ mod tests {
             status: StatusCode::OK,
             body,
         };
-        let stored = record().over(&reply).unwrap().to_bytes().unwrap();
-        let record: Record = serde_json::from_slice(&stored).unwrap();
+        let call = RememberedCall {
+            outcome: Some(reply.clone().into()),
+            ..call_read(TimeDelta::days(1))
+        };
         assert_eq!(
-            record.standing(&request("wave", "{}")),
+            Standing::of(call, &request("wave", "{}")),
             Standing::Over(reply)
         );
     }
@@ -192,7 +132,8 @@ mod tests {
     #[test]
     fn another_request_is_told_from_the_same() {
         fn check(other: &CallRequest) {
-            assert_eq!(record().standing(other), Standing::Reused, "{other:?}");
+            let standing = Standing::of(call_read(TimeDelta::zero()), other);
+            assert_eq!(standing, Standing::Reused, "{other:?}");
         }
         check(&request("wave", "{ }"));
         check(&request("wav", "e{}"));

@@ -89,10 +89,15 @@ fn result(id: CallId, answer: &Answer, elapsed: Duration) -> Bytes {
         answer.outcome.as_str(),
         delivered_name(answer.delivered),
     );
-    let tail = format!(r#","elapsed_ms":{}}}"#, elapsed.as_millis());
+    let tail = format!(r#","elapsed_ms":{}}}"#, milliseconds(elapsed));
     [head.as_bytes(), &answer.body, tail.as_bytes()]
         .concat()
         .into()
+}
+
+/// To the microsecond, so with three decimals at most.
+pub(super) fn milliseconds(elapsed: Duration) -> f64 {
+    elapsed.as_micros() as f64 / 1_000.0
 }
 
 const fn delivered_name(delivered: Delivered) -> &'static str {
@@ -118,7 +123,6 @@ fn document(
     refusal: Refusal,
     elapsed: Duration,
 ) -> Problem {
-    let elapsed_ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
     let problem = Problem::new(
         status(outcome),
         outcome.as_str(),
@@ -128,7 +132,7 @@ fn document(
     .with("call_id", id)
     .with("outcome", outcome)
     .with("delivered", delivered)
-    .with("elapsed_ms", elapsed_ms);
+    .with("elapsed_ms", milliseconds(elapsed));
     match outcome {
         Outcome::Invalid => problem.with("errors", refusal.errors),
         _ => problem,
@@ -193,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    const ELAPSED: Duration = Duration::from_millis(12);
+    const ELAPSED: Duration = Duration::from_nanos(12_345_678);
 
     fn id() -> CallId {
         CallId::from_uuid(Uuid::from_u128(7))
@@ -217,7 +221,7 @@ mod tests {
             assert_eq!(body["outcome"], outcome.as_str());
             assert_eq!(body["delivered"], json!(outcome.delivered()));
             assert_eq!(body["call_id"], json!(id()));
-            assert_eq!(body["elapsed_ms"], 12);
+            assert_eq!(body["elapsed_ms"], 12.345);
         }
         check(Outcome::Succeeded, 200);
         check(Outcome::Failed, 200);
@@ -242,7 +246,7 @@ mod tests {
         };
         let reply = Reply::to_call(id(), &answer, ELAPSED);
         let expected = format!(
-            "{{\"call_id\":\"{}\",\"outcome\":\"succeeded\",\"delivered\":\"yes\",\"result\":{},\"elapsed_ms\":12}}",
+            "{{\"call_id\":\"{}\",\"outcome\":\"succeeded\",\"delivered\":\"yes\",\"result\":{},\"elapsed_ms\":12.345}}",
             id(),
             std::str::from_utf8(&answer.body).unwrap()
         );

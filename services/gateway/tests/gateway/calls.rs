@@ -23,7 +23,7 @@ async fn a_result_comes_back_byte_by_byte() {
     let result = r#""result":{ "success" : true, "data":{"text":"你好","n":1.50e0}},"#;
     assert!(answer.text.contains(result), "{}", answer.text);
     assert_eq!(answer.json["call_id"], json!(stage.edge.seen.lock()[0]));
-    assert!(answer.json["elapsed_ms"].is_u64());
+    assert!(answer.json["elapsed_ms"].is_number());
 }
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn every_outcome_says_whether_the_device_may_have_acted() {
         assert_eq!(answer.json["delivered"], delivered, "{service}");
         if status != 200 {
             assert_eq!(answer.json["type"], format!("/problems/{outcome}"));
-            assert!(answer.json["call_id"].is_string() && answer.json["elapsed_ms"].is_u64());
+            assert!(answer.json["call_id"].is_string() && answer.json["elapsed_ms"].is_number());
         }
         answer
     };
@@ -186,7 +186,7 @@ async fn an_absent_device_is_offline_while_the_record_is_away() {
     let started = std::time::Instant::now();
     let answer = stage.call("nobody", r#"{"service":"echo"}"#).await;
     assert_eq!(answer.json["outcome"], "offline", "{}", answer.text);
-    assert!(started.elapsed() < LONG / 2);
+    assert!(started.elapsed() < Duration::from_secs(1));
     stage.database.set_away(false).await.unwrap();
 }
 
@@ -200,6 +200,8 @@ async fn without_the_bus_nothing_is_sent_and_a_retry_is_safe() {
         assert_eq!(answer.status, 503, "{}", answer.text);
         assert_eq!(answer.json["type"], "/problems/bus_unavailable");
         assert_eq!(answer.json["delivered"], "no");
+        assert!(answer.json["call_id"].is_string() && answer.json["elapsed_ms"].is_number());
+        assert!(answer.json.get("outcome").is_none(), "{}", answer.text);
         assert_eq!(answer.headers["retry-after"], "1");
     };
     let call = || stage.calling("toy-1", r#"{"service":"echo","timeout_ms":500}"#);

@@ -1,6 +1,6 @@
 //! The same request twice is one execution, and never less than the truth.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::json;
@@ -130,5 +130,68 @@ async fn a_caller_that_left_is_told_lost_and_nothing_is_executed_again() {
         answer.text
     );
     assert_eq!(answer.json["delivered"], "unknown");
+    assert_eq!(stage.edge.seen.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn without_the_record_nothing_is_sent_under_a_key() {
+    let stage = Stage::set().await;
+    stage.connect("toy-1").await;
+    // The caller's own key is judged while the record is there, and remembered.
+    assert_eq!(stage.get("/v1/devices").await.status, 200);
+    let check = async |body: &str, within: Duration| {
+        let started = Instant::now();
+        let refused = call_with(&stage, "k", body).await;
+        assert!(started.elapsed() < within, "{:?}", started.elapsed());
+        assert_eq!(
+            (refused.status, &refused.json["type"]),
+            (503, &json!("/problems/store_unavailable")),
+            "{}",
+            refused.text
+        );
+        assert_eq!(refused.json["delivered"], "no");
+        assert!(refused.json["call_id"].is_string() && refused.json["elapsed_ms"].is_number());
+        assert!(refused.json.get("outcome").is_none(), "{}", refused.text);
+        assert_eq!(refused.headers["retry-after"], "1");
+    };
+    let hasty = r#"{"service":"echo","timeout_ms":200}"#;
+    let lock = stage.database.lock("idempotent_calls").await.unwrap();
+    check(hasty, Duration::from_millis(900)).await;
+    check(ECHO, Duration::from_millis(2_900)).await;
+    lock.release().await.unwrap();
+    stage.database.set_away(true).await.unwrap();
+    check(hasty, Duration::from_millis(900)).await;
+    // Without a key the call needs no record.
+    assert_eq!(stage.call("toy-1", ECHO).await.status, 200);
+    stage.database.set_away(false).await.unwrap();
+    assert_eq!(stage.edge.seen.lock().len(), 1);
+    let metrics = stage.registry.gather();
+    let metrics = prometheus::TextEncoder::new().encode_to_string(&metrics);
+    assert!(metrics.unwrap().contains("{outcome=\"unavailable\"} 3"));
+}
+
+#[tokio::test]
+async fn an_outcome_that_cannot_be_stored_is_answered_and_never_made_again() {
+    let stage = Stage::set().await;
+    stage.connect("toy-1").await;
+    let silent = r#"{"service":"silent","timeout_ms":300}"#;
+    let first = async {
+        let started = Instant::now();
+        (call_with(&stage, "k", silent).await, started.elapsed())
+    };
+    let stalled = async {
+        until(|| !stage.edge.seen.lock().is_empty()).await;
+        stage.database.lock("idempotent_calls").await.unwrap()
+    };
+    let ((first, took), lock) = tokio::join!(first, stalled);
+    assert_eq!(first.json["outcome"], "timed_out", "{}", first.text);
+    assert!(took < Duration::from_millis(900), "{took:?}");
+    lock.release().await.unwrap();
+    let again = call_with(&stage, "k", silent).await;
+    let known = [
+        &json!("/problems/call_in_progress"),
+        &json!("/problems/timed_out"),
+    ];
+    assert!(known.contains(&&again.json["type"]), "{}", again.text);
     assert_eq!(stage.edge.seen.lock().len(), 1);
 }

@@ -1,0 +1,161 @@
+//! The directory and the live connections of this node, brought to agree after the bus was away.
+//! Never: an entry without a connection, or a connection without its entry, for long.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use switchboard_protocol::{id::DeviceKey, schema::Digest};
+use tokio::time::{interval_at, sleep};
+
+use crate::{
+    backend::{Entry, Release},
+    bus::Node,
+    error::BusError,
+    fact::Fact,
+    host::Holding,
+    node::Epoch,
+    trust::unix_now_ms,
+    upkeep::RETRY_PAUSE,
+};
+
+/// How many connections are entered in one go.
+const BATCH: usize = 256;
+/// An entry is a ghost when its connection is missing at two looks this far apart: a claim that
+/// is under way takes less.
+const SECOND_LOOK: Duration = Duration::from_secs(3);
+/// Entries and connections are compared this often even if nothing went wrong.
+const ROUND: Duration = Duration::from_secs(300);
+
+/// Enters everything again when the bus has healed, and compares now and then.
+pub(crate) async fn follow(node: Arc<Node>) {
+    let mut rounds = interval_at(tokio::time::Instant::now() + ROUND, ROUND);
+    loop {
+        tokio::select! {
+            () = node.reenter.notified() => {
+                node.shelf.untell();
+                node.enter_again().await;
+            }
+            () = node.reconcile.notified() => {}
+            _ = rounds.tick() => {}
+        }
+        // What this fails to do, the next healing asks for again.
+        if let Err(error) = node.compare().await {
+            tracing::debug!(%error, "the directory could not be compared with the live connections");
+        }
+    }
+}
+
+impl Node {
+    async fn enter_again(&self) {
+        let held = self.held();
+        for chunk in held.chunks(BATCH) {
+            self.enter_some(chunk).await;
+        }
+        if !held.is_empty() {
+            tracing::info!(
+                devices = held.len(),
+                "entered the devices again after the bus was away"
+            );
+        }
+    }
+
+    fn held(&self) -> Vec<Holding> {
+        self.host().map(|host| host.held()).unwrap_or_default()
+    }
+
+    /// Takes ghosts out, and enters connections that have no entry.
+    async fn compare(&self) -> Result<(), BusError> {
+        if self.host().is_none() {
+            return Ok(());
+        }
+        let suspects: HashSet<(DeviceKey, Epoch)> = self.ghosts().await?.into_iter().collect();
+        sleep(SECOND_LOOK).await;
+        let ghosts = self.ghosts().await?;
+        let ghosts: Vec<Release> = ghosts
+            .into_iter()
+            .filter(|ghost| suspects.contains(ghost))
+            .map(|(device, epoch)| Release::Entry(device, epoch))
+            .collect();
+        if !ghosts.is_empty() {
+            tracing::info!(
+                entries = ghosts.len(),
+                "took out entries that have no connection"
+            );
+            self.backend.release(ghosts).await?;
+        }
+        let entered: HashSet<(DeviceKey, Epoch)> =
+            self.backend.entered().await?.into_iter().collect();
+        let mut missing = self.held();
+        missing.retain(|holding| !entered.contains(&(holding.device.clone(), holding.epoch)));
+        for chunk in missing.chunks(BATCH) {
+            self.enter_some(chunk).await;
+        }
+        Ok(())
+    }
+
+    /// Entries of this node whose connection is not here.
+    async fn ghosts(&self) -> Result<Vec<(DeviceKey, Epoch)>, BusError> {
+        let mut entered = self.backend.entered().await?;
+        let held: HashMap<DeviceKey, Epoch> = self
+            .held()
+            .into_iter()
+            .map(|holding| (holding.device, holding.epoch))
+            .collect();
+        entered.retain(|(device, epoch)| held.get(device) != Some(epoch));
+        Ok(entered)
+    }
+
+    /// Enters live connections again, and closes those that have a newer one elsewhere.
+    async fn enter_some(&self, held: &[Holding]) {
+        let mut shelved: HashSet<Digest> = HashSet::new();
+        let entries: Vec<Entry> = held
+            .iter()
+            .map(|holding| {
+                let (digest, json) = holding.registration.clone().unzip();
+                let shelve = json.filter(|_| digest.is_some_and(|digest| shelved.insert(digest)));
+                let (device, epoch) = (holding.device.clone(), holding.epoch);
+                Entry {
+                    device,
+                    epoch,
+                    digest,
+                    shelve,
+                }
+            })
+            .collect();
+        let standing = loop {
+            match self.backend.enter(entries.clone()).await {
+                Ok(standing) => break standing,
+                Err(_) if self.backend.condition().deaf_for.is_some() => return,
+                Err(_) => sleep(RETRY_PAUSE).await,
+            }
+        };
+        for (holding, newer) in held.iter().zip(standing) {
+            match newer {
+                Some(epoch) => self.take_over(&holding.device, epoch),
+                None => self.tell_again(holding),
+            }
+        }
+    }
+
+    fn tell_again(&self, holding: &Holding) {
+        let (device, epoch, at_ms) = (holding.device.clone(), holding.epoch, unix_now_ms());
+        self.tell(Fact::Connected {
+            device: device.clone(),
+            epoch,
+            at_ms,
+        });
+        if let Some((digest, json)) = &holding.registration {
+            let json = self.shelf.tell(device.org, *digest).then(|| json.clone());
+            self.tell(Fact::Registered {
+                device,
+                epoch,
+                at_ms,
+                digest: *digest,
+                json,
+            });
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Calls under idempotency keys against a real PostgreSQL.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+use std::time::Duration;
+
+use switchboard_protocol::{
+    access::Scope,
+    id::{ApiKeyId, CallId, OrgId},
+};
+use switchboard_store::{CallKey, NewApiKey, NewCall, Store, StoredOutcome, testing::TestDatabase};
+use uuid::Uuid;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+async fn new_key(store: &Store) -> CallKey {
+    let org = OrgId::from_uuid(Uuid::now_v7());
+    let first = NewApiKey {
+        id: ApiKeyId::from_uuid(Uuid::now_v7()),
+        name: "first".to_owned(),
+        prefix: "sb_abcdefgh".to_owned(),
+        secret_hash: [1; 32],
+        scopes: [Scope::Admin].into_iter().collect(),
+    };
+    store.create_org(org, "an org", &first).await.unwrap();
+    CallKey { org, hash: [7; 32] }
+}
+
+fn new_call(kept: Duration) -> NewCall {
+    NewCall {
+        id: CallId::from_uuid(Uuid::now_v7()),
+        fingerprint: [8; 32],
+        timeout: Duration::from_millis(1),
+        kept,
+    }
+}
+
+fn outcome(body: &[u8]) -> StoredOutcome {
+    StoredOutcome {
+        status: 200,
+        body: body.to_vec(),
+    }
+}
+
+#[tokio::test]
+async fn a_key_is_taken_once_and_shows_its_call_until_it_is_given_back() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let key = new_key(&store).await;
+    let (first, second) = (new_call(DAY), new_call(DAY));
+    assert_eq!(store.reserve_call(&key, &first).await.unwrap(), None);
+    let existing = store.reserve_call(&key, &second).await.unwrap().unwrap();
+    assert_eq!((existing.id, &existing.outcome), (first.id, &None));
+    assert_eq!(existing.fingerprint, first.fingerprint);
+    assert!(existing.created_at < existing.deadline && existing.created_at <= existing.read_at);
+
+    // Only the call that has the key may say anything of it.
+    let written = outcome(b"{ \"a\": 1.0 }");
+    assert!(!store.finish_call(&key, second.id, &written).await.unwrap());
+    assert!(!store.release_call(&key, second.id).await.unwrap());
+    assert!(store.finish_call(&key, first.id, &written).await.unwrap());
+    let existing = store.reserve_call(&key, &second).await.unwrap().unwrap();
+    assert_eq!(existing.outcome, Some(written));
+
+    // What is over is over.
+    let other = outcome(b"{}");
+    assert!(!store.finish_call(&key, first.id, &other).await.unwrap());
+    assert!(!store.release_call(&key, first.id).await.unwrap());
+
+    let free = CallKey {
+        hash: [9; 32],
+        ..key
+    };
+    assert_eq!(store.reserve_call(&free, &second).await.unwrap(), None);
+    assert!(store.release_call(&free, second.id).await.unwrap());
+    assert_eq!(store.reserve_call(&free, &first).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn of_many_at_once_one_takes_the_key() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let key = new_key(&store).await;
+    let mut racers = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let (store, key) = (store.clone(), key.clone());
+        racers.spawn(async move { store.reserve_call(&key, &new_call(DAY)).await.unwrap() });
+    }
+    let seen = racers.join_all().await;
+    assert_eq!(seen.iter().filter(|existing| existing.is_none()).count(), 1);
+}
+
+#[tokio::test]
+async fn an_expired_call_frees_its_key_and_is_purged() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let key = new_key(&store).await;
+    let short = new_call(Duration::from_millis(2));
+    assert_eq!(store.reserve_call(&key, &short).await.unwrap(), None);
+    store
+        .finish_call(&key, short.id, &outcome(b"{}"))
+        .await
+        .unwrap();
+    let expire = "UPDATE idempotent_calls SET deadline = now() - interval '2 s', expires_at = now() - interval '1 s'";
+    database.execute(expire).await.unwrap();
+    let next = new_call(DAY);
+    assert_eq!(store.reserve_call(&key, &next).await.unwrap(), None);
+    let existing = store.reserve_call(&key, &short).await.unwrap().unwrap();
+    assert_eq!((existing.id, existing.outcome), (next.id, None));
+    assert_eq!(store.purge_calls().await.unwrap(), 0);
+    database.execute(expire).await.unwrap();
+    assert_eq!(store.purge_calls().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn keys_belong_to_their_organisation() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let key = new_key(&store).await;
+    assert_eq!(
+        store.reserve_call(&key, &new_call(DAY)).await.unwrap(),
+        None
+    );
+    let stranger = CallKey {
+        org: OrgId::from_uuid(Uuid::now_v7()),
+        ..key
+    };
+    let refused = store.reserve_call(&stranger, &new_call(DAY)).await;
+    assert_eq!(refused.unwrap_err().kind(), "refused");
+}
