@@ -61,6 +61,42 @@ async fn i11_a_revoked_token_is_refused_and_its_connection_closed_within_five_se
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn i11_a_revoked_client_token_is_refused_by_gateway_and_control_within_five_seconds() {
+    let plant = Plant::start(0).await;
+    let token = plant
+        .token(&plant.org, "client:app", &["read", "admin"])
+        .await;
+    let text = token["access_token"].as_str().unwrap();
+    let control = plant.control.address("http_url");
+    let doors = [plant.url("/v1/devices"), format!("{control}/v1/api-keys")];
+    let knock = async |door: &String| {
+        let request = plant.http.get(door).bearer_auth(text);
+        let answer = request.send().await.unwrap();
+        let status = answer.status();
+        let body: Value = answer.json().await.unwrap();
+        (status, body["type"].clone())
+    };
+    for door in &doors {
+        assert_eq!(knock(door).await.0, StatusCode::OK, "{door}");
+    }
+    let id = token["token_id"].as_str().unwrap();
+    let revocation = plant.http.delete(format!("{control}/v1/tokens/{id}"));
+    let revoked = Instant::now();
+    let answer = revocation.bearer_auth(&plant.org.key).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::NO_CONTENT);
+    for door in &doors {
+        let left = Duration::from_secs(5).saturating_sub(revoked.elapsed());
+        let (_, kind) = eventually(
+            left,
+            async || knock(door).await,
+            |(status, _)| *status == StatusCode::UNAUTHORIZED,
+        )
+        .await;
+        assert_eq!(kind, "/problems/token_revoked", "{door}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_bad_an_expired_and_a_foreign_token_are_told_apart_from_each_other() {
     let plant = Plant::start(1).await;
     let address = plant.edges[0].address("device_addr");

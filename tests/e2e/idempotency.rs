@@ -61,3 +61,21 @@ async fn i2_a_retry_while_the_first_is_under_way_waits_outside_and_an_undelivere
     let replay = async || call_with_key(&plant, "k", &body).await.1;
     eventually(Duration::from_secs(5), replay, |replayed| *replayed).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i2_a_key_outlives_a_redis_that_restarts_empty() {
+    let mut plant = Plant::start(1).await;
+    let served = plant.echo(0, "toy-1").await.serve();
+    let body = json!({"service": "echo", "params": {"text": "once"}});
+    let (status, replayed, first) = call_with_key(&plant, "k", &body).await;
+    assert_eq!((status, replayed), (StatusCode::OK, false), "{first}");
+    plant.redis.kill();
+    plant.redis.restart();
+    // The device can be called again, so only the record keeps it from acting twice.
+    let there = async || plant.get("/v1/devices/toy-1").await.1["online"].clone();
+    eventually(Duration::from_secs(10), there, |online| *online == true).await;
+    let (status, replayed, again) = call_with_key(&plant, "k", &body).await;
+    assert_eq!((status, replayed, &again), (StatusCode::OK, true, &first));
+    plant.edges[0].terminate();
+    assert_eq!(served.join_all().await, [1], "executed once");
+}

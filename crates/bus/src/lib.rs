@@ -7,6 +7,7 @@ mod backlog;
 mod bus;
 mod call;
 mod courier;
+mod directory;
 mod envelope;
 mod error;
 mod fact;

@@ -5,12 +5,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
 use switchboard_protocol::{
-    access::{AccessError, Claims, VerifyingKeys},
+    access::{AccessError, Claims, VerifyingKey, VerifyingKeys},
     id::TokenId,
 };
 use tokio::sync::broadcast;
 
-use crate::backend::TrustRecord;
+use crate::{backend::TrustRecord, bus::Bus, envelope::Envelope, error::BusError};
 
 /// How many revocations a slow listener may be behind before it must look at everything.
 const REVOCATION_BACKLOG: usize = 256;
@@ -86,6 +86,69 @@ impl Trust {
     pub(crate) fn sweep(&self) {
         let now = unix_now_s();
         self.revoked.pin().retain(|_, expires_at| *expires_at > now);
+    }
+}
+
+impl Bus {
+    /// Checks an access token: signature, issuer, audience, expiry, revocation.
+    ///
+    /// # Errors
+    /// [`TrustError`] says which of these, or that this node has no keys yet.
+    pub fn verify(&self, token: &str) -> Result<Claims, TrustError> {
+        self.0.trust.verify(token)
+    }
+
+    /// Whether the keys to check tokens with have come.
+    #[must_use]
+    pub fn has_keys(&self) -> bool {
+        self.0.trust.has_keys()
+    }
+
+    /// Tokens as they become revoked. A listener that lags must ask [`Bus::is_revoked`] of all.
+    #[must_use]
+    pub fn revocations(&self) -> broadcast::Receiver<TokenId> {
+        self.0.trust.subscribe()
+    }
+
+    /// Whether a token is known to be revoked.
+    #[must_use]
+    pub fn is_revoked(&self, token: TokenId) -> bool {
+        self.0.trust.is_revoked(token)
+    }
+
+    /// Tells every node whom to trust: these keys and no others, and none of these tokens
+    /// (with their expiry in Unix seconds). Revocations told before stay.
+    ///
+    /// # Errors
+    /// When the bus does not answer.
+    pub async fn publish_trust(
+        &self,
+        keys: Vec<VerifyingKey>,
+        revoked: Vec<(TokenId, u64)>,
+    ) -> Result<(), BusError> {
+        self.0.backend.entrust(Some(&keys), &revoked).await?;
+        self.0.trust_changed.notify_one();
+        self.0
+            .backend
+            .broadcast(self.0.pack(&Envelope::TrustChanged))
+            .await
+    }
+
+    /// Tells every node that a token is revoked.
+    ///
+    /// # Errors
+    /// When the bus does not answer; some nodes may know already.
+    pub async fn revoke(&self, token: TokenId, expires_at_unix_s: u64) -> Result<(), BusError> {
+        self.0.trust.revoke(token, expires_at_unix_s);
+        self.0
+            .backend
+            .entrust(None, &[(token, expires_at_unix_s)])
+            .await?;
+        let revoked = Envelope::Revoked {
+            token,
+            expires_at: expires_at_unix_s,
+        };
+        self.0.backend.broadcast(self.0.pack(&revoked)).await
     }
 }
 

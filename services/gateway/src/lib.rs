@@ -65,6 +65,5 @@ fn bus_unavailable(error: &switchboard_bus::BusError) -> Problem {
         "Bus unavailable",
         "The devices cannot be reached at the moment; nothing was sent, and a retry is safe.",
     )
-    .with("delivered", switchboard_protocol::outcome::Delivered::No)
     .header(http::header::RETRY_AFTER, 1)
 }

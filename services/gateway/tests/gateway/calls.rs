@@ -7,7 +7,7 @@ use serde_json::json;
 use switchboard_bus::{BusConfig, LocalHub};
 use switchboard_protocol::access::Scope;
 
-use crate::stage::{LONG, Stage, send, until};
+use crate::stage::{Stage, send, until};
 
 #[tokio::test]
 async fn a_result_comes_back_byte_by_byte() {
