@@ -33,6 +33,8 @@ pub enum LeftReason {
     Expired,
     /// The edge was drained.
     Drain,
+    /// The edge failed to serve this connection.
+    Failed,
     /// The edge died.
     NodeLost,
 }
@@ -50,6 +52,7 @@ impl LeftReason {
             Self::Revoked => "revoked",
             Self::Expired => "expired",
             Self::Drain => "drain",
+            Self::Failed => "failed",
             Self::NodeLost => "node_lost",
         }
     }

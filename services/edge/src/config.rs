@@ -45,10 +45,25 @@ pub struct Config {
     #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_OPEN_TASKS", default_value_t = Config::default().device_max_open_tasks)]
     pub device_max_open_tasks: u8,
 
+    /// Registrations that a device may send in a row: protects the processors that compile them
+    /// and the record that keeps them.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_REGISTER_BURST", default_value_t = Config::default().device_register_burst,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub device_register_burst: u32,
+
+    /// Milliseconds after which it may send one more: protects the same.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_REGISTER_EVERY_MS", default_value_t = Config::default().device_register_every_ms,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub device_register_every_ms: u32,
+
     /// Calls waiting to be written to one device before further ones are refused: protects memory
     /// and callers from a queue that only grows.
     #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_CALLS_WAITING", default_value_t = Config::default().device_max_calls_waiting)]
     pub device_max_calls_waiting: usize,
+
+    /// Bytes of params that those may hold: protects memory.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_WAITING_BYTES", default_value_t = Config::default().device_max_waiting_bytes)]
+    pub device_max_waiting_bytes: usize,
 
     /// Calls a device may be busy with before further ones are refused: protects small devices.
     #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_CALLS_IN_FLIGHT", default_value_t = Config::default().device_max_calls_in_flight)]
@@ -64,6 +79,7 @@ pub struct Config {
     pub device_write_stall_ms: u64,
 
     /// Devices told per second to reconnect elsewhere while draining: protects the edges they go to.
+    /// More, if that would not tell all of them within half of the time a drain may take.
     #[arg(long, env = "SWITCHBOARD_DEVICE_DRAIN_PER_S", default_value_t = Config::default().device_drain_per_s,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub device_drain_per_s: u32,
@@ -118,7 +134,10 @@ impl Default for Config {
             device_max_hello_bytes: 4_096,
             device_max_frame_bytes: 262_144,
             device_max_open_tasks: 16,
+            device_register_burst: 10,
+            device_register_every_ms: 1_000,
             device_max_calls_waiting: 64,
+            device_max_waiting_bytes: 1_048_576,
             device_max_calls_in_flight: 64,
             device_max_unsent_bytes: 1_048_576,
             device_write_stall_ms: 10_000,
@@ -163,6 +182,12 @@ impl Config {
     #[must_use]
     pub fn idle_limit(&self) -> Duration {
         Duration::from_millis(u64::from(self.device_heartbeat_s) * 2_500)
+    }
+
+    /// Silence after which a device is asked whether it is there.
+    #[must_use]
+    pub fn heartbeat(&self) -> Duration {
+        Duration::from_secs(self.device_heartbeat_s.into())
     }
 
     /// How often connections are looked over. A service's own timeout ends within 250 ms of its

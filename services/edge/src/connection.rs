@@ -1,18 +1,20 @@
 //! A device connection's life: hello → take in → attend → let go. One task each.
 //! Never: a buffer or timer held while the device is idle.
 
+mod allowance;
 mod departure;
 mod dispatch;
 mod farewell;
 mod frames;
 mod hello;
 mod scratch;
+mod seat;
 mod turn;
 mod wire;
 
 use std::{future::poll_fn, io, sync::Arc, task::Poll};
 
-use switchboard_protocol::{outcome::Outcome, session::Session};
+use switchboard_protocol::session::Session;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::Instant,
@@ -20,8 +22,10 @@ use tokio::{
 use tracing::{debug, info};
 
 use self::{
+    allowance::Allowance,
     departure::Departure,
     hello::Refusal,
+    seat::Seat,
     wire::{Received, Wire},
 };
 use crate::{
@@ -50,6 +54,7 @@ struct Live<'a, S> {
     session: &'a mut Session,
     link: &'a Arc<Link>,
     edge: &'a Edge,
+    allowance: Allowance,
 }
 
 /// Serves one connection from its first byte to its last.
@@ -75,8 +80,9 @@ where
             Err(refusal) => return Box::pin(turn_away(&mut wire, &edge, refusal)).await,
         };
         admitted.authenticated();
-        let departure = attend(&mut wire, &mut session, &link, &edge).await;
-        Box::pin(let_go(&mut wire, &edge, &link, departure)).await;
+        let seat = Seat::take(&edge, link);
+        let departure = attend(&mut wire, &mut session, seat.link(), &edge).await;
+        Box::pin(let_go(&mut wire, &edge, seat, departure)).await;
     }
 }
 
@@ -106,6 +112,7 @@ where
         session,
         link,
         edge,
+        allowance: Allowance::new(edge.config.device_register_burst, edge.now_ms()),
     };
     loop {
         let registering = match poll_fn(|cx| live.poll_input(cx)).await {
@@ -170,32 +177,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
     }
 }
 
-/// Takes a device out of the table and the directory, settles the calls it leaves behind, and
-/// tells it why.
-async fn let_go<S>(wire: &mut Wire<S>, edge: &Edge, link: &Arc<Link>, departure: Departure)
+/// Gives a device's seat up, and tells the device why.
+async fn let_go<S>(wire: &mut Wire<S>, edge: &Edge, seat: Seat<'_>, departure: Departure)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let reason = departure.reason();
-    let unsettled = link.close();
-    edge.table.leave(link);
-    let digest = link.registration().map(|registration| registration.digest);
-    edge.bus
-        .release(link.key.clone(), link.epoch, digest, reason);
-    edge.metrics
-        .left
-        .with_label_values(&[reason.as_str()])
-        .inc();
-    log_departure(link, &departure, unsettled.len());
-    for call in unsettled {
-        if call.dispatched {
-            let detail = "The connection ended before a result came.";
-            edge.give_up(&call, Outcome::Lost, detail);
-        } else {
-            // Never written, so another node may still have the device do it.
-            edge.bus.not_here(&call.reply);
-        }
-    }
+    log_departure(seat.link(), &departure);
+    seat.give_up(departure.reason());
     farewell::say(wire, departure.notice(), edge.retry_after_ms()).await;
 }
 
@@ -204,7 +192,8 @@ fn log_refusal(refusal: &Refusal) {
     debug!(reason = refusal.label(), cause, "a connection was refused");
 }
 
-fn log_departure(link: &Link, departure: &Departure, unsettled: usize) {
+fn log_departure(link: &Link, departure: &Departure) {
+    let unsettled = link.calls();
     let (device, org) = (&link.key.device, link.key.org);
     let reason = departure.reason().as_str();
     let cause = departure as &dyn std::error::Error;
@@ -230,7 +219,7 @@ mod tests {
         }
         let task = size(serve::<TcpStream>);
         let link = size_of::<Link>();
-        assert!(task <= 352, "the task holds {task} bytes");
+        assert!(task <= 360, "the task holds {task} bytes");
         assert!(link <= 256, "the shared half holds {link} bytes");
     }
 }

@@ -39,13 +39,18 @@ pub(crate) async fn drain(edge: &Edge) {
 }
 
 async fn part(edge: &Edge) {
-    let batch = edge.config.device_drain_per_s.div_ceil(BATCHES_PER_S) as usize;
-    for links in links(edge).chunks(batch) {
+    let timeout = Duration::from_millis(edge.config.device_drain_timeout_ms);
+    let all = links(edge);
+    for links in all.chunks(batch_size(
+        all.len(),
+        edge.config.device_drain_per_s,
+        timeout,
+    )) {
         links.iter().for_each(|link| link.drain());
         sleep(Duration::from_secs(1) / BATCHES_PER_S).await;
     }
+    drop(all);
     // A device that is never without a call takes no new ones for the last third of the time.
-    let timeout = Duration::from_millis(edge.config.device_drain_timeout_ms);
     let told = Instant::now();
     if timeout_at(told + timeout * 2 / 3, emptied(edge))
         .await
@@ -55,6 +60,14 @@ async fn part(edge: &Edge) {
         // The caller of this closes whatever is left by then.
         let _ = timeout_at(told + timeout, emptied(edge)).await;
     }
+}
+
+/// How many devices are told at once: by the configured rate, or as many as it takes to tell
+/// all of them in half of the time.
+fn batch_size(devices: usize, per_s: u32, timeout: Duration) -> usize {
+    let batches = (timeout / 2).as_millis() * u128::from(BATCHES_PER_S) / 1000;
+    let needed = devices.div_ceil(usize::try_from(batches).unwrap_or(usize::MAX).max(1));
+    needed.max(per_s.div_ceil(BATCHES_PER_S) as usize).max(1)
 }
 
 async fn emptied(edge: &Edge) {
@@ -69,4 +82,25 @@ fn links(edge: &Edge) -> Vec<Arc<Link>> {
     let mut links = Vec::with_capacity(edge.table.len());
     edge.table.each(|link| links.push(Arc::clone(link)));
     links
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_devices_are_told_in_half_of_the_time() {
+        fn check(devices: usize, per_s: u32, timeout_s: u64, expect: usize) {
+            let timeout = Duration::from_secs(timeout_s);
+            assert_eq!(
+                batch_size(devices, per_s, timeout),
+                expect,
+                "{devices} {per_s} {timeout_s}"
+            );
+        }
+        check(100, 500, 20, 50);
+        check(20_000, 500, 20, 200);
+        check(5, 1, 0, 5);
+        check(0, 1, 20, 1);
+    }
 }

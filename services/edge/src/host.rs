@@ -68,6 +68,7 @@ impl Host for Attached {
 fn deliver(edge: &Edge, call: InboundCall) {
     let limits = CallLimits {
         waiting: edge.config.device_max_calls_waiting,
+        waiting_bytes: edge.config.device_max_waiting_bytes,
         in_flight: edge.config.device_max_calls_in_flight,
     };
     let (org, device) = (call.org, call.device.clone());

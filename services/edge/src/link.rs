@@ -12,6 +12,7 @@ use std::{
     time::Instant,
 };
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use switchboard_bus::{Epoch, InboundCall, LeftReason, ReplyTo};
 use switchboard_protocol::{
@@ -24,6 +25,9 @@ pub(crate) use self::ledger::{Dispatch, Stray, Unsettled};
 
 /// `stalled_since_ms` of a connection whose socket takes what it is given.
 const NOT_STALLED: u64 = u64::MAX;
+
+/// `asked_after_ms` of a connection that was not asked yet.
+const NOT_ASKED: u64 = u64::MAX;
 
 /// Who is on a connection, as its token says.
 pub(crate) struct Identity {
@@ -43,6 +47,8 @@ pub(crate) struct Link {
     /// On the edge's own clock.
     heard_ms: AtomicU64,
     stalled_since_ms: AtomicU64,
+    /// The `heard_ms` after whose silence the device was asked whether it is there.
+    asked_after_ms: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -70,6 +76,7 @@ pub(crate) enum Signal {
 pub(crate) enum Command {
     Call(Dispatch),
     Cancel(CallId),
+    Ping,
     GoAway,
 }
 
@@ -84,6 +91,7 @@ pub(crate) struct Expired {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallLimits {
     pub(crate) waiting: usize,
+    pub(crate) waiting_bytes: usize,
     pub(crate) in_flight: usize,
 }
 
@@ -112,6 +120,8 @@ struct State {
     stage: Stage,
     /// Whether the device is still to be told that it shall go.
     go_away: bool,
+    /// Whether the device is still to be asked whether it is there.
+    ping: bool,
     eviction: Option<Eviction>,
     ledger: Ledger,
     cancels: Vec<CallId>,
@@ -143,7 +153,7 @@ impl std::fmt::Debug for Link {
 
 impl State {
     fn has_commands(&self) -> bool {
-        self.go_away || !self.cancels.is_empty() || self.ledger.waiting() > 0
+        self.go_away || self.ping || !self.cancels.is_empty() || self.ledger.waiting() > 0
     }
 
     /// Whether a drained connection has nothing left to do.
@@ -161,6 +171,7 @@ impl Link {
             token_expires_at_s: identity.token_expires_at_s,
             heard_ms: AtomicU64::new(now_ms),
             stalled_since_ms: AtomicU64::new(NOT_STALLED),
+            asked_after_ms: AtomicU64::new(NOT_ASKED),
             state: Mutex::default(),
         }
     }
@@ -170,7 +181,7 @@ impl Link {
     /// Queues a call for the device, or says why not.
     pub(crate) fn deliver(
         &self,
-        call: InboundCall,
+        mut call: InboundCall,
         limits: CallLimits,
     ) -> Result<(), (ReplyTo, NotQueued)> {
         let mut state = self.state.lock();
@@ -178,8 +189,14 @@ impl Link {
             return Err((call.reply, NotQueued::Gone));
         }
         let busy = state.ledger.waiting() + state.ledger.in_flight();
-        if state.ledger.waiting() >= limits.waiting || busy >= limits.in_flight {
+        let bytes = state.ledger.waiting_bytes() + call.params.len();
+        let full = state.ledger.waiting() >= limits.waiting || bytes > limits.waiting_bytes;
+        if full || busy >= limits.in_flight {
             return Err((call.reply, NotQueued::Full));
+        }
+        if self.is_stalled() {
+            // It will wait, and shall not keep alive the whole pack that it came in.
+            call.params = Bytes::copy_from_slice(&call.params);
         }
         state.ledger.admit(call);
         let waker = state.waker.take();
@@ -215,6 +232,14 @@ impl Link {
         let waker = state.waker.take();
         drop(state);
         waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Asks the device whether it is there, once for each silence.
+    pub(crate) fn ask(&self) {
+        let heard = self.heard_ms.load(Ordering::Relaxed);
+        if self.asked_after_ms.swap(heard, Ordering::Relaxed) != heard {
+            self.change(|state| state.ping = true);
+        }
     }
 
     /// Has the connection closed now.
@@ -294,6 +319,9 @@ impl Link {
         if std::mem::take(&mut state.go_away) {
             return Some(Command::GoAway);
         }
+        if std::mem::take(&mut state.ping) {
+            return Some(Command::Ping);
+        }
         if let Some(id) = state.cancels.pop() {
             if state.cancels.is_empty() {
                 state.cancels = Vec::new();
@@ -335,6 +363,12 @@ impl Link {
 
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled_since_ms.load(Ordering::Relaxed) != NOT_STALLED
+    }
+
+    /// How many calls have not ended.
+    pub(crate) fn calls(&self) -> usize {
+        let state = self.state.lock();
+        state.ledger.waiting() + state.ledger.in_flight()
     }
 
     /// From here on nothing is taken; what is left has to be settled by the caller.

@@ -48,10 +48,13 @@ pub(crate) async fn revocations(edge: Arc<Edge>) {
 
 fn look_over(edge: &Edge) {
     let (now, now_ms, unix_s) = (Instant::now(), edge.now_ms(), unix_time().as_secs());
+    let heartbeat_ms = millis(edge.config.heartbeat());
     let mut in_flight = 0;
     edge.table.each(|link| {
         if let Some(eviction) = overdue(edge, link, now_ms, unix_s) {
             link.evict(eviction);
+        } else if link.silent_ms(now_ms) > heartbeat_ms {
+            link.ask();
         }
         let expired = link.expire(now);
         in_flight += expired.in_flight;

@@ -11,12 +11,16 @@ use std::{
 /// unauthenticated connections holds them.
 const MAX_ADDRESSES: usize = 65_536;
 
+const SWEEP_PAUSE: Duration = Duration::from_secs(1);
+
 /// The buckets of all addresses.
 #[derive(Debug)]
 pub(super) struct AcceptRate {
     /// 0 = no limit.
     per_s: u32,
     buckets: HashMap<IpAddr, Bucket>,
+    /// When a full map was last looked through; that takes a while and is not done at each accept.
+    swept_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -30,6 +34,7 @@ impl AcceptRate {
         Self {
             per_s,
             buckets: HashMap::new(),
+            swept_at: None,
         }
     }
 
@@ -40,7 +45,11 @@ impl AcceptRate {
         }
         let (rate, burst) = (f64::from(self.per_s), f64::from(self.per_s) * 2.0);
         if self.buckets.len() >= MAX_ADDRESSES {
-            self.forget_full(now);
+            let due = |swept| now.saturating_duration_since(swept) >= SWEEP_PAUSE;
+            if self.swept_at.is_none_or(due) {
+                self.swept_at = Some(now);
+                self.forget_full(now);
+            }
             if self.buckets.len() >= MAX_ADDRESSES {
                 return true;
             }

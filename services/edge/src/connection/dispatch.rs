@@ -34,6 +34,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
                 Some(Command::GoAway) => {
                     farewell::put_go_away(self.wire, "drain", self.edge.retry_after_ms());
                 }
+                Some(Command::Ping) => self.wire.put(Kind::Ping, TaskId::MCP, 0, &[]),
                 Some(Command::Cancel(id)) => self.send_cancel(id),
                 Some(Command::Call(call)) => self.send_call(registration.as_deref(), &call),
             }

@@ -112,6 +112,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
         call_id: Option<String>,
         services: &RawValue,
     ) -> Option<Box<Registering>> {
+        let (burst, every_ms) = (
+            self.edge.config.device_register_burst,
+            self.edge.config.device_register_every_ms,
+        );
+        if let Err(wait_ms) = self.allowance.take(burst, every_ms, self.edge.now_ms()) {
+            let detail = format!("Too many registrations in a row. Try again in {wait_ms} ms.");
+            self.refuse_services(call_id.as_deref(), &detail);
+            return None;
+        }
         let started = Instant::now();
         let interned = self
             .edge
@@ -127,18 +136,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
                 registration,
             })),
             Err(error) => {
-                debug!(device.id = %self.link.key.device, org.id = %self.link.key.org, %error,
-                    "a registration was refused");
-                self.edge
-                    .metrics
-                    .registrations
-                    .with_label_values(&["refused"])
-                    .inc();
-                let call_id = call_id.as_deref().unwrap_or(REGISTER);
-                self.send_result(call_id, Some(&error.to_string()));
+                self.refuse_services(call_id.as_deref(), &error.to_string());
                 None
             }
         }
+    }
+
+    fn refuse_services(&mut self, call_id: Option<&str>, detail: &str) {
+        debug!(device.id = %self.link.key.device, org.id = %self.link.key.org, detail,
+            "a registration was refused");
+        let refused = self
+            .edge
+            .metrics
+            .registrations
+            .with_label_values(&["refused"]);
+        refused.inc();
+        self.send_result(call_id.unwrap_or(REGISTER), Some(detail));
     }
 
     /// Puts services into force and tells the directory. While that cannot be reached they are in

@@ -81,6 +81,10 @@ impl Refusal {
                 code,
                 message: error.to_string().into(),
             },
+            Self::Token(error @ TrustError::NoKeys) => Notice::ErrorAndGoAway {
+                code,
+                message: error.to_string().into(),
+            },
             Self::Token(error) => Notice::AuthRefused {
                 code,
                 message: error.to_string().into(),

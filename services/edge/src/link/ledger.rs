@@ -67,6 +67,8 @@ struct Settled {
 #[derive(Default)]
 pub(crate) struct Ledger {
     waiting: VecDeque<InboundCall>,
+    /// Of the params of those.
+    waiting_bytes: usize,
     in_flight: Vec<InFlight>,
     /// Oldest first; forgotten after a while, so that a quiet connection keeps nothing.
     settled: VecDeque<Settled>,
@@ -75,6 +77,10 @@ pub(crate) struct Ledger {
 impl Ledger {
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
+    }
+
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.waiting_bytes
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -87,12 +93,14 @@ impl Ledger {
 
     /// Queues a call for the connection's task.
     pub(crate) fn admit(&mut self, call: InboundCall) {
+        self.waiting_bytes += call.params.len();
         self.waiting.push_back(call);
     }
 
     /// The next call to write, from here on in flight.
     pub(crate) fn dispatch(&mut self) -> Option<Dispatch> {
         let call = self.waiting.pop_front()?;
+        self.waiting_bytes -= call.params.len();
         let InboundCall {
             id,
             service,
@@ -140,6 +148,7 @@ impl Ledger {
     pub(crate) fn cancel(&mut self, id: CallId) -> Option<Unsettled> {
         if let Some(at) = self.waiting.iter().position(|call| call.id == id) {
             let call = self.waiting.remove(at)?;
+            self.waiting_bytes -= call.params.len();
             return Some(Unsettled {
                 reply: call.reply,
                 dispatched: false,
@@ -168,6 +177,7 @@ impl Ledger {
             let Some(call) = self.waiting.remove(at) else {
                 break;
             };
+            self.waiting_bytes -= call.params.len();
             expired.push(Unsettled {
                 reply: call.reply,
                 dispatched: false,

@@ -167,8 +167,10 @@ async fn a_silent_device_times_out_and_its_late_result_is_dropped() {
         Delivered::Unknown,
     );
     node.metric_is("calls_in_flight", None, 0.0).await;
-    // The sweep may come a moment after the caller's own deadline.
-    node.metric_is("calls_total", Some("timed_out"), 1.0).await;
+    // The caller withdraws what it does not wait for any more, and the device is told.
+    node.metric_is("calls_total", Some("cancelled"), 1.0).await;
+    let told = lamp.expect(Kind::Control).await.json();
+    assert_eq!(told["type"], "cancel");
     lamp.result(&id, "too late").await;
     node.metric_is("stray_results_total", Some("late"), 1.0)
         .await;
@@ -272,4 +274,17 @@ async fn many_calls_at_once_all_come_back() {
         (node.metric("calls_total", Some("succeeded")) - 1_000.0).abs() < 0.5
     })
     .await;
+}
+
+#[tokio::test]
+async fn more_bytes_than_may_wait_are_shed() {
+    let node = Node::start(Config {
+        device_max_waiting_bytes: 1_000,
+        ..Config::default()
+    })
+    .await;
+    let _lamp = node.lamp("lamp").await;
+    let large = format!(r#"{{"on":true,"note":"{}"}}"#, "x".repeat(1_000));
+    let answer = node.call(node.prepare("lamp", &large)).await.unwrap();
+    check(&answer, Outcome::Overloaded, Delivered::No);
 }

@@ -100,7 +100,10 @@ async fn a_silent_device_is_gone_after_two_and_a_half_heartbeats() {
     })
     .await;
     let (mut silent, mut alive) = (node.device("silent").await, node.device("alive").await);
-    let mut gone = std::pin::pin!(silent.expect_go_away("idle"));
+    let mut gone = std::pin::pin!(async {
+        silent.expect(Kind::Ping).await;
+        silent.expect_go_away("idle").await;
+    });
     loop {
         tokio::select! {
             () = &mut gone => break,
@@ -118,6 +121,7 @@ async fn a_device_that_does_not_read_is_closed() {
         device_write_stall_ms: 200,
         device_max_calls_in_flight: 1_000,
         device_max_calls_waiting: 1_000,
+        device_max_waiting_bytes: usize::MAX,
         ..Config::default()
     };
     let node = Node::start(config).await;
@@ -232,4 +236,25 @@ async fn a_stop_closes_at_once() {
     drop(answer);
     let ended = tokio::time::timeout(SOON, node.running).await;
     ended.expect("the edge ends").unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_silent_device_is_asked_once_and_kept_if_it_answers() {
+    let config = Config {
+        device_heartbeat_s: 1,
+        ..Config::default()
+    };
+    let node = Node::start(config).await;
+    let mut answering = node.lamp("answering").await;
+    let mut silent = node.lamp("silent").await;
+    for _ in 0..3 {
+        answering.expect(Kind::Ping).await;
+        answering.send(Kind::Pong, TaskId::MCP, 0, b"").await;
+    }
+    silent.expect(Kind::Ping).await;
+    silent.expect_go_away("idle").await;
+    let answer = node.call(node.prepare("answering", ON));
+    let id = answering.expect(Kind::Control).await.call_id();
+    answering.result(&id, "done").await;
+    check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
 }

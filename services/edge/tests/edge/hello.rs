@@ -89,11 +89,14 @@ async fn a_client_token_connects_no_device() {
 async fn without_keys_nobody_is_taken_in() {
     let node = Node::start_with(Config::default(), None, false).await;
     let mut device = Device::connect(node.addr).await;
-    assert_eq!(
-        device.auth(&node.token("toy")).await["data"]["code"],
-        "no_keys"
-    );
-    device.expect_end().await;
+    let payload = format!(r#"{{"token":"{}"}}"#, node.token("toy"));
+    device
+        .send(Kind::Auth, TaskId::MCP, 0, payload.as_bytes())
+        .await;
+    // It is no fault of the token's: the device is to come again.
+    let error = device.expect(Kind::Error).await;
+    assert_eq!(error.json()["code"], "no_keys");
+    device.expect_go_away("no_keys").await;
     node.trust().await;
     node.device("toy").await;
 }

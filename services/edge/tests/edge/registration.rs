@@ -110,3 +110,26 @@ async fn the_answer_names_the_message_if_it_has_a_name() {
     assert_eq!(answer["data"]["call_id"], "r1");
     assert_eq!(answer["data"]["result"]["success"], true);
 }
+
+#[tokio::test]
+async fn a_device_that_registers_again_and_again_is_told_to_wait() {
+    let config = Config {
+        device_register_burst: 3,
+        device_register_every_ms: 60_000,
+        ..Config::default()
+    };
+    let node = Node::start(config).await;
+    let mut device = node.device("toy").await;
+    for service in ["a", "b", "c"] {
+        device.register(&format!(r#"{{"{service}":{{}}}}"#)).await;
+    }
+    let answer = device.try_register(r#"{"d":{}}"#).await;
+    assert_eq!(answer["result"]["success"], false);
+    let error = answer["result"]["error"].as_str().unwrap();
+    assert!(error.contains("Try again in"), "{error}");
+    assert!(
+        callable(&node, &mut device, "c").await,
+        "the last one stays"
+    );
+    assert!(!callable(&node, &mut device, "d").await);
+}
