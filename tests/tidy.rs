@@ -12,6 +12,8 @@ mod dependencies;
 mod documents;
 #[path = "tidy/layout.rs"]
 mod layout;
+#[path = "tidy/promises.rs"]
+mod promises;
 #[path = "tidy/words.rs"]
 mod words;
 

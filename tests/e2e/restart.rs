@@ -50,6 +50,67 @@ async fn i14_a_drained_edge_loses_no_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn i14_the_devices_own_client_finishes_its_calls_on_a_drained_edge() {
+    let mut plant = Plant::start(2).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (begun, services) = (
+        folder.path().join("begun"),
+        folder.path().join("services.json"),
+    );
+    let command = format!("touch {}; sleep 2; echo '\"done\"'", begun.display());
+    let slow = json!({"description": "Takes its time", "command": ["sh", "-c", command]});
+    std::fs::write(&services, json!({"services": {"slow": slow}}).to_string()).unwrap();
+    let (device_addr, url) = (
+        plant.edges[0].address("device_addr"),
+        plant.control.address("http_url"),
+    );
+    let arguments = [
+        "device",
+        "--id",
+        "toy-1",
+        "--addr",
+        &device_addr,
+        "--url",
+        &url,
+    ];
+    let services = ["--services", services.to_str().unwrap()];
+    let environment = [("SWITCHBOARD_API_KEY", plant.org.key.clone())];
+    let device = Program::launch(&[&arguments[..], &services[..]].concat(), &environment);
+    let online = async || plant.get("/v1/devices/toy-1").await.1["services"].clone();
+    eventually(Duration::from_secs(10), online, |services| {
+        services.get("slow").is_some()
+    })
+    .await;
+    let request = plant
+        .http
+        .post(plant.url("/v1/devices/toy-1/calls"))
+        .bearer_auth(&plant.org.key);
+    let request = request.json(&json!({"service": "slow", "params": {}}));
+    let call = tokio::task::JoinSet::from_iter([async move {
+        request.send().await.unwrap().json::<Value>().await.unwrap()
+    }]);
+    eventually(
+        Duration::from_secs(10),
+        async || begun.exists(),
+        |begun| *begun,
+    )
+    .await;
+    plant.edges[0].terminate();
+    let answer = call.join_all().await;
+    assert_eq!(
+        answer[0]["outcome"],
+        "succeeded",
+        "{}\n{}",
+        answer[0],
+        device.logged()
+    );
+    assert_eq!(
+        plant.edges[0].exit_code(Duration::from_secs(20)).await,
+        Some(0)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_service_ends_cleanly_on_sigterm() {
     let mut plant = Plant::start(1).await;
     for program in [&mut plant.gateway, &mut plant.control, &mut plant.edges[0]] {

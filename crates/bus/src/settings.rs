@@ -9,7 +9,7 @@ use crate::local::LocalHub;
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub struct Config {
-    /// Redis that carries calls, results and the directory, as `redis://[user:password@]host:port[/db]` (`rediss://` for TLS)
+    /// Redis that carries calls, results and the directory, as `redis://[user:password@]host:port[/db]`
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Option<SecretString>,
 

@@ -1,14 +1,14 @@
 //! Whose tokens are good: the public keys, less what was revoked.
 //! Never: a token accepted before the keys have come.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
 use switchboard_protocol::{
     access::{AccessError, Claims, VerifyingKey, VerifyingKeys},
     id::TokenId,
 };
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 
 use crate::{backend::TrustRecord, bus::Bus, envelope::Envelope, error::BusError};
 
@@ -30,6 +30,7 @@ pub(crate) struct Trust {
     keys: ArcSwapOption<VerifyingKeys>,
     revoked: papaya::HashMap<TokenId, u64>,
     announced: broadcast::Sender<TokenId>,
+    keys_came: Notify,
 }
 
 impl Trust {
@@ -38,6 +39,7 @@ impl Trust {
             keys: ArcSwapOption::empty(),
             revoked: papaya::HashMap::new(),
             announced: broadcast::channel(REVOCATION_BACKLOG).0,
+            keys_came: Notify::new(),
         }
     }
 
@@ -68,6 +70,7 @@ impl Trust {
         if !record.keys.is_empty() {
             self.keys
                 .store(Some(VerifyingKeys::new(record.keys)?.into()));
+            self.keys_came.notify_waiters();
         }
         for (token, expires_at) in record.revoked {
             self.revoke(token, expires_at);
@@ -102,6 +105,24 @@ impl Bus {
     #[must_use]
     pub fn has_keys(&self) -> bool {
         self.0.trust.has_keys()
+    }
+
+    /// Waits until the keys to check tokens with have come.
+    ///
+    /// # Errors
+    /// [`BusError::Timeout`] when that takes longer.
+    pub async fn trusted(&self, within: Duration) -> Result<(), BusError> {
+        let trusted = async {
+            loop {
+                let keys_came = self.0.trust.keys_came.notified();
+                if self.has_keys() {
+                    return;
+                }
+                keys_came.await;
+            }
+        };
+        let trusted = tokio::time::timeout(within, trusted).await;
+        trusted.map_err(|_| BusError::Timeout(within))
     }
 
     /// Tokens as they become revoked. A listener that lags must ask [`Bus::is_revoked`] of all.

@@ -4,7 +4,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use prometheus::Registry;
-use switchboard_bus::{Bus, BusConfig, TrustError};
+use switchboard_bus::{Bus, BusConfig, BusError, TrustError};
 use switchboard_runtime::{
     admin::{Need, Readiness},
     shutdown::Shutdown,
@@ -53,8 +53,10 @@ pub(crate) fn start_bus(
     };
     let name = config.node_name.as_deref().unwrap_or(service);
     let config = BusConfig::redis(url, name, config.redis_prefix.as_str());
-    Bus::start(config, registry, shutdown)
-        .map_err(|error| Failure::usage(format!("REDIS_URL (--redis-url): {error}")))
+    Bus::start(config, registry, shutdown).map_err(|error| match error {
+        BusError::Address(_) => Failure::usage(format!("REDIS_URL (--redis-url): {error}")),
+        _ => Failure::general(error),
+    })
 }
 
 /// Where health and metrics of a service are served.
@@ -115,9 +117,9 @@ pub(crate) fn watch_bus(name: &'static str, bus: &Bus, readiness: &Readiness) {
 /// Adds whether the public keys that verify access tokens have arrived.
 pub(crate) fn watch_trust(bus: &Bus, readiness: &Readiness) {
     let bus = bus.clone();
-    readiness.register("trust", Need::Required, move || match bus.verify("") {
-        Err(error @ TrustError::NoKeys) => Err(format!("{error}; has `switchboard control` run?")),
-        _ => Ok(()),
+    readiness.register("trust", Need::Required, move || {
+        let trouble = || format!("{}; has `switchboard control` run?", TrustError::NoKeys);
+        bus.has_keys().then_some(()).ok_or_else(trouble)
     });
 }
 

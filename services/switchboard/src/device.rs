@@ -64,6 +64,13 @@ enum Ended {
     Silent(Duration),
 }
 
+impl Ended {
+    /// Whether the server lets this connection finish what is under way.
+    fn is_drain(&self) -> bool {
+        matches!(self, Self::SentAway { reason, .. } if reason == "drain")
+    }
+}
+
 /// Connects again and again, until stopped.
 ///
 /// # Errors

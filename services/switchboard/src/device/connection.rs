@@ -127,7 +127,8 @@ impl Connection {
         }
     }
 
-    /// Answers calls until the connection ends.
+    /// Answers calls until the connection ends. Asked to go because the edge drains, it finishes
+    /// what is under way; the server closes when nothing is.
     pub(super) async fn answer_calls(
         mut self,
         services: &Arc<Services>,
@@ -139,13 +140,18 @@ impl Connection {
         let mut heartbeat = interval_at(Instant::now() + self.heartbeat, self.heartbeat);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut heard = Instant::now();
+        let mut leaving = None;
         loop {
             tokio::select! {
                 received = self.wire.receive() => {
                     heard = Instant::now();
+                    let received = received.map_err(|error| leaving.take().unwrap_or(error.into()))?;
                     let calls = Calls { services, tasks, finish: &finish, max_result_bytes: self.max_result_bytes };
-                    if let Some((kind, payload)) = calls.take(received?, &mut running)? {
-                        self.wire.send(kind, OWN_TASK, &payload).await?;
+                    match calls.take(received, &mut running) {
+                        Ok(Some((kind, payload))) => self.wire.send(kind, OWN_TASK, &payload).await?,
+                        Ok(None) => {}
+                        Err(ended) if ended.is_drain() => leaving = Some(ended),
+                        Err(ended) => return Err(ended),
                     }
                 }
                 Some(Finished { call_id, message }) = finished.recv() => {
