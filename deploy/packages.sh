@@ -73,6 +73,7 @@ need_postgres() {
     [ -z "$(postgres_folder)" ] || return 0
     # Debian's package would also make and start a server of its own, which nobody asked for.
     if command -v apt-get >/dev/null 2>&1 && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
+        say "writing /etc/postgresql-common/createcluster.conf: no server of the system's own"
         as_root mkdir -p /etc/postgresql-common
         echo 'create_main_cluster = false' | as_root tee /etc/postgresql-common/createcluster.conf >/dev/null
     fi

@@ -1,6 +1,6 @@
 //! Starting without what is needed, ending without losing what is under way.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -179,46 +179,70 @@ async fn a_control_plane_that_starts_without_postgres_serves_when_it_comes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wrong_setting_is_named_and_ends_with_64() {
-    for (name, value, said) in [
-        ("SWITCHBOARD_DEVICE_LISTEN", "nowhere", "device-listen"),
-        ("SWITCHBOARD_DRAIN_TIMEOUT_S", "soon", "drain-timeout-s"),
-        ("REDIS_URL", "http://wrong", "REDIS_URL"),
+    for (service, name, value, said) in [
+        (
+            "edge",
+            "SWITCHBOARD_DEVICE_LISTEN",
+            "nowhere",
+            "device-listen",
+        ),
+        (
+            "edge",
+            "SWITCHBOARD_DRAIN_TIMEOUT_S",
+            "soon",
+            "drain-timeout-s",
+        ),
+        ("edge", "REDIS_URL", "http://wrong", "REDIS_URL"),
+        (
+            "gateway",
+            "SWITCHBOARD_HTTP_LISTEN",
+            "nowhere",
+            "http-listen",
+        ),
+        ("gateway", "DATABASE_URL", "http://wrong", "DATABASE_URL"),
+        (
+            "control",
+            "SWITCHBOARD_HTTP_LISTEN",
+            "nowhere",
+            "http-listen",
+        ),
     ] {
-        let redis = if name == "REDIS_URL" {
-            value.to_owned()
-        } else {
-            "redis://127.0.0.1:1/".to_owned()
-        };
-        let mut environment = vec![
-            ("SWITCHBOARD_ADMIN_LISTEN", "127.0.0.1:0".to_owned()),
-            ("REDIS_URL", redis),
-        ];
-        environment.push((name, value.to_owned()));
-        let mut edge = Program::launch(&["edge"], &environment);
-        assert_eq!(
-            edge.exit_code(Duration::from_secs(20)).await,
-            Some(64),
-            "{name}: {}",
-            edge.logged()
-        );
-        assert!(edge.logged().contains(said), "{name}: {}", edge.logged());
+        let (log, code) = launched_with(service, name, value).await;
+        assert_eq!(code, Some(64), "{service} {name}: {log}");
+        assert!(log.contains(said), "{service} {name}: {log}");
     }
+}
+
+/// What a service says, and how it ends, when one setting is like this and the others are sound.
+async fn launched_with(service: &str, name: &'static str, value: &str) -> (String, Option<i32>) {
+    let nobody = "postgres://nobody@127.0.0.1:1/none";
+    let mut environment = HashMap::from([
+        ("REDIS_URL", "redis://127.0.0.1:1/".to_owned()),
+        ("DATABASE_URL", nobody.to_owned()),
+        ("SWITCHBOARD_ADMIN_LISTEN", "127.0.0.1:0".to_owned()),
+    ]);
+    environment.insert(name, value.to_owned());
+    let environment: Vec<_> = environment.into_iter().collect();
+    let mut program = Program::launch(&[service], &environment);
+    let code = program.exit_code(Duration::from_secs(20)).await;
+    (program.logged(), code)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_taken_port_is_named_with_its_setting() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let environment = [
-        ("REDIS_URL", "redis://127.0.0.1:1/".to_owned()),
-        ("SWITCHBOARD_ADMIN_LISTEN", "127.0.0.1:0".to_owned()),
-        ("SWITCHBOARD_DEVICE_LISTEN", address.clone()),
-    ];
-    let mut edge = Program::launch(&["edge"], &environment);
-    assert_eq!(edge.exit_code(Duration::from_secs(20)).await, Some(1));
-    let log = edge.logged();
-    assert!(
-        log.contains(&address) && log.contains("--device-listen"),
-        "{log}"
-    );
+    for (service, variable, flag) in [
+        ("edge", "SWITCHBOARD_DEVICE_LISTEN", "--device-listen"),
+        ("edge", "SWITCHBOARD_ADMIN_LISTEN", "--admin-listen"),
+        ("gateway", "SWITCHBOARD_HTTP_LISTEN", "--http-listen"),
+        ("control", "SWITCHBOARD_HTTP_LISTEN", "--http-listen"),
+    ] {
+        let (log, code) = launched_with(service, variable, &address).await;
+        assert_eq!(code, Some(1), "{service}: {log}");
+        assert!(
+            log.contains(&address) && log.contains(flag),
+            "{service}: {log}"
+        );
+    }
 }

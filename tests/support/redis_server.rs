@@ -11,16 +11,26 @@ use nix::{sys::signal::Signal, unistd::Pid};
 
 pub struct RedisServer {
     port: u16,
+    options: Vec<String>,
     child: Option<Child>,
 }
 
 impl RedisServer {
     /// Starts one on a free port.
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts one with more options on its command line.
+    pub fn start_with(options: &[&str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         drop(listener);
-        let mut server = Self { port, child: None };
+        let mut server = Self {
+            port,
+            options: options.iter().map(ToString::to_string).collect(),
+            child: None,
+        };
         server.restart();
         server
     }
@@ -62,6 +72,7 @@ impl RedisServer {
         let child = Command::new("redis-server")
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .args(&self.options)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()

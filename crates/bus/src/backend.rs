@@ -24,15 +24,18 @@ pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, BusError>> 
 pub(crate) trait Inbox: Send + Sync + 'static {
     fn receive(&self, pack: Bytes);
 
+    /// A pack of this node did not arrive, as far as is known.
+    fn undelivered(&self, to: &NodeId, pack: Bytes, why: Undelivered);
+
     /// The connection was (re)built and verified.
     fn healed(&self);
 }
 
-/// What became of a published pack.
+/// What is known of a pack that did not arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Published {
-    /// So many inboxes received it.
-    To(u64),
+pub(crate) enum Undelivered {
+    /// Nobody listened at that inbox.
+    NobodyThere,
     /// It certainly did not leave this node.
     Unsent,
     /// It may have arrived.
@@ -103,11 +106,14 @@ pub(crate) struct Condition {
 pub(crate) trait Backend: Send + Sync + 'static {
     fn condition(&self) -> Condition;
 
-    fn publish<'a>(
-        &'a self,
-        to: &'a NodeId,
-        pack: Bytes,
-    ) -> Pin<Box<dyn Future<Output = Published> + Send + 'a>>;
+    /// Takes a pack for a node, without waiting; [`Self::flush`] sends what was taken. A pack
+    /// that does not arrive is told to [`Inbox::undelivered`].
+    fn post(&self, to: &NodeId, pack: Bytes);
+    fn flush(&self);
+    /// Whether nothing is under way, so that a pack had better leave at once than wait for others.
+    fn is_clear(&self) -> bool;
+    /// Waits until nothing is under way.
+    fn clear(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
     fn broadcast(&self, pack: Bytes) -> Reply<'_, ()>;
     /// Which of these nodes have nobody listening at their inbox.
     fn silent<'a>(&'a self, nodes: &'a [NodeId]) -> Reply<'a, Vec<NodeId>>;

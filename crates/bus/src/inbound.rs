@@ -10,7 +10,7 @@ use bytes::Bytes;
 use switchboard_protocol::id::DeviceKey;
 
 use crate::{
-    backend::Inbox,
+    backend::{Inbox, Undelivered},
     bus::Node,
     envelope::{self, CallEnvelope, Envelope},
     host::{InboundCall, ReplyTo},
@@ -117,6 +117,12 @@ impl Inbox for Mailbox {
     fn receive(&self, pack: Bytes) {
         if let Some(node) = self.node() {
             node.receive(pack);
+        }
+    }
+
+    fn undelivered(&self, to: &NodeId, pack: Bytes, why: Undelivered) {
+        if let Some(node) = self.node() {
+            node.courier.undelivered(to, pack, why);
         }
     }
 

@@ -23,7 +23,8 @@ use tokio::{sync::Notify, time::timeout};
 use self::state::State;
 use crate::{
     backend::{
-        Backend, Claimed, Condition, Entry, Inbox, Presence, Published, Release, Reply, TrustRecord,
+        Backend, Claimed, Condition, Entry, Inbox, Presence, Release, Reply, TrustRecord,
+        Undelivered,
     },
     error::BusError,
     fact::{Fact, FactId},
@@ -53,7 +54,7 @@ struct Member {
     hub: LocalHub,
     node: NodeId,
     /// Keeps the inbox alive for as long as the node is: the hub holds it weakly.
-    _inbox: Arc<dyn Inbox>,
+    inbox: Arc<dyn Inbox>,
 }
 
 /// Adds a node to the hub; it leaves when its backend is dropped.
@@ -66,7 +67,7 @@ pub(crate) fn join(hub: &LocalHub, node: NodeId, inbox: Arc<dyn Inbox>) -> Arc<d
     Arc::new(Member {
         hub: hub.clone(),
         node,
-        _inbox: inbox,
+        inbox,
     })
 }
 
@@ -93,17 +94,22 @@ impl Backend for Member {
         }
     }
 
-    fn publish<'a>(
-        &'a self,
-        to: &'a NodeId,
-        pack: Bytes,
-    ) -> Pin<Box<dyn Future<Output = Published> + Send + 'a>> {
-        let inbox = self.hub.0.state.lock().inbox(to);
-        let receivers = inbox.map_or(0, |inbox| {
-            inbox.receive(pack);
-            1
-        });
-        Box::pin(ready(Published::To(receivers)))
+    fn post(&self, to: &NodeId, pack: Bytes) {
+        let receiver = self.hub.0.state.lock().inbox(to);
+        match receiver {
+            Some(receiver) => receiver.receive(pack),
+            None => self.inbox.undelivered(to, pack, Undelivered::NobodyThere),
+        }
+    }
+
+    fn flush(&self) {}
+
+    fn is_clear(&self) -> bool {
+        true
+    }
+
+    fn clear(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(ready(()))
     }
 
     fn broadcast(&self, pack: Bytes) -> Reply<'_, ()> {

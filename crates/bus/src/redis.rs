@@ -2,14 +2,16 @@
 //! Never: a call that waits for Redis without an end, or a key without this system's prefix.
 
 mod backend;
+mod dial;
 mod directory;
 mod link;
+mod publisher;
 mod record;
 mod script;
 
 use std::{fmt, sync::Arc};
 
-use redis::{IntoConnectionInfo, ProtocolVersion};
+use redis::{IntoConnectionInfo, ProtocolVersion, io::tcp::TcpSettings};
 use secrecy::{ExposeSecret, SecretString};
 use switchboard_protocol::id::OrgId;
 use switchboard_runtime::shutdown::Shutdown;
@@ -108,7 +110,10 @@ pub(crate) fn connect(
         .redis_settings()
         .clone()
         .set_protocol(ProtocolVersion::RESP3);
-    let client = redis::Client::open(info.set_redis_settings(settings)).map_err(address)?;
+    let info = info
+        .set_redis_settings(settings)
+        .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    let client = redis::Client::open(info).map_err(address)?;
     let link = Arc::new(link::Link::new(
         client.clone(),
         keys.clone(),

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use switchboard_protocol::schema::Digest;
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::Release,
@@ -37,6 +38,10 @@ pub(crate) fn start(node: &Arc<Node>, shutdown: &Shutdown) {
     spawn(shutdown, follow_trust(Arc::clone(node)));
     spawn(shutdown, reentry::follow(Arc::clone(node)));
     let (node, stop) = (Arc::clone(node), shutdown.clone());
+    // What waits to be sent is sent until the node has left.
+    let (courier, left) = (Arc::clone(&node.courier), CancellationToken::new());
+    let rounds = left.clone();
+    shutdown.spawn(async move { rounds.run_until_cancelled(courier.make_rounds()).await });
     shutdown.spawn(async move {
         tokio::select! {
             () = write_facts(&node) => {}
@@ -45,6 +50,7 @@ pub(crate) fn start(node: &Arc<Node>, shutdown: &Shutdown) {
         }
         // The writers have put back what they were writing.
         node.depart().await;
+        left.cancel();
     });
 }
 

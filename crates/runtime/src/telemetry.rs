@@ -6,6 +6,9 @@ use std::io::{self, IsTerminal};
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
+/// Under `info` Postgres tells each time that what a migration makes is there already.
+const QUIET: &str = "sqlx::postgres::notice=warn";
+
 /// How much is logged, and in which shape.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Logs")]
@@ -45,7 +48,7 @@ impl Config {
 /// Starts logging for the whole process. The first call counts; directives that cannot be read are
 /// named on stderr and left out.
 pub fn init(filter: &str, format: LogFormat) {
-    let filter = EnvFilter::builder().parse_lossy(filter);
+    let filter = EnvFilter::builder().parse_lossy(format!("{QUIET},{filter}"));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr);

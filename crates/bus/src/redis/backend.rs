@@ -17,9 +17,7 @@ use super::{
     script,
 };
 use crate::{
-    backend::{
-        Backend, Claimed, Condition, Entry, Presence, Published, Release, Reply, TrustRecord,
-    },
+    backend::{Backend, Claimed, Condition, Entry, Presence, Release, Reply, TrustRecord},
     error::BusError,
     fact::{Fact, FactId},
     node::{Epoch, NodeId},
@@ -32,18 +30,6 @@ pub(super) struct RedisBackend {
 }
 
 impl RedisBackend {
-    async fn publish_pack(&self, to: &NodeId, pack: Bytes) -> Published {
-        if self.link.condition().deaf_for.is_some() {
-            return Published::Unsent;
-        }
-        let mut publish = redis::cmd("PUBLISH");
-        publish.arg(self.link.keys.inbox(to)).arg(&pack[..]);
-        match self.link.query(&publish).await {
-            Ok(receivers) => Published::To(receivers),
-            Err(_) => Published::Unknown,
-        }
-    }
-
     async fn silent_of(&self, nodes: &[NodeId]) -> Result<Vec<NodeId>, BusError> {
         let mut ask = redis::cmd("PUBSUB");
         ask.arg("NUMSUB");
@@ -139,12 +125,20 @@ impl Backend for RedisBackend {
         self.link.condition()
     }
 
-    fn publish<'a>(
-        &'a self,
-        to: &'a NodeId,
-        pack: Bytes,
-    ) -> Pin<Box<dyn Future<Output = Published> + Send + 'a>> {
-        Box::pin(self.publish_pack(to, pack))
+    fn post(&self, to: &NodeId, pack: Bytes) {
+        self.link.post(to, pack);
+    }
+
+    fn flush(&self) {
+        self.link.flush();
+    }
+
+    fn is_clear(&self) -> bool {
+        self.link.is_clear()
+    }
+
+    fn clear(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.link.clear())
     }
 
     fn broadcast(&self, pack: Bytes) -> Reply<'_, ()> {

@@ -29,10 +29,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Keys,
+    publisher::Publisher,
     script::{self, LEASE_MS, Scripts},
 };
 use crate::{
-    backend::{Condition, Inbox},
+    backend::{Condition, Inbox, Undelivered},
     envelope::{self, Envelope},
     error::BusError,
     metrics::Metrics,
@@ -71,6 +72,7 @@ pub(super) struct Link {
 /// A verified connection.
 struct Live {
     connection: MultiplexedConnection,
+    publisher: Publisher,
     ears: Arc<Ears>,
     /// Ends what still waits for an answer when the connection is given up.
     given_up: CancellationToken,
@@ -128,12 +130,12 @@ impl Link {
                 Ok(Ok(live)) => {
                     (pause, told) = (BACKOFF_START, false);
                     self.enter_service(&live);
-                    let (why, heard_last) = self.watch(&live).await;
+                    let (reason, heard_last) = tokio::select! {
+                        (why, heard_last) = self.watch(&live) => (why.to_owned(), heard_last),
+                        broken = live.publisher.attend() => broken,
+                    };
                     self.leave_service(heard_last);
-                    tracing::warn!(
-                        reason = why,
-                        "lost the connection to Redis, building a new one"
-                    );
+                    tracing::warn!(reason, "lost the connection to Redis, building a new one");
                 }
                 failed => {
                     let error = failed.map_or(BusError::Timeout(BUILD_LIMIT), |built| {
@@ -164,6 +166,34 @@ impl Link {
         self.metrics.up.set(0);
         if let Some(live) = self.live.swap(None) {
             live.given_up.cancel();
+            live.publisher.close();
+        }
+    }
+
+    /// Puts a pack on its way, if there is a way.
+    pub(super) fn post(&self, to: &NodeId, pack: Bytes) {
+        match &*self.live.load() {
+            Some(live) => live.publisher.post(&self.keys.inbox(to), to, pack),
+            None => self.inbox.undelivered(to, pack, Undelivered::Unsent),
+        }
+    }
+
+    pub(super) fn flush(&self) {
+        if let Some(live) = &*self.live.load() {
+            live.publisher.flush();
+        }
+    }
+
+    pub(super) fn is_clear(&self) -> bool {
+        self.live
+            .load()
+            .as_ref()
+            .is_none_or(|live| live.publisher.is_clear())
+    }
+
+    pub(super) async fn clear(&self) {
+        if let Some(live) = self.live.load_full() {
+            live.publisher.clear().await;
         }
     }
 
@@ -199,16 +229,18 @@ impl Link {
         self.beat_command()
             .query_async::<Value>(&mut connection)
             .await?;
+        let info = self.client.get_connection_info();
         let live = Arc::new(Live {
             connection,
+            publisher: Publisher::connect(info, Arc::clone(&self.inbox)).await?,
             ears,
             given_up: CancellationToken::new(),
         });
-        match self.probe(&live).await {
-            Probe::Heard => Ok(live),
-            Probe::Missed => Err(BusError::Timeout(PROBE_LIMIT)),
-            Probe::Broken => Err(BusError::Unavailable),
-        }
+        let heard = tokio::select! {
+            heard = self.probe(&live) => heard,
+            (broken, _) = live.publisher.attend() => return Err(BusError::Unexpected(broken)),
+        };
+        heard.then_some(live).ok_or(BusError::Timeout(PROBE_LIMIT))
     }
 
     pub(super) fn beat_command(&self) -> Cmd {
@@ -246,46 +278,34 @@ impl Link {
     /// Probes until one comes back, or as often as is allowed.
     async fn probe_often(&self, live: &Live) -> Option<&'static str> {
         for _ in 0..PROBES {
-            match self.probe(live).await {
-                Probe::Heard => return None,
-                Probe::Missed => {}
-                Probe::Broken => return Some("closed"),
+            if self.probe(live).await {
+                return None;
             }
         }
         Some("no probe came back")
     }
 
-    /// Sends a message to this node's own inbox and waits until anything is heard there.
-    async fn probe(&self, live: &Live) -> Probe {
+    /// Sends a message to this node's own inbox, the way that all messages go, and waits until
+    /// anything is heard there.
+    async fn probe(&self, live: &Live) -> bool {
         let mut pack = Vec::new();
         envelope::begin_pack(&mut pack, &self.node);
-        envelope::put(
-            &mut pack,
-            &Envelope::Probe {
-                nonce: rand::random(),
-            },
-        );
+        let nonce = rand::random();
+        envelope::put(&mut pack, &Envelope::Probe { nonce });
         let heard = live.ears.heard.load(Ordering::Acquire);
-        let mut connection = live.connection.clone();
+        let inbox = &live.ears.inbox;
+        live.publisher.post(inbox, &self.node, pack.into());
+        live.publisher.flush();
         let round_trip = async {
-            let publish = redis::cmd("PUBLISH")
-                .arg(self.keys.inbox(&self.node))
-                .arg(pack)
-                .to_owned();
-            publish.query_async::<Value>(&mut connection).await?;
             loop {
                 let hearing = live.ears.hearing.notified();
                 if live.ears.heard.load(Ordering::Acquire) != heard {
-                    return Ok::<_, RedisError>(());
+                    return;
                 }
                 hearing.await;
             }
         };
-        match timeout(PROBE_LIMIT, round_trip).await {
-            Ok(Ok(())) => Probe::Heard,
-            Ok(Err(_)) => Probe::Broken,
-            Err(_) => Probe::Missed,
-        }
+        timeout(PROBE_LIMIT, round_trip).await.is_ok()
     }
 
     /// Runs one command under our own time limit.
@@ -317,12 +337,6 @@ impl Link {
             BusError::Timeout(COMMAND_LIMIT)
         })?)
     }
-}
-
-enum Probe {
-    Heard,
-    Missed,
-    Broken,
 }
 
 impl Live {

@@ -174,6 +174,31 @@ async fn a_thousand_calls_at_once_each_get_their_own_answer() {
     .await;
 }
 
+/// Nothing but traffic may be needed to keep traffic going: a call that is left lying is freed by
+/// the next probe, seconds later, and would time out here.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn steady_traffic_of_many_callers_never_stalls() {
+    over_both(|site| async move {
+        let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+        let toy = device("toy-1");
+        edge.connect(&toy).await;
+        let mut callers = tokio::task::JoinSet::new();
+        for _ in 0..64 {
+            let (caller, toy) = (caller.clone(), toy.clone());
+            callers.spawn(async move {
+                for n in 0..200 {
+                    let mut call = call_for(&toy, format!("{{\"n\":{n}}}"));
+                    call.timeout = Duration::from_secs(1);
+                    let answer = caller.call(call).await.unwrap();
+                    assert_eq!(answer.outcome, Outcome::Succeeded, "call {n}");
+                }
+            });
+        }
+        callers.join_all().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn i5_an_answer_after_the_end_changes_nothing() {
     over_both(|site| async move {

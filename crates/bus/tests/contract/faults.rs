@@ -274,3 +274,24 @@ async fn carry(
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_with_users_and_one_behind_a_unix_socket_serve_alike() {
+    let socket = std::env::temp_dir().join(format!("sb-{}.sock", uuid::Uuid::now_v7().simple()));
+    let socket = socket.to_str().unwrap();
+    let user = "--user toys on >pw ~* &* +@all";
+    let mut options: Vec<&str> = user.split(' ').collect();
+    options.extend(["--requirepass", "other", "--unixsocket", socket]);
+    let server = RedisServer::start_with(&options);
+    for url in [
+        format!("redis://toys:pw@{}/", server.address()),
+        format!("redis://:other@{}/", server.address()),
+        format!("redis+unix://{socket}?user=toys&pass=pw"),
+    ] {
+        let site = Site::through(url);
+        let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+        edge.connect(&device("toy-1")).await;
+        let answer = call(&caller, &device("toy-1")).await.unwrap();
+        assert_eq!(answer.outcome, Outcome::Succeeded);
+    }
+}

@@ -93,7 +93,7 @@ fn place_of(keyword: &str) -> Place {
 }
 
 /// Keywords that evaluate without a bound, or that give a place a name other than its pointer.
-const FORBIDDEN: [&str; 9] = [
+const FORBIDDEN: [&str; 8] = [
     "unevaluatedProperties",
     "unevaluatedItems",
     "$dynamicRef",
@@ -101,9 +101,11 @@ const FORBIDDEN: [&str; 9] = [
     "$recursiveRef",
     "$recursiveAnchor",
     "$anchor",
-    "$id",
     "$vocabulary",
 ];
+
+/// A schema may name itself; what is inside it has its pointer.
+const ROOT_ID: &str = "/$id";
 
 struct Survey<'l> {
     limits: &'l SchemaLimits,
@@ -228,6 +230,8 @@ impl Survey<'_> {
             ("pattern", Value::String(pattern)) => return self.pattern(pattern, at),
             ("type", _) if !is_type(value) => SchemaFault::BadType,
             ("$schema", _) if !is_dialect(value) => SchemaFault::OtherDraft,
+            ("$id", Value::String(_)) if at == ROOT_ID => return Ok(Cost::default()),
+            ("$id", _) => SchemaFault::InnerId,
             _ => match FORBIDDEN
                 .into_iter()
                 .find(|forbidden| *forbidden == keyword)

@@ -139,6 +139,11 @@ pub enum SchemaFault {
         /// The keyword.
         keyword: &'static str,
     },
+    /// An `$id` further in, where it would change what references mean.
+    #[error(
+        "`$id` stands at the root of a schema only, and is a string; use `$ref` to `#/$defs/…`"
+    )]
+    InnerId,
     /// Another dialect.
     #[error("`$schema` is `https://json-schema.org/draft/2020-12/schema` or absent")]
     OtherDraft,

@@ -1,7 +1,10 @@
 //! A compiled schema, and the bounds within which a value is checked against it.
 //! Never: gathers errors before the value is known to be wrong, or more than can be afforded.
 
-use std::fmt::{self, Write as _};
+use std::{
+    borrow::Cow,
+    fmt::{self, Write as _},
+};
 
 use jsonschema::{Draft, PatternOptions, ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;
@@ -58,6 +61,7 @@ impl Gate {
     /// Measures a schema, then compiles it.
     pub(super) fn build(schema: &Value, limits: &SchemaLimits) -> Result<Self, Located> {
         let cost = budget::measure(schema, limits)?;
+        let schema = &nameless(schema);
         let [first, larger @ ..] = PATTERN_PROGRAM_BYTES;
         let mut program_bytes = first;
         let mut built = compile(schema, program_bytes);
@@ -116,6 +120,18 @@ impl Gate {
         let per_value = self.cost.nodes.saturating_mul(each).saturating_add(quotes);
         document.nodes.saturating_mul(per_value) <= MAX_ERROR_BYTES
     }
+}
+
+/// The schema without the name that it gives itself: every reference is local, and nobody can
+/// claim the name of a schema that the library knows.
+fn nameless(schema: &Value) -> Cow<'_, Value> {
+    let mut schema = Cow::Borrowed(schema);
+    if schema.get("$id").is_some()
+        && let Value::Object(members) = schema.to_mut()
+    {
+        members.remove("$id");
+    }
+    schema
 }
 
 fn compile(schema: &Value, program_bytes: usize) -> Result<Validator, ValidationError<'static>> {

@@ -16,8 +16,9 @@ use crate::outcome::Violation;
 
 /// The longest time a service may ask for, in milliseconds.
 const MAX_TIMEOUT_MS: u32 = 300_000;
-/// All schemas of a registration together, as a multiple of what one may expand to.
-const TOTAL_EXPANSION_FACTOR: usize = 8;
+/// All schemas of a registration together, as a multiple of what one may expand to: the most
+/// services with some 150 values each.
+const TOTAL_EXPANSION_FACTOR: usize = 12;
 /// All patterns of a registration together.
 const MAX_TOTAL_PATTERNS: usize = 128;
 

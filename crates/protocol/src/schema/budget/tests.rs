@@ -240,7 +240,7 @@ fn patterns_are_few_and_short() {
 fn the_old_dependencies_hold_names_or_schemas() {
     let dependencies = |inner: Value| json!({ "dependencies": { "a": ["b"], "c": inner } });
     accepted(&dependencies(json!({ "required": ["d"] })));
-    let fault = SchemaFault::Forbidden { keyword: "$id" };
+    let fault = SchemaFault::InnerId;
     refused(
         &dependencies(json!({ "$id": "x" })),
         "/dependencies/c/$id",

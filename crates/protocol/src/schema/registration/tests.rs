@@ -121,24 +121,49 @@ fn bad_schemas_are_named_by_place_and_remedy() {
         "at `/parameters/type`",
     );
     check(
-        r#"{"output":{"$id":"x"}}"#,
-        "at `/output/$id`: `$id` is not supported",
+        r#"{"output":{"properties":{"a":{"$id":"x"}}}}"#,
+        "at `/output/properties/a/$id`: `$id` stands at the root of a schema only",
     );
+    check(r#"{"output":{"$id":1}}"#, "at `/output/$id`");
     check(r#"{"output":{"minimum":"x"}}"#, "at `/output/minimum`");
     let placeholder = r#"{"parameters":{"properties":{"p":{"type":"string|number"}}}}"#;
     check(placeholder, r#"a `type` is "string", "number", "integer""#);
 }
 
 #[test]
+fn a_schema_may_name_itself() {
+    for id in [
+        "x",
+        "https://example.com/schemas/a.json",
+        "urn:example:a",
+        "https://json-schema.org/draft/2020-12/schema",
+        "",
+        "%",
+    ] {
+        let parameters = json!({
+            "$id": id,
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$defs": { "n": { "type": "integer" } },
+            "properties": { "n": { "$ref": "#/$defs/n" } },
+        });
+        assert_eq!(verdict(parameters.clone(), r#"{"n":1}"#), "ok", "{id}");
+        let wrong = verdict(parameters, r#"{"n":"1"}"#);
+        assert!(wrong.starts_with("/n: "), "{id}: {wrong}");
+    }
+}
+
+#[test]
 fn all_services_together_are_limited() {
     let parameters = json!({ "enum": (0..400).collect::<Vec<_>>() });
-    let services = |count: usize| {
+    let services = |count: usize, parameters: &Value| {
         let service = |index| (format!("s{index}"), json!({ "parameters": parameters }));
         Value::from((0..count).map(service).collect::<Map<_, _>>()).to_string()
     };
-    assert!(build(&services(39)).is_ok());
+    assert!(build(&services(59, &parameters)).is_ok());
+    let modest = json!({ "enum": (0..150).collect::<Vec<_>>() });
+    assert!(build(&services(128, &modest)).is_ok());
     assert_eq!(
-        build(&services(40)).unwrap_err().code(),
+        build(&services(60, &parameters)).unwrap_err().code(),
         "schemas_too_expansive"
     );
 }

@@ -1,0 +1,437 @@
+//! The connection that packs leave through: a command is written where it arises, and its reply
+//! is read with the next one or a moment later.
+//! Never: waking up for a reply. Nothing watches this socket, it is looked at; so a lone call
+//! costs each of its two ends one wake-up less.
+
+use std::{
+    collections::VecDeque,
+    io::{self, Read, Write},
+    net::TcpStream,
+    pin::pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use redis::ConnectionInfo;
+use tokio::{io::Interest, net, sync::Notify, time::sleep};
+
+use super::{dial::dial, link::COMMAND_LIMIT};
+use crate::{
+    backend::{Inbox, Undelivered},
+    error::BusError,
+    node::NodeId,
+};
+
+/// What no later command has done is done after this: replies are read, and what the socket had
+/// no room for is written. So late does a lone call to a node that is gone learn of it.
+const LOOK_AFTER: Duration = Duration::from_millis(2);
+/// What the buffer keeps of its size when it is empty.
+const KEPT_BYTES: usize = 64 * 1024;
+
+pub(super) struct Publisher {
+    /// Never blocks, and is not known to the runtime.
+    socket: TcpStream,
+    inbox: Arc<dyn Inbox>,
+    state: Mutex<State>,
+    /// There is something to look after.
+    posted: Notify,
+    /// Every pack has its reply.
+    cleared: Notify,
+}
+
+struct State {
+    open: bool,
+    /// Bytes of commands that the socket had no room for yet.
+    unwritten: Vec<u8>,
+    /// Bytes that the socket took so far.
+    written: u64,
+    /// Packs without a reply, in the order of their commands.
+    unanswered: VecDeque<Parcel>,
+    /// The beginning of a reply whose end has not come yet.
+    reply: Vec<u8>,
+    refusal: Option<String>,
+    /// Whether somebody looks after what is unwritten and unanswered.
+    attended: bool,
+    watched: Option<Watched>,
+}
+
+/// A published pack whose reply has not been read.
+struct Parcel {
+    to: NodeId,
+    pack: Bytes,
+    posted_at: Instant,
+    /// Where its command begins, counted like [`State::written`].
+    begins: u64,
+}
+
+/// The socket a second time, for as long as somebody waits for replies every now and then.
+struct Watched {
+    stream: Arc<net::TcpStream>,
+    used: bool,
+}
+
+/// A pack that did not arrive, as far as is known.
+type Failed = (Parcel, Undelivered);
+
+/// Why a connection is no good any more.
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("closed by Redis")]
+    Closed,
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("no reply within {} s", COMMAND_LIMIT.as_secs())]
+    Silent,
+    #[error("Redis refused to publish: {0}")]
+    Refused(String),
+}
+
+impl Publisher {
+    /// Connects and signs in.
+    pub(super) async fn connect(
+        info: &ConnectionInfo,
+        inbox: Arc<dyn Inbox>,
+    ) -> Result<Self, BusError> {
+        Ok(Self {
+            socket: dial(info).await?,
+            inbox,
+            state: Mutex::new(State::new()),
+            posted: Notify::new(),
+            cleared: Notify::new(),
+        })
+    }
+
+    /// Takes a pack for a channel; [`Self::flush`] sends it. Its fate is told to the inbox
+    /// unless it arrived.
+    pub(super) fn post(&self, channel: &str, to: &NodeId, pack: Bytes) {
+        let mut state = self.state.lock();
+        if !state.open {
+            drop(state);
+            self.inbox.undelivered(to, pack, Undelivered::Unsent);
+            return;
+        }
+        let begins = state.written + state.unwritten.len() as u64;
+        put_publish(&mut state.unwritten, channel, &pack);
+        state.unanswered.push_back(Parcel {
+            to: to.clone(),
+            pack,
+            posted_at: Instant::now(),
+            begins,
+        });
+    }
+
+    /// Writes what the socket takes.
+    pub(super) fn flush(&self) {
+        let mut state = self.state.lock();
+        if state.unanswered.is_empty() {
+            return;
+        }
+        // What went wrong is found again by whoever attends, and told.
+        let _ = state.write(&self.socket);
+        if !std::mem::replace(&mut state.attended, true) {
+            self.posted.notify_one();
+        }
+    }
+
+    /// Whether every pack has its reply, so that the next one should not wait for others.
+    pub(super) fn is_clear(&self) -> bool {
+        let mut failed = Vec::new();
+        let mut state = self.state.lock();
+        if !state.unanswered.is_empty() && state.open {
+            // As in `flush`.
+            let _ = state.read(&self.socket, &mut failed);
+        }
+        let clear = state.unanswered.is_empty();
+        drop(state);
+        self.tell(failed);
+        if clear {
+            self.cleared.notify_waiters();
+        }
+        clear
+    }
+
+    /// Waits until every pack has its reply: the pace of packs under load, when this process is
+    /// awake anyway.
+    pub(super) async fn clear(&self) {
+        let Ok(replies) = self.watched() else {
+            return sleep(LOOK_AFTER).await;
+        };
+        // Others read replies as well, and what they have read wakes no watch.
+        let mut cleared = pin!(self.cleared.notified());
+        cleared.as_mut().enable();
+        if self.is_clear() {
+            return;
+        }
+        let look = || match self.is_clear() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        };
+        loop {
+            tokio::select! {
+                // A socket that fails is found out by whoever attends, and closed.
+                _ = replies.readable() => {}
+                () = &mut cleared => return,
+            }
+            if replies.try_io(Interest::READABLE, look).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// The socket as the runtime watches it: under load only.
+    fn watched(&self) -> io::Result<Arc<net::TcpStream>> {
+        let mut state = self.state.lock();
+        let stream = match &state.watched {
+            Some(watched) => Arc::clone(&watched.stream),
+            None => Arc::new(net::TcpStream::from_std(self.socket.try_clone()?)?),
+        };
+        state.watched = Some(Watched {
+            stream: Arc::clone(&stream),
+            used: true,
+        });
+        Ok(stream)
+    }
+
+    /// Looks after what those who publish leave: replies that nobody has read, bytes that had no
+    /// room. Ends when the connection does, and says why and since when.
+    pub(super) async fn attend(&self) -> (String, Instant) {
+        loop {
+            let idle = {
+                let mut state = self.state.lock();
+                state.attended = !state.unanswered.is_empty();
+                !state.attended
+            };
+            if idle {
+                self.posted.notified().await;
+                continue;
+            }
+            sleep(LOOK_AFTER).await;
+            let mut failed = Vec::new();
+            let settled = self.state.lock().settle(&self.socket, &mut failed);
+            self.tell(failed);
+            self.is_clear();
+            if let Err(broken) = settled {
+                let since = self.close();
+                return (format!("publishing failed: {broken}"), since);
+            }
+        }
+    }
+
+    /// Gives up: what has no reply is told to have failed. Returns since when nothing is known.
+    pub(super) fn close(&self) -> Instant {
+        let mut state = self.state.lock();
+        state.open = false;
+        let written = state.written;
+        state.unwritten = Vec::new();
+        let since = state.unanswered.front().map(|oldest| oldest.posted_at);
+        let failed = state.unanswered.drain(..).map(|parcel| {
+            let why = if parcel.begins < written {
+                Undelivered::Unknown
+            } else {
+                Undelivered::Unsent
+            };
+            (parcel, why)
+        });
+        let failed: Vec<Failed> = failed.collect();
+        drop(state);
+        self.cleared.notify_waiters();
+        self.tell(failed);
+        since.unwrap_or_else(Instant::now)
+    }
+
+    /// Never under the lock: the inbox may publish.
+    fn tell(&self, failed: Vec<Failed>) {
+        for (parcel, why) in failed {
+            self.inbox.undelivered(&parcel.to, parcel.pack, why);
+        }
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl State {
+    fn new() -> Self {
+        Self {
+            open: true,
+            unwritten: Vec::new(),
+            written: 0,
+            unanswered: VecDeque::new(),
+            reply: Vec::new(),
+            refusal: None,
+            attended: false,
+            watched: None,
+        }
+    }
+
+    fn write(&mut self, mut socket: &TcpStream) -> io::Result<()> {
+        let mut taken = 0;
+        let written = loop {
+            match self.unwritten.get(taken..) {
+                None | Some([]) => break Ok(()),
+                Some(rest) => match socket.write(rest) {
+                    Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
+                    Ok(count) => taken += count,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => break Err(error),
+                },
+            }
+        };
+        self.unwritten.drain(..taken);
+        if self.unwritten.is_empty() {
+            self.unwritten.shrink_to(KEPT_BYTES);
+        }
+        self.written += taken as u64;
+        written
+    }
+
+    /// Reads the replies that are there.
+    fn read(&mut self, mut socket: &TcpStream, failed: &mut Vec<Failed>) -> Result<(), Broken> {
+        let mut chunk = [0; 512];
+        loop {
+            match socket.read(&mut chunk) {
+                Ok(0) => return Err(Broken::Closed),
+                Ok(count) => {
+                    self.take_replies(chunk.get(..count).unwrap_or_default(), failed);
+                    if count < chunk.len() {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn take_replies(&mut self, bytes: &[u8], failed: &mut Vec<Failed>) {
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.reply.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                self.take_reply(failed);
+                self.reply.clear();
+            }
+        }
+    }
+
+    fn take_reply(&mut self, failed: &mut Vec<Failed>) {
+        let why = match receivers(&self.reply) {
+            Ok(0) => Undelivered::NobodyThere,
+            Ok(_) => {
+                self.unanswered.pop_front();
+                return;
+            }
+            Err(refusal) => {
+                self.refusal.get_or_insert(refusal);
+                Undelivered::Unsent
+            }
+        };
+        failed.extend(self.unanswered.pop_front().map(|parcel| (parcel, why)));
+    }
+
+    /// One look at the socket: everything that can be done without waiting.
+    fn settle(&mut self, socket: &TcpStream, failed: &mut Vec<Failed>) -> Result<(), Broken> {
+        self.watched
+            .take_if(|watched| !std::mem::take(&mut watched.used));
+        self.read(socket, failed)?;
+        match self.write(socket) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error.into()),
+            _ => {}
+        }
+        if let Some(refusal) = self.refusal.take() {
+            return Err(Broken::Refused(refusal));
+        }
+        match self.unanswered.front() {
+            Some(oldest) if oldest.posted_at.elapsed() > COMMAND_LIMIT => Err(Broken::Silent),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// One reply to `PUBLISH`: how many received it, or what Redis has against it.
+fn receivers(line: &[u8]) -> Result<u64, String> {
+    let text = String::from_utf8_lossy(line);
+    let text = text.trim_end();
+    text.strip_prefix(':')
+        .and_then(|count| count.parse().ok())
+        .ok_or_else(|| text.trim_start_matches('-').to_owned())
+}
+
+fn put_publish(out: &mut Vec<u8>, channel: &str, pack: &[u8]) {
+    put_command(out, &[b"PUBLISH", channel.as_bytes(), pack]);
+}
+
+/// A command as the Redis serialization protocol has it: an array of bulk strings.
+pub(super) fn put_command(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    // Writing to a vector does not fail.
+    let _ = write!(out, "*{}\r\n", parts.len());
+    for part in parts {
+        let _ = write!(out, "${}\r\n", part.len());
+        out.extend_from_slice(part);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(names: &[&str]) -> State {
+        let mut state = State::new();
+        let parcels = names.iter().map(|name| Parcel {
+            to: NodeId::from(*name),
+            pack: Bytes::new(),
+            posted_at: Instant::now(),
+            begins: 0,
+        });
+        state.unanswered.extend(parcels);
+        state
+    }
+
+    /// Who failed and why, and what Redis refused, for every way in which the replies can be cut.
+    fn check(replies: &str, failed: &[(&str, Undelivered)], refusal: Option<&str>) {
+        for cut in 0..=replies.len() {
+            let mut state = waiting(&["a", "b", "c"]);
+            let mut seen = Vec::new();
+            let (head, tail) = replies.as_bytes().split_at(cut);
+            state.take_replies(head, &mut seen);
+            state.take_replies(tail, &mut seen);
+            let seen: Vec<_> = seen
+                .iter()
+                .map(|(parcel, why)| (parcel.to.as_str(), *why))
+                .collect();
+            assert_eq!(seen, failed, "{replies:?} cut at {cut}");
+            assert_eq!(state.refusal.as_deref(), refusal);
+            let answered = replies.matches('\n').count();
+            assert_eq!(state.unanswered.len(), 3 - answered);
+        }
+    }
+
+    #[test]
+    fn replies_belong_to_packs_in_order() {
+        check("", &[], None);
+        check(":1\r\n:2\r\n", &[], None);
+        check(
+            ":1\r\n:0\r\n:1\r\n",
+            &[("b", Undelivered::NobodyThere)],
+            None,
+        );
+        let refused = "-NOPERM no channel\r\n:0\r\n";
+        let failed = [("a", Undelivered::Unsent), ("b", Undelivered::NobodyThere)];
+        check(refused, &failed, Some("NOPERM no channel"));
+        check("+OK\r\n", &[("a", Undelivered::Unsent)], Some("+OK"));
+    }
+
+    #[test]
+    fn a_command_is_an_array_of_bulk_strings() {
+        let mut out = Vec::new();
+        put_publish(&mut out, "sb:in:节点", b"\r\n\0");
+        let expected = "*3\r\n$7\r\nPUBLISH\r\n$12\r\nsb:in:节点\r\n$3\r\n\r\n\0\r\n";
+        assert_eq!(String::from_utf8_lossy(&out), expected);
+    }
+}
