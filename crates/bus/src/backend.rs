@@ -15,6 +15,7 @@ use crate::{
     error::BusError,
     fact::{Fact, FactId},
     node::{Epoch, NodeId},
+    registrations::Registered,
 };
 
 /// A backend's answer, later.
@@ -29,6 +30,12 @@ pub(crate) trait Inbox: Send + Sync + 'static {
 
     /// The connection was (re)built and verified.
     fn healed(&self);
+
+    /// Whether the node wants to hear of registrations.
+    fn follows(&self) -> bool;
+
+    /// The services in a device's entry changed. Only of use to a node that follows this.
+    fn registered(&self, event: &Registered);
 }
 
 /// What is known of a pack that did not arrive.

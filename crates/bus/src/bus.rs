@@ -25,6 +25,7 @@ use crate::{
     node::{Epoch, NodeId},
     pending::{Pending, Verdict},
     redis,
+    registrations::{Followers, followers},
     settings::{self, BusConfig},
     shelf::Shelf,
     trust::Trust,
@@ -60,6 +61,8 @@ pub(crate) struct Node {
     pub(crate) reenter: Notify,
     pub(crate) reconcile: Notify,
     pub(crate) trust_changed: Notify,
+    /// Only a node that follows registrations has this.
+    pub(crate) followers: Option<Followers>,
 }
 
 /// Whether a node may take new work.
@@ -85,7 +88,8 @@ impl Bus {
     ) -> Result<Self, BusError> {
         let metrics = Metrics::new(metrics).map_err(|error| BusError::Metrics(Arc::new(error)))?;
         let id = NodeId::incarnate(&config.node_name);
-        let inbox = Arc::new(Mailbox::default());
+        let followers = config.follow_registrations.then(followers);
+        let inbox = Arc::new(Mailbox::new(followers.clone()));
         let backend: Arc<dyn Backend> = match config.backend {
             settings::Backend::Local(hub) => {
                 local::join(&hub, id.clone(), Arc::clone(&inbox) as Arc<dyn Inbox>)
@@ -121,6 +125,7 @@ impl Bus {
             reenter: Notify::new(),
             reconcile: Notify::new(),
             trust_changed: Notify::new(),
+            followers,
         });
         inbox.open(&node);
         upkeep::start(&node, shutdown);

@@ -8,6 +8,9 @@ use switchboard_protocol::{
     id::{CallId, DeviceKey},
     outcome::{Delivered, Outcome, Refusal},
 };
+use tokio::sync::mpsc;
+
+use crate::notice::Notice;
 
 /// One call of one service of one device.
 #[derive(Debug, Clone)]
@@ -22,6 +25,10 @@ pub struct Call {
     pub params: Bytes,
     /// How long the caller waits.
     pub timeout: Duration,
+    /// Where what the device says of the call meanwhile goes, in order and before the answer;
+    /// `None` when the caller does not want it. A notice that finds the channel full is dropped.
+    /// The bus lets go of the channel when the call has ended.
+    pub notices: Option<mpsc::Sender<Notice>>,
 }
 
 /// How a call ended.

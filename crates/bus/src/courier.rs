@@ -2,16 +2,16 @@
 //! something is under way, what comes waits for the next round and travels in one pack.
 //! Never: a timer that makes a lone envelope wait.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+mod lane;
+
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::sync::Notify;
 
+use self::lane::Lane;
 use crate::{
     backend::{Backend, Undelivered},
     envelope::{self, Envelope},
@@ -23,13 +23,10 @@ use crate::{
 
 /// What may wait in one lane. Protects memory while a node or Redis is slow.
 const MAX_WAITING_BYTES: usize = 8 * 1024 * 1024;
-/// For how long answers are sent again to a caller that is not listening.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+/// What may wait in a lane that still takes notices: a talkative device shall not fill it.
+const MAX_BEFORE_NOTICE_BYTES: usize = 1024 * 1024;
+/// Between two tries to send an answer.
 const ANSWER_PAUSE: Duration = Duration::from_millis(100);
-/// Failures further apart than this are not one trouble: longer than a failure takes to show.
-const SAME_TROUBLE: Duration = Duration::from_secs(3);
-/// A lane without traffic for this long is taken down.
-const IDLE_LANE: Duration = Duration::from_secs(60);
 
 /// The lanes of one node.
 pub(crate) struct Courier {
@@ -42,26 +39,6 @@ pub(crate) struct Courier {
     /// Lanes with something to send in the next round.
     due: Mutex<Vec<Arc<Lane>>>,
     round: Notify,
-}
-
-struct Lane {
-    to: NodeId,
-    state: Mutex<Waiting>,
-}
-
-struct Waiting {
-    pack: Vec<u8>,
-    /// Whether somebody is about to send the pack.
-    awaited: bool,
-    trouble: Option<Trouble>,
-    used: Instant,
-}
-
-/// A lane whose packs do not arrive.
-#[derive(Clone, Copy)]
-struct Trouble {
-    since: Instant,
-    last: Instant,
 }
 
 impl Courier {
@@ -89,8 +66,20 @@ impl Courier {
     /// # Errors
     /// [`BusError::Overloaded`] when too much waits for that node already.
     pub(crate) fn send(&self, to: &NodeId, envelope: &Envelope) -> Result<(), BusError> {
+        self.send_within(to, envelope, MAX_WAITING_BYTES)
+    }
+
+    /// Like [`Self::send`], for what may be lost: it leaves most of the lane to the rest.
+    ///
+    /// # Errors
+    /// [`BusError::Overloaded`] when more waits for that node than notices may add to.
+    pub(crate) fn send_notice(&self, to: &NodeId, notice: &Envelope) -> Result<(), BusError> {
+        self.send_within(to, notice, MAX_BEFORE_NOTICE_BYTES)
+    }
+
+    fn send_within(&self, to: &NodeId, envelope: &Envelope, room: usize) -> Result<(), BusError> {
         let lane = self.lane(to);
-        if lane.add(&self.sender, envelope)? {
+        if lane.add(&self.sender, envelope, room)? {
             self.send_soon(lane);
         }
         Ok(())
@@ -107,10 +96,16 @@ impl Courier {
     /// At once when nothing is under way, else in the next round.
     fn send_soon(&self, lane: Arc<Lane>) {
         if self.backend.is_clear() {
-            self.hand_over(&lane);
+            let more = self.hand_over(&lane);
             self.backend.flush();
-            return;
+            if !more {
+                return;
+            }
         }
+        self.send_later(lane);
+    }
+
+    fn send_later(&self, lane: Arc<Lane>) {
         let mut due = self.due.lock();
         due.push(lane);
         let first = due.len() == 1;
@@ -130,31 +125,34 @@ impl Courier {
             tokio::task::yield_now().await;
             std::mem::swap(&mut round, &mut *self.due.lock());
             for lane in round.drain(..) {
-                self.hand_over(&lane);
+                if self.hand_over(&lane) {
+                    self.send_later(lane);
+                }
             }
             self.backend.flush();
         }
     }
 
-    fn hand_over(&self, lane: &Lane) {
-        if let Some(pack) = lane.take_pack() {
+    /// Posts what waits in the lane; whether more has come meanwhile. Nobody else posts for this
+    /// lane until that is known, so that a later pack can not overtake an earlier one.
+    fn hand_over(&self, lane: &Lane) -> bool {
+        let (pack, posting) = lane.begin_posting();
+        if let Some(pack) = pack {
             self.metrics.packs.inc();
             self.backend.post(&lane.to, pack.into());
         }
+        posting.end()
     }
 
     /// Whether nothing is under way.
     pub(crate) fn is_still(&self) -> bool {
         let lanes = self.lanes.pin();
-        lanes.values().all(|lane| !lane.state.lock().awaited) && self.backend.is_clear()
+        lanes.values().all(|lane| lane.is_still()) && self.backend.is_clear()
     }
 
     /// Takes down the lanes that nothing has used for a while.
     pub(crate) fn sweep(&self) {
-        self.lanes.pin().retain(|_, lane| {
-            let waiting = lane.state.lock();
-            waiting.awaited || waiting.used.elapsed() < IDLE_LANE
-        });
+        self.lanes.pin().retain(|_, lane| lane.is_needed());
     }
 
     /// Settles the calls of a pack that did not arrive, and sends again what means the same
@@ -173,6 +171,7 @@ impl Courier {
             let courier = Arc::clone(self);
             self.shutdown.spawn(async move {
                 tokio::time::sleep(ANSWER_PAUSE).await;
+                lane.rest_is_over();
                 courier.send_soon(lane);
             });
         }
@@ -200,72 +199,82 @@ impl Courier {
                 | Envelope::NotHere { .. }
                 | Envelope::Takeover { .. }
                 | Envelope::Cancel { .. } => again.push(envelope),
-                Envelope::Probe { .. } | Envelope::Revoked { .. } | Envelope::TrustChanged => {}
+                Envelope::Notice { .. }
+                | Envelope::Probe { .. }
+                | Envelope::Revoked { .. }
+                | Envelope::TrustChanged => {}
             }
         }
         again
     }
 }
 
-impl Lane {
-    fn new(to: NodeId) -> Self {
-        let state = Waiting {
-            pack: Vec::new(),
-            awaited: false,
-            trouble: None,
-            used: Instant::now(),
-        };
-        Self {
-            to,
-            state: Mutex::new(state),
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+
+    use tokio::{sync::mpsc, task::JoinSet};
+
+    use super::*;
+    use crate::{backend::Inbox, local, registrations::Registered};
+
+    /// A node whose first pack makes its sender send another, before the first is taken in.
+    struct Listener {
+        echo: Mutex<Option<Weak<Courier>>>,
+        heard: mpsc::Sender<Envelope>,
+    }
+
+    impl Inbox for Listener {
+        fn receive(&self, pack: Bytes) {
+            let echo = self.echo.lock().take();
+            if let Some(courier) = echo.and_then(|courier| courier.upgrade()) {
+                let second = Envelope::NotHere { token: 2 };
+                courier.send(&NodeId::from("listener~1"), &second).unwrap();
+            }
+            for envelope in envelope::unpack(pack).unwrap() {
+                self.heard.try_send(envelope.unwrap()).unwrap();
+            }
         }
-    }
 
-    /// Adds to the waiting pack; true when nobody was about to send it.
-    fn add(&self, sender: &NodeId, envelope: &Envelope) -> Result<bool, BusError> {
-        let mut waiting = self.state.lock();
-        if waiting.pack.len() > MAX_WAITING_BYTES {
-            return Err(BusError::Overloaded);
+        fn undelivered(&self, _: &NodeId, _: Bytes, why: Undelivered) {
+            unreachable!("{why:?}");
         }
-        waiting.put(sender, envelope);
-        Ok(!std::mem::replace(&mut waiting.awaited, true))
-    }
 
-    /// Like [`Self::add`], for what was sent before.
-    fn put_back(&self, sender: &NodeId, envelopes: &[Envelope]) -> bool {
-        let mut waiting = self.state.lock();
-        for envelope in envelopes {
-            waiting.put(sender, envelope);
+        fn healed(&self) {}
+
+        fn follows(&self) -> bool {
+            false
         }
-        !std::mem::replace(&mut waiting.awaited, true)
+
+        fn registered(&self, _: &Registered) {}
     }
 
-    fn take_pack(&self) -> Option<Vec<u8>> {
-        let mut waiting = self.state.lock();
-        waiting.awaited = false;
-        waiting.used = Instant::now();
-        Some(std::mem::take(&mut waiting.pack)).filter(|pack| !pack.is_empty())
-    }
-
-    /// Notes that a pack did not arrive; false when that has been so for too long.
-    fn is_worth_trying(&self) -> bool {
-        let now = Instant::now();
-        let mut waiting = self.state.lock();
-        let same = |trouble: &Trouble| now.duration_since(trouble.last) < SAME_TROUBLE;
-        let since = waiting
-            .trouble
-            .filter(same)
-            .map_or(now, |trouble| trouble.since);
-        waiting.trouble = Some(Trouble { since, last: now });
-        now.duration_since(since) <= ANSWER_PATIENCE
-    }
-}
-
-impl Waiting {
-    fn put(&mut self, sender: &NodeId, envelope: &Envelope) {
-        if self.pack.is_empty() {
-            envelope::begin_pack(&mut self.pack, sender);
+    #[tokio::test]
+    async fn a_later_pack_does_not_overtake_one_that_is_being_posted() {
+        let (hub, heard) = (local::LocalHub::default(), mpsc::channel(4));
+        let [sender, to] = ["sender~1", "listener~1"].map(NodeId::from);
+        let listener = Arc::new(Listener {
+            echo: Mutex::new(None),
+            heard: heard.0,
+        });
+        let inbox = Arc::clone(&listener) as Arc<dyn Inbox>;
+        let _listening = local::join(&hub, to.clone(), Arc::clone(&inbox));
+        let courier = Arc::new(Courier::new(
+            sender.clone(),
+            local::join(&hub, sender, inbox),
+            Arc::new(Pending::new()),
+            Metrics::new(&prometheus::Registry::new()).unwrap(),
+            Shutdown::new(),
+        ));
+        *listener.echo.lock() = Some(Arc::downgrade(&courier));
+        let mut rounds = JoinSet::new();
+        let rounding = Arc::clone(&courier);
+        rounds.spawn(async move { rounding.make_rounds().await });
+        courier.send(&to, &Envelope::NotHere { token: 1 }).unwrap();
+        let mut heard = heard.1;
+        for token in [1, 2] {
+            let next = tokio::time::timeout(Duration::from_secs(5), heard.recv()).await;
+            assert_eq!(next, Ok(Some(Envelope::NotHere { token })));
         }
-        envelope::put(&mut self.pack, envelope);
     }
 }

@@ -4,8 +4,6 @@
 //! little-endian, texts have their length in front, the last field takes what is left.
 //! Never: a copy of a payload on the way in; everything is a slice of the received buffer.
 
-use std::ops::Deref;
-
 use bytes::{Buf, Bytes};
 use switchboard_protocol::{
     id::{CallId, OrgId, TokenId},
@@ -13,41 +11,15 @@ use switchboard_protocol::{
 };
 use uuid::Uuid;
 
-use crate::node::{Epoch, NodeId};
+use crate::{
+    node::{Epoch, NodeId},
+    notice::NoticeKind,
+    text::Text,
+};
 
 /// Bumped whenever a field's place or meaning changes: nodes of two versions refuse each other's
 /// packs instead of misreading them.
-const VERSION: u8 = 1;
-
-/// A slice of a received buffer that is known to be UTF-8.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Text(Bytes);
-
-impl Deref for Text {
-    type Target = str;
-
-    fn deref(&self) -> &str {
-        // Checked at construction; the buffer can not change afterwards.
-        std::str::from_utf8(&self.0).unwrap_or_default()
-    }
-}
-
-impl From<&str> for Text {
-    fn from(text: &str) -> Self {
-        Self(Bytes::copy_from_slice(text.as_bytes()))
-    }
-}
-
-impl TryFrom<Bytes> for Text {
-    type Error = Malformed;
-
-    fn try_from(bytes: Bytes) -> Result<Self, Malformed> {
-        match std::str::from_utf8(&bytes) {
-            Ok(_) => Ok(Self(bytes)),
-            Err(_) => Err(Malformed),
-        }
-    }
-}
+const VERSION: u8 = 2;
 
 /// A pack that no node of this version wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -65,6 +37,12 @@ pub(crate) enum Envelope {
         outcome: Outcome,
         delivered: Delivered,
         body: Bytes,
+    },
+    /// What the device says of the call behind the token while it is at it.
+    Notice {
+        token: u64,
+        kind: NoticeKind,
+        data: Bytes,
     },
     /// The connection meant is not at the receiver; the device never saw the call.
     NotHere { token: u64 },
@@ -97,6 +75,8 @@ pub(crate) struct CallEnvelope {
     pub(crate) epoch: Epoch,
     /// How long the caller still waits. Not a time of day: clocks of nodes differ.
     pub(crate) left_ms: u64,
+    /// Whether the caller wants to hear what the device says meanwhile.
+    pub(crate) wants_notices: bool,
     pub(crate) device: Text,
     pub(crate) service: Text,
     pub(crate) params: Bytes,
@@ -110,6 +90,7 @@ const TAKEOVER: u8 = 5;
 const PROBE: u8 = 6;
 const REVOKED: u8 = 7;
 const TRUST_CHANGED: u8 = 8;
+const NOTICE: u8 = 9;
 
 /// Begins a pack in an empty buffer.
 pub(crate) fn begin_pack(out: &mut Vec<u8>, sender: &NodeId) {
@@ -134,6 +115,12 @@ pub(crate) fn put(out: &mut Vec<u8>, envelope: &Envelope) {
             out.push(outcome.code());
             out.push(*delivered as u8);
             out.extend_from_slice(body);
+        }
+        Envelope::Notice { token, kind, data } => {
+            out.push(NOTICE);
+            out.extend_from_slice(&token.to_le_bytes());
+            out.push(*kind as u8);
+            out.extend_from_slice(data);
         }
         Envelope::NotHere { token } => {
             out.push(NOT_HERE);
@@ -175,6 +162,7 @@ fn put_call(out: &mut Vec<u8>, call: &CallEnvelope) {
     out.extend_from_slice(call.org.uuid().as_bytes());
     out.extend_from_slice(&call.epoch.0.to_le_bytes());
     out.extend_from_slice(&call.left_ms.to_le_bytes());
+    out.push(call.wants_notices.into());
     put_short(out, &call.device);
     put_short(out, &call.service);
     out.extend_from_slice(&call.params);
@@ -237,6 +225,7 @@ fn parse(mut body: Bytes) -> Result<Envelope, Malformed> {
             org: OrgId::from_uuid(uuid(body)?),
             epoch: Epoch(number(body)?),
             left_ms: number(body)?,
+            wants_notices: body.try_get_u8().map_err(|_| Malformed)? != 0,
             device: short(body)?,
             service: short(body)?,
             params: std::mem::take(body),
@@ -255,6 +244,15 @@ fn parse(mut body: Bytes) -> Result<Envelope, Malformed> {
                 _ => return Err(Malformed),
             },
             body: std::mem::take(body),
+        },
+        NOTICE => Envelope::Notice {
+            token: number(body)?,
+            kind: body
+                .try_get_u8()
+                .ok()
+                .and_then(NoticeKind::from_code)
+                .ok_or(Malformed)?,
+            data: std::mem::take(body),
         },
         NOT_HERE => Envelope::NotHere {
             token: number(body)?,
@@ -327,6 +325,7 @@ mod tests {
                 org,
                 epoch: Epoch(u64::MAX),
                 left_ms: 3,
+                wants_notices: true,
                 device: "toy-1".into(),
                 service: "现在几点".into(),
                 params: Bytes::from_static(b"{\"a\":1}"),
@@ -336,6 +335,11 @@ mod tests {
                 outcome: Outcome::Failed,
                 delivered: Delivered::Yes,
                 body: Bytes::from_static(b"{}"),
+            },
+            Envelope::Notice {
+                token: 2,
+                kind: NoticeKind::Log,
+                data: Bytes::from_static(b"{\"message\":\"m\"}"),
             },
             Envelope::NotHere { token: 3 },
             Envelope::Cancel {

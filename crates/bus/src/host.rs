@@ -10,8 +10,8 @@ use switchboard_protocol::{
 };
 
 use crate::{
-    envelope::Text,
     node::{Epoch, NodeId},
+    text::Text,
 };
 
 /// A node that holds device connections.
@@ -68,4 +68,13 @@ pub struct InboundCall {
 pub struct ReplyTo {
     pub(crate) node: NodeId,
     pub(crate) token: u64,
+    pub(crate) wants_notices: bool,
+}
+
+impl ReplyTo {
+    /// Whether the caller wants to hear what the device says while it is at the call.
+    #[must_use]
+    pub const fn wants_notices(&self) -> bool {
+        self.wants_notices
+    }
 }

@@ -15,7 +15,9 @@ use crate::{
     envelope::{self, CallEnvelope, Envelope},
     host::{InboundCall, ReplyTo},
     node::NodeId,
+    notice::Notice,
     pending::Verdict,
+    registrations::{Followers, Registered},
 };
 
 /// No deadline is further away than this, whatever another node says.
@@ -55,6 +57,9 @@ impl Node {
                     self.metrics.late.inc();
                 }
             }
+            Envelope::Notice { token, kind, data } => {
+                self.take_notice(token, Notice { kind, data });
+            }
             Envelope::NotHere { token } => {
                 self.pending.settle(token, Verdict::NotThere);
             }
@@ -79,6 +84,7 @@ impl Node {
         let reply = ReplyTo {
             node: sender.clone(),
             token: call.token,
+            wants_notices: call.wants_notices,
         };
         let Some(host) = self.host() else {
             self.post(sender, &Envelope::NotHere { token: call.token });
@@ -99,17 +105,26 @@ impl Node {
 }
 
 /// The inbox that a backend is given before the node exists.
-#[derive(Default)]
-pub(crate) struct Mailbox(OnceLock<Weak<Node>>);
+pub(crate) struct Mailbox {
+    node: OnceLock<Weak<Node>>,
+    followers: Option<Followers>,
+}
 
 impl Mailbox {
+    pub(crate) fn new(followers: Option<Followers>) -> Self {
+        Self {
+            node: OnceLock::new(),
+            followers,
+        }
+    }
+
     pub(crate) fn open(&self, node: &Arc<Node>) {
         // Opened once, right after the node is made.
-        let _ = self.0.set(Arc::downgrade(node));
+        let _ = self.node.set(Arc::downgrade(node));
     }
 
     fn node(&self) -> Option<Arc<Node>> {
-        self.0.get()?.upgrade()
+        self.node.get()?.upgrade()
     }
 }
 
@@ -131,6 +146,21 @@ impl Inbox for Mailbox {
             node.healed.notify_waiters();
             node.trust_changed.notify_one();
             node.reenter.notify_one();
+            // Before the first connection nothing was read that could have changed since.
+            if node.backend.condition().generation > 1 {
+                self.registered(&Registered::Missed);
+            }
+        }
+    }
+
+    fn follows(&self) -> bool {
+        self.followers.is_some()
+    }
+
+    fn registered(&self, event: &Registered) {
+        if let Some(followers) = &self.followers {
+            // The error says that nobody listens now, which is no loss.
+            let _ = followers.send(event.clone());
         }
     }
 }

@@ -13,6 +13,7 @@ pub(crate) struct Metrics {
     pub(crate) malformed: IntCounter,
     pub(crate) late: IntCounter,
     pub(crate) dropped: IntCounter,
+    pub(crate) notices_dropped: IntCounter,
     pub(crate) facts_dropped: IntCounter,
 }
 
@@ -54,6 +55,10 @@ impl Metrics {
             dropped: counter(
                 "envelopes_dropped_total",
                 "Envelopes given up because their node was not listening or too much waited for it",
+            )?,
+            notices_dropped: counter(
+                "notices_dropped_total",
+                "Notices of running calls given up because their caller or the way to it had no room",
             )?,
             facts_dropped: counter(
                 "facts_dropped_total",

@@ -13,10 +13,11 @@ use crate::{
     backend::Presence,
     bus::{Bus, Node},
     call::{Answer, Call},
-    envelope::{CallEnvelope, Envelope, Text},
+    envelope::{CallEnvelope, Envelope},
     error::BusError,
     host::{InboundCall, ReplyTo},
     pending::Verdict,
+    text::Text,
 };
 
 /// How often a call is directed anew because the device was not where the directory said.
@@ -102,7 +103,9 @@ impl Node {
         deadline: Instant,
     ) -> Result<Verdict, BusError> {
         let generation = self.backend.condition().generation;
-        let (token, wait) = self.pending.insert(presence.node.clone());
+        let (token, wait) = self
+            .pending
+            .insert(presence.node.clone(), call.notices.clone());
         let _waiting = Waiting {
             node: self,
             device: &call.device,
@@ -149,6 +152,7 @@ impl Node {
             let reply = ReplyTo {
                 node: self.id.clone(),
                 token,
+                wants_notices: call.notices.is_some(),
             };
             let Some(host) = self.host() else {
                 self.pending.settle(token, Verdict::NotThere);
@@ -177,6 +181,7 @@ impl Node {
             org: call.device.org,
             epoch: presence.epoch,
             left_ms,
+            wants_notices: call.notices.is_some(),
             device,
             service,
             params: call.params.clone(),

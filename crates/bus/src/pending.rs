@@ -5,9 +5,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use slab::Slab;
-use tokio::sync::oneshot;
+use tokio::sync::{
+    mpsc::{self, error::TrySendError},
+    oneshot,
+};
 
-use crate::{call::Answer, node::NodeId};
+use crate::{call::Answer, node::NodeId, notice::Notice};
 
 /// What became of one hand-over.
 #[derive(Debug)]
@@ -27,11 +30,21 @@ struct Slot {
     node: NodeId,
     since: Instant,
     end: oneshot::Sender<Verdict>,
+    notices: Option<mpsc::Sender<Notice>>,
 }
 
 struct Slots {
     generation: u32,
     slots: Slab<Slot>,
+}
+
+impl Slots {
+    /// The number of the slot that the token still is for.
+    fn find(&self, token: u64) -> Option<usize> {
+        let number = usize::try_from(token & u64::from(u32::MAX)).ok()?;
+        let slot = self.slots.get(number)?;
+        (u64::from(slot.generation) == token >> 32).then_some(number)
+    }
 }
 
 /// The table of waiting calls. A token is a slot's number and its generation, so a late answer
@@ -51,7 +64,11 @@ impl Pending {
     }
 
     /// A slot for a call that goes to `node`.
-    pub(crate) fn insert(&self, node: NodeId) -> (u64, oneshot::Receiver<Verdict>) {
+    pub(crate) fn insert(
+        &self,
+        node: NodeId,
+        notices: Option<mpsc::Sender<Notice>>,
+    ) -> (u64, oneshot::Receiver<Verdict>) {
         let (end, wait) = oneshot::channel();
         let mut slots = self.slots.lock();
         slots.generation = slots.generation.wrapping_add(1);
@@ -61,6 +78,7 @@ impl Pending {
             node,
             since: Instant::now(),
             end,
+            notices,
         });
         let token = u64::from(generation) << 32 | (number as u64 & u64::from(u32::MAX));
         (token, wait)
@@ -79,14 +97,22 @@ impl Pending {
         self.take(token).is_some()
     }
 
+    /// Passes a notice on to the call behind the token; false when it found no room. One whose
+    /// call has ended, or does not want it, is let go.
+    pub(crate) fn notify(&self, token: u64, notice: Notice) -> bool {
+        let slots = self.slots.lock();
+        let notices = slots
+            .find(token)
+            .and_then(|number| slots.slots.get(number)?.notices.as_ref());
+        // Under the lock, so that the call can not end in between; sending does not wait.
+        let sent = notices.map_or(Ok(()), |notices| notices.try_send(notice));
+        !matches!(sent, Err(TrySendError::Full(_)))
+    }
+
     fn take(&self, token: u64) -> Option<Slot> {
-        let number = usize::try_from(token & u64::from(u32::MAX)).ok()?;
         let mut slots = self.slots.lock();
-        let matches = slots
-            .slots
-            .get(number)
-            .is_some_and(|slot| u64::from(slot.generation) == token >> 32);
-        matches.then(|| slots.slots.remove(number))
+        let number = slots.find(token)?;
+        Some(slots.slots.remove(number))
     }
 
     /// The nodes that calls have been waiting for since `age` or longer.
@@ -139,9 +165,9 @@ mod tests {
     fn a_token_settles_once_and_never_its_successor() {
         let pending = Pending::new();
         let node = NodeId::from("n~1");
-        let (first, _wait) = pending.insert(node.clone());
+        let (first, _wait) = pending.insert(node.clone(), None);
         assert!(pending.settle(first, Verdict::NotThere));
-        let (second, mut wait) = pending.insert(node);
+        let (second, mut wait) = pending.insert(node, None);
         assert_ne!(first, second);
         assert!(!pending.settle(first, Verdict::NotThere), "a late answer");
         assert!(wait.try_recv().is_err(), "the slot's new owner still waits");
@@ -152,8 +178,8 @@ mod tests {
     #[test]
     fn a_lost_node_ends_its_calls_only() {
         let pending = Pending::new();
-        let (_, mut gone) = pending.insert(NodeId::from("gone~1"));
-        let (_, mut alive) = pending.insert(NodeId::from("alive~1"));
+        let (_, mut gone) = pending.insert(NodeId::from("gone~1"), None);
+        let (_, mut alive) = pending.insert(NodeId::from("alive~1"), None);
         assert_eq!(pending.awaited(Duration::ZERO).len(), 2);
         assert_eq!(pending.lose(&NodeId::from("gone~1"), "test"), 1);
         assert!(matches!(gone.try_recv(), Ok(Verdict::Lost(_))));

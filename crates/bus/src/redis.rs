@@ -46,6 +46,11 @@ impl Keys {
         self.key("all")
     }
 
+    /// Channel: what changes in what devices offer.
+    fn registered(&self) -> String {
+        self.key("registered")
+    }
+
     /// Sorted set: node → its last beat, in milliseconds of Redis's clock.
     fn nodes(&self) -> String {
         self.key("nodes")

@@ -31,6 +31,9 @@ pub struct BusConfig {
     pub node_name: String,
     /// What every Redis key and channel begins with.
     pub key_prefix: String,
+    /// Whether this node hears of every registration: see
+    /// [`Bus::registrations`](crate::Bus::registrations).
+    pub follow_registrations: bool,
 }
 
 /// What carries the messages.
@@ -59,6 +62,7 @@ impl BusConfig {
             },
             node_name: node_name.into(),
             key_prefix: key_prefix.into(),
+            follow_registrations: false,
         }
     }
 
@@ -69,6 +73,14 @@ impl BusConfig {
             backend: Backend::Local(hub.clone()),
             node_name: node_name.into(),
             key_prefix: String::new(),
+            follow_registrations: false,
         }
+    }
+
+    /// The same node, hearing of every registration.
+    #[must_use]
+    pub fn following_registrations(mut self) -> Self {
+        self.follow_registrations = true;
+        self
     }
 }

@@ -346,6 +346,11 @@ impl Link {
         self.state.lock().ledger.settle(id)
     }
 
+    /// Who wants to hear what the device says of this call, if it is in flight here.
+    pub(crate) fn listener(&self, id: CallId) -> Option<ReplyTo> {
+        self.state.lock().ledger.listener(id).cloned()
+    }
+
     /// Puts a set of services into force, in place of the former.
     pub(crate) fn register(&self, registration: Arc<Registration>) -> Option<Arc<Registration>> {
         self.state.lock().registration.replace(registration)

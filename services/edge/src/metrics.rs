@@ -74,7 +74,12 @@ impl Metrics {
                 "Results that nothing waited for, dropped.",
                 "kind",
             )?,
-            notes: vec(registry, "notes_total", "Messages only counted.", "kind")?,
+            notes: vec(
+                registry,
+                "notes_total",
+                "Messages that end no call.",
+                "kind",
+            )?,
             registrations: vec(registry, "registrations_total", "Registrations.", "result")?,
             register_seconds: register(
                 registry,

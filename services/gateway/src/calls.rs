@@ -140,6 +140,7 @@ impl Gateway {
             service: attempt.request.service.clone(),
             params: attempt.request.params.clone(),
             timeout,
+            notices: None,
         };
         self.bus.call(call).await
     }

@@ -18,6 +18,7 @@ use crate::{
     backlog::Weighed,
     fact::{FACT_PATIENCE, Fact, FactId},
     node::{Epoch, NodeId},
+    registrations::Registered,
     trust::unix_now_ms,
 };
 
@@ -57,18 +58,22 @@ impl State {
             self.shelves.insert((node.clone(), digest), json);
         }
         let devices = self.directory.entry(entry.device.org).or_default();
-        let standing = devices
-            .get(&entry.device.device)
-            .map(|presence| presence.epoch);
-        if let Some(newer) = standing.filter(|standing| *standing > entry.epoch) {
+        let standing = devices.get(&entry.device.device);
+        if let Some(newer) = standing.map(|standing| standing.epoch)
+            && newer > entry.epoch
+        {
             return Some(newer);
         }
+        let changed = standing.and_then(|standing| standing.digest) != entry.digest;
         let presence = Presence {
             node: node.clone(),
             epoch: entry.epoch,
             digest: entry.digest,
         };
-        devices.insert(entry.device.device, presence);
+        devices.insert(entry.device.device.clone(), presence);
+        if changed {
+            self.tell(entry.device, entry.digest);
+        }
         None
     }
 
@@ -81,14 +86,18 @@ impl State {
                 let Some(devices) = self.directory.get_mut(&org) else {
                     return;
                 };
-                if devices
+                let ours = devices
                     .get(&device)
-                    .is_some_and(|presence| presence.epoch == epoch)
-                {
-                    devices.remove(&device);
-                }
+                    .filter(|presence| presence.epoch == epoch);
+                let Some(offered) = ours.map(|presence| presence.digest) else {
+                    return;
+                };
+                devices.remove(&device);
                 if devices.is_empty() {
                     self.directory.remove(&org);
+                }
+                if offered.is_some() {
+                    self.tell(DeviceKey { org, device }, None);
                 }
             }
         }
@@ -112,10 +121,22 @@ impl State {
     pub(super) fn leave(&mut self, node: &NodeId) {
         self.inboxes.remove(node);
         self.shelves.retain(|(holder, _), _| holder != node);
-        self.directory.retain(|_, devices| {
-            devices.retain(|_, presence| presence.node != *node);
+        let mut gone = Vec::new();
+        self.directory.retain(|org, devices| {
+            for (device, _) in devices.extract_if(.., |_, presence| presence.node == *node) {
+                gone.push(DeviceKey { org: *org, device });
+            }
             !devices.is_empty()
         });
+        gone.into_iter().for_each(|device| self.tell(device, None));
+    }
+
+    /// Tells who follows it, in the order of the changes.
+    fn tell(&self, device: DeviceKey, digest: Option<Digest>) {
+        let event = Registered::Services { device, digest };
+        for inbox in self.inboxes.values().filter_map(Weak::upgrade) {
+            inbox.registered(&event);
+        }
     }
 
     /// Adds a fact; while nobody reads them, the oldest give way.

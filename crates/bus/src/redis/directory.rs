@@ -49,7 +49,8 @@ impl Link {
         claim
             .arg(device.device.as_str())
             .arg(self.node.as_str())
-            .arg(device.org.to_string());
+            .arg(device.org.to_string())
+            .arg(self.keys.registered());
         let (epoch, former): (u64, String) = self.query(&claim).await?;
         Ok(Claimed {
             epoch: Epoch(epoch),
@@ -75,7 +76,8 @@ impl Link {
                 .arg(self.node.as_str())
                 .arg(entry.device.org.to_string())
                 .arg(entry.epoch.0)
-                .arg(digest);
+                .arg(digest)
+                .arg(self.keys.registered());
             commands.add_command(enter);
         }
         let standing: Vec<String> = self.query_all(&commands).await?;
@@ -102,7 +104,8 @@ impl Link {
                     command
                         .arg(device.as_str())
                         .arg(org.to_string())
-                        .arg(epoch.0);
+                        .arg(epoch.0)
+                        .arg(self.keys.registered());
                     commands.add_command(command).ignore();
                 }
             }
@@ -258,7 +261,9 @@ impl Link {
             return Ok(Vec::new());
         };
         let mut reap = script::run(&self.scripts.reap, &self.directory_keys(*org));
-        reap.arg(org.to_string()).arg(node);
+        reap.arg(org.to_string())
+            .arg(node)
+            .arg(self.keys.registered());
         for (device, _) in entries {
             reap.arg(device.device.as_str());
         }

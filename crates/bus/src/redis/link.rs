@@ -17,6 +17,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use prometheus::IntCounter;
 use redis::{
     AsyncConnectionConfig, Cmd, FromRedisValue, Pipeline, PushInfo, PushKind, RedisError, Value,
     aio::MultiplexedConnection,
@@ -38,6 +39,7 @@ use crate::{
     error::BusError,
     metrics::Metrics,
     node::NodeId,
+    registrations::Registered,
 };
 
 /// No command waits longer.
@@ -87,6 +89,8 @@ struct Ears {
     doubted: Notify,
     /// The channel that counts.
     inbox: String,
+    registered: String,
+    malformed: IntCounter,
 }
 
 impl Link {
@@ -204,6 +208,8 @@ impl Link {
             gone: Notify::new(),
             doubted: Notify::new(),
             inbox: self.keys.inbox(&self.node),
+            registered: self.keys.registered(),
+            malformed: self.metrics.malformed.clone(),
         });
         let (listening, inbox) = (Arc::clone(&ears), Arc::clone(&self.inbox));
         let config = AsyncConnectionConfig::new()
@@ -218,7 +224,10 @@ impl Link {
             .client
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
-        let channels = [self.keys.inbox(&self.node), self.keys.everybody()];
+        let mut channels = vec![self.keys.inbox(&self.node), self.keys.everybody()];
+        if self.inbox.follows() {
+            channels.push(self.keys.registered());
+        }
         connection.subscribe(&channels[..]).await?;
         let mut load = redis::pipe();
         for (_, code) in self.scripts.all() {
@@ -248,7 +257,9 @@ impl Link {
             &self.scripts.beat,
             &[self.keys.nodes(), self.keys.shelf(&self.node)],
         );
-        beat.arg(LEASE_MS).arg(self.node.as_str());
+        beat.arg(LEASE_MS)
+            .arg(self.node.as_str())
+            .arg(self.keys.registered());
         beat
     }
 
@@ -358,14 +369,23 @@ impl Ears {
             PushKind::Message => {
                 let mut data = info.data.into_iter();
                 let (channel, pack) = (data.next(), data.next());
-                if matches!(channel, Some(Value::BulkString(name)) if name == self.inbox.as_bytes())
-                {
+                let (Some(Value::BulkString(channel)), Some(Value::BulkString(pack))) =
+                    (channel, pack)
+                else {
+                    return;
+                };
+                if channel == self.registered.as_bytes() {
+                    match Registered::parse(&pack) {
+                        Some(event) => inbox.registered(&event),
+                        None => self.malformed.inc(),
+                    }
+                    return;
+                }
+                if channel == self.inbox.as_bytes() {
                     self.heard.fetch_add(1, Ordering::AcqRel);
                     self.hearing.notify_waiters();
                 }
-                if let Some(Value::BulkString(pack)) = pack {
-                    inbox.receive(Bytes::from(pack));
-                }
+                inbox.receive(Bytes::from(pack));
             }
             PushKind::Disconnection => self.gone.notify_one(),
             _ => {}

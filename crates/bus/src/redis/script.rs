@@ -1,4 +1,5 @@
-//! What must happen in Redis in one step.
+//! What must happen in Redis in one step. Whatever changes the services of an entry publishes it
+//! in the same step, on the channel in `registered`: `{org} {digest or -} {device}`.
 //! Never: a script that takes time in proportion to anything unbounded.
 
 use redis::{Cmd, Script};
@@ -53,7 +54,7 @@ pub(super) fn run(script: &Script, keys: &[String]) -> Cmd {
     cmd
 }
 
-/// keys: live, ids, orgs · args: device, node, org → epoch, former entry.
+/// keys: live, ids, orgs · args: device, node, org, registered → epoch, former entry.
 /// Epochs are microseconds of Redis's clock, and grow even if that steps back.
 const CLAIM: &str = r"
 local t = redis.call('TIME')
@@ -67,29 +68,41 @@ local text = string.format('%.0f', epoch)
 redis.call('HSET', KEYS[1], ARGV[1], text .. ' ' .. ARGV[2] .. ' -')
 redis.call('ZADD', KEYS[2], 0, ARGV[1])
 redis.call('SADD', KEYS[3], ARGV[3])
+if former and string.sub(former, -2) ~= ' -' then
+  redis.call('PUBLISH', ARGV[4], ARGV[3] .. ' - ' .. ARGV[1])
+end
 return {text, former or ''}
 ";
 
-/// keys: live, ids, orgs · args: device, node, org, epoch, digest → a newer epoch that stands.
+/// keys: live, ids, orgs · args: device, node, org, epoch, digest, registered → a newer
+/// epoch that stands.
 const ENTER: &str = r"
 local standing = redis.call('HGET', KEYS[1], ARGV[1])
+local before = '-'
 if standing then
   local epoch = string.match(standing, '^%d+')
   if tonumber(epoch) > tonumber(ARGV[4]) then return epoch end
+  before = string.match(standing, '%S+$')
 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[4] .. ' ' .. ARGV[2] .. ' ' .. ARGV[5])
 redis.call('ZADD', KEYS[2], 0, ARGV[1])
 redis.call('SADD', KEYS[3], ARGV[3])
+if before ~= ARGV[5] then
+  redis.call('PUBLISH', ARGV[6], ARGV[3] .. ' ' .. ARGV[5] .. ' ' .. ARGV[1])
+end
 return ''
 ";
 
-/// keys: live, ids, orgs · args: device, org, epoch.
+/// keys: live, ids, orgs · args: device, org, epoch, registered.
 const RELEASE: &str = r"
 local standing = redis.call('HGET', KEYS[1], ARGV[1])
 if not standing or string.match(standing, '^%d+') ~= ARGV[3] then return 0 end
 redis.call('HDEL', KEYS[1], ARGV[1])
 redis.call('ZREM', KEYS[2], ARGV[1])
 if redis.call('HLEN', KEYS[1]) == 0 then redis.call('SREM', KEYS[3], ARGV[2]) end
+if string.sub(standing, -2) ~= ' -' then
+  redis.call('PUBLISH', ARGV[4], ARGV[2] .. ' - ' .. ARGV[1])
+end
 return 1
 ";
 
@@ -126,28 +139,32 @@ end
 return found
 ";
 
-/// keys: nodes, shelf · args: lease, node → nodes whose lease has ended.
+/// keys: nodes, shelf · args: lease, node, registered → nodes whose lease has ended. A node that
+/// comes back after its own had ended brings its entries back all at once.
 const BEAT: &str = r"
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local before = redis.call('ZSCORE', KEYS[1], ARGV[2])
+if before and tonumber(before) < now - ARGV[1] then redis.call('PUBLISH', ARGV[3], 'missed') end
 redis.call('ZADD', KEYS[1], now, ARGV[2])
 redis.call('PEXPIRE', KEYS[2], 2 * ARGV[1])
 return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. string.format('%.0f', now - ARGV[1]))
 ";
 
-/// keys: live, ids, orgs · args: org, node, devices… → for each its epoch, '' if it is not that node's.
+/// keys: live, ids, orgs · args: org, node, registered, devices… → for each its epoch, '' if it is not that node's.
 const REAP: &str = r"
 local reaped = {}
-for i = 3, #ARGV do
+for i = 4, #ARGV do
   local entry = redis.call('HGET', KEYS[1], ARGV[i])
-  local epoch, node
-  if entry then epoch, node = string.match(entry, '^(%d+) (%S+)') end
+  local epoch, node, digest
+  if entry then epoch, node, digest = string.match(entry, '^(%d+) (%S+) (%S+)') end
   if node == ARGV[2] then
     redis.call('HDEL', KEYS[1], ARGV[i])
     redis.call('ZREM', KEYS[2], ARGV[i])
-    reaped[i - 2] = epoch
+    if digest ~= '-' then redis.call('PUBLISH', ARGV[3], ARGV[1] .. ' - ' .. ARGV[i]) end
+    reaped[i - 3] = epoch
   else
-    reaped[i - 2] = ''
+    reaped[i - 3] = ''
   end
 end
 if redis.call('HLEN', KEYS[1]) == 0 then redis.call('SREM', KEYS[3], ARGV[1]) end

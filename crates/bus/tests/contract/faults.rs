@@ -16,6 +16,7 @@ use tokio::{
 use crate::{
     eventually::eventually,
     redis_server::RedisServer,
+    registrations::{await_event, services},
     station::{Site, call, call_for, device, org},
 };
 
@@ -116,21 +117,26 @@ async fn i9_the_calls_of_a_node_that_is_gone_are_lost_within_three_seconds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn i8_what_a_dead_node_left_is_gone_within_ten_seconds() {
     let site = Site::redis().await;
-    let caller = site.caller("caller").await;
+    let caller = site.follower("caller").await;
+    let mut events = caller.registrations().unwrap();
     let mut way = Reaches::start(site.redis_address()).await;
     let doomed = Site::through(way.url());
     let edge = doomed.station("doomed").await;
     edge.connect(&device("toy-1")).await;
-    edge.register(&device("toy-1"), "{}").await;
+    let digest = edge.register(&device("toy-1"), "{}").await;
     assert!(caller.find(&device("toy-1")).await.unwrap().is_some());
     way.black_hole();
     let found = async || caller.find(&device("toy-1")).await.unwrap();
     eventually(Duration::from_secs(10), found, Option::is_none).await;
     let left = async || caller.list(org(), None, 10).await.unwrap();
     eventually(Duration::from_secs(1), left, Vec::is_empty).await;
+    let gone = services(&device("toy-1"), None);
+    await_event(&mut events, &gone, Duration::from_secs(4)).await;
     // The node was not dead after all: it enters its device again.
     way.pass();
     eventually(Duration::from_secs(10), found, Option::is_some).await;
+    let back = services(&device("toy-1"), Some(digest));
+    await_event(&mut events, &back, Duration::from_secs(1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,6 +16,8 @@ mod calls;
 mod directory;
 mod facts;
 mod faults;
+mod notices;
+mod registrations;
 mod station;
 mod trust;
 

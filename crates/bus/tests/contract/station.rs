@@ -5,8 +5,10 @@ use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use prometheus::Registry;
 use switchboard_bus::{
-    Answer, Bus, BusConfig, BusError, Call, Epoch, Holding, Host, InboundCall, LocalHub, ReplyTo,
+    Answer, Bus, BusConfig, BusError, Call, Epoch, Holding, Host, InboundCall, LocalHub, NodeId,
+    ReplyTo,
 };
 use switchboard_protocol::{
     id::{CallId, DeviceId, DeviceKey, OrgId},
@@ -15,7 +17,7 @@ use switchboard_protocol::{
 use switchboard_runtime::shutdown::Shutdown;
 use uuid::Uuid;
 
-use crate::redis_server::RedisServer;
+use crate::{eventually::eventually, redis_server::RedisServer};
 
 /// What the nodes of one test share.
 pub struct Site {
@@ -78,15 +80,49 @@ impl Site {
         }
     }
 
+    /// Lets a node's lease be one that ended long ago, until its next beat.
+    pub async fn end_lease(&self, node: &NodeId) {
+        let Reach::Redis { url, .. } = &self.reach else {
+            panic!("there are leases in Redis only");
+        };
+        let client = redis::Client::open(url.as_str()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        redis::cmd("ZADD")
+            .arg("test:nodes")
+            .arg(1)
+            .arg(node.as_str())
+            .exec_async(&mut connection)
+            .await
+            .unwrap();
+    }
+
     /// A node that only calls.
     pub async fn caller(&self, name: &str) -> Bus {
-        self.node(name, &self.shutdown).await
+        self.node(self.config(name), &Registry::new(), &self.shutdown)
+            .await
+    }
+
+    /// A node that only calls, and what it counts.
+    pub async fn counting_caller(&self, name: &str) -> (Bus, Registry) {
+        let registry = Registry::new();
+        let bus = self
+            .node(self.config(name), &registry, &self.shutdown)
+            .await;
+        (bus, registry)
+    }
+
+    /// A node that hears of every registration.
+    pub async fn follower(&self, name: &str) -> Bus {
+        let config = self.config(name).following_registrations();
+        self.node(config, &Registry::new(), &self.shutdown).await
     }
 
     /// A node that holds devices.
     pub async fn station(&self, name: &str) -> Arc<Station> {
         let shutdown = self.shutdown.child();
-        let bus = self.node(name, &shutdown).await;
+        let bus = self
+            .node(self.config(name), &Registry::new(), &shutdown)
+            .await;
         let station = Arc::new(Station {
             bus,
             shutdown,
@@ -96,12 +132,15 @@ impl Site {
         station
     }
 
-    async fn node(&self, name: &str, shutdown: &Shutdown) -> Bus {
-        let config = match &self.reach {
+    fn config(&self, name: &str) -> BusConfig {
+        match &self.reach {
             Reach::Local(hub) => BusConfig::local(hub, name),
             Reach::Redis { url, .. } => BusConfig::redis(&url.clone().into(), name, "test"),
-        };
-        let bus = Bus::start(config, &prometheus::Registry::new(), shutdown).unwrap();
+        }
+    }
+
+    async fn node(&self, config: BusConfig, registry: &Registry, shutdown: &Shutdown) -> Bus {
+        let bus = Bus::start(config, registry, shutdown).unwrap();
         bus.ready(Duration::from_secs(10)).await.unwrap();
         bus
     }
@@ -175,11 +214,15 @@ impl Station {
             std::mem::take(&mut state.unanswered)
         };
         for reply in unanswered {
-            self.bus.answer(
-                &reply,
-                Answer::result(true, Bytes::from_static(b"{\"success\":true}")),
-            );
+            self.bus.answer(&reply, done());
         }
+    }
+
+    /// What came while it was mute, once there is this much of it.
+    pub async fn unanswered(&self, count: usize) -> Vec<ReplyTo> {
+        let waiting = async || self.state.lock().unanswered.len();
+        eventually(Duration::from_secs(5), waiting, |waiting| *waiting == count).await;
+        std::mem::take(&mut self.state.lock().unanswered)
     }
 
     pub fn holds(&self, device: &DeviceKey) -> bool {
@@ -247,6 +290,11 @@ impl Host for Station {
     }
 }
 
+/// A device's plain success.
+pub fn done() -> Answer {
+    Answer::result(true, Bytes::from_static(b"{\"success\":true}"))
+}
+
 pub fn org() -> OrgId {
     OrgId::from_uuid(Uuid::from_u128(0x5eed))
 }
@@ -265,6 +313,7 @@ pub fn call_for(device: &DeviceKey, params: impl Into<Bytes>) -> Call {
         service: "echo".into(),
         params: params.into(),
         timeout: Duration::from_secs(5),
+        notices: None,
     }
 }
 

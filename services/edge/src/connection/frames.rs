@@ -1,11 +1,11 @@
-//! Frames from the device: results to their callers, registrations to be announced, the rest.
-//! Never: a result for a call that is not in flight on this very connection.
+//! Frames from the device: results and notices to their callers, registrations to be announced, the rest.
+//! Never: a result or a notice for a call that is not in flight on this very connection.
 
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use switchboard_bus::Answer;
+use switchboard_bus::{Answer, Notice, NoticeKind};
 use switchboard_protocol::{
     frame::{Frame, Kind},
     id::CallId,
@@ -72,8 +72,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
                     self.edge.config.device_max_frame_bytes,
                 );
             }
-            Event::Message(DeviceMessage::Progress { .. }) => self.note("progress"),
-            Event::Message(DeviceMessage::Log { .. }) => self.note("log"),
+            Event::Message(DeviceMessage::Progress { call_id, raw }) => {
+                self.note("progress");
+                self.pass_on(NoticeKind::Progress, Some(&call_id), raw);
+            }
+            Event::Message(DeviceMessage::Log { call_id, raw }) => {
+                self.note("log");
+                self.pass_on(NoticeKind::Log, call_id.as_deref(), raw);
+            }
             Event::DeviceEvent { .. } => self.note("event"),
             Event::Cancel { .. } => self.note("cancel"),
             Event::Text { .. } => self.note("text"),
@@ -86,6 +92,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
 
     fn note(&self, kind: &'static str) {
         self.edge.metrics.notes.with_label_values(&[kind]).inc();
+    }
+
+    /// Tells the caller what the device says of its call. What belongs to no call in flight here,
+    /// or to one whose caller does not listen, is dropped.
+    fn pass_on(&self, kind: NoticeKind, call_id: Option<&str>, raw: &RawValue) {
+        let call = call_id.and_then(|id| id.parse::<CallId>().ok());
+        if let Some(reply) = call.and_then(|id| self.link.listener(id)) {
+            let data = Bytes::copy_from_slice(raw.get().as_bytes());
+            self.edge.bus.notify(&reply, Notice { kind, data });
+        }
     }
 
     fn take_result(&self, result: &DeviceResult<'_>) {

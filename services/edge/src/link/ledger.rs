@@ -122,6 +122,12 @@ impl Ledger {
         })
     }
 
+    /// Whom to tell what the device says of this call while it is at it, if anybody wants that.
+    pub(crate) fn listener(&self, id: CallId) -> Option<&ReplyTo> {
+        let call = self.in_flight.iter().find(|call| call.id == id)?;
+        call.reply.wants_notices().then_some(&call.reply)
+    }
+
     /// Takes back a dispatched call that will not be written after all.
     pub(crate) fn withdraw(&mut self, id: CallId) -> Option<ReplyTo> {
         self.take(id)

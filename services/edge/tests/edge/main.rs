@@ -16,6 +16,7 @@ mod device;
 mod hello;
 mod load;
 mod node;
+mod notices;
 mod outage;
 mod refusals;
 mod registration;
