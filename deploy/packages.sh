@@ -86,6 +86,13 @@ need_redis() {
     install "a Redis server" redis-server redis redis valkey redis redis
 }
 
+# The schema compiler: tests of the FlatBuffers encoding ask it what it makes of our buffers.
+need_flatc() {
+    command -v flatc >/dev/null 2>&1 && return 0
+    install "the FlatBuffers compiler" flatbuffers-compiler flatbuffers-compiler flatc flatbuffers flatbuffers-devel flatbuffers
+    command -v flatc >/dev/null 2>&1 || fail "the FlatBuffers compiler was installed, and \`flatc\` is not found"
+}
+
 # Crates with C in them (the allocator, the cryptography) need a compiler and make.
 need_compiler() {
     command -v cc >/dev/null 2>&1 && command -v make >/dev/null 2>&1 && return 0

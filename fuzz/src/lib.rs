@@ -1,9 +1,10 @@
 //! What the fuzzers do with an input. Shared by path with the test that replays their corpus.
 //! Never: a check that depends on time or on anything but the input.
 
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use switchboard_protocol::{
     frame::{Decoder, Frame, FrameError, Kind, Spelling, encode},
+    mcp::flat::{self, Framing, Subject},
     message::{
         Call, DeviceEvent, DeviceMessage, MessageError, ServerMessage, parse_auth_answer,
         write_result,
@@ -180,4 +181,46 @@ pub fn schema_gate(input: &[u8]) {
             assert!(violation.pointer.len() < 400 && violation.detail.len() < 400);
         }
     }
+}
+
+/// Any bytes are a buffer or an error that says why, about every table; what is taken is JSON that
+/// becomes a buffer again and comes back the same. So does JSON that is taken.
+pub fn flatbuffers(input: &[u8]) {
+    for subject in Subject::all() {
+        for framing in [Framing::Alone, Framing::SizePrefixed] {
+            match flat::decode_as(subject, framing, input) {
+                Ok(read) => settle(subject, framing, &read),
+                Err(error) => assert!(error.to_string().len() < 1500, "{error}"),
+            }
+            match flat::encode_as(subject, framing, input) {
+                Ok(written) => {
+                    let Ok(read) = flat::decode_as(subject, framing, &written) else {
+                        panic!("what was written is read: {}", written.escape_ascii());
+                    };
+                    if let Ok(value) = serde_json::from_slice::<Value>(input) {
+                        assert_eq!(serde_json::from_str::<Value>(&read).ok(), Some(value));
+                    }
+                    settle(subject, framing, &read);
+                }
+                Err(error) => assert!(error.to_string().len() < 600, "{error}"),
+            }
+        }
+    }
+}
+
+/// What was read can be written, and is read as the same from then on.
+fn settle(subject: Subject, framing: Framing, read: &str) {
+    let again = |json: &str| {
+        let written = flat::encode_as(subject, framing, json.as_bytes());
+        let read = written.map(|bytes| flat::decode_as(subject, framing, &bytes));
+        let Ok(Ok(read)) = read else {
+            panic!("{}: {read:?}: {json}", subject.name());
+        };
+        read
+    };
+    let first = again(read);
+    if let Ok(value) = serde_json::from_str::<Value>(read) {
+        assert_eq!(serde_json::from_str::<Value>(&first).ok(), Some(value));
+    }
+    assert_eq!(again(&first), first);
 }

@@ -5,7 +5,7 @@
 //! What a device sends passes through these modules in this order: [`frame`] finds where it ends,
 //! [`session`] decides whether it may come now, [`message`] reads it, and [`schema`] measures and
 //! compiles what it registers. [`access`] says who it is, [`outcome`] how a call to it ended, and
-//! [`id`] names all of them.
+//! [`id`] names all of them. [`mcp`] is the other side: messages of callers in another encoding.
 
 #![cfg_attr(
     not(test),
@@ -19,6 +19,7 @@
 pub mod access;
 pub mod frame;
 pub mod id;
+pub mod mcp;
 pub mod message;
 pub mod outcome;
 pub mod schema;

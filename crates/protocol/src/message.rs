@@ -5,7 +5,7 @@
 mod auth;
 mod device;
 mod envelope;
-mod nesting;
+pub(crate) mod nesting;
 mod notice;
 mod server;
 

@@ -36,3 +36,8 @@ fn messages() {
 fn schema_gate() {
     replay("schema_gate", targets::schema_gate);
 }
+
+#[test]
+fn flatbuffers() {
+    replay("flatbuffers", targets::flatbuffers);
+}

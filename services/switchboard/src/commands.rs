@@ -3,6 +3,7 @@
 
 pub(crate) mod call;
 pub(crate) mod control;
+pub(crate) mod convert;
 pub(crate) mod device;
 pub(crate) mod doctor;
 pub(crate) mod edge;

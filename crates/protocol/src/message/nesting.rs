@@ -2,11 +2,11 @@
 //! Never: recursion, which is what a nesting bomb is after.
 
 /// The deepest nesting that is passed on, the limit of most JSON parsers.
-pub(super) const MAX_DEPTH: usize = 128;
+pub(crate) const MAX_DEPTH: usize = 128;
 
 /// Whether arrays and objects are nested deeper than [`MAX_DEPTH`]. Strings are skipped; text that
 /// is no JSON may give any answer.
-pub(super) fn too_deep(json: &[u8]) -> bool {
+pub(crate) fn too_deep(json: &[u8]) -> bool {
     // Every level costs an opening and a closing byte, so most messages are too short to be deep.
     if json.len() <= MAX_DEPTH.saturating_mul(2) {
         return false;

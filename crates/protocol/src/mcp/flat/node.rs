@@ -1,0 +1,67 @@
+//! A table between its two forms: the values of its fields, each in what FlatBuffers can store.
+//! Never: bytes of a buffer or JSON around a value.
+
+use std::borrow::Cow;
+
+use super::schema::{Field, Table};
+
+/// The values of one table, in the order of its fields.
+#[derive(Debug)]
+pub(super) struct Node<'a> {
+    pub(super) table: &'static Table,
+    cells: Vec<Option<Cell<'a>>>,
+}
+
+/// One value.
+#[derive(Debug)]
+pub(super) enum Cell<'a> {
+    /// A bool or an enum over `byte`.
+    Byte(u8),
+    /// The bits of an `int`, a `uint32` or a `float`.
+    Word(u32),
+    /// A `RequestId`.
+    Id(u64),
+    Text(Cow<'a, str>),
+    /// A list of bytes, which enum values are too.
+    Bytes(Cow<'a, [u8]>),
+    Table(Node<'a>),
+    Tables(Vec<Node<'a>>),
+    /// The tag of the member, from one, and its table.
+    Union(u8, Box<Node<'a>>),
+}
+
+impl<'a> Node<'a> {
+    pub(super) fn new(table: &'static Table) -> Self {
+        let cells = table.fields.iter().map(|_| None).collect();
+        Self { table, cells }
+    }
+
+    /// Fills a field; nothing happens when the table has none of this name.
+    pub(super) fn set(&mut self, name: &str, cell: Cell<'a>) {
+        let named = |(field, _): &(&Field, _)| field.name == name;
+        if let Some((_, place)) = self.table.fields.iter().zip(&mut self.cells).find(named) {
+            *place = Some(cell);
+        }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Cell<'a>> {
+        let (_, cell) = self.fields().find(|(field, _)| field.name == name)?;
+        cell
+    }
+
+    /// A field that is text.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        match self.get(name)? {
+            Cell::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// All fields with their values.
+    pub(super) fn fields(&self) -> impl Iterator<Item = (&'static Field, Option<&Cell<'a>>)> {
+        self.table
+            .fields
+            .iter()
+            .zip(self.cells.iter().map(Option::as_ref))
+    }
+}
