@@ -105,21 +105,23 @@ pub fn messages(input: &[u8]) {
         call_id,
         method,
         params,
+        input: answers,
     }) = ServerMessage::parse(input)
     {
-        rewrite_call(&method, params);
+        rewrite_call(&method, params, answers);
         rewrite_result(&call_id, &method);
     }
 }
 
 /// A call that is written in a frame is read from it as it was.
-fn rewrite_call(method: &str, params: &RawValue) {
+fn rewrite_call(method: &str, params: &RawValue, answers: Option<&RawValue>) {
     let call_id = switchboard_protocol::id::CallId::from_uuid(Default::default());
     let (mut json, mut out) = (Vec::new(), Vec::new());
     Call {
         call_id,
         method,
         params,
+        input: answers,
     }
     .write(&mut json);
     let task = switchboard_protocol::frame::TaskId::MCP;

@@ -23,3 +23,4 @@ mod plant;
 mod presence;
 mod program;
 mod restart;
+mod stdio;

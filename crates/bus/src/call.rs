@@ -23,6 +23,9 @@ pub struct Call {
     pub service: Box<str>,
     /// Its params, one JSON object.
     pub params: Bytes,
+    /// What the device asked for when it was called before and could not do without: one JSON
+    /// object beside the params; empty when it asked for nothing.
+    pub input: Bytes,
     /// How long the caller waits.
     pub timeout: Duration,
     /// Where what the device says of the call meanwhile goes, in order and before the answer;

@@ -79,6 +79,8 @@ pub(crate) struct CallEnvelope {
     pub(crate) wants_notices: bool,
     pub(crate) device: Text,
     pub(crate) service: Text,
+    /// Most often empty.
+    pub(crate) input: Bytes,
     pub(crate) params: Bytes,
 }
 
@@ -165,6 +167,9 @@ fn put_call(out: &mut Vec<u8>, call: &CallEnvelope) {
     out.push(call.wants_notices.into());
     put_short(out, &call.device);
     put_short(out, &call.service);
+    let input = u32::try_from(call.input.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&input.to_le_bytes());
+    out.extend_from_slice(&call.input);
     out.extend_from_slice(&call.params);
 }
 
@@ -219,17 +224,7 @@ impl Iterator for Unpacked {
 fn parse(mut body: Bytes) -> Result<Envelope, Malformed> {
     let body = &mut body;
     let envelope = match body.try_get_u8().map_err(|_| Malformed)? {
-        CALL => Envelope::Call(CallEnvelope {
-            token: number(body)?,
-            id: CallId::from_uuid(uuid(body)?),
-            org: OrgId::from_uuid(uuid(body)?),
-            epoch: Epoch(number(body)?),
-            left_ms: number(body)?,
-            wants_notices: body.try_get_u8().map_err(|_| Malformed)? != 0,
-            device: short(body)?,
-            service: short(body)?,
-            params: std::mem::take(body),
-        }),
+        CALL => Envelope::Call(parse_call(body)?),
         ANSWER => Envelope::Answer {
             token: number(body)?,
             outcome: body
@@ -288,6 +283,24 @@ fn parse(mut body: Bytes) -> Result<Envelope, Malformed> {
     Ok(envelope)
 }
 
+fn parse_call(body: &mut Bytes) -> Result<CallEnvelope, Malformed> {
+    Ok(CallEnvelope {
+        token: number(body)?,
+        id: CallId::from_uuid(uuid(body)?),
+        org: OrgId::from_uuid(uuid(body)?),
+        epoch: Epoch(number(body)?),
+        left_ms: number(body)?,
+        wants_notices: body.try_get_u8().map_err(|_| Malformed)? != 0,
+        device: short(body)?,
+        service: short(body)?,
+        input: {
+            let length = body.try_get_u32_le().map_err(|_| Malformed)?;
+            take(body, length as usize)?
+        },
+        params: std::mem::take(body),
+    })
+}
+
 fn take(from: &mut Bytes, length: usize) -> Result<Bytes, Malformed> {
     if length > from.len() {
         Err(Malformed)
@@ -328,6 +341,7 @@ mod tests {
                 wants_notices: true,
                 device: "toy-1".into(),
                 service: "现在几点".into(),
+                input: Bytes::from_static(b"{\"responses\":{}}"),
                 params: Bytes::from_static(b"{\"a\":1}"),
             }),
             Envelope::Answer {

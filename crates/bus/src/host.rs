@@ -57,6 +57,8 @@ pub struct InboundCall {
     pub service: Text,
     /// Its params: one JSON object, not yet checked.
     pub params: Bytes,
+    /// What the device asked for before, one JSON object; empty when it asked for nothing.
+    pub input: Bytes,
     /// After this the caller has stopped waiting.
     pub deadline: Instant,
     /// Where the answer goes.

@@ -98,6 +98,7 @@ impl Node {
             id: call.id,
             service: call.service,
             params: call.params,
+            input: call.input,
             deadline: Instant::now() + left.min(LONGEST_CALL),
             reply,
         });

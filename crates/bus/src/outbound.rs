@@ -165,6 +165,7 @@ impl Node {
                 id: call.id,
                 service,
                 params: call.params.clone(),
+                input: call.input.clone(),
                 deadline,
                 reply,
             });
@@ -184,6 +185,7 @@ impl Node {
             wants_notices: call.notices.is_some(),
             device,
             service,
+            input: call.input.clone(),
             params: call.params.clone(),
         });
         self.courier.send(&presence.node, &envelope)

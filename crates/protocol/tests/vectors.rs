@@ -82,6 +82,7 @@ fn conversation(vectors: [&[u8]; 10], question: &str, answer: &str) {
                 call_id,
                 method,
                 params,
+                input: None,
             }) = message
             else {
                 panic!("{message:?}");

@@ -11,8 +11,8 @@ use axum::{
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-pub use body::Json;
 pub(crate) use body::too_large;
+pub use body::{Json, RawBody};
 pub use parts::{Path, Query};
 
 /// What a caller is told when a request did not do what it asked for.

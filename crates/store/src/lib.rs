@@ -12,6 +12,7 @@ mod orgs;
 mod registrations;
 mod schema_version;
 mod scope_list;
+mod sealing_keys;
 mod signing_keys;
 #[cfg(feature = "testing")]
 pub mod testing;

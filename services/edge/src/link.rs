@@ -189,7 +189,7 @@ impl Link {
             return Err((call.reply, NotQueued::Gone));
         }
         let busy = state.ledger.waiting() + state.ledger.in_flight();
-        let bytes = state.ledger.waiting_bytes() + call.params.len();
+        let bytes = state.ledger.waiting_bytes() + ledger::bytes_of(&call);
         let full = state.ledger.waiting() >= limits.waiting || bytes > limits.waiting_bytes;
         if full || busy >= limits.in_flight {
             return Err((call.reply, NotQueued::Full));
@@ -197,6 +197,7 @@ impl Link {
         if self.is_stalled() {
             // It will wait, and shall not keep alive the whole pack that it came in.
             call.params = Bytes::copy_from_slice(&call.params);
+            call.input = Bytes::copy_from_slice(&call.input);
         }
         state.ledger.admit(call);
         let waker = state.waker.take();

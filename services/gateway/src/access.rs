@@ -35,5 +35,6 @@ impl FromRequestParts<Arc<Gateway>> for MayRead {
 async fn admit(parts: &Parts, gateway: &Gateway, scope: Scope) -> Result<Caller, Problem> {
     let caller = gateway.authenticator.authenticate(&parts.headers).await?;
     caller.require(scope)?;
+    gateway.rates.admit_caller(&caller)?;
     Ok(caller)
 }

@@ -1,7 +1,7 @@
 //! What can be set about the gateway.
 //! Never: an address or a secret; those belong to the process.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
 use clap::Args;
 use switchboard_runtime::http::HttpLimits;
@@ -64,6 +64,76 @@ pub struct Config {
         value_name = "BYTES"
     )]
     pub params_limit_bytes: usize,
+
+    /// Where callers find this server, like https://devices.example.com: told to MCP clients that have no token,
+    /// and its host is taken as ours. Unset, the host that a client named is repeated
+    #[arg(long, env = "SWITCHBOARD_PUBLIC_URL", value_name = "URL")]
+    pub public_url: Option<http::Uri>,
+
+    /// Further hosts that MCP requests may name, with or without a port, or `*` for any; loopback and that of
+    /// --public-url always may. Protects servers on a laptop from web pages that pretend to be local
+    #[arg(
+        long,
+        env = "SWITCHBOARD_MCP_ALLOWED_HOSTS",
+        value_delimiter = ',',
+        value_name = "HOST,…"
+    )]
+    pub mcp_allowed_hosts: Vec<String>,
+
+    /// Web origins whose pages may send MCP requests, like https://app.example.com:443; without any, requests that
+    /// come from a page are refused
+    #[arg(
+        long,
+        env = "SWITCHBOARD_MCP_ALLOWED_ORIGINS",
+        value_delimiter = ',',
+        value_name = "ORIGIN,…"
+    )]
+    pub mcp_allowed_origins: Vec<String>,
+
+    /// Authorization servers that MCP clients are pointed to; they must issue this installation's tokens
+    #[arg(
+        long,
+        env = "SWITCHBOARD_MCP_AUTHORIZATION_SERVERS",
+        value_delimiter = ',',
+        value_name = "URL,…"
+    )]
+    pub mcp_authorization_servers: Vec<String>,
+
+    /// Requests that one API key or token subject may send in the long run; protects everybody else
+    #[arg(
+        long,
+        env = "SWITCHBOARD_CALLER_RATE_PER_S",
+        default_value = "5000",
+        value_name = "COUNT"
+    )]
+    pub caller_rate_per_s: NonZeroU32,
+
+    /// Requests that it may send at once after a pause
+    #[arg(
+        long,
+        env = "SWITCHBOARD_CALLER_BURST",
+        default_value = "10000",
+        value_name = "COUNT"
+    )]
+    pub caller_burst: NonZeroU32,
+
+    /// Calls that one device gets in the long run, from all callers; protects the device
+    #[arg(
+        long,
+        env = "SWITCHBOARD_CALLED_DEVICE_RATE_PER_S",
+        default_value = "1000",
+        value_name = "COUNT"
+    )]
+    pub called_device_rate_per_s: NonZeroU32,
+
+    /// Calls that it gets at once after a pause
+    #[arg(
+        long,
+        env = "SWITCHBOARD_CALLED_DEVICE_BURST",
+        default_value = "2000",
+        value_name = "COUNT"
+    )]
+    pub called_device_burst: NonZeroU32,
 }
 
 impl Config {

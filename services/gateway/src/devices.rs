@@ -10,14 +10,16 @@ use std::sync::Arc;
 
 use axum::{extract::State, http::StatusCode, http::header};
 use serde::{Deserialize, Serialize};
-use switchboard_protocol::id::{DeviceId, DeviceKey};
+use switchboard_bus::BusError;
+use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
 use switchboard_runtime::problem::{Path, Problem, Query, internal};
 use switchboard_store::StoreError;
 
 use crate::{Gateway, access::MayRead, bus_unavailable};
 use cursor::Cursor;
 use device::Device;
-use merge::{Page, merge};
+use merge::merge;
+pub(crate) use merge::{Entry, Page};
 use services::Services;
 
 const DEFAULT_LIMIT: u16 = 50;
@@ -48,22 +50,13 @@ pub(crate) async fn list(
 ) -> Result<axum::Json<Devices>, Problem> {
     let limit = paging.checked_limit()?;
     let after = paging.cursor.as_ref().map(Cursor::as_str);
-    // One more than a page tells whether another page follows.
-    let probe = u32::from(limit) + 1;
-    let (live, stored) = tokio::join!(
-        gateway.bus.list(caller.org, after, usize::from(limit) + 1),
-        gateway.store.devices(caller.org, after, probe),
-    );
-    let live = live.map_err(|error| bus_unavailable(&error))?;
-    let incomplete = stored.is_err();
-    let stored = stored.unwrap_or_else(|error| {
-        tracing::warn!(
-            error = error.report(),
-            "only live devices are listed because the record cannot be read"
-        );
-        Vec::new()
-    });
-    let Page { entries, more } = merge(live, stored, usize::from(limit));
+    let Page {
+        entries,
+        more,
+        incomplete,
+    } = page(&gateway, caller.org, after, limit)
+        .await
+        .map_err(|error| bus_unavailable(&error))?;
     let next_cursor = if more {
         entries.last().map(|entry| Cursor::behind(&entry.id))
     } else {
@@ -80,6 +73,36 @@ pub(crate) async fn list(
         next_cursor,
         incomplete,
     }))
+}
+
+/// An organisation's devices in byte order of their ids, strictly after `after`, live and remembered.
+///
+/// # Errors
+/// When the directory does not answer; without the record the page is incomplete and says so.
+pub(crate) async fn page(
+    gateway: &Gateway,
+    org: OrgId,
+    after: Option<&str>,
+    limit: u16,
+) -> Result<Page, BusError> {
+    // One more than a page tells whether another page follows.
+    let probe = u32::from(limit) + 1;
+    let (live, stored) = tokio::join!(
+        gateway.bus.list(org, after, usize::from(limit) + 1),
+        gateway.store.devices(org, after, probe),
+    );
+    let live = live?;
+    let incomplete = stored.is_err();
+    let stored = stored.unwrap_or_else(|error| {
+        tracing::warn!(
+            error = error.report(),
+            "only live devices are listed because the record cannot be read"
+        );
+        Vec::new()
+    });
+    let mut page = merge(live, stored, usize::from(limit));
+    page.incomplete = incomplete;
+    Ok(page)
 }
 
 pub(crate) async fn show(

@@ -5,7 +5,9 @@ mod access;
 mod calls;
 mod config;
 mod devices;
+mod mcp;
 mod metrics;
+mod rates;
 
 use std::sync::Arc;
 
@@ -15,11 +17,16 @@ use axum::{
 };
 use switchboard_bus::Bus;
 use switchboard_identity::Authenticator;
-use switchboard_runtime::problem::{self, Problem};
+use switchboard_runtime::{
+    problem::{self, Problem},
+    shutdown::Shutdown,
+};
 use switchboard_store::Store;
 
 pub use config::Config;
+use mcp::Mcp;
 use metrics::Metrics;
+use rates::Rates;
 
 /// What every request is answered from.
 struct Gateway {
@@ -28,6 +35,8 @@ struct Gateway {
     authenticator: Authenticator,
     params_limit_bytes: usize,
     metrics: Metrics,
+    rates: Rates,
+    mcp: Mcp,
 }
 
 /// The routes of the gateway. Whoever serves them, alone or merged with others, sets the fallback.
@@ -40,20 +49,35 @@ pub fn router(
     bus: Bus,
     authenticator: Authenticator,
     registry: &prometheus::Registry,
+    shutdown: &Shutdown,
 ) -> Result<Router, prometheus::Error> {
-    let gateway = Gateway {
+    let gateway = Arc::new(Gateway {
         bus,
         store,
         authenticator,
         params_limit_bytes: config.params_limit_bytes,
         metrics: Metrics::new(registry)?,
-    };
+        rates: Rates::new(config),
+        mcp: Mcp::new(config, shutdown),
+    });
+    shutdown.spawn(sweep_rates(Arc::clone(&gateway), shutdown.clone()));
     Ok(Router::new()
         .route("/v1/devices", get(devices::list))
         .route("/v1/devices/{id}", get(devices::show))
         .route("/v1/devices/{id}/calls", post(calls::create))
         .method_not_allowed_fallback(problem::method_not_allowed)
-        .with_state(Arc::new(gateway)))
+        .merge(mcp::router(config, &gateway))
+        .with_state(gateway))
+}
+
+async fn sweep_rates(gateway: Arc<Gateway>, shutdown: Shutdown) {
+    let mut ticks = tokio::time::interval(rates::SWEEP_EVERY);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => gateway.rates.sweep(),
+            () = shutdown.draining() => return,
+        }
+    }
 }
 
 /// The bus could not be asked, and nothing was sent to any device.

@@ -195,6 +195,11 @@ impl ApiArguments {
 }
 
 impl Api {
+    /// The site and the key, for requests of another kind.
+    pub(crate) fn into_parts(self) -> (Site, SecretString) {
+        (self.site, self.key)
+    }
+
     /// The host of the API, without a port.
     pub(crate) fn host(&self) -> &str {
         self.site.host()
@@ -268,7 +273,7 @@ impl Api {
             .site
             .ask(ask)
             .await
-            .map_err(|error| self.unusable(format!("{error:#}")))?;
+            .map_err(|error| self.unusable(error))?;
         if status.is_success() {
             return serde_json::from_slice(&answer).map_err(|error| self.unusable(error));
         }

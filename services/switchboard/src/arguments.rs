@@ -40,11 +40,24 @@ pub(crate) fn open_store(config: &switchboard_store::Config) -> Result<Store, Fa
 /// # Errors
 /// When the URL is missing or no URL.
 pub(crate) fn start_bus(
-    config: &switchboard_bus::Config,
-    service: &str,
+    config: BusConfig,
     registry: &Registry,
     shutdown: &Shutdown,
 ) -> Result<Bus, Failure> {
+    Bus::start(config, registry, shutdown).map_err(|error| match error {
+        BusError::Address(_) => Failure::usage(format!("REDIS_URL (--redis-url): {error}")),
+        _ => Failure::general(error),
+    })
+}
+
+/// The bus of a service that runs alone.
+///
+/// # Errors
+/// When no Redis is configured.
+pub(crate) fn bus_config(
+    config: &switchboard_bus::Config,
+    service: &str,
+) -> Result<BusConfig, Failure> {
     let Some(url) = &config.redis_url else {
         return Err(Failure::usage(
             "REDIS_URL is not set: give --redis-url or the environment variable REDIS_URL \
@@ -52,11 +65,7 @@ pub(crate) fn start_bus(
         ));
     };
     let name = config.node_name.as_deref().unwrap_or(service);
-    let config = BusConfig::redis(url, name, config.redis_prefix.as_str());
-    Bus::start(config, registry, shutdown).map_err(|error| match error {
-        BusError::Address(_) => Failure::usage(format!("REDIS_URL (--redis-url): {error}")),
-        _ => Failure::general(error),
-    })
+    Ok(BusConfig::redis(url, name, config.redis_prefix.as_str()))
 }
 
 /// Where health and metrics of a service are served.

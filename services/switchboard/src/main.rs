@@ -17,6 +17,7 @@ mod exit;
 mod postgres;
 mod process;
 mod site;
+mod stdio;
 mod tls;
 
 // Smallest per connection of the allocators measured, and it gives memory back after a storm.

@@ -1,13 +1,16 @@
 //! An HTTP site as the command line sees it: one request, one answer, over TCP or TLS.
 //! Never: a redirect followed, an answer without a bound.
 
-use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
+use std::{convert::Infallible, path::Path, pin::Pin, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, anyhow, bail};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header, uri::Authority};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1::{self, Connection};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{
+    body::Incoming,
+    client::conn::http1::{self, Connection},
+};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::{
@@ -40,6 +43,28 @@ pub(crate) struct Ask<'a> {
     pub(crate) body: Vec<u8>,
     pub(crate) within: Duration,
 }
+
+/// An answer whose head is there.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    body: Incoming,
+    connection: Driven,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AskError {
+    /// Nothing was sent: asking again is safe.
+    #[error("{0:#}")]
+    NotSent(anyhow::Error),
+    /// The site may have acted.
+    #[error("{0:#}")]
+    Broken(anyhow::Error),
+}
+
+/// What moves the bytes of a connection.
+type Driven = Pin<Box<dyn Future<Output = Infallible> + Send>>;
 
 impl Site {
     /// The site at `http://…` or `https://…`; the latter with a certificate by `authority`, or by one
@@ -75,26 +100,62 @@ impl Site {
     ///
     /// # Errors
     /// When there is no answer in time, or one that is too long.
-    pub(crate) async fn ask(&self, ask: Ask<'_>) -> anyhow::Result<(StatusCode, Bytes)> {
+    pub(crate) async fn ask(&self, ask: Ask<'_>) -> Result<(StatusCode, Bytes), AskError> {
         let within = ask.within;
         let exchange = async {
-            let default_port = if self.tls.is_some() { 443 } else { 80 };
-            let port = self.authority.port_u16().unwrap_or(default_port);
-            let host = self.host().trim_start_matches('[').trim_end_matches(']');
-            let tcp = TcpStream::connect((host, port)).await?;
-            tcp.set_nodelay(true)?;
-            let request = self.request(ask)?;
-            match &self.tls {
-                None => exchange(tcp, request).await,
-                Some(tls) => {
-                    let name = ServerName::try_from(host.to_owned())?;
-                    exchange(tls.connect(name, tcp).await?, request).await
+            let mut answer = self.open(ask).await?;
+            let mut whole = BytesMut::new();
+            while let Some(chunk) = answer.chunk().await? {
+                if whole.len() + chunk.len() > MAX_ANSWER_BYTES {
+                    let limit = MAX_ANSWER_BYTES;
+                    return Err(AskError::Broken(anyhow!(
+                        "the answer has more than {limit} bytes"
+                    )));
                 }
+                whole.extend_from_slice(&chunk);
             }
+            Ok((answer.status, whole.freeze()))
         };
         timeout(within, exchange)
             .await
-            .unwrap_or_else(|_| Err(anyhow!("no answer within {} s", within.as_secs())))
+            .unwrap_or_else(|_| Err(AskError::late(within)))
+    }
+
+    /// Sends a request and waits for the head of the answer; the rest comes in its own time.
+    ///
+    /// # Errors
+    /// When there is no head in time.
+    pub(crate) async fn open(&self, ask: Ask<'_>) -> Result<Answer, AskError> {
+        let within = ask.within;
+        let opening = async {
+            let request = self.request(ask).map_err(AskError::NotSent)?;
+            let tcp = self.connect().await.map_err(AskError::NotSent)?;
+            match &self.tls {
+                None => send(tcp, request).await,
+                Some(tls) => {
+                    let secured = async {
+                        let name = ServerName::try_from(self.bare_host().to_owned())?;
+                        anyhow::Ok(tls.connect(name, tcp).await?)
+                    };
+                    send(secured.await.map_err(AskError::NotSent)?, request).await
+                }
+            }
+        };
+        timeout(within, opening)
+            .await
+            .unwrap_or_else(|_| Err(AskError::late(within)))
+    }
+
+    async fn connect(&self) -> anyhow::Result<TcpStream> {
+        let default_port = if self.tls.is_some() { 443 } else { 80 };
+        let port = self.authority.port_u16().unwrap_or(default_port);
+        let tcp = TcpStream::connect((self.bare_host(), port)).await?;
+        tcp.set_nodelay(true)?;
+        Ok(tcp)
+    }
+
+    fn bare_host(&self) -> &str {
+        self.host().trim_start_matches('[').trim_end_matches(']')
     }
 
     fn request(&self, ask: Ask<'_>) -> anyhow::Result<Request<Full<Bytes>>> {
@@ -108,27 +169,63 @@ impl Site {
     }
 }
 
-async fn exchange<S>(
-    socket: S,
-    request: Request<Full<Bytes>>,
-) -> anyhow::Result<(StatusCode, Bytes)>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin,
-{
-    let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await?;
-    let answer = async {
-        let response = sender.send_request(request).await?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES)
-            .collect()
-            .await;
-        let body = body.map_err(|error| anyhow!("the answer cannot be read: {error}"))?;
-        Ok((status, body.to_bytes()))
-    };
-    tokio::select! {
-        answer = answer => answer,
-        never = drive(connection) => match never {},
+impl Answer {
+    /// The next bytes; none at the end.
+    ///
+    /// # Errors
+    /// When the connection breaks before.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, AskError> {
+        loop {
+            let frame = tokio::select! {
+                frame = self.body.frame() => frame,
+                never = &mut self.connection => match never {},
+            };
+            match frame {
+                None => return Ok(None),
+                Some(Err(error)) => {
+                    return Err(AskError::Broken(anyhow!(
+                        "the answer cannot be read: {error}"
+                    )));
+                }
+                // Trailers say nothing here.
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
     }
+}
+
+impl AskError {
+    fn late(within: Duration) -> Self {
+        Self::Broken(anyhow!("no answer within {} s", within.as_secs()))
+    }
+}
+
+async fn send<S>(socket: S, request: Request<Full<Bytes>>) -> Result<Answer, AskError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let shaken = http1::handshake(TokioIo::new(socket)).await;
+    let (mut sender, connection) = shaken.map_err(|error| AskError::NotSent(error.into()))?;
+    let mut connection: Driven = Box::pin(drive(connection));
+    let response = tokio::select! {
+        response = sender.send_request(request) => response,
+        never = &mut connection => match never {},
+    };
+    let response = response.map_err(|error| match error.is_canceled() {
+        true => AskError::NotSent(error.into()),
+        false => AskError::Broken(error.into()),
+    })?;
+    let (head, body) = response.into_parts();
+    Ok(Answer {
+        status: head.status,
+        headers: head.headers,
+        body,
+        connection,
+    })
 }
 
 /// Moves the bytes. What goes wrong with them is told to whoever waits for the answer.

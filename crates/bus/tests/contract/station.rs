@@ -313,6 +313,7 @@ pub fn call_for(device: &DeviceKey, params: impl Into<Bytes>) -> Call {
         service: "echo".into(),
         params: params.into(),
         timeout: Duration::from_secs(5),
+        input: Bytes::new(),
         notices: None,
     }
 }

@@ -26,6 +26,7 @@ pub(super) struct Data<'a> {
     pub(super) result: Option<&'a RawValue>,
     pub(super) method: Option<Text<'a>>,
     pub(super) params: Option<&'a RawValue>,
+    pub(super) input: Option<&'a RawValue>,
 }
 
 impl<'a> Envelope<'a> {
@@ -179,6 +180,7 @@ impl<'de> Visitor<'de> for DataVisitor {
                 "result" => once(&mut data.result, &mut map, "result")?,
                 "method" => once(&mut data.method, &mut map, "method")?,
                 "params" => once(&mut data.params, &mut map, "params")?,
+                "input" => once(&mut data.input, &mut map, "input")?,
                 _ => unknown.skip(key, &mut map)?,
             }
         }

@@ -24,6 +24,9 @@ pub struct Call<'a> {
     pub method: &'a str,
     /// Its parameters, an object.
     pub params: &'a RawValue,
+    /// What the device asked for in its result to the call before, an object. (ours)
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input: Option<&'a RawValue>,
 }
 
 impl Call<'_> {
@@ -76,6 +79,8 @@ pub enum ServerMessage<'a> {
         method: Cow<'a, str>,
         /// Its parameters; an empty object if the message has none.
         params: &'a RawValue,
+        /// What the device asked for when this was called before. (ours)
+        input: Option<&'a RawValue>,
     },
     /// The answer to a `register`, or why another message was refused. (S 6.3)
     Result {
@@ -124,6 +129,7 @@ fn call<'a>(mut data: Data<'a>) -> Result<ServerMessage<'a>, MessageError> {
         call_id,
         method: method.0,
         params,
+        input: data.input,
     })
 }
 
@@ -173,6 +179,7 @@ mod tests {
             call_id: call_id(),
             method: "say \"hi\"",
             params,
+            input: None,
         };
         assert_eq!(
             written(|out| call.write(out)),
@@ -202,6 +209,7 @@ mod tests {
                 call_id: call_id(),
                 method: "时间",
                 params,
+                input: Some(params),
             }
             .write(out)
         });
@@ -209,11 +217,13 @@ mod tests {
             call_id,
             method,
             params,
+            input,
         }) = ServerMessage::parse(json.as_bytes())
         else {
             panic!("{json}");
         };
         assert_eq!((&*call_id, &*method, params.get()), (ID, "时间", "{}"));
+        assert_eq!(input.map(RawValue::get), Some("{}"));
 
         let json = written(|out| write_result(out, "r1", Some("no")));
         let Ok(ServerMessage::Result {

@@ -35,9 +35,22 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Json<T> {
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
         require_json(request.headers())?;
-        let body = request.into_limited_body().collect().await;
-        let bytes = body.map_err(|error| unreadable(&error))?.to_bytes();
+        let RawBody(bytes) = RawBody::from_request(request, &()).await?;
         parse(&bytes).map(Self)
+    }
+}
+
+/// A whole body, whatever it is; refused as [`Json`] refuses one that broke off, is late or too large.
+#[derive(Debug, Clone)]
+pub struct RawBody(pub Bytes);
+
+impl<S: Sync> FromRequest<S> for RawBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        let body = request.into_limited_body().collect().await;
+        body.map(|body| Self(body.to_bytes()))
+            .map_err(|error| unreadable(&error))
     }
 }
 

@@ -52,7 +52,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
 
     fn send_call(&mut self, registration: Option<&Registration>, call: &Dispatch) {
         let refused = match self.check(registration, call) {
-            Ok(params) => self.write(call, params).err(),
+            Ok((params, input)) => self.write(call, params, input).err(),
             Err(refused) => Some(refused),
         };
         let Some((outcome, refusal)) = refused else {
@@ -71,7 +71,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
         &self,
         registration: Option<&Registration>,
         call: &'a Dispatch,
-    ) -> Result<&'a RawValue, Refused> {
+    ) -> Result<(&'a RawValue, Option<&'a RawValue>), Refused> {
         let now = Instant::now();
         if call.deadline <= now {
             return Err(refusal(
@@ -93,6 +93,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
                 format!("The params are not valid JSON: {error}."),
             )
         })?;
+        let input = match &*call.input {
+            [] => None,
+            input => Some(serde_json::from_slice(input).map_err(|error| {
+                let detail = format!("The input is not valid JSON: {error}.");
+                refusal(Outcome::Invalid, detail)
+            })?),
+        };
         service.check(params).map_err(|errors| {
             let detail = format!("The params do not fit the service `{}`.", service.name);
             (Outcome::Invalid, Refusal { detail, errors })
@@ -101,11 +108,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
             let own = now + Duration::from_millis(u64::from(timeout_ms));
             self.link.shorten(call.id, own);
         }
-        Ok(params)
+        Ok((params, input))
     }
 
     /// Appends the frame, or nothing if it would be larger than the device agreed to.
-    fn write(&mut self, call: &Dispatch, params: &RawValue) -> Result<(), Refused> {
+    fn write(
+        &mut self,
+        call: &Dispatch,
+        params: &RawValue,
+        input: Option<&RawValue>,
+    ) -> Result<(), Refused> {
         let (task, spelling) = self.addressing();
         let limit = self.edge.config.device_max_frame_bytes as usize;
         let out = self.wire.out();
@@ -114,6 +126,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
             call_id: call.id,
             method: &call.service,
             params,
+            input,
         };
         scratch::with_payload(
             |payload| message.write(payload),

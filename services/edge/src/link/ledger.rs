@@ -19,6 +19,8 @@ pub(crate) struct Dispatch {
     pub(crate) id: CallId,
     pub(crate) service: Text,
     pub(crate) params: bytes::Bytes,
+    /// Empty when the device asked for nothing before.
+    pub(crate) input: bytes::Bytes,
     pub(crate) deadline: Instant,
 }
 
@@ -63,11 +65,16 @@ struct Settled {
     at: Instant,
 }
 
+/// What a waiting call holds in memory.
+pub(crate) fn bytes_of(call: &InboundCall) -> usize {
+    call.params.len() + call.input.len()
+}
+
 /// The calls of one connection.
 #[derive(Default)]
 pub(crate) struct Ledger {
     waiting: VecDeque<InboundCall>,
-    /// Of the params of those.
+    /// Of what those bring along.
     waiting_bytes: usize,
     in_flight: Vec<InFlight>,
     /// Oldest first; forgotten after a while, so that a quiet connection keeps nothing.
@@ -93,18 +100,19 @@ impl Ledger {
 
     /// Queues a call for the connection's task.
     pub(crate) fn admit(&mut self, call: InboundCall) {
-        self.waiting_bytes += call.params.len();
+        self.waiting_bytes += bytes_of(&call);
         self.waiting.push_back(call);
     }
 
     /// The next call to write, from here on in flight.
     pub(crate) fn dispatch(&mut self) -> Option<Dispatch> {
         let call = self.waiting.pop_front()?;
-        self.waiting_bytes -= call.params.len();
+        self.waiting_bytes -= bytes_of(&call);
         let InboundCall {
             id,
             service,
             params,
+            input,
             deadline,
             reply,
             ..
@@ -118,6 +126,7 @@ impl Ledger {
             id,
             service,
             params,
+            input,
             deadline,
         })
     }
@@ -154,7 +163,7 @@ impl Ledger {
     pub(crate) fn cancel(&mut self, id: CallId) -> Option<Unsettled> {
         if let Some(at) = self.waiting.iter().position(|call| call.id == id) {
             let call = self.waiting.remove(at)?;
-            self.waiting_bytes -= call.params.len();
+            self.waiting_bytes -= bytes_of(&call);
             return Some(Unsettled {
                 reply: call.reply,
                 dispatched: false,
@@ -183,7 +192,7 @@ impl Ledger {
             let Some(call) = self.waiting.remove(at) else {
                 break;
             };
-            self.waiting_bytes -= call.params.len();
+            self.waiting_bytes -= bytes_of(&call);
             expired.push(Unsettled {
                 reply: call.reply,
                 dispatched: false,

@@ -163,6 +163,7 @@ impl Node {
             service: "light".into(),
             params: Bytes::copy_from_slice(params.as_bytes()),
             timeout: SOON,
+            input: bytes::Bytes::new(),
             notices: None,
         }
     }

@@ -64,7 +64,7 @@ pub(super) fn fingerprint(request: &CallRequest) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(request.timeout.as_millis().to_be_bytes());
     // A length before each part, so that no two pairs of parts run into the same bytes.
-    for part in [request.service.as_bytes(), &request.params] {
+    for part in [request.service.as_bytes(), &request.params, &request.input] {
         hash.update(part.len().to_be_bytes());
         hash.update(part);
     }
@@ -84,6 +84,7 @@ mod tests {
         CallRequest {
             service: service.into(),
             params: Bytes::from_static(params.as_bytes()),
+            input: Bytes::new(),
             timeout: Duration::from_secs(1),
         }
     }

@@ -96,7 +96,7 @@ fn result(id: CallId, answer: &Answer, elapsed: Duration) -> Bytes {
 }
 
 /// To the microsecond, so with three decimals at most.
-pub(super) fn milliseconds(elapsed: Duration) -> f64 {
+pub(crate) fn milliseconds(elapsed: Duration) -> f64 {
     elapsed.as_micros() as f64 / 1_000.0
 }
 

@@ -21,17 +21,21 @@ pub(crate) struct CallBody {
     service: Box<str>,
     #[serde(default, deserialize_with = "present")]
     params: Option<Box<RawValue>>,
+    #[serde(default, deserialize_with = "present")]
+    input: Option<Box<RawValue>>,
     #[serde(default = "default_timeout_ms")]
     timeout_ms: u64,
 }
 
 /// A body that was found good.
 #[derive(Debug)]
-pub(super) struct CallRequest {
-    pub(super) service: Box<str>,
+pub(crate) struct CallRequest {
+    pub(crate) service: Box<str>,
     /// A JSON object.
-    pub(super) params: Bytes,
-    pub(super) timeout: Duration,
+    pub(crate) params: Bytes,
+    /// What the device asked for in its last result, a JSON object; empty when it asked for nothing.
+    pub(crate) input: Bytes,
+    pub(crate) timeout: Duration,
 }
 
 impl TryFrom<CallBody> for CallRequest {
@@ -46,16 +50,12 @@ impl TryFrom<CallBody> for CallRequest {
             let detail = format!("`timeout_ms` must be from 1 to {LONGEST_TIMEOUT_MS}.");
             return Err(invalid("timeout_ms", detail));
         }
-        let params = match body.params {
-            None => Bytes::from_static(b"{}"),
-            Some(raw) if raw.get().starts_with('{') => {
-                Bytes::from(Box::<str>::from(raw).into_boxed_bytes())
-            }
-            Some(_) => return Err(invalid("params", "`params` must be an object.".to_owned())),
-        };
+        let params = object("params", body.params)?;
+        let input = object("input", body.input)?;
         Ok(Self {
             service: body.service,
-            params,
+            params: params.unwrap_or(Bytes::from_static(b"{}")),
+            input: input.unwrap_or_default(),
             timeout: Duration::from_millis(body.timeout_ms),
         })
     }
@@ -68,6 +68,23 @@ const fn default_timeout_ms() -> u64 {
 /// Sees a `null` where serde's own way would take it for an absent field.
 fn present<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(source).map(Some)
+}
+
+fn object(field: &str, raw: Option<Box<RawValue>>) -> Result<Option<Bytes>, Problem> {
+    match raw {
+        None => Ok(None),
+        Some(raw) if raw.get().starts_with('{') => {
+            Ok(Some(Bytes::from(Box::<str>::from(raw).into_boxed_bytes())))
+        }
+        Some(_) => Err(invalid(field, format!("`{field}` must be an object."))),
+    }
+}
+
+impl CallRequest {
+    /// What it would take in a frame, without the frame.
+    pub(crate) fn bytes(&self) -> usize {
+        self.params.len() + self.input.len()
+    }
 }
 
 fn invalid(field: &str, detail: String) -> Problem {

@@ -9,16 +9,18 @@ use switchboard_store::StoredDevice;
 
 /// A device that is live, remembered, or both.
 #[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) id: DeviceId,
-    pub(super) live: Option<Presence>,
-    pub(super) stored: Option<StoredDevice>,
+pub(crate) struct Entry {
+    pub(crate) id: DeviceId,
+    pub(crate) live: Option<Presence>,
+    pub(crate) stored: Option<StoredDevice>,
 }
 
 /// The first entries, and whether others follow.
-pub(super) struct Page {
-    pub(super) entries: Vec<Entry>,
-    pub(super) more: bool,
+pub(crate) struct Page {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) more: bool,
+    /// The record could not be read: devices that are not live are missing.
+    pub(crate) incomplete: bool,
 }
 
 /// Joins both lists, each in byte order and one longer than the page if it goes on.
@@ -37,7 +39,11 @@ pub(super) fn merge(
         }
     }
     let more = live.peek().is_some() || stored.peek().is_some();
-    Page { entries, more }
+    Page {
+        entries,
+        more,
+        incomplete: false,
+    }
 }
 
 fn next(

@@ -8,4 +8,7 @@
 mod calls;
 mod devices;
 mod idempotency;
+mod mcp;
+mod mcp_access;
+mod mcp_client;
 mod stage;

@@ -9,7 +9,8 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use secrecy::ExposeSecret;
 use serde_json::Value;
 use switchboard_bus::{
-    Answer, Bus, BusConfig, Epoch, Holding, Host, InboundCall, LeftReason, LocalHub,
+    Answer, Bus, BusConfig, Epoch, Holding, Host, InboundCall, LeftReason, LocalHub, Notice,
+    NoticeKind,
 };
 use switchboard_gateway::Config;
 use switchboard_identity::{ApiKeySecret, Authenticator};
@@ -60,11 +61,23 @@ pub(crate) struct Response {
 impl Stage {
     pub(crate) async fn set() -> Self {
         let hub = LocalHub::default();
-        Self::with_bus(&hub, BusConfig::local(&hub, "gateway")).await
+        let bus = BusConfig::local(&hub, "gateway").following_registrations();
+        Self::with_bus(&hub, bus).await
+    }
+
+    /// A gateway with settings of its own.
+    pub(crate) async fn with_flags(flags: &[&str]) -> Self {
+        let hub = LocalHub::default();
+        let bus = BusConfig::local(&hub, "gateway").following_registrations();
+        Self::build(&hub, bus, flags).await
     }
 
     /// A gateway whose way to the bus is given; the edge is at the hub.
     pub(crate) async fn with_bus(hub: &LocalHub, config: BusConfig) -> Self {
+        Self::build(hub, config, &[]).await
+    }
+
+    async fn build(hub: &LocalHub, config: BusConfig, flags: &[&str]) -> Self {
         let shutdown = Shutdown::new();
         let bus = Bus::start(config, &prometheus::Registry::new(), &shutdown).unwrap();
         let edge_bus = BusConfig::local(hub, "edge");
@@ -79,10 +92,11 @@ impl Stage {
         let store = database.store();
         let authenticator = Authenticator::new(store.clone(), bus.clone());
         let registry = prometheus::Registry::new();
-        let config = config_of(&[]);
+        let config = config_of(flags);
         let limits = config.http_limits();
         let router =
-            switchboard_gateway::router(&config, store, bus, authenticator, &registry).unwrap();
+            switchboard_gateway::router(&config, store, bus, authenticator, &registry, &shutdown)
+                .unwrap();
         let listener = http::listen("127.0.0.1:0").unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
         let router = router.fallback(problem::not_found);
@@ -119,16 +133,23 @@ impl Stage {
 
     /// Puts a device into the directory, with services.
     pub(crate) async fn connect(&self, id: &str) -> Epoch {
+        self.connect_with(id, SERVICES).await
+    }
+
+    pub(crate) async fn connect_with(&self, id: &str, services: &str) -> Epoch {
         let device = self.device(id);
         let epoch = self.edge.bus.claim(&device).await.unwrap();
-        let json = Bytes::from_static(SERVICES.as_bytes());
-        let registration = (Digest::of(&json), &json);
-        self.edge
-            .bus
-            .announce(&device, epoch, None, registration)
-            .await
-            .unwrap();
+        self.register(id, epoch, services).await;
         epoch
+    }
+
+    /// Puts a set of services in place of what a device registered before.
+    pub(crate) async fn register(&self, id: &str, epoch: Epoch, services: &str) {
+        let json = Bytes::from(services.to_owned());
+        let registration = (Digest::of(&json), &json);
+        let device = self.device(id);
+        let announced = self.edge.bus.announce(&device, epoch, None, registration);
+        announced.await.unwrap();
     }
 
     pub(crate) fn disconnect(&self, id: &str, epoch: Epoch) {
@@ -176,14 +197,20 @@ impl Stage {
         self.request_as(&self.key, method, path)
     }
 
+    /// A request of somebody without any credential.
+    pub(crate) fn anonymous(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.client.request(method, format!("{}{path}", self.base));
+        request.timeout(LONG)
+    }
+
     pub(crate) fn request_as(
         &self,
         key: &ApiKeySecret,
         method: Method,
         path: &str,
     ) -> RequestBuilder {
-        let request = self.client.request(method, format!("{}{path}", self.base));
-        request.timeout(LONG).bearer_auth(key.expose_secret())
+        let request = self.anonymous(method, path);
+        request.bearer_auth(key.expose_secret())
     }
 
     pub(crate) fn calling(&self, device: &str, body: &str) -> RequestBuilder {
@@ -257,6 +284,34 @@ fn config_of(flags: &[&str]) -> Config {
     <Flags as clap::Parser>::parse_from(flags).gateway
 }
 
+/// A device's result that asks for more.
+const QUESTION: &str = r#"{"success":false,"error":"who are you?","input_required":{"requests":{
+    "name":{"method":"elicitation/create","params":{"message":"Who\u200b?","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}}}}},
+    "roots":{"method":"roots/list","params":{}}
+},"state":{"step":1}}}"#;
+/// A device's result with an image in it.
+const PICTURE: &str = r#"{"success":true,"content":[{"type":"text","text":"看"},{"type":"image","data":"iVBORw0KGgo=","mimeType":"image/png"}]}"#;
+
+impl Edge {
+    /// Says a few things about a call before it is answered.
+    fn talk(&self, call: &InboundCall) {
+        let said = [
+            (
+                NoticeKind::Progress,
+                r#"{"progress":1,"total":2,"message":"半"}"#,
+            ),
+            (NoticeKind::Log, r#"{"level":"debug","message":"quiet"}"#),
+            (NoticeKind::Log, r#"{"level":"warn","message":"hot"}"#),
+            (NoticeKind::Progress, r#"{"progress":1}"#),
+            (NoticeKind::Progress, r#"{"progress":2,"total":2}"#),
+        ];
+        for (kind, data) in said {
+            let data = Bytes::from_static(data.as_bytes());
+            self.bus.notify(&call.reply, Notice { kind, data });
+        }
+    }
+}
+
 impl Host for Edge {
     fn deliver(&self, call: InboundCall) {
         let refused = |outcome| Answer::ended(outcome, "refused by the edge");
@@ -283,6 +338,18 @@ impl Host for Edge {
                 self.seen.lock().push(call.id);
                 match service {
                     "silent" => return,
+                    "talk" => {
+                        self.talk(&call);
+                        Answer::result(true, Bytes::from_static(b"{\"success\":true}"))
+                    }
+                    "ask" if call.input.is_empty() => {
+                        Answer::result(false, Bytes::from_static(QUESTION.as_bytes()))
+                    }
+                    "ask" => {
+                        let input = std::str::from_utf8(&call.input).unwrap();
+                        Answer::result(true, format!(r#"{{"success":true,"data":{input}}}"#).into())
+                    }
+                    "picture" => Answer::result(true, Bytes::from_static(PICTURE.as_bytes())),
                     "fail" => Answer::result(
                         false,
                         Bytes::from_static(b"{\"success\":false,\"error\":\"broken\"}"),

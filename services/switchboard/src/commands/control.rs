@@ -69,12 +69,8 @@ async fn start(
         ..Ready::default()
     };
     let store = arguments::open_store(&arguments.database)?;
-    let bus = arguments::start_bus(
-        &arguments.bus,
-        "control",
-        &process.registry,
-        &process.stages.bus,
-    )?;
+    let bus = arguments::bus_config(&arguments.bus, "control")?;
+    let bus = arguments::start_bus(bus, &process.registry, &process.stages.bus)?;
     arguments::watch_bus("redis", &bus, &process.readiness);
     let mut database = arguments::watch_database(&store, Need::Required, process);
     let control = &arguments.control;

@@ -159,7 +159,8 @@ async fn database(arguments: &Arguments) -> Finding {
 async fn redis(arguments: &Arguments) -> Finding {
     let shutdown = Shutdown::new();
     let checked = async {
-        let bus = arguments::start_bus(&arguments.bus, "doctor", &Registry::new(), &shutdown)
+        let bus = arguments::bus_config(&arguments.bus, "doctor")
+            .and_then(|bus| arguments::start_bus(bus, &Registry::new(), &shutdown))
             .map_err(|_| "correct REDIS_URL, which is no Redis URL".to_owned())?;
         // A node is ready when what it published has come back to its own inbox.
         bus.ready(WITHIN).await.map_err(|error| {

@@ -71,12 +71,8 @@ async fn start(
         admin_url,
         ..Ready::default()
     };
-    let bus = arguments::start_bus(
-        &arguments.bus,
-        "edge",
-        &process.registry,
-        &process.stages.bus,
-    )?;
+    let bus = arguments::bus_config(&arguments.bus, "edge")?;
+    let bus = arguments::start_bus(bus, &process.registry, &process.stages.bus)?;
     arguments::watch_bus("redis", &bus, &process.readiness);
     arguments::watch_trust(&bus, &process.readiness);
     process.serve_devices(listeners, arguments.edge, &bus);

@@ -69,12 +69,8 @@ async fn start(
         ..Ready::default()
     };
     let store = arguments::open_store(&arguments.database)?;
-    let bus = arguments::start_bus(
-        &arguments.bus,
-        "gateway",
-        &process.registry,
-        &process.stages.bus,
-    )?;
+    let bus = arguments::bus_config(&arguments.bus, "gateway")?.following_registrations();
+    let bus = arguments::start_bus(bus, &process.registry, &process.stages.bus)?;
     arguments::watch_bus("redis", &bus, &process.readiness);
     arguments::watch_trust(&bus, &process.readiness);
     // Calls with access tokens, and with keys used lately, go on without it.
@@ -87,6 +83,7 @@ async fn start(
         bus.clone(),
         authenticator,
         &process.registry,
+        &process.stages.serving,
     )
     .context("the gateway's metrics cannot be registered")?;
     process.serve_http(http, router, gateway.http_limits());

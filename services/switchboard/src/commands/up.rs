@@ -193,7 +193,7 @@ fn serve(
 ) -> Result<Bus, Failure> {
     let hub = LocalHub::default();
     let bus = Bus::start(
-        BusConfig::local(&hub, "up"),
+        BusConfig::local(&hub, "up").following_registrations(),
         &process.registry,
         &process.stages.bus,
     )
@@ -212,9 +212,16 @@ fn serve(
         .context(taken)?;
     let authenticator = Authenticator::new(store.clone(), bus.clone());
     let identity = authenticator.clone();
-    let calls =
-        switchboard_gateway::router(&gateway, store.clone(), bus.clone(), identity, registry)
-            .context(taken)?;
+    let serving = &process.stages.serving;
+    let calls = switchboard_gateway::router(
+        &gateway,
+        store.clone(),
+        bus.clone(),
+        identity,
+        registry,
+        serving,
+    )
+    .context(taken)?;
     let settings =
         switchboard_control::router(&control, store, bus.clone(), authenticator, registry)
             .context(taken)?;

@@ -232,6 +232,7 @@ impl Calls<'_> {
                 call_id,
                 method,
                 params,
+                ..
             }) => {
                 return Ok(self.start(&call_id, &method, params, running));
             }

@@ -80,6 +80,7 @@ impl Caller for BusCaller {
             service: "echo".into(),
             params: self.params.clone(),
             timeout: ANSWER_WITHIN,
+            input: bytes::Bytes::new(),
             notices: None,
         };
         let answer = self.bus.call(call).await?;

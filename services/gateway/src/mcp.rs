@@ -1,0 +1,190 @@
+//! Devices as Model Context Protocol servers over Streamable HTTP, in both revisions and without sessions.
+//! Never: state that a second replica would miss, or a request taken before its sender is known.
+
+mod access;
+mod changes;
+mod content;
+mod encoding;
+mod era;
+mod input;
+mod listing;
+mod metadata;
+mod notices;
+mod server;
+mod stream;
+mod subscription;
+mod text;
+mod tool_call;
+mod tool_name;
+mod toolset;
+mod toolsets;
+
+use std::sync::Arc;
+
+use axum::{
+    Extension, Router,
+    extract::{FromRequest, Request, State},
+    middleware,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use http::{HeaderValue, StatusCode, Uri, header};
+use http_body_util::Full;
+use rmcp::transport::{
+    StreamableHttpServerConfig, StreamableHttpService,
+    streamable_http_server::session::never::NeverSessionManager,
+};
+use switchboard_identity::Caller;
+use switchboard_protocol::id::{DeviceId, DeviceKey};
+use switchboard_runtime::{
+    problem::{self, Path, Problem, RawBody},
+    shutdown::Shutdown,
+};
+
+use crate::{Config, Gateway};
+use access::{Reach, Visit};
+use encoding::Encoding;
+use input::Seal;
+use metadata::Publication;
+use server::Server;
+use tool_call::Pace;
+use toolsets::Toolsets;
+
+type Service = StreamableHttpService<Server, NeverSessionManager>;
+
+/// What the MCP endpoints of one gateway share.
+pub(crate) struct Mcp {
+    publication: Publication,
+    toolsets: Toolsets,
+    seal: Seal,
+    /// Listeners have nothing to finish: they go when draining begins, so that requests can end in peace.
+    shutdown: Shutdown,
+}
+
+impl Mcp {
+    pub(crate) fn new(config: &Config, shutdown: &Shutdown) -> Self {
+        Self {
+            publication: Publication::new(config),
+            toolsets: Toolsets::new(),
+            seal: Seal::default(),
+            shutdown: shutdown.clone(),
+        }
+    }
+}
+
+/// The routes of the MCP endpoints.
+pub(crate) fn router(config: &Config, gateway: &Arc<Gateway>) -> Router<Arc<Gateway>> {
+    let admit = middleware::from_fn_with_state(Arc::clone(gateway), access::admit);
+    let endpoints = Router::new()
+        .route("/mcp", get(listen_all).post(serve_all))
+        .route("/mcp/devices/{id}", get(listen_device).post(serve_device))
+        .method_not_allowed_fallback(problem::method_not_allowed)
+        .layer(Extension(service(config, gateway)))
+        .layer(admit);
+    let published = format!("{}/{{*path}}", metadata::WELL_KNOWN);
+    endpoints
+        .route(metadata::WELL_KNOWN, get(metadata::show))
+        .route(&published, get(metadata::show))
+}
+
+fn service(config: &Config, gateway: &Arc<Gateway>) -> Service {
+    let mut settings = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .with_max_request_body_bytes(config.http_body_limit_bytes)
+        .with_allowed_origins(config.mcp_allowed_origins.clone())
+        .enforce_origin_validation();
+    if config.mcp_allowed_hosts.iter().any(|host| host == "*") {
+        settings = settings.disable_allowed_hosts();
+    } else {
+        let public = config.public_url.as_ref().and_then(Uri::authority);
+        settings
+            .allowed_hosts
+            .extend(public.map(ToString::to_string));
+        settings
+            .allowed_hosts
+            .extend(config.mcp_allowed_hosts.iter().cloned());
+    }
+    let server = Server::new(Arc::clone(gateway));
+    let sessions = Arc::new(NeverSessionManager::default());
+    StreamableHttpService::new(move || Ok(server.clone()), sessions, settings)
+}
+
+async fn serve_device(
+    Extension(caller): Extension<Caller>,
+    Extension(service): Extension<Service>,
+    Path(device): Path<DeviceId>,
+    request: Request,
+) -> Result<Response, Problem> {
+    serve(&service, at_device(caller, device), request).await
+}
+
+async fn serve_all(
+    Extension(caller): Extension<Caller>,
+    Extension(service): Extension<Service>,
+    request: Request,
+) -> Result<Response, Problem> {
+    serve(&service, at_all(caller), request).await
+}
+
+async fn listen_device(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<Caller>,
+    Path(device): Path<DeviceId>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let visit = at_device(caller, device);
+    stream::open(&gateway, &visit, request.uri().clone(), request.headers()).await
+}
+
+async fn listen_all(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let visit = at_all(caller);
+    stream::open(&gateway, &visit, request.uri().clone(), request.headers()).await
+}
+
+const fn at_all(caller: Caller) -> Visit {
+    Visit {
+        caller,
+        reach: Reach::All,
+    }
+}
+
+fn at_device(caller: Caller, device: DeviceId) -> Visit {
+    let org = caller.org;
+    Visit {
+        caller,
+        reach: Reach::Device(DeviceKey { org, device }),
+    }
+}
+
+/// Hands the request to the protocol's own implementation, with what it needs to know of the sender.
+async fn serve(service: &Service, visit: Visit, request: Request) -> Result<Response, Problem> {
+    let (mut head, body) = request.into_parts();
+    let encoding = Encoding::of(&head.headers);
+    let whole = Request::from_parts(head.clone(), body);
+    let RawBody(body) = RawBody::from_request(whole, &()).await?;
+    let body = match encoding.read(&mut head.headers, body) {
+        Ok(body) => body,
+        Err(error) => return encoding.write(encoding::unreadable(&error)).await,
+    };
+    let pace = Pace::default();
+    head.extensions.insert(visit);
+    head.extensions.insert(pace.clone());
+    let request = Request::from_parts(head, Full::new(body.clone()));
+    let response = service.handle(request).await;
+    let mut response = if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
+        encoding::no_message(&body)
+    } else {
+        response.into_response()
+    };
+    if let Some(refused) = pace.refused() {
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        let seconds = HeaderValue::from(refused.retry_after_s());
+        response.headers_mut().insert(header::RETRY_AFTER, seconds);
+    }
+    encoding.write(response).await
+}

@@ -1,0 +1,75 @@
+//! The gate in front of every MCP endpoint: who is asking, for what, and how often.
+//! Never: a request body looked at before its sender is known.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::Response,
+};
+use http::{HeaderMap, header};
+use switchboard_identity::Caller;
+use switchboard_protocol::{access::Scope, id::DeviceKey};
+use switchboard_runtime::problem::Problem;
+
+use crate::Gateway;
+
+/// Who may come in, kept with the request for whoever answers it.
+#[derive(Debug, Clone)]
+pub(super) struct Visit {
+    pub(super) caller: Caller,
+    pub(super) reach: Reach,
+}
+
+/// What one endpoint offers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// One device.
+    Device(DeviceKey),
+    /// All devices of the caller's organisation.
+    All,
+}
+
+/// Lets callers with the scope `call` pass, as often as their rate allows.
+pub(super) async fn admit(
+    State(gateway): State<Arc<Gateway>>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Problem> {
+    let caller = match authorize(&gateway, request.headers()).await {
+        Ok(caller) => caller,
+        Err(problem) => return Err(with_metadata(&gateway, &request, problem)),
+    };
+    gateway.rates.admit_caller(&caller)?;
+    request.extensions_mut().insert(caller);
+    Ok(next.run(request).await)
+}
+
+async fn authorize(gateway: &Gateway, headers: &HeaderMap) -> Result<Caller, Problem> {
+    let caller = gateway.authenticator.authenticate(headers).await?;
+    caller.require(Scope::Call)?;
+    Ok(caller)
+}
+
+/// Says in the challenge where a client learns how to get a token. (RFC 9728, section 5.1.)
+fn with_metadata(gateway: &Gateway, request: &Request, mut problem: Problem) -> Problem {
+    let document = gateway
+        .mcp
+        .publication
+        .document_url(request.headers(), request.uri().path());
+    for (name, value) in &mut problem.headers {
+        if *name != header::WWW_AUTHENTICATE {
+            continue;
+        }
+        let Ok(challenge) = value.to_str() else {
+            continue;
+        };
+        let separator = if challenge.contains(' ') { "," } else { "" };
+        let challenge = format!("{challenge}{separator} resource_metadata=\"{document}\"");
+        if let Ok(challenge) = challenge.parse() {
+            *value = challenge;
+        }
+    }
+    problem
+}

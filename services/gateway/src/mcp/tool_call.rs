@@ -1,0 +1,263 @@
+//! `tools/call`: one call of one device's service.
+//! Never: a second call for one request, or a call that goes on when its client has gone.
+
+use std::{
+    pin::pin,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::request::Parts;
+use rmcp::{
+    ErrorData, RoleServer,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, ErrorCode, InputRequiredResult,
+    },
+    service::RequestContext,
+};
+use serde_json::{json, value::RawValue};
+use switchboard_bus::{Answer, BusError};
+use switchboard_protocol::{
+    id::{DeviceId, DeviceKey, OrgId},
+    outcome::{Delivered, Outcome},
+};
+use tokio::sync::mpsc;
+
+use super::{
+    access::{Reach, Visit},
+    content::{self, DeviceResult},
+    era::is_modern,
+    input::{self, Binding, Unasked, Wanted},
+    listing::unavailable,
+    notices::{self, Listener},
+    tool_name::{self, Naming},
+    toolset::Toolset,
+};
+use crate::{
+    Gateway,
+    calls::{Attempt, CallRequest},
+    devices,
+    rates::TooOften,
+};
+
+/// How long a call may take where the device does not say; what clients wait by themselves.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+/// What a call is refused with that comes too often.
+const RATE_LIMITED: ErrorCode = ErrorCode(-32_000);
+/// Devices that are looked through at once for one whose name was made safe.
+const DEVICES_A_LOOK: u16 = 200;
+
+/// Where a call leaves word that it came too often, for the status of the response.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Pace(Arc<OnceLock<TooOften>>);
+
+/// The tool that a request named.
+struct Target {
+    device: DeviceKey,
+    toolset: Arc<Toolset>,
+    /// Its name in the toolset.
+    name: String,
+}
+
+impl Pace {
+    /// The refusal, if there was one.
+    pub(super) fn refused(&self) -> Option<TooOften> {
+        self.0.get().copied()
+    }
+}
+
+pub(super) async fn perform(
+    gateway: &Gateway,
+    visit: &Visit,
+    request: CallToolRequestParams,
+    context: &RequestContext<RoleServer>,
+) -> Result<CallToolResponse, ErrorData> {
+    let target = match &visit.reach {
+        Reach::Device(device) => at_device(gateway, device, &request.name).await?,
+        Reach::All => among_all(gateway, visit.caller.org, &request.name).await?,
+    };
+    let Some(tool) = target.toolset.find(&target.name) else {
+        return Err(unknown_tool(&request.name));
+    };
+    keep_pace(gateway, &target.device, context)?;
+    let params = match &request.arguments {
+        Some(arguments) => serde_json::to_vec(arguments).unwrap_or_default().into(),
+        None => Bytes::from_static(b"{}"),
+    };
+    let binding = Binding::new(visit, "tools/call", &request.name, &params);
+    let answers = (request.input_responses, request.request_state.as_deref());
+    let call = CallRequest {
+        service: tool.service.clone(),
+        params,
+        input: input::answered(&gateway.mcp.seal, &gateway.store, &binding, answers).await?,
+        timeout: tool.timeout.unwrap_or(DEFAULT_TIMEOUT),
+    };
+    let attempt = Attempt::begin(target.device, call);
+    if let Some(refused) = too_large(gateway, &attempt) {
+        return Ok(refused.into());
+    }
+    let listener = Listener::of(context, &attempt.device.device);
+    let ended = tokio::select! {
+        ended = attend(gateway, &attempt, listener) => ended,
+        // Dropping the call is what cancels it on the device.
+        () = context.ct.cancelled() => {
+            return Err(ErrorData::internal_error("the client has gone; the device was told to stop", None));
+        }
+    };
+    let answer = match &ended {
+        Ok(answer) => answer,
+        Err(error) => return Ok(content::not_accepted(&attempt, error).into()),
+    };
+    let Some(result) = DeviceResult::of(answer) else {
+        return Ok(content::refused(&attempt, answer).into());
+    };
+    match result.input_required {
+        None => Ok(result.into_tool_result(&attempt, answer).into()),
+        Some(wanted) => match ask(gateway, &binding, wanted, context).await {
+            Ok(questions) => Ok(questions.into()),
+            Err(Unasked::Malformed(why)) => Ok(content::not_asked(&attempt, answer, &why).into()),
+            Err(Unasked::Refused(error)) => Err(error),
+        },
+    }
+}
+
+/// Asks the client what the device wants to know.
+async fn ask(
+    gateway: &Gateway,
+    binding: &Binding,
+    wanted: &RawValue,
+    context: &RequestContext<RoleServer>,
+) -> Result<InputRequiredResult, Unasked> {
+    if !is_modern(context) {
+        let why = "clients of this revision cannot be asked; those of 2026-07-28 can";
+        return Err(Unasked::Malformed(why.to_owned()));
+    }
+    let wanted = Wanted::read(wanted)?;
+    let seal = &gateway.mcp.seal;
+    seal.ask(&gateway.store, binding, wanted, context).await
+}
+
+/// Waits for the answer and passes on what the device says until then.
+async fn attend(
+    gateway: &Gateway,
+    attempt: &Attempt,
+    listener: Option<Listener>,
+) -> Result<Answer, BusError> {
+    let Some(mut listener) = listener else {
+        return attempt.perform(gateway, None).await;
+    };
+    let (sender, mut said) = mpsc::channel(notices::WAITING);
+    let mut call = pin!(attempt.perform(gateway, Some(sender)));
+    let ended = loop {
+        tokio::select! {
+            biased;
+            Some(notice) = said.recv() => listener.pass_on(&notice).await,
+            ended = &mut call => break ended,
+        }
+    };
+    // What was said before the answer is heard before it.
+    while let Ok(notice) = said.try_recv() {
+        listener.pass_on(&notice).await;
+    }
+    ended
+}
+
+/// Refuses what the device's rate does not allow.
+fn keep_pace(
+    gateway: &Gateway,
+    device: &DeviceKey,
+    context: &RequestContext<RoleServer>,
+) -> Result<(), ErrorData> {
+    let Err(refused) = gateway.rates.admit_call(device) else {
+        return Ok(());
+    };
+    let parts = context.extensions.get::<Parts>();
+    if let Some(pace) = parts.and_then(|parts| parts.extensions.get::<Pace>()) {
+        // One request makes one call, so nobody was here before.
+        let _ = pace.0.set(refused);
+    }
+    let waits_ms = refused.retry_after.as_millis();
+    let detail =
+        format!("this device is called faster than the limit allows; try again in {waits_ms} ms");
+    let data = json!({"outcome": Outcome::Overloaded, "delivered": Delivered::No, "retry_after_ms": waits_ms});
+    Err(ErrorData::new(RATE_LIMITED, detail, Some(data)))
+}
+
+fn too_large(gateway: &Gateway, attempt: &Attempt) -> Option<CallToolResult> {
+    let (sent, limit) = (attempt.request.bytes(), gateway.params_limit_bytes);
+    (sent > limit).then(|| {
+        gateway.metrics.begin().settle(Outcome::Overloaded);
+        let detail = format!("The arguments have {sent} bytes; {limit} is the limit.");
+        content::refused(attempt, &Answer::ended(Outcome::Overloaded, detail))
+    })
+}
+
+async fn at_device(gateway: &Gateway, device: &DeviceKey, name: &str) -> Result<Target, ErrorData> {
+    let toolset = toolset_of(gateway, device, Naming::Alone).await?;
+    Ok(Target {
+        device: device.clone(),
+        toolset: toolset.unwrap_or_default(),
+        name: name.to_owned(),
+    })
+}
+
+/// Finds the device by its part of the name: most often it is the id itself.
+async fn among_all(gateway: &Gateway, org: OrgId, name: &str) -> Result<Target, ErrorData> {
+    let (part, tool) = tool_name::split(name).ok_or_else(|| unknown_tool(name))?;
+    if let Ok(device) = part.parse::<DeviceId>() {
+        let device = DeviceKey { org, device };
+        if let Some(toolset) = toolset_of(gateway, &device, Naming::Prefixed).await? {
+            let name = tool.to_owned();
+            return Ok(Target {
+                device,
+                toolset,
+                name,
+            });
+        }
+    }
+    let device = by_part(gateway, org, part)
+        .await?
+        .ok_or_else(|| unknown_tool(name))?;
+    let device = DeviceKey { org, device };
+    let toolset = toolset_of(gateway, &device, Naming::Prefixed).await?;
+    Ok(Target {
+        device,
+        toolset: toolset.unwrap_or_default(),
+        name: tool.to_owned(),
+    })
+}
+
+/// Looks through the organisation's devices for the one whose id was made into this part.
+async fn by_part(gateway: &Gateway, org: OrgId, part: &str) -> Result<Option<DeviceId>, ErrorData> {
+    let mut after: Option<DeviceId> = None;
+    loop {
+        let begin = after.as_ref().map(DeviceId::as_str);
+        let page = devices::page(gateway, org, begin, DEVICES_A_LOOK).await;
+        let page = page.map_err(|error| unavailable(&error.into()))?;
+        let mut ids = page.entries.into_iter().map(|entry| entry.id);
+        let mut last = None;
+        let found = ids.find(|id| {
+            last = Some(id.clone());
+            tool_name::device_part(id.as_str()) == part
+        });
+        if found.is_some() || !page.more {
+            return Ok(found);
+        }
+        after = last;
+    }
+}
+
+async fn toolset_of(
+    gateway: &Gateway,
+    device: &DeviceKey,
+    naming: Naming,
+) -> Result<Option<Arc<Toolset>>, ErrorData> {
+    let toolset = gateway.mcp.toolsets.of(gateway, device, naming).await;
+    toolset.map_err(|error| unavailable(&error))
+}
+
+fn unknown_tool(name: &str) -> ErrorData {
+    let detail = format!("there is no tool {name:?}; tools/list has those that there are");
+    ErrorData::invalid_params(detail, None)
+}

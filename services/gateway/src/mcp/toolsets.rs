@@ -1,0 +1,117 @@
+//! Whose tools are asked for, and where they are read: the live directory, or the record while a device sleeps.
+//! Never: a registration parsed twice by one node.
+
+use std::sync::Arc;
+
+use quick_cache::sync::Cache;
+use serde_json::value::RawValue;
+use switchboard_bus::{BusError, Presence};
+use switchboard_protocol::{id::DeviceKey, schema::Digest};
+use switchboard_store::StoreError;
+
+use super::{tool_name::Naming, toolset::Toolset};
+use crate::{Gateway, devices::Entry};
+
+/// Registrations that a node remembers as tools. Protects memory; devices of one firmware share one.
+const REMEMBERED: usize = 4_096;
+
+/// The registrations that were read lately.
+pub(super) struct Toolsets {
+    read: Cache<(Digest, Naming), Arc<Toolset>>,
+}
+
+/// Why a device's tools could not be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ToolsetError {
+    #[error("the directory of live devices cannot be read")]
+    Directory(#[from] BusError),
+    #[error("the record of devices cannot be read")]
+    Record(#[from] StoreError),
+    #[error("what the device registered cannot be read")]
+    Registration(#[from] serde_json::Error),
+}
+
+impl Toolsets {
+    pub(super) fn new() -> Self {
+        Self {
+            read: Cache::new(REMEMBERED),
+        }
+    }
+
+    /// A device's tools; `None` when the organisation has no such device.
+    pub(super) async fn of(
+        &self,
+        gateway: &Gateway,
+        device: &DeviceKey,
+        naming: Naming,
+    ) -> Result<Option<Arc<Toolset>>, ToolsetError> {
+        if let Some(presence) = gateway.bus.find(device).await?
+            && let Some(live) = self.of_live(gateway, &presence, naming).await?
+        {
+            return Ok(Some(live));
+        }
+        let Some(stored) = gateway.store.device(device.org, &device.device).await? else {
+            return Ok(None);
+        };
+        self.of_text(stored.services.as_deref(), naming).map(Some)
+    }
+
+    /// The tools of a live device; `None` while it has registered nothing.
+    pub(super) async fn of_live(
+        &self,
+        gateway: &Gateway,
+        presence: &Presence,
+        naming: Naming,
+    ) -> Result<Option<Arc<Toolset>>, ToolsetError> {
+        let Some(digest) = presence.digest else {
+            return Ok(None);
+        };
+        if let Some(known) = self.read.get(&(digest, naming)) {
+            return Ok(Some(known));
+        }
+        match gateway.bus.services(presence).await? {
+            Some(json) => self.parsed(digest, &json, naming).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The tools of a device in a list, live or remembered.
+    pub(super) async fn of_entry(
+        &self,
+        gateway: &Gateway,
+        entry: &Entry,
+    ) -> Result<Arc<Toolset>, ToolsetError> {
+        if let Some(presence) = &entry.live
+            && let Some(live) = self.of_live(gateway, presence, Naming::Prefixed).await?
+        {
+            return Ok(live);
+        }
+        let stored = entry.stored.as_ref();
+        let services = stored.and_then(|stored| stored.services.as_deref());
+        self.of_text(services, Naming::Prefixed)
+    }
+
+    fn of_text(
+        &self,
+        services: Option<&RawValue>,
+        naming: Naming,
+    ) -> Result<Arc<Toolset>, ToolsetError> {
+        let json = services.map_or("{}", RawValue::get).as_bytes();
+        self.parsed(Digest::of(json), json, naming)
+    }
+
+    /// The tools that a services object stands for.
+    fn parsed(
+        &self,
+        digest: Digest,
+        json: &[u8],
+        naming: Naming,
+    ) -> Result<Arc<Toolset>, ToolsetError> {
+        if let Some(known) = self.read.get(&(digest, naming)) {
+            return Ok(known);
+        }
+        let toolset = Arc::new(Toolset::read(json, naming)?);
+        self.read.insert((digest, naming), Arc::clone(&toolset));
+        Ok(toolset)
+    }
+}

@@ -1,0 +1,455 @@
+//! Devices as MCP servers, in both revisions.
+
+use reqwest::Method;
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+use switchboard_protocol::{access::Scope, mcp::flat};
+
+use crate::{
+    mcp_client::{Stream, exchange, legacy, modern, modern_with},
+    stage::{Stage, until},
+};
+
+const DEVICE: &str = "/mcp/devices/toy-1";
+const TOOLS: &str = r#"{
+    "echo": {"description": "回声", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}},
+    "现在几点": {"description": "时间", "output": {"type": "string"}},
+    "fail": {}, "invalid": {}, "talk": {}, "picture": {}, "silent": {}, "lost": {}
+}"#;
+
+fn names(result: &Value) -> Vec<&str> {
+    let tools = result["tools"].as_array().unwrap();
+    tools
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn the_newest_revision_needs_no_handshake() {
+    let stage = Stage::set().await;
+    stage.connect_with("toy-1", TOOLS).await;
+    let found = exchange(modern(&stage, DEVICE, "server/discover", json!({}))).await;
+    let versions = found.result()["supportedVersions"].to_string();
+    assert!(
+        versions.contains("2026-07-28") && versions.contains("2025-11-25"),
+        "{versions}"
+    );
+    assert_eq!(found.result()["capabilities"]["tools"]["listChanged"], true);
+
+    let listed = exchange(modern(&stage, DEVICE, "tools/list", json!({}))).await;
+    let result = listed.result();
+    assert_eq!(
+        names(result),
+        [
+            "_ea99d70f",
+            "echo",
+            "fail",
+            "invalid",
+            "lost",
+            "picture",
+            "silent",
+            "talk"
+        ]
+    );
+    assert_eq!(
+        (&result["cacheScope"], &result["resultType"]),
+        (&json!("private"), &json!("complete"))
+    );
+    assert!(result["ttlMs"].is_u64());
+    assert_eq!(result["tools"][0]["title"], "现在几点");
+    assert_eq!(
+        result["tools"][0]["outputSchema"]["properties"]["data"]["type"],
+        "string"
+    );
+    assert_eq!(
+        result["tools"][1]["inputSchema"]["properties"]["a"]["type"],
+        "string"
+    );
+
+    let params = json!({"name": "echo", "arguments": {"a": "你好"}});
+    let called = exchange(modern(&stage, DEVICE, "tools/call", params)).await;
+    let result = called.result();
+    assert_eq!(called.headers["content-type"], "application/json");
+    assert_eq!(
+        result["content"],
+        json!([{"type": "text", "text": "{\"a\":\"你好\"}"}])
+    );
+    assert_eq!(result["isError"], false);
+    let structured = &result["structuredContent"];
+    assert_eq!(
+        (&structured["outcome"], &structured["delivered"]),
+        (&json!("succeeded"), &json!("yes"))
+    );
+    assert_eq!(structured["data"], json!({"a": "你好"}));
+}
+
+#[tokio::test]
+async fn the_revision_before_shakes_hands_and_keeps_no_session() {
+    let stage = Stage::set().await;
+    stage.connect_with("toy-1", TOOLS).await;
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let begun = exchange(legacy(&stage, DEVICE, "initialize", hello)).await;
+    assert_eq!(begun.result()["protocolVersion"], "2025-11-25");
+    assert_eq!(begun.result()["serverInfo"]["name"], "switchboard");
+    assert!(!begun.headers.contains_key("mcp-session-id"));
+    for method in ["ping", "tools/list"] {
+        assert_eq!(
+            exchange(legacy(&stage, DEVICE, method, json!({})))
+                .await
+                .status,
+            200
+        );
+    }
+    let params = json!({"name": "_ea99d70f", "arguments": {}});
+    let called = exchange(legacy(&stage, DEVICE, "tools/call", params)).await;
+    assert_eq!(called.result()["isError"], false);
+    assert!(called.result().get("resultType").is_none());
+}
+
+#[tokio::test]
+async fn every_end_of_a_call_is_told() {
+    let stage = Stage::set().await;
+    stage.connect_with("toy-1", TOOLS).await;
+    stage.remember("asleep").await;
+    let check = async |device: &str, tool: &str, outcome: &str, delivered: &str| {
+        let path = format!("/mcp/devices/{device}");
+        let params = json!({"name": tool, "arguments": {}});
+        let called = exchange(modern(&stage, &path, "tools/call", params)).await;
+        let result = called.result();
+        assert_eq!(result["isError"], outcome != "succeeded", "{result}");
+        assert_eq!(result["structuredContent"]["outcome"], outcome, "{result}");
+        assert_eq!(
+            result["structuredContent"]["delivered"], delivered,
+            "{result}"
+        );
+        assert!(!result["content"][0]["text"].as_str().unwrap().is_empty());
+    };
+    check("toy-1", "echo", "succeeded", "yes").await;
+    check("toy-1", "fail", "failed", "yes").await;
+    check("toy-1", "invalid", "invalid", "no").await;
+    check("toy-1", "lost", "lost", "unknown").await;
+    check("asleep", "echo", "offline", "no").await;
+
+    let refuse = async |path: &str, tool: &str| {
+        let params = json!({"name": tool, "arguments": {}});
+        let called = exchange(modern(&stage, path, "tools/call", params)).await;
+        assert_eq!(called.error_code(), -32602, "{called:?}");
+    };
+    refuse(DEVICE, "no_such_tool").await;
+    refuse("/mcp/devices/nobody", "echo").await;
+    let listed = exchange(modern(
+        &stage,
+        "/mcp/devices/nobody",
+        "tools/list",
+        json!({}),
+    ))
+    .await;
+    assert_eq!(listed.error_code(), -32602);
+}
+
+#[tokio::test]
+async fn a_sleeping_device_shows_what_it_registered() {
+    let stage = Stage::set().await;
+    stage.remember("toy-1").await;
+    let listed = exchange(modern(&stage, DEVICE, "tools/list", json!({}))).await;
+    assert_eq!(names(listed.result()), ["echo"]);
+    assert!(listed.result()["tools"][0]["description"] == "回声");
+}
+
+#[tokio::test]
+async fn content_blocks_pass_through() {
+    let stage = Stage::set().await;
+    stage.connect_with("toy-1", TOOLS).await;
+    let called = exchange(modern(
+        &stage,
+        DEVICE,
+        "tools/call",
+        json!({"name": "picture", "arguments": {}}),
+    ))
+    .await;
+    assert_eq!(
+        called.result()["content"],
+        json!([{"type": "text", "text": "看"}, {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}])
+    );
+}
+
+#[tokio::test]
+async fn a_device_is_heard_while_it_works() {
+    let stage = Stage::set().await;
+    stage.connect_with("toy-1", TOOLS).await;
+    let params = || json!({"name": "talk", "arguments": {}});
+    let progress = |at: f64| json!({"progressToken": "p", "progress": at, "total": 2.0});
+
+    let meta = json!({"progressToken": "p", "io.modelcontextprotocol/logLevel": "info"});
+    let called = exchange(modern_with(&stage, DEVICE, "tools/call", params(), meta)).await;
+    assert_eq!(called.headers["content-type"], "text/event-stream");
+    let said: Vec<&Value> = called
+        .notifications()
+        .iter()
+        .map(|message| &message["params"])
+        .collect();
+    let mut first = progress(1.0);
+    first["message"] = "半".into();
+    let log = json!({"level": "warning", "logger": "toy-1", "data": "hot"});
+    assert_eq!(said, [&first, &log, &progress(2.0)]);
+    assert_eq!(called.result()["isError"], false);
+
+    // Nobody asked, nothing is sent.
+    let called = exchange(modern(&stage, DEVICE, "tools/call", params())).await;
+    assert!(called.notifications().is_empty());
+    // The revision before hears logs unasked.
+    let called = exchange(legacy(&stage, DEVICE, "tools/call", params())).await;
+    assert_eq!(called.notifications().len(), 1);
+    assert_eq!(called.notifications()[0]["method"], "notifications/message");
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_cancels_its_call() {
+    let stage = Stage::set().await;
+    stage.connect_with("toy-1", TOOLS).await;
+    for request in [
+        modern(
+            &stage,
+            DEVICE,
+            "tools/call",
+            json!({"name": "silent", "arguments": {}}),
+        ),
+        legacy(
+            &stage,
+            DEVICE,
+            "tools/call",
+            json!({"name": "silent", "arguments": {}}),
+        ),
+    ] {
+        let calls = stage.edge.seen.lock().len();
+        let mut waiting = tokio::task::JoinSet::new();
+        waiting.spawn(request.send());
+        until(|| stage.edge.seen.lock().len() > calls).await;
+        waiting.abort_all();
+        until(|| *stage.edge.seen.lock() == *stage.edge.cancelled.lock()).await;
+    }
+}
+
+#[tokio::test]
+async fn listeners_hear_that_a_device_registered_again() {
+    let stage = Stage::set().await;
+    let epoch = stage.connect_with("toy-1", TOOLS).await;
+    stage.connect("toy-2").await;
+    let wanted = json!({"notifications": {"toolsListChanged": true}});
+    let mut modern = Stream::open(modern(&stage, DEVICE, "subscriptions/listen", wanted)).await;
+    let begun = modern.next().await;
+    assert_eq!(begun["method"], "notifications/subscriptions/acknowledged");
+    let get = |path: &str| {
+        stage
+            .request(Method::GET, path)
+            .header("accept", "text/event-stream")
+            .header("mcp-protocol-version", "2025-11-25")
+    };
+    let mut legacy = Stream::open(get(DEVICE)).await;
+    let mut all = Stream::open(get("/mcp")).await;
+
+    // What stays the same is not told, nor what is another device's: the first word is about the change.
+    stage.register("toy-1", epoch, TOOLS).await;
+    stage.connect("toy-3").await;
+    assert_eq!(
+        all.next().await["method"],
+        "notifications/tools/list_changed"
+    );
+    stage.register("toy-1", epoch, r#"{"new":{}}"#).await;
+    let told = modern.next().await;
+    assert_eq!(told["method"], "notifications/tools/list_changed");
+    assert_eq!(
+        told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"],
+        7
+    );
+    assert_eq!(
+        legacy.next().await["method"],
+        "notifications/tools/list_changed"
+    );
+    assert_eq!(
+        all.next().await["method"],
+        "notifications/tools/list_changed"
+    );
+}
+
+#[tokio::test]
+async fn all_devices_are_one_server() {
+    let stage = Stage::set().await;
+    stage.connect("toy-1").await;
+    stage.connect("a.device:with-a-long-name").await;
+    stage.remember("asleep").await;
+    let listed = exchange(modern(&stage, "/mcp", "tools/list", json!({}))).await;
+    let tools = names(listed.result());
+    assert_eq!(tools.len(), 3);
+    assert!(
+        tools[0].starts_with("a_devic-") && tools[0].ends_with("__echo"),
+        "{tools:?}"
+    );
+    assert_eq!(tools[1..], ["asleep__echo", "toy-1__echo"]);
+    assert_eq!(
+        listed.result()["tools"][0]["title"],
+        "a.device:with-a-long-name: echo"
+    );
+    for (tool, outcome) in [
+        (tools[0], "succeeded"),
+        (tools[1], "offline"),
+        (tools[2], "succeeded"),
+    ] {
+        let params = json!({"name": tool, "arguments": {}});
+        let called = exchange(modern(&stage, "/mcp", "tools/call", params)).await;
+        assert_eq!(
+            called.result()["structuredContent"]["outcome"],
+            outcome,
+            "{tool}"
+        );
+    }
+    for tool in ["echo", "toy-1__other", "nobody__echo"] {
+        let params = json!({"name": tool, "arguments": {}});
+        let called = exchange(modern(&stage, "/mcp", "tools/call", params)).await;
+        assert_eq!(called.error_code(), -32602, "{tool}");
+    }
+}
+
+#[tokio::test]
+async fn many_devices_are_listed_by_pages() {
+    let stage = Stage::set().await;
+    for at in 0..30 {
+        stage.connect(&format!("toy-{at:02}")).await;
+    }
+    let first = exchange(modern(&stage, "/mcp", "tools/list", json!({}))).await;
+    let cursor = first.result()["nextCursor"].as_str().unwrap();
+    let second = exchange(modern(
+        &stage,
+        "/mcp",
+        "tools/list",
+        json!({"cursor": cursor}),
+    ))
+    .await;
+    assert!(second.result().get("nextCursor").is_none());
+    let mut all = names(first.result());
+    all.extend(names(second.result()));
+    let expected: Vec<String> = (0..30).map(|at| format!("toy-{at:02}__echo")).collect();
+    assert_eq!(all, expected);
+    let wrong = exchange(modern(
+        &stage,
+        "/mcp",
+        "tools/list",
+        json!({"cursor": "no/id"}),
+    ))
+    .await;
+    assert_eq!(wrong.error_code(), -32602);
+}
+
+#[tokio::test]
+async fn messages_travel_as_flatbuffers_where_the_client_says_so() {
+    let stage = Stage::set().await;
+    stage.connect_with("toy-1", TOOLS).await;
+    let send = async |message: Vec<u8>, accept: &str| {
+        let request = stage
+            .request(Method::POST, DEVICE)
+            .header("mcp-protocol-version", "2025-11-25")
+            .header("content-type", flat::CONTENT_TYPE)
+            .header("accept", accept)
+            .body(message);
+        let response = request.send().await.unwrap();
+        let status = response.status().as_u16();
+        let kind = response.headers()["content-type"]
+            .to_str()
+            .unwrap()
+            .to_owned();
+        (status, kind, response.bytes().await.unwrap())
+    };
+    let call = |tool: &str| {
+        let params =
+            json!({"name": tool, "arguments": {"a": "你好"}, "_meta": {"progressToken": 1}});
+        let message = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params});
+        flat::encode(message.to_string().as_bytes()).unwrap()
+    };
+    for tool in ["echo", "talk"] {
+        let (status, kind, answer) = send(call(tool), flat::CONTENT_TYPE).await;
+        assert_eq!((status, kind.as_str()), (200, flat::CONTENT_TYPE));
+        let answer = flat::decode(&answer).unwrap();
+        assert_eq!(
+            (&answer["id"], &answer["result"]["isError"]),
+            (&json!(3), &json!(false))
+        );
+    }
+    let both = "application/json, text/event-stream";
+    let (status, kind, answer) = send(call("echo"), both).await;
+    assert_eq!((status, kind.as_str()), (200, "application/json"));
+    assert!(std::str::from_utf8(&answer).unwrap().contains("你好"));
+
+    let (status, kind, answer) = send(b"no buffer".to_vec(), flat::CONTENT_TYPE).await;
+    assert_eq!((status, kind.as_str()), (400, flat::CONTENT_TYPE));
+    assert_eq!(flat::decode(&answer).unwrap()["error"]["code"], -32700);
+}
+
+#[tokio::test]
+async fn a_device_may_ask_before_it_goes_on() {
+    let stage = Stage::set().await;
+    stage.connect_with("toy-1", r#"{"ask":{}}"#).await;
+    let call = |able: Value, more: Value| {
+        let mut params = json!({"name": "ask", "arguments": {}});
+        let members = params.as_object_mut().unwrap();
+        members.extend(more.as_object().unwrap().clone());
+        let meta = json!({"io.modelcontextprotocol/clientCapabilities": able});
+        exchange(modern_with(&stage, DEVICE, "tools/call", params, meta))
+    };
+    let asked = call(json!({"elicitation": {}}), json!({})).await;
+    let result = asked.result();
+    assert_eq!(result["resultType"], "input_required");
+    let requests = result["inputRequests"].as_object().unwrap();
+    assert_eq!(
+        requests.keys().collect::<Vec<_>>(),
+        ["name"],
+        "no roots for a client without any"
+    );
+    assert_eq!(requests["name"]["params"]["message"], "Who?");
+
+    let answer = json!({"name": {"action": "accept", "content": {"name": "Ada"}}});
+    let state = result["requestState"].as_str().unwrap();
+    let again = json!({"inputResponses": answer, "requestState": state});
+    let done = call(json!({"elicitation": {}}), again.clone()).await;
+    let data = &done.result()["structuredContent"]["data"];
+    assert_eq!(*data, json!({"responses": answer, "state": {"step": 1}}));
+
+    let refuse = async |able: Value, more: Value, code: i64| {
+        let refused = call(able, more).await;
+        assert_eq!(refused.error_code(), code, "{refused:?}");
+    };
+    let forged = json!({"inputResponses": answer, "requestState": format!("{state}x")});
+    refuse(json!({"elicitation": {}}), forged, -32602).await;
+    let elsewhere = json!({"inputResponses": answer, "requestState": state, "arguments": {"a": 1}});
+    refuse(json!({"elicitation": {}}), elsewhere, -32602).await;
+    refuse(
+        json!({"elicitation": {}}),
+        json!({"inputResponses": {"name": 7}}),
+        -32602,
+    )
+    .await;
+    refuse(json!({}), json!({}), -32021).await;
+
+    // Another key of the same organisation has not been asked anything.
+    let other = stage.add_key(&[Scope::Call]).await;
+    let params =
+        json!({"name": "ask", "arguments": {}, "inputResponses": answer, "requestState": state});
+    let stolen = modern(&stage, DEVICE, "tools/call", params).bearer_auth(other.expose_secret());
+    assert_eq!(exchange(stolen).await.error_code(), -32602);
+
+    // The revision before knows no questions: the call has failed, and says why.
+    let legacy = exchange(legacy(
+        &stage,
+        DEVICE,
+        "tools/call",
+        json!({"name": "ask", "arguments": {}}),
+    ))
+    .await;
+    assert_eq!(legacy.result()["isError"], true);
+    let rest = stage.call("toy-1", r#"{"service":"ask"}"#).await;
+    assert_eq!(rest.json["outcome"], "failed");
+    let rest = stage
+        .call("toy-1", r#"{"service":"ask","input":{"responses":{}}}"#)
+        .await;
+    assert_eq!(rest.json["result"]["data"], json!({"responses": {}}));
+}

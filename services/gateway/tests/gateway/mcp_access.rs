@@ -1,0 +1,180 @@
+//! Who may come in at the MCP endpoints, how often, and what a wrong request is told.
+
+use reqwest::{Method, RequestBuilder};
+use serde_json::{Value, json};
+use switchboard_protocol::access::Scope;
+
+use crate::{
+    mcp_client::{LEGACY, MODERN, exchange, legacy, modern, post},
+    stage::Stage,
+};
+
+const DEVICE: &str = "/mcp/devices/toy-1";
+
+fn ping(stage: &Stage) -> RequestBuilder {
+    legacy(stage, DEVICE, "ping", json!({}))
+}
+
+#[tokio::test]
+async fn without_a_credential_a_client_is_told_where_to_get_one() {
+    let stage = Stage::with_flags(&[
+        "--public-url=https://devices.example.com/",
+        "--mcp-authorization-servers=https://login.example.com",
+    ])
+    .await;
+    let refused = exchange(stage.anonymous(Method::POST, DEVICE)).await;
+    assert_eq!(refused.status, 401);
+    let document =
+        "https://devices.example.com/.well-known/oauth-protected-resource/mcp/devices/toy-1";
+    assert_eq!(
+        refused.headers["www-authenticate"],
+        format!("Bearer resource_metadata=\"{document}\"")
+    );
+    let path = document.trim_start_matches("https://devices.example.com");
+    let published = exchange(stage.anonymous(Method::GET, path)).await;
+    assert_eq!(
+        published.last(),
+        &json!({
+            "resource": "https://devices.example.com/mcp/devices/toy-1",
+            "authorization_servers": ["https://login.example.com"],
+            "bearer_methods_supported": ["header"],
+            "scopes_supported": ["call", "read"],
+            "resource_name": "Switchboard",
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_key_without_the_scope_is_refused() {
+    let stage = Stage::set().await;
+    let key = stage.add_key(&[Scope::Read]).await;
+    let request = stage.request_as(&key, Method::POST, DEVICE);
+    let refused = exchange(request.header("accept", "application/json, text/event-stream")).await;
+    assert_eq!(refused.status, 403);
+    let challenge = refused.headers["www-authenticate"].to_str().unwrap();
+    assert!(challenge.contains("insufficient_scope") && challenge.contains("scope=\"call\""));
+    assert!(challenge.contains("resource_metadata="), "{challenge}");
+}
+
+#[tokio::test]
+async fn pages_and_hosts_that_nobody_allowed_are_refused() {
+    let stage = Stage::with_flags(&[
+        "--mcp-allowed-origins=https://app.example.com:443",
+        "--mcp-allowed-hosts=gateway.internal",
+    ])
+    .await;
+    let check = async |request: RequestBuilder, status: u16| {
+        assert_eq!(exchange(request).await.status, status);
+    };
+    check(ping(&stage), 200).await;
+    check(
+        ping(&stage).header("origin", "https://app.example.com"),
+        200,
+    )
+    .await;
+    check(
+        ping(&stage).header("origin", "https://evil.example.com"),
+        403,
+    )
+    .await;
+    check(ping(&stage).header("host", "gateway.internal"), 200).await;
+    check(ping(&stage).header("host", "evil.example.com"), 403).await;
+}
+
+#[tokio::test]
+async fn what_comes_too_often_is_refused_with_the_time_to_wait() {
+    let stage =
+        Stage::with_flags(&["--called-device-rate-per-s=1", "--called-device-burst=2"]).await;
+    stage.connect("toy-1").await;
+    let call = || {
+        modern(
+            &stage,
+            DEVICE,
+            "tools/call",
+            json!({"name": "echo", "arguments": {}}),
+        )
+    };
+    for _ in 0..2 {
+        assert_eq!(exchange(call()).await.status, 200);
+    }
+    let refused = exchange(call()).await;
+    assert_eq!((refused.status, refused.error_code()), (429, -32000));
+    assert_eq!(refused.headers["retry-after"], "1");
+    assert_eq!(refused.last()["error"]["data"]["delivered"], "no");
+    let rest = stage.call("toy-1", r#"{"service":"echo"}"#).await;
+    assert_eq!(
+        (rest.status, &rest.json["type"]),
+        (429, &json!("/problems/rate_limited"))
+    );
+    assert_eq!(stage.edge.seen.lock().len(), 2);
+
+    let stage = Stage::with_flags(&["--caller-rate-per-s=1", "--caller-burst=1"]).await;
+    assert_eq!(exchange(ping(&stage)).await.status, 200);
+    let refused = exchange(ping(&stage)).await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.headers["retry-after"], "1");
+}
+
+#[tokio::test]
+async fn wrong_requests_are_told_what_is_wrong() {
+    let stage = Stage::set().await;
+    stage.connect("toy-1").await;
+    let check = async |request: RequestBuilder, status: u16, code: i64| {
+        let refused = exchange(request).await;
+        assert_eq!(
+            (refused.status, refused.error_code()),
+            (status, code),
+            "{refused:?}"
+        );
+    };
+    check(modern(&stage, DEVICE, "no/such", json!({})), 404, -32601).await;
+    check(modern(&stage, DEVICE, "ping", json!({})), 404, -32601).await;
+    check(
+        modern(&stage, DEVICE, "logging/setLevel", json!({"level": "info"})),
+        404,
+        -32601,
+    )
+    .await;
+    check(
+        modern(&stage, DEVICE, "tools/list", json!({})).header("mcp-method", "tools/call"),
+        400,
+        -32020,
+    )
+    .await;
+    let without = json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {}});
+    check(
+        post(&stage, DEVICE, MODERN, &without).header("mcp-method", "server/discover"),
+        400,
+        -32602,
+    )
+    .await;
+    check(
+        legacy(&stage, DEVICE, "tools/call", json!({"arguments": {}})),
+        200,
+        -32602,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn bodies_that_are_no_messages_are_answered_as_json_rpc_says() {
+    let stage = Stage::set().await;
+    let send = async |body: &'static str| {
+        let request = post(&stage, DEVICE, LEGACY, &Value::Null).body(body);
+        exchange(request).await
+    };
+    for (body, code) in [
+        ("{", -32700),
+        ("nonsense", -32700),
+        ("7", -32600),
+        ("{}", -32600),
+        (r#"{"jsonrpc":"2.0","id":1}"#, -32600),
+    ] {
+        let refused = send(body).await;
+        assert_eq!(
+            (refused.status, refused.error_code()),
+            (400, code),
+            "{body}: {refused:?}"
+        );
+    }
+}

@@ -1,0 +1,222 @@
+//! JSON-RPC 2.0 as it stands on a line.
+//! Never: a message with a line break in it, or an answer without the id of its request.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json, value::RawValue};
+
+/// What a request is told apart by: a string or an integer, as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub(super) struct Id(Value);
+
+/// The codes of the reference's table, and the one of rate limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Code {
+    ParseError = -32_700,
+    InvalidRequest = -32_600,
+    MethodNotFound = -32_601,
+    InvalidParams = -32_602,
+    InternalError = -32_603,
+    RateLimited = -32_000,
+}
+
+/// What a client sent on one line.
+#[derive(Debug)]
+pub(super) enum Message {
+    Request(Request),
+    Notification {
+        method: String,
+        params: Option<Box<RawValue>>,
+    },
+    /// The answer to a request that nobody here sends.
+    Answer,
+}
+
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) id: Id,
+    pub(super) method: String,
+    pub(super) params: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct Members {
+    jsonrpc: Option<Value>,
+    #[serde(default, deserialize_with = "present")]
+    id: Option<Value>,
+    method: Option<Value>,
+    params: Option<Box<RawValue>>,
+    result: Option<Box<RawValue>>,
+    error: Option<Box<RawValue>>,
+}
+
+/// Sees a `null` where serde's own way would take it for an absent member.
+fn present<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(source).map(Some)
+}
+
+/// Reads a line.
+///
+/// # Errors
+/// The answer to a line that is no message.
+pub(super) fn read(line: &[u8]) -> Result<Message, String> {
+    let raw: &RawValue = serde_json::from_slice(line)
+        .map_err(|error| refusal(None, Code::ParseError, &format!("Parse error: {error}")))?;
+    let members: Members = serde_json::from_str(raw.get()).map_err(|_| {
+        let detail =
+            "Invalid Request: a message is one object; batches are not part of this revision";
+        refusal(None, Code::InvalidRequest, detail)
+    })?;
+    let id = match members.id {
+        None => None,
+        Some(id @ (Value::String(_) | Value::Number(_))) => Some(Id(id)),
+        Some(_) => {
+            let detail = "Invalid Request: an `id` is a string or a number";
+            return Err(refusal(None, Code::InvalidRequest, detail));
+        }
+    };
+    let invalid = |detail: &str| {
+        refusal(
+            id.as_ref(),
+            Code::InvalidRequest,
+            &format!("Invalid Request: {detail}"),
+        )
+    };
+    if members.jsonrpc != Some("2.0".into()) {
+        return Err(invalid("a message has `\"jsonrpc\": \"2.0\"`"));
+    }
+    let method = match members.method {
+        Some(Value::String(method)) => method,
+        None if members.result.is_some() || members.error.is_some() => return Ok(Message::Answer),
+        _ => return Err(invalid("a request has a `method`, a string")),
+    };
+    let params = members.params;
+    if params
+        .as_ref()
+        .is_some_and(|params| !params.get().starts_with('{'))
+    {
+        let detail = "Invalid params: `params` is an object";
+        return Err(refusal(id.as_ref(), Code::InvalidParams, detail));
+    }
+    Ok(match id {
+        Some(id) => Message::Request(Request { id, method, params }),
+        None => Message::Notification { method, params },
+    })
+}
+
+/// An answer that says why there is no result.
+pub(super) fn refusal(id: Option<&Id>, code: Code, detail: &str) -> String {
+    refusal_with(id, code, detail, None)
+}
+
+pub(super) fn refusal_with(
+    id: Option<&Id>,
+    code: Code,
+    detail: &str,
+    data: Option<Value>,
+) -> String {
+    let mut error = json!({"code": code as i32, "message": detail});
+    if let (Some(data), Some(members)) = (data, error.as_object_mut()) {
+        members.insert("data".to_owned(), data);
+    }
+    json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string()
+}
+
+/// An answer with its result.
+pub(super) fn success(id: &Id, result: &Value) -> String {
+    json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string()
+}
+
+/// The same message without line breaks, which JSON has between its parts only.
+pub(super) fn on_one_line(message: &str) -> String {
+    message.replace(['\r', '\n'], " ")
+}
+
+/// Whether a message of the gateway is one that nobody waits for.
+pub(super) fn is_notification(message: &str) -> bool {
+    serde_json::from_str::<Members>(message).is_ok_and(|members| members.method.is_some())
+}
+
+impl Id {
+    /// The id that a `notifications/cancelled` names.
+    pub(super) fn cancelled(params: Option<&RawValue>) -> Option<Self> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Cancelled {
+            request_id: Value,
+        }
+        let cancelled: Cancelled = serde_json::from_str(params?.get()).ok()?;
+        Some(Self(cancelled.request_id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_are_no_messages_are_answered_by_the_table() {
+        fn check(line: &str, id: Value, code: Code) {
+            let answer = read(line.as_bytes()).unwrap_err();
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            assert_eq!(
+                (&answer["id"], &answer["error"]["code"]),
+                (&id, &json!(code as i32)),
+                "{line}"
+            );
+        }
+        check("{", Value::Null, Code::ParseError);
+        check("\u{7}", Value::Null, Code::ParseError);
+        check("[]", Value::Null, Code::InvalidRequest);
+        check("7", Value::Null, Code::InvalidRequest);
+        check("{}", Value::Null, Code::InvalidRequest);
+        check(
+            r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#,
+            json!(1),
+            Code::InvalidRequest,
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":"a"}"#,
+            json!("a"),
+            Code::InvalidRequest,
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":1,"method":5}"#,
+            json!(1),
+            Code::InvalidRequest,
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+            Value::Null,
+            Code::InvalidRequest,
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#,
+            Value::Null,
+            Code::InvalidRequest,
+        );
+        check(
+            r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}"#,
+            json!(1),
+            Code::InvalidParams,
+        );
+        assert!(read(b"\xff").is_err());
+    }
+
+    #[test]
+    fn messages_are_told_apart() {
+        fn check(line: &str, is: impl Fn(&Message) -> bool) {
+            let message = read(line.as_bytes()).unwrap();
+            assert!(is(&message), "{line}: {message:?}");
+        }
+        check(r#"{"jsonrpc":"2.0","id":"1","method":"ping"}"#, |m| {
+            matches!(m, Message::Request(_))
+        });
+        check(r#"{"jsonrpc":"2.0","method":"x","params":{}}"#, |m| {
+            matches!(m, Message::Notification { .. })
+        });
+        check(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, |m| {
+            matches!(m, Message::Answer)
+        });
+    }
+}

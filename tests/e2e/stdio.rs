@@ -1,0 +1,379 @@
+//! `switchboard stdio` as a desktop client meets it: the reference's session, its table of errors, and its notes.
+
+use std::{process::Stdio, time::Duration};
+
+use serde_json::{Value, json};
+use switchboard_protocol::frame::Kind;
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    time::timeout,
+};
+
+use crate::{plant::Plant, program::Program};
+
+/// How long a line may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+const SEARCH: &str = r#"{"web_search":{"description":"Search the web using DuckDuckGo","parameters":
+    {"type":"object","properties":{"query":{"type":"string"}},"required":["query"]}}}"#;
+
+/// A client's side of one conversation.
+struct Conversation {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: Lines<BufReader<ChildStdout>>,
+}
+
+impl Conversation {
+    fn begin(plant: &Plant, which: &[&str]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_switchboard"))
+            .arg("stdio")
+            .args(which)
+            .env("SWITCHBOARD_URL", plant.gateway.address("http_url"))
+            .env("SWITCHBOARD_API_KEY", &plant.org.key)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        Self {
+            stdin: child.stdin.take(),
+            stdout: BufReader::new(child.stdout.take().unwrap()).lines(),
+            child,
+        }
+    }
+
+    async fn say(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().unwrap();
+        stdin.write_all(line.as_bytes()).await.unwrap();
+        stdin.write_all(b"\n").await.unwrap();
+    }
+
+    async fn hear(&mut self) -> Value {
+        let line = timeout(PATIENCE, self.stdout.next_line())
+            .await
+            .unwrap()
+            .unwrap();
+        serde_json::from_str(&line.unwrap()).unwrap()
+    }
+
+    async fn ask(&mut self, line: &str) -> Value {
+        self.say(line).await;
+        self.hear().await
+    }
+
+    async fn refused(&mut self, line: &str) -> (Value, i64) {
+        let answer = self.ask(line).await;
+        (
+            answer["id"].clone(),
+            answer["error"]["code"].as_i64().unwrap(),
+        )
+    }
+
+    async fn shake_hands(&mut self) {
+        self.ask(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"test","version":"1.0"},"capabilities":{}}}"#)
+            .await;
+        self.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
+            .await;
+    }
+
+    /// Ends the input and returns what was written to stderr.
+    async fn end(mut self) -> String {
+        self.stdin = None;
+        let rest = timeout(PATIENCE, self.stdout.next_line())
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(rest, None, "nothing is said after the last answer");
+        let mut logged = String::new();
+        let mut stderr = self.child.stderr.take().unwrap();
+        stderr.read_to_string(&mut logged).await.unwrap();
+        let status = timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap();
+        assert!(status.success(), "{logged}");
+        logged
+    }
+}
+
+#[tokio::test]
+async fn the_session_of_the_reference_line_by_line() {
+    let plant = Plant::start(1).await;
+    let mut device = plant.device(0, "search-1").await;
+    device.register(SEARCH).await;
+    let mut client = Conversation::begin(&plant, &["--device", "search-1"]);
+
+    let greeted = client
+        .ask(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"test","version":"1.0"},"capabilities":{}}}"#)
+        .await;
+    let server = json!({"name": "switchboard", "version": env!("CARGO_PKG_VERSION")});
+    assert_eq!(
+        greeted,
+        json!({"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","serverInfo":server,"capabilities":{"tools":{"listChanged":true}}}})
+    );
+    client
+        .say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
+        .await;
+    let listed = client
+        .ask(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#)
+        .await;
+    assert_eq!(
+        listed,
+        json!({"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"web_search","description":"Search the web using DuckDuckGo","inputSchema":{"type":"object","properties":{"query":{"type":"string"}},"required":["query"]}}]}})
+    );
+    client
+        .say(r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"web_search","arguments":{"query":"hello"}}}"#)
+        .await;
+    let (call, service, params) = device.next_call().await;
+    assert_eq!(
+        (service.as_str(), &params),
+        ("web_search", &json!({"query": "hello"}))
+    );
+    device
+        .answer(
+            &call,
+            &json!({"success": true, "data": "Search results for: hello\n..."}),
+        )
+        .await;
+    let answer = client.hear().await;
+    assert_eq!(
+        (&answer["jsonrpc"], &answer["id"]),
+        (&json!("2.0"), &json!(3))
+    );
+    assert_eq!(
+        (&answer["result"]["content"], &answer["result"]["isError"]),
+        (
+            &json!([{"type":"text","text":"Search results for: hello\n..."}]),
+            &json!(false)
+        )
+    );
+
+    client.end().await;
+}
+
+#[tokio::test]
+async fn a_tool_that_fails_is_a_result() {
+    let plant = Plant::start(1).await;
+    let mut device = plant.device(0, "search-1").await;
+    device.register(SEARCH).await;
+    let mut client = Conversation::begin(&plant, &["--device", "search-1"]);
+    client.shake_hands().await;
+    client
+        .say(r#"{"jsonrpc":"2.0","id":"4","method":"tools/call","params":{"name":"web_search","arguments":{"query":"hello"}}}"#)
+        .await;
+    let (call, ..) = device.next_call().await;
+    device
+        .answer(
+            &call,
+            &json!({"success": false, "error": "Search error: Network timeout"}),
+        )
+        .await;
+    let answer = client.hear().await;
+    assert_eq!(answer["id"], "4");
+    assert_eq!(answer["result"]["isError"], true);
+    assert_eq!(
+        answer["result"]["content"],
+        json!([{"type":"text","text":"Search error: Network timeout"}])
+    );
+    // So is one whose input does not fit its schema; the device does not see it.
+    let answer = client
+        .ask(r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"web_search","arguments":{"query":7}}}"#)
+        .await;
+    assert_eq!(answer["result"]["isError"], true);
+    assert_eq!(answer["result"]["structuredContent"]["outcome"], "invalid");
+    client.end().await;
+}
+
+#[tokio::test]
+async fn errors_are_those_of_the_table() {
+    let plant = Plant::start(1).await;
+    let mut device = plant.device(0, "search-1").await;
+    device.register(SEARCH).await;
+    let mut client = Conversation::begin(&plant, &["--device", "search-1"]);
+    let null = Value::Null;
+
+    // Before the handshake: nothing but `initialize`, and `ping`.
+    let ping = client
+        .ask(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#)
+        .await;
+    assert_eq!(ping, json!({"jsonrpc":"2.0","id":1,"result":{}}));
+    let list = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
+    assert_eq!(client.refused(list).await, (json!(2), -32600));
+    let discover = r#"{"jsonrpc":"2.0","id":3,"method":"server/discover"}"#;
+    assert_eq!(client.refused(discover).await, (json!(3), -32601));
+    let bare = r#"{"jsonrpc":"2.0","id":4,"method":"initialize","params":{}}"#;
+    assert_eq!(client.refused(bare).await, (json!(4), -32602));
+    client.shake_hands().await;
+
+    for (line, id, code) in [
+        ("{", null.clone(), -32700),
+        ("nonsense", null.clone(), -32700),
+        ("[]", null.clone(), -32600),
+        (r#"{"jsonrpc":"2.0","id":5}"#, json!(5), -32600),
+        (r#"{"id":6,"method":"ping"}"#, json!(6), -32600),
+        (
+            r#"{"jsonrpc":"2.0","id":7,"method":"no/such"}"#,
+            json!(7),
+            -32601,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":8,"method":"tools/call","params":{}}"#,
+            json!(8),
+            -32602,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"other"}}"#,
+            json!(9),
+            -32602,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":10,"method":"tools/call","params":[]}"#,
+            json!(10),
+            -32602,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":11,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}"#,
+            json!(11),
+            -32600,
+        ),
+    ] {
+        assert_eq!(client.refused(line).await, (id, code), "{line}");
+    }
+    // Notifications, answers and empty lines are never answered: the next line heard is the ping's.
+    for line in [
+        "",
+        r#"{"jsonrpc":"2.0","method":"no/such"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
+    ] {
+        client.say(line).await;
+    }
+    let ping = client
+        .ask(r#"{"jsonrpc":"2.0","id":"last","method":"ping"}"#)
+        .await;
+    assert_eq!(ping["id"], "last");
+    client.end().await;
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_good_is_an_error_with_words() {
+    let plant = Plant::start(1).await;
+    let mut client = Conversation::begin(
+        &plant,
+        &["--device", "search-1", "--api-key", &"sb_".repeat(2)],
+    );
+    client.shake_hands().await;
+    let refused = client
+        .ask(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#)
+        .await;
+    assert_eq!(refused["error"]["code"], -32603);
+    assert!(
+        refused["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("401"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn what_comes_too_often_is_an_error_with_the_time_to_wait() {
+    let settings = [
+        ("SWITCHBOARD_CALLED_DEVICE_RATE_PER_S", "1"),
+        ("SWITCHBOARD_CALLED_DEVICE_BURST", "1"),
+    ];
+    let plant = Plant::start_with(1, &settings).await;
+    let _serving = plant.echo(0, "toy-1").await.serve();
+    let mut client = Conversation::begin(&plant, &["--all"]);
+    client.shake_hands().await;
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"toy-1__echo","arguments":{"text":"a"}}}"#;
+    assert_eq!(client.ask(call).await["result"]["isError"], false);
+    let refused = client.ask(call).await;
+    assert_eq!(refused["error"]["code"], -32000);
+    assert!(
+        refused["error"]["data"]["retry_after_ms"].as_u64().unwrap() <= 1000,
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn a_cancelled_request_is_cancelled_on_the_device() {
+    let plant = Plant::start(1).await;
+    let mut device = plant.device(0, "search-1").await;
+    device.register(SEARCH).await;
+    let mut client = Conversation::begin(&plant, &["--device", "search-1"]);
+    client.shake_hands().await;
+    client
+        .say(r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"web_search","arguments":{"query":"x"}}}"#)
+        .await;
+    let (call, ..) = device.next_call().await;
+    client
+        .say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a","reason":"no more"}}"#)
+        .await;
+    let told = device.next(Kind::Control).await.json();
+    assert_eq!(
+        (&told["type"], &told["data"]["call_id"]),
+        (&json!("cancel"), &json!(call))
+    );
+    // It is not answered.
+    let ping = client
+        .ask(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#)
+        .await;
+    assert_eq!(ping["id"], 1);
+    client.end().await;
+}
+
+#[tokio::test]
+async fn progress_and_changed_lists_arrive() {
+    let plant = Plant::start(1).await;
+    let mut device = plant.device(0, "search-1").await;
+    device.register(SEARCH).await;
+    let mut client = Conversation::begin(&plant, &["--device", "search-1"]);
+    client.shake_hands().await;
+    client
+        .say(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"web_search","arguments":{"query":"x"},"_meta":{"progressToken":"p"}}}"#)
+        .await;
+    let (call, ..) = device.next_call().await;
+    let progress =
+        json!({"type": "progress", "data": {"call_id": call, "progress": 1, "total": 2}});
+    device.send(Kind::Control, &progress.to_string()).await;
+    let heard = client.hear().await;
+    assert_eq!(
+        (&heard["method"], &heard["params"]["progress"]),
+        (&json!("notifications/progress"), &json!(1.0))
+    );
+    device.answer(&call, &json!({"success": true})).await;
+    assert_eq!(client.hear().await["id"], 1);
+
+    device.register(r#"{"other":{}}"#).await;
+    assert_eq!(
+        client.hear().await["method"],
+        "notifications/tools/list_changed"
+    );
+    let listed = client
+        .ask(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#)
+        .await;
+    assert_eq!(listed["result"]["tools"][0]["name"], "other");
+}
+
+#[tokio::test]
+async fn a_restarted_gateway_is_found_again() {
+    let mut plant = Plant::start(1).await;
+    let _serving = plant.echo(0, "toy-1").await.serve();
+    let mut client = Conversation::begin(&plant, &["--device", "toy-1"]);
+    client.shake_hands().await;
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"a"}}}"#;
+    assert_eq!(client.ask(call).await["result"]["isError"], false);
+
+    let address = plant.gateway.address("http_url").replace("http://", "");
+    plant.gateway.kill();
+    // Asked while nobody listens, answered when somebody does.
+    client.say(call).await;
+    plant.gateway = Program::start(
+        &["gateway", "--http-listen", &address],
+        &plant.environment(),
+    );
+    let mut heard = vec![client.hear().await, client.hear().await];
+    heard.sort_by_key(|message| message["id"].is_null());
+    assert_eq!(heard[0]["result"]["isError"], false, "{heard:?}");
+    // Something may have changed meanwhile.
+    assert_eq!(heard[1]["method"], "notifications/tools/list_changed");
+}
