@@ -242,6 +242,33 @@ async fn after_a_kill_it_comes_back_as_it_was() {
 }
 
 #[tokio::test]
+async fn a_picture_is_kept_over_a_kill() {
+    let folder = Folder::new();
+    let mut first = folder.up();
+    // Larger than any other body may be.
+    let mut picture = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0".to_vec();
+    picture.resize(3 * 1024 * 1024, 7);
+    let client = reqwest::Client::new();
+    let sent = client
+        .post(format!("{}/v1/pictures", first.address("http_url")))
+        .bearer_auth(first.address("api_key"))
+        .body(picture.clone());
+    let sent: Value = sent.send().await.unwrap().json().await.unwrap();
+    let id = sent["id"].as_str().unwrap();
+    first.kill();
+    let second = folder.up();
+    let content = client
+        .get(format!(
+            "{}/v1/pictures/{id}/content",
+            second.address("http_url")
+        ))
+        .bearer_auth(second.address("api_key"));
+    let content = content.send().await.unwrap();
+    assert_eq!(content.status(), 200);
+    assert_eq!(content.bytes().await.unwrap(), picture);
+}
+
+#[tokio::test]
 async fn a_killed_postgres_is_started_again_within_seconds() {
     let folder = Folder::new();
     let mut up = folder.up();

@@ -15,7 +15,7 @@ use crate::{
     error::BusError,
     fact::{Fact, FactId},
     node::{Epoch, NodeId},
-    registrations::Registered,
+    offers::OfferChange,
 };
 
 /// A backend's answer, later.
@@ -35,7 +35,7 @@ pub(crate) trait Inbox: Send + Sync + 'static {
     fn follows(&self) -> bool;
 
     /// The services in a device's entry changed. Only of use to a node that follows this.
-    fn registered(&self, event: &Registered);
+    fn offer_changed(&self, event: &OfferChange);
 }
 
 /// What is known of a pack that did not arrive.

@@ -23,9 +23,9 @@ use crate::{
     local,
     metrics::Metrics,
     node::{Epoch, NodeId},
+    offers::{Followers, followers},
     pending::{Pending, Verdict},
     redis,
-    registrations::{Followers, followers},
     settings::{self, BusConfig},
     shelf::Shelf,
     trust::Trust,
@@ -88,7 +88,7 @@ impl Bus {
     ) -> Result<Self, BusError> {
         let metrics = Metrics::new(metrics).map_err(|error| BusError::Metrics(Arc::new(error)))?;
         let id = NodeId::incarnate(&config.node_name);
-        let followers = config.follow_registrations.then(followers);
+        let followers = config.follow_offers.then(followers);
         let inbox = Arc::new(Mailbox::new(followers.clone()));
         let backend: Arc<dyn Backend> = match config.backend {
             settings::Backend::Local(hub) => {

@@ -202,7 +202,9 @@ impl Courier {
                 Envelope::Notice { .. }
                 | Envelope::Probe { .. }
                 | Envelope::Revoked { .. }
-                | Envelope::TrustChanged => {}
+                | Envelope::TrustChanged
+                | Envelope::Prompts { .. }
+                | Envelope::Resources { .. } => {}
             }
         }
         again
@@ -216,7 +218,7 @@ mod tests {
     use tokio::{sync::mpsc, task::JoinSet};
 
     use super::*;
-    use crate::{backend::Inbox, local, registrations::Registered};
+    use crate::{backend::Inbox, local, offers::OfferChange};
 
     /// A node whose first pack makes its sender send another, before the first is taken in.
     struct Listener {
@@ -246,7 +248,7 @@ mod tests {
             false
         }
 
-        fn registered(&self, _: &Registered) {}
+        fn offer_changed(&self, _: &OfferChange) {}
     }
 
     #[tokio::test]

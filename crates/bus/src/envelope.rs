@@ -64,6 +64,10 @@ pub(crate) enum Envelope {
     Revoked { token: TokenId, expires_at: u64 },
     /// Keys or revocations changed; for everybody.
     TrustChanged,
+    /// Prompts of an organisation changed, or of all; for everybody.
+    Prompts { org: Option<OrgId> },
+    /// A resource of an organisation changed, or of all; for everybody.
+    Resources { org: Option<OrgId>, uri: Bytes },
 }
 
 /// A call on its way to the node that holds the device.
@@ -93,6 +97,8 @@ const PROBE: u8 = 6;
 const REVOKED: u8 = 7;
 const TRUST_CHANGED: u8 = 8;
 const NOTICE: u8 = 9;
+const PROMPTS: u8 = 10;
+const RESOURCES: u8 = 11;
 
 /// Begins a pack in an empty buffer.
 pub(crate) fn begin_pack(out: &mut Vec<u8>, sender: &NodeId) {
@@ -150,6 +156,15 @@ pub(crate) fn put(out: &mut Vec<u8>, envelope: &Envelope) {
             out.extend_from_slice(&expires_at.to_le_bytes());
         }
         Envelope::TrustChanged => out.push(TRUST_CHANGED),
+        Envelope::Prompts { org } => {
+            out.push(PROMPTS);
+            put_org(out, *org);
+        }
+        Envelope::Resources { org, uri } => {
+            out.push(RESOURCES);
+            put_org(out, *org);
+            out.extend_from_slice(uri);
+        }
     }
     let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
     if let Some(slot) = out.get_mut(start..start + 4) {
@@ -171,6 +186,12 @@ fn put_call(out: &mut Vec<u8>, call: &CallEnvelope) {
     out.extend_from_slice(&input.to_le_bytes());
     out.extend_from_slice(&call.input);
     out.extend_from_slice(&call.params);
+}
+
+/// An organisation, or the nil id for none.
+fn put_org(out: &mut Vec<u8>, org: Option<OrgId>) {
+    let uuid = org.map_or(Uuid::nil(), |org| org.uuid());
+    out.extend_from_slice(uuid.as_bytes());
 }
 
 /// A text of at most 255 bytes: ids and service names are shorter by their own rules.
@@ -278,6 +299,13 @@ fn parse(mut body: Bytes) -> Result<Envelope, Malformed> {
             expires_at: number(body)?,
         },
         TRUST_CHANGED => Envelope::TrustChanged,
+        PROMPTS => Envelope::Prompts {
+            org: some_org(body)?,
+        },
+        RESOURCES => Envelope::Resources {
+            org: some_org(body)?,
+            uri: std::mem::take(body),
+        },
         _ => return Err(Malformed),
     };
     Ok(envelope)
@@ -317,6 +345,11 @@ fn uuid(from: &mut Bytes) -> Result<Uuid, Malformed> {
     let mut bytes = [0; 16];
     from.try_copy_to_slice(&mut bytes).map_err(|_| Malformed)?;
     Ok(Uuid::from_bytes(bytes))
+}
+
+fn some_org(from: &mut Bytes) -> Result<Option<OrgId>, Malformed> {
+    let uuid = uuid(from)?;
+    Ok((!uuid.is_nil()).then(|| OrgId::from_uuid(uuid)))
 }
 
 fn short(from: &mut Bytes) -> Result<Text, Malformed> {
@@ -372,6 +405,11 @@ mod tests {
                 expires_at: 6,
             },
             Envelope::TrustChanged,
+            Envelope::Prompts { org: None },
+            Envelope::Resources {
+                org: Some(org),
+                uri: Bytes::from_static(b"test://a"),
+            },
         ]
     }
 

@@ -16,8 +16,8 @@ use crate::{
     host::{InboundCall, ReplyTo},
     node::NodeId,
     notice::Notice,
+    offers::{Followers, OfferChange},
     pending::Verdict,
-    registrations::{Followers, Registered},
 };
 
 /// No deadline is further away than this, whatever another node says.
@@ -77,6 +77,18 @@ impl Node {
             Envelope::Probe { .. } => {}
             Envelope::Revoked { token, expires_at } => self.trust.revoke(token, expires_at),
             Envelope::TrustChanged => self.trust_changed.notify_one(),
+            Envelope::Prompts { org } => self.tell_followers(|| OfferChange::Prompts { org }),
+            Envelope::Resources { org, uri } => self.tell_followers(|| OfferChange::Resources {
+                org,
+                uri: (!uri.is_empty()).then(|| String::from_utf8_lossy(&uri).into()),
+            }),
+        }
+    }
+
+    fn tell_followers(&self, change: impl FnOnce() -> OfferChange) {
+        if let Some(followers) = &self.followers {
+            // Nobody may be listening at the moment.
+            let _ = followers.send(change());
         }
     }
 
@@ -149,7 +161,7 @@ impl Inbox for Mailbox {
             node.reenter.notify_one();
             // Before the first connection nothing was read that could have changed since.
             if node.backend.condition().generation > 1 {
-                self.registered(&Registered::Missed);
+                self.offer_changed(&OfferChange::Missed);
             }
         }
     }
@@ -158,7 +170,7 @@ impl Inbox for Mailbox {
         self.followers.is_some()
     }
 
-    fn registered(&self, event: &Registered) {
+    fn offer_changed(&self, event: &OfferChange) {
         if let Some(followers) = &self.followers {
             // The error says that nobody listens now, which is no loss.
             let _ = followers.send(event.clone());

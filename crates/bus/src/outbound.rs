@@ -65,6 +65,25 @@ impl Bus {
     }
 }
 
+impl Bus {
+    /// Gives up a call that may have been made on another node: whoever waits for it is answered
+    /// `cancelled`, and the device is told. Means nothing when the call has ended.
+    ///
+    /// # Errors
+    /// When the directory does not answer, and this node does not remember where the device is.
+    pub async fn withdraw(&self, device: &DeviceKey, call: CallId) -> Result<(), BusError> {
+        let node = &*self.0;
+        let presence = match node.remembered.get(device) {
+            Some(presence) => Some(presence),
+            None => self.find(device).await?,
+        };
+        if let Some(presence) = presence {
+            node.give_up(device, call, &presence);
+        }
+        Ok(())
+    }
+}
+
 impl Node {
     /// Where the device is: from memory, or asked when memory has nothing or was wrong.
     async fn direct(
@@ -192,6 +211,22 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Tells the holder of a device that nobody waits for this call any more.
+    fn give_up(&self, device: &DeviceKey, call: CallId, presence: &Presence) {
+        let org = device.org;
+        if presence.node == self.id {
+            if let Some(host) = self.host() {
+                host.cancel(org, device.device.as_str(), call);
+            }
+            return;
+        }
+        let device = device.device.as_str().into();
+        let cancel = Envelope::Cancel { org, device, call };
+        self.post(&presence.node, &cancel);
+    }
+}
+
 /// A call that has been handed over. Dropped before its end, at the deadline or because the
 /// caller left, it tells the other node.
 struct Waiting<'a> {
@@ -207,21 +242,6 @@ impl Drop for Waiting<'_> {
         if !self.node.pending.forget(self.token) {
             return;
         }
-        let org = self.device.org;
-        if self.presence.node == self.node.id {
-            if let Some(host) = self.node.host() {
-                host.cancel(org, self.device.device.as_str(), self.call);
-            }
-            return;
-        }
-        let device = self.device.device.as_str().into();
-        self.node.post(
-            &self.presence.node,
-            &Envelope::Cancel {
-                org,
-                device,
-                call: self.call,
-            },
-        );
+        self.node.give_up(self.device, self.call, self.presence);
     }
 }

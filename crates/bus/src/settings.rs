@@ -32,8 +32,8 @@ pub struct BusConfig {
     /// What every Redis key and channel begins with.
     pub key_prefix: String,
     /// Whether this node hears of every registration: see
-    /// [`Bus::registrations`](crate::Bus::registrations).
-    pub follow_registrations: bool,
+    /// [`Bus::offer_changes`](crate::Bus::offer_changes).
+    pub follow_offers: bool,
 }
 
 /// What carries the messages.
@@ -62,7 +62,7 @@ impl BusConfig {
             },
             node_name: node_name.into(),
             key_prefix: key_prefix.into(),
-            follow_registrations: false,
+            follow_offers: false,
         }
     }
 
@@ -73,14 +73,14 @@ impl BusConfig {
             backend: Backend::Local(hub.clone()),
             node_name: node_name.into(),
             key_prefix: String::new(),
-            follow_registrations: false,
+            follow_offers: false,
         }
     }
 
     /// The same node, hearing of every registration.
     #[must_use]
-    pub fn following_registrations(mut self) -> Self {
-        self.follow_registrations = true;
+    pub fn following_offers(mut self) -> Self {
+        self.follow_offers = true;
         self
     }
 }

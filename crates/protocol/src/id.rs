@@ -104,6 +104,22 @@ prefixed_id! {
     /// An API key, without its secret.
     ApiKeyId, "key_"
 }
+prefixed_id! {
+    /// What characters are made from: a persona and how it speaks.
+    TemplateId, "tpl_"
+}
+prefixed_id! {
+    /// One thing that a template remembers.
+    MemoryId, "mem_"
+}
+prefixed_id! {
+    /// One picture, without its bytes.
+    PictureId, "pic_"
+}
+prefixed_id! {
+    /// A collection of documents that a character can look things up in.
+    SkillsBookId, "skb_"
+}
 
 /// The name a device has within its organisation: 1 to 64 of `[A-Za-z0-9._:-]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

@@ -27,6 +27,29 @@ pub struct HttpLimits {
     pub body_bytes: usize,
     /// The most connections at a time; those beyond are answered 503. Protects file descriptors.
     pub connections: usize,
+    /// Paths whose bodies may be larger and slower than the others'.
+    pub larger_bodies: &'static [LargerBody],
+}
+
+/// A path whose bodies are larger than the port's others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LargerBody {
+    /// Exactly this path.
+    pub path: &'static str,
+    /// The largest body, in bytes.
+    pub bytes: usize,
+    /// The whole body must have arrived this long after the head.
+    pub read_timeout: Duration,
+}
+
+impl HttpLimits {
+    /// How many bytes the body of a request for this path may have, and how long it may take.
+    pub(crate) fn body(&self, path: &str) -> (usize, Duration) {
+        match self.larger_bodies.iter().find(|larger| larger.path == path) {
+            Some(larger) => (larger.bytes, larger.read_timeout),
+            None => (self.body_bytes, self.body_read_timeout),
+        }
+    }
 }
 
 impl Default for HttpLimits {
@@ -38,6 +61,7 @@ impl Default for HttpLimits {
             write_timeout: Duration::from_secs(30),
             body_bytes: 1024 * 1024,
             connections: 8192,
+            larger_bodies: &[],
         }
     }
 }

@@ -10,7 +10,7 @@ use sqlx::{
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
-use crate::{Config, StoreError};
+use crate::{Config, Objects, StoreError};
 
 /// How long a request waits for a free connection, or for a new one.
 const ACQUIRE_LIMIT: Duration = Duration::from_secs(3);
@@ -30,6 +30,7 @@ pub(crate) static MIGRATOR: Migrator = sqlx::migrate!("../../migrations");
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) pool: PgPool,
+    objects: Option<Objects>,
 }
 
 impl Store {
@@ -74,7 +75,23 @@ impl Store {
             .acquire_timeout(ACQUIRE_LIMIT)
             .idle_timeout(IDLE_LIMIT)
             .connect_lazy_with(options);
-        Ok(Self { pool })
+        Ok(Self {
+            pool,
+            objects: None,
+        })
+    }
+
+    /// The same database, with an object store beside it.
+    #[must_use]
+    pub fn with_objects(mut self, objects: Option<Objects>) -> Self {
+        self.objects = objects;
+        self
+    }
+
+    /// Where large bytes are; `None` when the operator set no place for them.
+    #[must_use]
+    pub const fn objects(&self) -> Option<&Objects> {
+        self.objects.as_ref()
     }
 
     /// Brings the database up to date. Processes that do so at once wait for each other.

@@ -1,4 +1,4 @@
-//! What must outlive every process: organisations, keys, tokens and what is known of devices. Every line of SQL is here.
+//! What must outlive every process: organisations, keys, tokens, settings, and what is known of devices. Every line of SQL is here.
 //! Never: a query without an organisation where rows belong to one, HTTP, Redis, or a retry that the caller does not see.
 
 mod api_keys;
@@ -8,15 +8,24 @@ mod devices;
 mod error;
 mod facts;
 mod idempotent_calls;
+mod memories;
+mod objects;
 mod orgs;
+mod owner;
+mod pictures;
+pub mod placeholders;
+mod prompts;
 mod registrations;
+mod resources;
 mod schema_version;
 mod scope_list;
 mod sealing_keys;
 mod signing_keys;
+mod templates;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tokens;
+mod uri_template;
 
 pub use api_keys::{ApiKey, KeyRevocation, NewApiKey};
 pub use config::Config;
@@ -25,6 +34,18 @@ pub use devices::StoredDevice;
 pub use error::StoreError;
 pub use facts::{DeviceFact, DeviceNews};
 pub use idempotent_calls::{CallKey, NewCall, RememberedCall, StoredOutcome};
+pub use memories::{Memory, MemoryWrite, NewMemory};
+pub use objects::{ObjectError, ObjectKey, Objects, ObjectsConfig};
+pub use owner::Owner;
+pub use pictures::{NewPicture, Picture, PictureError, PictureRemoval, PictureWrite};
+pub use prompts::{ListedPrompt, TemplatePrompt};
+pub use resources::{ListedResource, Resource, ResourceBody};
 pub use schema_version::SchemaVersion;
 pub use signing_keys::{NewSigningKey, StoredSigningKey};
+pub use templates::{
+    MemoryPolicy, Model, Persona, Prompt, PromptArgument, PromptContent, PromptMessage, PromptRole,
+    RENDERED_LIMIT_BYTES, RenderError, Template, TemplateSettings, TemplateWrite, ToolPolicy,
+    Voice, render,
+};
 pub use tokens::{IssuedToken, RevokedToken};
+pub use uri_template::{LONGEST_URI, UriError, UriTemplate, UriValues};

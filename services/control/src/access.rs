@@ -11,6 +11,7 @@ use subtle::ConstantTimeEq;
 use switchboard_identity::Caller;
 use switchboard_protocol::access::Scope;
 use switchboard_runtime::problem::Problem;
+use switchboard_store::Owner;
 
 use crate::Control;
 
@@ -28,6 +29,43 @@ impl FromRequestParts<Arc<Control>> for Administrator {
         caller.require(Scope::Admin)?;
         Ok(Self(caller))
     }
+}
+
+/// Who writes settings: an organisation's administrator, or the operator, whose settings are public.
+pub(crate) struct Author(pub(crate) Owner);
+
+impl FromRequestParts<Arc<Control>> for Author {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        control: &Arc<Control>,
+    ) -> Result<Self, Problem> {
+        admit(parts, control, Scope::Admin).await.map(Self)
+    }
+}
+
+/// Who reads settings: a caller with the scope `read`, or the operator, who sees public ones.
+pub(crate) struct Reader(pub(crate) Owner);
+
+impl FromRequestParts<Arc<Control>> for Reader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        control: &Arc<Control>,
+    ) -> Result<Self, Problem> {
+        admit(parts, control, Scope::Read).await.map(Self)
+    }
+}
+
+async fn admit(parts: &Parts, control: &Control, scope: Scope) -> Result<Owner, Problem> {
+    if admit_operator(&parts.headers, control.operator_key.as_ref()).is_ok() {
+        return Ok(Owner::Installation);
+    }
+    let caller = control.authenticator.authenticate(&parts.headers).await?;
+    caller.require(scope)?;
+    Ok(Owner::Org(caller.org))
 }
 
 /// Whoever holds the operator key.
@@ -90,7 +128,8 @@ fn unauthorized() -> Problem {
     .header(header::WWW_AUTHENTICATE, "Bearer")
 }
 
-fn forbidden(detail: &str) -> Problem {
+/// The refusal of what only the operator may do.
+pub(crate) fn forbidden(detail: &str) -> Problem {
     Problem::new(
         StatusCode::FORBIDDEN,
         "operator_only",

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use switchboard_protocol::access::AccessError;
 use switchboard_runtime::problem::{self, Problem};
-use switchboard_store::StoreError;
+use switchboard_store::{ObjectError, PictureError, StoreError};
 
 /// Why a request was not done.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +16,9 @@ pub(crate) enum ControlError {
     /// The store could not do it.
     #[error("the store failed")]
     Store(#[from] StoreError),
+    /// The object store could not do it.
+    #[error("the object store failed")]
+    Objects(#[from] ObjectError),
     /// A token could not be signed.
     #[error("a token could not be signed")]
     Signing(#[from] AccessError),
@@ -69,6 +72,24 @@ impl ControlError {
                 );
                 problem::internal()
             }
+            Self::Objects(error) => {
+                let mut causes = error.to_string();
+                if let Some(cause) = std::error::Error::source(&error) {
+                    causes = format!("{causes}: {cause}");
+                }
+                tracing::error!(error = causes, "a request failed in the object store");
+                match error {
+                    // What the database knows of and the object store does not: a retry changes nothing.
+                    ObjectError::Missing(_) => problem::internal(),
+                    ObjectError::Failed(_) => Problem::new(
+                        StatusCode::SERVICE_UNAVAILABLE,
+                        "objects_unavailable",
+                        "Pictures unavailable",
+                        "Pictures cannot be read or written at the moment. Try again in a moment.",
+                    )
+                    .header(header::RETRY_AFTER, 1),
+                }
+            }
             Self::Signing(error) => {
                 tracing::error!(%error, "a request failed because a token could not be signed");
                 problem::internal()
@@ -81,6 +102,26 @@ impl From<Problem> for ControlError {
     fn from(problem: Problem) -> Self {
         Self::Refused(problem)
     }
+}
+
+impl From<PictureError> for ControlError {
+    fn from(error: PictureError) -> Self {
+        match error {
+            PictureError::NoObjects => Self::Refused(no_objects()),
+            PictureError::Objects(error) => Self::Objects(error),
+            PictureError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+/// The answer of every picture endpoint of an installation without a place for pictures.
+pub(crate) fn no_objects() -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "objects_not_configured",
+        "No place for pictures",
+        "This installation has no place for pictures; its operator sets one with --objects or SWITCHBOARD_OBJECTS.",
+    )
 }
 
 impl IntoResponse for ControlError {

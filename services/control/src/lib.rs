@@ -1,4 +1,4 @@
-//! The control plane: organisations, API keys, access tokens, and the record of devices.
+//! The control plane: organisations, API keys, access tokens, settings, and the record of devices.
 //! Never: SQL, a device's connection, or a call.
 
 mod access;
@@ -6,31 +6,48 @@ mod api_keys;
 mod backoff;
 mod bootstrap;
 mod config;
+mod document;
 mod error;
 mod facts;
 mod jwks;
 mod label;
+mod limits;
+mod memories;
+mod merge_patch;
 mod metrics;
+mod offers;
 mod orgs;
+mod paging;
+mod pictures;
+mod precondition;
 mod signing;
+mod templates;
 mod tokens;
 mod trust;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
+    extract::DefaultBodyLimit,
     routing::{delete, get, post},
 };
 use secrecy::SecretString;
 use switchboard_bus::Bus;
 use switchboard_identity::Authenticator;
-use switchboard_runtime::{problem, shutdown::Shutdown};
+use switchboard_runtime::{http::LargerBody, problem, shutdown::Shutdown};
 use switchboard_store::Store;
 
 pub use bootstrap::bootstrap;
 pub use config::Config;
 use metrics::{BackgroundMetrics, RequestMetrics};
+
+/// The paths whose bodies are larger than those of other requests, for whoever serves the router.
+pub const LARGER_BODIES: &[LargerBody] = &[LargerBody {
+    path: pictures::PATH,
+    bytes: pictures::LARGEST_BYTES,
+    read_timeout: Duration::from_secs(60),
+}];
 
 /// What every request is answered from.
 struct Control {
@@ -68,8 +85,38 @@ pub fn router(
         .route("/v1/tokens", post(tokens::create))
         .route("/v1/tokens/{id}", delete(tokens::revoke))
         .route("/.well-known/jwks.json", get(jwks::show))
+        .merge(settings())
         .method_not_allowed_fallback(problem::method_not_allowed)
         .with_state(Arc::new(control)))
+}
+
+/// The routes of templates, memories and pictures.
+fn settings() -> Router<Arc<Control>> {
+    let pictures = post(pictures::create)
+        .layer(DefaultBodyLimit::max(pictures::LARGEST_BYTES))
+        .get(pictures::list);
+    Router::new()
+        .route(
+            "/v1/templates",
+            post(templates::create).get(templates::list),
+        )
+        .route(
+            "/v1/templates/{id}",
+            get(templates::show)
+                .patch(templates::change)
+                .delete(templates::remove),
+        )
+        .route(
+            "/v1/templates/{id}/memories",
+            post(memories::create).get(memories::list),
+        )
+        .route("/v1/memories/{id}", delete(memories::remove))
+        .route(pictures::PATH, pictures)
+        .route(
+            "/v1/pictures/{id}",
+            get(pictures::show).delete(pictures::remove),
+        )
+        .route("/v1/pictures/{id}/content", get(pictures::content))
 }
 
 /// Starts the work that no request asks for, on `shutdown`'s tracker: facts from the bus are written to the store, and

@@ -146,6 +146,7 @@ impl Config {
             write_timeout: Duration::from_millis(self.http_write_timeout_ms),
             body_bytes: self.http_body_limit_bytes,
             connections: self.http_connections,
+            ..HttpLimits::default()
         }
     }
 }

@@ -7,10 +7,14 @@ mod content;
 mod encoding;
 mod era;
 mod input;
+mod knowledge;
 mod listing;
 mod metadata;
 mod notices;
+mod prompts;
+mod resources;
 mod server;
+mod session;
 mod stream;
 mod subscription;
 mod text;
@@ -47,6 +51,7 @@ use encoding::Encoding;
 use input::Seal;
 use metadata::Publication;
 use server::Server;
+use session::{Errand, Session, Whereabouts};
 use tool_call::Pace;
 use toolsets::Toolsets;
 
@@ -57,6 +62,7 @@ pub(crate) struct Mcp {
     publication: Publication,
     toolsets: Toolsets,
     seal: Seal,
+    whereabouts: Whereabouts,
     /// Listeners have nothing to finish: they go when draining begins, so that requests can end in peace.
     shutdown: Shutdown,
 }
@@ -67,6 +73,7 @@ impl Mcp {
             publication: Publication::new(config),
             toolsets: Toolsets::new(),
             seal: Seal::default(),
+            whereabouts: Whereabouts::default(),
             shutdown: shutdown.clone(),
         }
     }
@@ -111,20 +118,22 @@ fn service(config: &Config, gateway: &Arc<Gateway>) -> Service {
 }
 
 async fn serve_device(
+    State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<Caller>,
     Extension(service): Extension<Service>,
     Path(device): Path<DeviceId>,
     request: Request,
 ) -> Result<Response, Problem> {
-    serve(&service, at_device(caller, device), request).await
+    serve(&gateway, &service, at_device(caller, device), request).await
 }
 
 async fn serve_all(
+    State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<Caller>,
     Extension(service): Extension<Service>,
     request: Request,
 ) -> Result<Response, Problem> {
-    serve(&service, at_all(caller), request).await
+    serve(&gateway, &service, at_all(caller), request).await
 }
 
 async fn listen_device(
@@ -162,7 +171,12 @@ fn at_device(caller: Caller, device: DeviceId) -> Visit {
 }
 
 /// Hands the request to the protocol's own implementation, with what it needs to know of the sender.
-async fn serve(service: &Service, visit: Visit, request: Request) -> Result<Response, Problem> {
+async fn serve(
+    gateway: &Gateway,
+    service: &Service,
+    visit: Visit,
+    request: Request,
+) -> Result<Response, Problem> {
     let (mut head, body) = request.into_parts();
     let encoding = Encoding::of(&head.headers);
     let whole = Request::from_parts(head.clone(), body);
@@ -171,6 +185,17 @@ async fn serve(service: &Service, visit: Visit, request: Request) -> Result<Resp
         Ok(body) => body,
         Err(error) => return encoding.write(encoding::unreadable(&error)).await,
     };
+    let errand = if era::is_modern_head(&head.headers) {
+        Errand::None
+    } else {
+        Errand::of(&body)
+    };
+    if let Some(session) = Session::of(&head.headers) {
+        if let Errand::TakeBack(request) = &errand {
+            session::take_back(gateway, &visit, &session, request).await;
+        }
+        head.extensions.insert(session);
+    }
     let pace = Pace::default();
     head.extensions.insert(visit);
     head.extensions.insert(pace.clone());
@@ -181,6 +206,9 @@ async fn serve(service: &Service, visit: Visit, request: Request) -> Result<Resp
     } else {
         response.into_response()
     };
+    if errand == Errand::Begin && response.status() == StatusCode::OK {
+        response.headers_mut().extend([Session::begin()]);
+    }
     if let Some(refused) = pace.refused() {
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         let seconds = HeaderValue::from(refused.retry_after_s());

@@ -9,7 +9,7 @@ use switchboard_runtime::{
     admin::{Need, Readiness},
     shutdown::Shutdown,
 };
-use switchboard_store::Store;
+use switchboard_store::{Objects, ObjectsConfig, Store};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -19,6 +19,18 @@ use crate::{exit::Failure, process::Process};
 const DATABASE_PROBE: Duration = Duration::from_secs(1);
 /// How long one wait for the bus lasts; there is always another.
 const BUS_WAIT: Duration = Duration::from_secs(60);
+
+/// Opens the store with the place for large objects beside it, if there is one; Postgres need not be there yet.
+///
+/// # Errors
+/// When a URL is missing or no URL, or the place cannot be used.
+pub(crate) fn open_store_with_objects(
+    config: &switchboard_store::Config,
+    objects: &ObjectsConfig,
+) -> Result<Store, Failure> {
+    let objects = Objects::from_config(objects).map_err(Failure::usage)?;
+    Ok(open_store(config)?.with_objects(objects))
+}
 
 /// Opens the store; Postgres need not be there yet.
 ///

@@ -18,7 +18,7 @@ use crate::{
     backlog::Weighed,
     fact::{FACT_PATIENCE, Fact, FactId},
     node::{Epoch, NodeId},
-    registrations::Registered,
+    offers::OfferChange,
     trust::unix_now_ms,
 };
 
@@ -133,9 +133,9 @@ impl State {
 
     /// Tells who follows it, in the order of the changes.
     fn tell(&self, device: DeviceKey, digest: Option<Digest>) {
-        let event = Registered::Services { device, digest };
+        let event = OfferChange::Services { device, digest };
         for inbox in self.inboxes.values().filter_map(Weak::upgrade) {
-            inbox.registered(&event);
+            inbox.offer_changed(&event);
         }
     }
 

@@ -39,7 +39,7 @@ use crate::{
     error::BusError,
     metrics::Metrics,
     node::NodeId,
-    registrations::Registered,
+    offers::OfferChange,
 };
 
 /// No command waits longer.
@@ -375,8 +375,8 @@ impl Ears {
                     return;
                 };
                 if channel == self.registered.as_bytes() {
-                    match Registered::parse(&pack) {
-                        Some(event) => inbox.registered(&event),
+                    match OfferChange::parse(&pack) {
+                        Some(event) => inbox.offer_changed(&event),
                         None => self.malformed.inc(),
                     }
                     return;

@@ -15,8 +15,8 @@ use tokio::{
 
 use crate::{
     eventually::eventually,
+    offers::{await_event, services},
     redis_server::RedisServer,
-    registrations::{await_event, services},
     station::{Site, call, call_for, device, org},
 };
 
@@ -118,7 +118,7 @@ async fn i9_the_calls_of_a_node_that_is_gone_are_lost_within_three_seconds() {
 async fn i8_what_a_dead_node_left_is_gone_within_ten_seconds() {
     let site = Site::redis().await;
     let caller = site.follower("caller").await;
-    let mut events = caller.registrations().unwrap();
+    let mut events = caller.offer_changes().unwrap();
     let mut way = Reaches::start(site.redis_address()).await;
     let doomed = Site::through(way.url());
     let edge = doomed.station("doomed").await;

@@ -17,7 +17,7 @@ mod directory;
 mod facts;
 mod faults;
 mod notices;
-mod registrations;
+mod offers;
 mod station;
 mod trust;
 

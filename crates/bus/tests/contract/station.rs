@@ -113,7 +113,7 @@ impl Site {
 
     /// A node that hears of every registration.
     pub async fn follower(&self, name: &str) -> Bus {
-        let config = self.config(name).following_registrations();
+        let config = self.config(name).following_offers();
         self.node(config, &Registry::new(), &self.shutdown).await
     }
 

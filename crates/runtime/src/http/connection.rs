@@ -40,13 +40,12 @@ impl Served {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-        let limit = self.limits.body_bytes;
+        let (limit, within) = self.limits.body(request.uri().path());
         if declared_bytes(&request).is_some_and(|bytes| bytes > limit as u64) {
             return Ok(problem::too_large()
                 .header(header::CONNECTION, "close")
                 .into_response());
         }
-        let within = self.limits.body_read_timeout;
         let request = request.map(|body| Body::new(BoundedBody::new(body, limit, within)));
         let response = self.service.clone().oneshot(request).await?;
         Ok(response.map(Body::new))

@@ -210,6 +210,33 @@ async fn bodies_over_the_limit_are_refused() {
 }
 
 #[tokio::test]
+async fn a_path_may_take_larger_bodies_than_the_others() {
+    let port = open(HttpLimits {
+        body_bytes: 100,
+        larger_bodies: &[LargerBody {
+            path: "/echo",
+            bytes: 200,
+            read_timeout: LONG,
+        }],
+        ..HttpLimits::default()
+    });
+    let check = async |path: &str, bytes: usize, status: &str| {
+        let body = format!("\"{}\"", "x".repeat(bytes - 2));
+        let framing = format!("Content-Length: {bytes}");
+        let answer = port.ask(&format!("POST {path}"), &framing, &body).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{path} {bytes}: {answer}"
+        );
+    };
+    check("/echo", 200, "200").await;
+    check("/echo?query", 200, "200").await;
+    check("/echo", 201, "413").await;
+    check("/echo/", 101, "413").await;
+    check("/other", 101, "413").await;
+}
+
+#[tokio::test]
 async fn a_panic_costs_one_request_only() {
     let port = open(HttpLimits::default());
     let twice = "GET /panic HTTP/1.1\r\nHost: x\r\n\r\nGET /none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";

@@ -1,6 +1,6 @@
 //! A control plane with a database of its own.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use axum::{Router, body::Body, response::Response};
 use http::{Method, Request, StatusCode, header};
@@ -12,7 +12,8 @@ use switchboard_control::Config;
 use switchboard_identity::Authenticator;
 use switchboard_protocol::id::OrgId;
 use switchboard_runtime::shutdown::Shutdown;
-use switchboard_store::{Store, testing::TestDatabase};
+use switchboard_store::{Objects, Store, testing::TestDatabase};
+use tempfile::TempDir;
 use tower::ServiceExt;
 
 pub(crate) const OPERATOR_KEY: &str = "the operator's own key";
@@ -28,6 +29,8 @@ pub(crate) struct Installation {
     pub(crate) shutdown: Shutdown,
     pub(crate) hub: LocalHub,
     api: Router,
+    /// Where its pictures are.
+    objects: TempDir,
     /// Last: it goes when nothing uses it any more.
     pub(crate) database: TestDatabase,
 }
@@ -58,6 +61,15 @@ impl Installation {
 
     /// Without the background work.
     pub(crate) async fn idle(operator_key: Option<&str>) -> Self {
+        Self::new(operator_key, true).await
+    }
+
+    /// Without a place for pictures.
+    pub(crate) async fn without_objects() -> Self {
+        Self::new(Some(OPERATOR_KEY), false).await
+    }
+
+    async fn new(operator_key: Option<&str>, with_objects: bool) -> Self {
         let database = TestDatabase::create().await.unwrap();
         let (registry, shutdown, hub) = (
             prometheus::Registry::new(),
@@ -65,7 +77,9 @@ impl Installation {
             LocalHub::default(),
         );
         let bus = Bus::start(BusConfig::local(&hub, "control"), &registry, &shutdown).unwrap();
-        let store = database.store();
+        let folder = TempDir::new().unwrap();
+        let objects = with_objects.then(|| Objects::in_folder(folder.path()).unwrap());
+        let store = database.store().with_objects(objects);
         let authenticator = Authenticator::new(store.clone(), bus.clone());
         let config = Config {
             operator_key: operator_key.map(SecretString::from),
@@ -87,6 +101,7 @@ impl Installation {
             shutdown,
             hub,
             api,
+            objects: folder,
             database,
         }
     }
@@ -114,11 +129,16 @@ impl Installation {
             }
             None => Body::empty(),
         };
-        self.api
-            .clone()
-            .oneshot(request.body(body).unwrap())
-            .await
-            .unwrap()
+        self.answer(request.body(body).unwrap()).await
+    }
+
+    pub(crate) fn objects_folder(&self) -> &Path {
+        self.objects.path()
+    }
+
+    /// What the API answers to any request.
+    pub(crate) async fn answer(&self, request: Request<Body>) -> Response {
+        self.api.clone().oneshot(request).await.unwrap()
     }
 
     pub(crate) async fn send(

@@ -9,3 +9,6 @@ mod access;
 mod api;
 mod background;
 mod installation;
+mod memories;
+mod pictures;
+mod templates;

@@ -10,7 +10,10 @@ use axum::{
 };
 use http::{HeaderMap, header};
 use switchboard_identity::Caller;
-use switchboard_protocol::{access::Scope, id::DeviceKey};
+use switchboard_protocol::{
+    access::Scope,
+    id::{DeviceKey, OrgId},
+};
 use switchboard_runtime::problem::Problem;
 
 use crate::Gateway;
@@ -29,6 +32,14 @@ pub(super) enum Reach {
     Device(DeviceKey),
     /// All devices of the caller's organisation.
     All,
+}
+
+impl Visit {
+    /// Whose prompts and resources it sees: none without the scope `read`.
+    pub(super) fn reads(&self) -> Option<OrgId> {
+        let may = self.caller.scopes.contains(Scope::Read);
+        may.then_some(self.caller.org)
+    }
 }
 
 /// Lets callers with the scope `call` pass, as often as their rate allows.

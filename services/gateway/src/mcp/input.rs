@@ -182,6 +182,14 @@ impl Seal {
 }
 
 impl Wanted {
+    /// Questions that need no state: their answers say all.
+    pub(super) const fn questions(requests: Map<String, Value>) -> Self {
+        Self {
+            requests,
+            state: None,
+        }
+    }
+
     pub(super) fn read(json: &RawValue) -> Result<Self, Unasked> {
         serde_json::from_str(json.get()).map_err(|error| Unasked::Malformed(error.to_string()))
     }

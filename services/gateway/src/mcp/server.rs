@@ -11,21 +11,24 @@ use http::request::Parts;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CacheScope, CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult,
-        ErrorCode, Implementation, InitializeRequestParams, ListToolsResult,
-        PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
-        SetLevelRequestParams, SubscriptionFilter, SubscriptionsListenRequestParams,
+        CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult,
+        CompletionInfo, CustomRequest, CustomResult, ErrorCode, GetPromptRequestParams,
+        GetPromptResponse, Implementation, InitializeRequestParams, ListPromptsResult,
+        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+        ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
+        Reference, ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
+        SubscriptionFilter, SubscriptionsListenRequestParams, UnsubscribeRequestParams,
     },
     service::{RequestContext, SubscriptionContext},
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{access::Visit, era, listing, subscription, tool_call};
+use super::{access::Visit, era, listing, prompts, resources, subscription, tool_call};
 use crate::Gateway;
 
-/// How long a client may keep a list, in milliseconds. Short: listeners are told at once, others are not.
-pub(super) const LIST_TTL_MS: u64 = 5_000;
+/// How long a client may keep what it read, in milliseconds. Short: listeners are told at once, others are not.
+const TTL_MS: u64 = 5_000;
 
 /// One gateway as an MCP server; cheap to clone.
 #[derive(Clone)]
@@ -36,6 +39,15 @@ pub(super) struct Server {
 impl Server {
     pub(super) fn new(gateway: Arc<Gateway>) -> Self {
         Self { gateway }
+    }
+}
+
+/// How long an answer may be kept, and by whom; older revisions have no words for it.
+fn freshness(context: &RequestContext<RoleServer>) -> (Option<u64>, Option<CacheScope>) {
+    if era::is_modern(context) {
+        (Some(TTL_MS), Some(CacheScope::Private))
+    } else {
+        (None, None)
     }
 }
 
@@ -59,6 +71,12 @@ impl ServerHandler for Server {
             .enable_logging()
             .enable_tools()
             .enable_tool_list_changed()
+            .enable_prompts()
+            .enable_prompts_list_changed()
+            .enable_resources()
+            .enable_resources_list_changed()
+            .enable_resources_subscribe()
+            .enable_completions()
             .build();
         let implementation = Implementation::new("switchboard", env!("CARGO_PKG_VERSION"));
         ServerConfig::new(capabilities).with_server_info(implementation)
@@ -78,10 +96,7 @@ impl ServerHandler for Server {
         let page = listing::tools(&self.gateway, visit, cursor.as_deref()).await?;
         let mut result = ListToolsResult::with_all_items(page.tools);
         result.next_cursor = page.next_cursor;
-        if era::is_modern(&context) {
-            result.ttl_ms = Some(LIST_TTL_MS);
-            result.cache_scope = Some(CacheScope::Private);
-        }
+        (result.ttl_ms, result.cache_scope) = freshness(&context);
         Ok(result)
     }
 
@@ -92,6 +107,100 @@ impl ServerHandler for Server {
     ) -> Result<CallToolResponse, ErrorData> {
         let visit = visit(&context)?;
         tool_call::perform(&self.gateway, visit, request, &context).await
+    }
+
+    async fn list_prompts(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let cursor = request.and_then(|request| request.cursor);
+        let page = prompts::list(&self.gateway, visit(&context)?, cursor.as_deref()).await?;
+        let mut result = ListPromptsResult::with_all_items(page.items);
+        result.next_cursor = page.next_cursor;
+        (result.ttl_ms, result.cache_scope) = freshness(&context);
+        Ok(result)
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        prompts::get(&self.gateway, visit(&context)?, request, &context).await
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        let visit = visit(&context)?;
+        let completion = match &request.r#ref {
+            Reference::Prompt(prompt) => {
+                prompts::complete(&self.gateway, visit, &prompt.name, &request.argument).await?
+            }
+            // What stands in for an expression is any text; there is nothing to suggest.
+            _ => CompletionInfo::default(),
+        };
+        Ok(CompleteResult::new(completion))
+    }
+
+    async fn list_resources(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let cursor = request.and_then(|request| request.cursor);
+        let page = resources::list(&self.gateway, visit(&context)?, cursor.as_deref()).await?;
+        let mut result = ListResourcesResult::with_all_items(page.items);
+        result.next_cursor = page.next_cursor;
+        (result.ttl_ms, result.cache_scope) = freshness(&context);
+        Ok(result)
+    }
+
+    async fn list_resource_templates(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let cursor = request.and_then(|request| request.cursor);
+        let (gateway, visit) = (&self.gateway, visit(&context)?);
+        let page = resources::list_templates(gateway, visit, cursor.as_deref()).await?;
+        let mut result = ListResourceTemplatesResult::with_all_items(page.items);
+        result.next_cursor = page.next_cursor;
+        (result.ttl_ms, result.cache_scope) = freshness(&context);
+        Ok(result)
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let contents = resources::read(&self.gateway, visit(&context)?, &request.uri).await?;
+        let mut result = ReadResourceResult::new(vec![contents]);
+        (result.ttl_ms, result.cache_scope) = freshness(&context);
+        Ok(result.into())
+    }
+
+    /// No session keeps what a client of an older revision follows: its stream tells of every resource.
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        resources::read(&self.gateway, visit(&context)?, &request.uri)
+            .await
+            .map(drop)
+    }
+
+    async fn unsubscribe(
+        &self,
+        _request: UnsubscribeRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        Ok(())
     }
 
     /// No session keeps the level: a client of an older revision is sent `info` and above.
@@ -120,6 +229,14 @@ impl ServerHandler for Server {
             "tools/call" => fault_in::<CallToolRequestParams>(params),
             "tools/list" => fault_in::<PaginatedRequestParams>(params),
             "logging/setLevel" => fault_in::<SetLevelRequestParams>(params),
+            "prompts/get" => fault_in::<GetPromptRequestParams>(params),
+            "resources/read" => fault_in::<ReadResourceRequestParams>(params),
+            "resources/subscribe" => fault_in::<SubscribeRequestParams>(params),
+            "resources/unsubscribe" => fault_in::<UnsubscribeRequestParams>(params),
+            "completion/complete" => fault_in::<CompleteRequestParams>(params),
+            "prompts/list" | "resources/list" | "resources/templates/list" => {
+                fault_in::<PaginatedRequestParams>(params)
+            }
             "subscriptions/listen" => fault_in::<SubscriptionsListenRequestParams>(params),
             _ => None,
         };

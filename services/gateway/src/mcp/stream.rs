@@ -7,9 +7,9 @@ use axum::response::{
     IntoResponse, Response,
     sse::{Event, KeepAlive, Sse},
 };
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, StatusCode, header};
-use serde_json::json;
+use serde_json::{Value, json};
 use switchboard_runtime::problem::{Problem, method_not_allowed};
 
 use super::{
@@ -50,18 +50,35 @@ pub(super) async fn open(
             change = changes.next() => change,
             () = shutdown.draining() => return None,
         };
-        Some((
-            Ok::<_, Infallible>(notification(&change)),
-            (changes, shutdown),
-        ))
+        Some((stream::iter(notifications(change)), (changes, shutdown)))
     });
+    let events = events.flatten().map(Ok::<_, Infallible>);
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
     Ok(Sse::new(events).keep_alive(keep_alive).into_response())
 }
 
-fn notification(change: &Change) -> Event {
-    let message = match change {
-        Change::Tools => json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}),
-    };
+/// A client of these revisions cannot say which resources it follows without a session: it is told of all.
+fn notifications(change: Change) -> Vec<Event> {
+    let list_changed =
+        |what: &str| notification(&format!("notifications/{what}/list_changed"), None);
+    match change {
+        Change::Tools => vec![list_changed("tools")],
+        Change::Prompts => vec![list_changed("prompts")],
+        Change::Resources(None) => vec![list_changed("resources")],
+        Change::Resources(Some(uri)) => vec![
+            list_changed("resources"),
+            notification(
+                "notifications/resources/updated",
+                Some(json!({ "uri": uri })),
+            ),
+        ],
+    }
+}
+
+fn notification(method: &str, params: Option<Value>) -> Event {
+    let mut message = json!({"jsonrpc": "2.0", "method": method});
+    if let Some(params) = params {
+        message["params"] = params;
+    }
     Event::default().event("message").data(message.to_string())
 }

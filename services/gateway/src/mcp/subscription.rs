@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use rmcp::service::SubscriptionContext;
+use rmcp::service::{SubscriptionContext, SubscriptionSendError};
 
 use super::{
     access::Visit,
@@ -25,11 +25,32 @@ pub(super) async fn run(gateway: &Arc<Gateway>, visit: &Visit, context: &Subscri
             Change::Tools if accepted.tools_list_changed == Some(true) => {
                 sink.notify_tool_list_changed().await
             }
-            Change::Tools => Ok(()),
+            Change::Prompts if accepted.prompts_list_changed == Some(true) => {
+                sink.notify_prompt_list_changed().await
+            }
+            Change::Resources(uri) => tell_resources(context, uri).await,
+            Change::Tools | Change::Prompts => Ok(()),
         };
         if let Err(error) = told {
             tracing::debug!(%error, "a listener has gone");
             return;
         }
     }
+}
+
+/// Tells that the list changed, and that a resource did which the client follows; without a URI each of them may have.
+async fn tell_resources(
+    context: &SubscriptionContext,
+    uri: Option<Box<str>>,
+) -> Result<(), SubscriptionSendError> {
+    let (accepted, sink) = (context.accepted(), context.sink());
+    if accepted.resources_list_changed == Some(true) {
+        sink.notify_resource_list_changed().await?;
+    }
+    let followed = accepted.resource_subscriptions.iter().flatten();
+    for followed in followed.filter(|followed| uri.as_ref().is_none_or(|uri| **uri == ***followed))
+    {
+        sink.notify_resource_updated(followed.as_str()).await?;
+    }
+    Ok(())
 }

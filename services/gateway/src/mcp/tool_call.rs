@@ -19,7 +19,7 @@ use rmcp::{
 use serde_json::{json, value::RawValue};
 use switchboard_bus::{Answer, BusError};
 use switchboard_protocol::{
-    id::{DeviceId, DeviceKey, OrgId},
+    id::{CallId, DeviceId, DeviceKey, OrgId},
     outcome::{Delivered, Outcome},
 };
 use tokio::sync::mpsc;
@@ -31,6 +31,7 @@ use super::{
     input::{self, Binding, Unasked, Wanted},
     listing::unavailable,
     notices::{self, Listener},
+    session::Session,
     tool_name::{self, Naming},
     toolset::Toolset,
 };
@@ -93,7 +94,11 @@ pub(super) async fn perform(
         input: input::answered(&gateway.mcp.seal, &gateway.store, &binding, answers).await?,
         timeout: tool.timeout.unwrap_or(DEFAULT_TIMEOUT),
     };
-    let attempt = Attempt::begin(target.device, call);
+    let mut attempt = Attempt::begin(target.device, call);
+    let _noted = id_in_session(context).map(|id| {
+        attempt.id = id;
+        gateway.mcp.whereabouts.note(id, &attempt.device)
+    });
     if let Some(refused) = too_large(gateway, &attempt) {
         return Ok(refused.into());
     }
@@ -120,6 +125,15 @@ pub(super) async fn perform(
             Err(Unasked::Refused(error)) => Err(error),
         },
     }
+}
+
+/// The id under which the client can take the call back with another request; those of the newest revision close
+/// the response instead.
+fn id_in_session(context: &RequestContext<RoleServer>) -> Option<CallId> {
+    let parts = context.extensions.get::<Parts>()?;
+    let session = parts.extensions.get::<Session>()?;
+    let request = serde_json::to_value(&context.id).ok()?;
+    Some(session.call_id(&request))
 }
 
 /// Asks the client what the device wants to know.

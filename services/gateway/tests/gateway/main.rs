@@ -11,4 +11,5 @@ mod idempotency;
 mod mcp;
 mod mcp_access;
 mod mcp_client;
+mod mcp_knowledge;
 mod stage;

@@ -1,12 +1,11 @@
 //! Devices as MCP servers, in both revisions.
 
 use reqwest::Method;
-use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use switchboard_protocol::{access::Scope, mcp::flat};
 
 use crate::{
-    mcp_client::{Stream, exchange, legacy, modern, modern_with},
+    mcp_client::{Stream, exchange, legacy, modern, modern_with, post},
     stage::{Stage, until},
 };
 
@@ -92,7 +91,8 @@ async fn the_revision_before_shakes_hands_and_keeps_no_session() {
     let begun = exchange(legacy(&stage, DEVICE, "initialize", hello)).await;
     assert_eq!(begun.result()["protocolVersion"], "2025-11-25");
     assert_eq!(begun.result()["serverInfo"]["name"], "switchboard");
-    assert!(!begun.headers.contains_key("mcp-session-id"));
+    // A name to take requests back under; nothing is kept for it, and nobody has to send it.
+    assert!(begun.headers.contains_key("mcp-session-id"));
     for method in ["ping", "tools/list"] {
         assert_eq!(
             exchange(legacy(&stage, DEVICE, method, json!({})))
@@ -228,6 +228,41 @@ async fn a_client_that_leaves_cancels_its_call() {
         until(|| stage.edge.seen.lock().len() > calls).await;
         waiting.abort_all();
         until(|| *stage.edge.seen.lock() == *stage.edge.cancelled.lock()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_with_a_handshake_takes_its_request_back() {
+    let stage = Stage::set().await;
+    stage.connect_with("toy-1", TOOLS).await;
+    for (path, tool, session) in [(DEVICE, "silent", "one"), ("/mcp", "toy-1__silent", "two")] {
+        let calls = stage.edge.seen.lock().len();
+        let call = legacy(
+            &stage,
+            path,
+            "tools/call",
+            json!({"name": tool, "arguments": {}}),
+        );
+        let mut waiting = tokio::task::JoinSet::new();
+        waiting.spawn(exchange(call.header("mcp-session-id", session)));
+        until(|| stage.edge.seen.lock().len() > calls).await;
+        let cancel = async |session: &'static str, request: i64| {
+            let params = json!({"requestId": request});
+            let message =
+                json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+            let request =
+                post(&stage, path, "2025-11-25", &message).header("mcp-session-id", session);
+            assert_eq!(exchange(request).await.status, 202);
+        };
+        // Neither another client nor another request takes it back.
+        cancel("another", 7).await;
+        cancel(session, 8).await;
+        let known = |call| stage.edge.cancelled.lock().contains(&call);
+        let call = *stage.edge.seen.lock().last().unwrap();
+        assert!(!known(call));
+        cancel(session, 7).await;
+        until(|| known(call)).await;
+        waiting.abort_all();
     }
 }
 
@@ -434,7 +469,11 @@ async fn a_device_may_ask_before_it_goes_on() {
     let other = stage.add_key(&[Scope::Call]).await;
     let params =
         json!({"name": "ask", "arguments": {}, "inputResponses": answer, "requestState": state});
-    let stolen = modern(&stage, DEVICE, "tools/call", params).bearer_auth(other.expose_secret());
+    let own = stage
+        .request_as(&other, Method::POST, DEVICE)
+        .build()
+        .unwrap();
+    let stolen = modern(&stage, DEVICE, "tools/call", params).headers(own.headers().clone());
     assert_eq!(exchange(stolen).await.error_code(), -32602);
 
     // The revision before knows no questions: the call has failed, and says why.

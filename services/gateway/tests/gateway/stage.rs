@@ -21,7 +21,7 @@ use switchboard_protocol::{
     schema::Digest,
 };
 use switchboard_runtime::{http, problem, shutdown::Shutdown};
-use switchboard_store::{DeviceFact, DeviceNews, NewApiKey, testing::TestDatabase};
+use switchboard_store::{DeviceFact, DeviceNews, NewApiKey, Objects, Store, testing::TestDatabase};
 use uuid::Uuid;
 
 /// How long anything in a test may take.
@@ -31,6 +31,9 @@ pub(crate) const SERVICES: &str = r#"{"echo":{"description":"回声","parameters
 /// One gateway with all it needs.
 pub(crate) struct Stage {
     pub(crate) database: TestDatabase,
+    /// With a place for pictures.
+    pub(crate) store: Store,
+    _objects: tempfile::TempDir,
     pub(crate) org: OrgId,
     pub(crate) edge: Arc<Edge>,
     pub(crate) registry: prometheus::Registry,
@@ -61,14 +64,14 @@ pub(crate) struct Response {
 impl Stage {
     pub(crate) async fn set() -> Self {
         let hub = LocalHub::default();
-        let bus = BusConfig::local(&hub, "gateway").following_registrations();
+        let bus = BusConfig::local(&hub, "gateway").following_offers();
         Self::with_bus(&hub, bus).await
     }
 
     /// A gateway with settings of its own.
     pub(crate) async fn with_flags(flags: &[&str]) -> Self {
         let hub = LocalHub::default();
-        let bus = BusConfig::local(&hub, "gateway").following_registrations();
+        let bus = BusConfig::local(&hub, "gateway").following_offers();
         Self::build(&hub, bus, flags).await
     }
 
@@ -89,7 +92,10 @@ impl Stage {
         });
         edge.bus.attach(edge.clone());
         let database = TestDatabase::create().await.unwrap();
-        let store = database.store();
+        let objects = tempfile::tempdir().unwrap();
+        let kept = Objects::in_folder(objects.path()).unwrap();
+        let store = database.store().clone().with_objects(Some(kept));
+        let store_kept = store.clone();
         let authenticator = Authenticator::new(store.clone(), bus.clone());
         let registry = prometheus::Registry::new();
         let config = config_of(flags);
@@ -114,6 +120,8 @@ impl Stage {
         let client = reqwest::Client::new();
         Self {
             database,
+            store: store_kept,
+            _objects: objects,
             org,
             edge,
             registry,

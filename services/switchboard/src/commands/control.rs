@@ -14,7 +14,7 @@ use crate::{
     process::{self, Process, Ready},
 };
 
-/// Serves organisations, keys, tokens and registrations, against DATABASE_URL and REDIS_URL.
+/// Serves organisations, keys, tokens, settings and registrations, against DATABASE_URL and REDIS_URL.
 ///
 /// Prints {"event":"ready","http_url","admin_url"} on stdout when it can serve; logs go to stderr.
 /// Starts while Redis or Postgres is away, says so on the admin port, and serves when they are there.
@@ -35,6 +35,8 @@ pub(crate) struct Arguments {
     admin: AdminArguments,
     #[command(flatten)]
     database: switchboard_store::Config,
+    #[command(flatten)]
+    objects: switchboard_store::ObjectsConfig,
     #[command(flatten)]
     bus: switchboard_bus::Config,
     #[command(flatten)]
@@ -68,7 +70,7 @@ async fn start(
         admin_url,
         ..Ready::default()
     };
-    let store = arguments::open_store(&arguments.database)?;
+    let store = arguments::open_store_with_objects(&arguments.database, &arguments.objects)?;
     let bus = arguments::bus_config(&arguments.bus, "control")?;
     let bus = arguments::start_bus(bus, &process.registry, &process.stages.bus)?;
     arguments::watch_bus("redis", &bus, &process.readiness);
@@ -81,7 +83,11 @@ async fn start(
     let authenticator = Authenticator::new(store.clone(), bus.clone());
     let router = switchboard_control::router(control, store, bus.clone(), authenticator, registry)
         .context(taken)?;
-    process.serve_http(http, router, HttpLimits::default());
+    let limits = HttpLimits {
+        larger_bodies: switchboard_control::LARGER_BODIES,
+        ..HttpLimits::default()
+    };
+    process.serve_http(http, router, limits);
     arguments::await_bus(&bus).await;
     arguments::await_database(&mut database).await;
     Ok(ready)

@@ -36,6 +36,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     database: switchboard_store::Config,
     #[command(flatten)]
+    objects: switchboard_store::ObjectsConfig,
+    #[command(flatten)]
     bus: switchboard_bus::Config,
     #[command(flatten)]
     drain: DrainArguments,
@@ -68,8 +70,8 @@ async fn start(
         admin_url,
         ..Ready::default()
     };
-    let store = arguments::open_store(&arguments.database)?;
-    let bus = arguments::bus_config(&arguments.bus, "gateway")?.following_registrations();
+    let store = arguments::open_store_with_objects(&arguments.database, &arguments.objects)?;
+    let bus = arguments::bus_config(&arguments.bus, "gateway")?.following_offers();
     let bus = arguments::start_bus(bus, &process.registry, &process.stages.bus)?;
     arguments::watch_bus("redis", &bus, &process.readiness);
     arguments::watch_trust(&bus, &process.readiness);

@@ -9,8 +9,8 @@ use switchboard_bus::{Bus, BusConfig, LocalHub};
 use switchboard_edge::Listeners;
 use switchboard_identity::Authenticator;
 use switchboard_protocol::id::OrgId;
-use switchboard_runtime::admin::Need;
-use switchboard_store::Store;
+use switchboard_runtime::{admin::Need, http::HttpLimits};
+use switchboard_store::{Objects, Store};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -71,6 +71,8 @@ pub(crate) struct Arguments {
     postgres_bin_dir: Option<PathBuf>,
     #[command(flatten)]
     database: switchboard_store::Config,
+    #[command(flatten)]
+    objects: switchboard_store::ObjectsConfig,
     #[command(flatten)]
     drain: DrainArguments,
     #[command(flatten)]
@@ -142,7 +144,8 @@ async fn start(
     Ok(ready)
 }
 
-/// Starts the private Postgres, unless a database was given.
+/// Starts the private Postgres, unless a database was given. Pictures are kept in the data folder, unless a place for
+/// them was given.
 async fn open_store(
     arguments: &mut Arguments,
     folder: &DataFolder,
@@ -157,7 +160,12 @@ async fn open_store(
         })?;
         arguments.database.database_url = Some(url);
     }
-    arguments::open_store(&arguments.database)
+    let store = arguments::open_store_with_objects(&arguments.database, &arguments.objects)?;
+    if store.objects().is_some() {
+        return Ok(store);
+    }
+    let objects = Objects::in_folder(&folder.path().join("objects")).map_err(Failure::general)?;
+    Ok(store.with_objects(Some(objects)))
 }
 
 /// Waits for the database, brings it up to date and makes sure that the key opens an organisation.
@@ -193,7 +201,7 @@ fn serve(
 ) -> Result<Bus, Failure> {
     let hub = LocalHub::default();
     let bus = Bus::start(
-        BusConfig::local(&hub, "up").following_registrations(),
+        BusConfig::local(&hub, "up").following_offers(),
         &process.registry,
         &process.stages.bus,
     )
@@ -225,7 +233,11 @@ fn serve(
     let settings =
         switchboard_control::router(&control, store, bus.clone(), authenticator, registry)
             .context(taken)?;
-    process.serve_http(ports.http, calls.merge(settings), gateway.http_limits());
+    let limits = HttpLimits {
+        larger_bodies: switchboard_control::LARGER_BODIES,
+        ..gateway.http_limits()
+    };
+    process.serve_http(ports.http, calls.merge(settings), limits);
     process.serve_devices(ports.devices, edge, &bus);
     Ok(bus)
 }

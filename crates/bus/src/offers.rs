@@ -1,17 +1,21 @@
-//! What changes in what devices offer, told to the nodes that follow it.
+//! What changes in what devices and the control plane offer to agents, told to the nodes that follow it.
 //! Never: a follower that keeps the bus waiting; one that is too slow is told that it missed some.
 
-use switchboard_protocol::{id::DeviceKey, schema::Digest};
+use bytes::Bytes;
+use switchboard_protocol::{
+    id::{DeviceKey, OrgId},
+    schema::Digest,
+};
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use crate::bus::Bus;
+use crate::{bus::Bus, envelope::Envelope, error::BusError};
 
 /// Events that wait for a follower that is busy. Protects memory; one takes about 100 bytes.
 const REMEMBERED: usize = 1024;
 
-/// Something changed in what devices offer.
+/// Something changed in what is offered to agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Registered {
+pub enum OfferChange {
     /// A device offers something else than before.
     Services {
         /// Whose services they are.
@@ -20,23 +24,35 @@ pub enum Registered {
         /// registered nothing so far.
         digest: Option<Digest>,
     },
+    /// The prompts of an organisation are others than before; of all of them when it is none.
+    Prompts {
+        /// Whose prompts they are.
+        org: Option<OrgId>,
+    },
+    /// The resources of an organisation are others than before; of all of them when it is none.
+    Resources {
+        /// Whose resources they are.
+        org: Option<OrgId>,
+        /// The one that changed, if it is one; it may be new, or gone.
+        uri: Option<Box<str>>,
+    },
     /// Some changes were missed, because the follower was slow or the bus was away: whatever was
     /// read from the directory before may have changed.
     Missed,
 }
 
-/// The changes in what devices offer, from the moment on in which this was made.
+/// The changes in what is offered to agents, from the moment on in which this was made.
 #[derive(Debug)]
-pub struct RegistrationEvents(broadcast::Receiver<Registered>);
+pub struct OfferChanges(broadcast::Receiver<OfferChange>);
 
 /// The node's end that is fed by its backend; cheap to clone.
-pub(crate) type Followers = broadcast::Sender<Registered>;
+pub(crate) type Followers = broadcast::Sender<OfferChange>;
 
 pub(crate) fn followers() -> Followers {
     broadcast::Sender::new(REMEMBERED)
 }
 
-impl Registered {
+impl OfferChange {
     /// Reads what a script published: `{org} {digest or -} {device}`, or `missed`.
     pub(crate) fn parse(told: &[u8]) -> Option<Self> {
         let told = std::str::from_utf8(told).ok()?;
@@ -57,26 +73,43 @@ impl Registered {
     }
 }
 
-impl RegistrationEvents {
+impl OfferChanges {
     /// The next change. Waits until there is one, for ever when the node has ended. Nothing is
     /// lost when the future is dropped.
-    pub async fn next(&mut self) -> Registered {
+    pub async fn next(&mut self) -> OfferChange {
         match self.0.recv().await {
             Ok(event) => event,
-            Err(RecvError::Lagged(_)) => Registered::Missed,
+            Err(RecvError::Lagged(_)) => OfferChange::Missed,
             Err(RecvError::Closed) => std::future::pending().await,
         }
     }
 }
 
 impl Bus {
+    /// Tells every node that follows it what has changed in the control plane.
+    ///
+    /// # Errors
+    /// When the bus does not answer; whoever follows is told that it missed some when it is back.
+    pub async fn offer(&self, change: OfferChange) -> Result<(), BusError> {
+        let envelope = match change {
+            OfferChange::Prompts { org } => Envelope::Prompts { org },
+            OfferChange::Resources { org, uri } => Envelope::Resources {
+                org,
+                uri: Bytes::copy_from_slice(uri.unwrap_or_default().as_bytes()),
+            },
+            // What devices offer is told by the step that changes it.
+            OfferChange::Services { .. } | OfferChange::Missed => return Ok(()),
+        };
+        self.0.backend.broadcast(self.0.pack(&envelope)).await
+    }
+
     /// What changes from now on in what the devices of all nodes offer; `None` unless this node
-    /// [follows](crate::BusConfig::following_registrations) it. A device that comes, goes or
+    /// [follows](crate::BusConfig::following_offers) it. A device that comes, goes or
     /// registers something else is told; one that registers again what it offers already is not.
     #[must_use]
-    pub fn registrations(&self) -> Option<RegistrationEvents> {
+    pub fn offer_changes(&self) -> Option<OfferChanges> {
         let followers = self.0.followers.as_ref()?;
-        Some(RegistrationEvents(followers.subscribe()))
+        Some(OfferChanges(followers.subscribe()))
     }
 }
 
@@ -94,17 +127,17 @@ mod tests {
             org,
             device: "toy-1".parse().unwrap(),
         };
-        let parse = |told: String| Registered::parse(told.as_bytes());
+        let parse = |told: String| OfferChange::parse(told.as_bytes());
         let services = |digest| {
             let device = device.clone();
-            Some(Registered::Services { device, digest })
+            Some(OfferChange::Services { device, digest })
         };
         assert_eq!(
             parse(format!("{org} {digest} toy-1")),
             services(Some(digest))
         );
         assert_eq!(parse(format!("{org} - toy-1")), services(None));
-        assert_eq!(parse("missed".into()), Some(Registered::Missed));
+        assert_eq!(parse("missed".into()), Some(OfferChange::Missed));
         for wrong in [
             String::new(),
             "missed ".into(),
@@ -115,6 +148,6 @@ mod tests {
         ] {
             assert_eq!(parse(wrong.clone()), None, "{wrong}");
         }
-        assert_eq!(Registered::parse(&[0xff]), None);
+        assert_eq!(OfferChange::parse(&[0xff]), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use switchboard_bus::{Registered, RegistrationEvents};
+use switchboard_bus::{OfferChange, OfferChanges};
 use switchboard_protocol::{id::DeviceKey, schema::Digest};
 use tokio::{task::JoinSet, time::timeout};
 
@@ -14,17 +14,17 @@ use crate::{
 /// How long an event may take when nothing is wrong, with much to spare.
 const SHORTLY: Duration = Duration::from_secs(5);
 
-pub fn services(device: &DeviceKey, digest: Option<Digest>) -> Registered {
+pub fn services(device: &DeviceKey, digest: Option<Digest>) -> OfferChange {
     let device = device.clone();
-    Registered::Services { device, digest }
+    OfferChange::Services { device, digest }
 }
 
-async fn next(events: &mut RegistrationEvents) -> Registered {
+async fn next(events: &mut OfferChanges) -> OfferChange {
     timeout(SHORTLY, events.next()).await.expect("an event")
 }
 
 /// Reads on until this event comes.
-pub async fn await_event(events: &mut RegistrationEvents, wanted: &Registered, within: Duration) {
+pub async fn await_event(events: &mut OfferChanges, wanted: &OfferChange, within: Duration) {
     let found = async { while events.next().await != *wanted {} };
     let found = timeout(within, found).await;
     assert!(found.is_ok(), "{wanted:?} did not come within {within:?}");
@@ -35,9 +35,9 @@ async fn what_devices_offer_is_told_to_every_node_that_follows() {
     over_both(|site| async move {
         let edge = site.station("edge").await;
         let (one, two) = (site.follower("one").await, site.follower("two").await);
-        assert!(edge.bus.registrations().is_none(), "it does not follow");
+        assert!(edge.bus.offer_changes().is_none(), "it does not follow");
         let toy = device("toy-1");
-        let (mut one, mut two) = (one.registrations().unwrap(), two.registrations().unwrap());
+        let (mut one, mut two) = (one.offer_changes().unwrap(), two.offer_changes().unwrap());
         edge.connect(&toy).await;
         let first = edge.register(&toy, "{\"a\":{}}").await;
         // Neither a device without services nor the same set once more is a change.
@@ -69,7 +69,7 @@ async fn a_device_that_moves_has_no_services_until_it_registers_there() {
     over_both(|site| async move {
         let (from, to) = (site.station("from").await, site.station("to").await);
         let follower = site.follower("follower").await;
-        let mut events = follower.registrations().unwrap();
+        let mut events = follower.offer_changes().unwrap();
         let toy = device("toy-1");
         from.connect(&toy).await;
         let digest = from.register(&toy, "{}").await;
@@ -87,7 +87,7 @@ async fn the_devices_of_a_node_that_leaves_are_told() {
     over_both(|site| async move {
         let edge = site.station("edge").await;
         let follower = site.follower("follower").await;
-        let mut events = follower.registrations().unwrap();
+        let mut events = follower.offer_changes().unwrap();
         let toy = device("toy-1");
         edge.connect(&toy).await;
         let digest = edge.register(&toy, "{}").await;
@@ -104,11 +104,11 @@ async fn a_follower_that_reads_too_slowly_is_told_that_it_missed_some() {
     over_both(|site| async move {
         let edge = site.station("edge").await;
         let follower = site.follower("follower").await;
-        let mut events = follower.registrations().unwrap();
+        let mut events = follower.offer_changes().unwrap();
         let toy = device("toy-1");
         edge.connect(&toy).await;
         let wanted = services(&toy, Some(Digest::of(b"{\"c\":{}}")));
-        let mut witness = follower.registrations().unwrap();
+        let mut witness = follower.offer_changes().unwrap();
         let mut witnesses = JoinSet::from_iter([{
             let wanted = wanted.clone();
             async move { await_event(&mut witness, &wanted, 2 * SHORTLY).await }
@@ -120,7 +120,7 @@ async fn a_follower_that_reads_too_slowly_is_told_that_it_missed_some() {
         edge.register(&toy, "{\"c\":{}}").await;
         // All has come to the node; what came first has given way.
         witnesses.join_next().await.unwrap().unwrap();
-        assert_eq!(next(&mut events).await, Registered::Missed);
+        assert_eq!(next(&mut events).await, OfferChange::Missed);
         await_event(&mut events, &wanted, SHORTLY).await;
     })
     .await;
@@ -131,14 +131,14 @@ async fn a_follower_is_told_that_it_missed_some_while_redis_was_away() {
     let mut site = Site::redis().await;
     let edge = site.station("edge").await;
     let follower = site.follower("follower").await;
-    let mut events = follower.registrations().unwrap();
+    let mut events = follower.offer_changes().unwrap();
     let toy = device("toy-1");
     edge.connect(&toy).await;
     let digest = edge.register(&toy, "{}").await;
     assert_eq!(next(&mut events).await, services(&toy, Some(digest)));
     site.server().kill();
     site.server().restart();
-    await_event(&mut events, &Registered::Missed, SHORTLY).await;
+    await_event(&mut events, &OfferChange::Missed, SHORTLY).await;
     // From here on everything is told again.
     edge.bus.ready(SHORTLY).await.unwrap();
     let newer = edge.register(&toy, "{\"b\":{}}").await;
@@ -150,7 +150,7 @@ async fn a_follower_is_told_that_it_missed_some_while_redis_was_away() {
 async fn a_node_whose_lease_had_ended_makes_followers_read_again() {
     let site = Site::redis().await;
     let node = site.follower("node").await;
-    let mut events = node.registrations().unwrap();
+    let mut events = node.offer_changes().unwrap();
     site.end_lease(node.node()).await;
-    assert_eq!(next(&mut events).await, Registered::Missed);
+    assert_eq!(next(&mut events).await, OfferChange::Missed);
 }

@@ -1,0 +1,376 @@
+//! Templates: what characters are made from.
+//! Never: a version written over one that its writer has not seen.
+
+mod persona;
+mod prompt;
+mod settings;
+
+use chrono::{DateTime, Utc};
+use sqlx::{PgConnection, types::Json};
+use switchboard_protocol::id::{PictureId, SkillsBookId, TemplateId};
+use uuid::Uuid;
+
+use crate::{Store, StoreError, database::bounded, owner::Owner};
+pub use persona::Persona;
+pub use prompt::{
+    Prompt, PromptArgument, PromptContent, PromptMessage, PromptRole, RENDERED_LIMIT_BYTES,
+    RenderError, render,
+};
+pub use settings::{MemoryPolicy, Model, TemplateSettings, ToolPolicy, Voice};
+
+/// A template as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Template {
+    /// Its id.
+    pub id: TemplateId,
+    /// Whose it is.
+    pub owner: Owner,
+    /// What its author set.
+    pub settings: TemplateSettings,
+    /// 1 at first, one more with each change.
+    pub version: i64,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+    /// When it was changed last.
+    pub updated_at: DateTime<Utc>,
+}
+
+/// What became of a template that was to be written.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TemplateWrite {
+    /// It is written; this is it.
+    Written(Box<Template>),
+    /// Its owner has none with this id and this version.
+    Stale,
+    /// Another template of the owner is called so as a prompt.
+    NameTaken,
+    /// It shows a picture that its owner cannot read.
+    UnknownPicture(PictureId),
+}
+
+struct Row {
+    id: Uuid,
+    org_id: Option<Uuid>,
+    name: String,
+    avatar: Option<Uuid>,
+    locale: Option<String>,
+    tags: Vec<String>,
+    persona: Json<Persona>,
+    model: Option<Json<Model>>,
+    voice: Option<Json<Voice>>,
+    tools: Json<ToolPolicy>,
+    skills_book_ids: Vec<Uuid>,
+    memory: Json<MemoryPolicy>,
+    prompt: Option<Json<Prompt>>,
+    version: i64,
+    created_at: DateTime<Utc>,
+    updated_at: DateTime<Utc>,
+}
+
+impl From<Row> for Template {
+    fn from(row: Row) -> Self {
+        let books = row.skills_book_ids.into_iter();
+        Self {
+            id: TemplateId::from_uuid(row.id),
+            owner: Owner::from_column(row.org_id),
+            settings: TemplateSettings {
+                name: row.name,
+                avatar: row.avatar.map(PictureId::from_uuid),
+                locale: row.locale,
+                tags: row.tags,
+                persona: row.persona.0,
+                model: row.model.map(|model| model.0),
+                voice: row.voice.map(|voice| voice.0),
+                tools: row.tools.0,
+                skills_book_ids: books.map(SkillsBookId::from_uuid).collect(),
+                memory: row.memory.0,
+                prompt: row.prompt.map(|prompt| prompt.0),
+            },
+            version: row.version,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+        }
+    }
+}
+
+impl TemplateSettings {
+    /// The name under which a template with these settings and this id is a prompt.
+    #[must_use]
+    pub fn prompt_name(&self, id: TemplateId) -> String {
+        let written = self.prompt.as_ref().and_then(|prompt| prompt.name.clone());
+        written.unwrap_or_else(|| id.to_string())
+    }
+
+    /// Every picture that it shows, its avatar included, each once.
+    fn pictures(&self) -> Vec<PictureId> {
+        let shown = self.prompt.iter().flat_map(Prompt::pictures);
+        let mut all: Vec<_> = shown.map(|(_, id)| id).chain(self.avatar).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn books(&self) -> Vec<Uuid> {
+        self.skills_book_ids.iter().map(|id| id.uuid()).collect()
+    }
+}
+
+impl Store {
+    /// Adds a template, version 1.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when the id exists already, else as every query.
+    pub async fn create_template(
+        &self,
+        owner: Owner,
+        id: TemplateId,
+        settings: &TemplateSettings,
+    ) -> Result<TemplateWrite, StoreError> {
+        let written = bounded(async {
+            let mut transaction = self.pool.begin().await?;
+            if let Some(unknown) = unknown_picture(&mut transaction, owner, settings).await? {
+                return Ok(TemplateWrite::UnknownPicture(unknown));
+            }
+            let template = insert(&mut transaction, owner, id, settings).await?;
+            show_pictures(&mut transaction, id, settings).await?;
+            transaction.commit().await?;
+            Ok::<_, sqlx::Error>(TemplateWrite::Written(Box::new(template)))
+        });
+        name_taken(written.await)
+    }
+
+    /// Replaces all settings of a template that its owner has in this version.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn replace_template(
+        &self,
+        owner: Owner,
+        id: TemplateId,
+        version: i64,
+        settings: &TemplateSettings,
+    ) -> Result<TemplateWrite, StoreError> {
+        let written = bounded(async {
+            let mut transaction = self.pool.begin().await?;
+            if let Some(unknown) = unknown_picture(&mut transaction, owner, settings).await? {
+                return Ok(TemplateWrite::UnknownPicture(unknown));
+            }
+            let replaced = update(&mut transaction, owner, (id, version), settings).await?;
+            let Some(template) = replaced else {
+                return Ok(TemplateWrite::Stale);
+            };
+            sqlx::query!(
+                "DELETE FROM template_pictures WHERE template_id = $1",
+                id.uuid()
+            )
+            .execute(&mut *transaction)
+            .await?;
+            show_pictures(&mut transaction, id, settings).await?;
+            transaction.commit().await?;
+            Ok::<_, sqlx::Error>(TemplateWrite::Written(Box::new(template)))
+        });
+        name_taken(written.await)
+    }
+
+    /// Removes a template that its owner has in this version, and its memories; says whether there was one.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn delete_template(
+        &self,
+        owner: Owner,
+        id: TemplateId,
+        version: i64,
+    ) -> Result<bool, StoreError> {
+        let query = sqlx::query!(
+            "DELETE FROM templates WHERE id = $1 AND org_id IS NOT DISTINCT FROM $2 AND version = $3",
+            id.uuid(),
+            owner.column(),
+            version
+        );
+        let deleted = bounded(query.execute(&self.pool)).await?;
+        Ok(deleted.rows_affected() > 0)
+    }
+
+    /// One template that this reader sees.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn template(
+        &self,
+        reader: Owner,
+        id: TemplateId,
+    ) -> Result<Option<Template>, StoreError> {
+        let query = sqlx::query_as!(
+            Row,
+            r#"SELECT id, org_id, name, avatar, locale, tags, persona AS "persona: Json<Persona>",
+                      model AS "model: Json<Model>", voice AS "voice: Json<Voice>",
+                      tools AS "tools: Json<ToolPolicy>", skills_book_ids, memory AS "memory: Json<MemoryPolicy>",
+                      prompt AS "prompt: Json<Prompt>", version, created_at, updated_at
+               FROM templates WHERE id = $1 AND (org_id = $2 OR org_id IS NULL)"#,
+            id.uuid(),
+            reader.column()
+        );
+        let row = bounded(query.fetch_optional(&self.pool)).await?;
+        Ok(row.map(Template::from))
+    }
+
+    /// Templates that this reader sees, in the order of their making, strictly after `after`; only public ones when
+    /// asked for.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn templates(
+        &self,
+        reader: Owner,
+        public_only: bool,
+        after: Option<TemplateId>,
+        limit: u32,
+    ) -> Result<Vec<Template>, StoreError> {
+        let own = reader.column().filter(|_| !public_only);
+        let query = sqlx::query_as!(
+            Row,
+            r#"SELECT id, org_id, name, avatar, locale, tags, persona AS "persona: Json<Persona>",
+                      model AS "model: Json<Model>", voice AS "voice: Json<Voice>",
+                      tools AS "tools: Json<ToolPolicy>", skills_book_ids, memory AS "memory: Json<MemoryPolicy>",
+                      prompt AS "prompt: Json<Prompt>", version, created_at, updated_at
+               FROM templates WHERE (org_id = $1 OR org_id IS NULL) AND ($2::uuid IS NULL OR id > $2)
+               ORDER BY id LIMIT $3"#,
+            own,
+            after.map(TemplateId::uuid),
+            i64::from(limit)
+        );
+        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        Ok(rows.into_iter().map(Template::from).collect())
+    }
+}
+
+async fn insert(
+    connection: &mut PgConnection,
+    owner: Owner,
+    id: TemplateId,
+    settings: &TemplateSettings,
+) -> Result<Template, sqlx::Error> {
+    let row = sqlx::query!(
+        "INSERT INTO templates (id, org_id, name, avatar, locale, tags, persona, model, voice, tools,
+                                skills_book_ids, memory, prompt, prompt_name)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+         RETURNING version, created_at, updated_at",
+        id.uuid(),
+        owner.column(),
+        settings.name,
+        settings.avatar.map(PictureId::uuid),
+        settings.locale,
+        &settings.tags,
+        Json(&settings.persona) as _,
+        settings.model.as_ref().map(Json) as _,
+        settings.voice.as_ref().map(Json) as _,
+        Json(&settings.tools) as _,
+        &settings.books(),
+        Json(&settings.memory) as _,
+        settings.prompt.as_ref().map(Json) as _,
+        settings.prompt_name(id)
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok(Template {
+        id,
+        owner,
+        settings: settings.clone(),
+        version: row.version,
+        created_at: row.created_at,
+        updated_at: row.updated_at,
+    })
+}
+
+async fn update(
+    connection: &mut PgConnection,
+    owner: Owner,
+    (id, version): (TemplateId, i64),
+    settings: &TemplateSettings,
+) -> Result<Option<Template>, sqlx::Error> {
+    let row = sqlx::query!(
+        "UPDATE templates
+         SET name = $4, avatar = $5, locale = $6, tags = $7, persona = $8, model = $9, voice = $10, tools = $11,
+             skills_book_ids = $12, memory = $13, prompt = $14, prompt_name = $15,
+             version = version + 1, updated_at = now()
+         WHERE id = $1 AND org_id IS NOT DISTINCT FROM $2 AND version = $3
+         RETURNING version, created_at, updated_at",
+        id.uuid(),
+        owner.column(),
+        version,
+        settings.name,
+        settings.avatar.map(PictureId::uuid),
+        settings.locale,
+        &settings.tags,
+        Json(&settings.persona) as _,
+        settings.model.as_ref().map(Json) as _,
+        settings.voice.as_ref().map(Json) as _,
+        Json(&settings.tools) as _,
+        &settings.books(),
+        Json(&settings.memory) as _,
+        settings.prompt.as_ref().map(Json) as _,
+        settings.prompt_name(id)
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(row.map(|row| Template {
+        id,
+        owner,
+        settings: settings.clone(),
+        version: row.version,
+        created_at: row.created_at,
+        updated_at: row.updated_at,
+    }))
+}
+
+/// The first picture that the owner cannot read. The others stay until the transaction ends.
+async fn unknown_picture(
+    connection: &mut PgConnection,
+    owner: Owner,
+    settings: &TemplateSettings,
+) -> Result<Option<PictureId>, sqlx::Error> {
+    let shown = settings.pictures();
+    if shown.is_empty() {
+        return Ok(None);
+    }
+    let ids: Vec<_> = shown.iter().map(|id| id.uuid()).collect();
+    let known = sqlx::query_scalar!(
+        "SELECT id FROM pictures WHERE id = ANY ($1) AND (org_id = $2 OR org_id IS NULL) ORDER BY id FOR KEY SHARE",
+        &ids,
+        owner.column()
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(shown.into_iter().find(|id| !known.contains(&id.uuid())))
+}
+
+async fn show_pictures(
+    connection: &mut PgConnection,
+    id: TemplateId,
+    settings: &TemplateSettings,
+) -> Result<(), sqlx::Error> {
+    let ids: Vec<_> = settings.pictures().iter().map(|id| id.uuid()).collect();
+    sqlx::query!(
+        "INSERT INTO template_pictures (template_id, picture_id) SELECT $1, UNNEST($2::uuid[])",
+        id.uuid(),
+        &ids
+    )
+    .execute(connection)
+    .await
+    .map(drop)
+}
+
+fn name_taken(written: Result<TemplateWrite, StoreError>) -> Result<TemplateWrite, StoreError> {
+    match written {
+        Err(StoreError::Conflict(sqlx::Error::Database(answer)))
+            if matches!(
+                answer.constraint(),
+                Some("templates_prompt_name_unique" | "templates_public_prompt_name_unique")
+            ) =>
+        {
+            Ok(TemplateWrite::NameTaken)
+        }
+        other => other,
+    }
+}

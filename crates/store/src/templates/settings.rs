@@ -1,0 +1,93 @@
+//! What an author sets about a template.
+//! Never: what the store itself writes, such as versions and times.
+
+use serde::{Deserialize, Serialize};
+use switchboard_protocol::id::{PictureId, SkillsBookId};
+
+use super::{Persona, Prompt};
+
+/// What an author sets about a template. Everything but the name may be left out.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TemplateSettings {
+    /// What people call it; 1 to 100 characters.
+    pub name: String,
+    /// The picture that stands for it.
+    #[serde(default)]
+    pub avatar: Option<PictureId>,
+    /// The language it speaks, as a BCP 47 tag.
+    #[serde(default)]
+    pub locale: Option<String>,
+    /// Words to find it by.
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// Who the character is.
+    #[serde(default)]
+    pub persona: Persona,
+    /// Which model speaks; the installation's when not given.
+    #[serde(default)]
+    pub model: Option<Model>,
+    /// How it sounds; the installation's voice when not given.
+    #[serde(default)]
+    pub voice: Option<Voice>,
+    /// Which tools it may use.
+    #[serde(default)]
+    pub tools: ToolPolicy,
+    /// Where it looks things up.
+    #[serde(default)]
+    pub skills_book_ids: Vec<SkillsBookId>,
+    /// How it remembers.
+    #[serde(default)]
+    pub memory: MemoryPolicy,
+    /// How it reads as a prompt; its persona when not given.
+    #[serde(default)]
+    pub prompt: Option<Prompt>,
+}
+
+/// Which model speaks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Model {
+    /// Who runs it.
+    pub provider: String,
+    /// What its provider calls it.
+    pub model: String,
+    /// How freely it speaks, 0 to 2.
+    #[serde(default)]
+    pub temperature: Option<f64>,
+    /// The most tokens of one answer.
+    #[serde(default)]
+    pub max_tokens: Option<u32>,
+}
+
+/// How a character sounds. Rate, pitch and volume are factors; 1 is the voice as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Voice {
+    /// Which voice.
+    pub voice_id: String,
+    /// How fast, 0.25 to 4.
+    #[serde(default)]
+    pub rate: Option<f64>,
+    /// How high, 0.25 to 4.
+    #[serde(default)]
+    pub pitch: Option<f64>,
+    /// How loud, 0 to 4.
+    #[serde(default)]
+    pub volume: Option<f64>,
+}
+
+/// Which tools a character may use: those allowed that are not denied.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ToolPolicy {
+    /// Their names; all tools when not given.
+    pub allow: Option<Vec<String>>,
+    /// Names that are refused even when allowed.
+    pub deny: Vec<String>,
+}
+
+/// How a character remembers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryPolicy {
+    /// After how many days a memory that names no end of its own ends; never when not given.
+    pub retention_days: Option<u32>,
+}

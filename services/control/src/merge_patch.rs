@@ -1,0 +1,84 @@
+//! JSON merge patches (RFC 7396).
+//! Never: a judgement of what comes out.
+
+use serde_json::{Map, Value};
+
+/// The target with the patch applied: members that are null go, objects are merged, everything else is replaced.
+/// Recursive as deep as the patch, whose depth its parser limits.
+pub(crate) fn apply(target: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch;
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(members) = target else {
+        return;
+    };
+    for (name, value) in patch {
+        if value.is_null() {
+            members.remove(&name);
+        } else {
+            apply(members.entry(name).or_insert(Value::Null), value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The cases of RFC 7396, appendix A.
+    #[test]
+    fn patches_are_applied() {
+        fn check(mut target: Value, patch: Value, expected: Value) {
+            apply(&mut target, patch);
+            assert_eq!(target, expected);
+        }
+        check(json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"}));
+        check(
+            json!({"a": "b"}),
+            json!({"b": "c"}),
+            json!({"a": "b", "b": "c"}),
+        );
+        check(json!({"a": "b"}), json!({"a": null}), json!({}));
+        check(
+            json!({"a": "b", "b": "c"}),
+            json!({"a": null}),
+            json!({"b": "c"}),
+        );
+        check(json!({"a": ["b"]}), json!({"a": "c"}), json!({"a": "c"}));
+        check(json!({"a": "c"}), json!({"a": ["b"]}), json!({"a": ["b"]}));
+        check(
+            json!({"a": {"b": "c"}}),
+            json!({"a": {"b": "d", "c": null}}),
+            json!({"a": {"b": "d"}}),
+        );
+        check(
+            json!({"a": [{"b": "c"}]}),
+            json!({"a": [1]}),
+            json!({"a": [1]}),
+        );
+        check(json!(["a", "b"]), json!(["c", "d"]), json!(["c", "d"]));
+        check(json!({"a": "b"}), json!(["c"]), json!(["c"]));
+        check(json!({"a": "foo"}), json!(null), json!(null));
+        check(
+            json!({"e": null}),
+            json!({"a": 1}),
+            json!({"e": null, "a": 1}),
+        );
+        check(
+            json!([1, 2]),
+            json!({"a": "b", "c": null}),
+            json!({"a": "b"}),
+        );
+        check(
+            json!({}),
+            json!({"a": {"bb": {"ccc": null}}}),
+            json!({"a": {"bb": {}}}),
+        );
+    }
+}

@@ -1,0 +1,150 @@
+//! What the first bytes of a picture say: its type and its size.
+//! Never: a pixel decoded.
+
+use http::StatusCode;
+use imagesize::ImageType;
+use switchboard_runtime::problem::Problem;
+
+/// The most pixels of a picture. Protects whoever decodes it.
+const MOST_PIXELS: u64 = 64_000_000;
+
+/// What is known of a picture without decoding it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct HeaderFacts {
+    pub(super) mime_type: &'static str,
+    pub(super) width: i32,
+    pub(super) height: i32,
+}
+
+/// Reads what the bytes are; whatever the sender calls them does not matter.
+pub(super) fn read(bytes: &[u8]) -> Result<HeaderFacts, Problem> {
+    if bytes.is_empty() {
+        return Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "empty_body",
+            "Empty body",
+            "The body is the picture itself, and nothing was sent.",
+        ));
+    }
+    let mime_type = match imagesize::image_type(bytes) {
+        Ok(ImageType::Png) => "image/png",
+        Ok(ImageType::Jpeg) => "image/jpeg",
+        Ok(ImageType::Gif) => "image/gif",
+        Ok(ImageType::Webp) => "image/webp",
+        _ => return Err(no_picture()),
+    };
+    let size = imagesize::blob_size(bytes).map_err(|_| broken(mime_type))?;
+    let (Ok(width), Ok(height)) = (i32::try_from(size.width), i32::try_from(size.height)) else {
+        return Err(too_many_pixels());
+    };
+    if width == 0 || height == 0 {
+        return Err(broken(mime_type));
+    }
+    let pixels = u64::from(width.unsigned_abs()).saturating_mul(height.unsigned_abs().into());
+    if pixels > MOST_PIXELS {
+        return Err(too_many_pixels());
+    }
+    Ok(HeaderFacts {
+        mime_type,
+        width,
+        height,
+    })
+}
+
+fn no_picture() -> Problem {
+    Problem::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "unsupported_picture",
+        "Unsupported picture",
+        "The body does not begin like a PNG, JPEG, GIF or WebP picture; send the picture itself as the whole body.",
+    )
+}
+
+fn broken(mime_type: &str) -> Problem {
+    Problem::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "broken_picture",
+        "Broken picture",
+        format!("The body begins like {mime_type}, but does not say how large the picture is."),
+    )
+}
+
+fn too_many_pixels() -> Problem {
+    Problem::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "picture_too_large",
+        "Picture too large",
+        format!("The picture has more than {MOST_PIXELS} pixels."),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn png(width: u32, height: u32) -> Vec<u8> {
+        let mut bytes = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR".to_vec();
+        bytes.extend(width.to_be_bytes());
+        bytes.extend(height.to_be_bytes());
+        bytes.extend(b"\x08\x06\0\0\0");
+        bytes
+    }
+
+    fn gif(width: u16, height: u16) -> Vec<u8> {
+        let mut bytes = b"GIF89a".to_vec();
+        bytes.extend(width.to_le_bytes());
+        bytes.extend(height.to_le_bytes());
+        bytes.extend(b"\0\0\0;");
+        bytes
+    }
+
+    fn jpeg(width: u16, height: u16) -> Vec<u8> {
+        let mut bytes =
+            b"\xff\xd8\xff\xe0\0\x10JFIF\0\x01\x01\0\0\x01\0\x01\0\0\xff\xc0\0\x11\x08".to_vec();
+        bytes.extend(height.to_be_bytes());
+        bytes.extend(width.to_be_bytes());
+        bytes.extend(b"\x03\x01\x22\0\x02\x11\x01\x03\x11\x01");
+        bytes
+    }
+
+    fn webp(width: u16, height: u16) -> Vec<u8> {
+        let mut bytes = b"RIFF\x1a\0\0\0WEBPVP8 \x0e\0\0\0\x30\x01\0\x9d\x01\x2a".to_vec();
+        bytes.extend(width.to_le_bytes());
+        bytes.extend(height.to_le_bytes());
+        bytes.extend([0; 8]);
+        bytes
+    }
+
+    #[test]
+    fn the_first_bytes_tell() {
+        fn check(bytes: &[u8], expected: Result<(&'static str, i32, i32), &str>) {
+            let found = read(bytes);
+            let facts = found
+                .as_ref()
+                .map(|facts| (facts.mime_type, facts.width, facts.height));
+            let facts = facts.map_err(|problem| problem.slug);
+            assert_eq!(facts, expected, "{:?}", bytes.get(..12));
+        }
+        check(&png(3, 2), Ok(("image/png", 3, 2)));
+        check(&gif(3, 2), Ok(("image/gif", 3, 2)));
+        check(&jpeg(3, 2), Ok(("image/jpeg", 3, 2)));
+        check(&webp(3, 2), Ok(("image/webp", 3, 2)));
+        check(&png(8_000, 8_000), Ok(("image/png", 8_000, 8_000)));
+        check(&png(8_001, 8_000), Err("picture_too_large"));
+        check(&png(u32::MAX, u32::MAX), Err("picture_too_large"));
+        check(&png(0, 7), Err("broken_picture"));
+        check(&png(3, 2)[..18], Err("broken_picture"));
+        check(&jpeg(3, 2)[..20], Err("broken_picture"));
+        check(b"", Err("empty_body"));
+        check(b"\x89", Err("unsupported_picture"));
+        check(
+            b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+            Err("unsupported_picture"),
+        );
+        check(b"BM\0\0\0\0\0\0\0\0\0\0\0\0", Err("unsupported_picture"));
+        check(
+            b"--boundary\r\nContent-Disposition: form-data",
+            Err("unsupported_picture"),
+        );
+    }
+}

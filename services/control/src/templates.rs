@@ -1,0 +1,222 @@
+//! `/v1/templates`: what characters are made from.
+//! Never: a change by somebody who has not seen the version they change.
+
+mod rules;
+mod shape;
+
+use std::sync::Arc;
+
+use axum::{extract::State, response::AppendHeaders};
+use http::{HeaderMap, HeaderName, StatusCode, header};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use switchboard_protocol::id::TemplateId;
+use switchboard_runtime::problem::{Json, Path, Problem, Query};
+use switchboard_store::{Owner, Template, TemplateSettings, TemplateWrite};
+use uuid::Uuid;
+
+use crate::{
+    Control,
+    access::{Author, Reader, forbidden},
+    document::invalid,
+    error::ControlError,
+    paging::{self, Limit},
+    precondition,
+};
+use shape::ShownTemplate;
+
+/// A template, its version as an entity tag, and where it is.
+type Shown = (
+    StatusCode,
+    AppendHeaders<Vec<(HeaderName, String)>>,
+    axum::Json<ShownTemplate>,
+);
+
+/// A page of the list.
+#[derive(Serialize)]
+pub(crate) struct Templates {
+    templates: Vec<ShownTemplate>,
+    next_cursor: Option<TemplateId>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Listing {
+    #[serde(default = "paging::default_limit")]
+    limit: u16,
+    cursor: Option<TemplateId>,
+    /// Only public ones, when it says so; else all that the caller sees.
+    visibility: Option<OnlyPublic>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum OnlyPublic {
+    Public,
+}
+
+pub(crate) async fn create(
+    State(control): State<Arc<Control>>,
+    Author(author): Author,
+    Json(document): Json<Value>,
+) -> Result<Shown, ControlError> {
+    let settings = shape::created(document, author)?;
+    let template = control.templates().create(author, &settings).await?;
+    tracing::info!(owner = %author, template.id = %template.id, "a template was created");
+    let location = format!("/v1/templates/{}", template.id);
+    let (_, mut headers, body) = shown(template);
+    headers.0.push((header::LOCATION, location));
+    Ok((StatusCode::CREATED, headers, body))
+}
+
+pub(crate) async fn list(
+    State(control): State<Arc<Control>>,
+    Reader(reader): Reader,
+    Query(listing): Query<Listing>,
+) -> Result<axum::Json<Templates>, ControlError> {
+    let limit = Limit::new(listing.limit)?;
+    let public_only = listing.visibility.is_some();
+    let found = control
+        .store
+        .templates(reader, public_only, listing.cursor, limit.probe())
+        .await?;
+    let (page, next_cursor) = limit.cut(found, |template| template.id);
+    Ok(axum::Json(Templates {
+        templates: page.into_iter().map(ShownTemplate::from).collect(),
+        next_cursor,
+    }))
+}
+
+pub(crate) async fn show(
+    State(control): State<Arc<Control>>,
+    Reader(reader): Reader,
+    Path(id): Path<String>,
+) -> Result<Shown, ControlError> {
+    Ok(shown(control.templates().find(reader, &id).await?))
+}
+
+pub(crate) async fn change(
+    State(control): State<Arc<Control>>,
+    Author(author): Author,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    Json(patch): Json<Value>,
+) -> Result<Shown, ControlError> {
+    let templates = control.templates();
+    let current = templates.find_own(author, &id).await?;
+    precondition::require(&headers, current.version)?;
+    let settings = shape::patched(&current, patch)?;
+    if settings == current.settings {
+        return Ok(shown(current));
+    }
+    let template = templates.replace(&current, &settings).await?;
+    tracing::info!(owner = %author, template.id = %template.id, template.version = template.version, "a template was changed");
+    Ok(shown(template))
+}
+
+pub(crate) async fn remove(
+    State(control): State<Arc<Control>>,
+    Author(author): Author,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, ControlError> {
+    let templates = control.templates();
+    let current = templates.find_own(author, &id).await?;
+    precondition::require(&headers, current.version)?;
+    templates.remove(&current).await?;
+    tracing::info!(owner = %author, template.id = %current.id, "a template was removed");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn shown(template: Template) -> Shown {
+    let headers = AppendHeaders(vec![(header::ETAG, precondition::etag(template.version))]);
+    (StatusCode::OK, headers, axum::Json(template.into()))
+}
+
+impl Control {
+    pub(crate) const fn templates(&self) -> TemplateWriter<'_> {
+        TemplateWriter { control: self }
+    }
+}
+
+/// Finds templates, and is the one way in which they change.
+pub(crate) struct TemplateWriter<'a> {
+    control: &'a Control,
+}
+
+impl TemplateWriter<'_> {
+    /// A template that this reader sees.
+    pub(crate) async fn find(&self, reader: Owner, id: &str) -> Result<Template, ControlError> {
+        let unknown = || ControlError::unknown("template", id);
+        let id: TemplateId = id.parse().map_err(|_| unknown())?;
+        let found = self.control.store.template(reader, id).await?;
+        found.ok_or_else(unknown)
+    }
+
+    /// A template that this author may change.
+    pub(crate) async fn find_own(&self, author: Owner, id: &str) -> Result<Template, ControlError> {
+        let template = self.find(author, id).await?;
+        if template.owner == author {
+            return Ok(template);
+        }
+        Err(forbidden("Only the operator may change what is public.").into())
+    }
+
+    async fn create(
+        &self,
+        author: Owner,
+        settings: &TemplateSettings,
+    ) -> Result<Template, ControlError> {
+        let id = TemplateId::from_uuid(Uuid::now_v7());
+        let store = &self.control.store;
+        let write = store.create_template(author, id, settings).await?;
+        let template = written(write, settings)?;
+        self.control.prompts_changed(author).await;
+        Ok(template)
+    }
+
+    async fn replace(
+        &self,
+        current: &Template,
+        settings: &TemplateSettings,
+    ) -> Result<Template, ControlError> {
+        let (owner, id, version) = (current.owner, current.id, current.version);
+        let store = &self.control.store;
+        let write = store.replace_template(owner, id, version, settings).await?;
+        let template = written(write, settings)?;
+        self.control.prompts_changed(owner).await;
+        Ok(template)
+    }
+
+    async fn remove(&self, current: &Template) -> Result<(), ControlError> {
+        let (owner, id, version) = (current.owner, current.id, current.version);
+        let store = &self.control.store;
+        if !store.delete_template(owner, id, version).await? {
+            return Err(precondition::stale().into());
+        }
+        self.control.prompts_changed(owner).await;
+        // Its memories went with it.
+        self.control.resources_changed(owner, None).await;
+        Ok(())
+    }
+}
+
+fn written(write: TemplateWrite, settings: &TemplateSettings) -> Result<Template, ControlError> {
+    match write {
+        TemplateWrite::Written(template) => Ok(*template),
+        TemplateWrite::Stale => Err(precondition::stale().into()),
+        TemplateWrite::NameTaken => Err(Problem::new(
+            StatusCode::CONFLICT,
+            "prompt_name_taken",
+            "Prompt name taken",
+            "Another template has this name as a prompt; choose another for `/prompt/name`.",
+        )
+        .with("pointer", "/prompt/name")
+        .into()),
+        TemplateWrite::UnknownPicture(picture) => {
+            let pointer = shape::place_of(settings, picture);
+            let detail = format!("`{pointer}` names {picture}, and there is no such picture.");
+            Err(invalid(&pointer, detail).into())
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Templates as prompts: listed, read with values, completed.
+//! Never: a question to a client that cannot be asked one.
+
+use std::collections::BTreeMap;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use rmcp::{
+    ErrorData, RoleServer,
+    model::{
+        ArgumentInfo, CompletionInfo, ContentBlock, GetPromptRequestParams, GetPromptResponse,
+        GetPromptResult, InputResponses, Prompt, PromptArgument, PromptMessage, Role,
+    },
+    service::RequestContext,
+};
+use serde_json::{Map, Value, json};
+use switchboard_protocol::id::{OrgId, PictureId};
+use switchboard_store::{
+    ListedPrompt, PromptContent, PromptMessage as Written, PromptRole, RenderError, TemplatePrompt,
+};
+
+use super::{
+    access::Visit,
+    era::is_modern,
+    input::{self, Binding, Unasked, Wanted},
+    knowledge::{Page, paged, unreadable},
+    resources,
+};
+use crate::Gateway;
+
+/// Prompts on one page.
+const A_PAGE: u32 = 100;
+
+pub(super) async fn list(
+    gateway: &Gateway,
+    visit: &Visit,
+    cursor: Option<&str>,
+) -> Result<Page<Prompt>, ErrorData> {
+    let Some(org) = visit.reads() else {
+        return Ok(Page::empty());
+    };
+    let found = gateway.store.list_prompts(org, cursor, A_PAGE + 1).await;
+    let found = found.map_err(|error| unreadable(&error))?;
+    Ok(paged(found, A_PAGE, |prompt| prompt.name.clone(), listed))
+}
+
+fn listed(prompt: ListedPrompt) -> Prompt {
+    let arguments = prompt.arguments.into_iter().map(|argument| {
+        let mut shown = PromptArgument::new(argument.name).with_required(argument.required);
+        shown.title = argument.title;
+        shown.description = argument.description;
+        shown
+    });
+    let arguments: Vec<_> = arguments.collect();
+    let arguments = (!arguments.is_empty()).then_some(arguments);
+    Prompt::new(prompt.name, prompt.description, arguments).with_title(prompt.title)
+}
+
+pub(super) async fn get(
+    gateway: &Gateway,
+    visit: &Visit,
+    request: GetPromptRequestParams,
+    context: &RequestContext<RoleServer>,
+) -> Result<GetPromptResponse, ErrorData> {
+    let org = visit.reads().ok_or_else(|| unknown(&request.name))?;
+    let prompt = find(gateway, org, &request.name).await?;
+    let mut values = values_of(request.arguments.unwrap_or_default())?;
+    answers(&prompt, request.input_responses.as_ref(), &mut values)?;
+    if let Some(questions) = questions(&prompt, &values, context) {
+        let binding = Binding::new(visit, "prompts/get", &request.name, b"");
+        let seal = &gateway.mcp.seal;
+        let asked = seal.ask(&gateway.store, &binding, questions, context).await;
+        return match asked {
+            Ok(asked) => Ok(asked.into()),
+            Err(Unasked::Refused(error)) => Err(error),
+            Err(Unasked::Malformed(why)) => Err(ErrorData::internal_error(why, None)),
+        };
+    }
+    let written = prompt.render(&values).map_err(|error| unfit(&error))?;
+    let mut messages = Vec::with_capacity(written.len());
+    for message in written {
+        messages.push(message_of(gateway, org, message).await?);
+    }
+    let mut result = GetPromptResult::new(messages);
+    result.description = prompt.listed.description;
+    Ok(result.into())
+}
+
+/// Suggestions for an argument's value: what begins as the client began, in the order of the author.
+pub(super) async fn complete(
+    gateway: &Gateway,
+    visit: &Visit,
+    name: &str,
+    argument: &ArgumentInfo,
+) -> Result<CompletionInfo, ErrorData> {
+    let org = visit.reads().ok_or_else(|| unknown(name))?;
+    let prompt = find(gateway, org, name).await?;
+    let known = prompt.listed.arguments.into_iter();
+    let values = known
+        .filter(|known| known.name == argument.name)
+        .flat_map(|known| known.values)
+        .filter(|value| value.starts_with(&argument.value))
+        .take(CompletionInfo::MAX_VALUES)
+        .collect();
+    CompletionInfo::with_all_values(values).map_err(|error| ErrorData::internal_error(error, None))
+}
+
+async fn find(gateway: &Gateway, org: OrgId, name: &str) -> Result<TemplatePrompt, ErrorData> {
+    let found = gateway.store.prompt_by_name(org, name).await;
+    found
+        .map_err(|error| unreadable(&error))?
+        .ok_or_else(|| unknown(name))
+}
+
+/// Values of a prompt are strings. (MCP, server/prompts.)
+fn values_of(arguments: Map<String, Value>) -> Result<BTreeMap<String, String>, ErrorData> {
+    arguments
+        .into_iter()
+        .map(|(name, value)| match value {
+            Value::String(value) => Ok((name, value)),
+            _ => {
+                let detail = format!("the argument `{name}` of a prompt has to be a string");
+                Err(ErrorData::invalid_params(detail, None))
+            }
+        })
+        .collect()
+}
+
+/// Adds what the user answered to the questions asked before.
+fn answers(
+    prompt: &TemplatePrompt,
+    responses: Option<&InputResponses>,
+    values: &mut BTreeMap<String, String>,
+) -> Result<(), ErrorData> {
+    let Some(responses) = responses else {
+        return Ok(());
+    };
+    input::check(responses)?;
+    for argument in &prompt.listed.arguments {
+        let Some(answer) = responses.get(&argument.name) else {
+            continue;
+        };
+        match (&answer["action"], &answer["content"][&argument.name]) {
+            (Value::String(action), Value::String(value)) if action == "accept" => {
+                values.insert(argument.name.clone(), value.clone());
+            }
+            (Value::String(action), _) if action == "decline" || action == "cancel" => {
+                let detail = format!("the user did not say what `{}` is", argument.name);
+                return Err(ErrorData::invalid_params(detail, None));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What the user has to be asked, if the client can ask at all.
+fn questions(
+    prompt: &TemplatePrompt,
+    values: &BTreeMap<String, String>,
+    context: &RequestContext<RoleServer>,
+) -> Option<Wanted> {
+    let able = context.client_capabilities()?;
+    if !is_modern(context) || able.elicitation.is_none() {
+        return None;
+    }
+    let missing = prompt.listed.arguments.iter();
+    let missing =
+        missing.filter(|argument| argument.required && !values.contains_key(&argument.name));
+    let questions: Map<String, Value> = missing
+        .filter_map(|argument| {
+            let question = argument.question.as_ref()?;
+            let mut schema = json!({"type": "string"});
+            if let Some(title) = &argument.title {
+                schema["title"] = title.as_str().into();
+            }
+            if let Some(description) = &argument.description {
+                schema["description"] = description.as_str().into();
+            }
+            let request = json!({"method": "elicitation/create", "params": {
+                "message": question,
+                "requestedSchema": {
+                    "type": "object",
+                    "properties": {argument.name.as_str(): schema},
+                    "required": [argument.name],
+                },
+            }});
+            Some((argument.name.clone(), request))
+        })
+        .collect();
+    (!questions.is_empty()).then(|| Wanted::questions(questions))
+}
+
+async fn message_of(
+    gateway: &Gateway,
+    org: OrgId,
+    written: Written,
+) -> Result<PromptMessage, ErrorData> {
+    let role = match written.role {
+        PromptRole::User => Role::User,
+        PromptRole::Assistant => Role::Assistant,
+    };
+    let content = match written.content {
+        PromptContent::Text { text } => ContentBlock::text(text),
+        PromptContent::Image { picture_id } => picture(gateway, org, picture_id).await?,
+        PromptContent::Resource { uri } => {
+            ContentBlock::resource(resources::contents(gateway, org, &uri).await?)
+        }
+    };
+    Ok(PromptMessage::new(role, content))
+}
+
+async fn picture(gateway: &Gateway, org: OrgId, id: PictureId) -> Result<ContentBlock, ErrorData> {
+    let found = gateway.store.picture(org.into(), id).await;
+    let picture = found.map_err(|error| unreadable(&error))?.ok_or_else(|| {
+        let detail = format!("the prompt shows the picture {id}, which is not there any more");
+        ErrorData::internal_error(detail, None)
+    })?;
+    let bytes = resources::object(gateway, &picture.key()).await?;
+    let data = BASE64_STANDARD.encode(bytes);
+    Ok(ContentBlock::image(data, picture.mime_type))
+}
+
+fn unknown(name: &str) -> ErrorData {
+    let detail = format!("there is no prompt {name:?}; prompts/list has those that there are");
+    ErrorData::invalid_params(detail, None)
+}
+
+fn unfit(error: &RenderError) -> ErrorData {
+    ErrorData::invalid_params(error.to_string(), None)
+}

@@ -1,0 +1,353 @@
+//! Templates as prompts, memories and pictures as resources.
+
+use reqwest::Method;
+use serde_json::{Map, Value, json};
+use switchboard_bus::OfferChange;
+use switchboard_protocol::{
+    access::Scope,
+    id::{MemoryId, PictureId, TemplateId},
+};
+use switchboard_store::{
+    NewMemory, NewPicture, Owner, TemplateSettings, TemplateWrite, UriTemplate,
+};
+use uuid::Uuid;
+
+use crate::{
+    mcp_client::{Stream, exchange, legacy, modern, modern_with, post},
+    stage::Stage,
+};
+
+const DEVICE: &str = "/mcp/devices/toy-1";
+
+/// Stores a template that says these messages.
+async fn template(stage: &Stage, prompt: Value) -> TemplateId {
+    let settings =
+        json!({"name": "A template", "persona": {"description": "Kind"}, "prompt": prompt});
+    let settings: TemplateSettings = serde_json::from_value(settings).unwrap();
+    let id = TemplateId::from_uuid(Uuid::now_v7());
+    let owner = Owner::Org(stage.org);
+    let written = stage
+        .store
+        .create_template(owner, id, &settings)
+        .await
+        .unwrap();
+    assert!(matches!(written, TemplateWrite::Written(_)));
+    id
+}
+
+async fn memory(stage: &Stage, template: TemplateId, uri: &str, text: &str) {
+    let memory = NewMemory {
+        id: MemoryId::from_uuid(Uuid::now_v7()),
+        uri: Some(UriTemplate::parse(uri).unwrap()),
+        subject: None,
+        text: text.to_owned(),
+        kind: None,
+        importance: 0.5,
+        source: None,
+        metadata: Map::new(),
+        mime_type: "text/plain".to_owned(),
+        expires_at: None,
+    };
+    let owner = Owner::Org(stage.org);
+    stage
+        .store
+        .add_memories(owner, template, &[memory])
+        .await
+        .unwrap();
+}
+
+async fn picture(stage: &Stage, uri: &str) -> PictureId {
+    let id = PictureId::from_uuid(Uuid::now_v7());
+    let picture = NewPicture {
+        id,
+        name: "dot".to_owned(),
+        uri: Some(UriTemplate::parse(uri).unwrap()),
+        mime_type: "image/png",
+        width: 1,
+        height: 1,
+        bytes: bytes::Bytes::from_static(b"\x89PNG"),
+    };
+    stage
+        .store
+        .add_picture(Owner::Org(stage.org), picture)
+        .await
+        .unwrap();
+    id
+}
+
+async fn ask(stage: &Stage, method: &str, params: Value) -> Value {
+    let answer = exchange(modern(stage, DEVICE, method, params)).await;
+    answer.result().clone()
+}
+
+#[tokio::test]
+async fn a_template_is_a_prompt() {
+    let stage = Stage::set().await;
+    let dot = picture(&stage, "test://dot").await;
+    let notes = template(&stage, Value::Null).await;
+    memory(&stage, notes, "test://note", "Remember this.").await;
+    template(
+        &stage,
+        json!({
+            "name": "greet", "title": "Greeting", "description": "Says hello",
+            "arguments": [{"name": "who", "required": true, "values": ["world", "wolf", "Ada"]}],
+            "messages": [
+                {"role": "user", "content": {"type": "text", "text": "Hello {{who}}"}},
+                {"role": "assistant", "content": {"type": "image", "picture_id": dot}},
+                {"role": "user", "content": {"type": "resource", "uri": "test://{{who}}"}},
+            ],
+        }),
+    )
+    .await;
+    let listed = ask(&stage, "prompts/list", json!({})).await;
+    let prompts = listed["prompts"].as_array().unwrap();
+    assert_eq!(prompts.len(), 2);
+    assert_eq!(
+        prompts[0],
+        json!({"name": "greet", "title": "Greeting", "description": "Says hello", "arguments": [{"name": "who", "required": true}]})
+    );
+    assert_eq!(prompts[1]["name"], notes.to_string());
+    assert_eq!(listed["cacheScope"], "private");
+
+    let read = ask(
+        &stage,
+        "prompts/get",
+        json!({"name": "greet", "arguments": {"who": "note"}}),
+    )
+    .await;
+    let contents: Vec<&Value> = read["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|message| &message["content"])
+        .collect();
+    assert_eq!(*contents[0], json!({"type": "text", "text": "Hello note"}));
+    assert_eq!(
+        *contents[1],
+        json!({"type": "image", "data": "iVBORw==", "mimeType": "image/png"})
+    );
+    let note = json!({"uri": "test://note", "mimeType": "text/plain", "text": "Remember this."});
+    assert_eq!(*contents[2], json!({"type": "resource", "resource": note}));
+
+    let argument = json!({"name": "who", "value": "wo"});
+    let params = json!({"ref": {"type": "ref/prompt", "name": "greet"}, "argument": argument});
+    let completed = ask(&stage, "completion/complete", params).await;
+    assert_eq!(completed["completion"]["values"], json!(["world", "wolf"]));
+
+    for (name, arguments) in [
+        ("greet", json!({})),
+        ("greet", json!({"who": 7})),
+        ("greet", json!({"who": "note", "other": ""})),
+        ("greet", json!({"who": "nothing-there"})),
+        ("none", json!({})),
+    ] {
+        let params = json!({"name": name, "arguments": arguments});
+        let refused = exchange(modern(&stage, DEVICE, "prompts/get", params)).await;
+        assert_eq!(refused.error_code(), -32602, "{name} {arguments}");
+    }
+}
+
+#[tokio::test]
+async fn a_prompt_asks_for_what_is_missing() {
+    let stage = Stage::set().await;
+    template(
+        &stage,
+        json!({
+            "name": "story",
+            "arguments": [{"name": "hero", "required": true, "question": "Who is it about?"}],
+            "messages": [{"role": "user", "content": {"type": "text", "text": "A story of {{hero}}"}}],
+        }),
+    )
+    .await;
+    let get = |able: Value, more: Value| {
+        let mut params = json!({"name": "story"});
+        params
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let meta = json!({"io.modelcontextprotocol/clientCapabilities": able});
+        exchange(modern_with(&stage, DEVICE, "prompts/get", params, meta))
+    };
+    let able = || json!({"elicitation": {}});
+    let asked = get(able(), json!({})).await;
+    assert_eq!(asked.result()["resultType"], "input_required");
+    let question = &asked.result()["inputRequests"]["hero"];
+    assert_eq!(question["method"], "elicitation/create");
+    assert_eq!(question["params"]["message"], "Who is it about?");
+    assert_eq!(
+        question["params"]["requestedSchema"]["required"],
+        json!(["hero"])
+    );
+
+    let accepted =
+        json!({"inputResponses": {"hero": {"action": "accept", "content": {"hero": "Ada"}}}});
+    let told = get(able(), accepted).await;
+    assert_eq!(
+        told.result()["messages"][0]["content"]["text"],
+        "A story of Ada"
+    );
+    let declined = json!({"inputResponses": {"hero": {"action": "decline"}}});
+    assert_eq!(get(able(), declined).await.error_code(), -32602);
+    assert_eq!(get(json!({}), json!({})).await.error_code(), -32602);
+}
+
+#[tokio::test]
+async fn memories_and_pictures_are_resources() {
+    let stage = Stage::set().await;
+    let owner = template(&stage, Value::Null).await;
+    memory(&stage, owner, "test://note", "记住这个").await;
+    memory(&stage, owner, "test://user/{id}/note", "About {{id}}").await;
+    picture(&stage, "test://dot").await;
+    let listed = ask(&stage, "resources/list", json!({})).await;
+    let uris: Vec<&Value> = listed["resources"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|found| &found["uri"])
+        .collect();
+    assert_eq!(uris, ["test://dot", "test://note"]);
+    assert_eq!(listed["resources"][0]["mimeType"], "image/png");
+    let templates = ask(&stage, "resources/templates/list", json!({})).await;
+    assert_eq!(
+        templates["resourceTemplates"][0]["uriTemplate"],
+        "test://user/{id}/note"
+    );
+
+    let read = async |uri: &str| {
+        ask(&stage, "resources/read", json!({"uri": uri})).await["contents"][0].clone()
+    };
+    assert_eq!(
+        read("test://note").await,
+        json!({"uri": "test://note", "mimeType": "text/plain", "text": "记住这个"})
+    );
+    assert_eq!(
+        read("test://dot").await,
+        json!({"uri": "test://dot", "mimeType": "image/png", "blob": "iVBORw=="})
+    );
+    assert_eq!(read("test://user/7/note").await["text"], "About 7");
+
+    let missing = json!({"uri": "test://nothing"});
+    let refused = exchange(modern(&stage, DEVICE, "resources/read", missing.clone())).await;
+    assert_eq!(
+        (refused.error_code(), &refused.last()["error"]["data"]),
+        (-32602, &missing)
+    );
+    let refused = exchange(legacy(&stage, DEVICE, "resources/read", missing.clone())).await;
+    assert_eq!(refused.error_code(), -32002);
+    let refused = exchange(legacy(&stage, DEVICE, "resources/subscribe", missing)).await;
+    assert_eq!(refused.error_code(), -32002);
+    let followed = exchange(legacy(
+        &stage,
+        DEVICE,
+        "resources/subscribe",
+        json!({"uri": "test://note"}),
+    ))
+    .await;
+    assert_eq!(*followed.result(), json!({}));
+}
+
+#[tokio::test]
+async fn without_the_scope_read_there_is_nothing_to_read() {
+    let stage = Stage::set().await;
+    let owner = template(&stage, json!({"name": "greet"})).await;
+    memory(&stage, owner, "test://note", "a").await;
+    let key = stage.add_key(&[Scope::Call]).await;
+    let ask = async |method: &str, params: Value| {
+        let message = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
+        let request = post(&stage, DEVICE, "2025-11-25", &message);
+        let own = stage
+            .request_as(&key, Method::POST, DEVICE)
+            .build()
+            .unwrap();
+        exchange(request.headers(own.headers().clone())).await
+    };
+    assert_eq!(
+        ask("prompts/list", json!({})).await.result()["prompts"],
+        json!([])
+    );
+    assert_eq!(
+        ask("resources/list", json!({})).await.result()["resources"],
+        json!([])
+    );
+    assert_eq!(
+        ask("prompts/get", json!({"name": "greet"}))
+            .await
+            .error_code(),
+        -32602
+    );
+    assert_eq!(
+        ask("resources/read", json!({"uri": "test://note"}))
+            .await
+            .error_code(),
+        -32002
+    );
+}
+
+#[tokio::test]
+async fn listeners_hear_of_prompts_and_resources_of_their_organisation() {
+    let stage = Stage::set().await;
+    let wanted = json!({"notifications": {"promptsListChanged": true, "resourceSubscriptions": ["test://note"]}});
+    let mut modern = Stream::open(modern(&stage, DEVICE, "subscriptions/listen", wanted)).await;
+    assert_eq!(
+        modern.next().await["method"],
+        "notifications/subscriptions/acknowledged"
+    );
+    let get = stage
+        .request(Method::GET, DEVICE)
+        .header("accept", "text/event-stream");
+    let mut legacy = Stream::open(get).await;
+    let org = Some(stage.org);
+    let other = Some(switchboard_protocol::id::OrgId::from_uuid(Uuid::now_v7()));
+    let resource = |org, uri: &str| OfferChange::Resources {
+        org,
+        uri: Some(uri.into()),
+    };
+    for change in [
+        OfferChange::Prompts { org: other },
+        resource(org, "test://another"),
+        resource(org, "test://note"),
+        OfferChange::Prompts { org },
+    ] {
+        stage.edge.bus.offer(change).await.unwrap();
+    }
+    let told = modern.next().await;
+    assert_eq!(
+        (&told["method"], &told["params"]["uri"]),
+        (
+            &json!("notifications/resources/updated"),
+            &json!("test://note")
+        )
+    );
+    assert_eq!(
+        modern.next().await["method"],
+        "notifications/prompts/list_changed"
+    );
+
+    let mut heard = Vec::new();
+    for _ in 0..5 {
+        let told = legacy.next().await;
+        let uri = told["params"]["uri"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        heard.push((
+            told["method"]
+                .as_str()
+                .unwrap()
+                .replace("notifications/", ""),
+            uri,
+        ));
+    }
+    let list = || ("resources/list_changed".to_owned(), String::new());
+    let updated = |uri: &str| ("resources/updated".to_owned(), uri.to_owned());
+    assert_eq!(
+        heard,
+        [
+            list(),
+            updated("test://another"),
+            list(),
+            updated("test://note"),
+            ("prompts/list_changed".to_owned(), String::new())
+        ]
+    );
+}
