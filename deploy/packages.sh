@@ -93,6 +93,25 @@ need_flatc() {
     command -v flatc >/dev/null 2>&1 || fail "the FlatBuffers compiler was installed, and \`flatc\` is not found"
 }
 
+# Clients in TypeScript, which the tests point at our endpoints: npm brings the Node that they run on.
+need_node() {
+    command -v npm >/dev/null 2>&1 && command -v node >/dev/null 2>&1 && return 0
+    install "Node.js with npm" "nodejs npm" "nodejs nodejs-npm" "nodejs npm" "nodejs npm" "nodejs-default npm-default" node
+    command -v npm >/dev/null 2>&1 || fail "npm was installed, and it is not found"
+}
+
+# Whether this Python can make environments with pip in them: Debian packages that apart.
+python_is_enough() {
+    python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
+}
+
+# Clients in Python likewise.
+need_python() {
+    python_is_enough && return 0
+    install "Python with venv" "python3 python3-venv" "python3 python3-pip" "python3 py3-pip" python "python313 python313-pip" python@3.13
+    python_is_enough || fail "the MCP clients of the tests need Python 3.11 or newer as \`python3\`, with venv and ensurepip"
+}
+
 # Crates with C in them (the allocator, the cryptography) need a compiler and make.
 need_compiler() {
     command -v cc >/dev/null 2>&1 && command -v make >/dev/null 2>&1 && return 0

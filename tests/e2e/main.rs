@@ -15,6 +15,7 @@ mod redis_server;
 mod access;
 mod baseline;
 mod calls;
+mod clients;
 mod device;
 mod faults;
 mod hostile;

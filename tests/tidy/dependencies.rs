@@ -41,6 +41,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
             "switchboard-bus",
             "switchboard-protocol",
             "switchboard-runtime",
+            "switchboard-store",
         ],
     ),
 ];

@@ -2,12 +2,14 @@
 //! medians over rounds, CPU by the scheduler's own account (method: docs/performance.md).
 //! Never: a verdict that fails the run, or a process that outlives it.
 
-mod bed;
+pub(crate) mod bed;
 mod calls;
 mod goals;
+mod installation;
+mod mcp;
 mod ours;
 mod postgres;
-mod process;
+pub(crate) mod process;
 mod reply;
 mod report;
 mod rest;
@@ -75,6 +77,8 @@ pub(crate) enum Part {
     Mosquitto,
     /// Calls over HTTP
     Rest,
+    /// Tool calls over MCP, next to the same MCP library without devices
+    Mcp,
     /// Memory of idle devices
     Idle,
     /// Many devices connecting at once
@@ -113,6 +117,10 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
     if options.wants(Part::Rest) {
         let outcome = rest::measure(&bed, &mut report).await;
         report.skip_unless("REST", outcome);
+    }
+    if options.wants(Part::Mcp) {
+        let outcome = mcp::measure(&bed, &mut report).await;
+        report.skip_unless("MCP", outcome);
     }
     if options.wants(Part::Idle) {
         scale::idle(&bed, &mut report).await?;

@@ -1,5 +1,5 @@
 //! What CI runs, and what everybody runs before: one step after another, the first failure ends it.
-//! Never: a step that needs the network, or one that is left out without saying so.
+//! Never: a step that needs the network once its tools are there, or one that is left out without saying so.
 
 use std::{
     env,
@@ -16,6 +16,8 @@ struct Step {
     environment: Option<(&'static str, &'static str)>,
     /// A cargo subcommand that may be missing, and how to get it.
     tool: Option<(&'static str, &'static str)>,
+    /// A program that may be missing, and how to get it.
+    program: Option<(&'static str, &'static str)>,
     /// Whether it may be missing where the verdict counts: with `CI` set.
     optional: bool,
 }
@@ -62,6 +64,15 @@ const CARGO_TEST: Step = Step::new(
     &["test", "--workspace", "--all-targets", "--locked"],
 );
 const DOC_TESTS: Step = Step::new("doc tests", &["test", "--workspace", "--doc", "--locked"]);
+/// What the tests point at our endpoints.
+const CLIENTS: Step = Step {
+    program: Some(("npm", "apt-get install npm")),
+    ..Step::new("clients", &["xtask", "clients"])
+};
+const CONFORMANCE: Step = Step {
+    program: Some(("npm", "apt-get install npm")),
+    ..Step::new("conformance", &["xtask", "conformance"])
+};
 
 impl Step {
     const fn new(name: &'static str, arguments: &'static [&'static str]) -> Self {
@@ -70,6 +81,7 @@ impl Step {
             arguments,
             environment: None,
             tool: None,
+            program: None,
             optional: false,
         }
     }
@@ -100,7 +112,8 @@ struct Finding {
 pub(crate) fn run() -> anyhow::Result<()> {
     let tests = if has("nextest") { NEXTEST } else { CARGO_TEST };
     let mut findings = Vec::new();
-    for step in STEPS.into_iter().chain([tests, DOC_TESTS]) {
+    let tested = [CLIENTS, tests, DOC_TESTS, CONFORMANCE];
+    for step in STEPS.into_iter().chain(tested) {
         let began = Instant::now();
         let skipped = missing(&step);
         let outcome = if skipped.is_some() {
@@ -135,24 +148,39 @@ fn summarise(findings: &[Finding]) {
     for finding in findings {
         let seconds = finding.took.as_secs_f64();
         match &finding.skipped {
-            None => println!("{:<10} {seconds:>7.1} s", finding.name),
-            Some(why) => println!("{:<10} skipped: {why}", finding.name),
+            None => println!("{:<11} {seconds:>7.1} s", finding.name),
+            Some(why) => println!("{:<11} skipped: {why}", finding.name),
         }
     }
 }
 
 fn missing(step: &Step) -> Option<String> {
-    let (tool, install) = step.tool?;
     if !step.optional && env::var_os("CI").is_some() {
         // It runs, and fails in its own words.
         return None;
     }
-    (!has(tool)).then(|| format!("cargo-{tool} is not installed; get it with `{install}`"))
+    let tool = step.tool.filter(|(tool, _)| !has(tool));
+    let tool = tool.map(|(tool, install)| (format!("cargo-{tool}"), install));
+    let program = step
+        .program
+        .filter(|(program, _)| !answers(Command::new(program)));
+    let program = program.map(|(program, install)| (program.to_owned(), install));
+    let (missing, install) = tool.or(program)?;
+    Some(format!(
+        "{missing} is not installed; get it with `{install}`"
+    ))
 }
 
 fn has(tool: &str) -> bool {
-    cargo()
-        .args([tool, "--version"])
+    let mut command = cargo();
+    command.arg(tool);
+    answers(command)
+}
+
+/// Whether a command is there to say which version it is.
+fn answers(mut command: Command) -> bool {
+    command
+        .arg("--version")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()

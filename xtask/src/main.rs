@@ -3,6 +3,8 @@
 
 mod bench;
 mod check;
+mod clients;
+mod conformance;
 
 use std::process::ExitCode;
 
@@ -20,8 +22,12 @@ struct Arguments {
 enum Task {
     /// Everything that must hold before a change is taken: format, lints, documents, licenses, tests
     Check,
+    /// Installs the MCP clients that the tests use, into the target folder
+    Clients,
     /// Measures the system next to Redis, NATS and Mosquitto on this machine
     Bench(bench::Options),
+    /// Runs the official MCP conformance suite against the system, with REDIS_URL and DATABASE_URL
+    Conformance(conformance::Options),
     /// One process of a measurement, driven by lines on stdin
     #[command(hide = true, subcommand)]
     BenchRole(bench::role::Role),
@@ -30,7 +36,9 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().task {
         Task::Check => check::run(),
+        Task::Clients => clients::install(),
         Task::Bench(options) => bench::run(&options),
+        Task::Conformance(options) => conformance::run(&options),
         Task::BenchRole(role) => bench::role::run(role),
     };
     // Without a backtrace: what failed is a command or a measurement, not this program.

@@ -31,6 +31,18 @@ impl Bus {
         Ok(found.into_iter().next().flatten())
     }
 
+    /// The same as far as this node remembers from calls, and asked for only when it remembers
+    /// nothing: what is remembered may be out of date.
+    ///
+    /// # Errors
+    /// When the directory does not answer.
+    pub async fn recall(&self, device: &DeviceKey) -> Result<Option<Presence>, BusError> {
+        match self.0.remembered.get(device) {
+            Some(presence) => Ok(Some(presence)),
+            None => self.find(device).await,
+        }
+    }
+
     /// The live connections of several devices of an organisation, in the order asked.
     ///
     /// # Errors

@@ -73,11 +73,7 @@ impl Bus {
     /// When the directory does not answer, and this node does not remember where the device is.
     pub async fn withdraw(&self, device: &DeviceKey, call: CallId) -> Result<(), BusError> {
         let node = &*self.0;
-        let presence = match node.remembered.get(device) {
-            Some(presence) => Some(presence),
-            None => self.find(device).await?,
-        };
-        if let Some(presence) = presence {
+        if let Some(presence) = self.recall(device).await? {
             node.give_up(device, call, &presence);
         }
         Ok(())

@@ -202,11 +202,15 @@ impl Store {
     ) -> Result<Vec<Picture>, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            "SELECT p.id, p.org_id, p.name, r.uri, p.mime_type, p.width, p.height, p.size_bytes, p.sha256, p.created_at
-             FROM pictures p JOIN resources r ON r.picture_id = p.id
-             WHERE (p.org_id = $1 OR p.org_id IS NULL) AND ($2::uuid IS NULL OR p.id > $2) ORDER BY p.id LIMIT $3",
+            r#"WITH own AS (SELECT * FROM pictures WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT $3),
+                    public AS (SELECT * FROM pictures WHERE org_id IS NULL AND id > $2 ORDER BY id LIMIT $3)
+               SELECT p.id AS "id!", p.org_id, p.name AS "name!", r.uri, p.mime_type AS "mime_type!", p.width AS "width!",
+                      p.height AS "height!", p.size_bytes AS "size_bytes!", p.sha256 AS "sha256!",
+                      p.created_at AS "created_at!"
+               FROM (SELECT * FROM own UNION ALL SELECT * FROM public) p JOIN resources r ON r.picture_id = p.id
+               ORDER BY p.id LIMIT $3"#,
             reader.column(),
-            after.map(PictureId::uuid),
+            after.map_or(Uuid::nil(), PictureId::uuid),
             i64::from(limit)
         );
         let rows = bounded(query.fetch_all(&self.pool)).await?;

@@ -126,6 +126,10 @@ impl Store {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<ListedPrompt>, StoreError> {
+        // No name has one, and the server takes none.
+        if after.is_some_and(|after| after.contains('\0')) {
+            return Ok(Vec::new());
+        }
         let query = sqlx::query_as!(
             ListedRow,
             r#"WITH own AS (SELECT * FROM templates WHERE org_id = $1 AND prompt_name > $2

@@ -228,11 +228,15 @@ impl Store {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<Row>, StoreError> {
+        // No URI has one, and the server takes none.
+        if after.is_some_and(|after| after.contains('\0')) {
+            return Ok(Vec::new());
+        }
         let query = sqlx::query_as!(
             Row,
-            r#"WITH readable AS (
+            r#"WITH readable AS NOT MATERIALIZED (
                    SELECT r.* FROM resources r LEFT JOIN memories m ON m.id = r.memory_id
-                   WHERE (m.expires_at IS NULL OR m.expires_at > now()) AND (r.prefix IS NOT NULL) = $2),
+                   WHERE (m.expires_at IS NULL OR m.expires_at > now()) AND r.is_template = $2),
                own AS (SELECT * FROM readable WHERE org_id = $1 AND uri > $3 ORDER BY uri LIMIT $4),
                public AS (SELECT * FROM readable WHERE org_id IS NULL AND uri > $3 ORDER BY uri LIMIT $4),
                page AS (SELECT DISTINCT ON (uri) * FROM (SELECT * FROM own UNION ALL SELECT * FROM public) either
@@ -241,7 +245,7 @@ impl Store {
                       COALESCE(p.name, left(split_part(m.text, E'\n', 1), $5)) AS "title!",
                       NULLIF(concat_ws(', ', m.kind, m.subject), '') AS description,
                       COALESCE(p.mime_type, m.mime_type) AS "mime_type!",
-                      CASE WHEN page.prefix IS NULL THEN COALESCE(p.size_bytes, octet_length(m.text)) END AS size_bytes
+                      CASE WHEN NOT page.is_template THEN COALESCE(p.size_bytes, octet_length(m.text)) END AS size_bytes
                FROM page LEFT JOIN memories m ON m.id = page.memory_id LEFT JOIN pictures p ON p.id = page.picture_id
                ORDER BY page.uri"#,
             org.uuid(),
@@ -262,7 +266,7 @@ impl Store {
                       NULLIF(concat_ws(', ', m.kind, m.subject), '') AS description,
                       COALESCE(p.mime_type, m.mime_type) AS "mime_type!", m.text AS "text?", p.sha256 AS "sha256?"
                FROM resources r LEFT JOIN memories m ON m.id = r.memory_id LEFT JOIN pictures p ON p.id = r.picture_id
-               WHERE r.uri = $2 AND r.prefix IS NULL AND (r.org_id = $1 OR r.org_id IS NULL)
+               WHERE r.uri = $2 AND NOT r.is_template AND (r.org_id = $1 OR r.org_id IS NULL)
                      AND (m.expires_at IS NULL OR m.expires_at > now())
                ORDER BY r.org_id NULLS LAST LIMIT 1"#,
             org.uuid(),
@@ -299,7 +303,7 @@ impl Store {
         loop {
             let query = sqlx::query!(
                 r#"SELECT r.org_id, r.uri FROM resources r JOIN memories m ON m.id = r.memory_id
-                   WHERE r.prefix IS NOT NULL AND starts_with($2, r.prefix) AND (r.org_id = $1 OR r.org_id IS NULL)
+                   WHERE r.is_template AND starts_with($2, r.prefix) AND (r.org_id = $1 OR r.org_id IS NULL)
                          AND (m.expires_at IS NULL OR m.expires_at > now())
                    ORDER BY r.org_id NULLS LAST, octet_length(r.prefix) DESC, r.uri OFFSET $3 LIMIT $4"#,
                 org.uuid(),

@@ -230,14 +230,16 @@ impl Store {
         let own = reader.column().filter(|_| !public_only);
         let query = sqlx::query_as!(
             Row,
-            r#"SELECT id, org_id, name, avatar, locale, tags, persona AS "persona: Json<Persona>",
-                      model AS "model: Json<Model>", voice AS "voice: Json<Voice>",
-                      tools AS "tools: Json<ToolPolicy>", skills_book_ids, memory AS "memory: Json<MemoryPolicy>",
-                      prompt AS "prompt: Json<Prompt>", version, created_at, updated_at
-               FROM templates WHERE (org_id = $1 OR org_id IS NULL) AND ($2::uuid IS NULL OR id > $2)
-               ORDER BY id LIMIT $3"#,
+            r#"WITH own AS (SELECT * FROM templates WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT $3),
+                    public AS (SELECT * FROM templates WHERE org_id IS NULL AND id > $2 ORDER BY id LIMIT $3)
+               SELECT id AS "id!", org_id, name AS "name!", avatar, locale, tags AS "tags!",
+                      persona AS "persona!: Json<Persona>", model AS "model: Json<Model>", voice AS "voice: Json<Voice>",
+                      tools AS "tools!: Json<ToolPolicy>", skills_book_ids AS "skills_book_ids!",
+                      memory AS "memory!: Json<MemoryPolicy>", prompt AS "prompt: Json<Prompt>", version AS "version!",
+                      created_at AS "created_at!", updated_at AS "updated_at!"
+               FROM (SELECT * FROM own UNION ALL SELECT * FROM public) read ORDER BY id LIMIT $3"#,
             own,
-            after.map(TemplateId::uuid),
+            after.map_or(Uuid::nil(), TemplateId::uuid),
             i64::from(limit)
         );
         let rows = bounded(query.fetch_all(&self.pool)).await?;

@@ -1,6 +1,8 @@
 //! JSON documents that people write: read strictly, each refusal with a JSON pointer to what is wrong.
 //! Never: a field passed over, or a text without a limit stored.
 
+mod unambiguous;
+
 use std::fmt::Write as _;
 
 use http::StatusCode;
@@ -10,6 +12,7 @@ use serde_path_to_error::{Path, Segment};
 use switchboard_runtime::problem::Problem;
 
 use crate::limits::{self, Rule};
+pub(crate) use unambiguous::Unambiguous;
 
 /// The longest reason that is repeated from the parser, in characters: it may quote what was sent.
 const LONGEST_REASON: usize = 200;

@@ -11,7 +11,6 @@ use axum::{
 };
 use http::{StatusCode, header};
 use serde::Serialize;
-use serde_json::Value;
 use switchboard_protocol::id::{MemoryId, TemplateId};
 use switchboard_runtime::problem::{Json, Path, Problem, Query};
 use switchboard_store::{Memory, MemoryWrite, NewMemory, Owner};
@@ -19,6 +18,7 @@ use switchboard_store::{Memory, MemoryWrite, NewMemory, Owner};
 use crate::{
     Control,
     access::{Author, Reader},
+    document::Unambiguous,
     error::ControlError,
     paging::{Limit, Paging},
 };
@@ -42,7 +42,7 @@ pub(crate) async fn create(
     State(control): State<Arc<Control>>,
     Author(author): Author,
     Path(id): Path<String>,
-    Json(document): Json<Value>,
+    Json(Unambiguous(document)): Json<Unambiguous>,
 ) -> Result<Response, ControlError> {
     let template = control.templates().find_own(author, &id).await?;
     let sent = shape::read(&document, &template.settings.memory)?;

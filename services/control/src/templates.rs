@@ -9,7 +9,6 @@ use std::sync::Arc;
 use axum::{extract::State, response::AppendHeaders};
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use switchboard_protocol::id::TemplateId;
 use switchboard_runtime::problem::{Json, Path, Problem, Query};
 use switchboard_store::{Owner, Template, TemplateSettings, TemplateWrite};
@@ -18,7 +17,7 @@ use uuid::Uuid;
 use crate::{
     Control,
     access::{Author, Reader, forbidden},
-    document::invalid,
+    document::{Unambiguous, invalid},
     error::ControlError,
     paging::{self, Limit},
     precondition,
@@ -58,7 +57,7 @@ enum OnlyPublic {
 pub(crate) async fn create(
     State(control): State<Arc<Control>>,
     Author(author): Author,
-    Json(document): Json<Value>,
+    Json(Unambiguous(document)): Json<Unambiguous>,
 ) -> Result<Shown, ControlError> {
     let settings = shape::created(document, author)?;
     let template = control.templates().create(author, &settings).await?;
@@ -100,7 +99,7 @@ pub(crate) async fn change(
     Author(author): Author,
     Path(id): Path<String>,
     headers: HeaderMap,
-    Json(patch): Json<Value>,
+    Json(Unambiguous(patch)): Json<Unambiguous>,
 ) -> Result<Shown, ControlError> {
     let templates = control.templates();
     let current = templates.find_own(author, &id).await?;

@@ -65,7 +65,7 @@ pub struct Config {
     )]
     pub params_limit_bytes: usize,
 
-    /// Where callers find this server, like https://devices.example.com: told to MCP clients that have no token,
+    /// Where callers find this server, like `https://devices.example.com`: told to MCP clients that have no token,
     /// and its host is taken as ours. Unset, the host that a client named is repeated
     #[arg(long, env = "SWITCHBOARD_PUBLIC_URL", value_name = "URL")]
     pub public_url: Option<http::Uri>,
@@ -80,7 +80,7 @@ pub struct Config {
     )]
     pub mcp_allowed_hosts: Vec<String>,
 
-    /// Web origins whose pages may send MCP requests, like https://app.example.com:443; without any, requests that
+    /// Web origins whose pages may send MCP requests, like `https://app.example.com:443`; without any, requests that
     /// come from a page are refused
     #[arg(
         long,

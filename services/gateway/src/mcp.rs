@@ -11,6 +11,7 @@ mod knowledge;
 mod listing;
 mod metadata;
 mod notices;
+mod param_headers;
 mod prompts;
 mod resources;
 mod server;

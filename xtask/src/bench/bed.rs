@@ -61,7 +61,7 @@ impl<'a> Bed<'a> {
 }
 
 /// Builds packages and answers where their programs are, in the same order.
-async fn build(profile: &str, packages: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
+pub(crate) async fn build(profile: &str, packages: &[&str]) -> anyhow::Result<Vec<PathBuf>> {
     println!("building {} with profile {profile}", packages.join(" and "));
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args([

@@ -33,7 +33,7 @@ pub(crate) const MOSQUITTO: &str = "Mosquitto, MQTT 5";
 pub(crate) async fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
     let mut subjects = Vec::new();
     if bed.options.wants(Part::Switchboard) {
-        subjects.push(ours(bed).await.context(OURS)?);
+        subjects.push(ours(bed, OURS).await.context(OURS)?);
     }
     for part in [Part::Redis, Part::Nats, Part::Mosquitto] {
         if bed.options.wants(part) {
@@ -56,7 +56,8 @@ pub(crate) async fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Resul
     Ok(())
 }
 
-async fn ours(bed: &Bed<'_>) -> anyhow::Result<Subject> {
+/// Two of our nodes under a name, without HTTP in front of them.
+pub(crate) async fn ours(bed: &Bed<'_>, name: &'static str) -> anyhow::Result<Subject> {
     let System {
         redis,
         edge,
@@ -65,7 +66,7 @@ async fn ours(bed: &Bed<'_>) -> anyhow::Result<Subject> {
     } = System::start(bed).await?;
     connect_the_rest(bed, &mut devices).await?;
     Ok(Subject {
-        name: OURS,
+        name,
         caller,
         devices,
         servers: vec![("edge", edge.process), ("redis", redis.process)],

@@ -3,7 +3,12 @@
 
 use serde::Serialize;
 
-use super::{calls, report::Report, scale, subject::Window};
+use super::{
+    calls, mcp,
+    report::Report,
+    scale,
+    subject::{Window, find},
+};
 
 /// One goal and what was measured.
 #[derive(Debug, Serialize)]
@@ -40,9 +45,10 @@ impl Goal {
 /// All goals, held against a report.
 pub(crate) fn goals(report: &Report) -> Vec<Goal> {
     let ratio = |in_flight, peer, figure: fn(&Window) -> f64| {
-        let ours = report.series(calls::OURS, in_flight)?;
-        Some(ours.ratio_to(report.series(peer, in_flight)?, figure))
+        let ours = find(&report.calls, calls::OURS, in_flight)?;
+        Some(ours.ratio_to(find(&report.calls, peer, in_flight)?, figure))
     };
+    let tools = find(&report.mcp, mcp::OURS, 16).zip(find(&report.mcp, mcp::RMCP, 16));
     let idle = report
         .idle
         .iter()
@@ -62,6 +68,11 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
             "CPU per call at 512 in flight ÷ NATS",
             &Bound::AtMost(0.7),
             ratio(512, calls::NATS, |window| window.cpu_us),
+        ),
+        Goal::new(
+            "MCP tool calls per second at 16 in flight ÷ rmcp alone",
+            &Bound::AtLeast(0.6),
+            tools.map(|(ours, rmcp)| ours.ratio_to(rmcp, |window| window.per_second)),
         ),
         Goal::new(
             "KiB per idle registered device",

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use switchboard_protocol::id::OrgId;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
-    process::{ChildStdout, Command},
+    process::Command,
     time::timeout,
 };
 use uuid::Uuid;
@@ -30,8 +30,6 @@ pub(crate) struct Service {
     pub(crate) process: Process,
     /// Where it serves.
     pub(crate) address: SocketAddr,
-    // Whoever prints to a closed pipe is ended by it.
-    _stdout: BufReader<ChildStdout>,
 }
 
 impl Service {
@@ -68,11 +66,9 @@ impl Service {
             .trim_start_matches("http://")
             .trim_end_matches('/')
             .parse()?;
-        Ok(Self {
-            process,
-            address,
-            _stdout: stdout,
-        })
+        // Whoever prints to a closed pipe is ended by it.
+        process.child.stdout = Some(stdout.into_inner());
+        Ok(Self { process, address })
     }
 }
 

@@ -29,7 +29,9 @@ pub(crate) struct Postgres {
 impl Postgres {
     pub(crate) async fn start(folder: &Path) -> anyhow::Result<Self> {
         let (programs, owner) = (programs()?, owner()?);
-        let data = folder.join("postgres");
+        let address = free_address()?;
+        let port = address.port().to_string();
+        let data = folder.join(format!("postgres-{port}"));
         fs::create_dir(&data)?;
         if let Some(owner) = &owner {
             // The temporary folder is ours alone, and the server must pass through it.
@@ -38,8 +40,6 @@ impl Postgres {
         }
         create(&programs, &data, owner.as_ref()).await?;
 
-        let address = free_address()?;
-        let port = address.port().to_string();
         let mut serve = command(&programs, "postgres", owner.as_ref());
         serve.arg("-D").arg(&data).arg("-k").arg(&data);
         serve.args(["-h", "127.0.0.1", "-p", &port, "-c", "fsync=off"]);

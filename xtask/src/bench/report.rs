@@ -8,8 +8,9 @@ use serde_json::json;
 use super::{
     Options, calls,
     goals::{Goal, goals},
+    mcp,
     scale::{self, Memory, Storm},
-    subject::{Series, Window, median},
+    subject::{Series, Window, find, median},
 };
 
 const HEAD: [&str; 8] = [
@@ -30,6 +31,8 @@ pub(crate) struct Report {
     pub(crate) calls: Vec<Series>,
     /// Calls over HTTP.
     pub(crate) rest: Vec<Series>,
+    /// Tool calls, and what stands beside them.
+    pub(crate) mcp: Vec<Series>,
     pub(crate) idle: Vec<Memory>,
     pub(crate) storms: Vec<Storm>,
     skipped: Vec<String>,
@@ -45,11 +48,12 @@ impl Report {
             "devices": options.devices,
             "payload_bytes": super::role::PAYLOAD_BYTES,
         });
-        let (calls, rest, idle, storms, skipped) = Default::default();
+        let (calls, rest, mcp, idle, storms, skipped) = Default::default();
         Self {
             conditions,
             calls,
             rest,
+            mcp,
             idle,
             storms,
             skipped,
@@ -63,17 +67,13 @@ impl Report {
             .ok()
     }
 
-    pub(crate) fn series(&self, subject: &str, in_flight: u32) -> Option<&Series> {
-        let mut series = self.calls.iter();
-        series.find(|series| series.subject == subject && series.in_flight == in_flight)
-    }
-
     /// Everything, window by window.
     pub(crate) fn json(&self) -> serde_json::Result<String> {
         serde_json::to_string_pretty(&json!({
             "conditions": self.conditions,
             "calls": self.calls,
             "rest": self.rest,
+            "mcp": self.mcp,
             "idle": self.idle,
             "storms": self.storms,
             "skipped": self.skipped,
@@ -82,31 +82,12 @@ impl Report {
     }
 
     fn rows(&self) -> Vec<[String; 8]> {
-        let mut rows: Vec<_> = self
-            .calls
-            .iter()
-            .map(|series| self.call_row(series))
-            .collect();
+        let mut rows = call_rows(&self.calls, calls::OURS);
         rows.extend(self.rest.iter().map(|series| row_of(series, String::new())));
+        rows.extend(call_rows(&self.mcp, mcp::OURS));
         rows.extend(self.idle.iter().map(|memory| self.memory_row(memory)));
         rows.extend(self.storms.iter().map(|storm| self.storm_row(storm)));
         rows
-    }
-
-    fn call_row(&self, series: &Series) -> [String; 8] {
-        let ours = self.series(calls::OURS, series.in_flight);
-        let ratios = ours
-            .filter(|ours| ours.subject != series.subject)
-            .map(|ours| {
-                let ratio = |figure: fn(&Window) -> f64| ours.ratio_to(series, figure);
-                format!(
-                    "rate {:.2}, p50 {:.2}, CPU {:.2}",
-                    ratio(|window| window.per_second),
-                    ratio(|window| window.p50_us),
-                    ratio(|window| window.cpu_us),
-                )
-            });
-        row_of(series, ratios.unwrap_or_default())
     }
 
     fn memory_row(&self, memory: &Memory) -> [String; 8] {
@@ -155,6 +136,26 @@ impl Report {
                 .unwrap_or_default(),
         ]
     }
+}
+
+/// Each system's row, with how the one of this name compares at the same concurrency.
+fn call_rows(all: &[Series], ours: &str) -> Vec<[String; 8]> {
+    let row = |series: &Series| {
+        let ours = find(all, ours, series.in_flight);
+        let ratios = ours
+            .filter(|ours| ours.subject != series.subject)
+            .map(|ours| {
+                let ratio = |figure: fn(&Window) -> f64| ours.ratio_to(series, figure);
+                format!(
+                    "rate {:.2}, p50 {:.2}, CPU {:.2}",
+                    ratio(|window| window.per_second),
+                    ratio(|window| window.p50_us),
+                    ratio(|window| window.cpu_us),
+                )
+            });
+        row_of(series, ratios.unwrap_or_default())
+    };
+    all.iter().map(row).collect()
 }
 
 fn row_of(series: &Series, ratios: String) -> [String; 8] {

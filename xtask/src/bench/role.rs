@@ -5,6 +5,9 @@
 mod bus_caller;
 mod closed_loop;
 mod fleet;
+mod http_connections;
+mod mcp_caller;
+mod mcp_server;
 mod mqtt_caller;
 mod mqtt_devices;
 mod mqtt_packet;
@@ -47,6 +50,10 @@ pub(crate) enum Role {
     MqttDevices(BrokerOptions),
     /// Calls devices over HTTP
     RestCaller(rest_caller::Options),
+    /// Calls tools over MCP
+    McpCaller(mcp_caller::Options),
+    /// An MCP server with one tool and no devices
+    McpServer(mcp_server::Options),
 }
 
 /// Where Redis is.
@@ -84,6 +91,8 @@ pub(crate) fn run(role: Role) -> anyhow::Result<()> {
         Role::NatsCaller(options) => call(nats_caller::NatsCaller::start(options)),
         Role::MqttCaller(options) => call(mqtt_caller::MqttCaller::start(options)),
         Role::RestCaller(options) => call(rest_caller::RestCaller::start(options)),
+        Role::McpCaller(options) => call(mcp_caller::McpCaller::start(options)),
+        Role::McpServer(options) => mcp_server::run(&options),
         Role::WireDevices(options) => host(wire_devices::WireFleet::new(options)?),
         Role::RedisResponder(options) => host(redis_responder::RedisFleet::new(&options)?),
         Role::NatsDevices(options) => host(nats_devices::NatsFleet::new(&options)),

@@ -126,6 +126,12 @@ pub(crate) async fn rounds(
     Ok(series)
 }
 
+/// The windows of this system at this concurrency, if it was measured.
+pub(crate) fn find<'a>(all: &'a [Series], subject: &str, in_flight: u32) -> Option<&'a Series> {
+    all.iter()
+        .find(|series| series.subject == subject && series.in_flight == in_flight)
+}
+
 /// The value in the middle; 0 of nothing.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<_> = values.into_iter().collect();

@@ -282,6 +282,7 @@ async fn a_body_that_is_no_document_is_refused() {
     check(b"{\"name\": \"\\ud800\"}", 400, "malformed_json").await;
     check(b"[]", 422, "invalid_body").await;
     check(b"null", 422, "invalid_body").await;
+    check(b"{\"name\": \"A\", \"name\": \"B\"}", 422, "invalid_body").await;
     let deep = [b"{\"persona\": ".as_slice(), &[b'['; 1_000]].concat();
     check(&deep, 400, "malformed_json").await;
 }

@@ -81,6 +81,11 @@ pub(super) async fn perform(
     let Some(tool) = target.toolset.find(&target.name) else {
         return Err(unknown_tool(&request.name));
     };
+    let parts = context.extensions.get::<Parts>();
+    if let Some(parts) = parts.filter(|_| is_modern(context)) {
+        let arguments = request.arguments.as_ref();
+        tool.headers.check(arguments, &parts.headers)?;
+    }
     keep_pace(gateway, &target.device, context)?;
     let params = match &request.arguments {
         Some(arguments) => serde_json::to_vec(arguments).unwrap_or_default().into(),
@@ -208,7 +213,7 @@ fn too_large(gateway: &Gateway, attempt: &Attempt) -> Option<CallToolResult> {
 }
 
 async fn at_device(gateway: &Gateway, device: &DeviceKey, name: &str) -> Result<Target, ErrorData> {
-    let toolset = toolset_of(gateway, device, Naming::Alone).await?;
+    let toolset = toolset_with(gateway, device, (Naming::Alone, name)).await?;
     Ok(Target {
         device: device.clone(),
         toolset: toolset.unwrap_or_default(),
@@ -221,7 +226,7 @@ async fn among_all(gateway: &Gateway, org: OrgId, name: &str) -> Result<Target, 
     let (part, tool) = tool_name::split(name).ok_or_else(|| unknown_tool(name))?;
     if let Ok(device) = part.parse::<DeviceId>() {
         let device = DeviceKey { org, device };
-        if let Some(toolset) = toolset_of(gateway, &device, Naming::Prefixed).await? {
+        if let Some(toolset) = toolset_with(gateway, &device, (Naming::Prefixed, tool)).await? {
             let name = tool.to_owned();
             return Ok(Target {
                 device,
@@ -234,7 +239,7 @@ async fn among_all(gateway: &Gateway, org: OrgId, name: &str) -> Result<Target, 
         .await?
         .ok_or_else(|| unknown_tool(name))?;
     let device = DeviceKey { org, device };
-    let toolset = toolset_of(gateway, &device, Naming::Prefixed).await?;
+    let toolset = toolset_with(gateway, &device, (Naming::Prefixed, tool)).await?;
     Ok(Target {
         device,
         toolset: toolset.unwrap_or_default(),
@@ -262,12 +267,12 @@ async fn by_part(gateway: &Gateway, org: OrgId, part: &str) -> Result<Option<Dev
     }
 }
 
-async fn toolset_of(
+async fn toolset_with(
     gateway: &Gateway,
     device: &DeviceKey,
-    naming: Naming,
+    tool: (Naming, &str),
 ) -> Result<Option<Arc<Toolset>>, ErrorData> {
-    let toolset = gateway.mcp.toolsets.of(gateway, device, naming).await;
+    let toolset = gateway.mcp.toolsets.with_tool(gateway, device, tool).await;
     toolset.map_err(|error| unavailable(&error))
 }
 

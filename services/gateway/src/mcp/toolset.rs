@@ -7,6 +7,7 @@ use rmcp::model::{JsonObject, Tool};
 use serde_json::{Map, Value, json};
 
 use super::{
+    param_headers::ParamHeaders,
     text::{clean, clean_schema, clean_to},
     tool_name::Naming,
 };
@@ -31,6 +32,8 @@ pub(super) struct Offered {
     pub(super) service: Box<str>,
     /// What the device asks for.
     pub(super) timeout: Option<Duration>,
+    /// What requests repeat in headers.
+    pub(super) headers: ParamHeaders,
 }
 
 impl Toolset {
@@ -72,6 +75,7 @@ fn offer(service: String, definition: Value, naming: Naming) -> Offered {
     let description = fields.get("description").and_then(Value::as_str);
     let description = description.map(|words| clean_to(words, DESCRIPTION_BYTES));
     let input = input_schema(fields.remove("parameters"));
+    let headers = ParamHeaders::of(&input);
     let mut tool = Tool::new_with_raw(name, description.map(Into::into), input);
     if *tool.name != *service {
         tool.title = Some(clean_to(&service, TITLE_BYTES));
@@ -84,6 +88,7 @@ fn offer(service: String, definition: Value, naming: Naming) -> Offered {
         tool,
         service: service.into(),
         timeout: timeout.map(Duration::from_millis),
+        headers,
     }
 }
 

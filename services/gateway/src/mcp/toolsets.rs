@@ -56,6 +56,23 @@ impl Toolsets {
         self.of_text(stored.services.as_deref(), naming).map(Some)
     }
 
+    /// The tools of a device among which there is one with this name, as far as this node remembers; all that it has
+    /// at this moment when that one is not among them.
+    pub(super) async fn with_tool(
+        &self,
+        gateway: &Gateway,
+        device: &DeviceKey,
+        (naming, name): (Naming, &str),
+    ) -> Result<Option<Arc<Toolset>>, ToolsetError> {
+        if let Some(presence) = gateway.bus.recall(device).await?
+            && let Some(known) = self.of_live(gateway, &presence, naming).await?
+            && known.find(name).is_some()
+        {
+            return Ok(Some(known));
+        }
+        self.of(gateway, device, naming).await
+    }
+
     /// The tools of a live device; `None` while it has registered nothing.
     pub(super) async fn of_live(
         &self,

@@ -135,6 +135,14 @@ async fn wrong_requests_are_told_what_is_wrong() {
         -32601,
     )
     .await;
+    for gone in [
+        "initialize",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/unsubscribe",
+    ] {
+        check(modern(&stage, DEVICE, gone, json!({})), 404, -32601).await;
+    }
     check(
         modern(&stage, DEVICE, "tools/list", json!({})).header("mcp-method", "tools/call"),
         400,
@@ -177,4 +185,26 @@ async fn bodies_that_are_no_messages_are_answered_as_json_rpc_says() {
             "{body}: {refused:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn headers_that_repeat_arguments_must_agree_with_them() {
+    let stage = Stage::set().await;
+    let marked = r#"{"echo": {"parameters": {"properties": {"a": {"type": "string", "x-mcp-header": "Part"}}}}}"#;
+    stage.connect_with("toy-1", marked).await;
+    let call = || {
+        let params = json!({"name": "echo", "arguments": {"a": "eu"}});
+        modern(&stage, DEVICE, "tools/call", params)
+    };
+    for wrong in [call(), call().header("mcp-param-part", "us")] {
+        let refused = exchange(wrong).await;
+        assert_eq!((refused.status, refused.error_code()), (400, -32020));
+    }
+    assert_eq!(stage.edge.seen.lock().len(), 0);
+    let taken = exchange(call().header("mcp-param-part", "eu")).await;
+    assert_eq!(taken.result()["isError"], false);
+    // Clients of the revisions before know of no such headers.
+    let params = json!({"name": "echo", "arguments": {"a": "eu"}});
+    let taken = exchange(legacy(&stage, DEVICE, "tools/call", params)).await;
+    assert_eq!(taken.result()["isError"], false);
 }

@@ -1,20 +1,16 @@
 //! Calls devices through a gateway's REST interface, one kept-alive connection per worker.
-//! Never: more HTTP than this one request needs; the client is not what is measured.
+//! Never: an answer that is taken for a success because it came.
 
-use std::{collections::HashMap, net::SocketAddr};
+use std::net::SocketAddr;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use clap::Args;
-use parking_lot::Mutex;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-};
 
 use super::{
     bus_caller::params,
     closed_loop::{Caller, turn},
     device_name,
+    http_connections::HttpConnections,
 };
 
 /// Where the gateway is, and whose devices are called.
@@ -31,11 +27,11 @@ pub(crate) struct Options {
     devices: u32,
 }
 
-/// Connections are taken out while a request is under way on them.
+/// One request, over and over.
 pub(super) struct RestCaller {
     options: Options,
     body: String,
-    idle: Mutex<HashMap<usize, TcpStream>>,
+    connections: HttpConnections,
 }
 
 impl RestCaller {
@@ -45,19 +41,10 @@ impl RestCaller {
             params()
         );
         Ok(Self {
+            connections: HttpConnections::to(options.address),
             options,
             body,
-            idle: Mutex::default(),
         })
-    }
-
-    async fn connection(&self, worker: usize) -> anyhow::Result<TcpStream> {
-        if let Some(idle) = self.idle.lock().remove(&worker) {
-            return Ok(idle);
-        }
-        let stream = TcpStream::connect(self.options.address).await?;
-        stream.set_nodelay(true)?;
-        Ok(stream)
     }
 
     fn request(&self, device: u32) -> String {
@@ -77,36 +64,11 @@ impl RestCaller {
 
 impl Caller for RestCaller {
     async fn call(&self, worker: usize, sequence: u64) -> anyhow::Result<()> {
-        let mut stream = self.connection(worker).await?;
         let device = turn(worker, sequence, self.options.devices);
-        stream.write_all(self.request(device).as_bytes()).await?;
-        let answer = read_answer(&mut stream).await?;
+        let answer = self.connections.ask(worker, &self.request(device)).await?;
         let succeeded =
             answer.starts_with("HTTP/1.1 200") && answer.contains(r#""outcome":"succeeded""#);
         ensure!(succeeded, "answered with {answer}");
-        self.idle.lock().insert(worker, stream);
         Ok(())
     }
-}
-
-/// The whole answer as text, head included.
-async fn read_answer(stream: &mut TcpStream) -> anyhow::Result<String> {
-    let mut received = Vec::with_capacity(1024);
-    loop {
-        let read = stream.read_buf(&mut received).await?;
-        ensure!(read > 0, "the gateway closed");
-        let text = std::str::from_utf8(&received).context("an answer that is no text")?;
-        if let Some((head, body)) = text.split_once("\r\n\r\n")
-            && body.len() >= content_length(head)?
-        {
-            return Ok(text.to_owned());
-        }
-    }
-}
-
-fn content_length(head: &str) -> anyhow::Result<usize> {
-    let lines = head.lines().filter_map(|line| line.split_once(':'));
-    let mut lengths = lines.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    let (_, length) = lengths.next().context("an answer without a length")?;
-    length.trim().parse().context("an answer's length")
 }

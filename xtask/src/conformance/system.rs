@@ -1,0 +1,272 @@
+//! The system that is examined: control, edge and gateway as processes, with a database and a corner of
+//! Redis of their own.
+//! Never: a key or a row that is still there when the run has ended.
+
+use std::{
+    env,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use parking_lot::Mutex;
+use reqwest::StatusCode;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+use switchboard_store::testing::TestDatabase;
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{ChildStdout, Command},
+    time::{Instant, sleep, timeout},
+};
+use uuid::Uuid;
+
+use crate::bench::{bed::build, process::Process};
+
+/// The id of the device that the suite calls.
+pub(super) const DEVICE: &str = "conformance";
+
+const READY_WITHIN: Duration = Duration::from_secs(30);
+const TRUSTED_WITHIN: Duration = Duration::from_secs(15);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
+const ANY_PORT: &str = "127.0.0.1:0";
+/// Keys looked at in one step when a run cleans up.
+const KEYS_A_STEP: u32 = 500;
+
+/// What a run has of the servers that others use too.
+pub(super) struct Corner {
+    redis_url: SecretString,
+    /// What every key and channel of the run begins with.
+    redis_prefix: String,
+}
+
+/// An organisation and its API key.
+pub(super) struct Org {
+    pub(super) key: String,
+}
+
+/// Ends, with its database, when dropped.
+pub(super) struct System {
+    control: Service,
+    edge: Service,
+    gateway: Service,
+    http: reqwest::Client,
+    operator_key: String,
+    folder: PathBuf,
+    _database: TestDatabase,
+}
+
+/// One of our services.
+struct Service {
+    name: &'static str,
+    process: Mutex<Process>,
+    ready: Value,
+    // Whoever prints to a closed pipe is ended by it.
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Corner {
+    /// Reads REDIS_URL; DATABASE_URL is read where the database is made.
+    pub(super) fn from_environment() -> anyhow::Result<Self> {
+        let missing: Vec<_> = ["REDIS_URL", "DATABASE_URL"]
+            .into_iter()
+            .filter(|name| env::var_os(name).is_none())
+            .collect();
+        if !missing.is_empty() {
+            bail!(
+                "{} not set: the system under test needs a Redis and a PostgreSQL; `./check` starts both, or name \
+                 yours as redis://HOST:PORT/0 and postgres://USER@HOST:PORT/DATABASE",
+                missing.join(" and ")
+            );
+        }
+        Ok(Self {
+            redis_url: env::var("REDIS_URL").context("REDIS_URL")?.into(),
+            redis_prefix: format!("conformance-{}", Uuid::new_v4().simple()),
+        })
+    }
+
+    /// Takes the run's keys out of Redis.
+    pub(super) async fn clear(&self) -> anyhow::Result<()> {
+        let client = redis::Client::open(self.redis_url.expose_secret())?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut cursor = 0_u64;
+        loop {
+            let (next, keys): (u64, Vec<Vec<u8>>) = redis::cmd("SCAN")
+                .arg(cursor)
+                .arg("MATCH")
+                .arg(format!("{}*", self.redis_prefix))
+                .arg("COUNT")
+                .arg(KEYS_A_STEP)
+                .query_async(&mut connection)
+                .await?;
+            if !keys.is_empty() {
+                let () = redis::cmd("UNLINK")
+                    .arg(keys)
+                    .query_async(&mut connection)
+                    .await?;
+            }
+            if next == 0 {
+                return Ok(());
+            }
+            cursor = next;
+        }
+    }
+}
+
+impl System {
+    /// Builds the program and starts the services; the gateway takes requests of `origin`.
+    pub(super) async fn start(
+        corner: &Corner,
+        folder: &Path,
+        origin: &str,
+    ) -> anyhow::Result<Self> {
+        let program = build("dev", &["switchboard"]).await?.into_iter().next();
+        let program = program.context("switchboard was not built")?;
+        let database = TestDatabase::create()
+            .await
+            .context("no database for the run; see DATABASE_URL")?;
+        let operator_key = Uuid::new_v4().simple().to_string();
+        let objects = format!("file://{}", folder.join("objects").display());
+        let environment = [
+            ("REDIS_URL", corner.redis_url.expose_secret()),
+            ("DATABASE_URL", database.url().expose_secret()),
+            ("SWITCHBOARD_OPERATOR_KEY", &operator_key),
+            ("SWITCHBOARD_REDIS_PREFIX", &corner.redis_prefix),
+            ("SWITCHBOARD_OBJECTS", &objects),
+            ("SWITCHBOARD_ADMIN_LISTEN", ANY_PORT),
+            ("SWITCHBOARD_HTTP_LISTEN", ANY_PORT),
+            ("SWITCHBOARD_DEVICE_LISTEN", ANY_PORT),
+            ("SWITCHBOARD_MCP_ALLOWED_ORIGINS", origin),
+        ];
+        let start = async |name| Service::start(&program, folder, name, &environment).await;
+        let system = Self {
+            control: start("control").await?,
+            edge: start("edge").await?,
+            gateway: start("gateway").await?,
+            http: reqwest::Client::new(),
+            folder: folder.to_owned(),
+            _database: database,
+            operator_key,
+        };
+        system.trusted().await?;
+        Ok(system)
+    }
+
+    /// Where logs and findings go.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn control_url(&self) -> &str {
+        self.control.address("http_url")
+    }
+
+    pub(super) fn device_address(&self) -> &str {
+        self.edge.address("device_addr")
+    }
+
+    pub(super) fn gateway_address(&self) -> anyhow::Result<SocketAddr> {
+        let url = self.gateway.address("http_url");
+        let address = url.trim_start_matches("http://").trim_end_matches('/');
+        address
+            .parse()
+            .with_context(|| format!("the gateway's address: {url}"))
+    }
+
+    /// A new organisation with a key for everything.
+    pub(super) async fn org(&self) -> anyhow::Result<Org> {
+        let answer = self
+            .create("/v1/orgs", &self.operator_key, &json!({"name": DEVICE}))
+            .await?;
+        let key = answer["api_key"]
+            .as_str()
+            .context("an organisation without an API key")?;
+        Ok(Org {
+            key: key.to_owned(),
+        })
+    }
+
+    /// What the device authenticates with.
+    pub(super) async fn device_token(&self, org: &Org) -> anyhow::Result<String> {
+        let wish =
+            json!({"subject": format!("device:{DEVICE}"), "scopes": ["device"], "ttl_s": 3600});
+        let answer = self.create("/v1/tokens", &org.key, &wish).await?;
+        let token = answer["access_token"].as_str();
+        Ok(token.context("an answer without a token")?.to_owned())
+    }
+
+    async fn create(&self, path: &str, key: &str, body: &Value) -> anyhow::Result<Value> {
+        let url = format!("{}{path}", self.control_url());
+        let request = self.http.post(url).bearer_auth(key).json(body);
+        let answer = request.send().await?.error_for_status()?;
+        Ok(answer.json().await?)
+    }
+
+    /// Keys travel to the nodes in the background: the first token is good when they are there.
+    async fn trusted(&self) -> anyhow::Result<()> {
+        let until = Instant::now() + TRUSTED_WITHIN;
+        for service in [&self.edge, &self.gateway] {
+            let url = format!("{}/readyz", service.address("admin_url"));
+            while self.http.get(&url).send().await?.status() != StatusCode::OK {
+                if Instant::now() > until {
+                    bail!("{} is not ready:\n{}", service.name, service.last_words());
+                }
+                sleep(LOOK_AGAIN).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a service that ends by itself, which none should.
+    pub(super) async fn ended(&self) -> anyhow::Result<()> {
+        loop {
+            sleep(ALIVE_EVERY).await;
+            for service in [&self.control, &self.edge, &self.gateway] {
+                let alive = service.process.lock().assert_alive();
+                alive.with_context(|| service.name)?;
+            }
+        }
+    }
+}
+
+impl Service {
+    /// Starts `switchboard NAME` and waits for its ready line.
+    async fn start(
+        program: &Path,
+        folder: &Path,
+        name: &'static str,
+        environment: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
+        let mut command = Command::new(program);
+        // No setting of the shell leaks in.
+        command.env_clear().envs(environment.iter().copied());
+        command.arg(name).current_dir(folder);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = Process::start(folder, name, &mut command)?;
+        let stdout = process.child.stdout.take();
+        let mut stdout = BufReader::new(stdout.context("a service without stdout")?);
+        let mut line = String::new();
+        let read = timeout(READY_WITHIN, stdout.read_line(&mut line)).await;
+        if !matches!(read, Ok(Ok(1..))) {
+            bail!("{name} printed no ready line:\n{}", process.last_words());
+        }
+        Ok(Self {
+            name,
+            process: process.into(),
+            ready: serde_json::from_str(&line)?,
+            _stdout: stdout,
+        })
+    }
+
+    /// One of the addresses of its ready line; empty if it has none, which nothing can reach.
+    fn address(&self, member: &str) -> &str {
+        self.ready[member].as_str().unwrap_or_default()
+    }
+
+    fn last_words(&self) -> String {
+        self.process.lock().last_words()
+    }
+}
