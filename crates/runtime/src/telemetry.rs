@@ -6,8 +6,9 @@ use std::io::{self, IsTerminal};
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-/// Under `info` Postgres tells each time that what a migration makes is there already.
-const QUIET: &str = "sqlx::postgres::notice=warn";
+/// Under `info` Postgres tells each time that what a migration makes is there already, and the MCP library writes
+/// several lines for each request; what goes wrong with one is its client's to know.
+const QUIET: &str = "sqlx::postgres::notice=warn,rmcp=error";
 
 /// How much is logged, and in which shape.
 #[derive(Debug, Clone, Args)]
