@@ -12,6 +12,7 @@ mod listing;
 mod metadata;
 mod notices;
 mod param_headers;
+mod plain_call;
 mod prompts;
 mod resources;
 mod server;
@@ -28,7 +29,7 @@ use std::sync::Arc;
 
 use axum::{
     Extension, Router,
-    extract::{FromRequest, Request, State},
+    extract::{Request, State},
     middleware,
     response::{IntoResponse, Response},
     routing::get,
@@ -42,7 +43,7 @@ use rmcp::transport::{
 use switchboard_identity::Caller;
 use switchboard_protocol::id::{DeviceId, DeviceKey};
 use switchboard_runtime::{
-    problem::{self, Path, Problem, RawBody},
+    problem::{self, Path, Problem},
     shutdown::Shutdown,
 };
 
@@ -178,10 +179,11 @@ async fn serve(
     visit: Visit,
     request: Request,
 ) -> Result<Response, Problem> {
-    let (mut head, body) = request.into_parts();
+    let (mut head, body) = problem::read_whole(request).await?;
+    if let Some(answer) = plain_call::answer(gateway, &visit, &head.headers, &body).await {
+        return Ok(answer);
+    }
     let encoding = Encoding::of(&head.headers);
-    let whole = Request::from_parts(head.clone(), body);
-    let RawBody(body) = RawBody::from_request(whole, &()).await?;
     let body = match encoding.read(&mut head.headers, body) {
         Ok(body) => body,
         Err(error) => return encoding.write(encoding::unreadable(&error)).await,

@@ -6,7 +6,7 @@ use std::error::Error;
 use axum::{
     RequestExt,
     extract::{FromRequest, Request},
-    http::{HeaderMap, StatusCode, header},
+    http::{HeaderMap, StatusCode, header, request::Parts},
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError};
@@ -48,10 +48,20 @@ impl<S: Sync> FromRequest<S> for RawBody {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
-        let body = request.into_limited_body().collect().await;
-        body.map(|body| Self(body.to_bytes()))
-            .map_err(|error| unreadable(&error))
+        let (_, body) = read_whole(request).await?;
+        Ok(Self(body))
     }
+}
+
+/// A request's head, and its whole body as [`RawBody`] reads it.
+///
+/// # Errors
+/// When the body broke off, is late or too large.
+pub async fn read_whole(request: Request) -> Result<(Parts, Bytes), Problem> {
+    let (head, body) = request.with_limited_body().into_parts();
+    let body = body.collect().await;
+    let body = body.map_err(|error| unreadable(&error))?;
+    Ok((head, body.to_bytes()))
 }
 
 fn require_json(headers: &HeaderMap) -> Result<(), Problem> {

@@ -11,12 +11,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use rand::RngExt as _;
 use rmcp::{
-    ErrorData, RoleServer,
+    ErrorData,
     model::{
         ClientCapabilities, InputRequest, InputRequests, InputRequiredResult, InputResponses,
         RequestStateCodec, SealOptions,
     },
-    service::RequestContext,
 };
 use secrecy::{ExposeSecret as _, SecretBox};
 use serde::Deserialize;
@@ -40,7 +39,13 @@ const MOST_QUESTIONS: usize = 16;
 pub(super) struct Seal(OnceCell<RequestStateCodec>);
 
 /// What a sealed state belongs to: nobody else can use it, and for nothing else.
-pub(super) struct Binding([u8; 32]);
+pub(super) struct Binding<'a> {
+    visit: &'a Visit,
+    method: &'static str,
+    name: &'a str,
+    /// As JSON, however it was written.
+    arguments: &'a [u8],
+}
 
 /// What was asked for.
 #[derive(Debug, Deserialize)]
@@ -67,29 +72,46 @@ impl From<ErrorData> for Unasked {
     }
 }
 
-impl Binding {
-    pub(super) fn new(visit: &Visit, method: &str, name: &str, arguments: &[u8]) -> Self {
+impl<'a> Binding<'a> {
+    pub(super) const fn new(
+        visit: &'a Visit,
+        method: &'static str,
+        name: &'a str,
+        arguments: &'a [u8],
+    ) -> Self {
+        Self {
+            visit,
+            method,
+            name,
+            arguments,
+        }
+    }
+
+    fn digest(&self) -> [u8; 32] {
         let Caller {
             org, credential, ..
-        } = &visit.caller;
+        } = &self.visit.caller;
         let holder = match credential {
             Credential::ApiKey(id) => id.to_string(),
             Credential::AccessToken { subject, .. } => subject.to_string(),
         };
+        // The same arguments may be spelt in another way when they come again.
+        let arguments = serde_json::from_slice::<Value>(self.arguments);
+        let arguments = arguments.unwrap_or_default().to_string();
         let mut hash = Sha256::new();
         // A length before each part, so that no two lists of parts run into the same bytes.
         for part in [
             org.to_string().as_bytes(),
             holder.as_bytes(),
-            format!("{:?}", visit.reach).as_bytes(),
-            method.as_bytes(),
-            name.as_bytes(),
-            arguments,
+            format!("{:?}", self.visit.reach).as_bytes(),
+            self.method.as_bytes(),
+            self.name.as_bytes(),
+            arguments.as_bytes(),
         ] {
             hash.update(part.len().to_be_bytes());
             hash.update(part);
         }
-        Self(hash.finalize().into())
+        hash.finalize().into()
     }
 }
 
@@ -116,10 +138,13 @@ impl Seal {
     pub(super) async fn open(
         &self,
         store: &Store,
-        binding: &Binding,
+        binding: &Binding<'_>,
         sealed: &str,
     ) -> Result<Value, ErrorData> {
-        let opened = self.codec(store).await?.open_with(sealed, &binding.0);
+        let opened = self
+            .codec(store)
+            .await?
+            .open_with(sealed, &binding.digest());
         let state = opened
             .map_err(|error| error.to_string())
             .and_then(|json| serde_json::from_slice(&json).map_err(|error| error.to_string()));
@@ -132,12 +157,11 @@ impl Seal {
     async fn close(
         &self,
         store: &Store,
-        binding: &Binding,
+        binding: &Binding<'_>,
         state: &Value,
     ) -> Result<String, ErrorData> {
-        let options = SealOptions::new()
-            .associated_data(&binding.0)
-            .ttl(STATE_LIFE);
+        let owner = binding.digest();
+        let options = SealOptions::new().associated_data(&owner).ttl(STATE_LIFE);
         let json = state.to_string();
         Ok(self
             .codec(store)
@@ -149,9 +173,9 @@ impl Seal {
     pub(super) async fn ask(
         &self,
         store: &Store,
-        binding: &Binding,
+        binding: &Binding<'_>,
         wanted: Wanted,
-        context: &RequestContext<RoleServer>,
+        able: &ClientCapabilities,
     ) -> Result<InputRequiredResult, Unasked> {
         if wanted.requests.len() > MOST_QUESTIONS {
             let detail = format!("at most {MOST_QUESTIONS} questions can be asked at a time");
@@ -166,10 +190,9 @@ impl Seal {
             })?;
             requests.insert(key, request);
         }
-        let able = context.client_capabilities().unwrap_or_default();
-        let needed = beyond(&able, requests.values());
+        let needed = beyond(able, requests.values());
         let asked_any = !requests.is_empty();
-        requests.retain(|_, request| can_answer(&able, request));
+        requests.retain(|_, request| can_answer(able, request));
         if asked_any && requests.is_empty() {
             return Err(ErrorData::missing_required_client_capability(needed).into());
         }
@@ -199,7 +222,7 @@ impl Wanted {
 pub(super) async fn answered(
     seal: &Seal,
     store: &Store,
-    binding: &Binding,
+    binding: &Binding<'_>,
     (responses, state): (Option<InputResponses>, Option<&str>),
 ) -> Result<Bytes, ErrorData> {
     if responses.is_none() && state.is_none() {

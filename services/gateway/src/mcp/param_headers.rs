@@ -51,6 +51,11 @@ impl ParamHeaders {
         Self(found.into())
     }
 
+    /// Whether no parameter is repeated.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Compares the headers of a request with the arguments in its body.
     pub(super) fn check(
         &self,

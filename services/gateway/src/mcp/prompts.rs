@@ -68,7 +68,8 @@ pub(super) async fn get(
     if let Some(questions) = questions(&prompt, &values, context) {
         let binding = Binding::new(visit, "prompts/get", &request.name, b"");
         let seal = &gateway.mcp.seal;
-        let asked = seal.ask(&gateway.store, &binding, questions, context).await;
+        let able = context.client_capabilities().unwrap_or_default();
+        let asked = seal.ask(&gateway.store, &binding, questions, &able).await;
         return match asked {
             Ok(asked) => Ok(asked.into()),
             Err(Unasked::Refused(error)) => Err(error),

@@ -4,7 +4,6 @@
 use std::{
     pin::pin,
     sync::{Arc, OnceLock},
-    time::Duration,
 };
 
 use bytes::Bytes;
@@ -12,7 +11,8 @@ use http::request::Parts;
 use rmcp::{
     ErrorData, RoleServer,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ErrorCode, InputRequiredResult,
+        CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ErrorCode,
+        InputRequiredResult,
     },
     service::RequestContext,
 };
@@ -33,7 +33,7 @@ use super::{
     notices::{self, Listener},
     session::Session,
     tool_name::{self, Naming},
-    toolset::Toolset,
+    toolset::{Offered, Toolset},
 };
 use crate::{
     Gateway,
@@ -42,8 +42,6 @@ use crate::{
     rates::TooOften,
 };
 
-/// How long a call may take where the device does not say; what clients wait by themselves.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// What a call is refused with that comes too often.
 const RATE_LIMITED: ErrorCode = ErrorCode(-32_000);
 /// Devices that are looked through at once for one whose name was made safe.
@@ -53,12 +51,19 @@ const DEVICES_A_LOOK: u16 = 200;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pace(Arc<OnceLock<TooOften>>);
 
-/// The tool that a request named.
-struct Target {
-    device: DeviceKey,
+/// The tool that a request named, on whichever device.
+pub(super) struct Target {
+    pub(super) device: DeviceKey,
     toolset: Arc<Toolset>,
     /// Its name in the toolset.
     name: String,
+}
+
+impl Target {
+    /// The tool, if the device has one with this name.
+    pub(super) fn tool(&self) -> Option<&Offered> {
+        self.toolset.find(&self.name)
+    }
 }
 
 impl Pace {
@@ -74,13 +79,8 @@ pub(super) async fn perform(
     request: CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
-    let target = match &visit.reach {
-        Reach::Device(device) => at_device(gateway, device, &request.name).await?,
-        Reach::All => among_all(gateway, visit.caller.org, &request.name).await?,
-    };
-    let Some(tool) = target.toolset.find(&target.name) else {
-        return Err(unknown_tool(&request.name));
-    };
+    let target = target(gateway, visit, &request.name).await?;
+    let tool = target.tool().ok_or_else(|| unknown_tool(&request.name))?;
     let parts = context.extensions.get::<Parts>();
     if let Some(parts) = parts.filter(|_| is_modern(context)) {
         let arguments = request.arguments.as_ref();
@@ -91,13 +91,14 @@ pub(super) async fn perform(
         Some(arguments) => serde_json::to_vec(arguments).unwrap_or_default().into(),
         None => Bytes::from_static(b"{}"),
     };
-    let binding = Binding::new(visit, "tools/call", &request.name, &params);
+    let arguments = params.clone();
+    let binding = Binding::new(visit, "tools/call", &request.name, &arguments);
     let answers = (request.input_responses, request.request_state.as_deref());
     let call = CallRequest {
         service: tool.service.clone(),
         params,
         input: input::answered(&gateway.mcp.seal, &gateway.store, &binding, answers).await?,
-        timeout: tool.timeout.unwrap_or(DEFAULT_TIMEOUT),
+        timeout: tool.timeout,
     };
     let mut attempt = Attempt::begin(target.device, call);
     let _noted = id_in_session(context).map(|id| {
@@ -115,20 +116,45 @@ pub(super) async fn perform(
             return Err(ErrorData::internal_error("the client has gone; the device was told to stop", None));
         }
     };
-    let answer = match &ended {
+    let able = is_modern(context).then(|| context.client_capabilities().unwrap_or_default());
+    conclude(gateway, &attempt, &ended, &binding, able.as_ref()).await
+}
+
+/// What a request's client is told of its call's end; clients of revisions without capabilities in the request cannot
+/// be asked anything.
+pub(super) async fn conclude(
+    gateway: &Gateway,
+    attempt: &Attempt,
+    ended: &Result<Answer, BusError>,
+    binding: &Binding<'_>,
+    able: Option<&ClientCapabilities>,
+) -> Result<CallToolResponse, ErrorData> {
+    let answer = match ended {
         Ok(answer) => answer,
-        Err(error) => return Ok(content::not_accepted(&attempt, error).into()),
+        Err(error) => return Ok(content::not_accepted(attempt, error).into()),
     };
     let Some(result) = DeviceResult::of(answer) else {
-        return Ok(content::refused(&attempt, answer).into());
+        return Ok(content::refused(attempt, answer).into());
     };
     match result.input_required {
-        None => Ok(result.into_tool_result(&attempt, answer).into()),
-        Some(wanted) => match ask(gateway, &binding, wanted, context).await {
+        None => Ok(result.into_tool_result(attempt, answer).into()),
+        Some(wanted) => match ask(gateway, binding, wanted, able).await {
             Ok(questions) => Ok(questions.into()),
-            Err(Unasked::Malformed(why)) => Ok(content::not_asked(&attempt, answer, &why).into()),
+            Err(Unasked::Malformed(why)) => Ok(content::not_asked(attempt, answer, &why).into()),
             Err(Unasked::Refused(error)) => Err(error),
         },
+    }
+}
+
+/// Finds the tool's device, and what it offers.
+pub(super) async fn target(
+    gateway: &Gateway,
+    visit: &Visit,
+    name: &str,
+) -> Result<Target, ErrorData> {
+    match &visit.reach {
+        Reach::Device(device) => at_device(gateway, device, name).await,
+        Reach::All => among_all(gateway, visit.caller.org, name).await,
     }
 }
 
@@ -144,17 +170,17 @@ fn id_in_session(context: &RequestContext<RoleServer>) -> Option<CallId> {
 /// Asks the client what the device wants to know.
 async fn ask(
     gateway: &Gateway,
-    binding: &Binding,
+    binding: &Binding<'_>,
     wanted: &RawValue,
-    context: &RequestContext<RoleServer>,
+    able: Option<&ClientCapabilities>,
 ) -> Result<InputRequiredResult, Unasked> {
-    if !is_modern(context) {
+    let able = able.ok_or_else(|| {
         let why = "clients of this revision cannot be asked; those of 2026-07-28 can";
-        return Err(Unasked::Malformed(why.to_owned()));
-    }
+        Unasked::Malformed(why.to_owned())
+    })?;
     let wanted = Wanted::read(wanted)?;
     let seal = &gateway.mcp.seal;
-    seal.ask(&gateway.store, binding, wanted, context).await
+    seal.ask(&gateway.store, binding, wanted, able).await
 }
 
 /// Waits for the answer and passes on what the device says until then.
@@ -196,14 +222,20 @@ fn keep_pace(
         // One request makes one call, so nobody was here before.
         let _ = pace.0.set(refused);
     }
+    Err(too_often(refused))
+}
+
+/// The error for a call that its device's rate does not allow.
+pub(super) fn too_often(refused: TooOften) -> ErrorData {
     let waits_ms = refused.retry_after.as_millis();
     let detail =
         format!("this device is called faster than the limit allows; try again in {waits_ms} ms");
     let data = json!({"outcome": Outcome::Overloaded, "delivered": Delivered::No, "retry_after_ms": waits_ms});
-    Err(ErrorData::new(RATE_LIMITED, detail, Some(data)))
+    ErrorData::new(RATE_LIMITED, detail, Some(data))
 }
 
-fn too_large(gateway: &Gateway, attempt: &Attempt) -> Option<CallToolResult> {
+/// The result of a call that is larger than the limit allows, if it is.
+pub(super) fn too_large(gateway: &Gateway, attempt: &Attempt) -> Option<CallToolResult> {
     let (sent, limit) = (attempt.request.bytes(), gateway.params_limit_bytes);
     (sent > limit).then(|| {
         gateway.metrics.begin().settle(Outcome::Overloaded);

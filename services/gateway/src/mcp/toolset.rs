@@ -15,6 +15,8 @@ use super::{
 /// What a model reads of a tool. Protects its context.
 const DESCRIPTION_BYTES: usize = 4_096;
 const TITLE_BYTES: usize = 256;
+/// How long a call may take where the device does not say; what clients wait by themselves.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// The identity of a device's own output schema inside ours, so that its references stay its own.
 const OUTPUT_ID: &str = "urn:switchboard:output";
 
@@ -30,8 +32,8 @@ pub(super) struct Toolset {
 pub(super) struct Offered {
     pub(super) tool: Tool,
     pub(super) service: Box<str>,
-    /// What the device asks for.
-    pub(super) timeout: Option<Duration>,
+    /// How long a call may take.
+    pub(super) timeout: Duration,
     /// What requests repeat in headers.
     pub(super) headers: ParamHeaders,
 }
@@ -87,7 +89,7 @@ fn offer(service: String, definition: Value, naming: Naming) -> Offered {
     Offered {
         tool,
         service: service.into(),
-        timeout: timeout.map(Duration::from_millis),
+        timeout: timeout.map_or(DEFAULT_TIMEOUT, Duration::from_millis),
         headers,
     }
 }
@@ -166,7 +168,7 @@ mod tests {
             .collect();
         assert_eq!(names, ["_ea99d70f", "web_search"]);
         let search = set.find("web_search").unwrap();
-        assert_eq!(search.timeout, Some(Duration::from_secs(5)));
+        assert_eq!(search.timeout, Duration::from_secs(5));
         assert_eq!(
             serde_json::to_value(&search.tool).unwrap(),
             json!({

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use switchboard_protocol::{access::Scope, mcp::flat};
 
 use crate::{
-    mcp_client::{Stream, exchange, legacy, modern, modern_with, post},
+    mcp_client::{Exchange, Stream, exchange, legacy, modern, modern_with, post},
     stage::{Stage, until},
 };
 
@@ -146,6 +146,44 @@ async fn every_end_of_a_call_is_told() {
     ))
     .await;
     assert_eq!(listed.error_code(), -32602);
+}
+
+#[tokio::test]
+async fn a_call_is_answered_the_same_whichever_way_it_is_read() {
+    let stage = Stage::set().await;
+    stage.connect_with("toy-1", TOOLS).await;
+    for (tool, arguments) in [
+        ("echo", json!({"a": "你好 \"\\\u{1F600}"})),
+        ("echo", json!({})),
+        ("fail", json!({})),
+        ("invalid", json!({})),
+        ("lost", json!({})),
+        ("picture", json!({})),
+        ("nothing", json!({})),
+    ] {
+        let params = json!({"name": tool, "arguments": arguments});
+        let request = modern(&stage, DEVICE, "tools/call", params.clone());
+        let plain = exchange(request).await;
+        // Who listens for logs may be sent a stream; this device says nothing.
+        let listening = json!({"io.modelcontextprotocol/logLevel": "emergency"});
+        let request = modern_with(&stage, DEVICE, "tools/call", params, listening);
+        let other = exchange(request).await;
+        let head =
+            |exchange: &Exchange| (exchange.status, exchange.headers["content-type"].clone());
+        assert_eq!(head(&plain), head(&other), "{tool}");
+        assert_eq!(repeatable(plain.last()), repeatable(other.last()), "{tool}");
+    }
+}
+
+/// An answer without what no two calls have in common.
+fn repeatable(answer: &Value) -> Value {
+    let mut answer = answer.clone();
+    let structured = answer["result"]["structuredContent"].as_object_mut();
+    if let Some(structured) = structured {
+        structured.remove("call_id").unwrap();
+        structured.remove("elapsed_ms").unwrap();
+    }
+    answer
 }
 
 #[tokio::test]
