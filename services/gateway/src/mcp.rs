@@ -88,7 +88,7 @@ pub(crate) fn router(config: &Config, gateway: &Arc<Gateway>) -> Router<Arc<Gate
         .route("/mcp", get(listen_all).post(serve_all))
         .route("/mcp/devices/{id}", get(listen_device).post(serve_device))
         .method_not_allowed_fallback(problem::method_not_allowed)
-        .layer(Extension(service(config, gateway)))
+        .layer(Extension(Arc::new(service(config, gateway))))
         .layer(admit);
     let published = format!("{}/{{*path}}", metadata::WELL_KNOWN);
     endpoints
@@ -122,7 +122,7 @@ fn service(config: &Config, gateway: &Arc<Gateway>) -> Service {
 async fn serve_device(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<Caller>,
-    Extension(service): Extension<Service>,
+    Extension(service): Extension<Arc<Service>>,
     Path(device): Path<DeviceId>,
     request: Request,
 ) -> Result<Response, Problem> {
@@ -132,7 +132,7 @@ async fn serve_device(
 async fn serve_all(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<Caller>,
-    Extension(service): Extension<Service>,
+    Extension(service): Extension<Arc<Service>>,
     request: Request,
 ) -> Result<Response, Problem> {
     serve(&gateway, &service, at_all(caller), request).await
