@@ -10,12 +10,18 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{plant::Plant, program::Program};
+use crate::{device::Device, plant::Plant, program::Program};
 
 /// How long a line may take.
 const PATIENCE: Duration = Duration::from_secs(15);
 const SEARCH: &str = r#"{"web_search":{"description":"Search the web using DuckDuckGo","parameters":
     {"type":"object","properties":{"query":{"type":"string"}},"required":["query"]}}}"#;
+
+/// A call of the device's one tool.
+fn search(id: &Value, query: &Value) -> String {
+    let params = json!({"name": "web_search", "arguments": {"query": query}});
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
+}
 
 /// A client's side of one conversation.
 struct Conversation {
@@ -42,6 +48,22 @@ impl Conversation {
             stdout: BufReader::new(child.stdout.take().unwrap()).lines(),
             child,
         }
+    }
+
+    /// A conversation about a device that searches when the test tells it to.
+    async fn with_search() -> (Plant, Device, Self) {
+        let plant = Plant::start(1).await;
+        let mut device = plant.device(0, "search-1").await;
+        device.register(SEARCH).await;
+        let client = Self::begin(&plant, &["--device", "search-1"]);
+        (plant, device, client)
+    }
+
+    /// The same after the handshake.
+    async fn searching() -> (Plant, Device, Self) {
+        let (plant, device, mut client) = Self::with_search().await;
+        client.shake_hands().await;
+        (plant, device, client)
     }
 
     async fn say(&mut self, line: &str) {
@@ -97,10 +119,7 @@ impl Conversation {
 
 #[tokio::test]
 async fn the_session_of_the_reference_line_by_line() {
-    let plant = Plant::start(1).await;
-    let mut device = plant.device(0, "search-1").await;
-    device.register(SEARCH).await;
-    let mut client = Conversation::begin(&plant, &["--device", "search-1"]);
+    let (_plant, mut device, mut client) = Conversation::with_search().await;
 
     let greeted = client
         .ask(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"test","version":"1.0"},"capabilities":{}}}"#)
@@ -152,14 +171,8 @@ async fn the_session_of_the_reference_line_by_line() {
 
 #[tokio::test]
 async fn a_tool_that_fails_is_a_result() {
-    let plant = Plant::start(1).await;
-    let mut device = plant.device(0, "search-1").await;
-    device.register(SEARCH).await;
-    let mut client = Conversation::begin(&plant, &["--device", "search-1"]);
-    client.shake_hands().await;
-    client
-        .say(r#"{"jsonrpc":"2.0","id":"4","method":"tools/call","params":{"name":"web_search","arguments":{"query":"hello"}}}"#)
-        .await;
+    let (_plant, mut device, mut client) = Conversation::searching().await;
+    client.say(&search(&json!("4"), &json!("hello"))).await;
     let (call, ..) = device.next_call().await;
     device
         .answer(
@@ -175,9 +188,7 @@ async fn a_tool_that_fails_is_a_result() {
         json!([{"type":"text","text":"Search error: Network timeout"}])
     );
     // So is one whose input does not fit its schema; the device does not see it.
-    let answer = client
-        .ask(r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"web_search","arguments":{"query":7}}}"#)
-        .await;
+    let answer = client.ask(&search(&json!(5), &json!(7))).await;
     assert_eq!(answer["result"]["isError"], true);
     assert_eq!(answer["result"]["structuredContent"]["outcome"], "invalid");
     client.end().await;
@@ -185,10 +196,7 @@ async fn a_tool_that_fails_is_a_result() {
 
 #[tokio::test]
 async fn errors_are_those_of_the_table() {
-    let plant = Plant::start(1).await;
-    let mut device = plant.device(0, "search-1").await;
-    device.register(SEARCH).await;
-    let mut client = Conversation::begin(&plant, &["--device", "search-1"]);
+    let (_plant, _device, mut client) = Conversation::with_search().await;
     let null = Value::Null;
 
     // Before the handshake: nothing but `initialize`, and `ping`.
@@ -296,14 +304,8 @@ async fn what_comes_too_often_is_an_error_with_the_time_to_wait() {
 
 #[tokio::test]
 async fn a_cancelled_request_is_cancelled_on_the_device() {
-    let plant = Plant::start(1).await;
-    let mut device = plant.device(0, "search-1").await;
-    device.register(SEARCH).await;
-    let mut client = Conversation::begin(&plant, &["--device", "search-1"]);
-    client.shake_hands().await;
-    client
-        .say(r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"web_search","arguments":{"query":"x"}}}"#)
-        .await;
+    let (_plant, mut device, mut client) = Conversation::searching().await;
+    client.say(&search(&json!("a"), &json!("x"))).await;
     let (call, ..) = device.next_call().await;
     client
         .say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a","reason":"no more"}}"#)
@@ -322,12 +324,57 @@ async fn a_cancelled_request_is_cancelled_on_the_device() {
 }
 
 #[tokio::test]
+async fn an_id_that_is_under_way_is_refused_and_one_that_was_answered_is_free() {
+    let (_plant, mut device, mut client) = Conversation::searching().await;
+    let call = search(&json!("a"), &json!("x"));
+    client.say(&call).await;
+    let (first, ..) = device.next_call().await;
+    assert_eq!(client.refused(&call).await, (json!("a"), -32600));
+    device.answer(&first, &json!({"success": true})).await;
+    let answer = client.hear().await;
+    assert_eq!(
+        (&answer["id"], &answer["result"]["isError"]),
+        (&json!("a"), &json!(false))
+    );
+    let list = r#"{"jsonrpc":"2.0","id":"a","method":"tools/list"}"#;
+    for _ in 0..100 {
+        let listed = client.ask(list).await;
+        assert!(listed["result"].is_object(), "{listed}");
+    }
+    client.end().await;
+}
+
+#[tokio::test]
+async fn what_is_too_much_at_once_is_refused_and_the_rest_can_be_cancelled() {
+    let (_plant, mut device, mut client) = Conversation::searching().await;
+    for id in 0..64 {
+        client.say(&search(&json!(id), &json!("x"))).await;
+    }
+    for _ in 0..64 {
+        device.next_call().await;
+    }
+    let refused = client.ask(&search(&json!(64), &json!("x"))).await;
+    let error = &refused["error"];
+    assert_eq!(
+        (&refused["id"], &error["code"], &error["data"]["delivered"]),
+        (&json!(64), &json!(-32000), &json!("no"))
+    );
+    assert!(error["message"].as_str().unwrap().contains("64 requests"));
+    client
+        .say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#)
+        .await;
+    let told = device.next(Kind::Control).await.json();
+    assert_eq!(told["type"], "cancel");
+    client.say(&search(&json!(64), &json!("y"))).await;
+    let (call, _, params) = device.next_call().await;
+    assert_eq!(params["query"], "y");
+    device.answer(&call, &json!({"success": true})).await;
+    assert_eq!(client.hear().await["id"], 64);
+}
+
+#[tokio::test]
 async fn progress_and_changed_lists_arrive() {
-    let plant = Plant::start(1).await;
-    let mut device = plant.device(0, "search-1").await;
-    device.register(SEARCH).await;
-    let mut client = Conversation::begin(&plant, &["--device", "search-1"]);
-    client.shake_hands().await;
+    let (_plant, mut device, mut client) = Conversation::searching().await;
     client
         .say(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"web_search","arguments":{"query":"x"},"_meta":{"progressToken":"p"}}}"#)
         .await;

@@ -24,6 +24,10 @@ use crate::tls;
 
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
+/// How long an answer that has begun may pause: three of the signs of life that streams carry every 15 s.
+const QUIET: Duration = Duration::from_secs(45);
+/// How long it may take to be connected, before anything is sent.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Scheme, host and port of a site, and the path that everything is below.
 #[derive(Clone)]
@@ -31,6 +35,8 @@ pub(crate) struct Site {
     authority: Authority,
     path: String,
     tls: Option<TlsConnector>,
+    /// How long an answer that has begun may pause.
+    pub(crate) quiet: Duration,
 }
 
 /// What is asked.
@@ -50,6 +56,7 @@ pub(crate) struct Answer {
     pub(crate) headers: HeaderMap,
     body: Incoming,
     connection: Driven,
+    quiet: Duration,
 }
 
 /// Why there is no answer.
@@ -88,6 +95,7 @@ impl Site {
             authority,
             path,
             tls,
+            quiet: QUIET,
         })
     }
 
@@ -104,17 +112,8 @@ impl Site {
         let within = ask.within;
         let exchange = async {
             let mut answer = self.open(ask).await?;
-            let mut whole = BytesMut::new();
-            while let Some(chunk) = answer.chunk().await? {
-                if whole.len() + chunk.len() > MAX_ANSWER_BYTES {
-                    let limit = MAX_ANSWER_BYTES;
-                    return Err(AskError::Broken(anyhow!(
-                        "the answer has more than {limit} bytes"
-                    )));
-                }
-                whole.extend_from_slice(&chunk);
-            }
-            Ok((answer.status, whole.freeze()))
+            let whole = answer.whole().await?;
+            Ok((answer.status, whole))
         };
         timeout(within, exchange)
             .await
@@ -129,15 +128,15 @@ impl Site {
         let within = ask.within;
         let opening = async {
             let request = self.request(ask).map_err(AskError::NotSent)?;
-            let tcp = self.connect().await.map_err(AskError::NotSent)?;
+            let tcp = prompt(self.connect()).await?;
             match &self.tls {
-                None => send(tcp, request).await,
+                None => self.send(tcp, request).await,
                 Some(tls) => {
                     let secured = async {
                         let name = ServerName::try_from(self.bare_host().to_owned())?;
                         anyhow::Ok(tls.connect(name, tcp).await?)
                     };
-                    send(secured.await.map_err(AskError::NotSent)?, request).await
+                    self.send(prompt(secured).await?, request).await
                 }
             }
         };
@@ -152,6 +151,31 @@ impl Site {
         let tcp = TcpStream::connect((self.bare_host(), port)).await?;
         tcp.set_nodelay(true)?;
         Ok(tcp)
+    }
+
+    async fn send<S>(&self, socket: S, request: Request<Full<Bytes>>) -> Result<Answer, AskError>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let shaken = http1::handshake(TokioIo::new(socket)).await;
+        let (mut sender, connection) = shaken.map_err(|error| AskError::NotSent(error.into()))?;
+        let mut connection: Driven = Box::pin(drive(connection));
+        let response = tokio::select! {
+            response = sender.send_request(request) => response,
+            never = &mut connection => match never {},
+        };
+        let response = response.map_err(|error| match error.is_canceled() {
+            true => AskError::NotSent(error.into()),
+            false => AskError::Broken(error.into()),
+        })?;
+        let (head, body) = response.into_parts();
+        Ok(Answer {
+            status: head.status,
+            headers: head.headers,
+            body,
+            connection,
+            quiet: self.quiet,
+        })
     }
 
     fn bare_host(&self) -> &str {
@@ -170,11 +194,39 @@ impl Site {
 }
 
 impl Answer {
+    /// All of it.
+    ///
+    /// # Errors
+    /// When it has too many bytes, or the connection breaks or falls silent before its end.
+    pub(crate) async fn whole(&mut self) -> Result<Bytes, AskError> {
+        let mut whole = BytesMut::new();
+        while let Some(chunk) = self.chunk().await? {
+            if whole.len() + chunk.len() > MAX_ANSWER_BYTES {
+                let limit = MAX_ANSWER_BYTES;
+                return Err(AskError::Broken(anyhow!(
+                    "the answer has more than {limit} bytes"
+                )));
+            }
+            whole.extend_from_slice(&chunk);
+        }
+        Ok(whole.freeze())
+    }
+
     /// The next bytes; none at the end.
     ///
     /// # Errors
-    /// When the connection breaks before.
+    /// When the connection breaks or falls silent before. A site whose machine has gone says nothing of it.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, AskError> {
+        let quiet = self.quiet;
+        let silent = |_| {
+            let detail = anyhow!("the answer broke off: nothing came for {quiet:?}");
+            Err(AskError::Broken(detail))
+        };
+        let next = timeout(quiet, self.next_chunk()).await;
+        next.unwrap_or_else(silent)
+    }
+
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, AskError> {
         loop {
             let frame = tokio::select! {
                 frame = self.body.frame() => frame,
@@ -204,28 +256,16 @@ impl AskError {
     }
 }
 
-async fn send<S>(socket: S, request: Request<Full<Bytes>>) -> Result<Answer, AskError>
-where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-{
-    let shaken = http1::handshake(TokioIo::new(socket)).await;
-    let (mut sender, connection) = shaken.map_err(|error| AskError::NotSent(error.into()))?;
-    let mut connection: Driven = Box::pin(drive(connection));
-    let response = tokio::select! {
-        response = sender.send_request(request) => response,
-        never = &mut connection => match never {},
+/// What is done before anything is sent: whatever becomes of it, asking again is safe.
+async fn prompt<T>(step: impl Future<Output = anyhow::Result<T>>) -> Result<T, AskError> {
+    let late = |_| {
+        Err(anyhow!(
+            "not connected within {} s",
+            CONNECT_LIMIT.as_secs()
+        ))
     };
-    let response = response.map_err(|error| match error.is_canceled() {
-        true => AskError::NotSent(error.into()),
-        false => AskError::Broken(error.into()),
-    })?;
-    let (head, body) = response.into_parts();
-    Ok(Answer {
-        status: head.status,
-        headers: head.headers,
-        body,
-        connection,
-    })
+    let done = timeout(CONNECT_LIMIT, step).await;
+    done.unwrap_or_else(late).map_err(AskError::NotSent)
 }
 
 /// Moves the bytes. What goes wrong with them is told to whoever waits for the answer.

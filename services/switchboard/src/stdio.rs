@@ -6,27 +6,34 @@ mod gateway;
 mod lines;
 mod listener;
 mod message;
+#[cfg(test)]
+mod tests;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
+use switchboard_runtime::shutdown::Shutdown;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
     sync::mpsc,
-    task::{AbortHandle, JoinSet},
+    task::{self, AbortHandle, JoinError, JoinSet},
+    time::timeout,
 };
 
+use crate::site::AskError;
 pub(crate) use gateway::Gateway;
 use gateway::REVISION;
 use lines::{Line, Lines};
-use message::{Code, Id, Message, Request, refusal, success};
+use message::{Code, Id, Message, Request, refusal, refusal_with, success};
 
 /// Lines that wait to be written; a client that does not read is waited for.
 const UNWRITTEN: usize = 256;
-/// Requests under way at a time.
+/// Requests under way at a time. Protects the gateway and the devices; as many as a device takes.
 const UNDER_WAY: usize = 64;
+/// What is under way when the input ends has this long, and then what was said last to be read.
+const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// How far the handshake has got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,59 +51,93 @@ struct Session {
     out: mpsc::Sender<String>,
     stage: Stage,
     /// Requests that wait for the gateway.
-    asked: JoinSet<Id>,
-    by_id: HashMap<Id, AbortHandle>,
+    asked: JoinSet<String>,
+    /// Which of them are still to be answered.
+    under_way: HashMap<Id, AbortHandle>,
+    /// Says that nothing is waited for any more.
+    leaving: Shutdown,
 }
 
-/// Serves one client until its input ends and every request is answered.
+/// Serves one client until its input ends and every request is answered; what then takes too long is answered with
+/// that.
 ///
 /// # Errors
 /// When stdin or stdout fails.
-pub(crate) async fn serve<I, O>(gateway: Gateway, input: I, mut output: O) -> anyhow::Result<()>
+pub(crate) async fn serve<I, O>(gateway: Gateway, input: I, output: O) -> anyhow::Result<()>
 where
     I: AsyncRead + Unpin,
     O: AsyncWrite + Unpin,
 {
-    let (out, mut lines) = mpsc::channel::<String>(UNWRITTEN);
-    let writing = async move {
-        while let Some(mut line) = lines.recv().await {
+    converse(gateway, input, output, LAST_WORDS).await
+}
+
+async fn converse<I, O>(
+    gateway: Gateway,
+    input: I,
+    output: O,
+    last_words: Duration,
+) -> anyhow::Result<()>
+where
+    I: AsyncRead + Unpin,
+    O: AsyncWrite + Unpin,
+{
+    let (out, said) = mpsc::channel(UNWRITTEN);
+    let mut session = Session::new(gateway, out);
+    let mut writing = std::pin::pin!(write(said, output));
+    tokio::select! {
+        heard = session.listen(Lines::of(input)) => heard?,
+        written = &mut writing => return written,
+    }
+    // What is answered last has to be read, too.
+    let ending = async { tokio::try_join!(session.finish(last_words), writing) };
+    match timeout(2 * last_words, ending).await {
+        Ok(ended) => ended.map(|_| ()),
+        Err(_) => Err(anyhow!("stdout is not read")),
+    }
+}
+
+async fn write(
+    mut said: mpsc::Receiver<String>,
+    mut output: impl AsyncWrite + Unpin,
+) -> anyhow::Result<()> {
+    let writing = async {
+        while let Some(mut line) = said.recv().await {
             line.push('\n');
             output.write_all(line.as_bytes()).await?;
             output.flush().await?;
         }
         std::io::Result::Ok(())
     };
-    let session = Session {
-        gateway: Arc::new(gateway),
-        out,
-        stage: Stage::Begun,
-        asked: JoinSet::new(),
-        by_id: HashMap::new(),
-    };
-    let mut writing = std::pin::pin!(writing);
-    let mut talking = std::pin::pin!(session.run(input));
-    tokio::select! {
-        talked = &mut talking => talked?,
-        written = &mut writing => return written.context("stdout cannot be written"),
-    }
-    // What was said last is still on its way.
     writing.await.context("stdout cannot be written")
 }
 
 impl Session {
-    async fn run(mut self, input: impl AsyncRead + Unpin) -> anyhow::Result<()> {
-        let mut lines = Lines::of(input);
-        let mut listening = JoinSet::new();
+    fn new(gateway: Gateway, out: mpsc::Sender<String>) -> Self {
+        Self {
+            gateway: Arc::new(gateway),
+            out,
+            stage: Stage::Begun,
+            asked: JoinSet::new(),
+            under_way: HashMap::new(),
+            leaving: Shutdown::new(),
+        }
+    }
+
+    /// Takes what comes until the input ends.
+    async fn listen(&mut self, mut lines: Lines<impl AsyncRead + Unpin>) -> anyhow::Result<()> {
+        let mut following = JoinSet::new();
         loop {
             let line = tokio::select! {
-                line = lines.next(), if self.asked.len() < UNDER_WAY => line.context("stdin cannot be read")?,
-                Some(ended) = self.asked.join_next() => {
-                    self.forget(ended);
+                // An answered request makes room, and its id may be used again, before the next one is looked at.
+                biased;
+                Some(ended) = self.asked.join_next_with_id() => {
+                    self.conclude(ended).await;
                     continue;
                 }
+                line = lines.next() => line.context("stdin cannot be read")?,
             };
             match line {
-                None => break,
+                None => return Ok(()),
                 Some(Line::TooLong) => {
                     let detail = format!(
                         "Parse error: a line has at most {} bytes",
@@ -106,25 +147,40 @@ impl Session {
                 }
                 Some(Line::Whole(line)) if line.trim_ascii().is_empty() => {}
                 Some(Line::Whole(line)) => match message::read(&line) {
-                    Ok(message) => self.take(message, &mut listening).await,
+                    Ok(message) => self.take(message, &mut following).await,
                     Err(refusal) => self.say(refusal).await,
                 },
             }
         }
-        while let Some(ended) = self.asked.join_next().await {
-            self.forget(ended);
+    }
+
+    /// Answers what is under way: with what comes in time, then with that nothing came.
+    async fn finish(mut self, last_words: Duration) -> anyhow::Result<()> {
+        if timeout(last_words, self.conclude_all()).await.is_err() {
+            tracing::warn!(
+                requests = self.under_way.len(),
+                "the input has ended; requests that take longer are given up"
+            );
+            self.leaving.stop();
+            self.conclude_all().await;
         }
         Ok(())
     }
 
-    async fn take(&mut self, message: Message, listening: &mut JoinSet<()>) {
+    async fn conclude_all(&mut self) {
+        while let Some(ended) = self.asked.join_next_with_id().await {
+            self.conclude(ended).await;
+        }
+    }
+
+    async fn take(&mut self, message: Message, following: &mut JoinSet<()>) {
         match message {
             Message::Answer => {}
             Message::Request(request) => self.answer(request).await,
             Message::Notification { method, params } => match method.as_str() {
                 "notifications/initialized" if self.stage == Stage::Greeted => {
                     self.stage = Stage::Ready;
-                    listening.spawn(listener::follow(
+                    following.spawn(listener::follow(
                         Arc::clone(&self.gateway),
                         self.out.clone(),
                     ));
@@ -184,39 +240,59 @@ impl Session {
 
     /// Puts the request to the gateway; others are answered meanwhile.
     async fn ask(&mut self, request: Request) {
-        if self.by_id.contains_key(&request.id) {
+        let id = request.id.clone();
+        if self.under_way.contains_key(&id) {
             let detail = "Invalid Request: a request with this `id` is under way";
-            return self
-                .say(refusal(Some(&request.id), Code::InvalidRequest, detail))
-                .await;
+            let refused = refusal(Some(&id), Code::InvalidRequest, detail);
+            return self.say(refused).await;
+        }
+        if self.under_way.len() >= UNDER_WAY {
+            let detail = format!("Too much at once: {UNDER_WAY} requests are under way");
+            let data = json!({"delivered": "no"});
+            let refused = refusal_with(Some(&id), Code::Overloaded, &detail, Some(data));
+            return self.say(refused).await;
         }
         let (gateway, out) = (Arc::clone(&self.gateway), self.out.clone());
-        let id = request.id.clone();
+        let leaving = self.leaving.clone();
         let asking = self.asked.spawn(async move {
-            let answer = gateway.forward(&request, &out).await;
-            // Nobody reads any more when this fails, and the conversation ends by itself.
-            let _ = out.send(answer).await;
-            request.id
+            tokio::select! {
+                answer = gateway.forward(&request, &out) => answer,
+                () = leaving.stopping() => {
+                    let late = AskError::Broken(anyhow!("stdin ended, and no answer came in time"));
+                    gateway::unanswered(&request, &late)
+                }
+            }
         });
-        self.by_id.insert(id, asking);
+        self.under_way.insert(id, asking);
     }
 
     /// A request that is given up is not answered; dropping it is what cancels it at the gateway.
     fn cancel(&mut self, params: Option<&RawValue>) {
-        let asking = Id::cancelled(params).and_then(|id| self.by_id.remove(&id));
+        let asking = Id::cancelled(params).and_then(|id| self.under_way.remove(&id));
         if let Some(asking) = asking {
             asking.abort();
         }
     }
 
-    fn forget(&mut self, ended: Result<Id, tokio::task::JoinError>) {
-        match ended {
-            Ok(id) => drop(self.by_id.remove(&id)),
-            Err(error) if error.is_cancelled() => {}
-            Err(error) => {
-                tracing::error!(%error, "a request was not answered through a mistake of ours")
-            }
-        }
+    /// Answers a request that has ended, unless it was given up. Its id is free from then on.
+    async fn conclude(&mut self, ended: Result<(task::Id, String), JoinError>) {
+        let task = match &ended {
+            Ok((task, _)) => *task,
+            Err(error) => error.id(),
+        };
+        let mut its = self.under_way.extract_if(|_, asking| asking.id() == task);
+        let Some((id, _)) = its.next() else {
+            return;
+        };
+        drop(its);
+        let answer = ended.map_or_else(
+            |error| {
+                tracing::error!(%error, "a request was not answered through a mistake of ours");
+                refusal(Some(&id), Code::InternalError, "Internal error")
+            },
+            |(_, answer)| answer,
+        );
+        self.say(answer).await;
     }
 
     async fn say(&self, line: String) {

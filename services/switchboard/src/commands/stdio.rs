@@ -14,7 +14,7 @@ use crate::{
 /// Speaks the Model Context Protocol, revision 2025-11-25, over stdin and stdout: one JSON-RPC message a line.
 ///
 /// The services of a device are the tools. Logs go to stderr. While the gateway is away, requests wait for it
-/// up to 10 s. Ends when stdin ends and every request is answered.
+/// up to 10 s. Ends when stdin ends and every request is answered; what is under way then has 10 s.
 ///
 /// Exit codes: 0 ended as asked, 1 failed, 64 wrong settings.
 #[derive(Debug, clap::Args)]

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use anyhow::anyhow;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use rand::RngExt as _;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -26,7 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Between two attempts, at most.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Longer than any call may take.
-const LONGEST: Duration = Duration::from_secs(330);
+const LONGEST_CALL: Duration = Duration::from_secs(330);
+/// How long the answer to anything else may take.
+const LONGEST: Duration = Duration::from_secs(45);
 
 /// One endpoint of a gateway, and the credential for it.
 pub(crate) struct Gateway {
@@ -77,9 +80,7 @@ impl Gateway {
                     tokio::time::sleep(pause()).await;
                 }
                 // A list can be asked for again whatever became of the first attempt.
-                Err(AskError::Broken(_))
-                    if request.method != "tools/call" && Instant::now() < deadline =>
-                {
+                Err(AskError::Broken(_)) if !request.is_call() && Instant::now() < deadline => {
                     tokio::time::sleep(pause()).await;
                 }
                 Err(error) => return unanswered(request, &error),
@@ -106,32 +107,18 @@ impl Gateway {
             path: &self.path,
             headers,
             body: without_null_params(body),
-            within: LONGEST,
+            within: if request.is_call() {
+                LONGEST_CALL
+            } else {
+                LONGEST
+            },
         };
         let mut answer = self.site.open(ask).await?;
         if is_stream(&answer) {
-            return self.relay(answer, out).await;
+            return relay(request, answer, out).await;
         }
-        let mut whole = Vec::new();
-        while let Some(chunk) = answer.chunk().await? {
-            whole.extend_from_slice(&chunk);
-        }
-        Ok(translate(request, &answer, &whole))
-    }
-
-    /// Passes on what is said before the answer, each at once.
-    async fn relay(&self, answer: Answer, out: &mpsc::Sender<String>) -> Result<String, AskError> {
-        let mut events = Events::of(answer);
-        while let Some(event) = events.next().await? {
-            let line = message::on_one_line(&event);
-            if !message::is_notification(&line) {
-                return Ok(line);
-            }
-            // Nobody reads any more when this fails, and the loop that reads ends by itself.
-            let _ = out.send(line).await;
-        }
-        let detail = anyhow::anyhow!("the stream ended without an answer");
-        Err(AskError::Broken(detail))
+        let whole = answer.whole().await?;
+        translate(request, &answer, &whole)
     }
 
     /// Opens the stream of what changes.
@@ -151,12 +138,31 @@ impl Gateway {
         let answer = self.site.open(ask).await?;
         if answer.status != StatusCode::OK || !is_stream(&answer) {
             let status = answer.status;
-            return Err(AskError::Broken(anyhow::anyhow!(
-                "the gateway answered {status}"
-            )));
+            return Err(AskError::Broken(anyhow!("the gateway answered {status}")));
         }
         Ok(Events::of(answer))
     }
+}
+
+/// Passes on what is said before the answer, each at once.
+async fn relay(
+    request: &Request,
+    answer: Answer,
+    out: &mpsc::Sender<String>,
+) -> Result<String, AskError> {
+    let mut events = Events::of(answer);
+    while let Some(event) = events.next().await? {
+        if !message::is_notification(&event) {
+            return request.id.answered(&event).ok_or_else(no_answer);
+        }
+        // Nobody reads any more when this fails, and the loop that reads ends by itself.
+        let _ = out.send(message::on_one_line(&event)).await;
+    }
+    Err(no_answer())
+}
+
+fn no_answer() -> AskError {
+    AskError::Broken(anyhow!("what the gateway said ended without an answer"))
 }
 
 /// Full jitter: clients of a restarted gateway do not come back all at once.
@@ -181,12 +187,12 @@ fn is_stream(answer: &Answer) -> bool {
 }
 
 /// The gateway's answer as this conversation has it.
-fn translate(request: &Request, answer: &Answer, body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
-    let is_message =
-        serde_json::from_str::<Value>(&text).is_ok_and(|message| message["jsonrpc"] == "2.0");
-    if is_message {
-        return message::on_one_line(&text);
+fn translate(request: &Request, answer: &Answer, body: &[u8]) -> Result<String, AskError> {
+    if let Some(answer) = request.id.answered(&String::from_utf8_lossy(body)) {
+        return Ok(answer);
+    }
+    if answer.status.is_success() {
+        return Err(no_answer());
     }
     let detail =
         serde_json::from_slice::<Problem>(body).map_or(String::new(), |problem| problem.detail);
@@ -197,23 +203,28 @@ fn translate(request: &Request, answer: &Answer, body: &[u8]) -> String {
             let seconds = seconds.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
             let waits_ms = seconds.unwrap_or(1).saturating_mul(1_000);
             (
-                Code::RateLimited,
+                Code::Overloaded,
                 Some(json!({"retry_after_ms": waits_ms, "delivered": "no"})),
             )
         }
         _ => (Code::InternalError, None),
     };
     let detail = format!("the gateway answered {status}: {detail}");
-    message::refusal_with(Some(&request.id), code, &detail, data)
+    Ok(message::refusal_with(
+        Some(&request.id),
+        code,
+        &detail,
+        data,
+    ))
 }
 
 /// What became of a request that nobody answered.
-fn unanswered(request: &Request, error: &AskError) -> String {
+pub(super) fn unanswered(request: &Request, error: &AskError) -> String {
     let (outcome, delivered) = match error {
         AskError::NotSent(_) => (None, "no"),
         AskError::Broken(_) => (Some("lost"), "unknown"),
     };
-    if request.method != "tools/call" {
+    if !request.is_call() {
         let detail = format!("the gateway cannot be asked: {error}");
         return message::refusal(Some(&request.id), Code::InternalError, &detail);
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json, value::RawValue};
 #[serde(transparent)]
 pub(super) struct Id(Value);
 
-/// The codes of the reference's table, and the one of rate limits.
+/// The codes of the reference's table, and the one of what is too much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Code {
     ParseError = -32_700,
@@ -17,7 +17,7 @@ pub(super) enum Code {
     MethodNotFound = -32_601,
     InvalidParams = -32_602,
     InternalError = -32_603,
-    RateLimited = -32_000,
+    Overloaded = -32_000,
 }
 
 /// What a client sent on one line.
@@ -50,6 +50,26 @@ struct Members {
     error: Option<Box<RawValue>>,
 }
 
+impl Request {
+    /// Whether it may reach a device.
+    pub(super) fn is_call(&self) -> bool {
+        self.method == "tools/call"
+    }
+}
+
+impl Members {
+    fn is_answer(&self) -> bool {
+        let ended = self.result.is_some() || self.error.is_some();
+        self.is_current() && self.method.is_none() && ended
+    }
+
+    fn is_current(&self) -> bool {
+        self.jsonrpc
+            .as_ref()
+            .is_some_and(|version| version == "2.0")
+    }
+}
+
 /// Sees a `null` where serde's own way would take it for an absent member.
 fn present<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(source).map(Some)
@@ -67,6 +87,11 @@ pub(super) fn read(line: &[u8]) -> Result<Message, String> {
             "Invalid Request: a message is one object; batches are not part of this revision";
         refusal(None, Code::InvalidRequest, detail)
     })?;
+    // Never answered, whatever its id: two that answer each other's errors would not end.
+    if members.is_answer() {
+        return Ok(Message::Answer);
+    }
+    let is_current = members.is_current();
     let id = match members.id {
         None => None,
         Some(id @ (Value::String(_) | Value::Number(_))) => Some(Id(id)),
@@ -82,12 +107,11 @@ pub(super) fn read(line: &[u8]) -> Result<Message, String> {
             &format!("Invalid Request: {detail}"),
         )
     };
-    if members.jsonrpc != Some("2.0".into()) {
+    if !is_current {
         return Err(invalid("a message has `\"jsonrpc\": \"2.0\"`"));
     }
     let method = match members.method {
         Some(Value::String(method)) => method,
-        None if members.result.is_some() || members.error.is_some() => return Ok(Message::Answer),
         _ => return Err(invalid("a request has a `method`, a string")),
     };
     let params = members.params;
@@ -138,6 +162,23 @@ pub(super) fn is_notification(message: &str) -> bool {
 }
 
 impl Id {
+    /// What the gateway said to the request with this id, as its answer; nothing when it is none. An error without
+    /// an id, or with `null`, is from before the gateway knew it: the client waits for it under its own.
+    pub(super) fn answered(&self, said: &str) -> Option<String> {
+        let members: Members = serde_json::from_str(said).ok()?;
+        if !members.is_answer() {
+            return None;
+        }
+        match members.id {
+            Some(id) if id == self.0 => Some(on_one_line(said)),
+            None | Some(Value::Null) => {
+                let error = members.error?;
+                Some(json!({"jsonrpc": "2.0", "id": self, "error": error}).to_string())
+            }
+            Some(_) => None,
+        }
+    }
+
     /// The id that a `notifications/cancelled` names.
     pub(super) fn cancelled(params: Option<&RawValue>) -> Option<Self> {
         #[derive(Deserialize)]
@@ -215,8 +256,36 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","method":"x","params":{}}"#, |m| {
             matches!(m, Message::Notification { .. })
         });
-        check(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, |m| {
-            matches!(m, Message::Answer)
-        });
+        for id in ["1", "null"] {
+            for end in [r#""result":{}"#, r#""error":{"code":-32600,"message":"m"}"#] {
+                let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},{end}}}"#);
+                check(&answer, |m| matches!(m, Message::Answer));
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_gateway_says_is_an_answer_under_the_id_of_its_request() {
+        fn check(said: &str, expect: Option<Value>) {
+            let answer = Id(json!("a")).answered(said);
+            let answer = answer.map(|line| serde_json::from_str::<Value>(&line).unwrap());
+            assert_eq!(answer, expect, "{said}");
+        }
+        let error = json!({"code": -32600, "message": "m"});
+        let refused = json!({"jsonrpc": "2.0", "id": "a", "error": error});
+        check(
+            "{\"jsonrpc\":\"2.0\",\n\"id\":\"a\",\"result\":{}}",
+            Some(json!({"jsonrpc": "2.0", "id": "a", "result": {}})),
+        );
+        check(&refused.to_string(), Some(refused.clone()));
+        let nobodys = json!({"jsonrpc": "2.0", "id": null, "error": error});
+        check(&nobodys.to_string(), Some(refused.clone()));
+        let bare = json!({"jsonrpc": "2.0", "error": error});
+        check(&bare.to_string(), Some(refused));
+        check(r#"{"jsonrpc":"2.0","id":null,"result":{}}"#, None);
+        check(r#"{"jsonrpc":"2.0","id":"b","result":{}}"#, None);
+        check(r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#, None);
+        check(r#"{"id":"a","result":{}}"#, None);
+        check("[]", None);
     }
 }
