@@ -19,6 +19,7 @@ mod server;
 mod session;
 mod stream;
 mod subscription;
+mod target;
 mod text;
 mod tool_call;
 mod tool_name;
@@ -54,6 +55,7 @@ use input::Seal;
 use metadata::Publication;
 use server::Server;
 use session::{Errand, Session, Whereabouts};
+use target::NamedDevices;
 use tool_call::Pace;
 use toolsets::Toolsets;
 
@@ -63,6 +65,7 @@ type Service = StreamableHttpService<Server, NeverSessionManager>;
 pub(crate) struct Mcp {
     publication: Publication,
     toolsets: Toolsets,
+    named_devices: NamedDevices,
     seal: Seal,
     whereabouts: Whereabouts,
     /// Listeners have nothing to finish: they go when draining begins, so that requests can end in peace.
@@ -74,6 +77,7 @@ impl Mcp {
         Self {
             publication: Publication::new(config),
             toolsets: Toolsets::new(),
+            named_devices: NamedDevices::new(),
             seal: Seal::default(),
             whereabouts: Whereabouts::default(),
             shutdown: shutdown.clone(),

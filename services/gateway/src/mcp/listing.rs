@@ -1,5 +1,5 @@
 //! `tools/list`: what an endpoint offers at this moment, sleeping devices included.
-//! Never: an order that differs between two nodes.
+//! Never: an order that differs between two nodes, or a list cut short that looks whole.
 
 use rmcp::{ErrorData, model::Tool};
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
@@ -19,6 +19,8 @@ const DEVICES_A_PAGE: u16 = 25;
 pub(super) struct Page {
     pub(super) tools: Vec<Tool>,
     pub(super) next_cursor: Option<String>,
+    /// The record could not be read: tools of devices that sleep are missing.
+    pub(super) incomplete: bool,
 }
 
 pub(super) async fn tools(
@@ -52,6 +54,7 @@ async fn of_device(
     Ok(Page {
         tools: offered.map(|offered| offered.tool.clone()).collect(),
         next_cursor: None,
+        incomplete: false,
     })
 }
 
@@ -74,7 +77,11 @@ async fn of_all(gateway: &Gateway, org: OrgId, cursor: Option<&str>) -> Result<P
         let toolset = toolset.map_err(|error| unavailable(&error))?;
         tools.extend(prefixed(&entry.id, &toolset));
     }
-    Ok(Page { tools, next_cursor })
+    Ok(Page {
+        tools,
+        next_cursor,
+        incomplete: page.incomplete,
+    })
 }
 
 fn prefixed<'a>(device: &'a DeviceId, toolset: &'a Toolset) -> impl Iterator<Item = Tool> + 'a {

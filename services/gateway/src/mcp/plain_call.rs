@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 use switchboard_runtime::problem::internal;
 
-use super::{access::Visit, era::VERSION_HEADER, input::Binding, tool_call};
+use super::{access::Visit, era::VERSION_HEADER, input::Binding, target::Target, tool_call};
 use crate::{
     Gateway,
     calls::{Attempt, CallRequest},
@@ -89,8 +89,8 @@ pub(super) async fn answer(
     body: &Bytes,
 ) -> Option<Response> {
     let call = PlainCall::read(headers, body)?;
-    let target = tool_call::target(gateway, visit, &call.name).await.ok()?;
-    let tool = target.tool()?;
+    let target = Target::find(gateway, visit, &call.name).await.ok()?;
+    let tool = target.tool(&call.name).ok()?;
     if !tool.headers.is_empty() {
         return None;
     }

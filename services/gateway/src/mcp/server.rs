@@ -14,21 +14,24 @@ use rmcp::{
         CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult,
         CompletionInfo, CustomRequest, CustomResult, ErrorCode, GetPromptRequestParams,
         GetPromptResponse, Implementation, InitializeRequestParams, ListPromptsResult,
-        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-        ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-        Reference, ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
-        SubscriptionFilter, SubscriptionsListenRequestParams, UnsubscribeRequestParams,
+        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, MetaObject,
+        PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+        ReadResourceResult, Reference, ServerCapabilities, ServerConfig, SetLevelRequestParams,
+        SubscribeRequestParams, SubscriptionFilter, SubscriptionsListenRequestParams,
+        UnsubscribeRequestParams,
     },
     service::{RequestContext, SubscriptionContext},
 };
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{access::Visit, era, listing, prompts, resources, subscription, tool_call};
 use crate::Gateway;
 
 /// How long a client may keep what it read, in milliseconds. Short: listeners are told at once, others are not.
 const TTL_MS: u64 = 5_000;
+/// What a list's `_meta` says when devices that sleep are missing in it.
+const INCOMPLETE: &str = "switchboard/incomplete";
 
 /// One gateway as an MCP server; cheap to clone.
 #[derive(Clone)]
@@ -97,6 +100,11 @@ impl ServerHandler for Server {
         let mut result = ListToolsResult::with_all_items(page.tools);
         result.next_cursor = page.next_cursor;
         (result.ttl_ms, result.cache_scope) = freshness(&context);
+        if page.incomplete {
+            let meta = Map::from_iter([(INCOMPLETE.to_owned(), true.into())]);
+            result.meta = Some(MetaObject(meta));
+            result.ttl_ms = result.ttl_ms.map(|_| 0);
+        }
         Ok(result)
     }
 

@@ -19,52 +19,32 @@ use rmcp::{
 use serde_json::{json, value::RawValue};
 use switchboard_bus::{Answer, BusError};
 use switchboard_protocol::{
-    id::{CallId, DeviceId, DeviceKey, OrgId},
+    id::{CallId, DeviceKey},
     outcome::{Delivered, Outcome},
 };
 use tokio::sync::mpsc;
 
 use super::{
-    access::{Reach, Visit},
+    access::Visit,
     content::{self, DeviceResult},
     era::is_modern,
     input::{self, Binding, Unasked, Wanted},
-    listing::unavailable,
     notices::{self, Listener},
     session::Session,
-    tool_name::{self, Naming},
-    toolset::{Offered, Toolset},
+    target::Target,
 };
 use crate::{
     Gateway,
     calls::{Attempt, CallRequest},
-    devices,
     rates::TooOften,
 };
 
 /// What a call is refused with that comes too often.
 const RATE_LIMITED: ErrorCode = ErrorCode(-32_000);
-/// Devices that are looked through at once for one whose name was made safe.
-const DEVICES_A_LOOK: u16 = 200;
 
 /// Where a call leaves word that it came too often, for the status of the response.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pace(Arc<OnceLock<TooOften>>);
-
-/// The tool that a request named, on whichever device.
-pub(super) struct Target {
-    pub(super) device: DeviceKey,
-    toolset: Arc<Toolset>,
-    /// Its name in the toolset.
-    name: String,
-}
-
-impl Target {
-    /// The tool, if the device has one with this name.
-    pub(super) fn tool(&self) -> Option<&Offered> {
-        self.toolset.find(&self.name)
-    }
-}
 
 impl Pace {
     /// The refusal, if there was one.
@@ -79,8 +59,8 @@ pub(super) async fn perform(
     request: CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
-    let target = target(gateway, visit, &request.name).await?;
-    let tool = target.tool().ok_or_else(|| unknown_tool(&request.name))?;
+    let target = Target::find(gateway, visit, &request.name).await?;
+    let tool = target.tool(&request.name)?;
     let parts = context.extensions.get::<Parts>();
     if let Some(parts) = parts.filter(|_| is_modern(context)) {
         let arguments = request.arguments.as_ref();
@@ -143,18 +123,6 @@ pub(super) async fn conclude(
             Err(Unasked::Malformed(why)) => Ok(content::not_asked(attempt, answer, &why).into()),
             Err(Unasked::Refused(error)) => Err(error),
         },
-    }
-}
-
-/// Finds the tool's device, and what it offers.
-pub(super) async fn target(
-    gateway: &Gateway,
-    visit: &Visit,
-    name: &str,
-) -> Result<Target, ErrorData> {
-    match &visit.reach {
-        Reach::Device(device) => at_device(gateway, device, name).await,
-        Reach::All => among_all(gateway, visit.caller.org, name).await,
     }
 }
 
@@ -242,73 +210,4 @@ pub(super) fn too_large(gateway: &Gateway, attempt: &Attempt) -> Option<CallTool
         let detail = format!("The arguments have {sent} bytes; {limit} is the limit.");
         content::refused(attempt, &Answer::ended(Outcome::Overloaded, detail))
     })
-}
-
-async fn at_device(gateway: &Gateway, device: &DeviceKey, name: &str) -> Result<Target, ErrorData> {
-    let toolset = toolset_with(gateway, device, (Naming::Alone, name)).await?;
-    Ok(Target {
-        device: device.clone(),
-        toolset: toolset.unwrap_or_default(),
-        name: name.to_owned(),
-    })
-}
-
-/// Finds the device by its part of the name: most often it is the id itself.
-async fn among_all(gateway: &Gateway, org: OrgId, name: &str) -> Result<Target, ErrorData> {
-    let (part, tool) = tool_name::split(name).ok_or_else(|| unknown_tool(name))?;
-    if let Ok(device) = part.parse::<DeviceId>() {
-        let device = DeviceKey { org, device };
-        if let Some(toolset) = toolset_with(gateway, &device, (Naming::Prefixed, tool)).await? {
-            let name = tool.to_owned();
-            return Ok(Target {
-                device,
-                toolset,
-                name,
-            });
-        }
-    }
-    let device = by_part(gateway, org, part)
-        .await?
-        .ok_or_else(|| unknown_tool(name))?;
-    let device = DeviceKey { org, device };
-    let toolset = toolset_with(gateway, &device, (Naming::Prefixed, tool)).await?;
-    Ok(Target {
-        device,
-        toolset: toolset.unwrap_or_default(),
-        name: tool.to_owned(),
-    })
-}
-
-/// Looks through the organisation's devices for the one whose id was made into this part.
-async fn by_part(gateway: &Gateway, org: OrgId, part: &str) -> Result<Option<DeviceId>, ErrorData> {
-    let mut after: Option<DeviceId> = None;
-    loop {
-        let begin = after.as_ref().map(DeviceId::as_str);
-        let page = devices::page(gateway, org, begin, DEVICES_A_LOOK).await;
-        let page = page.map_err(|error| unavailable(&error.into()))?;
-        let mut ids = page.entries.into_iter().map(|entry| entry.id);
-        let mut last = None;
-        let found = ids.find(|id| {
-            last = Some(id.clone());
-            tool_name::device_part(id.as_str()) == part
-        });
-        if found.is_some() || !page.more {
-            return Ok(found);
-        }
-        after = last;
-    }
-}
-
-async fn toolset_with(
-    gateway: &Gateway,
-    device: &DeviceKey,
-    tool: (Naming, &str),
-) -> Result<Option<Arc<Toolset>>, ErrorData> {
-    let toolset = gateway.mcp.toolsets.with_tool(gateway, device, tool).await;
-    toolset.map_err(|error| unavailable(&error))
-}
-
-fn unknown_tool(name: &str) -> ErrorData {
-    let detail = format!("there is no tool {name:?}; tools/list has those that there are");
-    ErrorData::invalid_params(detail, None)
 }

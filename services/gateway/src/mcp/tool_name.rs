@@ -1,5 +1,5 @@
 //! Names that every client takes: letters, digits, `_` and `-`, and not too many of them.
-//! Never: a name that changes while the service and the device keep theirs.
+//! Never: a name that changes while the service and the device keep theirs, or one that two of them share.
 
 use sha2::{Digest as _, Sha256};
 
@@ -40,6 +40,29 @@ pub(super) fn device_part(device: &str) -> String {
     safe(device, DEVICE_ROOM, DEVICE_ROOM)
 }
 
+/// What the device's part of a tool's name is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Its id, and no other device's.
+    Id,
+    /// Made of its id, and no id itself.
+    Made,
+    /// No device's.
+    Nobody,
+}
+
+impl Part {
+    pub(super) fn of(part: &str) -> Self {
+        if is_kept(part, DEVICE_ROOM) {
+            Self::Id
+        } else if part.len() <= DEVICE_ROOM && part.bytes().all(is_allowed) && looks_made(part) {
+            Self::Made
+        } else {
+            Self::Nobody
+        }
+    }
+}
+
 /// A tool's name where several devices are one server.
 pub(super) fn join(device: &str, service: &str) -> String {
     format!("{device}{SEPARATOR}{service}")
@@ -53,11 +76,7 @@ pub(super) fn split(name: &str) -> Option<(&str, &str)> {
 /// The original where it is safe and at most `chosen` bytes long; else, in at most `made` bytes, what can be read
 /// of it and a hash of all of it.
 fn safe(original: &str, chosen: usize, made: usize) -> String {
-    let is_safe = (1..=chosen).contains(&original.len())
-        && original.bytes().all(is_allowed)
-        && !original.contains(SEPARATOR)
-        && !original.ends_with('_');
-    if is_safe {
+    if is_kept(original, chosen) {
         return original.to_owned();
     }
     let mut name = String::with_capacity(made);
@@ -85,6 +104,27 @@ fn safe(original: &str, chosen: usize, made: usize) -> String {
     }
 }
 
+/// Whether a name stays as its device chose it.
+fn is_kept(name: &str, chosen: usize) -> bool {
+    (1..=chosen).contains(&name.len())
+        && name.bytes().all(is_allowed)
+        && !name.contains(SEPARATOR)
+        && !name.ends_with('_')
+        && !looks_made(name)
+}
+
+/// Whether a name could have been made here. Such a one is made anew, so that no chosen name equals a made one.
+fn looks_made(name: &str) -> bool {
+    let at = name.len().saturating_sub(HASH_DIGITS);
+    let Some((front, hash)) = name.split_at_checked(at) else {
+        return false;
+    };
+    let is_hash = hash
+        .bytes()
+        .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    is_hash && (front.ends_with('-') || front == "_")
+}
+
 const fn is_allowed(byte: u8) -> bool {
     matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-')
 }
@@ -108,11 +148,49 @@ mod tests {
         check("two words", "two_words-a03f1d61");
         check("double__under", "double_under-cf86f2e6");
         check("", "_e3b0c442");
+        check("toy.1", "toy_1-e373e779");
+        check("toy_1-e373e779", "toy_1-e373e779-b3d2548c");
+        check("_ea99d70f", "ea99d70f-0d2b5558");
+        check("report_20260728", "report_20260728");
+        check("deadbeef", "deadbeef");
+        check("a-DEADBEEF", "a-DEADBEEF");
         check(&"x".repeat(64), &"x".repeat(64));
         check(&"x".repeat(65), &format!("{}-9537c5fd", "x".repeat(31)));
     }
 
+    /// Names that are likely to meet: plain ones, altered ones, and what was made of them.
+    fn likely() -> impl Strategy<Value = String> {
+        let plain = "[ab._:-]{1,3}|[a-b_-]{20,24}|.{0,3}";
+        (plain, 0..3_usize, any::<bool>()).prop_map(|(name, rounds, is_device)| {
+            (0..rounds).fold(name, |name, _| match is_device {
+                true => device_part(&name),
+                false => Naming::Alone.service(&name),
+            })
+        })
+    }
+
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_096))]
+
+        #[test]
+        fn two_names_never_become_one(one in likely(), other in likely()) {
+            prop_assume!(one != other);
+            let again = Naming::Alone.service(&one);
+            for (one, other) in [(&one, &other), (&one, &again)] {
+                if one == other {
+                    continue;
+                }
+                prop_assert_ne!(device_part(one), device_part(other));
+                for naming in [Naming::Alone, Naming::Prefixed] {
+                    prop_assert_ne!(naming.service(one), naming.service(other));
+                }
+            }
+            let part = device_part(&one);
+            prop_assert_eq!(Part::of(&part), if part == one { Part::Id } else { Part::Made });
+            if part != one {
+                prop_assert_ne!(Part::of(&one), Part::Id);
+            }
+        }
         #[test]
         fn every_name_is_safe_and_splits_where_it_was_joined(service in ".*", device in "[A-Za-z0-9._:-]{1,64}") {
             for naming in [Naming::Alone, Naming::Prefixed] {

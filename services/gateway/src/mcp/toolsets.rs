@@ -27,6 +27,8 @@ pub(super) enum ToolsetError {
     Directory(#[from] BusError),
     #[error("the record of devices cannot be read")]
     Record(#[from] StoreError),
+    #[error("only live devices can be looked at")]
+    Incomplete,
     #[error("what the device registered cannot be read")]
     Registration(#[from] serde_json::Error),
 }

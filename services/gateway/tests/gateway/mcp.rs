@@ -385,6 +385,78 @@ async fn all_devices_are_one_server() {
 }
 
 #[tokio::test]
+async fn a_device_may_be_called_like_the_made_name_of_another() {
+    let stage = Stage::set().await;
+    for id in ["a.b", "a_b-2e7336dc", "toy-12345678"] {
+        stage.connect(id).await;
+    }
+    let listed = exchange(modern(&stage, "/mcp", "tools/list", json!({}))).await;
+    let tools = listed.result()["tools"].as_array().unwrap();
+    assert!(
+        tools
+            .iter()
+            .any(|tool| tool["name"] == "a_b-2e7336dc__echo" && tool["title"] == "a.b: echo"),
+        "{tools:?}"
+    );
+    let mut seen = Vec::new();
+    // Twice: the second time the gateway knows whose name it is.
+    for tool in tools.iter().chain(tools) {
+        let params = json!({"name": tool["name"], "arguments": {}});
+        let called = exchange(modern(&stage, "/mcp", "tools/call", params)).await;
+        assert_eq!(called.result()["isError"], false, "{tool}");
+        seen.push(tool["name"].as_str().unwrap());
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    let was_called = stage.edge.called.lock().clone();
+    let titled: Vec<&str> = tools
+        .iter()
+        .map(|tool| tool["title"].as_str().unwrap().trim_end_matches(": echo"))
+        .collect();
+    assert_eq!(was_called, [titled.clone(), titled].concat());
+}
+
+#[tokio::test]
+async fn without_the_record_no_tool_is_said_not_to_be() {
+    let stage = Stage::set().await;
+    stage.connect("live.one").await;
+    stage.remember("asleep.one").await;
+    let listed = exchange(modern(&stage, "/mcp", "tools/list", json!({}))).await;
+    let names: Vec<String> = names(listed.result())
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    assert!(
+        listed
+            .result()
+            .get("_meta")
+            .is_none_or(|meta| meta.get("switchboard/incomplete").is_none())
+    );
+    stage.database.set_away(true).await.unwrap();
+    let listed = exchange(modern(&stage, "/mcp", "tools/list", json!({}))).await;
+    let result = listed.result();
+    assert_eq!(result["tools"].as_array().unwrap().len(), 1, "{result}");
+    assert_eq!(result["_meta"]["switchboard/incomplete"], true);
+    assert_eq!(result["ttlMs"], 0);
+    let call = async |tool: &str| {
+        let params = json!({"name": tool, "arguments": {}});
+        exchange(modern(&stage, "/mcp", "tools/call", params)).await
+    };
+    assert_eq!(
+        call(&names[1]).await.result()["structuredContent"]["outcome"],
+        "succeeded"
+    );
+    assert_eq!(call(&names[0]).await.error_code(), -32603);
+    assert_eq!(call("asleep__echo").await.error_code(), -32603);
+    stage.database.set_away(false).await.unwrap();
+    assert_eq!(
+        call(&names[0]).await.result()["structuredContent"]["outcome"],
+        "offline"
+    );
+}
+
+#[tokio::test]
 async fn many_devices_are_listed_by_pages() {
     let stage = Stage::set().await;
     for at in 0..30 {

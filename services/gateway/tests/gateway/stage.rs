@@ -48,6 +48,8 @@ pub(crate) struct Edge {
     pub(crate) bus: Bus,
     /// Calls that reached a device.
     pub(crate) seen: Mutex<Vec<CallId>>,
+    /// The devices that they reached.
+    pub(crate) called: Mutex<Vec<String>>,
     /// Calls that their callers gave up.
     pub(crate) cancelled: Mutex<Vec<CallId>>,
 }
@@ -88,6 +90,7 @@ impl Stage {
         let edge = Arc::new(Edge {
             bus: edge_bus,
             seen: Mutex::default(),
+            called: Mutex::default(),
             cancelled: Mutex::default(),
         });
         edge.bus.attach(edge.clone());
@@ -344,6 +347,7 @@ impl Host for Edge {
             }
             service => {
                 self.seen.lock().push(call.id);
+                self.called.lock().push(call.device.to_string());
                 match service {
                     "silent" => return,
                     "talk" => {
