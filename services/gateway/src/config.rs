@@ -6,6 +6,8 @@ use std::{num::NonZeroU32, time::Duration};
 use clap::Args;
 use switchboard_runtime::http::HttpLimits;
 
+use crate::mcp::{AllowedHost, AllowedOrigin};
+
 /// The limits of the HTTP port and of a call.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Gateway")]
@@ -66,7 +68,7 @@ pub struct Config {
     pub params_limit_bytes: usize,
 
     /// Where callers find this server, like `https://devices.example.com`: told to MCP clients that have no token,
-    /// and its host is taken as ours. Unset, the host that a client named is repeated
+    /// and its host is taken as ours. Unset, the host that a client named is repeated, if it is one that it may name
     #[arg(long, env = "SWITCHBOARD_PUBLIC_URL", value_name = "URL")]
     pub public_url: Option<http::Uri>,
 
@@ -78,17 +80,17 @@ pub struct Config {
         value_delimiter = ',',
         value_name = "HOST,…"
     )]
-    pub mcp_allowed_hosts: Vec<String>,
+    pub mcp_allowed_hosts: Vec<AllowedHost>,
 
-    /// Web origins whose pages may send MCP requests, like `https://app.example.com:443`; without any, requests that
-    /// come from a page are refused
+    /// Web origins whose pages may send MCP requests and read the answers (CORS), like `https://app.example.com:443`,
+    /// with `:*` or without a port for any port; without any, requests that come from a page are refused
     #[arg(
         long,
         env = "SWITCHBOARD_MCP_ALLOWED_ORIGINS",
         value_delimiter = ',',
         value_name = "ORIGIN,…"
     )]
-    pub mcp_allowed_origins: Vec<String>,
+    pub mcp_allowed_origins: Vec<AllowedOrigin>,
 
     /// Authorization servers that MCP clients are pointed to; they must issue this installation's tokens
     #[arg(

@@ -25,6 +25,7 @@ use switchboard_store::Store;
 
 pub use config::Config;
 use mcp::Mcp;
+pub use mcp::{AllowedHost, AllowedOrigin};
 use metrics::Metrics;
 use rates::Rates;
 

@@ -17,6 +17,7 @@ mod prompts;
 mod resources;
 mod server;
 mod session;
+mod sites;
 mod stream;
 mod subscription;
 mod target;
@@ -35,7 +36,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use http::{HeaderValue, StatusCode, Uri, header};
+use http::{HeaderValue, StatusCode, header};
 use http_body_util::Full;
 use rmcp::transport::{
     StreamableHttpServerConfig, StreamableHttpService,
@@ -55,14 +56,18 @@ use input::Seal;
 use metadata::Publication;
 use server::Server;
 use session::{Errand, Session, Whereabouts};
+use sites::Sites;
 use target::NamedDevices;
 use tool_call::Pace;
 use toolsets::Toolsets;
+
+pub use sites::{AllowedHost, AllowedOrigin};
 
 type Service = StreamableHttpService<Server, NeverSessionManager>;
 
 /// What the MCP endpoints of one gateway share.
 pub(crate) struct Mcp {
+    sites: Arc<Sites>,
     publication: Publication,
     toolsets: Toolsets,
     named_devices: NamedDevices,
@@ -74,8 +79,10 @@ pub(crate) struct Mcp {
 
 impl Mcp {
     pub(crate) fn new(config: &Config, shutdown: &Shutdown) -> Self {
+        let sites = Sites::new(config);
         Self {
-            publication: Publication::new(config),
+            publication: Publication::new(config, &sites),
+            sites,
             toolsets: Toolsets::new(),
             named_devices: NamedDevices::new(),
             seal: Seal::default(),
@@ -95,29 +102,24 @@ pub(crate) fn router(config: &Config, gateway: &Arc<Gateway>) -> Router<Arc<Gate
         .layer(Extension(Arc::new(service(config, gateway))))
         .layer(admit);
     let published = format!("{}/{{*path}}", metadata::WELL_KNOWN);
-    endpoints
+    let routes = endpoints
         .route(metadata::WELL_KNOWN, get(metadata::show))
-        .route(&published, get(metadata::show))
+        .route(&published, get(metadata::show));
+    // Outside of the gate: a browser sends no credential with its preflight, and a page is to read why it was refused.
+    match gateway.mcp.sites.cors() {
+        Some(cors) => routes.layer(cors),
+        None => routes,
+    }
 }
 
 fn service(config: &Config, gateway: &Arc<Gateway>) -> Service {
-    let mut settings = StreamableHttpServerConfig::default()
+    // Hosts and origins are looked at by the gate, whatever the method.
+    let settings = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(config.http_body_limit_bytes)
-        .with_allowed_origins(config.mcp_allowed_origins.clone())
-        .enforce_origin_validation();
-    if config.mcp_allowed_hosts.iter().any(|host| host == "*") {
-        settings = settings.disable_allowed_hosts();
-    } else {
-        let public = config.public_url.as_ref().and_then(Uri::authority);
-        settings
-            .allowed_hosts
-            .extend(public.map(ToString::to_string));
-        settings
-            .allowed_hosts
-            .extend(config.mcp_allowed_hosts.iter().cloned());
-    }
+        .disable_allowed_hosts()
+        .disable_allowed_origins();
     let server = Server::new(Arc::clone(gateway));
     let sessions = Arc::new(NeverSessionManager::default());
     StreamableHttpService::new(move || Ok(server.clone()), sessions, settings)

@@ -42,12 +42,14 @@ impl Visit {
     }
 }
 
-/// Lets callers with the scope `call` pass, as often as their rate allows.
+/// Lets callers with the scope `call` pass, as often as their rate allows, whatever the method. Which host is named and
+/// which page asks is looked at first, so that neither a credential nor a body is touched for those that may not.
 pub(super) async fn admit(
     State(gateway): State<Arc<Gateway>>,
     mut request: Request,
     next: Next,
 ) -> Result<Response, Problem> {
+    gateway.mcp.sites.check(request.uri(), request.headers())?;
     let caller = match authorize(&gateway, request.headers()).await {
         Ok(caller) => caller,
         Err(problem) => return Err(with_metadata(&gateway, &request, problem)),
@@ -65,10 +67,8 @@ async fn authorize(gateway: &Gateway, headers: &HeaderMap) -> Result<Caller, Pro
 
 /// Says in the challenge where a client learns how to get a token. (RFC 9728, section 5.1.)
 fn with_metadata(gateway: &Gateway, request: &Request, mut problem: Problem) -> Problem {
-    let document = gateway
-        .mcp
-        .publication
-        .document_url(request.headers(), request.uri().path());
+    let publication = &gateway.mcp.publication;
+    let document = publication.document_url(request.uri(), request.headers());
     for (name, value) in &mut problem.headers {
         if *name != header::WWW_AUTHENTICATE {
             continue;

@@ -4,18 +4,38 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State, http::HeaderMap};
-use http::{Uri, header, uri::Authority};
+use http::Uri;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use serde::Serialize;
 use switchboard_protocol::access::Scope;
 
+use super::sites::Sites;
 use crate::{Gateway, config::Config};
 
 /// Where the document of a resource lies: this, and then the resource's own path.
 pub(super) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
+/// What no path of a URI has as it is (RFC 3986, section 3.3); what is encoded already stays so.
+const NOT_IN_PATHS: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
 /// What the metadata say of every endpoint here.
 pub(crate) struct Publication {
     public_url: Option<Box<str>>,
+    sites: Arc<Sites>,
     authorization_servers: Vec<String>,
 }
 
@@ -31,30 +51,27 @@ pub(crate) struct Metadata {
 }
 
 impl Publication {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config, sites: &Arc<Sites>) -> Self {
         let public_url = config.public_url.as_ref();
         Self {
             public_url: public_url.map(|url| url.to_string().trim_end_matches('/').into()),
+            sites: Arc::clone(sites),
             authorization_servers: config.mcp_authorization_servers.clone(),
         }
     }
 
     /// Where the client finds this server: as configured, else as the client itself called it.
-    fn base(&self, headers: &HeaderMap) -> String {
-        if let Some(url) = &self.public_url {
-            return url.to_string();
+    fn base(&self, uri: &Uri, headers: &HeaderMap) -> String {
+        match &self.public_url {
+            Some(url) => url.to_string(),
+            None => format!("http://{}", self.sites.host_for(uri, headers)),
         }
-        let host = headers
-            .get(header::HOST)
-            .and_then(|host| host.to_str().ok());
-        let host = host.and_then(|host| host.parse::<Authority>().ok());
-        let host = host.as_ref().map_or("localhost", Authority::as_str);
-        format!("http://{host}")
     }
 
-    /// Where the document about the resource at `path` is.
-    pub(super) fn document_url(&self, headers: &HeaderMap, path: &str) -> String {
-        format!("{}{WELL_KNOWN}{path}", self.base(headers))
+    /// Where the document about the resource at this URI is; nothing in it can end a quoted string.
+    pub(super) fn document_url(&self, uri: &Uri, headers: &HeaderMap) -> String {
+        let path = utf8_percent_encode(uri.path(), NOT_IN_PATHS);
+        format!("{}{WELL_KNOWN}{path}", self.base(uri, headers))
     }
 }
 
@@ -66,8 +83,9 @@ pub(crate) async fn show(
 ) -> Json<Metadata> {
     let publication = &gateway.mcp.publication;
     let path = uri.path().strip_prefix(WELL_KNOWN).unwrap_or_default();
+    let path = utf8_percent_encode(path, NOT_IN_PATHS);
     Json(Metadata {
-        resource: format!("{}{path}", publication.base(&headers)),
+        resource: format!("{}{path}", publication.base(&uri, &headers)),
         authorization_servers: publication.authorization_servers.clone(),
         bearer_methods_supported: ["header"],
         scopes_supported: [Scope::Call, Scope::Read],

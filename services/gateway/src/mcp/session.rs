@@ -16,7 +16,7 @@ use super::access::{Reach, Visit};
 use crate::Gateway;
 
 /// Carries the name. (MCP 2025-11-25, basic/transports, session management.)
-const HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(super) const HEADER: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Longer than any name given here.
 const LONGEST: usize = 64;
 

@@ -12,4 +12,5 @@ mod mcp;
 mod mcp_access;
 mod mcp_client;
 mod mcp_knowledge;
+mod mcp_sites;
 mod stage;

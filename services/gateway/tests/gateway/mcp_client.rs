@@ -121,6 +121,14 @@ pub(crate) async fn exchange(request: RequestBuilder) -> Exchange {
     }
 }
 
+/// Opens a stream of notifications in the revisions with a handshake.
+pub(crate) fn get(stage: &Stage, path: &str) -> RequestBuilder {
+    let request = stage.request(Method::GET, path);
+    request
+        .header("accept", "text/event-stream")
+        .header("mcp-protocol-version", LEGACY)
+}
+
 /// A stream of messages that does not end by itself.
 pub(crate) struct Stream {
     response: reqwest::Response,

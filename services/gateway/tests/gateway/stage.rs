@@ -204,6 +204,10 @@ impl Stage {
         secret
     }
 
+    pub(crate) fn address(&self) -> &str {
+        self.base.trim_start_matches("http://")
+    }
+
     pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
         self.request_as(&self.key, method, path)
     }
