@@ -12,7 +12,8 @@ pub enum Outcome {
     Succeeded = 0,
     /// The device answered `success: false`.
     Failed = 1,
-    /// The params do not match the registered schema; the device never saw them.
+    /// The params do not match the registered schema, or the device has had a call with this id; it
+    /// never saw this one.
     Invalid = 2,
     /// The organisation has no such device.
     UnknownDevice = 3,

@@ -56,6 +56,21 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..))]
     pub device_register_every_ms: u32,
 
+    /// Bytes that a device may say at a time of a call under way: protects the bus and the caller.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_NOTICE_BYTES", default_value_t = Config::default().device_max_notice_bytes)]
+    pub device_max_notice_bytes: usize,
+
+    /// Times in a row that a device may say something of one call; more is dropped and counted:
+    /// protects the same.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_NOTICE_BURST", default_value_t = Config::default().device_notice_burst,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub device_notice_burst: u32,
+
+    /// Milliseconds after which it may do so once more: protects the same.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_NOTICE_EVERY_MS", default_value_t = Config::default().device_notice_every_ms,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub device_notice_every_ms: u32,
+
     /// Calls waiting to be written to one device before further ones are refused: protects memory
     /// and callers from a queue that only grows.
     #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_CALLS_WAITING", default_value_t = Config::default().device_max_calls_waiting)]
@@ -136,6 +151,9 @@ impl Default for Config {
             device_max_open_tasks: 16,
             device_register_burst: 10,
             device_register_every_ms: 1_000,
+            device_max_notice_bytes: 16_384,
+            device_notice_burst: 100,
+            device_notice_every_ms: 20,
             device_max_calls_waiting: 64,
             device_max_waiting_bytes: 1_048_576,
             device_max_calls_in_flight: 64,

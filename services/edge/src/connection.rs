@@ -1,7 +1,6 @@
 //! A device connection's life: hello → take in → attend → let go. One task each.
 //! Never: a buffer or timer held while the device is idle.
 
-mod allowance;
 mod departure;
 mod dispatch;
 mod farewell;
@@ -22,7 +21,6 @@ use tokio::{
 use tracing::{debug, info};
 
 use self::{
-    allowance::Allowance,
     departure::Departure,
     hello::Refusal,
     seat::Seat,
@@ -30,6 +28,7 @@ use self::{
 };
 use crate::{
     accept::Admitted,
+    allowance::Allowance,
     edge::Edge,
     link::{Eviction, Link, Signal},
 };

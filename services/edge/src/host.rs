@@ -86,6 +86,13 @@ fn deliver(edge: &Edge, call: InboundCall) {
                 "The device has as many calls under way as it may have. Try again in a moment.",
             ),
         ),
+        Some((reply, NotQueued::Repeated)) => edge.answer(
+            &reply,
+            Answer::ended(
+                Outcome::Invalid,
+                "The device has had a call with this id; it gets an id once.",
+            ),
+        ),
         None => {
             if let Some(call) = pending {
                 edge.bus.not_here(&call.reply);

@@ -3,6 +3,7 @@
 //! Never: SQL, Redis commands, knowledge of who calls, state that matters beyond a connection.
 
 mod accept;
+mod allowance;
 mod config;
 mod connection;
 mod drain;

@@ -21,7 +21,7 @@ use switchboard_protocol::{
 };
 
 use self::ledger::Ledger;
-pub(crate) use self::ledger::{Dispatch, Stray, Unsettled};
+pub(crate) use self::ledger::{Dispatch, NoticeRate, Stray, Unheard, Unsettled};
 
 /// `stalled_since_ms` of a connection whose socket takes what it is given.
 const NOT_STALLED: u64 = u64::MAX;
@@ -102,6 +102,8 @@ pub(crate) enum NotQueued {
     Gone,
     /// A limit is reached.
     Full,
+    /// This connection has had a call with this id.
+    Repeated,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -187,6 +189,9 @@ impl Link {
         let mut state = self.state.lock();
         if state.stage >= Stage::Finishing {
             return Err((call.reply, NotQueued::Gone));
+        }
+        if state.ledger.has(call.id) {
+            return Err((call.reply, NotQueued::Repeated));
         }
         let busy = state.ledger.waiting() + state.ledger.in_flight();
         let bytes = state.ledger.waiting_bytes() + ledger::bytes_of(&call);
@@ -347,9 +352,9 @@ impl Link {
         self.state.lock().ledger.settle(id)
     }
 
-    /// Who wants to hear what the device says of this call, if it is in flight here.
-    pub(crate) fn listener(&self, id: CallId) -> Option<ReplyTo> {
-        self.state.lock().ledger.listener(id).cloned()
+    /// Whom to tell what the device says of this call, if it is in flight here.
+    pub(crate) fn listener(&self, id: CallId, rate: NoticeRate) -> Result<ReplyTo, Unheard> {
+        self.state.lock().ledger.listener(id, rate).cloned()
     }
 
     /// Puts a set of services into force, in place of the former.

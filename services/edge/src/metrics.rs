@@ -35,6 +35,8 @@ pub(crate) struct Metrics {
     pub(crate) stray_results: IntCounterVec,
     /// Messages from devices that are only counted, by kind.
     pub(crate) notes: IntCounterVec,
+    /// What devices said of calls and nobody was told, by the limit that did it.
+    pub(crate) notices_dropped: IntCounterVec,
     /// Register messages, by result.
     pub(crate) registrations: IntCounterVec,
     /// Seconds to take in one register message.
@@ -79,6 +81,12 @@ impl Metrics {
                 "notes_total",
                 "Messages that end no call.",
                 "kind",
+            )?,
+            notices_dropped: vec(
+                registry,
+                "notices_dropped_total",
+                "What devices said of running calls, beyond what they may say.",
+                "limit",
             )?,
             registrations: vec(registry, "registrations_total", "Registrations.", "result")?,
             register_seconds: register(

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, warn};
 
 use super::{Live, departure::Departure, turn, wire::Received};
-use crate::link::Stray;
+use crate::link::{NoticeRate, Stray, Unheard};
 
 /// What a register message is answered with when it names no call.
 const REGISTER: &str = "register";
@@ -97,11 +97,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
     /// Tells the caller what the device says of its call. What belongs to no call in flight here,
     /// or to one whose caller does not listen, is dropped.
     fn pass_on(&self, kind: NoticeKind, call_id: Option<&str>, raw: &RawValue) {
-        let call = call_id.and_then(|id| id.parse::<CallId>().ok());
-        if let Some(reply) = call.and_then(|id| self.link.listener(id)) {
-            let data = Bytes::copy_from_slice(raw.get().as_bytes());
-            self.edge.bus.notify(&reply, Notice { kind, data });
-        }
+        let Some(call) = call_id.and_then(|id| id.parse::<CallId>().ok()) else {
+            return;
+        };
+        let config = &self.edge.config;
+        let rate = NoticeRate {
+            burst: config.device_notice_burst,
+            every_ms: config.device_notice_every_ms,
+            now_ms: self.edge.now_ms(),
+        };
+        let dropped_by = match self.link.listener(call, rate) {
+            Ok(reply) if raw.get().len() <= config.device_max_notice_bytes => {
+                let data = Bytes::copy_from_slice(raw.get().as_bytes());
+                return self.edge.bus.notify(&reply, Notice { kind, data });
+            }
+            Ok(_) => "bytes",
+            Err(Unheard::TooOften) => "rate",
+            Err(Unheard::NobodyListens) => return,
+        };
+        let dropped = &self.edge.metrics.notices_dropped;
+        dropped.with_label_values(&[dropped_by]).inc();
     }
 
     fn take_result(&self, result: &DeviceResult<'_>) {

@@ -9,6 +9,8 @@ use std::{
 use switchboard_bus::{InboundCall, ReplyTo, Text};
 use switchboard_protocol::id::CallId;
 
+use crate::allowance::Allowance;
+
 /// How many settled calls are remembered to name a stray result rightly.
 const REMEMBERED: usize = 32;
 /// For how long.
@@ -53,10 +55,29 @@ impl Stray {
     }
 }
 
+/// How often a device may say something of one call, and when it does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NoticeRate {
+    pub(crate) burst: u32,
+    pub(crate) every_ms: u32,
+    /// On the edge's clock.
+    pub(crate) now_ms: u64,
+}
+
+/// Why what the device says of a call is not passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unheard {
+    /// There is no such call in flight here, or its caller does not listen.
+    NobodyListens,
+    TooOften,
+}
+
 struct InFlight {
     id: CallId,
     deadline: Instant,
     reply: ReplyTo,
+    /// What the device may still say of it; none before it said anything.
+    notices: Option<Allowance>,
 }
 
 struct Settled {
@@ -98,6 +119,13 @@ impl Ledger {
         self.waiting.is_empty() && self.in_flight.is_empty()
     }
 
+    /// Whether it has this call, or had it lately: a device gets an id once.
+    pub(crate) fn has(&self, id: CallId) -> bool {
+        self.in_flight.iter().any(|call| call.id == id)
+            || self.waiting.iter().any(|call| call.id == id)
+            || self.settled.iter().any(|settled| settled.id == id)
+    }
+
     /// Queues a call for the connection's task.
     pub(crate) fn admit(&mut self, call: InboundCall) {
         self.waiting_bytes += bytes_of(&call);
@@ -121,6 +149,7 @@ impl Ledger {
             id,
             deadline,
             reply,
+            notices: None,
         });
         Some(Dispatch {
             id,
@@ -131,10 +160,21 @@ impl Ledger {
         })
     }
 
-    /// Whom to tell what the device says of this call while it is at it, if anybody wants that.
-    pub(crate) fn listener(&self, id: CallId) -> Option<&ReplyTo> {
-        let call = self.in_flight.iter().find(|call| call.id == id)?;
-        call.reply.wants_notices().then_some(&call.reply)
+    /// Whom to tell what the device says of this call while it is at it.
+    pub(crate) fn listener(&mut self, id: CallId, rate: NoticeRate) -> Result<&ReplyTo, Unheard> {
+        let mut listening = self
+            .in_flight
+            .iter_mut()
+            .filter(|call| call.reply.wants_notices());
+        let call = listening
+            .find(|call| call.id == id)
+            .ok_or(Unheard::NobodyListens)?;
+        let full = || Allowance::new(rate.burst, rate.now_ms);
+        let allowance = call.notices.get_or_insert_with(full);
+        match allowance.take(rate.burst, rate.every_ms, rate.now_ms) {
+            Ok(()) => Ok(&call.reply),
+            Err(_) => Err(Unheard::TooOften),
+        }
     }
 
     /// Takes back a dispatched call that will not be written after all.

@@ -212,6 +212,33 @@ async fn a_caller_that_leaves_has_the_device_told() {
 }
 
 #[tokio::test]
+async fn i2_a_device_gets_an_id_once_while_its_first_call_is_known() {
+    let node = Node::start(Config::default()).await;
+    let mut lamp = node.lamp("lamp").await;
+    let call = node.prepare("lamp", ON);
+    let id = call.id.to_string();
+    let again = async || {
+        let answer = node.call(call.clone()).await.unwrap();
+        check(&answer, Outcome::Invalid, Delivered::No);
+    };
+    let first = node.call(call.clone());
+    assert_eq!(lamp.expect(Kind::Control).await.call_id(), id);
+    again().await;
+    // The one in flight is as it was: its result is its own, and so is what comes after.
+    lamp.result(&id, "first").await;
+    let answer = first.await.unwrap();
+    check(&answer, Outcome::Succeeded, Delivered::Yes);
+    assert_eq!(json(&answer.body)["data"], "first");
+    again().await;
+    let other = node.call(node.prepare("lamp", ON));
+    let next = lamp.expect(Kind::Control).await.call_id();
+    assert_ne!(next, id, "nothing else was written to the device");
+    lamp.result(&next, "other").await;
+    check(&other.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
+    node.metric_is("dispatched_total", None, 2.0).await;
+}
+
+#[tokio::test]
 async fn more_calls_than_a_device_may_have_are_refused() {
     let node = Node::start(Config {
         device_max_calls_in_flight: 2,

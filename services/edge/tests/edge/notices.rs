@@ -119,3 +119,43 @@ async fn a_caller_that_does_not_listen_gets_its_answer_as_ever() {
     lamp.result(&id.to_string(), "done").await;
     check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
 }
+
+#[tokio::test]
+async fn a_device_says_no_more_than_it_may() {
+    let node = Node::start(Config {
+        device_notice_burst: 3,
+        // A bucket that does not fill while the test runs.
+        device_notice_every_ms: 3_600_000,
+        device_max_notice_bytes: 1_024,
+        ..Config::default()
+    })
+    .await;
+    let mut lamp = node.lamp("lamp").await;
+    // Each call has a bucket of its own.
+    for round in 1..=2 {
+        let (call, mut heard) = listening(&node, "lamp");
+        let id = call.id;
+        let answer = node.call(call);
+        lamp.expect(Kind::Control).await;
+        let large = format!(r#""message":"{}""#, "x".repeat(1_024));
+        say(&mut lamp, "log", &data_of(id, &large)).await;
+        for at in 1..=5 {
+            let said = data_of(id, &format!(r#""progress":{at}"#));
+            say(&mut lamp, "progress", &said).await;
+        }
+        lamp.result(&id.to_string(), "done").await;
+        check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
+        for at in 1..=2 {
+            let said = data_of(id, &format!(r#""progress":{at}"#));
+            assert_eq!(heard.recv().await, Some(notice(NoticeKind::Progress, said)));
+        }
+        assert_eq!(heard.recv().await, None);
+        let dropped = async |limit, times: f64| {
+            let times = times * f64::from(round);
+            node.metric_is("notices_dropped_total", Some(limit), times)
+                .await;
+        };
+        dropped("bytes", 1.0).await;
+        dropped("rate", 3.0).await;
+    }
+}

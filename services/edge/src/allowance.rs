@@ -1,9 +1,9 @@
-//! How often a device may register: a bucket that gives a few in a row and fills slowly.
+//! How often a device may register, or say something of a call: a bucket that gives a few in a row and fills slowly.
 //! Never: a clock or a timer of its own.
 
-/// What is left of a connection's registrations.
+/// What is left in the bucket.
 #[derive(Debug)]
-pub(super) struct Allowance {
+pub(crate) struct Allowance {
     left: u32,
     /// On the edge's clock: when the last one was given back.
     filled_ms: u64,
@@ -11,7 +11,7 @@ pub(super) struct Allowance {
 
 impl Allowance {
     /// A full bucket.
-    pub(super) const fn new(burst: u32, now_ms: u64) -> Self {
+    pub(crate) const fn new(burst: u32, now_ms: u64) -> Self {
         Self {
             left: burst,
             filled_ms: now_ms,
@@ -19,7 +19,7 @@ impl Allowance {
     }
 
     /// Takes one, or says after how many milliseconds there will be one.
-    pub(super) fn take(&mut self, burst: u32, every_ms: u32, now_ms: u64) -> Result<(), u64> {
+    pub(crate) fn take(&mut self, burst: u32, every_ms: u32, now_ms: u64) -> Result<(), u64> {
         let every_ms = u64::from(every_ms);
         let given_back = now_ms.saturating_sub(self.filled_ms) / every_ms;
         self.filled_ms += given_back * every_ms;
