@@ -16,6 +16,7 @@ mod rest;
 pub(crate) mod role;
 mod scale;
 mod server;
+mod settings;
 mod subject;
 mod worker;
 
@@ -79,6 +80,8 @@ pub(crate) enum Part {
     Rest,
     /// Tool calls over MCP, next to the same MCP library without devices
     Mcp,
+    /// Settings read and written over HTTP, next to the same statements without it
+    Settings,
     /// Memory of idle devices
     Idle,
     /// Many devices connecting at once
@@ -121,6 +124,10 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
     if options.wants(Part::Mcp) {
         let outcome = mcp::measure(&bed, &mut report).await;
         report.skip_unless("MCP", outcome);
+    }
+    if options.wants(Part::Settings) {
+        let outcome = settings::measure(&bed, &mut report).await;
+        report.skip_unless("settings", outcome);
     }
     if options.wants(Part::Idle) {
         scale::idle(&bed, &mut report).await?;

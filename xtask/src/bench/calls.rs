@@ -68,7 +68,7 @@ pub(crate) async fn ours(bed: &Bed<'_>, name: &'static str) -> anyhow::Result<Su
     Ok(Subject {
         name,
         caller,
-        devices,
+        devices: Some(devices),
         servers: vec![("edge", edge.process), ("redis", redis.process)],
         counts_caller: true,
         counts_devices: false,
@@ -84,7 +84,7 @@ async fn redis(bed: &Bed<'_>) -> anyhow::Result<Subject> {
     Ok(Subject {
         name: RAW_REDIS,
         caller: bed.worker(&["redis-caller", "--url", &url]).await?,
-        devices,
+        devices: Some(devices),
         servers: vec![("redis", redis.process)],
         counts_caller: true,
         counts_devices: true,
@@ -122,7 +122,7 @@ async fn broker(
     Ok(Subject {
         name,
         caller: bed.worker(&caller).await?,
-        devices,
+        devices: Some(devices),
         servers: vec![(process, server.process)],
         counts_caller: true,
         counts_devices: false,

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{
     calls, mcp,
     report::Report,
-    scale,
+    scale, settings,
     subject::{Window, find},
 };
 
@@ -73,6 +73,16 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
             "MCP tool calls per second at 16 in flight ÷ rmcp alone",
             &Bound::AtLeast(0.6),
             tools.map(|(ours, rmcp)| ours.ratio_to(rmcp, |window| window.per_second)),
+        ),
+        Goal::new(
+            "settings read per second at 16 in flight ÷ the statements alone",
+            &Bound::AtLeast(0.5),
+            settings::Operation::Read.share(&report.settings, 16),
+        ),
+        Goal::new(
+            "settings written per second at 16 in flight ÷ the statements alone",
+            &Bound::AtLeast(0.5),
+            settings::Operation::Write.share(&report.settings, 16),
         ),
         Goal::new(
             "KiB per idle registered device",

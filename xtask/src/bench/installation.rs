@@ -90,7 +90,7 @@ impl Installation {
         let subject = Subject {
             name,
             caller,
-            devices: self.devices,
+            devices: Some(self.devices),
             servers: vec![
                 ("gateway", self.gateway.process),
                 ("edge", self.edge.process),
@@ -146,7 +146,7 @@ async fn devices(
     Ok(devices)
 }
 
-async fn http_service(
+pub(super) async fn http_service(
     bed: &Bed<'_>,
     name: &str,
     more: &[&str],
@@ -156,7 +156,7 @@ async fn http_service(
     Service::start(bed, &arguments, environment, "http_url").await
 }
 
-async fn migrate(bed: &Bed<'_>, environment: &[(&str, &str)]) -> anyhow::Result<()> {
+pub(super) async fn migrate(bed: &Bed<'_>, environment: &[(&str, &str)]) -> anyhow::Result<()> {
     let mut command = switchboard(bed.switchboard()?, bed.folder(), environment);
     let output = command.arg("migrate").kill_on_drop(true).output().await?;
     let why = String::from_utf8_lossy(&output.stderr);
@@ -165,7 +165,7 @@ async fn migrate(bed: &Bed<'_>, environment: &[(&str, &str)]) -> anyhow::Result<
 }
 
 /// A new organisation's API key.
-async fn new_org(control: &Service, operator_key: &str) -> anyhow::Result<String> {
+pub(super) async fn new_org(control: &Service, operator_key: &str) -> anyhow::Result<String> {
     let url = format!("http://{}/v1/orgs", control.address);
     let request = reqwest::Client::new().post(url).bearer_auth(operator_key);
     let answer = request

@@ -44,7 +44,7 @@ async fn rmcp_alone(bed: &Bed<'_>, api_key: &str) -> anyhow::Result<Subject> {
     Ok(Subject {
         name: RMCP,
         caller: http_caller(bed, "mcp-caller", address, api_key).await?,
-        devices,
+        devices: Some(devices),
         servers: Vec::new(),
         counts_caller: false,
         counts_devices: true,

@@ -10,6 +10,7 @@ use super::{
     goals::{Goal, goals},
     mcp,
     scale::{self, Memory, Storm},
+    settings,
     subject::{Series, Window, find, median},
 };
 
@@ -33,6 +34,8 @@ pub(crate) struct Report {
     pub(crate) rest: Vec<Series>,
     /// Tool calls, and what stands beside them.
     pub(crate) mcp: Vec<Series>,
+    /// Settings read and written, each next to the statements alone.
+    pub(crate) settings: Vec<Series>,
     pub(crate) idle: Vec<Memory>,
     pub(crate) storms: Vec<Storm>,
     skipped: Vec<String>,
@@ -48,12 +51,13 @@ impl Report {
             "devices": options.devices,
             "payload_bytes": super::role::PAYLOAD_BYTES,
         });
-        let (calls, rest, mcp, idle, storms, skipped) = Default::default();
+        let (calls, rest, mcp, settings, idle, storms, skipped) = Default::default();
         Self {
             conditions,
             calls,
             rest,
             mcp,
+            settings,
             idle,
             storms,
             skipped,
@@ -74,6 +78,7 @@ impl Report {
             "calls": self.calls,
             "rest": self.rest,
             "mcp": self.mcp,
+            "settings": self.settings,
             "idle": self.idle,
             "storms": self.storms,
             "skipped": self.skipped,
@@ -85,6 +90,17 @@ impl Report {
         let mut rows = call_rows(&self.calls, calls::OURS);
         rows.extend(self.rest.iter().map(|series| row_of(series, String::new())));
         rows.extend(call_rows(&self.mcp, mcp::OURS));
+        for what in settings::ALL {
+            let compared = what.names();
+            let rows_of = self
+                .settings
+                .iter()
+                .filter(|series| compared.contains(&series.subject));
+            rows.extend(call_rows(
+                &rows_of.cloned().collect::<Vec<_>>(),
+                what.over_http(),
+            ));
+        }
         rows.extend(self.idle.iter().map(|memory| self.memory_row(memory)));
         rows.extend(self.storms.iter().map(|storm| self.storm_row(storm)));
         rows

@@ -17,6 +17,8 @@ mod pending;
 mod redis_caller;
 mod redis_responder;
 mod rest_caller;
+mod settings_caller;
+mod store_caller;
 mod wire_devices;
 
 use std::net::SocketAddr;
@@ -52,6 +54,10 @@ pub(crate) enum Role {
     RestCaller(rest_caller::Options),
     /// Calls tools over MCP
     McpCaller(mcp_caller::Options),
+    /// Reads or writes settings over HTTP
+    SettingsCaller(settings_caller::Options),
+    /// Reads or writes settings in the database
+    StoreCaller(store_caller::Options),
     /// An MCP server with one tool and no devices
     McpServer(mcp_server::Options),
 }
@@ -92,6 +98,8 @@ pub(crate) fn run(role: Role) -> anyhow::Result<()> {
         Role::MqttCaller(options) => call(mqtt_caller::MqttCaller::start(options)),
         Role::RestCaller(options) => call(rest_caller::RestCaller::start(options)),
         Role::McpCaller(options) => call(mcp_caller::McpCaller::start(options)),
+        Role::SettingsCaller(options) => call(settings_caller::SettingsCaller::start(options)),
+        Role::StoreCaller(options) => call(store_caller::StoreCaller::start(options)),
         Role::McpServer(options) => mcp_server::run(&options),
         Role::WireDevices(options) => host(wire_devices::WireFleet::new(options)?),
         Role::RedisResponder(options) => host(redis_responder::RedisFleet::new(&options)?),

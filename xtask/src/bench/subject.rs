@@ -12,7 +12,8 @@ use super::{Options, process::Process, worker::Worker};
 pub(crate) struct Subject {
     pub(crate) name: &'static str,
     pub(crate) caller: Worker,
-    pub(crate) devices: Worker,
+    /// Absent where nothing but servers is called.
+    pub(crate) devices: Option<Worker>,
     /// Servers and brokers; their CPU always counts.
     pub(crate) servers: Vec<(&'static str, Process)>,
     /// Whether the caller's CPU counts.
@@ -48,9 +49,8 @@ impl Subject {
         let caller = self
             .counts_caller
             .then_some(("caller", &self.caller.process));
-        let devices = self
-            .counts_devices
-            .then_some(("responder", &self.devices.process));
+        let devices = self.devices.as_ref().filter(|_| self.counts_devices);
+        let devices = devices.map(|devices| ("responder", &devices.process));
         caller.into_iter().chain(servers).chain(devices).collect()
     }
 
