@@ -185,11 +185,11 @@ async fn serve(
     visit: Visit,
     request: Request,
 ) -> Result<Response, Problem> {
+    let encoding = Encoding::of(request.headers())?;
     let (mut head, body) = problem::read_whole(request).await?;
     if let Some(answer) = plain_call::answer(gateway, &visit, &head.headers, &body).await {
         return Ok(answer);
     }
-    let encoding = Encoding::of(&head.headers);
     let body = match encoding.read(&mut head.headers, body) {
         Ok(body) => body,
         Err(error) => return encoding.write(encoding::unreadable(&error)).await,
@@ -206,6 +206,7 @@ async fn serve(
         head.extensions.insert(session);
     }
     let pace = Pace::default();
+    head.extensions.insert(encoding);
     head.extensions.insert(visit);
     head.extensions.insert(pace.clone());
     let request = Request::from_parts(head, Full::new(body.clone()));

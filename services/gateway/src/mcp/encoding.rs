@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt as _;
 use rmcp::model::ErrorCode;
 use serde_json::{Value, json};
@@ -33,25 +33,31 @@ enum Form {
 }
 
 impl Encoding {
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        let form = |name| {
-            let values = headers.get_all(name).iter();
-            let mut texts = values.filter_map(|value| value.to_str().ok());
-            if texts.any(|text| text.contains(flat::CONTENT_TYPE)) {
+    /// # Errors
+    /// 415, when the body is declared as neither of the two.
+    pub(super) fn of(headers: &HeaderMap) -> Result<Self, Problem> {
+        let request = match essences(headers, &header::CONTENT_TYPE).next() {
+            Some(kind) if kind.eq_ignore_ascii_case(flat::CONTENT_TYPE) => Form::Flat,
+            Some(kind) if kind.eq_ignore_ascii_case("application/json") => Form::Json,
+            _ => return Err(unsupported()),
+        };
+        let accepts = |wanted: &str| {
+            essences(headers, &header::ACCEPT).any(|kind| kind.eq_ignore_ascii_case(wanted))
+        };
+        Ok(Self {
+            request,
+            answer: if accepts(flat::CONTENT_TYPE) {
                 Form::Flat
             } else {
                 Form::Json
-            }
-        };
-        let mut accepted = headers.get_all(header::ACCEPT).iter();
-        Self {
-            request: form(header::CONTENT_TYPE),
-            answer: form(header::ACCEPT),
-            streams: accepted.any(|value| {
-                let text = value.to_str().unwrap_or_default();
-                text.contains("text/event-stream")
-            }),
-        }
+            },
+            streams: accepts("text/event-stream"),
+        })
+    }
+
+    /// Whether notifications can come before the answer: FlatBuffers are one message, and a stream is JSON.
+    pub(super) fn can_stream(self) -> bool {
+        self.streams || self.answer == Form::Json
     }
 
     /// The request's message as JSON, under headers that say so.
@@ -74,21 +80,19 @@ impl Encoding {
         flat::decode_text(&body).map(Bytes::from)
     }
 
-    /// The answer as the client wants it.
+    /// The answer as the client wants it. A stream stays one: there is none unless the client reads it.
     pub(super) async fn write(self, response: Response) -> Result<Response, Problem> {
         if self.answer == Form::Json {
             return Ok(response);
         }
         let kind = response.headers().get(header::CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        let is_stream = kind.starts_with("text/event-stream");
-        if (is_stream && self.streams) || !(is_stream || kind.starts_with("application/json")) {
+        if !kind.starts_with("application/json") {
             return Ok(response);
         }
         let (mut head, body) = response.into_parts();
         let body = body.collect().await.map_err(|_| internal())?.to_bytes();
-        let json = if is_stream { last_event(&body) } else { &body };
-        let encoded = flat::encode(json).map_err(|error| {
+        let encoded = flat::encode(&body).map_err(|error| {
             tracing::error!(%error, "an answer could not be written as FlatBuffers");
             internal()
         })?;
@@ -99,23 +103,44 @@ impl Encoding {
     }
 }
 
-/// The last message of a stream of events: the answer. What came before it needs a client that reads streams.
-fn last_event(stream: &[u8]) -> &[u8] {
-    let lines = stream.rsplit(|byte| *byte == b'\n');
-    let mut data = lines.filter_map(|line| line.strip_prefix(b"data:"));
-    data.find(|data| !data.trim_ascii().is_empty())
-        .map_or(&[], <[u8]>::trim_ascii)
+/// The media types in a header, without their parameters.
+fn essences<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = &'a str> + use<'a> {
+    let values = headers.get_all(name).into_iter();
+    let texts = values.filter_map(|value| value.to_str().ok());
+    let kinds = texts.flat_map(|text| text.split(','));
+    kinds.map(|kind| kind.split(';').next().unwrap_or_default().trim())
+}
+
+fn unsupported() -> Problem {
+    Problem::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "unsupported_media_type",
+        "Unsupported media type",
+        format!(
+            "A message is sent with Content-Type: application/json, or {}.",
+            flat::CONTENT_TYPE
+        ),
+    )
 }
 
 /// The answer to a buffer that is none.
 pub(super) fn unreadable(error: &flat::DecodeError) -> Response {
-    refusal(ErrorCode::PARSE_ERROR, &error.to_string(), &Value::Null)
+    refusal(
+        StatusCode::BAD_REQUEST,
+        ErrorCode::PARSE_ERROR,
+        &error.to_string(),
+        &Value::Null,
+    )
 }
 
 /// The answer to a body that is no message of the protocol. (JSON-RPC 2.0, section 5.1.)
 pub(super) fn no_message(body: &[u8]) -> Response {
     match serde_json::from_slice::<Value>(body) {
         Err(error) => refusal(
+            StatusCode::BAD_REQUEST,
             ErrorCode::PARSE_ERROR,
             &format!("this is not JSON: {error}"),
             &Value::Null,
@@ -125,7 +150,12 @@ pub(super) fn no_message(body: &[u8]) -> Response {
                 id @ (Value::String(_) | Value::Number(_)) => id.clone(),
                 _ => Value::Null,
             };
-            refusal(ErrorCode::INVALID_REQUEST, fault_of(&message), &id)
+            refusal(
+                StatusCode::BAD_REQUEST,
+                ErrorCode::INVALID_REQUEST,
+                fault_of(&message),
+                &id,
+            )
         }
     }
 }
@@ -140,9 +170,10 @@ fn fault_of(message: &Value) -> &'static str {
     }
 }
 
-fn refusal(code: ErrorCode, detail: &str, id: &Value) -> Response {
+/// An error of JSON-RPC, made before the request came to the protocol's implementation.
+fn refusal(status: StatusCode, code: ErrorCode, detail: &str, id: &Value) -> Response {
     let message = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": detail}});
-    (StatusCode::BAD_REQUEST, axum::Json(message)).into_response()
+    (status, axum::Json(message)).into_response()
 }
 
 #[cfg(test)]
@@ -163,14 +194,31 @@ mod tests {
     }
 
     #[test]
-    fn the_answer_is_the_last_event() {
-        fn check(stream: &str, last: &str) {
-            assert_eq!(last_event(stream.as_bytes()), last.as_bytes());
+    fn media_types_are_told_by_their_essence() {
+        fn check(content_type: &str, accept: &str, expect: Option<(Form, Form, bool)>) {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_TYPE, content_type.parse().unwrap());
+            headers.insert(header::ACCEPT, accept.parse().unwrap());
+            let encoding = Encoding::of(&headers).ok();
+            let found = encoding.map(|found| (found.request, found.answer, found.can_stream()));
+            assert_eq!(found, expect, "{content_type} {accept}");
         }
+        let flat = flat::CONTENT_TYPE;
         check(
-            "data: {\"a\":1}\n\nevent: message\ndata: {\"b\":2}\n\n",
-            "{\"b\":2}",
+            "application/JSON; charset=utf-8",
+            "*/*",
+            Some((Form::Json, Form::Json, true)),
         );
-        check(": alive\n\n", "");
+        check(flat, flat, Some((Form::Flat, Form::Flat, false)));
+        let both = format!("text/event-stream, {flat};q=1");
+        check(
+            "application/json",
+            &both,
+            Some((Form::Json, Form::Flat, true)),
+        );
+        check("text/plain", "*/*", None);
+        check("", "*/*", None);
+        check(&format!("{flat}2"), "*/*", None);
+        assert!(Encoding::of(&HeaderMap::new()).is_err());
     }
 }

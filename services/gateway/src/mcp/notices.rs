@@ -5,6 +5,7 @@
     reason = "logging left the newest revision, and clients of the older ones still use it"
 )]
 
+use http::request::Parts;
 use rmcp::{
     RoleServer,
     model::{
@@ -18,6 +19,7 @@ use switchboard_bus::{Notice, NoticeKind};
 use switchboard_protocol::id::DeviceId;
 
 use super::{
+    encoding::Encoding,
     era::is_modern,
     text::{clean, clean_value},
 };
@@ -48,8 +50,13 @@ struct Log {
 }
 
 impl Listener {
-    /// What this request wants to hear; `None` when nothing.
+    /// What this request wants to hear; `None` when nothing, or when its client reads only the answer.
     pub(super) fn of(context: &RequestContext<RoleServer>, device: &DeviceId) -> Option<Self> {
+        let parts = context.extensions.get::<Parts>();
+        let encoding = parts.and_then(|parts| parts.extensions.get::<Encoding>());
+        if encoding.is_some_and(|encoding| !encoding.can_stream()) {
+            return None;
+        }
         let progress = context.meta.get_progress_token();
         let quietest = if is_modern(context) {
             context.meta.log_level()

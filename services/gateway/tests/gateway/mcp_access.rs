@@ -163,6 +163,39 @@ async fn bodies_that_are_no_messages_are_answered_as_json_rpc_says() {
 }
 
 #[tokio::test]
+async fn what_is_declared_as_something_else_is_not_read() {
+    let stage = Stage::set().await;
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string();
+    let send = async |kind: Option<&str>, body: &str| {
+        let request = stage.request(Method::POST, DEVICE).body(body.to_owned());
+        let request = request.header("accept", "application/json, text/event-stream");
+        exchange(match kind {
+            Some(kind) => request.header("content-type", kind),
+            None => request,
+        })
+        .await
+    };
+    for kind in [
+        None,
+        Some("text/plain"),
+        Some("application/x-www-form-urlencoded"),
+    ] {
+        for body in [message.as_str(), "{"] {
+            let refused = send(kind, body).await;
+            assert_eq!(refused.status, 415, "{kind:?} {body}");
+            let detail = refused.last()["detail"].as_str().unwrap();
+            assert!(detail.contains("application/json"), "{detail}");
+        }
+    }
+    let taken = send(Some("Application/JSON;charset=utf-8"), &message).await;
+    assert_eq!(taken.status, 200);
+    assert_eq!(
+        send(Some("application/json"), "{").await.error_code(),
+        -32700
+    );
+}
+
+#[tokio::test]
 async fn headers_that_repeat_arguments_must_agree_with_them() {
     let stage = Stage::set().await;
     let marked = r#"{"echo": {"parameters": {"properties": {"a": {"type": "string", "x-mcp-header": "Part"}}}}}"#;
