@@ -15,8 +15,14 @@ use crate::{ApiKeySecret, Caller, Credential, key_verdicts::KeyVerdicts, refusal
 /// signature, expiry and the revocations that came over the bus.
 #[derive(Clone)]
 pub struct Authenticator {
-    keys: KeyVerdicts,
-    bus: Bus,
+    pub(crate) keys: KeyVerdicts,
+    pub(crate) bus: Bus,
+}
+
+/// A credential as it came, told by its form.
+pub(crate) enum Presented<'a> {
+    Key(ApiKeySecret),
+    Token(&'a str),
 }
 
 impl Authenticator {
@@ -34,13 +40,9 @@ impl Authenticator {
     /// # Errors
     /// A 401 problem that says what was wrong, with `WWW-Authenticate: Bearer`; 503 when this node cannot judge.
     pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
-        let credential = bearer(headers).ok_or_else(refusal::missing_credentials)?;
-        if let Some(secret) = ApiKeySecret::parse(credential) {
-            self.by_key(&secret).await
-        } else if credential.bytes().filter(|byte| *byte == b'.').count() == 2 {
-            self.by_token(credential)
-        } else {
-            Err(refusal::malformed())
+        match presented(headers)? {
+            Presented::Key(secret) => self.by_key(&secret).await,
+            Presented::Token(token) => self.by_token(token),
         }
     }
 
@@ -75,6 +77,17 @@ fn unjudged(error: &StoreError) -> Problem {
     }
     tracing::error!(error = error.report(), "an API key could not be looked up");
     internal()
+}
+
+pub(crate) fn presented(headers: &HeaderMap) -> Result<Presented<'_>, Problem> {
+    let credential = bearer(headers).ok_or_else(refusal::missing_credentials)?;
+    if let Some(secret) = ApiKeySecret::parse(credential) {
+        Ok(Presented::Key(secret))
+    } else if credential.bytes().filter(|byte| *byte == b'.').count() == 2 {
+        Ok(Presented::Token(credential))
+    } else {
+        Err(refusal::malformed())
+    }
 }
 
 /// The credential of an `Authorization: Bearer` header. (RFC 6750, section 2.1; RFC 9110: the scheme's case is free.)

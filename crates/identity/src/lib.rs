@@ -6,7 +6,9 @@ mod authenticator;
 mod caller;
 mod key_verdicts;
 mod refusal;
+mod standing;
 
 pub use api_key::ApiKeySecret;
 pub use authenticator::Authenticator;
 pub use caller::{Caller, Credential};
+pub use standing::Standing;

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
-use switchboard_protocol::{id::OrgId, schema::Digest};
+use switchboard_protocol::{
+    id::{DeviceId, OrgId},
+    schema::Digest,
+};
 use uuid::Uuid;
 
 use crate::{Store, StoreError, database::bounded, facts::DeviceChange};
@@ -25,6 +28,33 @@ impl Store {
             untold_since
         );
         Ok(bounded(query.execute(&self.pool)).await?.rows_affected())
+    }
+
+    /// What the devices of an organisation registered last, by digest, of at most so many of them.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn registrations(
+        &self,
+        org: OrgId,
+        limit: usize,
+    ) -> Result<Vec<(DeviceId, Digest)>, StoreError> {
+        let query = sqlx::query!(
+            "SELECT device_id, digest FROM service_registrations
+             WHERE org_id = $1 ORDER BY device_id LIMIT $2",
+            org.uuid(),
+            i64::try_from(limit).unwrap_or(i64::MAX)
+        );
+        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let registration = |device: &str, digest: Vec<u8>| {
+            let digest = digest.try_into().ok().map(Digest);
+            device.parse().ok().zip(digest)
+        };
+        // The table's constraints leave no others.
+        Ok(rows
+            .into_iter()
+            .filter_map(|row| registration(&row.device_id, row.digest))
+            .collect())
     }
 }
 

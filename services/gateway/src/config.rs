@@ -101,6 +101,24 @@ pub struct Config {
     )]
     pub mcp_authorization_servers: Vec<String>,
 
+    /// Streams of notifications that one API key or token subject may have open; protects connections and memory
+    #[arg(
+        long,
+        env = "SWITCHBOARD_MCP_LISTENERS_PER_CALLER",
+        default_value_t = 32,
+        value_name = "COUNT"
+    )]
+    pub mcp_listeners_per_caller: usize,
+
+    /// Resources that one `subscriptions/listen` may follow; protects memory
+    #[arg(
+        long,
+        env = "SWITCHBOARD_MCP_RESOURCES_PER_LISTENER",
+        default_value_t = 256,
+        value_name = "COUNT"
+    )]
+    pub mcp_resources_per_listener: usize,
+
     /// Requests that one API key or token subject may send in the long run; protects everybody else
     #[arg(
         long,

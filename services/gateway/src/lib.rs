@@ -62,6 +62,8 @@ pub fn router(
         mcp: Mcp::new(config, shutdown),
     });
     shutdown.spawn(sweep_rates(Arc::clone(&gateway), shutdown.clone()));
+    let watch = mcp::watch_listeners(Arc::clone(&gateway), shutdown.clone());
+    shutdown.spawn(watch);
     Ok(Router::new()
         .route("/v1/devices", get(devices::list))
         .route("/v1/devices/{id}", get(devices::show))

@@ -2,12 +2,14 @@
 //! Never: state that a second replica would miss, or a request taken before its sender is known.
 
 mod access;
+mod catalogues;
 mod changes;
 mod content;
 mod encoding;
 mod era;
 mod input;
 mod knowledge;
+mod listeners;
 mod listing;
 mod metadata;
 mod notices;
@@ -51,8 +53,10 @@ use switchboard_runtime::{
 
 use crate::{Config, Gateway};
 use access::{Reach, Visit};
+use catalogues::Catalogues;
 use encoding::Encoding;
 use input::Seal;
+use listeners::Listeners;
 use metadata::Publication;
 use server::Server;
 use session::{Errand, Session, Whereabouts};
@@ -61,9 +65,16 @@ use target::NamedDevices;
 use tool_call::Pace;
 use toolsets::Toolsets;
 
+pub(crate) use listeners::watch as watch_listeners;
 pub use sites::{AllowedHost, AllowedOrigin};
 
 type Service = StreamableHttpService<Server, NeverSessionManager>;
+
+/// The protocol's own implementation, for callers with the scope `read` and for those without.
+struct Services {
+    reading: Service,
+    calling: Service,
+}
 
 /// What the MCP endpoints of one gateway share.
 pub(crate) struct Mcp {
@@ -73,6 +84,9 @@ pub(crate) struct Mcp {
     named_devices: NamedDevices,
     seal: Seal,
     whereabouts: Whereabouts,
+    catalogues: Catalogues,
+    listeners: Arc<Listeners>,
+    followed_limit: usize,
     /// Listeners have nothing to finish: they go when draining begins, so that requests can end in peace.
     shutdown: Shutdown,
 }
@@ -87,6 +101,9 @@ impl Mcp {
             named_devices: NamedDevices::new(),
             seal: Seal::default(),
             whereabouts: Whereabouts::default(),
+            catalogues: Catalogues::default(),
+            listeners: Listeners::new(config.mcp_listeners_per_caller),
+            followed_limit: config.mcp_resources_per_listener,
             shutdown: shutdown.clone(),
         }
     }
@@ -99,7 +116,7 @@ pub(crate) fn router(config: &Config, gateway: &Arc<Gateway>) -> Router<Arc<Gate
         .route("/mcp", get(listen_all).post(serve_all))
         .route("/mcp/devices/{id}", get(listen_device).post(serve_device))
         .method_not_allowed_fallback(problem::method_not_allowed)
-        .layer(Extension(Arc::new(service(config, gateway))))
+        .layer(Extension(Arc::new(services(config, gateway))))
         .layer(admit);
     let published = format!("{}/{{*path}}", metadata::WELL_KNOWN);
     let routes = endpoints
@@ -112,36 +129,51 @@ pub(crate) fn router(config: &Config, gateway: &Arc<Gateway>) -> Router<Arc<Gate
     }
 }
 
-fn service(config: &Config, gateway: &Arc<Gateway>) -> Service {
-    // Hosts and origins are looked at by the gate, whatever the method.
-    let settings = StreamableHttpServerConfig::default()
-        .with_legacy_session_mode(false)
-        .with_json_response(true)
-        .with_max_request_body_bytes(config.http_body_limit_bytes)
-        .disable_allowed_hosts()
-        .disable_allowed_origins();
-    let server = Server::new(Arc::clone(gateway));
-    let sessions = Arc::new(NeverSessionManager::default());
-    StreamableHttpService::new(move || Ok(server.clone()), sessions, settings)
+fn services(config: &Config, gateway: &Arc<Gateway>) -> Services {
+    let service = |reads| {
+        // Hosts and origins are looked at by the gate, whatever the method.
+        let settings = StreamableHttpServerConfig::default()
+            .with_legacy_session_mode(false)
+            .with_json_response(true)
+            .with_max_request_body_bytes(config.http_body_limit_bytes)
+            .disable_allowed_hosts()
+            .disable_allowed_origins();
+        let server = Server::new(Arc::clone(gateway), reads);
+        let sessions = Arc::new(NeverSessionManager::default());
+        StreamableHttpService::new(move || Ok(server.clone()), sessions, settings)
+    };
+    Services {
+        reading: service(true),
+        calling: service(false),
+    }
+}
+
+impl Services {
+    fn of(&self, visit: &Visit) -> &Service {
+        match visit.reads() {
+            Some(_) => &self.reading,
+            None => &self.calling,
+        }
+    }
 }
 
 async fn serve_device(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<Caller>,
-    Extension(service): Extension<Arc<Service>>,
+    Extension(services): Extension<Arc<Services>>,
     Path(device): Path<DeviceId>,
     request: Request,
 ) -> Result<Response, Problem> {
-    serve(&gateway, &service, at_device(caller, device), request).await
+    serve(&gateway, &services, at_device(caller, device), request).await
 }
 
 async fn serve_all(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<Caller>,
-    Extension(service): Extension<Arc<Service>>,
+    Extension(services): Extension<Arc<Services>>,
     request: Request,
 ) -> Result<Response, Problem> {
-    serve(&gateway, &service, at_all(caller), request).await
+    serve(&gateway, &services, at_all(caller), request).await
 }
 
 async fn listen_device(
@@ -180,8 +212,8 @@ fn at_device(caller: Caller, device: DeviceId) -> Visit {
 
 /// Hands the request to the protocol's own implementation, with what it needs to know of the sender.
 async fn serve(
-    gateway: &Gateway,
-    service: &Service,
+    gateway: &Arc<Gateway>,
+    services: &Services,
     visit: Visit,
     request: Request,
 ) -> Result<Response, Problem> {
@@ -205,7 +237,15 @@ async fn serve(
         }
         head.extensions.insert(session);
     }
+    if subscription::is_meant(&head.headers) {
+        let how = (&head.headers, encoding);
+        match subscription::admit(gateway, &visit, how, &body).await {
+            Ok(subscription) => head.extensions.insert(subscription),
+            Err(refused) => return encoding.write(refused).await,
+        };
+    }
     let pace = Pace::default();
+    let service = services.of(&visit);
     head.extensions.insert(encoding);
     head.extensions.insert(visit);
     head.extensions.insert(pace.clone());

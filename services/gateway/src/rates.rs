@@ -35,9 +35,9 @@ pub(crate) struct TooOften {
     pub(crate) retry_after: Duration,
 }
 
-/// Whoever shares a bucket: an API key, or the subject of access tokens, which outlives the token.
+/// Whoever shares a bucket and a limit: an API key, or the subject of access tokens, which outlives the token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum CallerId {
+pub(crate) enum CallerId {
     Key(ApiKeyId),
     Subject(OrgId, Subject),
 }
@@ -56,12 +56,7 @@ impl Rates {
 
     /// Takes one request out of a caller's bucket.
     pub(crate) fn admit_caller(&self, caller: &Caller) -> Result<(), TooOften> {
-        self.callers.take(&match &caller.credential {
-            Credential::ApiKey(id) => CallerId::Key(*id),
-            Credential::AccessToken { subject, .. } => {
-                CallerId::Subject(caller.org, subject.clone())
-            }
-        })
+        self.callers.take(&CallerId::of(caller))
     }
 
     /// Takes one call out of a device's bucket.
@@ -73,6 +68,15 @@ impl Rates {
     pub(crate) fn sweep(&self) {
         self.callers.sweep();
         self.devices.sweep();
+    }
+}
+
+impl CallerId {
+    pub(crate) fn of(caller: &Caller) -> Self {
+        match &caller.credential {
+            Credential::ApiKey(id) => Self::Key(*id),
+            Credential::AccessToken { subject, .. } => Self::Subject(caller.org, subject.clone()),
+        }
     }
 }
 

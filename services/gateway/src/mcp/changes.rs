@@ -1,28 +1,37 @@
 //! What changes in what one endpoint offers, for clients that listen.
 //! Never: a change told twice, or one told that the client would not see.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use switchboard_bus::{OfferChange, OfferChanges};
 use switchboard_protocol::{
     id::{DeviceKey, OrgId},
     schema::Digest,
 };
+use tokio::{sync::watch, time::Instant};
 
-use super::access::{Reach, Visit};
+use super::{
+    access::{Reach, Visit},
+    catalogues::Catalogues,
+};
 use crate::Gateway;
+
+/// Tools that change again within this time are told once more at its end: a thousand devices that come back after an
+/// outage are two notifications and not a thousand.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// The changes of one endpoint, from the moment on in which this was made.
 pub(super) struct Changes {
     gateway: Arc<Gateway>,
     events: Option<OfferChanges>,
     org: OrgId,
-    reach: Reach,
-    /// What the one device offered when the client was told last.
-    known: Option<Digest>,
+    tools: Tools,
     /// Whether the client sees prompts and resources.
     reads: bool,
     untold: VecDeque<Change>,
+    /// When the client is to be told of other tools.
+    tools_due: Option<Instant>,
+    tools_told: Option<Instant>,
 }
 
 /// What a client should read again.
@@ -34,36 +43,56 @@ pub(super) enum Change {
     Resources(Option<Box<str>>),
 }
 
+/// Whose tools are followed.
+enum Tools {
+    /// One device's, and what it offered when the client was told last.
+    Of(DeviceKey, Option<Digest>),
+    /// Those of all devices; `None` where this node hears of no changes.
+    OfAll(Option<watch::Receiver<u64>>),
+}
+
 impl Changes {
     pub(super) async fn follow(gateway: &Arc<Gateway>, visit: &Visit) -> Self {
         // First the subscription, then the look at what is there: nothing falls in between.
         let events = gateway.bus.offer_changes();
-        let known = match &visit.reach {
-            Reach::Device(device) => offered(gateway, device).await,
-            Reach::All => None,
+        let org = visit.caller.org;
+        let tools = match &visit.reach {
+            Reach::Device(device) => {
+                let offered = match offered(gateway, device).await {
+                    Some(live) => Some(live),
+                    None => remembered(gateway, device).await,
+                };
+                Tools::Of(device.clone(), offered)
+            }
+            Reach::All => Tools::OfAll(Catalogues::follow(gateway, org).await),
         };
         Self {
             gateway: Arc::clone(gateway),
             events,
-            org: visit.caller.org,
-            reach: visit.reach.clone(),
-            known,
+            org,
+            tools,
             reads: visit.reads().is_some(),
             untold: VecDeque::new(),
+            tools_due: None,
+            tools_told: None,
         }
     }
 
-    /// The next change; waits for ever where this node hears of none. Nothing is lost when the future is dropped.
+    /// The next change; waits for ever where this node hears of none.
     pub(super) async fn next(&mut self) -> Change {
         loop {
             if let Some(change) = self.untold.pop_front() {
                 return change;
             }
-            let event = match &mut self.events {
-                Some(events) => events.next().await,
-                None => std::future::pending().await,
-            };
-            self.note(event).await;
+            tokio::select! {
+                () = at(self.tools_due) => {
+                    self.tools_due = None;
+                    self.tools_told = Some(Instant::now());
+                    return Change::Tools;
+                }
+                event = heard(&mut self.events) => self.note(event).await,
+                () = self.tools.new_edition() => self.note_tools(),
+            }
         }
     }
 
@@ -72,8 +101,8 @@ impl Changes {
         let mine = |org: Option<OrgId>| self.reads && org.is_none_or(|org| org == self.org);
         match event {
             OfferChange::Services { device, digest } => {
-                if self.concerns(&device, digest) {
-                    self.untold.push_back(Change::Tools);
+                if self.tools.changed(Some(&device), digest) {
+                    self.note_tools();
                 }
             }
             OfferChange::Prompts { org } if mine(org) => self.untold.push_back(Change::Prompts),
@@ -87,15 +116,11 @@ impl Changes {
 
     /// Some changes were missed: whatever may have changed is told.
     async fn note_everything(&mut self) {
-        let tools = match self.reach.clone() {
-            Reach::All => true,
-            Reach::Device(device) => {
-                let now = offered(&self.gateway, &device).await;
-                self.differs(now)
+        if let Tools::Of(device, _) = &self.tools {
+            let now = offered(&self.gateway, device).await;
+            if self.tools.changed(None, now) {
+                self.note_tools();
             }
-        };
-        if tools {
-            self.untold.push_back(Change::Tools);
         }
         if self.reads {
             self.untold
@@ -103,20 +128,48 @@ impl Changes {
         }
     }
 
-    fn concerns(&mut self, device: &DeviceKey, digest: Option<Digest>) -> bool {
-        match &self.reach {
-            // What a device offered stays listed while it sleeps.
-            Reach::All => device.org == self.org && digest.is_some(),
-            Reach::Device(mine) => device == mine && self.differs(digest),
+    fn note_tools(&mut self) {
+        let now = Instant::now();
+        let due = self.tools_told.map_or(now, |told| now.max(told + PAUSE));
+        self.tools_due.get_or_insert(due);
+    }
+}
+
+impl Tools {
+    /// Whether the one device, if it is this one, offers something else than before.
+    fn changed(&mut self, whose: Option<&DeviceKey>, now: Option<Digest>) -> bool {
+        let Self::Of(device, known) = self else {
+            return false;
+        };
+        let mine = whose.is_none_or(|whose| whose == device);
+        let changed = mine && now.is_some() && now != *known;
+        if changed {
+            *known = now;
         }
+        changed
     }
 
-    fn differs(&mut self, now: Option<Digest>) -> bool {
-        let differs = now.is_some() && now != self.known;
-        if differs {
-            self.known = now;
+    async fn new_edition(&mut self) {
+        if let Self::OfAll(Some(editions)) = self
+            && editions.changed().await.is_ok()
+        {
+            return;
         }
-        differs
+        std::future::pending().await
+    }
+}
+
+async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn heard(events: &mut Option<OfferChanges>) -> OfferChange {
+    match events {
+        Some(events) => events.next().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -124,4 +177,11 @@ impl Changes {
 async fn offered(gateway: &Gateway, device: &DeviceKey) -> Option<Digest> {
     let presence = gateway.bus.find(device).await.ok()??;
     presence.digest
+}
+
+/// What a sleeping device is listed with; a device of which nothing can be read is told when it comes.
+async fn remembered(gateway: &Gateway, device: &DeviceKey) -> Option<Digest> {
+    let stored = gateway.store.device(device.org, &device.device).await;
+    let services = stored.ok()??.services?;
+    Some(Digest::of(services.get().as_bytes()))
 }

@@ -171,7 +171,7 @@ fn fault_of(message: &Value) -> &'static str {
 }
 
 /// An error of JSON-RPC, made before the request came to the protocol's implementation.
-fn refusal(status: StatusCode, code: ErrorCode, detail: &str, id: &Value) -> Response {
+pub(super) fn refusal(status: StatusCode, code: ErrorCode, detail: &str, id: &Value) -> Response {
     let message = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": detail}});
     (status, axum::Json(message)).into_response()
 }

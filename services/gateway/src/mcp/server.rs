@@ -37,11 +37,13 @@ const INCOMPLETE: &str = "switchboard/incomplete";
 #[derive(Clone)]
 pub(super) struct Server {
     gateway: Arc<Gateway>,
+    /// Whether those who ask have the scope `read`: what they are told of is decided where nothing else of them is known.
+    reads: bool,
 }
 
 impl Server {
-    pub(super) fn new(gateway: Arc<Gateway>) -> Self {
-        Self { gateway }
+    pub(super) fn new(gateway: Arc<Gateway>, reads: bool) -> Self {
+        Self { gateway, reads }
     }
 }
 
@@ -270,12 +272,10 @@ impl ServerHandler for Server {
         &self,
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
-        Some(requested.clone())
+        Some(subscription::audible(requested, self.reads))
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        let visit = visit(context.request_context())?;
-        subscription::run(&self.gateway, visit, &context).await;
-        Ok(())
+        subscription::run(&self.gateway, &context).await
     }
 }

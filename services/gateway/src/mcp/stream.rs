@@ -1,5 +1,5 @@
 //! `GET` on an endpoint: the notifications of the older revisions, which have no `subscriptions/listen`.
-//! Never: a session; a stream tells what its own endpoint offers anew, and ends with its connection.
+//! Never: a session; a stream tells what its own endpoint offers anew, and ends with its connection or its credential.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use switchboard_runtime::problem::{Problem, method_not_allowed};
 use super::{
     access::Visit,
     changes::{Change, Changes},
-    era,
+    era, listeners,
 };
 use crate::Gateway;
 
@@ -43,14 +43,18 @@ pub(super) async fn open(
             "A GET opens a stream of notifications: send Accept: text/event-stream.",
         ));
     }
+    let listening = listeners::enter(gateway, &visit.caller, headers)?;
     let changes = Changes::follow(gateway, visit).await;
     let shutdown = gateway.mcp.shutdown.clone();
-    let events = stream::unfold((changes, shutdown), |(mut changes, shutdown)| async move {
+    let begin = (changes, listening, shutdown);
+    let events = stream::unfold(begin, |(mut changes, listening, shutdown)| async move {
         let change = tokio::select! {
             change = changes.next() => change,
+            () = listening.over() => return None,
             () = shutdown.draining() => return None,
         };
-        Some((stream::iter(notifications(change)), (changes, shutdown)))
+        let told = stream::iter(notifications(change));
+        Some((told, (changes, listening, shutdown)))
     });
     let events = events.flatten().map(Ok::<_, Infallible>);
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);

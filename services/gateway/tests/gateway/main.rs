@@ -12,5 +12,6 @@ mod mcp;
 mod mcp_access;
 mod mcp_client;
 mod mcp_knowledge;
+mod mcp_listeners;
 mod mcp_sites;
 mod stage;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use switchboard_protocol::{access::Scope, mcp::flat};
 
 use crate::{
-    mcp_client::{Exchange, Stream, exchange, legacy, modern, modern_with, post},
+    mcp_client::{Exchange, exchange, legacy, modern, modern_with, post},
     stage::{Stage, until},
 };
 
@@ -305,48 +305,6 @@ async fn a_client_with_a_handshake_takes_its_request_back() {
 }
 
 #[tokio::test]
-async fn listeners_hear_that_a_device_registered_again() {
-    let stage = Stage::set().await;
-    let epoch = stage.connect_with("toy-1", TOOLS).await;
-    stage.connect("toy-2").await;
-    let wanted = json!({"notifications": {"toolsListChanged": true}});
-    let mut modern = Stream::open(modern(&stage, DEVICE, "subscriptions/listen", wanted)).await;
-    let begun = modern.next().await;
-    assert_eq!(begun["method"], "notifications/subscriptions/acknowledged");
-    let get = |path: &str| {
-        stage
-            .request(Method::GET, path)
-            .header("accept", "text/event-stream")
-            .header("mcp-protocol-version", "2025-11-25")
-    };
-    let mut legacy = Stream::open(get(DEVICE)).await;
-    let mut all = Stream::open(get("/mcp")).await;
-
-    // What stays the same is not told, nor what is another device's: the first word is about the change.
-    stage.register("toy-1", epoch, TOOLS).await;
-    stage.connect("toy-3").await;
-    assert_eq!(
-        all.next().await["method"],
-        "notifications/tools/list_changed"
-    );
-    stage.register("toy-1", epoch, r#"{"new":{}}"#).await;
-    let told = modern.next().await;
-    assert_eq!(told["method"], "notifications/tools/list_changed");
-    assert_eq!(
-        told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"],
-        7
-    );
-    assert_eq!(
-        legacy.next().await["method"],
-        "notifications/tools/list_changed"
-    );
-    assert_eq!(
-        all.next().await["method"],
-        "notifications/tools/list_changed"
-    );
-}
-
-#[tokio::test]
 async fn all_devices_are_one_server() {
     let stage = Stage::set().await;
     stage.connect("toy-1").await;
@@ -528,6 +486,35 @@ async fn messages_travel_as_flatbuffers_where_the_client_says_so() {
     let (status, kind, answer) = send(b"no buffer".to_vec(), flat::CONTENT_TYPE).await;
     assert_eq!((status, kind.as_str()), (400, flat::CONTENT_TYPE));
     assert_eq!(flat::decode(&answer).unwrap()["error"]["code"], -32700);
+}
+
+#[tokio::test]
+async fn a_client_that_reads_no_stream_is_not_kept_waiting_by_one() {
+    let stage = Stage::set().await;
+    let listen = |path: &str, accept: &'static str| {
+        let wanted = json!({"notifications": {"toolsListChanged": true}});
+        let request = modern(&stage, path, "subscriptions/listen", wanted).build();
+        let mut request = request.unwrap();
+        let accept = reqwest::header::HeaderValue::from_static(accept);
+        request.headers_mut().insert("accept", accept);
+        request
+    };
+    let client = reqwest::Client::new();
+    for path in [DEVICE, "/mcp"] {
+        let refused = client.execute(listen(path, flat::CONTENT_TYPE)).await;
+        let refused = refused.unwrap();
+        assert_eq!(
+            (
+                refused.status().as_u16(),
+                &refused.headers()["content-type"]
+            ),
+            (406, &"application/problem+json".parse().unwrap()),
+            "{path}"
+        );
+        let both = "application/vnd.mcp+flatbuffers, text/event-stream";
+        let taken = client.execute(listen(path, both)).await.unwrap();
+        assert_eq!(taken.headers()["content-type"], "text/event-stream");
+    }
 }
 
 #[tokio::test]

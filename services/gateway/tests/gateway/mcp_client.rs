@@ -1,5 +1,7 @@
 //! A minimal MCP client that shows everything that came over HTTP.
 
+use std::time::Duration;
+
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
@@ -129,6 +131,21 @@ pub(crate) fn get(stage: &Stage, path: &str) -> RequestBuilder {
         .header("mcp-protocol-version", LEGACY)
 }
 
+/// Opens one in the newest revision.
+pub(crate) fn listen(stage: &Stage, path: &str, notifications: Value) -> RequestBuilder {
+    let wanted = json!({ "notifications": notifications });
+    modern(stage, path, "subscriptions/listen", wanted)
+}
+
+/// The same request of somebody else.
+pub(crate) fn with_credential(request: RequestBuilder, credential: &str) -> RequestBuilder {
+    let (client, request) = request.build_split();
+    let mut request = request.unwrap();
+    let bearer = format!("Bearer {credential}").parse().unwrap();
+    request.headers_mut().insert("authorization", bearer);
+    RequestBuilder::from_parts(client, request)
+}
+
 /// A stream of messages that does not end by itself.
 pub(crate) struct Stream {
     response: reqwest::Response,
@@ -136,6 +153,19 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    /// That of the revisions with a handshake.
+    pub(crate) async fn get(stage: &Stage, path: &str) -> Self {
+        Self::open(get(stage, path)).await
+    }
+
+    /// That of the newest revision, after its acknowledgement.
+    pub(crate) async fn listen(stage: &Stage, path: &str, notifications: Value) -> Self {
+        let mut stream = Self::open(listen(stage, path, notifications)).await;
+        let acknowledged = "notifications/subscriptions/acknowledged";
+        assert_eq!(stream.told().await, acknowledged);
+        stream
+    }
+
     pub(crate) async fn open(request: RequestBuilder) -> Self {
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), 200);
@@ -148,26 +178,44 @@ impl Stream {
 
     /// The next message.
     pub(crate) async fn next(&mut self) -> Value {
-        tokio::time::timeout(LONG, async {
-            loop {
-                if let Some((line, rest)) = self.unread.split_once('\n') {
-                    let data = line
-                        .strip_prefix("data:")
-                        .map(str::trim)
-                        .unwrap_or_default();
-                    let message = (!data.is_empty()).then(|| serde_json::from_str(data).unwrap());
-                    self.unread = rest.to_owned();
-                    if let Some(message) = message {
-                        return message;
-                    }
-                    continue;
+        tokio::time::timeout(LONG, self.read())
+            .await
+            .unwrap()
+            .unwrap()
+    }
+
+    /// The next method that is told.
+    pub(crate) async fn told(&mut self) -> String {
+        self.next().await["method"].as_str().unwrap().to_owned()
+    }
+
+    /// What comes within this time; nothing for sure where nothing is to come.
+    pub(crate) async fn next_within(&mut self, time: Duration) -> Option<Value> {
+        let next = tokio::time::timeout(time, self.read()).await;
+        next.ok().map(Option::unwrap)
+    }
+
+    /// Reads until the stream has ended in order.
+    pub(crate) async fn end(&mut self, within: Duration) {
+        let rest = async { while self.read().await.is_some() {} };
+        tokio::time::timeout(within, rest).await.unwrap();
+    }
+
+    /// The next message, or `None` at the end; nothing is lost when the future is dropped.
+    async fn read(&mut self) -> Option<Value> {
+        loop {
+            if let Some((line, rest)) = self.unread.split_once('\n') {
+                let data = line.strip_prefix("data:").map(str::trim);
+                let data = data.filter(|data| !data.is_empty());
+                let message = data.map(|data| serde_json::from_str(data).unwrap());
+                self.unread = rest.to_owned();
+                if message.is_some() {
+                    return message;
                 }
-                let chunk = self.response.chunk().await.unwrap();
-                let chunk = chunk.unwrap();
-                self.unread.push_str(std::str::from_utf8(&chunk).unwrap());
+                continue;
             }
-        })
-        .await
-        .unwrap()
+            let chunk = self.response.chunk().await.unwrap()?;
+            self.unread.push_str(std::str::from_utf8(&chunk).unwrap());
+        }
     }
 }

@@ -1,6 +1,9 @@
 //! Everything around one gateway, and an edge whose services do what their names say.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use bytes::Bytes;
 use chrono::Utc;
@@ -15,8 +18,8 @@ use switchboard_bus::{
 use switchboard_gateway::Config;
 use switchboard_identity::{ApiKeySecret, Authenticator};
 use switchboard_protocol::{
-    access::Scope,
-    id::{ApiKeyId, CallId, DeviceKey, OrgId},
+    access::{Claims, Scope, SigningKey, Subject},
+    id::{ApiKeyId, CallId, DeviceKey, OrgId, TokenId},
     outcome::{Outcome, Refusal, Violation},
     schema::Digest,
 };
@@ -202,6 +205,29 @@ impl Stage {
             .await
             .unwrap();
         secret
+    }
+
+    pub(crate) async fn revoke_key(&self, key: &ApiKeySecret) {
+        let store = self.database.store();
+        let known = store.api_key_by_hash(&key.hash()).await.unwrap().unwrap();
+        store.revoke_api_key(self.org, known.id).await.unwrap();
+    }
+
+    /// An access token of a client of the organisation, good for this long, and its id.
+    pub(crate) async fn issue_token(&self, good_for: Duration) -> (String, TokenId, u64) {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let claims = Claims {
+            id: TokenId::from_uuid(Uuid::now_v7()),
+            org: self.org,
+            subject: Subject::Client("agent".parse().unwrap()),
+            scopes: [Scope::Call].into_iter().collect(),
+            issued_at: now.as_secs(),
+            expires_at: (now + good_for).as_secs(),
+        };
+        let signing = SigningKey::from_seed(&[7; 32]);
+        let keys = vec![signing.verifying_key()];
+        self.edge.bus.publish_trust(keys, vec![]).await.unwrap();
+        (signing.sign(&claims).unwrap(), claims.id, claims.expires_at)
     }
 
     pub(crate) fn address(&self) -> &str {
