@@ -20,6 +20,7 @@ mod device;
 mod faults;
 mod hostile;
 mod idempotency;
+mod mcp;
 mod plant;
 mod presence;
 mod program;

@@ -12,6 +12,11 @@ use tokio::sync::mpsc;
 
 use crate::notice::Notice;
 
+/// A name that a caller gives a call, to take it back by: whoever knows how it was made can make
+/// it again on any node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Handle(pub [u8; 16]);
+
 /// One call of one service of one device.
 #[derive(Debug, Clone)]
 pub struct Call {
@@ -32,6 +37,9 @@ pub struct Call {
     /// `None` when the caller does not want it. A notice that finds the channel full is dropped.
     /// The bus lets go of the channel when the call has ended.
     pub notices: Option<mpsc::Sender<Notice>>,
+    /// What [`Bus::withdraw`](crate::Bus::withdraw) knows it by; `None` when only dropping the call
+    /// is to end it. Not told to the device or its node.
+    pub handle: Option<Handle>,
 }
 
 /// How a call ended.

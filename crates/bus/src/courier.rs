@@ -200,6 +200,7 @@ impl Courier {
                 | Envelope::Takeover { .. }
                 | Envelope::Cancel { .. } => again.push(envelope),
                 Envelope::Notice { .. }
+                | Envelope::Withdraw { .. }
                 | Envelope::Probe { .. }
                 | Envelope::Revoked { .. }
                 | Envelope::TrustChanged

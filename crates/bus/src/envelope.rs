@@ -12,6 +12,7 @@ use switchboard_protocol::{
 use uuid::Uuid;
 
 use crate::{
+    call::Handle,
     node::{Epoch, NodeId},
     notice::NoticeKind,
     text::Text,
@@ -52,6 +53,8 @@ pub(crate) enum Envelope {
         device: Text,
         call: CallId,
     },
+    /// The caller took back what it knows by this name; for everybody.
+    Withdraw { handle: Handle },
     /// A newer connection of the device exists.
     Takeover {
         org: OrgId,
@@ -99,6 +102,7 @@ const TRUST_CHANGED: u8 = 8;
 const NOTICE: u8 = 9;
 const PROMPTS: u8 = 10;
 const RESOURCES: u8 = 11;
+const WITHDRAW: u8 = 12;
 
 /// Begins a pack in an empty buffer.
 pub(crate) fn begin_pack(out: &mut Vec<u8>, sender: &NodeId) {
@@ -139,6 +143,10 @@ pub(crate) fn put(out: &mut Vec<u8>, envelope: &Envelope) {
             out.extend_from_slice(org.uuid().as_bytes());
             out.extend_from_slice(call.uuid().as_bytes());
             put_short(out, device);
+        }
+        Envelope::Withdraw { handle } => {
+            out.push(WITHDRAW);
+            out.extend_from_slice(&handle.0);
         }
         Envelope::Takeover { org, device, epoch } => {
             out.push(TAKEOVER);
@@ -282,6 +290,9 @@ fn parse(mut body: Bytes) -> Result<Envelope, Malformed> {
                 call,
             }
         }
+        WITHDRAW => Envelope::Withdraw {
+            handle: Handle(uuid(body)?.into_bytes()),
+        },
         TAKEOVER => {
             let org = OrgId::from_uuid(uuid(body)?);
             let epoch = Epoch(number(body)?);
@@ -393,6 +404,9 @@ mod tests {
                 org,
                 device: "toy-1".into(),
                 call: id,
+            },
+            Envelope::Withdraw {
+                handle: Handle([3; 16]),
             },
             Envelope::Takeover {
                 org,

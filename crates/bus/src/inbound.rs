@@ -68,6 +68,9 @@ impl Node {
                     host.cancel(org, &device, call);
                 }
             }
+            Envelope::Withdraw { handle } => {
+                self.pending.withdraw(handle);
+            }
             Envelope::Takeover { org, device, epoch } => {
                 if let Ok(device) = device.parse() {
                     self.take_over(&DeviceKey { org, device }, epoch);

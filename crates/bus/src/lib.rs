@@ -30,7 +30,7 @@ mod upkeep;
 
 pub use backend::Presence;
 pub use bus::{Bus, Health};
-pub use call::{Answer, Call};
+pub use call::{Answer, Call, Handle};
 pub use error::BusError;
 pub use fact::{Fact, FactId, LeftReason};
 pub use host::{Holding, Host, InboundCall, ReplyTo};

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::{
     backend::Presence,
     bus::{Bus, Node},
-    call::{Answer, Call},
+    call::{Answer, Call, Handle},
     envelope::{CallEnvelope, Envelope},
     error::BusError,
     host::{InboundCall, ReplyTo},
@@ -56,6 +56,11 @@ impl Bus {
                 }
                 Verdict::Unsent => return Err(BusError::Unavailable),
                 Verdict::Lost(why) => return Ok(Answer::ended(Outcome::Lost, why)),
+                Verdict::Withdrawn => {
+                    node.give_up(&call.device, call.id, &presence);
+                    let detail = "the caller took the call back";
+                    return Ok(Answer::ended(Outcome::Cancelled, detail));
+                }
             }
         }
         Ok(Answer::ended(
@@ -66,17 +71,19 @@ impl Bus {
 }
 
 impl Bus {
-    /// Gives up a call that may have been made on another node: whoever waits for it is answered
-    /// `cancelled`, and the device is told. Means nothing when the call has ended.
+    /// Takes a call back, whichever node it was made on: whoever waits for it is answered
+    /// `cancelled`, and the device is told. Means nothing when no call of this name waits.
     ///
     /// # Errors
-    /// When the directory does not answer, and this node does not remember where the device is.
-    pub async fn withdraw(&self, device: &DeviceKey, call: CallId) -> Result<(), BusError> {
+    /// When it is not a call of this node, and the bus does not answer.
+    pub async fn withdraw(&self, handle: Handle) -> Result<(), BusError> {
         let node = &*self.0;
-        if let Some(presence) = self.recall(device).await? {
-            node.give_up(device, call, &presence);
+        if node.pending.withdraw(handle) {
+            return Ok(());
         }
-        Ok(())
+        // Where it waits is in no record: every node is asked, and one of them knows.
+        let withdraw = node.pack(&Envelope::Withdraw { handle });
+        node.backend.broadcast(withdraw).await
     }
 }
 
@@ -118,9 +125,9 @@ impl Node {
         deadline: Instant,
     ) -> Result<Verdict, BusError> {
         let generation = self.backend.condition().generation;
-        let (token, wait) = self
-            .pending
-            .insert(presence.node.clone(), call.notices.clone());
+        let (token, wait) =
+            self.pending
+                .insert(presence.node.clone(), call.notices.clone(), call.handle);
         let _waiting = Waiting {
             node: self,
             device: &call.device,

@@ -10,7 +10,11 @@ use tokio::sync::{
     oneshot,
 };
 
-use crate::{call::Answer, node::NodeId, notice::Notice};
+use crate::{
+    call::{Answer, Handle},
+    node::NodeId,
+    notice::Notice,
+};
 
 /// What became of one hand-over.
 #[derive(Debug)]
@@ -23,6 +27,8 @@ pub(crate) enum Verdict {
     Unsent,
     /// The node or the bus failed after the hand-over.
     Lost(&'static str),
+    /// The caller took the call back.
+    Withdrawn,
 }
 
 struct Slot {
@@ -31,6 +37,7 @@ struct Slot {
     since: Instant,
     end: oneshot::Sender<Verdict>,
     notices: Option<mpsc::Sender<Notice>>,
+    handle: Option<Handle>,
 }
 
 struct Slots {
@@ -68,6 +75,7 @@ impl Pending {
         &self,
         node: NodeId,
         notices: Option<mpsc::Sender<Notice>>,
+        handle: Option<Handle>,
     ) -> (u64, oneshot::Receiver<Verdict>) {
         let (end, wait) = oneshot::channel();
         let mut slots = self.slots.lock();
@@ -79,6 +87,7 @@ impl Pending {
             since: Instant::now(),
             end,
             notices,
+            handle,
         });
         let token = u64::from(generation) << 32 | (number as u64 & u64::from(u32::MAX));
         (token, wait)
@@ -90,6 +99,20 @@ impl Pending {
             Some(slot) => slot.end.send(verdict).is_ok(),
             None => false,
         }
+    }
+
+    /// Ends the call that its caller knows by this; false when none waits here. Looks at every call,
+    /// so that the many that are never taken back cost nothing more.
+    pub(crate) fn withdraw(&self, handle: Handle) -> bool {
+        let found = {
+            let mut slots = self.slots.lock();
+            let mut waiting = slots.slots.iter();
+            let number = waiting.find(|(_, slot)| slot.handle == Some(handle));
+            number
+                .map(|(number, _)| number)
+                .map(|number| slots.slots.remove(number))
+        };
+        found.is_some_and(|slot| slot.end.send(Verdict::Withdrawn).is_ok())
     }
 
     /// Gives the slot back without an end; false when it had ended.
@@ -165,9 +188,9 @@ mod tests {
     fn a_token_settles_once_and_never_its_successor() {
         let pending = Pending::new();
         let node = NodeId::from("n~1");
-        let (first, _wait) = pending.insert(node.clone(), None);
+        let (first, _wait) = pending.insert(node.clone(), None, None);
         assert!(pending.settle(first, Verdict::NotThere));
-        let (second, mut wait) = pending.insert(node, None);
+        let (second, mut wait) = pending.insert(node, None, None);
         assert_ne!(first, second);
         assert!(!pending.settle(first, Verdict::NotThere), "a late answer");
         assert!(wait.try_recv().is_err(), "the slot's new owner still waits");
@@ -178,8 +201,8 @@ mod tests {
     #[test]
     fn a_lost_node_ends_its_calls_only() {
         let pending = Pending::new();
-        let (_, mut gone) = pending.insert(NodeId::from("gone~1"), None);
-        let (_, mut alive) = pending.insert(NodeId::from("alive~1"), None);
+        let (_, mut gone) = pending.insert(NodeId::from("gone~1"), None, None);
+        let (_, mut alive) = pending.insert(NodeId::from("alive~1"), None, None);
         assert_eq!(pending.awaited(Duration::ZERO).len(), 2);
         assert_eq!(pending.lose(&NodeId::from("gone~1"), "test"), 1);
         assert!(matches!(gone.try_recv(), Ok(Verdict::Lost(_))));

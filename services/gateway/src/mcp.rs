@@ -2,6 +2,7 @@
 //! Never: state that a second replica would miss, or a request taken before its sender is known.
 
 mod access;
+mod binding;
 mod catalogues;
 mod changes;
 mod content;
@@ -59,7 +60,8 @@ use input::Seal;
 use listeners::Listeners;
 use metadata::Publication;
 use server::Server;
-use session::{Errand, Session, Whereabouts};
+
+use session::{Errand, Session, UnderWay};
 use sites::Sites;
 use target::NamedDevices;
 use tool_call::Pace;
@@ -83,10 +85,10 @@ pub(crate) struct Mcp {
     toolsets: Toolsets,
     named_devices: NamedDevices,
     seal: Seal,
-    whereabouts: Whereabouts,
     catalogues: Catalogues,
     listeners: Arc<Listeners>,
     followed_limit: usize,
+    under_way: UnderWay,
     /// Listeners have nothing to finish: they go when draining begins, so that requests can end in peace.
     shutdown: Shutdown,
 }
@@ -100,10 +102,10 @@ impl Mcp {
             toolsets: Toolsets::new(),
             named_devices: NamedDevices::new(),
             seal: Seal::default(),
-            whereabouts: Whereabouts::default(),
             catalogues: Catalogues::default(),
             listeners: Listeners::new(config.mcp_listeners_per_caller),
             followed_limit: config.mcp_resources_per_listener,
+            under_way: UnderWay::default(),
             shutdown: shutdown.clone(),
         }
     }

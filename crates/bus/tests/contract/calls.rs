@@ -5,12 +5,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use switchboard_bus::Handle;
 use switchboard_protocol::outcome::{Delivered, Outcome};
 
 use crate::{
     eventually::eventually,
     over_both,
-    station::{call, call_for, device},
+    station::{call, call_for, device, done},
 };
 
 #[tokio::test]
@@ -131,6 +132,50 @@ async fn a_dropped_call_is_cancelled_at_its_node() {
         .await;
         assert_eq!(cancelled, [id]);
         assert_eq!(caller.calls_waiting(), 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_is_taken_back_from_whichever_node_its_caller_asks() {
+    over_both(|site| async move {
+        let (caller, other) = (site.caller("caller").await, site.caller("other").await);
+        let edge = site.station("edge").await;
+        let toy = device("toy-1");
+        edge.connect(&toy).await;
+        edge.mute();
+        // Where it was made, elsewhere, and where the device is.
+        for (n, asked) in [&caller, &other, &edge.bus].into_iter().enumerate() {
+            let n = u8::try_from(n).unwrap();
+            let mut calls = tokio::task::JoinSet::new();
+            let [kept, taken_back] = [Handle([n; 16]), Handle([n + 128; 16])].map(|handle| {
+                let mut call = call_for(&toy, "{}");
+                call.handle = Some(handle);
+                let (id, caller) = (call.id, caller.clone());
+                calls.spawn(async move { (id, caller.call(call).await.unwrap()) });
+                (handle, id)
+            });
+            let replies = edge.unanswered(2).await;
+            asked.withdraw(Handle([255; 16])).await.unwrap();
+            asked.withdraw(taken_back.0).await.unwrap();
+            let (id, answer) = calls.join_next().await.unwrap().unwrap();
+            assert_eq!(
+                (id, answer.outcome, answer.delivered),
+                (taken_back.1, Outcome::Cancelled, Delivered::Unknown)
+            );
+            let told = async || edge.cancelled().get(usize::from(n)).copied();
+            let told = eventually(Duration::from_secs(5), told, Option::is_some).await;
+            assert_eq!(told, Some(taken_back.1));
+            // The other one goes on.
+            replies
+                .iter()
+                .for_each(|reply| edge.bus.answer(reply, done()));
+            let (id, answer) = calls.join_next().await.unwrap().unwrap();
+            assert_eq!((id, answer.outcome), (kept.1, Outcome::Succeeded));
+            asked.withdraw(kept.0).await.unwrap();
+        }
+        assert_eq!(caller.calls_waiting(), 0);
+        assert_eq!(edge.cancelled().len(), 3);
     })
     .await;
 }

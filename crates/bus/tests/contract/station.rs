@@ -315,6 +315,7 @@ pub fn call_for(device: &DeviceKey, params: impl Into<Bytes>) -> Call {
         timeout: Duration::from_secs(5),
         input: Bytes::new(),
         notices: None,
+        handle: None,
     }
 }
 

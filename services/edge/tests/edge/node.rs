@@ -165,6 +165,7 @@ impl Node {
             timeout: SOON,
             input: bytes::Bytes::new(),
             notices: None,
+            handle: None,
         }
     }
 

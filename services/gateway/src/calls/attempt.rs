@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use switchboard_bus::{Answer, BusError, Call, Notice};
+use switchboard_bus::{Answer, BusError, Call, Handle, Notice};
 use switchboard_protocol::{
     id::{CallId, DeviceKey},
     outcome::{Delivered, Outcome},
@@ -23,6 +23,8 @@ pub(crate) struct Attempt {
     pub(crate) device: DeviceKey,
     pub(crate) request: CallRequest,
     pub(crate) started: Instant,
+    /// What its caller can take it back by, with another request.
+    pub(crate) handle: Option<Handle>,
 }
 
 impl Attempt {
@@ -33,6 +35,7 @@ impl Attempt {
             device,
             request,
             started: Instant::now(),
+            handle: None,
         }
     }
 
@@ -83,6 +86,7 @@ impl Attempt {
             timeout,
             input: self.request.input.clone(),
             notices,
+            handle: self.handle,
         };
         gateway.bus.call(call).await
     }

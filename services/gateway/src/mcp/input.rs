@@ -20,12 +20,10 @@ use rmcp::{
 use secrecy::{ExposeSecret as _, SecretBox};
 use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
-use sha2::{Digest as _, Sha256};
-use switchboard_identity::{Caller, Credential};
 use switchboard_store::{Store, StoreError};
 use tokio::sync::OnceCell;
 
-use super::{access::Visit, text::clean_value};
+use super::{binding::Binding, text::clean_value};
 
 /// How long a client may take for its answer.
 const STATE_LIFE: Duration = Duration::from_mins(15);
@@ -37,15 +35,6 @@ const MOST_QUESTIONS: usize = 16;
 /// Seals the state that travels through clients; its key is every node's.
 #[derive(Default)]
 pub(super) struct Seal(OnceCell<RequestStateCodec>);
-
-/// What a sealed state belongs to: nobody else can use it, and for nothing else.
-pub(super) struct Binding<'a> {
-    visit: &'a Visit,
-    method: &'static str,
-    name: &'a str,
-    /// As JSON, however it was written.
-    arguments: &'a [u8],
-}
 
 /// What was asked for.
 #[derive(Debug, Deserialize)]
@@ -69,49 +58,6 @@ pub(super) enum Unasked {
 impl From<ErrorData> for Unasked {
     fn from(error: ErrorData) -> Self {
         Self::Refused(error)
-    }
-}
-
-impl<'a> Binding<'a> {
-    pub(super) const fn new(
-        visit: &'a Visit,
-        method: &'static str,
-        name: &'a str,
-        arguments: &'a [u8],
-    ) -> Self {
-        Self {
-            visit,
-            method,
-            name,
-            arguments,
-        }
-    }
-
-    fn digest(&self) -> [u8; 32] {
-        let Caller {
-            org, credential, ..
-        } = &self.visit.caller;
-        let holder = match credential {
-            Credential::ApiKey(id) => id.to_string(),
-            Credential::AccessToken { subject, .. } => subject.to_string(),
-        };
-        // The same arguments may be spelt in another way when they come again.
-        let arguments = serde_json::from_slice::<Value>(self.arguments);
-        let arguments = arguments.unwrap_or_default().to_string();
-        let mut hash = Sha256::new();
-        // A length before each part, so that no two lists of parts run into the same bytes.
-        for part in [
-            org.to_string().as_bytes(),
-            holder.as_bytes(),
-            format!("{:?}", self.visit.reach).as_bytes(),
-            self.method.as_bytes(),
-            self.name.as_bytes(),
-            arguments.as_bytes(),
-        ] {
-            hash.update(part.len().to_be_bytes());
-            hash.update(part);
-        }
-        hash.finalize().into()
     }
 }
 

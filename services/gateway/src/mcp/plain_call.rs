@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 use switchboard_runtime::problem::internal;
 
-use super::{access::Visit, era::VERSION_HEADER, input::Binding, target::Target, tool_call};
+use super::{access::Visit, binding::Binding, era::VERSION_HEADER, target::Target, tool_call};
 use crate::{
     Gateway,
     calls::{Attempt, CallRequest},

@@ -20,8 +20,9 @@ use switchboard_store::{
 
 use super::{
     access::Visit,
+    binding::Binding,
     era::is_modern,
-    input::{self, Binding, Unasked, Wanted},
+    input::{self, Unasked, Wanted},
     knowledge::{Page, paged, unreadable},
     resources,
 };

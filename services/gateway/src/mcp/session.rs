@@ -1,18 +1,19 @@
 //! A name for a client of the revisions with a handshake, so that it can take a request back: these clients cancel in
 //! a request of its own, which any node may get.
-//! Never: anything kept for a session; a call's id is made of its name and the request's id, wherever that is done.
+//! Never: anything kept for a session; what a call can be taken back by is made of who asks, the session's name and the
+//! request's id, wherever that is done.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use memchr::memmem;
 use parking_lot::Mutex;
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
-use switchboard_protocol::id::{CallId, DeviceKey};
+use serde_json::Value;
+use switchboard_bus::Handle;
 use uuid::Uuid;
 
-use super::access::{Reach, Visit};
+use super::{access::Visit, binding::Binding, era};
 use crate::Gateway;
 
 /// Carries the name. (MCP 2025-11-25, basic/transports, session management.)
@@ -24,14 +25,14 @@ const LONGEST: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Session(Box<str>);
 
-/// Which device the calls under way are on, where the endpoint does not say.
+/// The requests of sessions that this gateway is at. What another is at, it does not know.
 #[derive(Debug, Default)]
-pub(super) struct Whereabouts(Mutex<HashMap<CallId, DeviceKey>>);
+pub(super) struct UnderWay(Mutex<HashSet<Handle>>);
 
-/// Strikes a call out when it has ended.
-pub(super) struct Noted<'a> {
-    whereabouts: &'a Whereabouts,
-    call: CallId,
+/// Strikes a request out when it has ended.
+pub(super) struct Begun<'a> {
+    under_way: &'a UnderWay,
+    pub(super) handle: Handle,
 }
 
 /// What has to be done beside answering.
@@ -41,18 +42,22 @@ pub(super) enum Errand {
     /// The answer gets a name for the session that begins.
     Begin,
     /// The client does not want this request answered any more.
-    TakeBack(serde_json::Value),
+    TakeBack(Value),
 }
 
 #[derive(Deserialize)]
 struct Message {
     method: String,
     #[serde(default)]
-    params: serde_json::Value,
+    params: Value,
 }
 
 impl Session {
+    /// The newest revision knows no sessions: what its clients send here means nothing.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        if era::is_modern_head(headers) {
+            return None;
+        }
         let name = headers.get(HEADER)?.to_str().ok()?;
         (1..=LONGEST)
             .contains(&name.len())
@@ -66,18 +71,12 @@ impl Session {
         (HEADER, value)
     }
 
-    /// The id of the call that a request of this session makes.
-    pub(super) fn call_id(&self, request: &serde_json::Value) -> CallId {
-        let mut hash = Sha256::new();
-        hash.update(self.0.len().to_be_bytes());
-        hash.update(self.0.as_bytes());
-        hash.update(request.to_string());
-        let mut bytes = [0; 16];
-        bytes
-            .iter_mut()
-            .zip(hash.finalize())
-            .for_each(|(byte, hashed)| *byte = hashed);
-        CallId::from_uuid(uuid::Builder::from_custom_bytes(bytes).into_uuid())
+    /// What a request of this session can be taken back by: by its own sender, at the endpoint that it was sent to.
+    pub(super) fn handle(&self, visit: &Visit, request: &Value) -> Handle {
+        let request = request.to_string();
+        let binding = Binding::new(visit, "session", &self.0, request.as_bytes());
+        // Half of it is enough, and never missing.
+        Handle(binding.digest().first_chunk().copied().unwrap_or_default())
     }
 }
 
@@ -100,23 +99,20 @@ impl Errand {
     }
 }
 
-impl Whereabouts {
-    pub(super) fn note(&self, call: CallId, device: &DeviceKey) -> Noted<'_> {
-        self.0.lock().insert(call, device.clone());
-        Noted {
-            whereabouts: self,
-            call,
-        }
-    }
-
-    fn of(&self, call: CallId) -> Option<DeviceKey> {
-        self.0.lock().get(&call).cloned()
+impl UnderWay {
+    /// Begins a request; `None` when one of the same session and id is under way.
+    pub(super) fn begin(&self, handle: Handle) -> Option<Begun<'_>> {
+        let begun = self.0.lock().insert(handle);
+        begun.then_some(Begun {
+            under_way: self,
+            handle,
+        })
     }
 }
 
-impl Drop for Noted<'_> {
+impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        self.whereabouts.0.lock().remove(&self.call);
+        self.under_way.0.lock().remove(&self.handle);
     }
 }
 
@@ -125,26 +121,25 @@ pub(super) async fn take_back(
     gateway: &Gateway,
     visit: &Visit,
     session: &Session,
-    request: &serde_json::Value,
+    request: &Value,
 ) {
-    let call = session.call_id(request);
-    let device = match &visit.reach {
-        Reach::Device(device) => Some(device.clone()),
-        Reach::All => gateway.mcp.whereabouts.of(call),
-    };
-    let Some(device) = device else {
-        return;
-    };
-    if let Err(error) = gateway.bus.withdraw(&device, call).await {
-        tracing::warn!(%error, call.id = %call, "a call could not be taken back");
+    let handle = session.handle(visit, request);
+    if let Err(error) = gateway.bus.withdraw(handle).await {
+        tracing::warn!(%error, "a call could not be taken back");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use switchboard_identity::{Caller, Credential};
+    use switchboard_protocol::{
+        access::Scopes,
+        id::{ApiKeyId, DeviceKey, OrgId},
+    };
 
     use super::*;
+    use crate::mcp::access::Reach;
 
     #[test]
     fn only_two_messages_matter() {
@@ -167,11 +162,43 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_told_apart_by_session_and_request() {
-        let named = |name: &str| Session(name.into());
-        let id = named("a").call_id(&json!(1));
-        assert_eq!(id, named("a").call_id(&json!(1)));
-        assert_ne!(id, named("a").call_id(&json!("1")));
-        assert_ne!(id, named("b").call_id(&json!(1)));
+    fn a_request_is_told_apart_by_all_that_it_belongs_to() {
+        let (org, other) = (OrgId::from_uuid(Uuid::nil()), OrgId::from_uuid(Uuid::max()));
+        let key = |n| Credential::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(n)));
+        let at = |device: &str| {
+            let device = device.parse().unwrap();
+            Reach::Device(DeviceKey { org, device })
+        };
+        let handle = |org, credential, reach, session: &str, request| {
+            let scopes = Scopes::default();
+            let caller = Caller {
+                org,
+                credential,
+                scopes,
+            };
+            Session(session.into()).handle(&Visit { caller, reach }, &request)
+        };
+        let all = [
+            handle(org, key(1), Reach::All, "a", json!(1)),
+            handle(org, key(1), Reach::All, "a", json!("1")),
+            handle(org, key(1), Reach::All, "b", json!(1)),
+            handle(org, key(1), at("toy-1"), "a", json!(1)),
+            handle(org, key(1), at("toy-2"), "a", json!(1)),
+            handle(org, key(2), Reach::All, "a", json!(1)),
+            handle(other, key(1), Reach::All, "a", json!(1)),
+        ];
+        assert_eq!(all[0], handle(org, key(1), Reach::All, "a", json!(1)));
+        assert_eq!(HashSet::from(all).len(), all.len());
+    }
+
+    #[test]
+    fn a_request_is_under_way_once_until_it_has_ended() {
+        let under_way = UnderWay::default();
+        let handle = Handle([1; 16]);
+        let begun = under_way.begin(handle);
+        assert!(begun.is_some() && under_way.begin(handle).is_none());
+        drop(begun);
+        assert!(under_way.begin(handle).is_some());
+        assert!(under_way.0.lock().is_empty());
     }
 }

@@ -19,18 +19,19 @@ use rmcp::{
 use serde_json::{json, value::RawValue};
 use switchboard_bus::{Answer, BusError};
 use switchboard_protocol::{
-    id::{CallId, DeviceKey},
+    id::DeviceKey,
     outcome::{Delivered, Outcome},
 };
 use tokio::sync::mpsc;
 
 use super::{
     access::Visit,
+    binding::Binding,
     content::{self, DeviceResult},
     era::is_modern,
-    input::{self, Binding, Unasked, Wanted},
+    input::{self, Unasked, Wanted},
     notices::{self, Listener},
-    session::Session,
+    session::{Begun, Session},
     target::Target,
 };
 use crate::{
@@ -81,10 +82,8 @@ pub(super) async fn perform(
         timeout: tool.timeout,
     };
     let mut attempt = Attempt::begin(target.device, call);
-    let _noted = id_in_session(context).map(|id| {
-        attempt.id = id;
-        gateway.mcp.whereabouts.note(id, &attempt.device)
-    });
+    let begun = begin_in_session(gateway, visit, context)?;
+    attempt.handle = begun.as_ref().map(|begun| begun.handle);
     if let Some(refused) = too_large(gateway, &attempt) {
         return Ok(refused.into());
     }
@@ -126,13 +125,25 @@ pub(super) async fn conclude(
     }
 }
 
-/// The id under which the client can take the call back with another request; those of the newest revision close
-/// the response instead.
-fn id_in_session(context: &RequestContext<RoleServer>) -> Option<CallId> {
-    let parts = context.extensions.get::<Parts>()?;
-    let session = parts.extensions.get::<Session>()?;
-    let request = serde_json::to_value(&context.id).ok()?;
-    Some(session.call_id(&request))
+/// Takes the request's id in its session, so that the client can take the call back with another request; those of the
+/// newest revision close the response instead.
+fn begin_in_session<'a>(
+    gateway: &'a Gateway,
+    visit: &Visit,
+    context: &RequestContext<RoleServer>,
+) -> Result<Option<Begun<'a>>, ErrorData> {
+    let parts = context.extensions.get::<Parts>();
+    let session = parts.and_then(|parts| parts.extensions.get::<Session>());
+    let Some(session) = session.filter(|_| !is_modern(context)) else {
+        return Ok(None);
+    };
+    let id = context.id.clone().into_json_value();
+    let begun = gateway.mcp.under_way.begin(session.handle(visit, &id));
+    let refused = || {
+        let detail = format!("a request with the id {id} is under way in this session");
+        ErrorData::invalid_request(detail, None)
+    };
+    begun.map(Some).ok_or_else(refused)
 }
 
 /// Asks the client what the device wants to know.

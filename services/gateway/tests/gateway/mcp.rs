@@ -1,11 +1,13 @@
 //! Devices as MCP servers, in both revisions.
 
+use bytes::Bytes;
 use reqwest::Method;
 use serde_json::{Value, json};
+use switchboard_bus::Answer;
 use switchboard_protocol::{access::Scope, mcp::flat};
 
 use crate::{
-    mcp_client::{Exchange, exchange, legacy, modern, modern_with, post},
+    mcp_client::{Exchange, LEGACY, MODERN, Stream, exchange, legacy, modern, modern_with, post},
     stage::{Stage, until},
 };
 
@@ -269,39 +271,142 @@ async fn a_client_that_leaves_cancels_its_call() {
     }
 }
 
+fn silent_call(tool: &str, id: i64) -> Value {
+    let params = json!({"name": tool, "arguments": {}});
+    json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+}
+
+fn take_back(id: i64) -> Value {
+    json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})
+}
+
 #[tokio::test]
-async fn a_client_with_a_handshake_takes_its_request_back() {
+async fn a_client_with_a_handshake_takes_its_own_request_back() {
     let stage = Stage::set().await;
     stage.connect_with("toy-1", TOOLS).await;
-    for (path, tool, session) in [(DEVICE, "silent", "one"), ("/mcp", "toy-1__silent", "two")] {
-        let calls = stage.edge.seen.lock().len();
-        let call = legacy(
-            &stage,
-            path,
-            "tools/call",
-            json!({"name": tool, "arguments": {}}),
-        );
-        let mut waiting = tokio::task::JoinSet::new();
-        waiting.spawn(exchange(call.header("mcp-session-id", session)));
-        until(|| stage.edge.seen.lock().len() > calls).await;
-        let cancel = async |session: &'static str, request: i64| {
-            let params = json!({"requestId": request});
-            let message =
-                json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
-            let request =
-                post(&stage, path, "2025-11-25", &message).header("mcp-session-id", session);
-            assert_eq!(exchange(request).await.status, 202);
-        };
-        // Neither another client nor another request takes it back.
-        cancel("another", 7).await;
-        cancel(session, 8).await;
-        let known = |call| stage.edge.cancelled.lock().contains(&call);
-        let call = *stage.edge.seen.lock().last().unwrap();
-        assert!(!known(call));
-        cancel(session, 7).await;
-        until(|| known(call)).await;
-        waiting.abort_all();
+    stage.connect_with("toy-2", TOOLS).await;
+    let other_key = stage.add_key(&[Scope::Call]).await;
+    let own = |path: &str, session: &str, message: &Value| {
+        post(&stage, path, LEGACY, message).header("mcp-session-id", session)
+    };
+    let outcome = |call: &Exchange| call.result()["structuredContent"]["outcome"].clone();
+    for (path, tool, elsewhere) in [
+        (DEVICE, "silent", "/mcp"),
+        ("/mcp", "toy-1__silent", "/mcp/devices/toy-2"),
+    ] {
+        let before = stage.edge.cancelled.lock().len();
+        let mut kept = tokio::task::JoinSet::new();
+        kept.spawn(exchange(own(path, "one", &silent_call(tool, 7))));
+        let (kept_id, kept_reply) = stage.edge.next_unanswered().await;
+        let mut taken_back = tokio::task::JoinSet::new();
+        taken_back.spawn(exchange(own(path, "one", &silent_call(tool, 8))));
+        let (taken_back_id, _) = stage.edge.next_unanswered().await;
+        // Of another session, another request, another endpoint, another key, the newest revision.
+        let stranger = stage.request_as(&other_key, Method::POST, path).build();
+        let stranger = own(path, "one", &take_back(7)).headers(stranger.unwrap().headers().clone());
+        for wrong in [
+            own(path, "two", &take_back(7)),
+            own(path, "one", &take_back(9)),
+            own(elsewhere, "one", &take_back(7)),
+            stranger,
+            post(&stage, path, MODERN, &take_back(7)).header("mcp-session-id", "one"),
+            // What comes last is heard, so all before it was.
+            own(path, "one", &take_back(8)),
+        ] {
+            exchange(wrong).await;
+        }
+        let ended = taken_back.join_next().await.unwrap().unwrap();
+        assert_eq!(outcome(&ended), "cancelled");
+        until(|| stage.edge.cancelled.lock().len() > before).await;
+        let answer = Answer::result(true, Bytes::from_static(b"{\"success\":true}"));
+        stage.edge.bus.answer(&kept_reply, answer);
+        let ended = kept.join_next().await.unwrap().unwrap();
+        assert_eq!(outcome(&ended), "succeeded");
+        let cancelled = stage.edge.cancelled.lock();
+        assert_eq!(cancelled[before..], [taken_back_id]);
+        assert_ne!(kept_id, taken_back_id);
     }
+}
+
+#[tokio::test]
+async fn an_id_is_under_way_once_in_a_session() {
+    let stage = Stage::set().await;
+    stage.connect_with("toy-1", TOOLS).await;
+    let seen = || stage.edge.seen.lock().len();
+    let call = |session: &str, tool: &str| {
+        let message = silent_call(tool, 7);
+        post(&stage, DEVICE, LEGACY, &message).header("mcp-session-id", session)
+    };
+    let mut first = tokio::task::JoinSet::new();
+    first.spawn(exchange(call("one", "silent")));
+    let (_, reply) = stage.edge.next_unanswered().await;
+    let again = exchange(call("one", "echo")).await;
+    assert_eq!((again.error_code(), seen()), (-32600, 1));
+    // Another session's, and that of a revision without sessions, is another request.
+    assert_eq!(
+        exchange(call("two", "echo")).await.result()["isError"],
+        false
+    );
+    let params = || json!({"name": "echo", "arguments": {}});
+    let modern = modern(&stage, DEVICE, "tools/call", params()).header("mcp-session-id", "one");
+    assert_eq!(exchange(modern).await.result()["isError"], false);
+    // The first is still the one that is under way, and can be taken back.
+    let cancel = post(&stage, DEVICE, LEGACY, &take_back(7)).header("mcp-session-id", "one");
+    assert_eq!(exchange(cancel).await.status, 202);
+    let ended = first.join_next().await.unwrap().unwrap();
+    let outcome = &ended.result()["structuredContent"]["outcome"];
+    assert_eq!(outcome, "cancelled");
+    stage
+        .edge
+        .bus
+        .answer(&reply, Answer::result(true, Bytes::new()));
+    // What has ended does not keep its id.
+    assert_eq!(
+        exchange(call("one", "echo")).await.result()["isError"],
+        false
+    );
+}
+
+#[tokio::test]
+async fn listeners_hear_that_a_device_registered_again() {
+    let stage = Stage::set().await;
+    let epoch = stage.connect_with("toy-1", TOOLS).await;
+    stage.connect("toy-2").await;
+    let wanted = json!({"notifications": {"toolsListChanged": true}});
+    let mut modern = Stream::open(modern(&stage, DEVICE, "subscriptions/listen", wanted)).await;
+    let begun = modern.next().await;
+    assert_eq!(begun["method"], "notifications/subscriptions/acknowledged");
+    let get = |path: &str| {
+        stage
+            .request(Method::GET, path)
+            .header("accept", "text/event-stream")
+            .header("mcp-protocol-version", "2025-11-25")
+    };
+    let mut legacy = Stream::open(get(DEVICE)).await;
+    let mut all = Stream::open(get("/mcp")).await;
+
+    // What stays the same is not told, nor what is another device's: the first word is about the change.
+    stage.register("toy-1", epoch, TOOLS).await;
+    stage.connect("toy-3").await;
+    assert_eq!(
+        all.next().await["method"],
+        "notifications/tools/list_changed"
+    );
+    stage.register("toy-1", epoch, r#"{"new":{}}"#).await;
+    let told = modern.next().await;
+    assert_eq!(told["method"], "notifications/tools/list_changed");
+    assert_eq!(
+        told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"],
+        7
+    );
+    assert_eq!(
+        legacy.next().await["method"],
+        "notifications/tools/list_changed"
+    );
+    assert_eq!(
+        all.next().await["method"],
+        "notifications/tools/list_changed"
+    );
 }
 
 #[tokio::test]

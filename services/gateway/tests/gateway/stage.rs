@@ -13,7 +13,7 @@ use secrecy::ExposeSecret;
 use serde_json::Value;
 use switchboard_bus::{
     Answer, Bus, BusConfig, Epoch, Holding, Host, InboundCall, LeftReason, LocalHub, Notice,
-    NoticeKind,
+    NoticeKind, ReplyTo,
 };
 use switchboard_gateway::Config;
 use switchboard_identity::{ApiKeySecret, Authenticator};
@@ -55,6 +55,8 @@ pub(crate) struct Edge {
     pub(crate) called: Mutex<Vec<String>>,
     /// Calls that their callers gave up.
     pub(crate) cancelled: Mutex<Vec<CallId>>,
+    /// Calls of `silent`, which the device is still at.
+    pub(crate) unanswered: Mutex<Vec<(CallId, ReplyTo)>>,
 }
 
 /// A response, read to its end.
@@ -95,6 +97,7 @@ impl Stage {
             seen: Mutex::default(),
             called: Mutex::default(),
             cancelled: Mutex::default(),
+            unanswered: Mutex::default(),
         });
         edge.bus.attach(edge.clone());
         let database = TestDatabase::create().await.unwrap();
@@ -334,6 +337,12 @@ const QUESTION: &str = r#"{"success":false,"error":"who are you?","input_require
 const PICTURE: &str = r#"{"success":true,"content":[{"type":"text","text":"看"},{"type":"image","data":"iVBORw0KGgo=","mimeType":"image/png"}]}"#;
 
 impl Edge {
+    /// Where the answer to the next call of `silent` goes, once it is there.
+    pub(crate) async fn next_unanswered(&self) -> (CallId, ReplyTo) {
+        until(|| !self.unanswered.lock().is_empty()).await;
+        self.unanswered.lock().remove(0)
+    }
+
     /// Says a few things about a call before it is answered.
     fn talk(&self, call: &InboundCall) {
         let said = [
@@ -379,7 +388,10 @@ impl Host for Edge {
                 self.seen.lock().push(call.id);
                 self.called.lock().push(call.device.to_string());
                 match service {
-                    "silent" => return,
+                    "silent" => {
+                        self.unanswered.lock().push((call.id, call.reply));
+                        return;
+                    }
                     "talk" => {
                         self.talk(&call);
                         Answer::result(true, Bytes::from_static(b"{\"success\":true}"))

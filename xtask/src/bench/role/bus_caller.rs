@@ -82,6 +82,7 @@ impl Caller for BusCaller {
             timeout: ANSWER_WITHIN,
             input: bytes::Bytes::new(),
             notices: None,
+            handle: None,
         };
         let answer = self.bus.call(call).await?;
         ensure!(

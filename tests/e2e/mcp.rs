@@ -1,0 +1,95 @@
+//! MCP where several gateways serve one client: what one began, another one ends.
+//! Never: a look at which gateway holds what.
+
+use reqwest::RequestBuilder;
+use serde_json::{Value, json};
+use switchboard_protocol::frame::Kind;
+use tokio::task::JoinSet;
+
+use crate::{
+    plant::{Org, Plant, echo_services},
+    program::Program,
+};
+
+const REVISION: &str = "2025-11-25";
+
+/// A client of a revision with a handshake, at one of the gateways.
+struct Client<'a> {
+    plant: &'a Plant,
+    org: &'a Org,
+    session: String,
+}
+
+impl Client<'_> {
+    fn says(&self, url: &str, message: &Value) -> RequestBuilder {
+        let request = self.plant.http.post(url).bearer_auth(&self.org.key);
+        request
+            .header("accept", "application/json, text/event-stream")
+            .header("mcp-protocol-version", REVISION)
+            .header("mcp-session-id", &self.session)
+            .json(message)
+    }
+
+    async fn takes_back(&self, url: &str, id: u64) {
+        let message = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+        let answer = self.says(url, &message).send().await.unwrap();
+        assert_eq!(answer.status(), 202);
+    }
+}
+
+async fn outcome_of(request: RequestBuilder) -> Value {
+    let answer: Value = request.send().await.unwrap().json().await.unwrap();
+    answer["result"]["structuredContent"]["outcome"].clone()
+}
+
+#[tokio::test]
+async fn i4_a_request_is_taken_back_at_any_gateway_and_by_its_sender_only() {
+    let plant = Plant::start(1).await;
+    let gateway = Program::start(
+        &["gateway", "--http-listen", "127.0.0.1:0"],
+        &plant.environment(),
+    );
+    let stranger = plant.another_org("second").await;
+    let mut device = plant.device(0, "toy-1").await;
+    device.register(&echo_services()).await;
+    let client = |org, session: &str| Client {
+        plant: &plant,
+        org,
+        session: session.to_owned(),
+    };
+    let hello = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": REVISION, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
+    let begun = client(&plant.org, "none").says(&plant.url("/mcp"), &hello);
+    let begun = begun.send().await.unwrap();
+    let session = begun.headers()["mcp-session-id"].to_str().unwrap();
+    let own = client(&plant.org, session);
+
+    for (path, tool) in [("/mcp", "toy-1__echo"), ("/mcp/devices/toy-1", "echo")] {
+        let call = async |device: &mut crate::device::Device, id: u64| {
+            let params = json!({"name": tool, "arguments": {"text": "a"}});
+            let message =
+                json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+            let mut calling = JoinSet::new();
+            calling.spawn(outcome_of(own.says(&plant.url(path), &message)));
+            let (call, ..) = device.next_call().await;
+            (call, calling)
+        };
+        let (kept, mut kept_end) = call(&mut device, 1).await;
+        let (taken_back, mut end) = call(&mut device, 2).await;
+        let there = format!("{}{path}", gateway.address("http_url"));
+        client(&stranger, session).takes_back(&there, 1).await;
+        client(&plant.org, "another").takes_back(&there, 1).await;
+        own.takes_back(&there, 2).await;
+        // What was sent last has arrived, so what was sent before it has.
+        let told = device.next(Kind::Control).await.json();
+        assert_eq!(
+            told,
+            json!({"type": "cancel", "data": {"call_id": taken_back}})
+        );
+        assert_eq!(end.join_next().await.unwrap().unwrap(), "cancelled");
+        device
+            .answer(&kept, &json!({"success": true, "data": "a"}))
+            .await;
+        assert_eq!(kept_end.join_next().await.unwrap().unwrap(), "succeeded");
+    }
+}
