@@ -2,7 +2,10 @@
 //! Never: an annotation that a device gave its own content, or a block that is not what it says it is.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use rmcp::model::{CallToolResult, ContentBlock};
+use rmcp::{
+    ErrorData,
+    model::{CallToolResult, ContentBlock},
+};
 use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
 use switchboard_bus::{Answer, BusError};
@@ -108,6 +111,20 @@ pub(super) fn not_asked(attempt: &Attempt, answer: &Answer, why: &str) -> CallTo
     structured.insert("success".to_owned(), false.into());
     structured.insert("error".to_owned(), clean(&detail).into());
     finish(vec![ContentBlock::text(clean(&detail))], structured, true)
+}
+
+/// An error that came up after the device was called, with how the call ended beside what it says itself.
+pub(super) fn with_ending(mut error: ErrorData, attempt: &Attempt, answer: &Answer) -> ErrorData {
+    let mut data = ending(attempt, Some(answer.outcome), answer.delivered);
+    match error.data.take() {
+        Some(Value::Object(own)) => data.extend(own),
+        Some(own) => {
+            data.insert("cause".to_owned(), own);
+        }
+        None => {}
+    }
+    error.data = Some(Value::Object(data));
+    error
 }
 
 fn ending(attempt: &Attempt, outcome: Option<Outcome>, delivered: Delivered) -> Map<String, Value> {

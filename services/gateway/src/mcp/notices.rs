@@ -5,6 +5,8 @@
     reason = "logging left the newest revision, and clients of the older ones still use it"
 )]
 
+use std::time::Duration;
+
 use http::request::Parts;
 use rmcp::{
     RoleServer,
@@ -17,6 +19,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use switchboard_bus::{Notice, NoticeKind};
 use switchboard_protocol::id::DeviceId;
+use tokio::sync::mpsc;
 
 use super::{
     encoding::Encoding,
@@ -26,6 +29,8 @@ use super::{
 
 /// Notices that wait for a client that reads slowly. Protects memory; those beyond are dropped.
 pub(super) const WAITING: usize = 64;
+/// How long those that wait may keep an answer that is there. Within what a call may be late.
+pub(super) const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// What one call's client wants to hear, and what it heard.
 pub(super) struct Listener {
@@ -73,8 +78,15 @@ impl Listener {
         })
     }
 
+    /// Tells the client all that is said, until nothing more can come.
+    pub(super) async fn tell(mut self, mut said: mpsc::Receiver<Notice>) {
+        while let Some(notice) = said.recv().await {
+            self.pass_on(&notice).await;
+        }
+    }
+
     /// Tells the client, if it wants to know. A client that is gone is found out by the answer.
-    pub(super) async fn pass_on(&mut self, notice: &Notice) {
+    async fn pass_on(&mut self, notice: &Notice) {
         match notice.kind {
             NoticeKind::Progress => self.progress(&notice.data).await,
             NoticeKind::Log => self.log(&notice.data).await,

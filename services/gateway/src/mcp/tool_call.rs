@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 use http::request::Parts;
 use rmcp::{
     ErrorData, RoleServer,
@@ -120,7 +121,7 @@ pub(super) async fn conclude(
         Some(wanted) => match ask(gateway, binding, wanted, able).await {
             Ok(questions) => Ok(questions.into()),
             Err(Unasked::Malformed(why)) => Ok(content::not_asked(attempt, answer, &why).into()),
-            Err(Unasked::Refused(error)) => Err(error),
+            Err(Unasked::Refused(error)) => Err(content::with_ending(error, attempt, answer)),
         },
     }
 }
@@ -162,28 +163,26 @@ async fn ask(
     seal.ask(&gateway.store, binding, wanted, able).await
 }
 
-/// Waits for the answer and passes on what the device says until then.
+/// Waits for the answer and passes on what the device says until then. Neither waits for the other: the call ends in
+/// its time however much the device says, and however slowly the client reads.
 async fn attend(
     gateway: &Gateway,
     attempt: &Attempt,
     listener: Option<Listener>,
 ) -> Result<Answer, BusError> {
-    let Some(mut listener) = listener else {
+    let Some(listener) = listener else {
         return attempt.perform(gateway, None).await;
     };
-    let (sender, mut said) = mpsc::channel(notices::WAITING);
-    let mut call = pin!(attempt.perform(gateway, Some(sender)));
-    let ended = loop {
-        tokio::select! {
-            biased;
-            Some(notice) = said.recv() => listener.pass_on(&notice).await,
-            ended = &mut call => break ended,
-        }
+    let (sender, said) = mpsc::channel(notices::WAITING);
+    let mut telling = pin!(listener.tell(said));
+    let call = pin!(attempt.perform(gateway, Some(sender)));
+    let ended = match select(call, &mut telling).await {
+        Either::Left((ended, _)) => ended,
+        // Only a call that has ended has let go of the channel.
+        Either::Right(((), call)) => return call.await,
     };
-    // What was said before the answer is heard before it.
-    while let Ok(notice) = said.try_recv() {
-        listener.pass_on(&notice).await;
-    }
+    // What was said before the answer is heard before it, unless the client keeps it waiting.
+    let _ = tokio::time::timeout(notices::LAST_WORDS, telling).await;
     ended
 }
 

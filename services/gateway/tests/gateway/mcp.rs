@@ -1,14 +1,16 @@
 //! Devices as MCP servers, in both revisions.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use reqwest::Method;
 use serde_json::{Value, json};
-use switchboard_bus::Answer;
+use switchboard_bus::{Answer, Notice, NoticeKind};
 use switchboard_protocol::{access::Scope, mcp::flat};
 
 use crate::{
     mcp_client::{Exchange, LEGACY, MODERN, Stream, exchange, legacy, modern, modern_with, post},
-    stage::{Stage, until},
+    stage::{LONG, Stage, until},
 };
 
 const DEVICE: &str = "/mcp/devices/toy-1";
@@ -367,6 +369,55 @@ async fn an_id_is_under_way_once_in_a_session() {
     );
 }
 
+/// A device that never stops talking, and a client that listens or does not: the call ends in its time.
+#[tokio::test]
+async fn talk_does_not_keep_a_call_from_its_end() {
+    let stage = Stage::set().await;
+    let tools = r#"{"silent": {"timeout_ms": 500}}"#;
+    stage.connect_with("toy-1", tools).await;
+    let words = "x".repeat(16_000);
+    for reads in [true, false] {
+        let params = json!({"name": "silent", "arguments": {}});
+        let meta = json!({"progressToken": 1});
+        let call = modern_with(&stage, DEVICE, "tools/call", params, meta);
+        let mut client = tokio::task::JoinSet::new();
+        let begun = Instant::now();
+        client.spawn(async move {
+            if reads {
+                return Some(exchange(call).await);
+            }
+            let _unread = call.send().await.unwrap();
+            std::future::pending().await
+        });
+        let (id, reply) = stage.edge.next_unanswered().await;
+        let bus = stage.edge.bus.clone();
+        let said = |at: u64| {
+            let data = json!({"progress": at, "message": words}).to_string().into();
+            let kind = NoticeKind::Progress;
+            Notice { kind, data }
+        };
+        let talk = async {
+            for at in 1.. {
+                bus.notify(&reply, said(at));
+                if at % 50 == 0 {
+                    tokio::task::yield_now().await;
+                }
+                if stage.edge.cancelled.lock().contains(&id) {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(LONG, talk).await.unwrap();
+        let took = begun.elapsed();
+        assert!(took < LONG / 2, "reads: {reads}, {took:?}");
+        if reads {
+            let ended = client.join_next().await.unwrap().unwrap().unwrap();
+            let outcome = &ended.result()["structuredContent"]["outcome"];
+            assert_eq!(outcome, "timed_out");
+        }
+    }
+}
+
 #[tokio::test]
 async fn listeners_hear_that_a_device_registered_again() {
     let stage = Stage::set().await;
@@ -593,6 +644,37 @@ async fn messages_travel_as_flatbuffers_where_the_client_says_so() {
     assert_eq!(flat::decode(&answer).unwrap()["error"]["code"], -32700);
 }
 
+/// Calls a tool that asks, for a client that can do this much.
+async fn call_ask(stage: &Stage, able: Value, more: Value) -> Exchange {
+    let mut params = json!({"name": "ask", "arguments": {}});
+    let members = params.as_object_mut().unwrap();
+    members.extend(more.as_object().unwrap().clone());
+    let meta = json!({"io.modelcontextprotocol/clientCapabilities": able});
+    exchange(modern_with(stage, DEVICE, "tools/call", params, meta)).await
+}
+
+#[tokio::test]
+async fn only_a_state_shows_that_a_device_asked() {
+    let stage = Stage::set().await;
+    stage.connect_with("toy-1", r#"{"ask":{}}"#).await;
+    // The device was asked before it was known that the client cannot answer.
+    let refused = call_ask(&stage, json!({}), json!({})).await;
+    assert_eq!(refused.error_code(), -32021);
+    let data = &refused.last()["error"]["data"];
+    let ended = (&data["outcome"], &data["delivered"]);
+    assert_eq!(ended, (&json!("failed"), &json!("yes")));
+    let call = stage.edge.seen.lock()[0].to_string();
+    assert_eq!(data["call_id"], call);
+    assert!(data["requiredCapabilities"]["elicitation"].is_object());
+
+    // Answers to no question are the client's word and no more, and the device sees that.
+    let answer = json!({"name": {"action": "accept", "content": {"name": "Ada"}}});
+    let unasked = json!({"inputResponses": answer});
+    let done = call_ask(&stage, json!({}), unasked).await;
+    let data = &done.result()["structuredContent"]["data"];
+    assert_eq!(*data, json!({"responses": answer, "state": null}));
+}
+
 #[tokio::test]
 async fn a_client_that_reads_no_stream_is_not_kept_waiting_by_one() {
     let stage = Stage::set().await;
@@ -626,13 +708,7 @@ async fn a_client_that_reads_no_stream_is_not_kept_waiting_by_one() {
 async fn a_device_may_ask_before_it_goes_on() {
     let stage = Stage::set().await;
     stage.connect_with("toy-1", r#"{"ask":{}}"#).await;
-    let call = |able: Value, more: Value| {
-        let mut params = json!({"name": "ask", "arguments": {}});
-        let members = params.as_object_mut().unwrap();
-        members.extend(more.as_object().unwrap().clone());
-        let meta = json!({"io.modelcontextprotocol/clientCapabilities": able});
-        exchange(modern_with(&stage, DEVICE, "tools/call", params, meta))
-    };
+    let call = |able: Value, more: Value| call_ask(&stage, able, more);
     let asked = call(json!({"elicitation": {}}), json!({})).await;
     let result = asked.result();
     assert_eq!(result["resultType"], "input_required");
