@@ -44,8 +44,8 @@ pub use schema_version::SchemaVersion;
 pub use signing_keys::{NewSigningKey, StoredSigningKey};
 pub use templates::{
     MemoryPolicy, Model, Persona, Prompt, PromptArgument, PromptContent, PromptMessage, PromptRole,
-    RENDERED_LIMIT_BYTES, RenderError, Template, TemplateSettings, TemplateWrite, ToolPolicy,
-    Voice, render,
+    RENDERED_LIMIT_BYTES, RenderError, SHOWN_LIMIT_BYTES, Template, TemplateSettings,
+    TemplateWrite, ToolPolicy, Voice, render,
 };
 pub use tokens::{IssuedToken, RevokedToken};
 pub use uri_template::{LONGEST_URI, UriError, UriTemplate, UriValues};

@@ -61,8 +61,13 @@ pub struct Resource {
 pub enum ResourceBody {
     /// A text.
     Text(String),
-    /// A picture; its bytes are in the object store.
-    Picture(ObjectKey),
+    /// A picture, in the object store.
+    Picture {
+        /// Where its bytes are.
+        key: ObjectKey,
+        /// How many there are.
+        size_bytes: i64,
+    },
 }
 
 /// One row of `resources` with what it leads to.
@@ -165,6 +170,7 @@ struct Found {
     mime_type: String,
     text: Option<String>,
     sha256: Option<Vec<u8>>,
+    size_bytes: Option<i64>,
 }
 
 impl Found {
@@ -177,7 +183,10 @@ impl Found {
             (Some(text), _) => ResourceBody::Text(fill(text, &self.mime_type, values)),
             (None, sha256) => {
                 let owner = Owner::from_column(self.org_id);
-                ResourceBody::Picture(ObjectKey::picture(owner, &sha256.unwrap_or_default()))
+                ResourceBody::Picture {
+                    key: ObjectKey::picture(owner, &sha256.unwrap_or_default()),
+                    size_bytes: self.size_bytes.unwrap_or_default(),
+                }
             }
         };
         Resource {
@@ -264,7 +273,8 @@ impl Store {
             r#"SELECT r.org_id, r.memory_id, r.picture_id,
                       COALESCE(p.name, left(split_part(m.text, E'\n', 1), $3)) AS "title!",
                       NULLIF(concat_ws(', ', m.kind, m.subject), '') AS description,
-                      COALESCE(p.mime_type, m.mime_type) AS "mime_type!", m.text AS "text?", p.sha256 AS "sha256?"
+                      COALESCE(p.mime_type, m.mime_type) AS "mime_type!", m.text AS "text?", p.sha256 AS "sha256?",
+                      p.size_bytes AS "size_bytes?"
                FROM resources r LEFT JOIN memories m ON m.id = r.memory_id LEFT JOIN pictures p ON p.id = r.picture_id
                WHERE r.uri = $2 AND NOT r.is_template AND (r.org_id = $1 OR r.org_id IS NULL)
                      AND (m.expires_at IS NULL OR m.expires_at > now())
@@ -282,7 +292,7 @@ impl Store {
             Found,
             r#"SELECT r.org_id, r.memory_id, r.picture_id, left(split_part(m.text, E'\n', 1), $3) AS "title!",
                       NULLIF(concat_ws(', ', m.kind, m.subject), '') AS description,
-                      m.mime_type, m.text AS "text?", NULL::bytea AS sha256
+                      m.mime_type, m.text AS "text?", NULL::bytea AS sha256, NULL::bigint AS size_bytes
                FROM resources r JOIN memories m ON m.id = r.memory_id
                WHERE r.uri = $2 AND r.org_id IS NOT DISTINCT FROM $1
                      AND (m.expires_at IS NULL OR m.expires_at > now())"#,

@@ -5,6 +5,8 @@ mod persona;
 mod prompt;
 mod settings;
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, types::Json};
 use switchboard_protocol::id::{PictureId, SkillsBookId, TemplateId};
@@ -14,7 +16,7 @@ use crate::{Store, StoreError, database::bounded, owner::Owner};
 pub use persona::Persona;
 pub use prompt::{
     Prompt, PromptArgument, PromptContent, PromptMessage, PromptRole, RENDERED_LIMIT_BYTES,
-    RenderError, render,
+    RenderError, SHOWN_LIMIT_BYTES, render,
 };
 pub use settings::{MemoryPolicy, Model, TemplateSettings, ToolPolicy, Voice};
 
@@ -46,6 +48,8 @@ pub enum TemplateWrite {
     NameTaken,
     /// It shows a picture that its owner cannot read.
     UnknownPicture(PictureId),
+    /// The pictures in its prompt have so many bytes together, more than [`SHOWN_LIMIT_BYTES`].
+    TooManyBytes(u64),
 }
 
 struct Row {
@@ -128,8 +132,8 @@ impl Store {
     ) -> Result<TemplateWrite, StoreError> {
         let written = bounded(async {
             let mut transaction = self.pool.begin().await?;
-            if let Some(unknown) = unknown_picture(&mut transaction, owner, settings).await? {
-                return Ok(TemplateWrite::UnknownPicture(unknown));
+            if let Some(refused) = unfit_pictures(&mut transaction, owner, settings).await? {
+                return Ok(refused);
             }
             let template = insert(&mut transaction, owner, id, settings).await?;
             show_pictures(&mut transaction, id, settings).await?;
@@ -152,8 +156,8 @@ impl Store {
     ) -> Result<TemplateWrite, StoreError> {
         let written = bounded(async {
             let mut transaction = self.pool.begin().await?;
-            if let Some(unknown) = unknown_picture(&mut transaction, owner, settings).await? {
-                return Ok(TemplateWrite::UnknownPicture(unknown));
+            if let Some(refused) = unfit_pictures(&mut transaction, owner, settings).await? {
+                return Ok(refused);
             }
             let replaced = update(&mut transaction, owner, (id, version), settings).await?;
             let Some(template) = replaced else {
@@ -326,25 +330,36 @@ async fn update(
     }))
 }
 
-/// The first picture that the owner cannot read. The others stay until the transaction ends.
-async fn unknown_picture(
+/// Why it cannot show its pictures: the first that the owner cannot read, or too many bytes. Those that are there stay
+/// until the transaction ends.
+async fn unfit_pictures(
     connection: &mut PgConnection,
     owner: Owner,
     settings: &TemplateSettings,
-) -> Result<Option<PictureId>, sqlx::Error> {
+) -> Result<Option<TemplateWrite>, sqlx::Error> {
     let shown = settings.pictures();
     if shown.is_empty() {
         return Ok(None);
     }
     let ids: Vec<_> = shown.iter().map(|id| id.uuid()).collect();
-    let known = sqlx::query_scalar!(
-        "SELECT id FROM pictures WHERE id = ANY ($1) AND (org_id = $2 OR org_id IS NULL) ORDER BY id FOR KEY SHARE",
+    let known = sqlx::query!(
+        "SELECT id, size_bytes FROM pictures WHERE id = ANY ($1) AND (org_id = $2 OR org_id IS NULL) ORDER BY id FOR KEY SHARE",
         &ids,
         owner.column()
     )
     .fetch_all(connection)
     .await?;
-    Ok(shown.into_iter().find(|id| !known.contains(&id.uuid())))
+    let known: HashMap<_, _> = known
+        .into_iter()
+        .map(|row| (PictureId::from_uuid(row.id), row.size_bytes))
+        .collect();
+    if let Some(unknown) = shown.into_iter().find(|id| !known.contains_key(id)) {
+        return Ok(Some(TemplateWrite::UnknownPicture(unknown)));
+    }
+    let in_prompt = settings.prompt.iter().flat_map(Prompt::pictures);
+    let sizes = in_prompt.filter_map(|(_, id)| u64::try_from(*known.get(&id)?).ok());
+    let bytes = sizes.fold(0, u64::saturating_add);
+    Ok((bytes > SHOWN_LIMIT_BYTES).then_some(TemplateWrite::TooManyBytes(bytes)))
 }
 
 async fn show_pictures(

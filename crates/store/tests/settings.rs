@@ -102,7 +102,7 @@ impl Plant {
         assert_eq!(found.uri, uri);
         match found.body {
             ResourceBody::Text(text) => Some(text),
-            ResourceBody::Picture(key) => Some(key.to_string()),
+            ResourceBody::Picture { key, .. } => Some(key.to_string()),
         }
     }
 }
@@ -398,7 +398,7 @@ async fn a_uri_is_read_exactly_before_it_is_matched() {
         .await
         .unwrap()
         .unwrap();
-    let ResourceBody::Picture(key) = found.body else {
+    let ResourceBody::Picture { key, .. } = found.body else {
         unreachable!("it is a picture")
     };
     assert_eq!(

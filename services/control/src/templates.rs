@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use switchboard_protocol::id::TemplateId;
 use switchboard_runtime::problem::{Json, Path, Problem, Query};
-use switchboard_store::{Owner, Template, TemplateSettings, TemplateWrite};
+use switchboard_store::{Owner, SHOWN_LIMIT_BYTES, Template, TemplateSettings, TemplateWrite};
 use uuid::Uuid;
 
 use crate::{
@@ -216,6 +216,13 @@ fn written(write: TemplateWrite, settings: &TemplateSettings) -> Result<Template
             let pointer = shape::place_of(settings, picture);
             let detail = format!("`{pointer}` names {picture}, and there is no such picture.");
             Err(invalid(&pointer, detail).into())
+        }
+        TemplateWrite::TooManyBytes(bytes) => {
+            let detail = format!(
+                "The pictures in `/prompt/messages` have {bytes} bytes together; {SHOWN_LIMIT_BYTES} is the limit, \
+                 since a prompt is read as one answer. Show smaller or fewer ones."
+            );
+            Err(invalid("/prompt/messages", detail).into())
         }
     }
 }

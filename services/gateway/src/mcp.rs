@@ -15,6 +15,7 @@ mod listing;
 mod metadata;
 mod notices;
 mod param_headers;
+mod pictures;
 mod plain_call;
 mod prompts;
 mod resources;
@@ -59,8 +60,8 @@ use encoding::Encoding;
 use input::Seal;
 use listeners::Listeners;
 use metadata::Publication;
+use pictures::{Pictures, Share};
 use server::Server;
-
 use session::{Errand, Session, UnderWay};
 use sites::Sites;
 use target::NamedDevices;
@@ -84,6 +85,7 @@ pub(crate) struct Mcp {
     publication: Publication,
     toolsets: Toolsets,
     named_devices: NamedDevices,
+    pictures: Pictures,
     seal: Seal,
     catalogues: Catalogues,
     listeners: Arc<Listeners>,
@@ -101,6 +103,7 @@ impl Mcp {
             sites,
             toolsets: Toolsets::new(),
             named_devices: NamedDevices::new(),
+            pictures: Pictures::new(),
             seal: Seal::default(),
             catalogues: Catalogues::default(),
             listeners: Listeners::new(config.mcp_listeners_per_caller),
@@ -246,11 +249,12 @@ async fn serve(
             Err(refused) => return encoding.write(refused).await,
         };
     }
-    let pace = Pace::default();
+    let (pace, share) = (Pace::default(), Share::default());
     let service = services.of(&visit);
     head.extensions.insert(encoding);
     head.extensions.insert(visit);
     head.extensions.insert(pace.clone());
+    head.extensions.insert(share.clone());
     let request = Request::from_parts(head, Full::new(body.clone()));
     let response = service.handle(request).await;
     let mut response = if response.status() == StatusCode::UNSUPPORTED_MEDIA_TYPE {
@@ -266,5 +270,5 @@ async fn serve(
         let seconds = HeaderValue::from(refused.retry_after_s());
         response.headers_mut().insert(header::RETRY_AFTER, seconds);
     }
-    encoding.write(response).await
+    share.until_sent(encoding.write(response).await?).await
 }

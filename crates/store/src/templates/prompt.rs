@@ -11,6 +11,9 @@ use crate::placeholders::{self, Segment};
 /// The most bytes that a prompt has once the values are put in, all messages together. Protects against a long
 /// value that is asked for many times.
 pub const RENDERED_LIMIT_BYTES: usize = 1024 * 1024;
+/// The most bytes that the pictures and resources which a prompt shows have together, as they are stored; one that
+/// is shown twice counts twice. Protects whoever reads it: all of it goes into one answer.
+pub const SHOWN_LIMIT_BYTES: u64 = 12 * 1024 * 1024;
 
 /// A prompt as its author wrote it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

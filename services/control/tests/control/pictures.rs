@@ -263,6 +263,36 @@ async fn the_same_bytes_are_kept_until_the_last_picture_goes() {
 }
 
 #[tokio::test]
+async fn a_prompt_does_not_show_more_than_one_answer_holds() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    let large = png(1, 1, 5 * 1024 * 1024);
+    let large = installation.picture(&org.key, "", large).await;
+    let content = json!({"type": "image", "picture_id": large["id"]});
+    let message = json!({"role": "user", "content": content});
+    for (shown, expected) in [
+        (2, StatusCode::CREATED),
+        (3, StatusCode::UNPROCESSABLE_ENTITY),
+    ] {
+        let template = json!({"name": "Bello", "prompt": {"messages": vec![&message; shown]}});
+        let (status, answer) = installation
+            .send(
+                Method::POST,
+                "/v1/templates",
+                Some(&org.key),
+                Some(template),
+            )
+            .await;
+        assert_eq!(status, expected, "{answer}");
+        if shown == 3 {
+            assert_eq!(answer["pointer"], "/prompt/messages");
+            let detail = answer["detail"].as_str().unwrap();
+            assert!(detail.contains("15728640 bytes"), "{detail}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_picture_stays_while_a_template_shows_it() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
@@ -376,7 +406,7 @@ async fn agents_read_what_was_sent() {
         (found.title.as_str(), found.mime_type.as_str()),
         ("Bello", "image/png")
     );
-    let ResourceBody::Picture(key) = found.body else {
+    let ResourceBody::Picture { key, .. } = found.body else {
         panic!("{found:?}")
     };
     assert_eq!(

@@ -1,9 +1,8 @@
 //! Templates as prompts: listed, read with values, completed.
-//! Never: a question to a client that cannot be asked one.
+//! Never: a question to a client that cannot be asked one, or an answer without a bound.
 
 use std::collections::BTreeMap;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rmcp::{
     ErrorData, RoleServer,
     model::{
@@ -15,7 +14,8 @@ use rmcp::{
 use serde_json::{Map, Value, json};
 use switchboard_protocol::id::{OrgId, PictureId};
 use switchboard_store::{
-    ListedPrompt, PromptContent, PromptMessage as Written, PromptRole, RenderError, TemplatePrompt,
+    ListedPrompt, Picture, PromptContent, PromptMessage as Written, PromptRole, RenderError,
+    Resource, ResourceBody, SHOWN_LIMIT_BYTES, TemplatePrompt,
 };
 
 use super::{
@@ -24,7 +24,7 @@ use super::{
     era::is_modern,
     input::{self, Unasked, Wanted},
     knowledge::{Page, paged, unreadable},
-    resources,
+    pictures, resources,
 };
 use crate::Gateway;
 
@@ -78,10 +78,7 @@ pub(super) async fn get(
         };
     }
     let written = prompt.render(&values).map_err(|error| unfit(&error))?;
-    let mut messages = Vec::with_capacity(written.len());
-    for message in written {
-        messages.push(message_of(gateway, org, message).await?);
-    }
+    let messages = messages(gateway, org, written, context).await?;
     let mut result = GetPromptResult::new(messages);
     result.description = prompt.listed.description;
     Ok(result.into())
@@ -192,34 +189,108 @@ fn questions(
     (!questions.is_empty()).then(|| Wanted::questions(questions))
 }
 
-async fn message_of(
-    gateway: &Gateway,
-    org: OrgId,
-    written: Written,
-) -> Result<PromptMessage, ErrorData> {
-    let role = match written.role {
-        PromptRole::User => Role::User,
-        PromptRole::Assistant => Role::Assistant,
-    };
-    let content = match written.content {
-        PromptContent::Text { text } => ContentBlock::text(text),
-        PromptContent::Image { picture_id } => picture(gateway, org, picture_id).await?,
-        PromptContent::Resource { uri } => {
-            ContentBlock::resource(resources::contents(gateway, org, &uri).await?)
-        }
-    };
-    Ok(PromptMessage::new(role, content))
+/// A message whose picture is not read yet.
+struct Found {
+    role: Role,
+    content: FoundContent,
 }
 
-async fn picture(gateway: &Gateway, org: OrgId, id: PictureId) -> Result<ContentBlock, ErrorData> {
+enum FoundContent {
+    Text(String),
+    Picture(Picture),
+    Resource(Resource),
+}
+
+impl Found {
+    async fn of(gateway: &Gateway, org: OrgId, written: Written) -> Result<Self, ErrorData> {
+        let role = match written.role {
+            PromptRole::User => Role::User,
+            PromptRole::Assistant => Role::Assistant,
+        };
+        let content = match written.content {
+            PromptContent::Text { text } => FoundContent::Text(text),
+            PromptContent::Image { picture_id } => {
+                FoundContent::Picture(picture(gateway, org, picture_id).await?)
+            }
+            PromptContent::Resource { uri } => {
+                FoundContent::Resource(resources::find(gateway, org, &uri).await?)
+            }
+        };
+        Ok(Self { role, content })
+    }
+
+    /// Bytes of pictures, and all that it shows.
+    fn bytes(&self) -> (u64, u64) {
+        match &self.content {
+            // The author's words have a limit of their own.
+            FoundContent::Text(_) => (0, 0),
+            FoundContent::Picture(Picture { size_bytes, .. })
+            | FoundContent::Resource(Resource {
+                body: ResourceBody::Picture { size_bytes, .. },
+                ..
+            }) => {
+                let bytes = u64::try_from(*size_bytes).unwrap_or_default();
+                (bytes, bytes)
+            }
+            FoundContent::Resource(Resource {
+                body: ResourceBody::Text(text),
+                ..
+            }) => (0, u64::try_from(text.len()).unwrap_or(u64::MAX)),
+        }
+    }
+
+    /// As clients read it. There has to be room for its picture.
+    async fn read(self, gateway: &Gateway) -> Result<PromptMessage, ErrorData> {
+        let content = match self.content {
+            FoundContent::Text(text) => ContentBlock::text(text),
+            FoundContent::Picture(picture) => {
+                let data = pictures::encoded(gateway, &picture.key()).await?;
+                ContentBlock::image(data, picture.mime_type)
+            }
+            FoundContent::Resource(found) => {
+                ContentBlock::resource(resources::contents(gateway, found).await?)
+            }
+        };
+        Ok(PromptMessage::new(self.role, content))
+    }
+}
+
+/// The messages with all that they show, of which no byte is read from the object store before all of it is known to fit.
+async fn messages(
+    gateway: &Gateway,
+    org: OrgId,
+    written: Vec<Written>,
+    context: &RequestContext<RoleServer>,
+) -> Result<Vec<PromptMessage>, ErrorData> {
+    let mut found = Vec::with_capacity(written.len());
+    let (mut of_pictures, mut shown) = (0_u64, 0_u64);
+    for message in written {
+        let message = Found::of(gateway, org, message).await?;
+        let (pictures, all) = message.bytes();
+        of_pictures = of_pictures.saturating_add(pictures);
+        shown = shown.saturating_add(all);
+        if shown > SHOWN_LIMIT_BYTES {
+            let detail = format!(
+                "with these values the prompt shows pictures and resources of more than {SHOWN_LIMIT_BYTES} bytes"
+            );
+            return Err(ErrorData::invalid_params(detail, None));
+        }
+        found.push(message);
+    }
+    gateway.mcp.pictures.reserve(of_pictures, context).await?;
+    let mut messages = Vec::with_capacity(found.len());
+    for message in found {
+        messages.push(message.read(gateway).await?);
+    }
+    Ok(messages)
+}
+
+async fn picture(gateway: &Gateway, org: OrgId, id: PictureId) -> Result<Picture, ErrorData> {
     let found = gateway.store.picture(org.into(), id).await;
-    let picture = found.map_err(|error| unreadable(&error))?.ok_or_else(|| {
+    found.map_err(|error| unreadable(&error))?.ok_or_else(|| {
         let detail = format!("the prompt shows the picture {id}, which is not there any more");
         ErrorData::internal_error(detail, None)
-    })?;
-    let bytes = resources::object(gateway, &picture.key()).await?;
-    let data = BASE64_STANDARD.encode(bytes);
-    Ok(ContentBlock::image(data, picture.mime_type))
+    })
 }
 
 fn unknown(name: &str) -> ErrorData {

@@ -1,19 +1,19 @@
 //! Memories and pictures as resources: listed, and read by URI.
 //! Never: a resource of another organisation, which looks as if it were not there.
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use bytes::Bytes;
 use rmcp::{
-    ErrorData,
+    ErrorData, RoleServer,
     model::{Resource, ResourceContents, ResourceTemplate},
+    service::RequestContext,
 };
 use serde_json::json;
 use switchboard_protocol::id::OrgId;
-use switchboard_store::{ListedResource, ObjectKey, ResourceBody};
+use switchboard_store::{ListedResource, Resource as Found, ResourceBody};
 
 use super::{
     access::Visit,
     knowledge::{Page, paged, unreadable},
+    pictures,
 };
 use crate::Gateway;
 
@@ -58,45 +58,42 @@ pub(super) async fn read(
     gateway: &Gateway,
     visit: &Visit,
     uri: &str,
+    context: &RequestContext<RoleServer>,
 ) -> Result<ResourceContents, ErrorData> {
     let org = visit.reads().ok_or_else(|| unknown(uri))?;
-    contents(gateway, org, uri).await
+    let found = find(gateway, org, uri).await?;
+    if let ResourceBody::Picture { size_bytes, .. } = &found.body {
+        let bytes = u64::try_from(*size_bytes).unwrap_or_default();
+        gateway.mcp.pictures.reserve(bytes, context).await?;
+    }
+    contents(gateway, found).await
 }
 
-/// What stands under a URI.
-pub(super) async fn contents(
-    gateway: &Gateway,
-    org: OrgId,
-    uri: &str,
-) -> Result<ResourceContents, ErrorData> {
+/// Whether there is something to read.
+pub(super) async fn check(gateway: &Gateway, visit: &Visit, uri: &str) -> Result<(), ErrorData> {
+    let org = visit.reads().ok_or_else(|| unknown(uri))?;
+    find(gateway, org, uri).await.map(drop)
+}
+
+/// What stands under a URI; a picture's bytes are not read yet.
+pub(super) async fn find(gateway: &Gateway, org: OrgId, uri: &str) -> Result<Found, ErrorData> {
     let found = gateway.store.resource_by_uri(org, uri).await;
     let found = found.map_err(|error| unreadable(&error))?;
-    let found = found.ok_or_else(|| unknown(uri))?;
-    let contents = match &found.body {
+    found.ok_or_else(|| unknown(uri))
+}
+
+/// The same as clients read it. There has to be room for a picture.
+pub(super) async fn contents(
+    gateway: &Gateway,
+    found: Found,
+) -> Result<ResourceContents, ErrorData> {
+    let contents = match found.body {
         ResourceBody::Text(text) => ResourceContents::text(text, &found.uri),
-        ResourceBody::Picture(key) => {
-            let bytes = object(gateway, key).await?;
-            ResourceContents::blob(BASE64_STANDARD.encode(bytes), &found.uri)
+        ResourceBody::Picture { key, .. } => {
+            ResourceContents::blob(pictures::encoded(gateway, &key).await?, &found.uri)
         }
     };
     Ok(contents.with_mime_type(found.mime_type))
-}
-
-/// The bytes of a picture.
-pub(super) async fn object(gateway: &Gateway, key: &ObjectKey) -> Result<Bytes, ErrorData> {
-    let Some(objects) = gateway.store.objects() else {
-        let detail = "this gateway has no object store: its operator sets --objects or SWITCHBOARD_OBJECTS, the same as for the control plane";
-        return Err(ErrorData::internal_error(detail, None));
-    };
-    objects.get(key).await.map_err(|error| {
-        tracing::error!(
-            %error,
-            cause = std::error::Error::source(&error).map(tracing::field::display),
-            object.key = %key,
-            "a picture could not be read"
-        );
-        ErrorData::internal_error("the picture cannot be read at the moment", None)
-    })
 }
 
 fn listed(found: ListedResource) -> Resource {

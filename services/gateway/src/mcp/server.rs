@@ -188,7 +188,8 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let contents = resources::read(&self.gateway, visit(&context)?, &request.uri).await?;
+        let (gateway, visit) = (&self.gateway, visit(&context)?);
+        let contents = resources::read(gateway, visit, &request.uri, &context).await?;
         let mut result = ReadResourceResult::new(vec![contents]);
         (result.ttl_ms, result.cache_scope) = freshness(&context);
         Ok(result.into())
@@ -200,9 +201,7 @@ impl ServerHandler for Server {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        resources::read(&self.gateway, visit(&context)?, &request.uri)
-            .await
-            .map(drop)
+        resources::check(&self.gateway, visit(&context)?, &request.uri).await
     }
 
     async fn unsubscribe(

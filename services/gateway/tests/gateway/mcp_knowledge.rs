@@ -1,5 +1,6 @@
 //! Templates as prompts, memories and pictures as resources.
 
+use futures_util::{StreamExt as _, stream};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 use switchboard_bus::OfferChange;
@@ -21,18 +22,21 @@ const DEVICE: &str = "/mcp/devices/toy-1";
 
 /// Stores a template that says these messages.
 async fn template(stage: &Stage, prompt: Value) -> TemplateId {
+    let written = write(stage, prompt).await;
+    let TemplateWrite::Written(template) = written else {
+        unreachable!("{written:?}");
+    };
+    template.id
+}
+
+async fn write(stage: &Stage, prompt: Value) -> TemplateWrite {
     let settings =
         json!({"name": "A template", "persona": {"description": "Kind"}, "prompt": prompt});
     let settings: TemplateSettings = serde_json::from_value(settings).unwrap();
     let id = TemplateId::from_uuid(Uuid::now_v7());
     let owner = Owner::Org(stage.org);
-    let written = stage
-        .store
-        .create_template(owner, id, &settings)
-        .await
-        .unwrap();
-    assert!(matches!(written, TemplateWrite::Written(_)));
-    id
+    let written = stage.store.create_template(owner, id, &settings).await;
+    written.unwrap()
 }
 
 async fn memory(stage: &Stage, template: TemplateId, uri: &str, text: &str) {
@@ -57,6 +61,10 @@ async fn memory(stage: &Stage, template: TemplateId, uri: &str, text: &str) {
 }
 
 async fn picture(stage: &Stage, uri: &str) -> PictureId {
+    picture_of(stage, uri, bytes::Bytes::from_static(b"\x89PNG")).await
+}
+
+async fn picture_of(stage: &Stage, uri: &str, bytes: bytes::Bytes) -> PictureId {
     let id = PictureId::from_uuid(Uuid::now_v7());
     let picture = NewPicture {
         id,
@@ -65,7 +73,7 @@ async fn picture(stage: &Stage, uri: &str) -> PictureId {
         mime_type: "image/png",
         width: 1,
         height: 1,
-        bytes: bytes::Bytes::from_static(b"\x89PNG"),
+        bytes,
     };
     stage
         .store
@@ -145,6 +153,55 @@ async fn a_template_is_a_prompt() {
         let refused = exchange(modern(&stage, DEVICE, "prompts/get", params)).await;
         assert_eq!(refused.error_code(), -32602, "{name} {arguments}");
     }
+}
+
+#[tokio::test]
+async fn what_a_prompt_shows_has_a_limit() {
+    const MIB: usize = 1024 * 1024;
+    let stage = Stage::set().await;
+    let bytes = |fill: u8| bytes::Bytes::from(vec![fill; 6 * MIB]);
+    let (one, _) = tokio::join!(
+        picture_of(&stage, "test://one", bytes(1)),
+        picture_of(&stage, "test://two", bytes(2))
+    );
+    let message = |content: Value| json!({"role": "user", "content": content});
+    let picture = || message(json!({"type": "image", "picture_id": one}));
+    let prompt = |name: &str, more: Value| {
+        let messages = [
+            picture(),
+            message(json!({"type": "resource", "uri": "test://{{which}}"})),
+            message(more),
+        ];
+        json!({"name": name, "arguments": [{"name": "which"}], "messages": messages})
+    };
+    let text = json!({"type": "text", "text": "a"});
+    template(&stage, prompt("fits", text)).await;
+    let twice = json!({"type": "resource", "uri": "test://{{which}}"});
+    template(&stage, prompt("too-large", twice)).await;
+    let get = async |name: &str| {
+        let params = json!({"name": name, "arguments": {"which": "two"}});
+        exchange(modern(&stage, DEVICE, "prompts/get", params)).await
+    };
+    let whole = get("fits").await;
+    let shown = &whole.result()["messages"][1]["content"]["resource"]["blob"];
+    assert_eq!(shown.as_str().unwrap().len(), 8 * MIB);
+    let refused = get("too-large").await;
+    assert_eq!(refused.error_code(), -32602);
+    let said = refused.last()["error"]["message"].as_str().unwrap();
+    assert!(said.contains("12582912 bytes"), "{said}");
+    // More than fits into a node at a time: they wait for each other, and none is refused.
+    let many = stream::iter(0..6)
+        .map(|_| get("fits"))
+        .buffer_unordered(6)
+        .collect::<Vec<_>>()
+        .await;
+    assert!(
+        many.iter()
+            .all(|read| read.result()["messages"][0].is_object())
+    );
+
+    let refused = write(&stage, json!({"messages": vec![picture(); 3]})).await;
+    assert_eq!(refused, TemplateWrite::TooManyBytes(18 * MIB as u64));
 }
 
 #[tokio::test]
