@@ -26,6 +26,7 @@ use crate::{
     offers::{Followers, followers},
     pending::{Pending, Verdict},
     redis,
+    reentry::Unentered,
     settings::{self, BusConfig},
     shelf::Shelf,
     trust::Trust,
@@ -60,6 +61,7 @@ pub(crate) struct Node {
     pub(crate) taken_over: Cache<DeviceKey, Epoch>,
     pub(crate) reenter: Notify,
     pub(crate) reconcile: Notify,
+    pub(crate) unentered: Unentered,
     pub(crate) trust_changed: Notify,
     /// Only a node that follows registrations has this.
     pub(crate) followers: Option<Followers>,
@@ -124,6 +126,7 @@ impl Bus {
             taken_over: Cache::new(REMEMBERED_TAKEOVERS),
             reenter: Notify::new(),
             reconcile: Notify::new(),
+            unentered: Unentered::default(),
             trust_changed: Notify::new(),
             followers,
         });

@@ -108,7 +108,7 @@ impl Bus {
     /// Enters what a device registered, in place of what it registered before (`former`).
     ///
     /// # Errors
-    /// When the directory does not answer; the registration is entered when it does again.
+    /// When the directory does not answer, or refuses; the registration is entered when it does again.
     pub async fn announce(
         &self,
         device: &DeviceKey,
@@ -132,7 +132,8 @@ impl Bus {
             digest: Some(digest),
             shelve,
         };
-        let newer = node.backend.enter(vec![entry]).await?;
+        let entered = node.backend.enter(vec![entry]).await;
+        let newer = entered.inspect_err(|_| node.unentered.add(device))?;
         if let Some(Some(newer)) = newer.first() {
             node.take_over(device, *newer);
         }
@@ -191,9 +192,41 @@ impl Node {
 
     /// A newer connection of the device exists.
     pub(crate) fn take_over(&self, device: &DeviceKey, epoch: Epoch) {
-        self.taken_over.insert(device.clone(), epoch);
+        // It may be one that is told again, after a newer one.
+        if self
+            .taken_over
+            .get(device)
+            .is_none_or(|known| known < epoch)
+        {
+            self.taken_over.insert(device.clone(), epoch);
+        }
         if let Some(host) = self.host() {
             host.takeover(device.org, device.device.as_str(), epoch);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+    use switchboard_runtime::shutdown::Shutdown;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{BusConfig, LocalHub};
+
+    #[tokio::test]
+    async fn a_takeover_that_is_told_again_hides_no_newer_one() {
+        let config = BusConfig::local(&LocalHub::default(), "node");
+        let bus = Bus::start(config, &Registry::new(), &Shutdown::new()).unwrap();
+        let device = DeviceKey {
+            org: OrgId::from_uuid(Uuid::nil()),
+            device: "toy-1".parse().unwrap(),
+        };
+        for told in [2, 5, 3] {
+            bus.0.take_over(&device, Epoch(told));
+        }
+        assert!(bus.is_superseded(&device, Epoch(4)));
+        assert!(!bus.is_superseded(&device, Epoch(5)));
     }
 }

@@ -65,6 +65,16 @@ pub struct InboundCall {
     pub reply: ReplyTo,
 }
 
+impl InboundCall {
+    /// Lets go of the buffer, which may hold many other calls: for one that is kept a while.
+    pub fn detach(&mut self) {
+        self.device = Text::from(&*self.device);
+        self.service = Text::from(&*self.service);
+        self.params = Bytes::copy_from_slice(&self.params);
+        self.input = Bytes::copy_from_slice(&self.input);
+    }
+}
+
 /// Where a call's answer goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplyTo {
@@ -78,5 +88,42 @@ impl ReplyTo {
     #[must_use]
     pub const fn wants_notices(&self) -> bool {
         self.wants_notices
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_call_that_is_kept_does_not_keep_the_buffer_in_which_it_came() {
+        let buffer = Bytes::from(b"toy-1 echo {} {}".to_vec());
+        let mut call = InboundCall {
+            org: OrgId::from_uuid(Uuid::nil()),
+            device: buffer.slice(..5).try_into().unwrap(),
+            epoch: Epoch(1),
+            id: CallId::from_uuid(Uuid::nil()),
+            service: buffer.slice(6..10).try_into().unwrap(),
+            params: buffer.slice(11..13),
+            input: buffer.slice(14..16),
+            deadline: Instant::now(),
+            reply: ReplyTo {
+                node: NodeId::from("a~1"),
+                token: 1,
+                wants_notices: false,
+            },
+        };
+        let before = call.clone();
+        call.detach();
+        assert_eq!(
+            (&*call.device, &*call.service, &call.params, &call.input),
+            ("toy-1", "echo", &before.params, &before.input)
+        );
+        drop(before);
+        assert!(buffer.is_unique());
     }
 }

@@ -58,6 +58,8 @@ impl Node {
                 }
             }
             Envelope::Notice { token, kind, data } => {
+                // It may wait for a slow caller, and shall not keep alive the whole pack that it came in.
+                let data = Bytes::copy_from_slice(&data);
                 self.take_notice(token, Notice { kind, data });
             }
             Envelope::NotHere { token } => {
@@ -178,5 +180,34 @@ impl Inbox for Mailbox {
             // The error says that nobody listens now, which is no loss.
             let _ = followers.send(event.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+    use switchboard_runtime::shutdown::Shutdown;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::{Bus, BusConfig, LocalHub, NoticeKind};
+
+    #[tokio::test]
+    async fn a_notice_that_waits_does_not_keep_its_pack() {
+        let config = BusConfig::local(&LocalHub::default(), "node");
+        let bus = Bus::start(config, &Registry::new(), &Shutdown::new()).unwrap();
+        let (notices, mut heard) = mpsc::channel(2);
+        let sender = NodeId::from("edge~1");
+        let (token, _wait) = bus.0.pending.insert(sender.clone(), Some(notices));
+        let mut pack = Vec::new();
+        envelope::begin_pack(&mut pack, &sender);
+        for data in ["{}", "{\"message\":\"another\"}"] {
+            let (kind, data) = (NoticeKind::Log, data.into());
+            envelope::put(&mut pack, &Envelope::Notice { token, kind, data });
+        }
+        let pack = Bytes::from(pack);
+        bus.0.receive(pack.clone());
+        assert!(pack.is_unique());
+        assert_eq!(heard.recv().await.unwrap().data, "{}");
     }
 }

@@ -7,8 +7,12 @@ use std::{
     time::Duration,
 };
 
+use parking_lot::Mutex;
 use switchboard_protocol::{id::DeviceKey, schema::Digest};
-use tokio::time::{interval_at, sleep};
+use tokio::{
+    sync::Notify,
+    time::{interval_at, sleep},
+};
 
 use crate::{
     backend::{Entry, Release},
@@ -29,6 +33,20 @@ const SECOND_LOOK: Duration = Duration::from_secs(3);
 /// Entries and connections are compared this often even if nothing went wrong.
 const ROUND: Duration = Duration::from_secs(300);
 
+/// Devices whose services the directory did not take; no more than are connected here.
+#[derive(Default)]
+pub(crate) struct Unentered {
+    devices: Mutex<HashSet<DeviceKey>>,
+    added: Notify,
+}
+
+impl Unentered {
+    pub(crate) fn add(&self, device: &DeviceKey) {
+        self.devices.lock().insert(device.clone());
+        self.added.notify_one();
+    }
+}
+
 /// Enters everything again when the bus has healed, and compares now and then.
 pub(crate) async fn follow(node: Arc<Node>) {
     let mut rounds = interval_at(tokio::time::Instant::now() + ROUND, ROUND);
@@ -37,6 +55,10 @@ pub(crate) async fn follow(node: Arc<Node>) {
             () = node.reenter.notified() => {
                 node.shelf.untell();
                 node.enter_again().await;
+            }
+            () = node.unentered.added.notified() => {
+                node.enter_unentered().await;
+                continue;
             }
             () = node.reconcile.notified() => {}
             _ = rounds.tick() => {}
@@ -59,6 +81,16 @@ impl Node {
                 devices = held.len(),
                 "entered the devices again after the bus was away"
             );
+        }
+    }
+
+    /// If the bus goes away meanwhile, its healing enters everything.
+    async fn enter_unentered(&self) {
+        let devices = std::mem::take(&mut *self.unentered.devices.lock());
+        let mut held = self.held();
+        held.retain(|holding| devices.contains(&holding.device));
+        for chunk in held.chunks(BATCH) {
+            self.enter_some(chunk).await;
         }
     }
 

@@ -12,7 +12,6 @@ use std::{
     time::Instant,
 };
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use switchboard_bus::{Epoch, InboundCall, LeftReason, ReplyTo};
 use switchboard_protocol::{
@@ -201,8 +200,7 @@ impl Link {
         }
         if self.is_stalled() {
             // It will wait, and shall not keep alive the whole pack that it came in.
-            call.params = Bytes::copy_from_slice(&call.params);
-            call.input = Bytes::copy_from_slice(&call.input);
+            call.detach();
         }
         state.ledger.admit(call);
         let waker = state.waker.take();

@@ -185,7 +185,11 @@ impl Link {
     /// Renews the lease; takes out what nodes without a lease left behind. What was taken out
     /// until something failed is answered all the same; the rest is the next beat's.
     pub(super) async fn beat(&self) -> Result<Vec<(DeviceKey, Epoch)>, BusError> {
-        let dead: Vec<String> = self.query(&self.beat_command()).await?;
+        let (lapsed, dead): (bool, Vec<String>) = self.query(&self.beat_command()).await?;
+        if lapsed {
+            // This process stood still, or Redis was emptied: other nodes may have taken its entries out.
+            self.lease_lapsed();
+        }
         let mut reaped = Vec::new();
         for node in dead {
             let before = reaped.len();

@@ -164,6 +164,12 @@ impl Link {
         self.inbox.healed();
     }
 
+    /// The connection held, and yet others took this node for dead: to it, that is as if the bus had been away.
+    pub(super) fn lease_lapsed(&self) {
+        tracing::warn!(node.id = %self.node, "this node's lease had ended");
+        self.inbox.healed();
+    }
+
     /// Deaf since nothing was heard any more, which is before that was noticed.
     pub(super) fn leave_service(&self, heard_last: Instant) {
         *self.deaf_since.lock() = heard_last;

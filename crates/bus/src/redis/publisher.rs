@@ -137,19 +137,26 @@ impl Publisher {
 
     /// Whether every pack has its reply, so that the next one should not wait for others.
     pub(super) fn is_clear(&self) -> bool {
+        // As in `flush`.
+        self.look().unwrap_or(false)
+    }
+
+    /// Moves what can be moved without waiting; whether every pack has its reply then.
+    fn look(&self) -> Result<bool, Broken> {
         let mut failed = Vec::new();
         let mut state = self.state.lock();
-        if !state.unanswered.is_empty() && state.open {
-            // As in `flush`.
-            let _ = state.read(&self.socket, &mut failed);
-        }
+        let moved = if state.unanswered.is_empty() {
+            Ok(())
+        } else {
+            state.exchange(&self.socket, &mut failed)
+        };
         let clear = state.unanswered.is_empty();
         drop(state);
         self.tell(failed);
         if clear {
             self.cleared.notify_waiters();
         }
-        clear
+        moved.map(|()| clear)
     }
 
     /// Waits until every pack has its reply: the pace of packs under load, when this process is
@@ -164,18 +171,20 @@ impl Publisher {
         if self.is_clear() {
             return;
         }
-        let look = || match self.is_clear() {
-            true => Ok(()),
-            false => Err(io::ErrorKind::WouldBlock.into()),
+        let look = || match self.look() {
+            Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
+            looked => Ok(looked),
         };
         loop {
             tokio::select! {
-                // A socket that fails is found out by whoever attends, and closed.
                 _ = replies.readable() => {}
                 () = &mut cleared => return,
             }
-            if replies.try_io(Interest::READABLE, look).is_ok() {
-                return;
+            match replies.try_io(Interest::READABLE, look) {
+                Ok(Ok(_)) => return,
+                // It stays readable for ever. Whoever attends finds it out, and closes it.
+                Ok(Err(_)) => return sleep(LOOK_AFTER).await,
+                Err(_) => {}
             }
         }
     }
@@ -309,6 +318,15 @@ impl State {
         }
     }
 
+    /// Reads and writes what goes without waiting.
+    fn exchange(&mut self, socket: &TcpStream, failed: &mut Vec<Failed>) -> Result<(), Broken> {
+        self.read(socket, failed)?;
+        match self.write(socket) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
     fn take_replies(&mut self, bytes: &[u8], failed: &mut Vec<Failed>) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.reply.extend_from_slice(part);
@@ -326,23 +344,23 @@ impl State {
                 self.unanswered.pop_front();
                 return;
             }
-            Err(refusal) => {
-                self.refusal.get_or_insert(refusal);
-                Undelivered::Unsent
+            Err(answer) => {
+                let (why, refusal) = match answer.strip_prefix('-') {
+                    Some(refusal) => (Undelivered::Unsent, refusal),
+                    None => (Undelivered::Unknown, &*answer),
+                };
+                self.refusal.get_or_insert_with(|| refusal.to_owned());
+                why
             }
         };
         failed.extend(self.unanswered.pop_front().map(|parcel| (parcel, why)));
     }
 
-    /// One look at the socket: everything that can be done without waiting.
+    /// What is due to be looked after; whether the connection is still good.
     fn settle(&mut self, socket: &TcpStream, failed: &mut Vec<Failed>) -> Result<(), Broken> {
         self.watched
             .take_if(|watched| !std::mem::take(&mut watched.used));
-        self.read(socket, failed)?;
-        match self.write(socket) {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error.into()),
-            _ => {}
-        }
+        self.exchange(socket, failed)?;
         if let Some(refusal) = self.refusal.take() {
             return Err(Broken::Refused(refusal));
         }
@@ -359,7 +377,7 @@ fn receivers(line: &[u8]) -> Result<u64, String> {
     let text = text.trim_end();
     text.strip_prefix(':')
         .and_then(|count| count.parse().ok())
-        .ok_or_else(|| text.trim_start_matches('-').to_owned())
+        .ok_or_else(|| text.to_owned())
 }
 
 fn put_publish(out: &mut Vec<u8>, channel: &str, pack: &[u8]) {
@@ -424,7 +442,7 @@ mod tests {
         let refused = "-NOPERM no channel\r\n:0\r\n";
         let failed = [("a", Undelivered::Unsent), ("b", Undelivered::NobodyThere)];
         check(refused, &failed, Some("NOPERM no channel"));
-        check("+OK\r\n", &[("a", Undelivered::Unsent)], Some("+OK"));
+        check("+OK\r\n", &[("a", Undelivered::Unknown)], Some("+OK"));
     }
 
     #[test]

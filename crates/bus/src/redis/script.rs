@@ -139,16 +139,18 @@ end
 return found
 ";
 
-/// keys: nodes, shelf · args: lease, node, registered → nodes whose lease has ended. A node that
-/// comes back after its own had ended brings its entries back all at once.
+/// keys: nodes, shelf · args: lease, node, registered → whether the node's own lease had ended or was never there,
+/// nodes whose lease has ended. A node that comes back after its own had ended brings its entries back all at once.
 const BEAT: &str = r"
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local before = redis.call('ZSCORE', KEYS[1], ARGV[2])
-if before and tonumber(before) < now - ARGV[1] then redis.call('PUBLISH', ARGV[3], 'missed') end
+local ended = before and tonumber(before) < now - ARGV[1]
+if ended then redis.call('PUBLISH', ARGV[3], 'missed') end
 redis.call('ZADD', KEYS[1], now, ARGV[2])
 redis.call('PEXPIRE', KEYS[2], 2 * ARGV[1])
-return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. string.format('%.0f', now - ARGV[1]))
+local dead = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. string.format('%.0f', now - ARGV[1]))
+return {(ended or not before) and 1 or 0, dead}
 ";
 
 /// keys: live, ids, orgs · args: org, node, registered, devices… → for each its epoch, '' if it is not that node's.

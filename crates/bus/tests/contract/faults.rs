@@ -5,12 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use switchboard_bus::BusError;
+use switchboard_bus::{Answer, Bus, BusError, Call};
 use switchboard_protocol::outcome::Outcome;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::watch,
+    task::JoinSet,
+    time::interval_at,
 };
 
 use crate::{
@@ -74,6 +76,157 @@ async fn an_answer_that_was_ready_while_redis_was_away_arrives() {
     site.server().restart();
     let answers = waiting.join_all().await;
     assert_eq!(answers[0].as_ref().unwrap().outcome, Outcome::Succeeded);
+}
+
+/// Many calls at once, in one background task each.
+fn in_background(
+    caller: &Bus,
+    calls: impl IntoIterator<Item = Call>,
+) -> JoinSet<Result<Answer, BusError>> {
+    let call = |call| {
+        let caller = caller.clone();
+        async move { caller.call(call).await }
+    };
+    calls.into_iter().map(call).collect()
+}
+
+/// On one thread: whoever waits for replies must not keep the one who sees the connection's end from running.
+#[tokio::test]
+async fn calls_that_wait_for_their_turn_end_with_the_connection() {
+    let mut site = Site::redis().await;
+    let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+    edge.connect(&device("toy-1")).await;
+    works_again(&caller, Duration::from_secs(5)).await;
+    site.server().pause();
+    let begun = Instant::now();
+    let calls = (0..8).map(|_| call_for(&device("toy-1"), "{}"));
+    let waiting = in_background(&caller, calls);
+    let handed_over = async || caller.calls_waiting();
+    eventually(Duration::from_secs(1), handed_over, |count| *count == 8).await;
+    site.server().kill();
+    for ended in waiting.join_all().await {
+        let outcome = ended.map(|answer| answer.outcome);
+        assert!(
+            matches!(outcome, Ok(Outcome::Lost) | Err(BusError::Unavailable)),
+            "{outcome:?}"
+        );
+    }
+    assert!(
+        begun.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_redis_had_no_room_for_arrives_whole_and_each_has_its_own_fate() {
+    let mut site = Site::redis().await;
+    let caller = site.caller("caller").await;
+    let (edge, doomed) = (site.station("edge").await, site.station("doomed").await);
+    edge.connect(&device("toy-1")).await;
+    doomed.connect(&device("toy-2")).await;
+    for toy in ["toy-1", "toy-2"] {
+        call(&caller, &device(toy)).await.unwrap();
+    }
+    // Nobody hears it any more; the caller still remembers it.
+    doomed.shutdown.stop();
+    let left = async || doomed.bus.health().detail;
+    eventually(Duration::from_secs(5), left, |detail| detail != "connected").await;
+    site.server().pause();
+    let large = |n: usize| format!("{{\"n\":{n},\"pad\":\"{}\"}}", "x".repeat(500_000));
+    let of = |toy: &str, n: usize| call_for(&device(toy), large(n));
+    let given_up = in_background(&caller, (0..4).map(|n| of("toy-1", n)));
+    let here = in_background(&caller, (0..8).map(|n| of("toy-1", n)));
+    let gone = in_background(&caller, (0..8).map(|n| of("toy-2", n)));
+    let handed_over = async || caller.calls_waiting();
+    eventually(Duration::from_secs(1), handed_over, |count| *count == 20).await;
+    drop(given_up);
+    site.server().resume();
+    for answer in gone.join_all().await {
+        assert_eq!(answer.unwrap().outcome, Outcome::Offline);
+    }
+    let answers = here.join_all().await;
+    let mut bodies: Vec<_> = answers
+        .into_iter()
+        .map(|answer| answer.unwrap().body)
+        .collect();
+    bodies.sort();
+    let expected = (0..8).map(|n| format!("{{\"success\":true,\"data\":{}}}", large(n)));
+    assert!(bodies.iter().eq(expected.collect::<Vec<_>>().iter()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn last_words_that_redis_had_no_room_for_are_said_to_the_end() {
+    let mut site = Site::redis().await;
+    let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+    edge.connect(&device("toy-1")).await;
+    edge.mute();
+    let calls = (0..30).map(|_| call_for(&device("toy-1"), "{}"));
+    let waiting = in_background(&caller, calls);
+    let replies = edge.unanswered(30).await;
+    site.server().pause();
+    let large = format!("{{\"success\":true,\"data\":\"{}\"}}", "x".repeat(250_000));
+    for reply in &replies {
+        let answer = Answer::result(true, large.clone().into());
+        edge.bus.answer(reply, answer);
+    }
+    edge.shutdown.stop();
+    // What is left is what sends, and what leaves.
+    let tasks = async || edge.shutdown.tasks();
+    eventually(Duration::from_secs(1), tasks, |count| *count <= 2).await;
+    site.server().resume();
+    for answer in waiting.join_all().await {
+        assert_eq!(answer.unwrap().outcome, Outcome::Succeeded);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i8_a_node_that_was_taken_for_dead_enters_its_devices_again() {
+    let site = Site::redis().await;
+    let (caller, edge) = (site.follower("caller").await, site.station("edge").await);
+    let mut events = caller.offer_changes().unwrap();
+    edge.connect(&device("toy-1")).await;
+    let digest = edge.register(&device("toy-1"), "{}").await;
+    // As if its process had stood still; its connections do not notice. In its first seconds a
+    // node compares anyway.
+    let later = tokio::time::Instant::now() + Duration::from_secs(4);
+    let mut often = interval_at(later, Duration::from_millis(5));
+    let standing_still = async {
+        loop {
+            often.tick().await;
+            site.end_lease(edge.bus.node()).await;
+        }
+    };
+    let gone = services(&device("toy-1"), None);
+    tokio::select! {
+        () = await_event(&mut events, &gone, Duration::from_secs(15)) => {}
+        () = standing_still => {}
+    }
+    let back = services(&device("toy-1"), Some(digest));
+    await_event(&mut events, &back, Duration::from_secs(10)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i8_services_that_redis_refused_are_entered_when_it_takes_them() {
+    let site = Site::redis().await;
+    let edge = site.station("edge").await;
+    edge.connect(&device("toy-1")).await;
+    site.configure("maxmemory", "1").await;
+    let refused = edge.try_register(&device("toy-1"), "{}").await;
+    assert!(
+        matches!(refused, Err(BusError::Unexpected(_))),
+        "{refused:?}"
+    );
+    site.configure("maxmemory", "0").await;
+    let digest = async || {
+        edge.bus
+            .find(&device("toy-1"))
+            .await
+            .unwrap()
+            .unwrap()
+            .digest
+    };
+    eventually(Duration::from_secs(10), digest, Option::is_some).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

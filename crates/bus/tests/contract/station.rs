@@ -82,18 +82,24 @@ impl Site {
 
     /// Lets a node's lease be one that ended long ago, until its next beat.
     pub async fn end_lease(&self, node: &NodeId) {
+        let mut end = redis::cmd("ZADD");
+        end.arg("test:nodes").arg(1).arg(node.as_str());
+        self.ask::<()>(&end).await;
+    }
+
+    pub async fn configure(&self, setting: &str, value: &str) {
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg(setting).arg(value);
+        self.ask::<()>(&set).await;
+    }
+
+    async fn ask<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> T {
         let Reach::Redis { url, .. } = &self.reach else {
-            panic!("there are leases in Redis only");
+            panic!("this site has no Redis");
         };
         let client = redis::Client::open(url.as_str()).unwrap();
         let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-        redis::cmd("ZADD")
-            .arg("test:nodes")
-            .arg(1)
-            .arg(node.as_str())
-            .exec_async(&mut connection)
-            .await
-            .unwrap();
+        command.query_async(&mut connection).await.unwrap()
     }
 
     /// A node that only calls.
@@ -176,6 +182,14 @@ impl Station {
     }
 
     pub async fn register(&self, device: &DeviceKey, services: &'static str) -> Digest {
+        self.try_register(device, services).await.unwrap()
+    }
+
+    pub async fn try_register(
+        &self,
+        device: &DeviceKey,
+        services: &'static str,
+    ) -> Result<Digest, BusError> {
         let json = Bytes::from_static(services.as_bytes());
         let digest = Digest::of(&json);
         let (epoch, former) = {
@@ -186,9 +200,8 @@ impl Station {
         };
         self.bus
             .announce(device, epoch, former, (digest, &json))
-            .await
-            .unwrap();
-        digest
+            .await?;
+        Ok(digest)
     }
 
     pub fn disconnect(&self, device: &DeviceKey) {
