@@ -63,9 +63,15 @@ pub(crate) async fn follow(node: Arc<Node>) {
             () = node.reconcile.notified() => {}
             _ = rounds.tick() => {}
         }
-        // What this fails to do, the next healing asks for again.
-        if let Err(error) = node.compare().await {
-            tracing::debug!(%error, "the directory could not be compared with the live connections");
+        tokio::select! {
+            compared = node.compare() => {
+                // What this fails to do, the next healing asks for again.
+                if let Err(error) = compared {
+                    tracing::debug!(%error, "the directory could not be compared with the live connections");
+                }
+            }
+            // To be entered again is not to wait until a look at what is out of date is over.
+            () = node.reenter.notified() => node.reenter.notify_one(),
         }
     }
 }

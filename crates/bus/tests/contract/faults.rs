@@ -51,6 +51,10 @@ async fn i9_a_redis_that_restarts_empty_is_healed_within_five_seconds() {
         .unwrap();
     assert_eq!(presence.digest, Some(digest));
     assert!(caller.services(&presence).await.unwrap().is_some());
+    // Nor does the next time wait until the directory has been looked through after this one.
+    site.server().kill();
+    site.server().restart();
+    works_again(&caller, Duration::from_millis(2500)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
