@@ -1,12 +1,18 @@
 //! How a call ended, as a tool's result.
-//! Never: an annotation that a device gave its own content, or a block that is not what it says it is.
+//! Never: an annotation that a device gave its own content, a block that is not what it says it is, or a success shown as
+//! a failure because a part of it is odd.
+
+use std::{borrow::Cow, fmt};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rmcp::{
     ErrorData,
     model::{CallToolResult, ContentBlock},
 };
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
 use serde_json::{Map, Value, json, value::RawValue};
 use switchboard_bus::{Answer, BusError};
 use switchboard_protocol::outcome::{Delivered, Outcome, Violation};
@@ -14,43 +20,119 @@ use switchboard_protocol::outcome::{Delivered, Outcome, Violation};
 use super::text::{clean, clean_value};
 use crate::calls::{Attempt, milliseconds};
 
-/// What a device answered. (Supplement 5.2; `content` and `input_required` are ours.)
-#[derive(Deserialize)]
+/// What a device answered, each field as it wrote it, so that an odd one spoils no other. (Supplement 5.2; `content` and
+/// `input_required` are ours.)
 pub(super) struct DeviceResult<'a> {
     success: bool,
-    #[serde(default)]
-    data: Option<Value>,
-    #[serde(default)]
-    error: Option<String>,
-    #[serde(default)]
-    content: Option<Vec<Value>>,
-    /// What the device wants to know first.
-    #[serde(default, borrow)]
-    pub(super) input_required: Option<&'a RawValue>,
+    fields: Fields<'a>,
+    /// Why there are no fields.
+    fault: Option<serde_json::Error>,
 }
+
+/// The last of each name, as most readers of JSON have it. `null` is nothing.
+#[derive(Default)]
+struct Fields<'a> {
+    data: Option<&'a RawValue>,
+    error: Option<&'a RawValue>,
+    content: Option<&'a RawValue>,
+    input_required: Option<&'a RawValue>,
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(FieldsVisitor)
+    }
+}
+
+struct FieldsVisitor;
+
+impl<'de> Visitor<'de> for FieldsVisitor {
+    type Value = Fields<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut members: M) -> Result<Self::Value, M::Error> {
+        let mut fields = Fields::default();
+        while let Some(Name(name)) = members.next_key()? {
+            let place = match &*name {
+                "data" => &mut fields.data,
+                "error" => &mut fields.error,
+                "content" => &mut fields.content,
+                "input_required" => &mut fields.input_required,
+                _ => {
+                    members.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            let value: &RawValue = members.next_value()?;
+            *place = (value.get() != "null").then_some(value);
+        }
+        Ok(fields)
+    }
+}
+
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'a> DeviceResult<'a> {
     /// The device's own result; `None` when the call ended without one.
     pub(super) fn of(answer: &'a Answer) -> Option<Self> {
-        match answer.outcome {
-            Outcome::Succeeded | Outcome::Failed => serde_json::from_slice(&answer.body).ok(),
-            _ => None,
-        }
+        let success = match answer.outcome {
+            Outcome::Succeeded => true,
+            Outcome::Failed => false,
+            _ => return None,
+        };
+        let (fields, fault) = match serde_json::from_slice(&answer.body) {
+            Ok(fields) => (fields, None),
+            Err(error) => (Fields::default(), Some(error)),
+        };
+        Some(Self {
+            success,
+            fields,
+            fault,
+        })
+    }
+
+    /// What the device wants to know first.
+    pub(super) const fn input_required(&self) -> Option<&'a RawValue> {
+        self.fields.input_required
     }
 
     /// The result as the tool's.
     pub(super) fn into_tool_result(self, attempt: &Attempt, answer: &Answer) -> CallToolResult {
         let mut structured = ending(attempt, Some(answer.outcome), answer.delivered);
         structured.insert("success".to_owned(), self.success.into());
-        let error = self.error.map(|words| clean(&words).into_owned());
-        let data = self.data.map(clean_value);
-        let mut blocks = match (&error, &data) {
-            (Some(words), _) if !self.success => vec![ContentBlock::text(words.clone())],
-            _ => Vec::new(),
-        };
-        match self.content {
-            Some(content) => blocks.extend(content.into_iter().enumerate().map(block)),
-            None => blocks.extend(data.as_ref().map(|data| ContentBlock::text(words(data)))),
+        let mut blocks = Vec::new();
+        let mut notes = Vec::new();
+        if let Some(fault) = &self.fault {
+            notes.push(left_out("result", &fault.to_string()));
+        }
+        if let Some(error) = self.fields.error {
+            let words = error_of(error);
+            if !self.success {
+                blocks.push(ContentBlock::text(words.clone()));
+            }
+            structured.insert("error".to_owned(), words.into());
+        }
+        let shown = self.fields.content.and_then(|content| {
+            let read = blocks_of(content);
+            read.map_err(|fault| notes.push(fault)).ok()
+        });
+        let shows_data = shown.is_none();
+        blocks.extend(shown.unwrap_or_default());
+        if let Some(data) = self.fields.data {
+            // What a failed call has to say need not look like what a successful one promises.
+            let (text, value) = data_of(data, shows_data, self.success);
+            blocks.extend(text.map(ContentBlock::text));
+            match value {
+                Some(Ok(value)) => {
+                    structured.insert("data".to_owned(), value);
+                }
+                Some(Err(fault)) => notes.push(left_out("data", &fault.to_string())),
+                None => {}
+            }
         }
         if blocks.is_empty() {
             let said = if self.success {
@@ -60,15 +142,47 @@ impl<'a> DeviceResult<'a> {
             };
             blocks.push(ContentBlock::text(said));
         }
-        // What a failed call has to say need not look like what a successful one promises.
-        if let (Some(data), true) = (data, self.success) {
-            structured.insert("data".to_owned(), data);
-        }
-        if let Some(words) = error {
-            structured.insert("error".to_owned(), words.into());
-        }
+        blocks.extend(notes.into_iter().map(ContentBlock::text));
         finish(blocks, structured, !self.success)
     }
+}
+
+/// What went wrong, in the device's words; what is no string as its JSON.
+fn error_of(error: &RawValue) -> String {
+    match serde_json::from_str(error.get()) {
+        Ok(Name(words)) => clean(&words).into_owned(),
+        Err(_) => clean(error.get()).into_owned(),
+    }
+}
+
+type Parsed = Result<Value, serde_json::Error>;
+
+/// The data as text and as a value, as far as each is wanted. A string is shown as it is, anything else as the JSON that
+/// the device wrote; where that has escapes, which nobody likes to read, it is written anew.
+fn data_of(data: &RawValue, as_text: bool, as_value: bool) -> (Option<String>, Option<Parsed>) {
+    let json = data.get();
+    let is_plain =
+        !json.starts_with('"') && memchr::memmem::find(json.as_bytes(), b"\\u").is_none();
+    let parsed = (as_value || (as_text && !is_plain)).then(|| serde_json::from_str(json));
+    let value = parsed.map(|parsed: Parsed| parsed.map(clean_value));
+    let text = as_text.then(|| match &value {
+        Some(Ok(Value::String(text))) => text.clone(),
+        Some(Ok(value)) if !is_plain => value.to_string(),
+        _ => clean(json).into_owned(),
+    });
+    (text, value.filter(|value| as_value || value.is_err()))
+}
+
+fn left_out(field: &str, fault: &str) -> String {
+    let fault = clean(fault);
+    format!("[The device's `{field}` cannot be read by programs: {fault}.]")
+}
+
+/// The blocks that a device sent, or what is wrong with all of them.
+fn blocks_of(content: &RawValue) -> Result<Vec<ContentBlock>, String> {
+    let sent: Vec<&RawValue> = serde_json::from_str(content.get())
+        .map_err(|_| "[The device's `content` is left out: it is no list of blocks.]".to_owned())?;
+    Ok(sent.into_iter().enumerate().map(block).collect())
 }
 
 /// A call that ended without a device's result.
@@ -153,17 +267,11 @@ fn finish(
     result
 }
 
-/// A string as it is, anything else as JSON.
-fn words(data: &Value) -> String {
-    match data {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
 /// A block as the device sent it, or a text that says what is wrong with it.
-fn block((at, sent): (usize, Value)) -> ContentBlock {
-    read_block(sent).unwrap_or_else(|fault| {
+fn block((at, sent): (usize, &RawValue)) -> ContentBlock {
+    let read = serde_json::from_str(sent.get());
+    let read = read.map_err(|error| error.to_string()).and_then(read_block);
+    read.unwrap_or_else(|fault| {
         ContentBlock::text(format!(
             "[The device's content block {at} is left out: {fault}.]"
         ))
@@ -228,6 +336,7 @@ mod tests {
 
     fn result_of(json: &str) -> Value {
         let success = json.contains("\"success\":true");
+        assert_ne!(success, json.contains("\"success\":false"), "{json}");
         let answer = Answer::result(success, json.to_owned().into());
         let result = DeviceResult::of(&answer).unwrap();
         serde_json::to_value(result.into_tool_result(&attempt(), &answer)).unwrap()
@@ -251,7 +360,12 @@ mod tests {
         );
         check(
             r#"{"success":true,"data":{"b":1.50}}"#,
-            text(r#"{"b":1.5}"#),
+            text(r#"{"b":1.50}"#),
+            false,
+        );
+        check(
+            r#"{"success":true,"data":["\u4e09\u200b\u70b9"]}"#,
+            text(r#"["三点"]"#),
             false,
         );
         check(r#"{"success":true}"#, text("Done."), false);
@@ -271,6 +385,88 @@ mod tests {
             json!([{"type": "resource", "resource": {"uri": "file:///a", "mimeType": "text/plain", "text": "t"}}]),
             false,
         );
+    }
+
+    /// The fields beside `success`, what the texts have in them, and what programs read.
+    const ODD: [(&str, &[&str], &str, &str); 13] = [
+        (
+            r#""data":{"far":1e999}"#,
+            &[r#"{"far":1e999}"#, "`data` cannot be read"],
+            "",
+            "",
+        ),
+        (
+            r#""data":"a\ud800b""#,
+            &[r#""a\ud800b""#, "`data` cannot be read"],
+            "",
+            "",
+        ),
+        (
+            r#""data":["\ud800"],"error":"e""#,
+            &[r#"["\ud800"]"#, "`data`"],
+            "",
+            "e",
+        ),
+        (
+            r#""content":{"type":"text"},"data":7"#,
+            &["7", "no list"],
+            "7",
+            "",
+        ),
+        (r#""content":"words""#, &["Done.", "no list"], "", ""),
+        (r#""content":null,"data":null"#, &["Done."], "", ""),
+        (
+            r#""content":[{"type":"text","text":"\udc00"},{"type":"text","text":"b"}],"data":[1]"#,
+            &["block 0", "b"],
+            "[1]",
+            "",
+        ),
+        (
+            r#""error":{"code":5},"data":1"#,
+            &["1"],
+            "1",
+            r#"{"code":5}"#,
+        ),
+        (r#""error":["\ud800"]"#, &["Done."], "", r#"["\ud800"]"#),
+        (r#""data":1,"data":2,"other":1e999"#, &["2"], "2", ""),
+        (
+            r#""data":12345678901234567890123"#,
+            &["12345678901234567890123"],
+            "1.2345678901234568e+22",
+            "",
+        ),
+        (
+            r#""\ud800":1"#,
+            &["Done.", "`result` cannot be read"],
+            "",
+            "",
+        ),
+        (r#""error":null"#, &["Done."], "", ""),
+    ];
+
+    #[test]
+    fn an_odd_field_spoils_no_other() {
+        for (fields, texts, data, error) in ODD {
+            for success in [true, false] {
+                let result = result_of(&format!(r#"{{"success":{success},{fields}}}"#));
+                assert_eq!(result["isError"], !success, "{result}");
+                let structured = &result["structuredContent"];
+                assert_eq!(structured["success"], success, "{result}");
+                let said = structured.get("error").and_then(Value::as_str);
+                assert_eq!(said.unwrap_or_default(), error, "{result}");
+                if !success {
+                    continue;
+                }
+                let value = structured.get("data").map(Value::to_string);
+                assert_eq!(value.unwrap_or_default(), data, "{result}");
+                let blocks = result["content"].as_array().unwrap();
+                assert_eq!(blocks.len(), texts.len(), "{result}");
+                for (block, part) in blocks.iter().zip(texts) {
+                    let text = block["text"].as_str().unwrap();
+                    assert!(text.contains(part), "{text} has no {part}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -116,7 +116,7 @@ pub(super) async fn conclude(
     let Some(result) = DeviceResult::of(answer) else {
         return Ok(content::refused(attempt, answer).into());
     };
-    match result.input_required {
+    match result.input_required() {
         None => Ok(result.into_tool_result(attempt, answer).into()),
         Some(wanted) => match ask(gateway, binding, wanted, able).await {
             Ok(questions) => Ok(questions.into()),
