@@ -3,18 +3,54 @@
 
 use std::borrow::Cow;
 
+use icu_properties::{
+    CodePointSetData, CodePointSetDataBorrowed,
+    props::{DefaultIgnorableCodePoint, Emoji},
+};
 use serde_json::{Map, Value};
 
 /// What a cut text ends with.
 const ELLIPSIS: &str = "…";
+/// What Unicode says to show nothing for.
+const IGNORABLE: CodePointSetDataBorrowed<'static> =
+    CodePointSetData::new::<DefaultIgnorableCodePoint>();
+const EMOJI: CodePointSetDataBorrowed<'static> = CodePointSetData::new::<Emoji>();
+const TEXT_STYLE: char = '\u{fe0e}';
+const EMOJI_STYLE: char = '\u{fe0f}';
+const JOINER: char = '\u{200d}';
 
-/// The text without control, bidirectional-override and zero-width characters; line breaks and tabs stay.
+/// The text without characters that nobody sees: controls, direction marks, zero-width ones, tags, fillers, variation
+/// selectors. Line breaks and tabs stay, and what makes one emoji of several characters.
 pub(super) fn clean(text: &str) -> Cow<'_, str> {
-    if text.chars().any(is_hidden) {
-        Cow::Owned(text.chars().filter(|c| !is_hidden(*c)).collect())
-    } else {
-        Cow::Borrowed(text)
+    let Some(first) = hidden(text).next() else {
+        return Cow::Borrowed(text);
+    };
+    let mut cleaned = String::with_capacity(text.len());
+    let mut from = 0;
+    for (at, c) in std::iter::once(first).chain(hidden(text).skip(1)) {
+        cleaned.push_str(text.get(from..at).unwrap_or_default());
+        from = at.saturating_add(c.len_utf8());
     }
+    cleaned.push_str(text.get(from..).unwrap_or_default());
+    Cow::Owned(cleaned)
+}
+
+/// Whether there is something that [`clean`] takes out.
+pub(super) fn has_hidden(text: &str) -> bool {
+    hidden(text).next().is_some()
+}
+
+/// The hidden characters and where they stand.
+fn hidden(text: &str) -> impl Iterator<Item = (usize, char)> {
+    let mut before = None;
+    text.char_indices().filter(move |(at, c)| {
+        let last = before.replace(*c);
+        is_ignorable(*c) && {
+            let rest = text.get(at.saturating_add(c.len_utf8())..);
+            let next = rest.and_then(|rest| rest.chars().next());
+            !belongs_to_emoji(last, *c, next)
+        }
+    })
 }
 
 /// The same with at most `limit` bytes, cut between two characters.
@@ -29,20 +65,29 @@ pub(super) fn clean_to(text: &str, limit: usize) -> String {
 }
 
 /// Cleans every string and every key of a value. Its depth is bounded by the parser that made it.
-pub(super) fn clean_value(value: Value) -> Value {
+pub(super) fn clean_value(mut value: Value) -> Value {
+    clean_in_place(&mut value);
+    value
+}
+
+fn clean_in_place(value: &mut Value) {
     match value {
-        Value::String(text) => Value::String(match clean(&text) {
-            Cow::Borrowed(_) => text,
-            Cow::Owned(cleaned) => cleaned,
-        }),
-        Value::Array(items) => Value::Array(items.into_iter().map(clean_value).collect()),
-        Value::Object(members) => Value::Object(
-            members
-                .into_iter()
-                .map(|(key, value)| (clean(&key).into_owned(), clean_value(value)))
-                .collect(),
-        ),
-        other => other,
+        Value::String(text) => {
+            if let Cow::Owned(cleaned) = clean(text) {
+                *text = cleaned;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(clean_in_place),
+        Value::Object(members) => {
+            members.values_mut().for_each(clean_in_place);
+            if members.keys().any(|key| has_hidden(key)) {
+                let all = std::mem::take(members).into_iter();
+                *members = all
+                    .map(|(key, value)| (clean(&key).into_owned(), value))
+                    .collect();
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -50,13 +95,13 @@ pub(super) fn clean_value(value: Value) -> Value {
 pub(super) fn clean_schema(schema: &mut Map<String, Value>) {
     for (keyword, value) in schema.iter_mut() {
         match (keyword.as_str(), value) {
-            ("title" | "description" | "$comment", Value::String(words)) => {
-                if let Cow::Owned(cleaned) = clean(words) {
-                    *words = cleaned;
-                }
+            ("title" | "description" | "$comment" | "default" | "examples", words)
+                if !matches!(words, Value::Object(_) | Value::Bool(_)) =>
+            {
+                clean_in_place(words);
             }
             // Data, not schemas: a changed character would be another value.
-            ("enum" | "const" | "default" | "examples", _) => {}
+            ("enum" | "const", _) => {}
             (_, Value::Object(inner)) => clean_schema(inner),
             (_, Value::Array(items)) => {
                 let schemas = items.iter_mut().filter_map(Value::as_object_mut);
@@ -67,22 +112,42 @@ pub(super) fn clean_schema(schema: &mut Map<String, Value>) {
     }
 }
 
-const fn is_hidden(c: char) -> bool {
+/// Whether something hides in a value: in a name, or in a string.
+pub(super) fn hides_something(value: &Value) -> bool {
+    match value {
+        Value::String(text) => has_hidden(text),
+        Value::Array(items) => items.iter().any(hides_something),
+        Value::Object(members) => members_hide_something(members),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// The same of an object's members.
+pub(super) fn members_hide_something(members: &Map<String, Value>) -> bool {
+    members
+        .iter()
+        .any(|(name, value)| has_hidden(name) || hides_something(value))
+}
+
+/// Characters that show nothing by themselves.
+fn is_ignorable(c: char) -> bool {
     match c {
         '\n' | '\t' | '\r' => false,
-        // Controls; soft hyphen and Arabic letter mark; zero-width and direction marks; line and paragraph
-        // separators and overrides; invisible operators and isolates; byte-order mark; annotations; tags.
-        '\u{0}'..='\u{1f}'
-        | '\u{7f}'..='\u{9f}'
-        | '\u{ad}'
-        | '\u{61c}'
-        | '\u{180e}'
-        | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{feff}'
-        | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e007f}' => true,
+        '\u{0}'..='\u{7f}' => c.is_ascii_control(),
+        // Line and paragraph separators; annotations.
+        '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{fff9}'..='\u{fffb}' => true,
+        _ => IGNORABLE.contains(c),
+    }
+}
+
+/// Whether this one makes an emoji of what stands before it, or joins it with the next.
+fn belongs_to_emoji(before: Option<char>, c: char, next: Option<char>) -> bool {
+    let follows = |c| EMOJI.contains(c);
+    match c {
+        TEXT_STYLE | EMOJI_STYLE => before.is_some_and(follows),
+        JOINER => {
+            before.is_some_and(|c| c == EMOJI_STYLE || follows(c)) && next.is_some_and(follows)
+        }
         _ => false,
     }
 }
@@ -103,6 +168,16 @@ mod tests {
         check("a\u{200b}b\u{202e}c\u{1b}[31m", "abc[31m");
         check("\u{feff}ignore\u{e0041}", "ignore");
         check("x\0y\u{9b}", "xy");
+        check(
+            "a\u{fe01}b\u{e0101}c\u{3164}\u{115f}\u{ffa0}d\u{34f}",
+            "abcd",
+        );
+        check("❤\u{fe0f}\u{fe0f}\u{fe0e}x\u{fe0f}", "❤\u{fe0f}x");
+        check("👨\u{200d}👩\u{200d}👧", "👨\u{200d}👩\u{200d}👧");
+        check(
+            "❤\u{fe0f}\u{200d}🔥a\u{200d}b👨\u{200d}",
+            "❤\u{fe0f}\u{200d}🔥ab👨",
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     param_headers::ParamHeaders,
-    text::{clean, clean_schema, clean_to},
+    text::{clean, clean_schema, clean_to, members_hide_something},
     tool_name::Naming,
 };
 
@@ -17,6 +17,9 @@ const DESCRIPTION_BYTES: usize = 4_096;
 const TITLE_BYTES: usize = 256;
 /// How long a call may take where the device does not say; what clients wait by themselves.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+/// What a description says where the schema of the parameters is left out.
+const UNSHOWN: &str =
+    "[The schema of its parameters is not shown: invisible characters hide in it.]";
 /// The identity of a device's own output schema inside ours, so that its references stay its own.
 const OUTPUT_ID: &str = "urn:switchboard:output";
 
@@ -25,6 +28,7 @@ const OUTPUT_ID: &str = "urn:switchboard:output";
 pub(super) struct Toolset {
     tools: Box<[Offered]>,
     by_name: HashMap<Box<str>, usize>,
+    bytes: u64,
 }
 
 /// A tool, and the service behind it.
@@ -51,10 +55,19 @@ impl Toolset {
         let by_name = names
             .map(|(at, offered)| (Box::from(&*offered.tool.name), at))
             .collect();
+        let bytes = tools
+            .iter()
+            .fold(0, |sum: u64, offered| sum.saturating_add(offered.bytes()));
         Ok(Self {
             tools: tools.into(),
             by_name,
+            bytes,
         })
+    }
+
+    /// What it takes in memory, more or less.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// All tools, in the order of their names.
@@ -68,6 +81,59 @@ impl Toolset {
     }
 }
 
+impl Offered {
+    fn bytes(&self) -> u64 {
+        let texts = [
+            Some(&*self.tool.name),
+            Some(&*self.service),
+            self.tool.description.as_deref(),
+            self.tool.title.as_deref(),
+        ];
+        let texts = texts.into_iter().flatten().map(bytes_of_text);
+        let schemas = [
+            Some(&self.tool.input_schema),
+            self.tool.output_schema.as_ref(),
+        ];
+        let schemas = schemas
+            .into_iter()
+            .flatten()
+            .map(|schema| bytes_of_members(schema));
+        // The headers are taken from the schema, and are less.
+        texts
+            .chain(schemas)
+            .fold(size_of::<Self>() as u64 * 2, u64::saturating_add)
+    }
+}
+
+fn bytes_of_text(text: &str) -> u64 {
+    const ALLOCATION: u64 = 16;
+    (text.len() as u64).saturating_add(ALLOCATION)
+}
+
+/// Bytes that a value has elsewhere than in its own place.
+fn bytes_of(value: &Value) -> u64 {
+    match value {
+        Value::String(text) => bytes_of_text(text),
+        Value::Array(items) => items.iter().fold(0, |sum: u64, item| {
+            let place = size_of::<Value>() as u64;
+            sum.saturating_add(place).saturating_add(bytes_of(item))
+        }),
+        Value::Object(members) => bytes_of_members(members),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    }
+}
+
+/// An object is a tree whose nodes have room for eleven members and have five at least.
+fn bytes_of_members(members: &JsonObject) -> u64 {
+    const MEMBER: usize = size_of::<String>() + size_of::<Value>();
+    const NODE: u64 = 11 * MEMBER as u64 + 64;
+    let nodes = (members.len() as u64).div_ceil(5).saturating_mul(NODE);
+    members.iter().fold(nodes, |sum, (name, value)| {
+        sum.saturating_add(bytes_of_text(name))
+            .saturating_add(bytes_of(value))
+    })
+}
+
 fn offer(service: String, definition: Value, naming: Naming) -> Offered {
     let mut fields = match definition {
         Value::Object(fields) => fields,
@@ -75,15 +141,22 @@ fn offer(service: String, definition: Value, naming: Naming) -> Offered {
     };
     let name = naming.service(&service);
     let description = fields.get("description").and_then(Value::as_str);
-    let description = description.map(|words| clean_to(words, DESCRIPTION_BYTES));
-    let input = input_schema(fields.remove("parameters"));
+    let mut description = description.map(|words| clean_to(words, DESCRIPTION_BYTES));
+    let mut input = input_schema(fields.remove("parameters"));
+    if members_hide_something(&input) {
+        // Without those characters it would be another schema, and with them a model reads what people do not see.
+        input = input_schema(None);
+        let words = description.get_or_insert_default();
+        words.push_str(if words.is_empty() { "" } else { "\n" });
+        words.push_str(UNSHOWN);
+    }
     let headers = ParamHeaders::of(&input);
-    let mut tool = Tool::new_with_raw(name, description.map(Into::into), input);
+    let mut tool = Tool::new_with_raw(name, description.map(Into::into), Arc::new(input));
     if *tool.name != *service {
         tool.title = Some(clean_to(&service, TITLE_BYTES));
     }
     if let Some(output) = fields.remove("output") {
-        tool.output_schema = Some(output_schema(output));
+        tool.output_schema = output_schema(output);
     }
     let timeout = fields.get("timeout_ms").and_then(Value::as_u64);
     Offered {
@@ -95,21 +168,24 @@ fn offer(service: String, definition: Value, naming: Naming) -> Offered {
 }
 
 /// As registered, with `type: object`, which the protocol insists on and every set of params is anyway.
-fn input_schema(registered: Option<Value>) -> Arc<JsonObject> {
+fn input_schema(registered: Option<Value>) -> JsonObject {
     let mut schema = match registered {
         Some(Value::Object(schema)) => schema,
         _ => Map::new(),
     };
     schema.insert("type".to_owned(), "object".into());
     clean_schema(&mut schema);
-    Arc::new(schema)
+    schema
 }
 
-/// The shape of every structured result, with `data` as the device described it.
-fn output_schema(registered: Value) -> Arc<JsonObject> {
+/// The shape of every structured result, with `data` as the device described it; `None` where something hides in that.
+fn output_schema(registered: Value) -> Option<Arc<JsonObject>> {
     let data = match registered {
         Value::Object(mut schema) => {
             clean_schema(&mut schema);
+            if members_hide_something(&schema) {
+                return None;
+            }
             if !schema.contains_key("$id") {
                 schema.insert("$id".to_owned(), OUTPUT_ID.into());
             }
@@ -129,8 +205,8 @@ fn output_schema(registered: Value) -> Arc<JsonObject> {
         "required": ["delivered"],
     });
     match schema {
-        Value::Object(schema) => Arc::new(schema),
-        _ => Arc::new(Map::new()),
+        Value::Object(schema) => Some(Arc::new(schema)),
+        _ => None,
     }
 }
 
@@ -186,6 +262,61 @@ mod tests {
             })
         );
         assert!(set.find("现在几点").is_none());
+    }
+
+    #[test]
+    fn what_hides_in_a_schema_is_not_shown() {
+        fn check(schema: Value, shown: bool) {
+            let set =
+                read(&json!({"a": {"description": "d", "parameters": schema, "output": schema}}));
+            let tool = &set.find("a").unwrap().tool;
+            let listed = serde_json::to_value(tool).unwrap();
+            assert_eq!(listed["description"] == "d", shown, "{listed}");
+            assert_eq!(listed.get("outputSchema").is_some(), shown, "{listed}");
+            assert_eq!(
+                listed["inputSchema"] != json!({"type": "object"}),
+                shown,
+                "{listed}"
+            );
+            assert!(!members_hide_something(&tool.input_schema), "{listed}");
+        }
+        let property = |name: &str, schema: Value| json!({"properties": {name: schema}});
+        check(property("心情", json!({"enum": ["❤\u{fe0f}", "👍"]})), true);
+        check(
+            property(
+                "a",
+                json!({"description": "\u{200b}", "default": ["\u{e0041}"]}),
+            ),
+            true,
+        );
+        check(
+            property(
+                "a",
+                json!({"examples": ["\u{e0041}"], "$comment": "\u{202e}"}),
+            ),
+            true,
+        );
+        check(property("a\u{e0041}", json!({})), false);
+        check(property("a", json!({"enum": ["b\u{e0041}"]})), false);
+        check(property("a", json!({"const": {"b": ["\u{200b}"]}})), false);
+        check(property("a", json!({"pattern": "\u{3164}"})), false);
+    }
+
+    #[test]
+    fn its_weight_is_what_it_takes() {
+        fn check(services: Value, least: u64, most: u64) {
+            let bytes = read(&services).bytes();
+            assert!((least..=most).contains(&bytes), "{bytes} of {services}");
+        }
+        check(json!({}), 0, 0);
+        check(json!({"a": {}}), 500, 4_096);
+        let nested = (0..60).fold(json!({}), |inner, _| json!({"properties": inner}));
+        check(json!({"a": {"parameters": nested}}), 40_000, 60_000);
+        check(
+            json!({"a": {"parameters": {"enum": ["x".repeat(10_000)]}}}),
+            10_000,
+            16_000,
+        );
     }
 
     #[test]

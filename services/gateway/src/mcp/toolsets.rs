@@ -1,9 +1,9 @@
 //! Whose tools are asked for, and where they are read: the live directory, or the record while a device sleeps.
-//! Never: a registration parsed twice by one node.
+//! Never: a registration parsed for each call, or more of them kept than their bytes allow.
 
 use std::sync::Arc;
 
-use quick_cache::sync::Cache;
+use quick_cache::{Weighter, sync::Cache};
 use serde_json::value::RawValue;
 use switchboard_bus::{BusError, Presence};
 use switchboard_protocol::{id::DeviceKey, schema::Digest};
@@ -12,12 +12,25 @@ use switchboard_store::StoreError;
 use super::{tool_name::Naming, toolset::Toolset};
 use crate::{Gateway, devices::Entry};
 
-/// Registrations that a node remembers as tools. Protects memory; devices of one firmware share one.
-const REMEMBERED: usize = 4_096;
+/// What the registrations that a node remembers as tools take, in bytes. Protects memory; devices of one firmware share
+/// one.
+const REMEMBERED_BYTES: u64 = 64 * 1024 * 1024;
+/// How many registrations that are, as most are.
+const USUALLY: usize = 4_096;
 
 /// The registrations that were read lately.
 pub(super) struct Toolsets {
-    read: Cache<(Digest, Naming), Arc<Toolset>>,
+    read: Cache<(Digest, Naming), Arc<Toolset>, Weight>,
+}
+
+#[derive(Clone)]
+struct Weight;
+
+impl Weighter<(Digest, Naming), Arc<Toolset>> for Weight {
+    fn weight(&self, key: &(Digest, Naming), toolset: &Arc<Toolset>) -> u64 {
+        let place = size_of_val(key).saturating_add(size_of::<Toolset>());
+        toolset.bytes().saturating_add(place as u64)
+    }
 }
 
 /// Why a device's tools could not be had.
@@ -36,7 +49,7 @@ pub(super) enum ToolsetError {
 impl Toolsets {
     pub(super) fn new() -> Self {
         Self {
-            read: Cache::new(REMEMBERED),
+            read: Cache::with_weighter(USUALLY, REMEMBERED_BYTES, Weight),
         }
     }
 
@@ -132,5 +145,28 @@ impl Toolsets {
         let toolset = Arc::new(Toolset::read(json, naming)?);
         self.read.insert((digest, naming), Arc::clone(&toolset));
         Ok(toolset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_is_bounded_by_bytes() {
+        let toolsets = Toolsets::new();
+        // Each takes much more in memory than as text.
+        let services = |at: usize| {
+            let schemas = vec![r#"{"not":{"not":{}}}"#; 2_000].join(",");
+            format!(r#"{{"{at}":{{"parameters":{{"allOf":[{schemas}]}}}}}}"#)
+        };
+        for at in 0..100 {
+            let json = services(at);
+            toolsets
+                .of_text(Some(&RawValue::from_string(json).unwrap()), Naming::Alone)
+                .unwrap();
+            assert!(toolsets.read.weight() <= REMEMBERED_BYTES);
+        }
+        assert!(!toolsets.read.is_empty() && toolsets.read.len() < 50);
     }
 }
