@@ -198,7 +198,7 @@ mod tests {
         let bus = Bus::start(config, &Registry::new(), &Shutdown::new()).unwrap();
         let (notices, mut heard) = mpsc::channel(2);
         let sender = NodeId::from("edge~1");
-        let (token, _wait) = bus.0.pending.insert(sender.clone(), Some(notices));
+        let (token, _wait) = bus.0.pending.insert(sender.clone(), Some(notices), None);
         let mut pack = Vec::new();
         envelope::begin_pack(&mut pack, &sender);
         for data in ["{}", "{\"message\":\"another\"}"] {
