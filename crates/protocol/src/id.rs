@@ -109,7 +109,11 @@ prefixed_id! {
     TemplateId, "tpl_"
 }
 prefixed_id! {
-    /// One thing that a template remembers.
+    /// A character: made from a template or on its own, and perhaps speaking through devices.
+    NpcId, "npc_"
+}
+prefixed_id! {
+    /// One thing that a template or an NPC remembers.
     MemoryId, "mem_"
 }
 prefixed_id! {

@@ -9,6 +9,8 @@ mod error;
 mod facts;
 mod idempotent_calls;
 mod memories;
+pub mod merge_patch;
+mod npcs;
 mod objects;
 mod orgs;
 mod owner;
@@ -34,7 +36,10 @@ pub use devices::StoredDevice;
 pub use error::StoreError;
 pub use facts::{DeviceFact, DeviceNews};
 pub use idempotent_calls::{CallKey, NewCall, RememberedCall, StoredOutcome};
-pub use memories::{Memory, MemoryWrite, NewMemory};
+pub use memories::{
+    FoundMemory, Memory, MemoryFilter, MemoryHolder, MemoryQuestion, MemoryWrite, NewMemory,
+};
+pub use npcs::{Effective, Npc, NpcFilter, NpcSettings, NpcWrite, apply_overrides};
 pub use objects::{ObjectError, ObjectKey, Objects, ObjectsConfig};
 pub use owner::Owner;
 pub use pictures::{NewPicture, Picture, PictureError, PictureRemoval, PictureWrite};
@@ -44,8 +49,8 @@ pub use schema_version::SchemaVersion;
 pub use signing_keys::{NewSigningKey, StoredSigningKey};
 pub use templates::{
     MemoryPolicy, Model, Persona, Prompt, PromptArgument, PromptContent, PromptMessage, PromptRole,
-    RENDERED_LIMIT_BYTES, RenderError, SHOWN_LIMIT_BYTES, Template, TemplateSettings,
-    TemplateWrite, ToolPolicy, Voice, render,
+    RENDERED_LIMIT_BYTES, RenderError, SHOWN_LIMIT_BYTES, Template, TemplateRemoval,
+    TemplateSettings, TemplateWrite, ToolPolicy, Voice, render,
 };
 pub use tokens::{IssuedToken, RevokedToken};
 pub use uri_template::{LONGEST_URI, UriError, UriTemplate, UriValues};

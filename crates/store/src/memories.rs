@@ -1,13 +1,56 @@
-//! What templates remember.
-//! Never: a batch stored in part, or a memory read after its end.
+//! What templates and NPCs remember.
+//! Never: a batch stored in part.
+
+mod reading;
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 use sqlx::{PgConnection, types::Json};
-use switchboard_protocol::id::{MemoryId, TemplateId};
-use uuid::Uuid;
+use switchboard_protocol::id::{MemoryId, NpcId, TemplateId};
 
 use crate::{Store, StoreError, database::bounded, owner::Owner, uri_template::UriTemplate};
+pub use reading::{FoundMemory, MemoryFilter, MemoryQuestion};
+
+/// Who remembers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryHolder {
+    /// A template, and with it every NPC that is made from it.
+    Template(TemplateId),
+    /// One NPC.
+    Npc(NpcId),
+}
+
+impl From<TemplateId> for MemoryHolder {
+    fn from(template: TemplateId) -> Self {
+        Self::Template(template)
+    }
+}
+
+impl From<NpcId> for MemoryHolder {
+    fn from(npc: NpcId) -> Self {
+        Self::Npc(npc)
+    }
+}
+
+impl MemoryHolder {
+    /// The template, if it is one.
+    #[must_use]
+    pub const fn template(self) -> Option<TemplateId> {
+        match self {
+            Self::Template(template) => Some(template),
+            Self::Npc(_) => None,
+        }
+    }
+
+    /// The NPC, if it is one.
+    #[must_use]
+    pub const fn npc(self) -> Option<NpcId> {
+        match self {
+            Self::Npc(npc) => Some(npc),
+            Self::Template(_) => None,
+        }
+    }
+}
 
 /// A memory about to be stored.
 #[derive(Debug, Clone)]
@@ -41,8 +84,8 @@ pub struct Memory {
     pub id: MemoryId,
     /// Whose it is.
     pub owner: Owner,
-    /// Which template remembers it.
-    pub template: TemplateId,
+    /// Who remembers it.
+    pub holder: MemoryHolder,
     /// Where agents read it.
     pub uri: String,
     /// Whom it is about.
@@ -70,46 +113,10 @@ pub struct Memory {
 pub enum MemoryWrite {
     /// All of them are stored, in the order in which they were given.
     Written(Vec<Memory>),
-    /// The owner has no such template.
-    UnknownTemplate,
+    /// The owner has no such template or NPC.
+    UnknownHolder,
     /// Something else of the owner is read under this memory's URI, counted from 0; nothing was stored.
     UriTaken(usize),
-}
-
-struct Row {
-    id: Uuid,
-    org_id: Option<Uuid>,
-    template_id: Uuid,
-    uri: String,
-    subject: Option<String>,
-    text: String,
-    kind: Option<String>,
-    importance: f64,
-    source: Option<String>,
-    metadata: Json<Map<String, Value>>,
-    mime_type: String,
-    expires_at: Option<DateTime<Utc>>,
-    created_at: DateTime<Utc>,
-}
-
-impl From<Row> for Memory {
-    fn from(row: Row) -> Self {
-        Self {
-            id: MemoryId::from_uuid(row.id),
-            owner: Owner::from_column(row.org_id),
-            template: TemplateId::from_uuid(row.template_id),
-            uri: row.uri,
-            subject: row.subject,
-            text: row.text,
-            kind: row.kind,
-            importance: row.importance,
-            source: row.source,
-            metadata: row.metadata.0,
-            mime_type: row.mime_type,
-            expires_at: row.expires_at,
-            created_at: row.created_at,
-        }
-    }
 }
 
 impl NewMemory {
@@ -129,32 +136,26 @@ impl NewMemory {
 }
 
 impl Store {
-    /// Adds memories to a template, all or none.
+    /// Adds memories to a template or an NPC, all or none.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] when an id exists already, else as every query.
     pub async fn add_memories(
         &self,
         owner: Owner,
-        template: TemplateId,
+        holder: impl Into<MemoryHolder>,
         memories: &[NewMemory],
     ) -> Result<MemoryWrite, StoreError> {
+        let holder = holder.into();
         bounded(async {
             let mut transaction = self.pool.begin().await?;
-            let known = sqlx::query!(
-                "SELECT id FROM templates WHERE id = $1 AND org_id IS NOT DISTINCT FROM $2 FOR KEY SHARE",
-                template.uuid(),
-                owner.column()
-            )
-            .fetch_optional(&mut *transaction)
-            .await?;
-            if known.is_none() {
-                return Ok(MemoryWrite::UnknownTemplate);
-            }
+            let Some(known) = hold(&mut transaction, owner, holder).await? else {
+                return Ok(MemoryWrite::UnknownHolder);
+            };
             free_expired_uris(&mut transaction, owner, memories).await?;
             let mut written = Vec::with_capacity(memories.len());
             for (index, memory) in memories.iter().enumerate() {
-                let stored = insert(&mut transaction, owner, template, memory).await?;
+                let stored = insert(&mut transaction, owner, &known, memory).await?;
                 if !publish(&mut transaction, owner, memory).await? {
                     return Ok(MemoryWrite::UriTaken(index));
                 }
@@ -164,35 +165,6 @@ impl Store {
             Ok::<_, sqlx::Error>(MemoryWrite::Written(written))
         })
         .await
-    }
-
-    /// Memories of a template that this reader sees, in the order of their sending, strictly after `after`.
-    ///
-    /// # Errors
-    /// As every query.
-    pub async fn memories(
-        &self,
-        reader: Owner,
-        template: TemplateId,
-        after: Option<MemoryId>,
-        limit: u32,
-    ) -> Result<Vec<Memory>, StoreError> {
-        let query = sqlx::query_as!(
-            Row,
-            r#"SELECT m.id, m.org_id, m.template_id AS "template_id!", r.uri, m.subject, m.text, m.kind, m.importance,
-                      m.source, m.metadata AS "metadata: Json<Map<String, Value>>", m.mime_type, m.expires_at,
-                      m.created_at
-               FROM memories m JOIN resources r ON r.memory_id = m.id
-               WHERE m.template_id = $1 AND (m.org_id = $2 OR m.org_id IS NULL)
-                     AND (m.expires_at IS NULL OR m.expires_at > now()) AND ($3::uuid IS NULL OR m.id > $3)
-               ORDER BY m.id LIMIT $4"#,
-            template.uuid(),
-            reader.column(),
-            after.map(MemoryId::uuid),
-            i64::from(limit)
-        );
-        let rows = bounded(query.fetch_all(&self.pool)).await?;
-        Ok(rows.into_iter().map(Memory::from).collect())
     }
 
     /// Removes a memory; says whether its owner had one with this id.
@@ -209,6 +181,52 @@ impl Store {
         let deleted = bounded(query.execute(&self.pool)).await?;
         Ok(deleted.rows_affected() > 0)
     }
+}
+
+/// A holder that is there, and the language that it speaks.
+struct Known {
+    holder: MemoryHolder,
+    language: Option<String>,
+}
+
+/// The language of a locale, as searching knows it.
+fn language(locale: &str) -> String {
+    let language = locale.split('-').next().unwrap_or_default();
+    language.to_ascii_lowercase()
+}
+
+/// Finds the holder, which then stays until the transaction ends.
+async fn hold(
+    connection: &mut PgConnection,
+    owner: Owner,
+    holder: MemoryHolder,
+) -> Result<Option<Known>, sqlx::Error> {
+    let locale = match holder {
+        MemoryHolder::Template(template) => {
+            sqlx::query_scalar!(
+                "SELECT locale FROM templates WHERE id = $1 AND org_id IS NOT DISTINCT FROM $2 FOR KEY SHARE",
+                template.uuid(),
+                owner.column()
+            )
+            .fetch_optional(connection)
+            .await?
+        }
+        MemoryHolder::Npc(npc) => {
+            sqlx::query_scalar!(
+                r#"SELECT COALESCE(n.overrides ->> 'locale', t.locale) AS locale
+                   FROM npcs n LEFT JOIN templates t ON t.id = n.template_id
+                   WHERE n.id = $1 AND n.org_id = $2 FOR KEY SHARE OF n"#,
+                npc.uuid(),
+                owner.column()
+            )
+            .fetch_optional(connection)
+            .await?
+        }
+    };
+    Ok(locale.map(|locale| Known {
+        holder,
+        language: locale.as_deref().map(language),
+    }))
 }
 
 /// A memory that has ended keeps its URI from nobody.
@@ -233,16 +251,18 @@ async fn free_expired_uris(
 async fn insert(
     connection: &mut PgConnection,
     owner: Owner,
-    template: TemplateId,
+    known: &Known,
     memory: &NewMemory,
 ) -> Result<Memory, sqlx::Error> {
     let row = sqlx::query!(
-        "INSERT INTO memories (id, org_id, template_id, subject, text, kind, importance, source, metadata, mime_type,
-                               expires_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) RETURNING expires_at, created_at",
+        "INSERT INTO memories (id, org_id, template_id, npc_id, subject, text, kind, importance, source, metadata,
+                               mime_type, expires_at, terms)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, search_terms($13, $14))
+         RETURNING expires_at, created_at",
         memory.id.uuid(),
         owner.column(),
-        template.uuid(),
+        known.holder.template().map(TemplateId::uuid),
+        known.holder.npc().map(NpcId::uuid),
         memory.subject,
         memory.text,
         memory.kind,
@@ -250,14 +270,16 @@ async fn insert(
         memory.source,
         Json(&memory.metadata) as _,
         memory.mime_type,
-        memory.expires_at
+        memory.expires_at,
+        memory.text.to_lowercase(),
+        known.language
     )
     .fetch_one(connection)
     .await?;
     Ok(Memory {
         id: memory.id,
         owner,
-        template,
+        holder: known.holder,
         uri: memory.uri(),
         subject: memory.subject.clone(),
         text: memory.text.clone(),

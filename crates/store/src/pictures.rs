@@ -90,7 +90,7 @@ pub enum PictureRemoval {
     Removed,
     /// The owner has none with this id.
     Unknown,
-    /// It stays: a template shows it.
+    /// It stays: a template or an NPC shows it.
     InUse,
 }
 
@@ -217,8 +217,8 @@ impl Store {
         Ok(rows.into_iter().map(Picture::from).collect())
     }
 
-    /// Removes a picture that no template shows: first its row, then its bytes, unless another picture of the owner
-    /// has the same.
+    /// Removes a picture that no template and no NPC shows: first its row, then its bytes, unless another picture of
+    /// the owner has the same.
     ///
     /// # Errors
     /// [`PictureError`] when there is no object store or the database fails. Bytes that could not be removed are
@@ -238,7 +238,10 @@ impl Store {
             Ok(Some(sha256)) => sha256,
             Ok(None) => return Ok(PictureRemoval::Unknown),
             Err(StoreError::Refused(sqlx::Error::Database(answer)))
-                if answer.constraint() == Some("template_pictures_picture_exists") =>
+                if matches!(
+                    answer.constraint(),
+                    Some("template_pictures_picture_exists" | "npc_pictures_picture_exists")
+                ) =>
             {
                 return Ok(PictureRemoval::InUse);
             }

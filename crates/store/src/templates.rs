@@ -4,6 +4,7 @@
 mod persona;
 mod prompt;
 mod settings;
+mod versions;
 
 use std::collections::HashMap;
 
@@ -50,6 +51,17 @@ pub enum TemplateWrite {
     UnknownPicture(PictureId),
     /// The pictures in its prompt have so many bytes together, more than [`SHOWN_LIMIT_BYTES`].
     TooManyBytes(u64),
+}
+
+/// What became of a template that was to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TemplateRemoval {
+    /// It is gone.
+    Removed,
+    /// Its owner has none with this id and this version.
+    Stale,
+    /// It stays: an NPC is made from it.
+    InUse,
 }
 
 struct Row {
@@ -106,7 +118,7 @@ impl TemplateSettings {
     }
 
     /// Every picture that it shows, its avatar included, each once.
-    fn pictures(&self) -> Vec<PictureId> {
+    pub(crate) fn pictures(&self) -> Vec<PictureId> {
         let shown = self.prompt.iter().flat_map(Prompt::pictures);
         let mut all: Vec<_> = shown.map(|(_, id)| id).chain(self.avatar).collect();
         all.sort_unstable();
@@ -137,6 +149,7 @@ impl Store {
             }
             let template = insert(&mut transaction, owner, id, settings).await?;
             show_pictures(&mut transaction, id, settings).await?;
+            versions::keep(&mut transaction, &template).await?;
             transaction.commit().await?;
             Ok::<_, sqlx::Error>(TemplateWrite::Written(Box::new(template)))
         });
@@ -170,13 +183,14 @@ impl Store {
             .execute(&mut *transaction)
             .await?;
             show_pictures(&mut transaction, id, settings).await?;
+            versions::keep(&mut transaction, &template).await?;
             transaction.commit().await?;
             Ok::<_, sqlx::Error>(TemplateWrite::Written(Box::new(template)))
         });
         name_taken(written.await)
     }
 
-    /// Removes a template that its owner has in this version, and its memories; says whether there was one.
+    /// Removes a template that its owner has in this version and no NPC is made from, and its memories.
     ///
     /// # Errors
     /// As every query.
@@ -185,15 +199,26 @@ impl Store {
         owner: Owner,
         id: TemplateId,
         version: i64,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<TemplateRemoval, StoreError> {
         let query = sqlx::query!(
             "DELETE FROM templates WHERE id = $1 AND org_id IS NOT DISTINCT FROM $2 AND version = $3",
             id.uuid(),
             owner.column(),
             version
         );
-        let deleted = bounded(query.execute(&self.pool)).await?;
-        Ok(deleted.rows_affected() > 0)
+        match bounded(query.execute(&self.pool)).await {
+            Ok(deleted) if deleted.rows_affected() > 0 => Ok(TemplateRemoval::Removed),
+            Ok(_) => Ok(TemplateRemoval::Stale),
+            Err(StoreError::Refused(sqlx::Error::Database(answer)))
+                if matches!(
+                    answer.constraint(),
+                    Some("npcs_template_exists" | "npcs_template_version_exists")
+                ) =>
+            {
+                Ok(TemplateRemoval::InUse)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// One template that this reader sees.
@@ -330,16 +355,31 @@ async fn update(
     }))
 }
 
-/// Why it cannot show its pictures: the first that the owner cannot read, or too many bytes. Those that are there stay
-/// until the transaction ends.
+/// Why a template cannot show its pictures: the first that its owner cannot read, or too many bytes.
 async fn unfit_pictures(
     connection: &mut PgConnection,
     owner: Owner,
     settings: &TemplateSettings,
 ) -> Result<Option<TemplateWrite>, sqlx::Error> {
-    let shown = settings.pictures();
+    let sizes = match hold_pictures(connection, owner, &settings.pictures()).await? {
+        Ok(sizes) => sizes,
+        Err(unknown) => return Ok(Some(TemplateWrite::UnknownPicture(unknown))),
+    };
+    let in_prompt = settings.prompt.iter().flat_map(Prompt::pictures);
+    let sizes = in_prompt.filter_map(|(_, id)| u64::try_from(*sizes.get(&id)?).ok());
+    let bytes = sizes.fold(0, u64::saturating_add);
+    Ok((bytes > SHOWN_LIMIT_BYTES).then_some(TemplateWrite::TooManyBytes(bytes)))
+}
+
+/// How many bytes each picture has, or the first that the owner cannot read. Those that are there stay until the
+/// transaction ends.
+pub(crate) async fn hold_pictures(
+    connection: &mut PgConnection,
+    owner: Owner,
+    shown: &[PictureId],
+) -> Result<Result<HashMap<PictureId, i64>, PictureId>, sqlx::Error> {
     if shown.is_empty() {
-        return Ok(None);
+        return Ok(Ok(HashMap::new()));
     }
     let ids: Vec<_> = shown.iter().map(|id| id.uuid()).collect();
     let known = sqlx::query!(
@@ -353,13 +393,8 @@ async fn unfit_pictures(
         .into_iter()
         .map(|row| (PictureId::from_uuid(row.id), row.size_bytes))
         .collect();
-    if let Some(unknown) = shown.into_iter().find(|id| !known.contains_key(id)) {
-        return Ok(Some(TemplateWrite::UnknownPicture(unknown)));
-    }
-    let in_prompt = settings.prompt.iter().flat_map(Prompt::pictures);
-    let sizes = in_prompt.filter_map(|(_, id)| u64::try_from(*known.get(&id)?).ok());
-    let bytes = sizes.fold(0, u64::saturating_add);
-    Ok((bytes > SHOWN_LIMIT_BYTES).then_some(TemplateWrite::TooManyBytes(bytes)))
+    let unknown = shown.iter().find(|id| !known.contains_key(id));
+    Ok(unknown.map_or(Ok(known), |unknown| Err(*unknown)))
 }
 
 async fn show_pictures(

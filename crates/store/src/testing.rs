@@ -51,12 +51,26 @@ impl TestDatabase {
     /// # Errors
     /// As [`TestDatabase::create`].
     pub async fn create_empty() -> Result<Self, StoreError> {
+        Self::create_with("").await
+    }
+
+    /// Makes a database that knows letters of ASCII only, as `switchboard up` has one, and migrates it.
+    ///
+    /// # Errors
+    /// As [`TestDatabase::create`].
+    pub async fn create_in_locale_c() -> Result<Self, StoreError> {
+        let database = Self::create_with("TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'").await?;
+        database.store.migrate().await?;
+        Ok(database)
+    }
+
+    async fn create_with(options: &str) -> Result<Self, StoreError> {
         let address = std::env::var("DATABASE_URL").unwrap_or_else(|_| DEFAULT_SERVER.to_owned());
         let unusable =
             StoreError::Setting("DATABASE_URL must be postgres://user@host:port/database");
         let server: PgConnectOptions = address.parse().map_err(|_| unusable)?;
         let name = format!("switchboard_test_{}", Uuid::now_v7().simple());
-        administer(&server, format!("CREATE DATABASE {name}")).await?;
+        administer(&server, format!("CREATE DATABASE {name} {options}")).await?;
         let url = SecretString::from(with_database(&address, &name));
         let store = Store::open(&url)?;
         Ok(Self {

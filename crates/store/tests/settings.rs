@@ -12,7 +12,8 @@ use switchboard_protocol::{
 };
 use switchboard_store::{
     MemoryWrite, NewApiKey, NewMemory, NewPicture, Objects, Owner, PictureWrite, PromptContent,
-    ResourceBody, Store, TemplateSettings, TemplateWrite, UriTemplate, testing::TestDatabase,
+    ResourceBody, Store, TemplateRemoval, TemplateSettings, TemplateWrite, UriTemplate,
+    testing::TestDatabase,
 };
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -275,15 +276,13 @@ async fn only_the_version_that_was_seen_is_replaced() {
         replace(Owner::Installation, 2).await.unwrap(),
         TemplateWrite::Stale
     );
-    assert!(!plant.store.delete_template(own, id, 1).await.unwrap());
-    assert!(
-        !plant
-            .store
-            .delete_template(Owner::Org(plant.other), id, 2)
-            .await
-            .unwrap()
+    let remove = |owner, version| plant.store.delete_template(owner, id, version);
+    assert_eq!(remove(own, 1).await.unwrap(), TemplateRemoval::Stale);
+    assert_eq!(
+        remove(Owner::Org(plant.other), 2).await.unwrap(),
+        TemplateRemoval::Stale
     );
-    assert!(plant.store.delete_template(own, id, 2).await.unwrap());
+    assert_eq!(remove(own, 2).await.unwrap(), TemplateRemoval::Removed);
 }
 
 #[tokio::test]
@@ -491,5 +490,5 @@ async fn a_uri_is_taken_by_memories_and_pictures_alike() {
         .add_memories(Owner::Org(plant.other), template, &batch)
         .await
         .unwrap();
-    assert_eq!(unknown, MemoryWrite::UnknownTemplate);
+    assert_eq!(unknown, MemoryWrite::UnknownHolder);
 }

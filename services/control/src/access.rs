@@ -31,6 +31,22 @@ impl FromRequestParts<Arc<Control>> for Administrator {
     }
 }
 
+/// A caller with the scope `read`.
+pub(crate) struct Member(pub(crate) Caller);
+
+impl FromRequestParts<Arc<Control>> for Member {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        control: &Arc<Control>,
+    ) -> Result<Self, Problem> {
+        let caller = control.authenticator.authenticate(&parts.headers).await?;
+        caller.require(Scope::Read)?;
+        Ok(Self(caller))
+    }
+}
+
 /// Who writes settings: an organisation's administrator, or the operator, whose settings are public.
 pub(crate) struct Author(pub(crate) Owner);
 

@@ -13,8 +13,8 @@ mod jwks;
 mod label;
 mod limits;
 mod memories;
-mod merge_patch;
 mod metrics;
+mod npcs;
 mod offers;
 mod orgs;
 mod paging;
@@ -36,7 +36,7 @@ use secrecy::SecretString;
 use switchboard_bus::Bus;
 use switchboard_identity::Authenticator;
 use switchboard_runtime::{http::LargerBody, problem, shutdown::Shutdown};
-use switchboard_store::Store;
+use switchboard_store::{Store, merge_patch};
 
 pub use bootstrap::bootstrap;
 pub use config::Config;
@@ -90,7 +90,7 @@ pub fn router(
         .with_state(Arc::new(control)))
 }
 
-/// The routes of templates, memories and pictures.
+/// The routes of templates, NPCs, memories and pictures.
 fn settings() -> Router<Arc<Control>> {
     let pictures = post(pictures::create)
         .layer(DefaultBodyLimit::max(pictures::LARGEST_BYTES))
@@ -111,6 +111,15 @@ fn settings() -> Router<Arc<Control>> {
             post(memories::create).get(memories::list),
         )
         .route("/v1/memories/{id}", delete(memories::remove))
+        .route("/v1/npcs", post(npcs::create).get(npcs::list))
+        .route(
+            "/v1/npcs/{id}",
+            get(npcs::show).patch(npcs::change).delete(npcs::remove),
+        )
+        .route(
+            "/v1/npcs/{id}/memories",
+            post(npcs::memories::create).get(npcs::memories::list),
+        )
         .route(pictures::PATH, pictures)
         .route(
             "/v1/pictures/{id}",

@@ -260,6 +260,6 @@ fn in_use() -> Problem {
         StatusCode::CONFLICT,
         "picture_in_use",
         "Picture in use",
-        "A template shows this picture, as its avatar or in its prompt; take it out of there first.",
+        "A template or an NPC shows this picture, as its avatar or in its prompt; take it out of there first.",
     )
 }

@@ -11,6 +11,11 @@ pub(crate) fn etag(version: i64) -> String {
 
 /// Lets those on who have seen this version: 428 without If-Match, 412 when it names others.
 pub(crate) fn require(headers: &HeaderMap, version: i64) -> Result<(), Problem> {
+    require_tag(headers, &etag(version))
+}
+
+/// As [`require`], for what has more than one version in its entity tag.
+pub(crate) fn require_tag(headers: &HeaderMap, current: &str) -> Result<(), Problem> {
     let mut sent = headers.get_all(header::IF_MATCH).iter().peekable();
     if sent.peek().is_none() {
         return Err(Problem::new(
@@ -20,7 +25,6 @@ pub(crate) fn require(headers: &HeaderMap, version: i64) -> Result<(), Problem> 
             "Send If-Match with the ETag of the version that you have seen.",
         ));
     }
-    let current = etag(version);
     let seen = sent
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))

@@ -11,7 +11,9 @@ use http::{HeaderMap, HeaderName, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use switchboard_protocol::id::TemplateId;
 use switchboard_runtime::problem::{Json, Path, Problem, Query};
-use switchboard_store::{Owner, SHOWN_LIMIT_BYTES, Template, TemplateSettings, TemplateWrite};
+use switchboard_store::{
+    Owner, SHOWN_LIMIT_BYTES, Template, TemplateRemoval, TemplateSettings, TemplateWrite,
+};
 use uuid::Uuid;
 
 use crate::{
@@ -23,6 +25,7 @@ use crate::{
     precondition,
 };
 use shape::ShownTemplate;
+pub(crate) use shape::{place_of, read_at};
 
 /// A template, its version as an entity tag, and where it is.
 type Shown = (
@@ -190,14 +193,27 @@ impl TemplateWriter<'_> {
     async fn remove(&self, current: &Template) -> Result<(), ControlError> {
         let (owner, id, version) = (current.owner, current.id, current.version);
         let store = &self.control.store;
-        if !store.delete_template(owner, id, version).await? {
-            return Err(precondition::stale().into());
+        match store.delete_template(owner, id, version).await? {
+            TemplateRemoval::Removed => {}
+            TemplateRemoval::Stale => return Err(precondition::stale().into()),
+            TemplateRemoval::InUse => return Err(in_use(id).into()),
         }
         self.control.prompts_changed(owner).await;
         // Its memories went with it.
         self.control.resources_changed(owner, None).await;
         Ok(())
     }
+}
+
+fn in_use(id: TemplateId) -> Problem {
+    Problem::new(
+        StatusCode::CONFLICT,
+        "template_in_use",
+        "Template in use",
+        format!(
+            "NPCs are made from {id}; GET /v1/npcs?template_id={id} lists your own. Change or remove them first."
+        ),
+    )
 }
 
 fn written(write: TemplateWrite, settings: &TemplateSettings) -> Result<Template, ControlError> {
@@ -213,7 +229,7 @@ fn written(write: TemplateWrite, settings: &TemplateSettings) -> Result<Template
         .with("pointer", "/prompt/name")
         .into()),
         TemplateWrite::UnknownPicture(picture) => {
-            let pointer = shape::place_of(settings, picture);
+            let pointer = place_of(settings, picture);
             let detail = format!("`{pointer}` names {picture}, and there is no such picture.");
             Err(invalid(&pointer, detail).into())
         }

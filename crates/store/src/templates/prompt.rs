@@ -94,6 +94,15 @@ pub enum PromptContent {
 }
 
 impl PromptContent {
+    /// The picture that it shows.
+    #[must_use]
+    pub const fn picture(&self) -> Option<PictureId> {
+        match self {
+            Self::Image { picture_id } => Some(*picture_id),
+            Self::Text { .. } | Self::Resource { .. } => None,
+        }
+    }
+
     /// The text in which placeholders stand, and the name of its field.
     #[must_use]
     pub fn fillable(&self) -> Option<(&'static str, &str)> {
@@ -188,10 +197,7 @@ impl Prompt {
         self.messages
             .iter()
             .enumerate()
-            .filter_map(|(index, message)| match message.content {
-                PromptContent::Image { picture_id } => Some((index, picture_id)),
-                _ => None,
-            })
+            .filter_map(|(index, message)| Some((index, message.content.picture()?)))
     }
 }
 

@@ -4,9 +4,9 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
-use switchboard_protocol::id::{MemoryId, TemplateId};
+use switchboard_protocol::id::{MemoryId, NpcId, TemplateId};
 use switchboard_runtime::problem::Problem;
-use switchboard_store::{Memory, MemoryPolicy, NewMemory, UriTemplate};
+use switchboard_store::{FoundMemory, Memory, MemoryPolicy, NewMemory, UriTemplate};
 use uuid::Uuid;
 
 use crate::{
@@ -68,7 +68,8 @@ fn default_mime_type() -> String {
 #[derive(Debug, Serialize)]
 pub(super) struct ShownMemory {
     id: MemoryId,
-    template_id: TemplateId,
+    template_id: Option<TemplateId>,
+    npc_id: Option<NpcId>,
     uri: String,
     text: String,
     subject: Option<String>,
@@ -79,13 +80,26 @@ pub(super) struct ShownMemory {
     mime_type: String,
     expires_at: Option<DateTime<Utc>>,
     created_at: DateTime<Utc>,
+    /// How well it answers what was asked for, when something was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<f64>,
+}
+
+impl From<FoundMemory> for ShownMemory {
+    fn from(found: FoundMemory) -> Self {
+        Self {
+            score: Some(found.score),
+            ..found.memory.into()
+        }
+    }
 }
 
 impl From<Memory> for ShownMemory {
     fn from(memory: Memory) -> Self {
         Self {
             id: memory.id,
-            template_id: memory.template,
+            template_id: memory.holder.template(),
+            npc_id: memory.holder.npc(),
             uri: memory.uri,
             text: memory.text,
             subject: memory.subject,
@@ -96,6 +110,7 @@ impl From<Memory> for ShownMemory {
             mime_type: memory.mime_type,
             expires_at: memory.expires_at,
             created_at: memory.created_at,
+            score: None,
         }
     }
 }

@@ -61,27 +61,27 @@ pub(super) const RULES: &[Rule] = &[
     rule("/prompt/messages/*/content/uri", Line(512)),
 ];
 
-/// Holds together what the fields say each on its own.
-pub(super) fn keep(settings: &TemplateSettings) -> Result<(), Problem> {
+/// Holds together what the fields of settings, which stand at `at` in the body, say each on its own.
+pub(super) fn keep(settings: &TemplateSettings, at: &str) -> Result<(), Problem> {
     if let Some(book) = settings.skills_book_ids.first() {
-        let detail =
-            format!("`/skills_book_ids/0` names {book}, and there is no such skills book.");
-        return Err(invalid("/skills_book_ids/0", detail));
+        let pointer = format!("{at}/skills_book_ids/0");
+        let detail = format!("`{pointer}` names {book}, and there is no such skills book.");
+        return Err(invalid(&pointer, detail));
     }
-    settings.prompt.as_ref().map_or(Ok(()), keep_prompt)
+    let prompt = settings.prompt.as_ref();
+    prompt.map_or(Ok(()), |prompt| keep_prompt(prompt, at))
 }
 
-fn keep_prompt(prompt: &Prompt) -> Result<(), Problem> {
+fn keep_prompt(prompt: &Prompt, at: &str) -> Result<(), Problem> {
     if prompt.messages.is_empty() {
-        return Err(invalid(
-            "/prompt/messages",
-            "`/prompt/messages` must have at least one message.",
-        ));
+        let pointer = format!("{at}/prompt/messages");
+        let detail = format!("`{pointer}` must have at least one message.");
+        return Err(invalid(&pointer, detail));
     }
     let mut names = BTreeSet::new();
     for (index, argument) in prompt.arguments.iter().enumerate() {
         if !names.insert(&argument.name) {
-            let pointer = format!("/prompt/arguments/{index}/name");
+            let pointer = format!("{at}/prompt/arguments/{index}/name");
             let detail = format!(
                 "`{pointer}`: another argument is called `{}`.",
                 argument.name
@@ -90,18 +90,18 @@ fn keep_prompt(prompt: &Prompt) -> Result<(), Problem> {
         }
     }
     if let Some((index, field, name)) = prompt.undeclared() {
-        let pointer = format!("/prompt/messages/{index}/content/{field}");
+        let pointer = format!("{at}/prompt/messages/{index}/content/{field}");
         let shown: String = name.chars().take(64).collect();
         let detail = format!(
-            "`{pointer}` has the placeholder `{{{{{shown}}}}}`, and `/prompt/arguments` declares no such argument."
+            "`{pointer}` has the placeholder `{{{{{shown}}}}}`, and `{at}/prompt/arguments` declares no such argument."
         );
         return Err(invalid(&pointer, detail));
     }
-    keep_uris(prompt)
+    keep_uris(prompt, at)
 }
 
 /// What a URI with placeholders becomes is not known yet; the others must be good now.
-fn keep_uris(prompt: &Prompt) -> Result<(), Problem> {
+fn keep_uris(prompt: &Prompt, at: &str) -> Result<(), Problem> {
     for (index, message) in prompt.messages.iter().enumerate() {
         let Some(("uri", uri)) = message.content.fillable() else {
             continue;
@@ -112,7 +112,7 @@ fn keep_uris(prompt: &Prompt) -> Result<(), Problem> {
             continue;
         }
         if let Err(error) = UriTemplate::parse_plain(uri) {
-            let pointer = format!("/prompt/messages/{index}/content/uri");
+            let pointer = format!("{at}/prompt/messages/{index}/content/uri");
             return Err(invalid(&pointer, format!("`{pointer}`: {error}.")));
         }
     }

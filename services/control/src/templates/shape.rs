@@ -127,13 +127,18 @@ pub(super) fn patched(current: &Template, patch: Value) -> Result<TemplateSettin
 }
 
 fn read(document: &Value) -> Result<TemplateSettings, Problem> {
-    let settings = document::read(document, "", rules::RULES)?;
-    rules::keep(&settings)?;
+    read_at(document, "")
+}
+
+/// The settings that stand at `at` in a body.
+pub(crate) fn read_at(document: &Value, at: &str) -> Result<TemplateSettings, Problem> {
+    let settings = document::read(document, at, rules::RULES)?;
+    rules::keep(&settings, at)?;
     Ok(settings)
 }
 
 /// Where the settings name this picture.
-pub(super) fn place_of(settings: &TemplateSettings, picture: PictureId) -> String {
+pub(crate) fn place_of(settings: &TemplateSettings, picture: PictureId) -> String {
     let mut shown = settings.prompt.iter().flat_map(Prompt::pictures);
     if settings.avatar == Some(picture) {
         return "/avatar".to_owned();

@@ -10,5 +10,7 @@ mod api;
 mod background;
 mod installation;
 mod memories;
+mod npcs;
 mod pictures;
+mod recall;
 mod templates;

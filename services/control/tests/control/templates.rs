@@ -43,7 +43,7 @@ impl Installation {
         made(response, StatusCode::CREATED).await
     }
 
-    async fn conditional(
+    pub(crate) async fn conditional(
         &self,
         method: Method,
         path: &str,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 /// The target with the patch applied: members that are null go, objects are merged, everything else is replaced.
 /// Recursive as deep as the patch, whose depth its parser limits.
-pub(crate) fn apply(target: &mut Value, patch: Value) {
+pub fn apply(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;
         return;

@@ -1,0 +1,170 @@
+//! Memories as their holder reads them: in their order, or those that speak of something.
+//! Never: a memory read after its end.
+
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value};
+use sqlx::types::Json;
+use switchboard_protocol::id::{MemoryId, NpcId, TemplateId};
+use uuid::Uuid;
+
+use super::{Memory, MemoryHolder, language};
+use crate::{Store, StoreError, database::bounded, owner::Owner};
+
+/// Which memories are read. Without a template and an NPC there are none.
+#[derive(Debug, Clone, Default)]
+pub struct MemoryFilter {
+    /// Those of this template.
+    pub template: Option<TemplateId>,
+    /// Those of this NPC, beside the template's.
+    pub npc: Option<NpcId>,
+    /// Only those about this end user or device.
+    pub subject: Option<String>,
+    /// Only those of this kind.
+    pub kind: Option<String>,
+}
+
+/// What memories are asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct MemoryQuestion<'a> {
+    /// Words of any language.
+    pub text: &'a str,
+    /// In which locale they are asked, when that is known.
+    pub locale: Option<&'a str>,
+}
+
+/// A memory that speaks of what was asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FoundMemory {
+    /// The memory.
+    pub memory: Memory,
+    /// From 0 to 1: how much of the question it speaks of and how often, and half of that for no importance at all.
+    pub score: f64,
+}
+
+struct Row {
+    id: Uuid,
+    org_id: Option<Uuid>,
+    template_id: Option<Uuid>,
+    npc_id: Option<Uuid>,
+    uri: String,
+    subject: Option<String>,
+    text: String,
+    kind: Option<String>,
+    importance: f64,
+    source: Option<String>,
+    metadata: Json<Map<String, Value>>,
+    mime_type: String,
+    expires_at: Option<DateTime<Utc>>,
+    created_at: DateTime<Utc>,
+    score: f64,
+}
+
+impl From<Row> for FoundMemory {
+    fn from(row: Row) -> Self {
+        let npc = row.npc_id.map(|id| NpcId::from_uuid(id).into());
+        // A memory has one of the two.
+        let template = TemplateId::from_uuid(row.template_id.unwrap_or_default());
+        let memory = Memory {
+            id: MemoryId::from_uuid(row.id),
+            owner: Owner::from_column(row.org_id),
+            holder: npc.unwrap_or(MemoryHolder::Template(template)),
+            uri: row.uri,
+            subject: row.subject,
+            text: row.text,
+            kind: row.kind,
+            importance: row.importance,
+            source: row.source,
+            metadata: row.metadata.0,
+            mime_type: row.mime_type,
+            expires_at: row.expires_at,
+            created_at: row.created_at,
+        };
+        Self {
+            memory,
+            score: row.score,
+        }
+    }
+}
+
+impl Store {
+    /// Memories that this reader sees, in the order of their sending, strictly after `after`.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn memories(
+        &self,
+        reader: Owner,
+        filter: &MemoryFilter,
+        after: Option<MemoryId>,
+        limit: u32,
+    ) -> Result<Vec<Memory>, StoreError> {
+        let query = sqlx::query_as!(
+            Row,
+            r#"WITH readable AS NOT MATERIALIZED (
+                   SELECT * FROM memories
+                   WHERE (org_id = $1 OR org_id IS NULL) AND (expires_at IS NULL OR expires_at > now()) AND id > $4
+                         AND ($5::text IS NULL OR subject = $5) AND ($6::text IS NULL OR kind = $6)),
+               templates AS (SELECT * FROM readable WHERE template_id = $2 ORDER BY id LIMIT $7),
+               own AS (SELECT * FROM readable WHERE npc_id = $3 ORDER BY id LIMIT $7)
+               SELECT m.id AS "id!", m.org_id, m.template_id, m.npc_id, r.uri, m.subject, m.text AS "text!", m.kind,
+                      m.importance AS "importance!", m.source, m.metadata AS "metadata!: Json<Map<String, Value>>",
+                      m.mime_type AS "mime_type!", m.expires_at, m.created_at AS "created_at!", 0::float8 AS "score!"
+               FROM (SELECT * FROM templates UNION ALL SELECT * FROM own) m JOIN resources r ON r.memory_id = m.id
+               ORDER BY m.id LIMIT $7"#,
+            reader.column(),
+            filter.template.map(TemplateId::uuid),
+            filter.npc.map(NpcId::uuid),
+            after.map_or(Uuid::nil(), MemoryId::uuid),
+            filter.subject,
+            filter.kind,
+            i64::from(limit)
+        );
+        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let found = rows.into_iter().map(FoundMemory::from);
+        Ok(found.map(|found| found.memory).collect())
+    }
+
+    /// Memories that this reader sees and that speak of something, those that speak of it most first, of those that
+    /// do so alike the newest.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn search_memories(
+        &self,
+        reader: Owner,
+        filter: &MemoryFilter,
+        question: MemoryQuestion<'_>,
+        limit: u32,
+    ) -> Result<Vec<FoundMemory>, StoreError> {
+        // No memory has one, and the server takes none.
+        if question.text.contains('\0') {
+            return Ok(Vec::new());
+        }
+        let query = sqlx::query_as!(
+            Row,
+            r#"WITH asked AS MATERIALIZED (SELECT search_query($4, $5) AS query),
+               found AS (
+                   SELECT m.id, ts_rank('{1,1,1,1}', m.terms, asked.query) * (1 + m.importance) / 2 AS score
+                   FROM memories m, asked
+                   WHERE m.terms @@ asked.query AND (m.template_id = $2 OR m.npc_id = $3)
+                         AND (m.org_id = $1 OR m.org_id IS NULL) AND (m.expires_at IS NULL OR m.expires_at > now())
+                         AND ($6::text IS NULL OR m.subject = $6) AND ($7::text IS NULL OR m.kind = $7)
+                   ORDER BY score DESC, m.id DESC LIMIT $8)
+               SELECT m.id, m.org_id, m.template_id, m.npc_id, r.uri, m.subject, m.text, m.kind, m.importance, m.source,
+                      m.metadata AS "metadata: Json<Map<String, Value>>", m.mime_type, m.expires_at, m.created_at,
+                      found.score AS "score!"
+               FROM found JOIN memories m ON m.id = found.id JOIN resources r ON r.memory_id = m.id
+               ORDER BY found.score DESC, m.id DESC"#,
+            reader.column(),
+            filter.template.map(TemplateId::uuid),
+            filter.npc.map(NpcId::uuid),
+            question.text.to_lowercase(),
+            question.locale.map(language),
+            filter.subject,
+            filter.kind,
+            i64::from(limit)
+        );
+        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        Ok(rows.into_iter().map(FoundMemory::from).collect())
+    }
+}

@@ -1,0 +1,375 @@
+//! NPCs: an organisation's characters, made from a template or on their own, and the devices they speak through.
+//! Never: a version written over one that its writer has not seen, or a template of another organisation.
+
+mod devices;
+mod effective;
+
+use chrono::{DateTime, Utc};
+use serde_json::{Map, Value};
+use sqlx::{PgConnection, PgExecutor, types::Json};
+use switchboard_protocol::id::{DeviceId, NpcId, OrgId, PictureId, TemplateId};
+use uuid::Uuid;
+
+use crate::{
+    Store, StoreError,
+    database::bounded,
+    owner::Owner,
+    templates::{TemplateSettings, hold_pictures},
+};
+pub use effective::{Effective, apply_overrides};
+
+/// What an author sets about an NPC.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NpcSettings {
+    /// What it is made from.
+    pub template: Option<TemplateId>,
+    /// With which version of its template it stays; it follows the newest when not given.
+    pub template_version: Option<i64>,
+    /// A merge patch of the template's settings, without nulls; all settings when there is no template.
+    pub overrides: Map<String, Value>,
+    /// The devices that it speaks through, each once.
+    pub devices: Vec<DeviceId>,
+}
+
+/// An NPC as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Npc {
+    /// Its id.
+    pub id: NpcId,
+    /// Whose it is.
+    pub org: OrgId,
+    /// What its author set; devices in the order of their ids.
+    pub settings: NpcSettings,
+    /// What holds for it now.
+    pub effective: Effective,
+    /// The version of its template that holds for it now.
+    pub effective_version: Option<i64>,
+    /// 1 at first, one more with each change of its own.
+    pub version: i64,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+    /// When it was changed last.
+    pub updated_at: DateTime<Utc>,
+}
+
+/// Which NPCs a list has.
+#[derive(Debug, Clone, Default)]
+pub struct NpcFilter {
+    /// The one that speaks through this device.
+    pub device: Option<DeviceId>,
+    /// Those made from this template.
+    pub template: Option<TemplateId>,
+}
+
+/// What became of an NPC that was to be written.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NpcWrite {
+    /// It is written; this is it.
+    Written(Box<Npc>),
+    /// The organisation has none with this id and this version.
+    Stale,
+    /// The organisation reads no such template.
+    UnknownTemplate,
+    /// The template has no such version any more, or not yet.
+    UnknownVersion,
+    /// It shows a picture that the organisation cannot read.
+    UnknownPicture(PictureId),
+    /// Another NPC speaks through one of the devices.
+    DeviceTaken {
+        /// Which device, counted from 0.
+        index: usize,
+        /// Which NPC, unless it has just let go of the device.
+        by: Option<NpcId>,
+    },
+}
+
+struct Row {
+    id: Uuid,
+    org_id: Uuid,
+    template_id: Option<Uuid>,
+    template_version: Option<i64>,
+    overrides: Json<Map<String, Value>>,
+    devices: Vec<String>,
+    effective_version: Option<i64>,
+    template: Option<Json<TemplateSettings>>,
+    version: i64,
+    created_at: DateTime<Utc>,
+    updated_at: DateTime<Utc>,
+}
+
+impl From<Row> for Npc {
+    fn from(row: Row) -> Self {
+        let template = row.template.map(|template| template.0);
+        let devices = row.devices.iter();
+        Self {
+            id: NpcId::from_uuid(row.id),
+            org: OrgId::from_uuid(row.org_id),
+            effective: apply_overrides(template.as_ref(), &row.overrides.0),
+            settings: NpcSettings {
+                template: row.template_id.map(TemplateId::from_uuid),
+                template_version: row.template_version,
+                overrides: row.overrides.0,
+                devices: devices.filter_map(|name| name.parse().ok()).collect(),
+            },
+            effective_version: row.effective_version,
+            version: row.version,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+        }
+    }
+}
+
+impl Store {
+    /// Adds an NPC, version 1.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when the id exists already, else as every query.
+    pub async fn create_npc(
+        &self,
+        org: OrgId,
+        id: NpcId,
+        settings: &NpcSettings,
+    ) -> Result<NpcWrite, StoreError> {
+        bounded(self.write_npc(org, id, None, settings)).await
+    }
+
+    /// Replaces all settings of an NPC that the organisation has in this version.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn replace_npc(
+        &self,
+        org: OrgId,
+        id: NpcId,
+        version: i64,
+        settings: &NpcSettings,
+    ) -> Result<NpcWrite, StoreError> {
+        bounded(self.write_npc(org, id, Some(version), settings)).await
+    }
+
+    /// Removes an NPC that the organisation has in this version, and its memories; says whether there was one. Its
+    /// devices are free again.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn delete_npc(
+        &self,
+        org: OrgId,
+        id: NpcId,
+        version: i64,
+    ) -> Result<bool, StoreError> {
+        let query = sqlx::query!(
+            "DELETE FROM npcs WHERE id = $1 AND org_id = $2 AND version = $3",
+            id.uuid(),
+            org.uuid(),
+            version
+        );
+        let deleted = bounded(query.execute(&self.pool)).await?;
+        Ok(deleted.rows_affected() > 0)
+    }
+
+    /// One NPC of the organisation.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn npc(&self, org: OrgId, id: NpcId) -> Result<Option<Npc>, StoreError> {
+        bounded(read_one(&self.pool, org, id)).await
+    }
+
+    /// NPCs of the organisation, in the order of their making, strictly after `after`.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn npcs(
+        &self,
+        org: OrgId,
+        filter: &NpcFilter,
+        after: Option<NpcId>,
+        limit: u32,
+    ) -> Result<Vec<Npc>, StoreError> {
+        let first = after.map_or(0, |after| after.uuid().as_u128().saturating_add(1));
+        let ids = (Uuid::from_u128(first), Uuid::max());
+        bounded(read(&self.pool, org, ids, filter, limit)).await
+    }
+
+    async fn write_npc(
+        &self,
+        org: OrgId,
+        id: NpcId,
+        version: Option<i64>,
+        settings: &NpcSettings,
+    ) -> Result<NpcWrite, sqlx::Error> {
+        let mut transaction = self.pool.begin().await?;
+        if let Some(missing) = missing_template(&mut transaction, org, settings).await? {
+            return Ok(missing);
+        }
+        let found = match version {
+            None => insert(&mut transaction, org, id, settings).await?,
+            Some(version) => update(&mut transaction, org, (id, version), settings).await?,
+        };
+        if !found {
+            return Ok(NpcWrite::Stale);
+        }
+        let devices = &settings.devices;
+        if let Some(taken) = devices::bind(&mut transaction, org, id, devices).await? {
+            return Ok(taken);
+        }
+        let Some(npc) = read_one(&mut *transaction, org, id).await? else {
+            return Ok(NpcWrite::Stale);
+        };
+        if let Some(unknown) = show_pictures(&mut transaction, &npc).await? {
+            return Ok(NpcWrite::UnknownPicture(unknown));
+        }
+        transaction.commit().await?;
+        Ok(NpcWrite::Written(Box::new(npc)))
+    }
+}
+
+/// What is wrong with the template that is named. It and its versions stay as they are until the transaction ends.
+async fn missing_template(
+    connection: &mut PgConnection,
+    org: OrgId,
+    settings: &NpcSettings,
+) -> Result<Option<NpcWrite>, sqlx::Error> {
+    let Some(template) = settings.template else {
+        return Ok(None);
+    };
+    let found = sqlx::query!(
+        "SELECT id FROM templates WHERE id = $1 AND (org_id = $2 OR org_id IS NULL) FOR SHARE",
+        template.uuid(),
+        org.uuid()
+    )
+    .fetch_optional(&mut *connection)
+    .await?;
+    if found.is_none() {
+        return Ok(Some(NpcWrite::UnknownTemplate));
+    }
+    let Some(version) = settings.template_version else {
+        return Ok(None);
+    };
+    let kept = sqlx::query!(
+        "SELECT version FROM template_versions WHERE template_id = $1 AND version = $2",
+        template.uuid(),
+        version
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(kept.is_none().then_some(NpcWrite::UnknownVersion))
+}
+
+async fn insert(
+    connection: &mut PgConnection,
+    org: OrgId,
+    id: NpcId,
+    settings: &NpcSettings,
+) -> Result<bool, sqlx::Error> {
+    let inserted = sqlx::query!(
+        "INSERT INTO npcs (id, org_id, template_id, template_version, overrides) VALUES ($1, $2, $3, $4, $5)",
+        id.uuid(),
+        org.uuid(),
+        settings.template.map(TemplateId::uuid),
+        settings.template_version,
+        Json(&settings.overrides) as _
+    )
+    .execute(connection)
+    .await?;
+    Ok(inserted.rows_affected() > 0)
+}
+
+async fn update(
+    connection: &mut PgConnection,
+    org: OrgId,
+    (id, version): (NpcId, i64),
+    settings: &NpcSettings,
+) -> Result<bool, sqlx::Error> {
+    let updated = sqlx::query!(
+        "UPDATE npcs SET template_id = $4, template_version = $5, overrides = $6, version = version + 1, updated_at = now()
+         WHERE id = $1 AND org_id = $2 AND version = $3",
+        id.uuid(),
+        org.uuid(),
+        version,
+        settings.template.map(TemplateId::uuid),
+        settings.template_version,
+        Json(&settings.overrides) as _
+    )
+    .execute(connection)
+    .await?;
+    Ok(updated.rows_affected() > 0)
+}
+
+/// Holds the pictures that the NPC shows; those that it has from the newest version of a template, the template
+/// holds. Says which one there is not; then the transaction must not be committed.
+async fn show_pictures(
+    connection: &mut PgConnection,
+    npc: &Npc,
+) -> Result<Option<PictureId>, sqlx::Error> {
+    let follows = npc.settings.template.is_some() && npc.settings.template_version.is_none();
+    let mut shown = effective::pictures(&npc.settings.overrides);
+    if !follows {
+        shown.extend(npc.effective.settings.pictures());
+    }
+    shown.sort_unstable();
+    shown.dedup();
+    if let Err(unknown) = hold_pictures(connection, Owner::Org(npc.org), &shown).await? {
+        return Ok(Some(unknown));
+    }
+    sqlx::query!("DELETE FROM npc_pictures WHERE npc_id = $1", npc.id.uuid())
+        .execute(&mut *connection)
+        .await?;
+    let ids: Vec<_> = shown.iter().map(|id| id.uuid()).collect();
+    sqlx::query!(
+        "INSERT INTO npc_pictures (npc_id, picture_id) SELECT $1, UNNEST($2::uuid[])",
+        npc.id.uuid(),
+        &ids
+    )
+    .execute(connection)
+    .await?;
+    Ok(None)
+}
+
+async fn read_one(
+    executor: impl PgExecutor<'_>,
+    org: OrgId,
+    id: NpcId,
+) -> Result<Option<Npc>, sqlx::Error> {
+    let ids = (id.uuid(), id.uuid());
+    let found = read(executor, org, ids, &NpcFilter::default(), 1).await?;
+    Ok(found.into_iter().next())
+}
+
+/// NPCs with ids from the first to the last of two. The newest version of a template is the newest that is kept: a
+/// process of a version before this one keeps none.
+async fn read(
+    executor: impl PgExecutor<'_>,
+    org: OrgId,
+    (first, last): (Uuid, Uuid),
+    filter: &NpcFilter,
+    limit: u32,
+) -> Result<Vec<Npc>, sqlx::Error> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"SELECT n.id, n.org_id, n.template_id, n.template_version, n.overrides AS "overrides: Json<Map<String, Value>>",
+                  ARRAY(SELECT d.device_id FROM npc_devices d WHERE d.npc_id = n.id ORDER BY d.device_id) AS "devices!",
+                  t.version AS "effective_version?", t.settings AS "template?: Json<TemplateSettings>",
+                  n.version, n.created_at, n.updated_at
+           FROM npcs n
+           LEFT JOIN LATERAL (
+               SELECT v.version, v.settings FROM template_versions v
+               WHERE v.template_id = n.template_id AND v.version = COALESCE(n.template_version, v.version)
+               ORDER BY v.version DESC LIMIT 1) t ON true
+           WHERE n.org_id = $1 AND n.id BETWEEN $2 AND $3
+                 AND ($4::text IS NULL
+                      OR n.id = (SELECT b.npc_id FROM npc_devices b WHERE b.org_id = $1 AND b.device_id = $4))
+                 AND ($5::uuid IS NULL OR n.template_id = $5)
+           ORDER BY n.id LIMIT $6"#,
+        org.uuid(),
+        first,
+        last,
+        filter.device.as_ref().map(DeviceId::as_str),
+        filter.template.map(TemplateId::uuid),
+        i64::from(limit)
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(rows.into_iter().map(Npc::from).collect())
+}

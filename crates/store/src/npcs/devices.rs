@@ -1,0 +1,50 @@
+//! The devices that NPCs speak through.
+//! Never: a device that speaks for two.
+
+use sqlx::PgConnection;
+use switchboard_protocol::id::{DeviceId, NpcId, OrgId};
+
+use super::NpcWrite;
+
+/// Gives an NPC these devices and takes all others from it. Says which of them another NPC has; then the transaction
+/// must not be committed.
+pub(super) async fn bind(
+    connection: &mut PgConnection,
+    org: OrgId,
+    npc: NpcId,
+    devices: &[DeviceId],
+) -> Result<Option<NpcWrite>, sqlx::Error> {
+    sqlx::query!(
+        "DELETE FROM npc_devices WHERE org_id = $1 AND npc_id = $2",
+        org.uuid(),
+        npc.uuid()
+    )
+    .execute(&mut *connection)
+    .await?;
+    let names: Vec<String> = devices.iter().map(|id| id.as_str().to_owned()).collect();
+    // In one order, so that two who bind the same devices wait for each other instead of both.
+    let bound = sqlx::query_scalar!(
+        "INSERT INTO npc_devices (org_id, npc_id, device_id)
+         SELECT $1, $2, name FROM UNNEST($3::text[]) AS name ORDER BY name
+         ON CONFLICT DO NOTHING RETURNING device_id",
+        org.uuid(),
+        npc.uuid(),
+        &names
+    )
+    .fetch_all(&mut *connection)
+    .await?;
+    let Some(taken) = names.iter().position(|name| !bound.contains(name)) else {
+        return Ok(None);
+    };
+    let holder = sqlx::query_scalar!(
+        "SELECT npc_id FROM npc_devices WHERE org_id = $1 AND device_id = $2",
+        org.uuid(),
+        names.get(taken)
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(Some(NpcWrite::DeviceTaken {
+        index: taken,
+        by: holder.map(NpcId::from_uuid),
+    }))
+}

@@ -1,0 +1,609 @@
+//! `/v1/npcs`.
+
+use axum::response::Response;
+use http::{Method, StatusCode, header};
+use serde_json::{Value, json};
+
+use crate::installation::{Installation, OPERATOR_KEY, body};
+
+/// Something as it was answered, and its entity tag.
+pub(crate) struct Made {
+    pub(crate) path: String,
+    pub(crate) etag: String,
+    pub(crate) body: Value,
+}
+
+impl Made {
+    pub(crate) fn id(&self) -> &str {
+        self.body["id"].as_str().unwrap()
+    }
+}
+
+async fn made(path: &str, response: Response, status: StatusCode) -> Made {
+    let etag = response.headers().get(header::ETAG).cloned();
+    let location = response.headers().get(header::LOCATION).cloned();
+    let got = response.status();
+    let body = body(response).await;
+    assert_eq!(got, status, "{body}");
+    let path = match location {
+        Some(location) => location.to_str().unwrap().to_owned(),
+        None => path.to_owned(),
+    };
+    Made {
+        path,
+        etag: etag.unwrap().to_str().unwrap().to_owned(),
+        body,
+    }
+}
+
+impl Installation {
+    /// Makes a template or an NPC.
+    pub(crate) async fn make(&self, key: &str, path: &str, document: Value) -> Made {
+        let response = self.request(Method::POST, path, Some(key), Some(document));
+        made(path, response.await, StatusCode::CREATED).await
+    }
+
+    async fn shown(&self, key: &str, path: &str) -> Made {
+        let response = self.request(Method::GET, path, Some(key), None).await;
+        made(path, response, StatusCode::OK).await
+    }
+
+    async fn patched(&self, key: &str, before: &Made, patch: Value) -> Made {
+        let (path, etag) = (&before.path, Some(before.etag.as_str()));
+        let response = self.conditional(Method::PATCH, path, key, etag, Some(patch));
+        made(path, response.await, StatusCode::OK).await
+    }
+
+    /// A patch that is refused: its status, type and pointer.
+    async fn refused(&self, key: &str, before: &Made, patch: Value) -> (u16, Value, Value) {
+        let (path, etag) = (&before.path, Some(before.etag.as_str()));
+        let response = self.conditional(Method::PATCH, path, key, etag, Some(patch));
+        problem(response.await).await
+    }
+
+    async fn removed(&self, key: &str, path: &str, etag: &str) -> Response {
+        self.conditional(Method::DELETE, path, key, Some(etag), None)
+            .await
+    }
+
+    async fn ids(&self, key: &str, path: &str) -> Vec<String> {
+        let (status, page) = self.send(Method::GET, path, Some(key), None).await;
+        assert_eq!(status, StatusCode::OK, "{page}");
+        let npcs = page["npcs"].as_array().unwrap().iter();
+        npcs.map(|npc| npc["id"].as_str().unwrap().to_owned())
+            .collect()
+    }
+}
+
+async fn problem(response: Response) -> (u16, Value, Value) {
+    let status = response.status().as_u16();
+    let body = body(response).await;
+    (status, body["type"].clone(), body["pointer"].clone())
+}
+
+fn is(slug: &str, pointer: &str) -> (Value, Value) {
+    (json!(format!("/problems/{slug}")), json!(pointer))
+}
+
+fn bello() -> Value {
+    json!({
+        "name": "Bello", "tags": ["dog"], "persona": {"role": "a watchdog", "backstory": "Found in a box."},
+        "voice": {"voice_id": "deep", "rate": 1.0},
+    })
+}
+
+#[tokio::test]
+async fn an_npc_follows_its_template_and_a_pinned_one_stays() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    let template = installation.make(&org.key, "/v1/templates", bello()).await;
+    let overrides = json!({"persona": {"role": "a lapdog"}, "voice": {"rate": 1.5}});
+    let document = json!({"template_id": template.id(), "overrides": overrides});
+    let npc = installation.make(&org.key, "/v1/npcs", document).await;
+    assert!(npc.id().starts_with("npc_"));
+    assert_eq!(npc.path, format!("/v1/npcs/{}", npc.id()));
+    assert_eq!(
+        (npc.etag.as_str(), &npc.body["version"]),
+        ("\"1-1\"", &json!(1))
+    );
+    assert_eq!(npc.body["overrides"], overrides);
+    assert_eq!(npc.body["org_id"], org.id);
+    let effective = &npc.body["effective"];
+    assert_eq!(effective["name"], "Bello");
+    assert_eq!(effective["persona"]["role"], "a lapdog");
+    assert_eq!(effective["persona"]["backstory"], "Found in a box.");
+    assert_eq!(
+        (&effective["voice"]["voice_id"], &effective["voice"]["rate"]),
+        (&json!("deep"), &json!(1.5))
+    );
+    let document = json!({"template_id": template.id(), "template_version": 1});
+    let pinned = installation.make(&org.key, "/v1/npcs", document).await;
+
+    let patch = json!({"persona": {"role": "a guard", "backstory": "Born in a barn."}, "tags": []});
+    installation.patched(&org.key, &template, patch).await;
+    let after = installation.shown(&org.key, &npc.path).await;
+    assert_eq!(
+        (after.etag.as_str(), &after.body["effective_version"]),
+        ("\"1-2\"", &json!(2))
+    );
+    assert_eq!(after.body["effective"]["persona"]["role"], "a lapdog");
+    assert_eq!(
+        after.body["effective"]["persona"]["backstory"],
+        "Born in a barn."
+    );
+    assert_eq!(after.body["effective"]["tags"], json!([]));
+    let stays = installation.shown(&org.key, &pinned.path).await;
+    assert_eq!(
+        (stays.body, stays.etag),
+        (pinned.body.clone(), pinned.etag.clone())
+    );
+
+    // What was seen is not what holds any more.
+    let (status, slug, _) = installation
+        .refused(&org.key, &npc, json!({"device_ids": ["a"]}))
+        .await;
+    assert_eq!(
+        (status, slug),
+        (412, json!("/problems/precondition_failed"))
+    );
+    let follows = installation
+        .patched(&org.key, &pinned, json!({"template_version": null}))
+        .await;
+    assert_eq!(
+        (follows.etag.as_str(), &follows.body["effective"]["tags"]),
+        ("\"2-2\"", &json!([]))
+    );
+    let back = installation
+        .patched(&org.key, &follows, json!({"template_version": 1}))
+        .await;
+    assert_eq!(back.body["effective"], pinned.body["effective"]);
+    let (status, slug, pointer) = installation
+        .refused(&org.key, &back, json!({"template_version": 3}))
+        .await;
+    assert_eq!(
+        (status, (slug, pointer)),
+        (422, is("invalid_body", "/template_version"))
+    );
+}
+
+#[tokio::test]
+async fn an_npc_without_a_template_is_what_it_says() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    let npc = installation
+        .make(&org.key, "/v1/npcs", json!({"overrides": bello()}))
+        .await;
+    assert_eq!(npc.etag, "\"1\"");
+    assert_eq!(npc.body["effective"]["persona"]["role"], "a watchdog");
+    assert_eq!(
+        (
+            &npc.body["template_id"],
+            &npc.body["effective_version"],
+            &npc.body["lapsed"]
+        ),
+        (&Value::Null, &Value::Null, &json!([]))
+    );
+    let refused = installation
+        .refused(&org.key, &npc, json!({"overrides": {"name": null}}))
+        .await;
+    assert_eq!(
+        (refused.0, (refused.1, refused.2)),
+        (422, is("invalid_body", "/overrides"))
+    );
+    let template = installation
+        .make(&org.key, "/v1/templates", json!({"name": "T"}))
+        .await;
+    let patch = json!({"template_id": template.id(), "overrides": {"name": null}});
+    let made_from = installation.patched(&org.key, &npc, patch).await;
+    assert_eq!(
+        (
+            &made_from.body["effective"]["name"],
+            &made_from.body["effective"]["tags"]
+        ),
+        (&json!("T"), &json!(["dog"]))
+    );
+}
+
+#[tokio::test]
+async fn an_override_is_merged_and_taken_back() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    let template = installation.make(&org.key, "/v1/templates", bello()).await;
+    let document = json!({"template_id": template.id(), "overrides": {"tags": ["toy"], "voice": {"rate": 2.0}}});
+    let first = installation.make(&org.key, "/v1/npcs", document).await;
+    let patch = json!({"overrides": {"voice": {"pitch": 2.0}, "persona": {"role": "a guard"}, "tags": null}});
+    let second = installation.patched(&org.key, &first, patch).await;
+    assert_eq!(
+        second.body["overrides"],
+        json!({"voice": {"rate": 2.0, "pitch": 2.0}, "persona": {"role": "a guard"}})
+    );
+    assert_eq!(second.body["effective"]["tags"], json!(["dog"]));
+    // The whole document sent back changes nothing, also by those to whom 1.0 and 1 are the same.
+    let mut whole = second.body.clone();
+    whole["effective"]["voice"]["rate"] = json!(2);
+    let same = installation.patched(&org.key, &second, whole).await;
+    assert_eq!(
+        (same.etag, same.body),
+        (second.etag.clone(), second.body.clone())
+    );
+    for (patch, pointer) in [
+        (json!({"id": "npc_1"}), "/id"),
+        (json!({"version": 7}), "/version"),
+        (json!({"effective": {"name": "Rex"}}), "/effective"),
+        (json!({"lapsed": ["/overrides/voice"]}), "/lapsed"),
+        (json!({"nmae": "x"}), "/nmae"),
+        (json!({"overrides": {"tags": "toy"}}), "/overrides/tags"),
+        (json!({"overrides": {"mood": "good"}}), "/overrides/mood"),
+        (
+            json!({"overrides": {"voice": {"rate": 9}}}),
+            "/overrides/voice/rate",
+        ),
+        (
+            json!({"overrides": {"persona": {"role": "a\0"}}}),
+            "/overrides/persona/role",
+        ),
+        (
+            json!({"overrides": null, "template_id": null}),
+            "/overrides",
+        ),
+        (json!([]), ""),
+    ] {
+        let (status, slug, at) = installation.refused(&org.key, &second, patch).await;
+        assert_eq!((status, (slug, at)), (422, is("invalid_body", pointer)));
+    }
+    for etag in [None, Some("\"1-1\""), Some("\"2\"")] {
+        let patch = Some(json!({"overrides": null}));
+        let response = installation.conditional(Method::PATCH, &second.path, &org.key, etag, patch);
+        let expected = if etag.is_none() { 428 } else { 412 };
+        assert_eq!(response.await.status().as_u16(), expected);
+    }
+    assert_eq!(
+        installation.shown(&org.key, &second.path).await.body,
+        second.body
+    );
+}
+
+#[tokio::test]
+async fn an_override_lapses_when_its_template_takes_away_what_it_stands_on() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    let template = installation.make(&org.key, "/v1/templates", bello()).await;
+    let document =
+        json!({"template_id": template.id(), "overrides": {"voice": {"rate": 2.0}, "name": "Rex"}});
+    let npc = installation.make(&org.key, "/v1/npcs", document).await;
+    let voiceless = installation
+        .patched(&org.key, &template, json!({"voice": null}))
+        .await;
+    let npc = installation.shown(&org.key, &npc.path).await;
+    assert_eq!(npc.body["lapsed"], json!(["/overrides/voice"]));
+    assert_eq!(
+        (
+            &npc.body["effective"]["voice"],
+            &npc.body["effective"]["name"]
+        ),
+        (&Value::Null, &json!("Rex"))
+    );
+    let npc = installation
+        .patched(&org.key, &npc, json!({"device_ids": ["toy-1"]}))
+        .await;
+    let (status, slug, at) = installation
+        .refused(&org.key, &npc, json!({"overrides": {"name": "Max"}}))
+        .await;
+    assert_eq!(
+        (status, (slug, at)),
+        (422, is("invalid_body", "/overrides/voice"))
+    );
+    installation
+        .patched(&org.key, &voiceless, json!({"voice": {"voice_id": "high"}}))
+        .await;
+    let npc = installation.shown(&org.key, &npc.path).await;
+    assert_eq!(npc.body["lapsed"], json!([]));
+    assert_eq!(
+        (
+            &npc.body["effective"]["voice"]["voice_id"],
+            &npc.body["effective"]["voice"]["rate"]
+        ),
+        (&json!("high"), &json!(2.0))
+    );
+}
+
+#[tokio::test]
+async fn a_template_stays_while_npcs_are_made_from_it() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    let template = installation.make(&org.key, "/v1/templates", bello()).await;
+    for pin in [json!(null), json!(1)] {
+        let document = json!({"template_id": template.id(), "template_version": pin});
+        let npc = installation.make(&org.key, "/v1/npcs", document).await;
+        let refused = installation
+            .removed(&org.key, &template.path, &template.etag)
+            .await;
+        assert_eq!(problem(refused).await.0, 409);
+        let listed = format!("/v1/npcs?template_id={}", template.id());
+        assert_eq!(installation.ids(&org.key, &listed).await, [npc.id()]);
+        let gone = installation.removed(&org.key, &npc.path, &npc.etag).await;
+        assert_eq!(gone.status(), StatusCode::NO_CONTENT);
+        let (status, _) = installation
+            .send(Method::GET, &npc.path, Some(&org.key), None)
+            .await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+    }
+    let gone = installation
+        .removed(&org.key, &template.path, &template.etag)
+        .await;
+    assert_eq!(gone.status(), StatusCode::NO_CONTENT);
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_refused_and_pointed_at() {
+    let installation = Installation::start().await;
+    let (org, other) = (
+        installation.new_org("Toys").await,
+        installation.new_org("Games").await,
+    );
+    let foreign = installation
+        .make(&other.key, "/v1/templates", bello())
+        .await;
+    let own = installation.make(&org.key, "/v1/templates", bello()).await;
+    let nobody = format!("tpl_{}", "0".repeat(32));
+    let picture = format!("pic_{}", "0".repeat(32));
+    for (document, pointer) in [
+        (json!({}), "/overrides"),
+        (json!({"name": "Bello"}), "/name"),
+        (json!({"template_id": nobody}), "/template_id"),
+        (json!({"template_id": foreign.id()}), "/template_id"),
+        (
+            json!({"template_id": foreign.id(), "template_version": 1}),
+            "/template_id",
+        ),
+        (
+            json!({"template_id": own.id(), "template_version": 2}),
+            "/template_version",
+        ),
+        (
+            json!({"template_id": own.id(), "template_version": -1}),
+            "/template_version",
+        ),
+        (
+            json!({"overrides": {"name": "A"}, "template_version": 1}),
+            "/template_version",
+        ),
+        (json!({"overrides": {"name": ""}}), "/overrides/name"),
+        (
+            json!({"overrides": {"name": "A", "avatar": picture}}),
+            "/overrides/avatar",
+        ),
+        (
+            json!({"overrides": {"name": "A", "tags": null}}),
+            "/overrides/tags",
+        ),
+        (
+            json!({"overrides": {"name": "A"}, "device_ids": ["a", "b c"]}),
+            "/device_ids/1",
+        ),
+        (
+            json!({"overrides": {"name": "A"}, "device_ids": ["a", "a"]}),
+            "/device_ids/1",
+        ),
+    ] {
+        let response = installation.request(
+            Method::POST,
+            "/v1/npcs",
+            Some(&org.key),
+            Some(document.clone()),
+        );
+        let (status, slug, at) = problem(response.await).await;
+        assert_eq!(
+            (status, (slug, at)),
+            (422, is("invalid_body", pointer)),
+            "{document}"
+        );
+    }
+    assert!(installation.ids(&org.key, "/v1/npcs").await.is_empty());
+}
+
+#[tokio::test]
+async fn nobody_reaches_the_npcs_of_others() {
+    let installation = Installation::start().await;
+    let (org, other) = (
+        installation.new_org("Toys").await,
+        installation.new_org("Games").await,
+    );
+    let public = installation
+        .make(OPERATOR_KEY, "/v1/templates", bello())
+        .await;
+    let document = json!({"template_id": public.id(), "device_ids": ["toy-1"]});
+    let npc = installation
+        .make(&org.key, "/v1/npcs", document.clone())
+        .await;
+    for method in [Method::GET, Method::PATCH, Method::DELETE] {
+        let patch = Some(json!({"device_ids": []}));
+        let response = installation
+            .conditional(method, &npc.path, &other.key, Some("*"), patch)
+            .await;
+        assert_eq!(response.status(), StatusCode::NOT_FOUND);
+    }
+    for nonsense in ["npc_", "npc_1", "x", "%00", public.id()] {
+        let path = format!("/v1/npcs/{nonsense}");
+        let (status, _) = installation
+            .send(Method::GET, &path, Some(&org.key), None)
+            .await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{nonsense}");
+    }
+    // Neither its list nor its devices say that there is one.
+    for query in [
+        "".to_owned(),
+        "?device_id=toy-1".to_owned(),
+        format!("?template_id={}", public.id()),
+    ] {
+        let path = format!("/v1/npcs{query}");
+        assert!(
+            installation.ids(&other.key, &path).await.is_empty(),
+            "{query}"
+        );
+    }
+    installation.make(&other.key, "/v1/npcs", document).await;
+    // NPCs belong to organisations, so the operator key is no key for them; but a public template in use stays.
+    let (status, _) = installation
+        .send(Method::GET, "/v1/npcs", Some(OPERATOR_KEY), None)
+        .await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+    let refused = installation
+        .removed(OPERATOR_KEY, &public.path, &public.etag)
+        .await;
+    assert_eq!(problem(refused).await.1, "/problems/template_in_use");
+}
+
+#[tokio::test]
+async fn a_device_speaks_for_one_npc() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    let npc =
+        |name: &str, devices: &[&str]| json!({"overrides": {"name": name}, "device_ids": devices});
+    let one = installation
+        .make(&org.key, "/v1/npcs", npc("A", &["toy-2", "toy-1"]))
+        .await;
+    assert_eq!(one.body["device_ids"], json!(["toy-1", "toy-2"]));
+    let two = installation
+        .make(&org.key, "/v1/npcs", npc("B", &["toy-3"]))
+        .await;
+    let taken = npc("C", &["toy-4", "toy-2"]);
+    let (status, answer) = installation
+        .send(Method::POST, "/v1/npcs", Some(&org.key), Some(taken))
+        .await;
+    assert_eq!(
+        (
+            status.as_u16(),
+            (answer["type"].clone(), answer["pointer"].clone())
+        ),
+        (409, is("device_taken", "/device_ids/1"))
+    );
+    assert!(
+        answer["detail"].as_str().unwrap().contains(one.id()),
+        "{answer}"
+    );
+    let (status, slug, at) = installation
+        .refused(&org.key, &two, json!({"device_ids": ["toy-1"]}))
+        .await;
+    assert_eq!(
+        (status, (slug, at)),
+        (409, is("device_taken", "/device_ids/0"))
+    );
+    assert_eq!(installation.shown(&org.key, &two.path).await.body, two.body);
+
+    let of = async |device: &str| {
+        installation
+            .ids(&org.key, &format!("/v1/npcs?device_id={device}"))
+            .await
+    };
+    assert_eq!(of("toy-2").await, [one.id()]);
+    assert!(
+        of("toy-4").await.is_empty(),
+        "of what was refused nothing is left"
+    );
+    let one = installation
+        .patched(&org.key, &one, json!({"device_ids": ["toy-1", "toy-5"]}))
+        .await;
+    assert_eq!(
+        (of("toy-5").await, of("toy-2").await),
+        (vec![one.id().to_owned()], vec![])
+    );
+    let two = installation
+        .patched(&org.key, &two, json!({"device_ids": ["toy-2", "toy-3"]}))
+        .await;
+    assert_eq!(of("toy-2").await, [two.id()]);
+    installation.removed(&org.key, &two.path, &two.etag).await;
+    assert!(of("toy-2").await.is_empty());
+
+    let make = || {
+        let document = Some(npc("D", &["toy-8", "toy-9"]));
+        installation.request(Method::POST, "/v1/npcs", Some(&org.key), document)
+    };
+    let (a, b, c, d) = tokio::join!(make(), make(), make(), make());
+    let mut statuses = [a, b, c, d].map(|response| response.status().as_u16());
+    statuses.sort_unstable();
+    assert_eq!(statuses, [201, 409, 409, 409]);
+}
+
+#[tokio::test]
+async fn of_changes_at_once_one_is_made() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    let npc = installation
+        .make(&org.key, "/v1/npcs", json!({"overrides": {"name": "A"}}))
+        .await;
+    let change = |name: &str| {
+        let patch = Some(json!({"overrides": {"name": name}}));
+        installation.conditional(Method::PATCH, &npc.path, &org.key, Some("\"1\""), patch)
+    };
+    let (one, two, three) = tokio::join!(change("B"), change("C"), change("D"));
+    let mut statuses = [one, two, three].map(|response| response.status().as_u16());
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 412, 412]);
+}
+
+#[tokio::test]
+async fn lists_come_in_pages_and_scopes_are_kept() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    let mut expected = Vec::new();
+    for index in 0..5 {
+        let document = json!({"overrides": {"name": format!("N{index}")}});
+        expected.push(
+            installation
+                .make(&org.key, "/v1/npcs", document)
+                .await
+                .id()
+                .to_owned(),
+        );
+    }
+    let (mut found, mut query) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/v1/npcs?limit=2{query}");
+        found.extend(installation.ids(&org.key, &path).await);
+        let (_, page) = installation
+            .send(Method::GET, &path, Some(&org.key), None)
+            .await;
+        let Some(cursor) = page["next_cursor"].as_str() else {
+            break;
+        };
+        query = format!("&cursor={cursor}");
+    }
+    assert_eq!(found, expected);
+    for query in [
+        "limit=0",
+        "cursor=x",
+        "device_id=a%20b",
+        "device_id=",
+        "template_id=x",
+        "page=2",
+    ] {
+        let path = format!("/v1/npcs?{query}");
+        let (status, answer) = installation
+            .send(Method::GET, &path, Some(&org.key), None)
+            .await;
+        assert_eq!(
+            (status.as_u16(), &answer["type"]),
+            (400, &json!("/problems/invalid_query")),
+            "{query}"
+        );
+    }
+    let request = Some(json!({"name": "reader", "scopes": ["read"]}));
+    let (_, reader) = installation
+        .send(Method::POST, "/v1/api-keys", Some(&org.key), request)
+        .await;
+    let reader = reader["api_key"].as_str();
+    let path = format!("/v1/npcs/{}", expected[0]);
+    for (method, path, status) in [
+        (Method::GET, "/v1/npcs", 200),
+        (Method::GET, &path, 200),
+        (Method::POST, "/v1/npcs", 403),
+        (Method::PATCH, &path, 403),
+        (Method::DELETE, &path, 403),
+    ] {
+        let (got, _) = installation
+            .send(method, path, reader, Some(json!({})))
+            .await;
+        assert_eq!(got.as_u16(), status, "{path}");
+    }
+}
