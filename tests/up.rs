@@ -269,6 +269,53 @@ async fn a_picture_is_kept_over_a_kill() {
 }
 
 #[tokio::test]
+async fn npcs_are_made_shown_and_removed() {
+    let folder = Folder::new();
+    let mut up = folder.up();
+    let said = |arguments: &[&str], code: i32| {
+        let output = folder.run(&[&["npcs"], arguments].concat());
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{arguments:?}: {}",
+            text(&output.stderr)
+        );
+        let said = if code == 0 {
+            output.stdout
+        } else {
+            output.stderr
+        };
+        text(&said).trim_end().to_owned()
+    };
+    let id = said(
+        &["create", r#"{"name":"小白"}"#, "--device-id", "toy-1,toy-2"],
+        0,
+    );
+    assert!(id.starts_with("npc_"), "{id}");
+    let line = format!("{id}\t小白\t-\ttoy-1,toy-2");
+    assert_eq!(said(&["list"], 0), line);
+    assert_eq!(said(&["list", "--device-id", "toy-2"], 0), line);
+    assert_eq!(said(&["list", "--device-id", "toy-3"], 0), "");
+    let shown: Value = serde_json::from_str(&said(&["show", &id], 0)).unwrap();
+    assert_eq!(
+        (&shown["id"], &shown["effective"]["name"]),
+        (&id.as_str().into(), &"小白".into())
+    );
+    let listed: Value = serde_json::from_str(&said(&["list", "--json"], 0)).unwrap();
+    assert_eq!(listed, shown);
+    let taken = said(&["create", r#"{"name":"B"}"#, "--device-id", "toy-1"], 1);
+    assert!(taken.contains(&id) && taken.contains("409"), "{taken}");
+    assert!(said(&["create"], 1).contains("missing field `name`"));
+    assert!(said(&["create", "[]"], 64).contains("JSON object"));
+    assert!(said(&["create", "--template-version", "1"], 64).contains("--template"));
+    said(&["delete", &id], 0);
+    assert!(said(&["delete", &id], 1).contains("404"));
+    assert_eq!(said(&["list"], 0), "");
+    up.terminate();
+    assert_eq!(up.exit_code(DEADLINE).await, Some(0));
+}
+
+#[tokio::test]
 async fn a_killed_postgres_is_started_again_within_seconds() {
     let folder = Folder::new();
     let mut up = folder.up();

@@ -1,8 +1,9 @@
-//! The HTTP API as the command line uses it: get a token, make a call.
+//! The HTTP API as the command line uses it: get a token, make a call, read and write settings.
 //! Never: a credential in an error.
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -247,6 +248,45 @@ impl Api {
         self.post(&path, call, headers, within).await
     }
 
+    /// Reads something.
+    ///
+    /// # Errors
+    /// When the API is not reachable or refuses.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
+        self.exchange(
+            Method::GET,
+            path,
+            HeaderMap::new(),
+            Vec::new(),
+            REQUEST_TIMEOUT,
+        )
+        .await
+    }
+
+    /// Makes something.
+    ///
+    /// # Errors
+    /// When the API is not reachable or refuses.
+    pub(crate) async fn create<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ApiError> {
+        self.post(path, body, HeaderMap::new(), REQUEST_TIMEOUT)
+            .await
+    }
+
+    /// Removes something, in whatever version it is.
+    ///
+    /// # Errors
+    /// When the API is not reachable or refuses.
+    pub(crate) async fn remove(&self, path: &str) -> Result<(), ApiError> {
+        let any = HeaderMap::from_iter([(header::IF_MATCH, HeaderValue::from_static("*"))]);
+        self.answer(Method::DELETE, path, any, Vec::new(), REQUEST_TIMEOUT)
+            .await
+            .map(drop)
+    }
+
     async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -254,16 +294,41 @@ impl Api {
         mut headers: HeaderMap,
         within: Duration,
     ) -> Result<T, ApiError> {
-        let mut credential = self.header_value(&format!("Bearer {}", self.key.expose_secret()))?;
-        credential.set_sensitive(true);
-        headers.insert(header::AUTHORIZATION, credential);
         headers.insert(
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/json"),
         );
         let body = serde_json::to_vec(body).map_err(|error| self.unusable(error))?;
+        self.exchange(Method::POST, path, headers, body, within)
+            .await
+    }
+
+    async fn exchange<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        headers: HeaderMap,
+        body: Vec<u8>,
+        within: Duration,
+    ) -> Result<T, ApiError> {
+        let answer = self.answer(method, path, headers, body, within).await?;
+        serde_json::from_slice(&answer).map_err(|error| self.unusable(error))
+    }
+
+    /// The body of an answer that is no refusal.
+    async fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        mut headers: HeaderMap,
+        body: Vec<u8>,
+        within: Duration,
+    ) -> Result<Bytes, ApiError> {
+        let mut credential = self.header_value(&format!("Bearer {}", self.key.expose_secret()))?;
+        credential.set_sensitive(true);
+        headers.insert(header::AUTHORIZATION, credential);
         let ask = Ask {
-            method: Method::POST,
+            method,
             path,
             headers,
             body,
@@ -275,7 +340,7 @@ impl Api {
             .await
             .map_err(|error| self.unusable(error))?;
         if status.is_success() {
-            return serde_json::from_slice(&answer).map_err(|error| self.unusable(error));
+            return Ok(answer);
         }
         Err(self.refusal(status, &answer))
     }

@@ -9,6 +9,7 @@ pub(crate) mod doctor;
 pub(crate) mod edge;
 pub(crate) mod gateway;
 pub(crate) mod migrate;
+pub(crate) mod npcs;
 pub(crate) mod stdio;
 pub(crate) mod token;
 pub(crate) mod up;
