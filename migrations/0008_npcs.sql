@@ -67,6 +67,16 @@ ALTER TABLE memories
 
 CREATE INDEX memories_by_npc ON memories (npc_id, id) WHERE npc_id IS NOT NULL;
 
+-- Texts of all languages are stored and searched.
+DO $$
+BEGIN
+    IF current_setting('server_encoding') <> 'UTF8' THEN
+        RAISE EXCEPTION 'this database has the encoding %, and must have UTF8', current_setting('server_encoding')
+            USING HINT = 'Create a database with ENCODING UTF8 TEMPLATE template0, and restore a dump of this one into it.';
+    END IF;
+END
+$$;
+
 -- How memories are searched. Scripts that put no spaces between words are cut into their characters and pairs of
 -- neighbours: that finds words of any length by the index, whatever the database's locale knows of letters. All other
 -- words are taken as they are and, where the language is known, by their stems. Texts come in lower case.
@@ -75,6 +85,12 @@ CREATE INDEX memories_by_npc ON memories (npc_id, id) WHERE npc_id IS NOT NULL;
 CREATE FUNCTION search_dense() RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT '\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff'
         || '\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff'
+$$;
+
+-- One spelling of what looks the same: composed letters, and letters and digits of full width as those of ASCII.
+CREATE FUNCTION search_spelling(lowered text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT translate(normalize(lowered, NFC), '０１２３４５６７８９ａｂｃｄｅｆｇｈｉｊｋｌｍｎｏｐｑｒｓｔｕｖｗｘｙｚ',
+                     '0123456789abcdefghijklmnopqrstuvwxyz')
 $$;
 
 -- What is left are words and single spaces: PostgreSQL's own parser takes minutes for some texts with punctuation.
@@ -127,18 +143,18 @@ $$;
 
 -- By what a text is found.
 CREATE FUNCTION search_terms(lowered text, language text) RETURNS tsvector LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT array_to_tsvector(search_grams(lowered, false)) || to_tsvector('pg_catalog.simple', words)
+    SELECT array_to_tsvector(search_grams(spelt, false)) || to_tsvector('pg_catalog.simple', words)
         || COALESCE(search_stems(words, language), '')
-    FROM search_words(lowered) AS words
+    FROM search_spelling(lowered) AS spelt, search_words(spelt) AS words
 $$;
 
 -- Any of what is asked for; words that say nothing count only when there are no others. Null when nothing is asked for.
 CREATE FUNCTION search_query(lowered text, language text) RETURNS tsquery LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     WITH words AS (
         SELECT word, search_stems(word, language) AS stems
-        FROM unnest(tsvector_to_array(to_tsvector('pg_catalog.simple', search_words(lowered)))) AS word),
+        FROM unnest(tsvector_to_array(to_tsvector('pg_catalog.simple', search_words(search_spelling(lowered))))) AS word),
     terms AS (
-        SELECT gram AS term, false AS says_nothing FROM unnest(search_grams(lowered, true)) AS gram
+        SELECT gram AS term, false AS says_nothing FROM unnest(search_grams(search_spelling(lowered), true)) AS gram
         UNION SELECT word, COALESCE(stems = '', false) FROM words
         UNION SELECT stem, false FROM words, unnest(tsvector_to_array(stems)) AS stem),
     quoted AS (

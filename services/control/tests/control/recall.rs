@@ -185,6 +185,9 @@ async fn memories_are_found_in_every_language() {
     check("고양이", &["고양이는 "]).await;
     check("ปลา", &["แมวชอ"]).await;
     check("手機", &["買了iPh"]).await;
+    check("ＩＰＨＯＮＥ", &["買了iPh"]).await;
+    check("u\u{308}ber", &["Über "]).await;
+    check("\u{1100}\u{1169}양이", &["고양이는 "]).await;
     check("IPHONE", &["買了iPh"]).await;
     check("кошка", &["Кошка"]).await;
     check("ÜBER", &["Über "]).await;
