@@ -213,8 +213,12 @@ async fn hold(
         }
         MemoryHolder::Npc(npc) => {
             sqlx::query_scalar!(
-                r#"SELECT COALESCE(n.overrides ->> 'locale', t.locale) AS locale
-                   FROM npcs n LEFT JOIN templates t ON t.id = n.template_id
+                r#"SELECT COALESCE(n.overrides ->> 'locale',
+                                   CASE WHEN n.template_version IS NULL THEN t.locale ELSE v.settings ->> 'locale' END
+                          ) AS locale
+                   FROM npcs n
+                   LEFT JOIN templates t ON t.id = n.template_id
+                   LEFT JOIN template_versions v ON v.template_id = n.template_id AND v.version = n.template_version
                    WHERE n.id = $1 AND n.org_id = $2 FOR KEY SHARE OF n"#,
                 npc.uuid(),
                 owner.column()

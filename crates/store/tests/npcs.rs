@@ -102,6 +102,31 @@ impl Plant {
         id
     }
 
+    async fn remember(&self, npc: NpcId, texts: &[&str]) {
+        let memories: Vec<_> = texts
+            .iter()
+            .map(|text| NewMemory {
+                id: MemoryId::from_uuid(Uuid::now_v7()),
+                uri: None,
+                subject: None,
+                text: (*text).to_owned(),
+                kind: None,
+                importance: 0.5,
+                source: None,
+                metadata: Map::new(),
+                mime_type: "text/plain".to_owned(),
+                expires_at: None,
+            })
+            .collect();
+        let owner = Owner::Org(self.org);
+        let written = self
+            .store
+            .add_memories(owner, npc, &memories)
+            .await
+            .unwrap();
+        assert!(matches!(written, MemoryWrite::Written(_)), "{written:?}");
+    }
+
     async fn found(&self, npc: NpcId, text: &str) -> Vec<String> {
         let filter = MemoryFilter {
             template: Some(self.template),
@@ -255,28 +280,29 @@ async fn a_picture_stays_while_an_npc_shows_it() {
 }
 
 #[tokio::test]
+async fn an_npc_that_stays_with_a_version_speaks_its_language() {
+    let plant = Plant::new(TestDatabase::create().await.unwrap()).await;
+    plant
+        .replace_template(1, json!({"name": "2", "locale": "ru"}))
+        .await;
+    let pinned = plant.npc(Some(2), json!({})).await;
+    plant
+        .replace_template(2, json!({"name": "3", "locale": "en"}))
+        .await;
+    plant.remember(pinned.id, &["Кошки спят"]).await;
+    assert_eq!(plant.found(pinned.id, "кошка").await, ["Кошки спят"]);
+}
+
+#[tokio::test]
 async fn words_are_found_whatever_letters_the_database_knows() {
     let plant = Plant::new(TestDatabase::create_in_locale_c().await.unwrap()).await;
     let npc = plant.npc(None, json!({"locale": "ru-RU"})).await;
-    let texts = ["他喜欢吃鱼。", "Кошки спят", "Über alles", "タワー"];
-    let memories = texts.map(|text| NewMemory {
-        id: MemoryId::from_uuid(Uuid::now_v7()),
-        uri: None,
-        subject: None,
-        text: text.to_owned(),
-        kind: None,
-        importance: 0.5,
-        source: None,
-        metadata: Map::new(),
-        mime_type: "text/plain".to_owned(),
-        expires_at: None,
-    });
-    let written = plant
-        .store
-        .add_memories(Owner::Org(plant.org), npc.id, &memories)
-        .await
-        .unwrap();
-    assert!(matches!(written, MemoryWrite::Written(_)), "{written:?}");
+    plant
+        .remember(
+            npc.id,
+            &["他喜欢吃鱼。", "Кошки спят", "Über alles", "タワー"],
+        )
+        .await;
     for (question, expected) in [
         ("喜欢", "他喜欢吃鱼。"),
         ("鱼", "他喜欢吃鱼。"),
