@@ -25,4 +25,5 @@ mod plant;
 mod presence;
 mod program;
 mod restart;
+mod skills;
 mod stdio;

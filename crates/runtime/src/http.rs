@@ -34,7 +34,7 @@ pub struct HttpLimits {
 /// A path whose bodies are larger than the port's others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LargerBody {
-    /// Exactly this path.
+    /// This path, in which `*` stands for any one segment.
     pub path: &'static str,
     /// The largest body, in bytes.
     pub bytes: usize,
@@ -42,10 +42,22 @@ pub struct LargerBody {
     pub read_timeout: Duration,
 }
 
+impl LargerBody {
+    fn means(&self, path: &str) -> bool {
+        let mut segments = path.split('/');
+        let fits = self.path.split('/').all(|wanted| {
+            segments
+                .next()
+                .is_some_and(|segment| wanted == "*" || wanted == segment)
+        });
+        fits && segments.next().is_none()
+    }
+}
+
 impl HttpLimits {
     /// How many bytes the body of a request for this path may have, and how long it may take.
     pub(crate) fn body(&self, path: &str) -> (usize, Duration) {
-        match self.larger_bodies.iter().find(|larger| larger.path == path) {
+        match self.larger_bodies.iter().find(|larger| larger.means(path)) {
             Some(larger) => (larger.bytes, larger.read_timeout),
             None => (self.body_bytes, self.body_read_timeout),
         }

@@ -23,6 +23,7 @@ mod schema_version;
 mod scope_list;
 mod sealing_keys;
 mod signing_keys;
+mod skills_books;
 mod templates;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -47,6 +48,10 @@ pub use prompts::{ListedPrompt, TemplatePrompt};
 pub use resources::{ListedResource, Resource, ResourceBody};
 pub use schema_version::SchemaVersion;
 pub use signing_keys::{NewSigningKey, StoredSigningKey};
+pub use skills_books::{
+    BookCancel, BookFault, BookFinish, BookJob, BookRemoval, BookState, FoundChunk, NewChunk,
+    NewSkillsBook, PartWrite, SkillsBook, SkillsBookError,
+};
 pub use templates::{
     MemoryPolicy, Model, Persona, Prompt, PromptArgument, PromptContent, PromptMessage, PromptRole,
     RENDERED_LIMIT_BYTES, RenderError, SHOWN_LIMIT_BYTES, Template, TemplateRemoval,

@@ -7,14 +7,14 @@ mod effective;
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 use sqlx::{PgConnection, PgExecutor, types::Json};
-use switchboard_protocol::id::{DeviceId, NpcId, OrgId, PictureId, TemplateId};
+use switchboard_protocol::id::{DeviceId, NpcId, OrgId, PictureId, SkillsBookId, TemplateId};
 use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
     database::bounded,
     owner::Owner,
-    templates::{TemplateSettings, hold_pictures},
+    templates::{TemplateSettings, hold_pictures, unknown_book},
 };
 pub use effective::{Effective, apply_overrides};
 
@@ -74,6 +74,8 @@ pub enum NpcWrite {
     UnknownVersion,
     /// It shows a picture that the organisation cannot read.
     UnknownPicture(PictureId),
+    /// It names a skills book that the organisation cannot read.
+    UnknownSkillsBook(SkillsBookId),
     /// Another NPC speaks through one of the devices.
     DeviceTaken {
         /// Which device, counted from 0.
@@ -220,6 +222,9 @@ impl Store {
         if let Some(unknown) = show_pictures(&mut transaction, &npc).await? {
             return Ok(NpcWrite::UnknownPicture(unknown));
         }
+        if let Some(unknown) = name_books(&mut transaction, &npc).await? {
+            return Ok(NpcWrite::UnknownSkillsBook(unknown));
+        }
         transaction.commit().await?;
         Ok(NpcWrite::Written(Box::new(npc)))
     }
@@ -319,6 +324,39 @@ async fn show_pictures(
     let ids: Vec<_> = shown.iter().map(|id| id.uuid()).collect();
     sqlx::query!(
         "INSERT INTO npc_pictures (npc_id, picture_id) SELECT $1, UNNEST($2::uuid[])",
+        npc.id.uuid(),
+        &ids
+    )
+    .execute(connection)
+    .await?;
+    Ok(None)
+}
+
+/// Holds the skills books that the NPC names, as [`show_pictures`] does pictures.
+async fn name_books(
+    connection: &mut PgConnection,
+    npc: &Npc,
+) -> Result<Option<SkillsBookId>, sqlx::Error> {
+    let follows = npc.settings.template.is_some() && npc.settings.template_version.is_none();
+    let held_by_template = follows && !npc.settings.overrides.contains_key("skills_book_ids");
+    let named: &[SkillsBookId] = if held_by_template {
+        &[]
+    } else {
+        &npc.effective.settings.skills_book_ids
+    };
+    let unknown = unknown_book(connection, Owner::Org(npc.org), named).await?;
+    if unknown.is_some() {
+        return Ok(unknown);
+    }
+    sqlx::query!(
+        "DELETE FROM npc_skills_books WHERE npc_id = $1",
+        npc.id.uuid()
+    )
+    .execute(&mut *connection)
+    .await?;
+    let ids: Vec<_> = named.iter().map(|id| id.uuid()).collect();
+    sqlx::query!(
+        "INSERT INTO npc_skills_books (npc_id, book_id) SELECT DISTINCT $1::uuid, UNNEST($2::uuid[])",
         npc.id.uuid(),
         &ids
     )

@@ -6,14 +6,17 @@ use std::{fmt, fs::DirBuilder, os::unix::fs::DirBuilderExt, path::Path, sync::Ar
 use bytes::Bytes;
 use object_store::{ObjectStore, ObjectStoreExt, local::LocalFileSystem, path::Path as ObjectPath};
 
+use switchboard_protocol::id::SkillsBookId;
+use uuid::Uuid;
+
 use crate::{StoreError, owner::Owner};
 
 /// What an operator sets.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(skip)]
 pub struct ObjectsConfig {
-    /// Where pictures are kept: a folder as `file:///var/lib/switchboard/objects`, the same for all processes; without it
-    /// there are no pictures
+    /// Where pictures and skills books are kept: a folder as `file:///var/lib/switchboard/objects`, the same for all
+    /// processes; without it there are none
     #[arg(long, env = "SWITCHBOARD_OBJECTS", value_name = "URL")]
     pub objects: Option<String>,
 }
@@ -32,6 +35,11 @@ impl ObjectKey {
     /// The picture with these bytes that belongs to this owner.
     pub(crate) fn picture(owner: Owner, sha256: &[u8]) -> Self {
         Self(format!("pictures/{owner}/{}", hex(sha256)))
+    }
+
+    /// A part of a skills book; each writing of it is another object.
+    pub(crate) fn skills_book_part(owner: Owner, book: SkillsBookId, object: Uuid) -> Self {
+        Self(format!("skills-books/{owner}/{book}/{}", object.simple()))
     }
 
     fn path(&self) -> ObjectPath {

@@ -51,6 +51,8 @@ pub enum TemplateWrite {
     UnknownPicture(PictureId),
     /// The pictures in its prompt have so many bytes together, more than [`SHOWN_LIMIT_BYTES`].
     TooManyBytes(u64),
+    /// It names a skills book that its owner cannot read.
+    UnknownSkillsBook(SkillsBookId),
 }
 
 /// What became of a template that was to be removed.
@@ -144,11 +146,12 @@ impl Store {
     ) -> Result<TemplateWrite, StoreError> {
         let written = bounded(async {
             let mut transaction = self.pool.begin().await?;
-            if let Some(refused) = unfit_pictures(&mut transaction, owner, settings).await? {
+            if let Some(refused) = unfit(&mut transaction, owner, settings).await? {
                 return Ok(refused);
             }
             let template = insert(&mut transaction, owner, id, settings).await?;
             show_pictures(&mut transaction, id, settings).await?;
+            name_books(&mut transaction, id, settings).await?;
             versions::keep(&mut transaction, &template).await?;
             transaction.commit().await?;
             Ok::<_, sqlx::Error>(TemplateWrite::Written(Box::new(template)))
@@ -169,7 +172,7 @@ impl Store {
     ) -> Result<TemplateWrite, StoreError> {
         let written = bounded(async {
             let mut transaction = self.pool.begin().await?;
-            if let Some(refused) = unfit_pictures(&mut transaction, owner, settings).await? {
+            if let Some(refused) = unfit(&mut transaction, owner, settings).await? {
                 return Ok(refused);
             }
             let replaced = update(&mut transaction, owner, (id, version), settings).await?;
@@ -183,6 +186,7 @@ impl Store {
             .execute(&mut *transaction)
             .await?;
             show_pictures(&mut transaction, id, settings).await?;
+            name_books(&mut transaction, id, settings).await?;
             versions::keep(&mut transaction, &template).await?;
             transaction.commit().await?;
             Ok::<_, sqlx::Error>(TemplateWrite::Written(Box::new(template)))
@@ -353,6 +357,62 @@ async fn update(
         created_at: row.created_at,
         updated_at: row.updated_at,
     }))
+}
+
+/// Why a template with these settings is not written.
+async fn unfit(
+    connection: &mut PgConnection,
+    owner: Owner,
+    settings: &TemplateSettings,
+) -> Result<Option<TemplateWrite>, sqlx::Error> {
+    if let Some(refused) = unfit_pictures(connection, owner, settings).await? {
+        return Ok(Some(refused));
+    }
+    let book = unknown_book(connection, owner, &settings.skills_book_ids).await?;
+    Ok(book.map(TemplateWrite::UnknownSkillsBook))
+}
+
+/// The first skills book that the owner cannot read. The others stay until the transaction ends.
+pub(crate) async fn unknown_book(
+    connection: &mut PgConnection,
+    owner: Owner,
+    named: &[SkillsBookId],
+) -> Result<Option<SkillsBookId>, sqlx::Error> {
+    if named.is_empty() {
+        return Ok(None);
+    }
+    let ids: Vec<_> = named.iter().map(|id| id.uuid()).collect();
+    let known = sqlx::query_scalar!(
+        "SELECT id FROM skills_books WHERE id = ANY ($1) AND (org_id = $2 OR org_id IS NULL) ORDER BY id FOR KEY SHARE",
+        &ids,
+        owner.column()
+    )
+    .fetch_all(connection)
+    .await?;
+    let mut named = named.iter();
+    Ok(named.find(|id| !known.contains(&id.uuid())).copied())
+}
+
+/// Holds on to the skills books that a template names, and to no others.
+async fn name_books(
+    connection: &mut PgConnection,
+    id: TemplateId,
+    settings: &TemplateSettings,
+) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "DELETE FROM template_skills_books WHERE template_id = $1",
+        id.uuid()
+    )
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query!(
+        "INSERT INTO template_skills_books (template_id, book_id) SELECT DISTINCT $1::uuid, UNNEST($2::uuid[])",
+        id.uuid(),
+        &settings.books()
+    )
+    .execute(connection)
+    .await
+    .map(drop)
 }
 
 /// Why a template cannot show its pictures: the first that its owner cannot read, or too many bytes.

@@ -31,6 +31,16 @@ pub struct Config {
         value_parser = clap::value_parser!(u16).range(1..=10_000)
     )]
     pub facts_batch: u16,
+
+    /// Skills books that this process reads at a time, each in a child process; 0 leaves them to others. Protects calls
+    /// from documents that take much computing
+    #[arg(
+        long,
+        env = "SWITCHBOARD_SKILLS_READERS",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u8).range(0..=8)
+    )]
+    pub skills_readers: u8,
 }
 
 fn operator_key(text: &str) -> Result<SecretString, String> {

@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use switchboard_protocol::access::AccessError;
 use switchboard_runtime::problem::{self, Problem};
-use switchboard_store::{ObjectError, PictureError, StoreError};
+use switchboard_store::{ObjectError, PictureError, SkillsBookError, StoreError};
 
 /// Why a request was not done.
 #[derive(Debug, thiserror::Error)]
@@ -84,8 +84,8 @@ impl ControlError {
                     ObjectError::Failed(_) => Problem::new(
                         StatusCode::SERVICE_UNAVAILABLE,
                         "objects_unavailable",
-                        "Pictures unavailable",
-                        "Pictures cannot be read or written at the moment. Try again in a moment.",
+                        "Objects unavailable",
+                        "Pictures and skills books cannot be read or written at the moment. Try again in a moment.",
                     )
                     .header(header::RETRY_AFTER, 1),
                 }
@@ -114,13 +114,23 @@ impl From<PictureError> for ControlError {
     }
 }
 
-/// The answer of every picture endpoint of an installation without a place for pictures.
+impl From<SkillsBookError> for ControlError {
+    fn from(error: SkillsBookError) -> Self {
+        match error {
+            SkillsBookError::NoObjects => Self::Refused(no_objects()),
+            SkillsBookError::Objects(error) => Self::Objects(error),
+            SkillsBookError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+/// The answer of every endpoint of pictures and skills books of an installation without a place for them.
 pub(crate) fn no_objects() -> Problem {
     Problem::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "objects_not_configured",
-        "No place for pictures",
-        "This installation has no place for pictures; its operator sets one with --objects or SWITCHBOARD_OBJECTS.",
+        "No place for objects",
+        "This installation has no place for pictures and skills books; its operator sets one with --objects or SWITCHBOARD_OBJECTS.",
     )
 }
 

@@ -9,6 +9,7 @@ mod config;
 mod document;
 mod error;
 mod facts;
+mod ingestion;
 mod jwks;
 mod label;
 mod limits;
@@ -21,6 +22,7 @@ mod paging;
 mod pictures;
 mod precondition;
 mod signing;
+mod skills_books;
 mod templates;
 mod tokens;
 mod trust;
@@ -40,14 +42,22 @@ use switchboard_store::{Store, merge_patch};
 
 pub use bootstrap::bootstrap;
 pub use config::Config;
-use metrics::{BackgroundMetrics, RequestMetrics};
+pub use ingestion::{Format, read_confined};
+use metrics::{BackgroundMetrics, IngestionMetrics, RequestMetrics};
 
 /// The paths whose bodies are larger than those of other requests, for whoever serves the router.
-pub const LARGER_BODIES: &[LargerBody] = &[LargerBody {
-    path: pictures::PATH,
-    bytes: pictures::LARGEST_BYTES,
-    read_timeout: Duration::from_secs(60),
-}];
+pub const LARGER_BODIES: &[LargerBody] = &[
+    LargerBody {
+        path: pictures::PATH,
+        bytes: pictures::LARGEST_BYTES,
+        read_timeout: Duration::from_secs(60),
+    },
+    LargerBody {
+        path: skills_books::PART_PATHS,
+        bytes: skills_books::LARGEST_PART_BYTES,
+        read_timeout: Duration::from_secs(60),
+    },
+];
 
 /// What every request is answered from.
 struct Control {
@@ -86,6 +96,7 @@ pub fn router(
         .route("/v1/tokens/{id}", delete(tokens::revoke))
         .route("/.well-known/jwks.json", get(jwks::show))
         .merge(settings())
+        .merge(skills_books::routes())
         .method_not_allowed_fallback(problem::method_not_allowed)
         .with_state(Arc::new(control)))
 }
@@ -129,7 +140,7 @@ fn settings() -> Router<Arc<Control>> {
 }
 
 /// Starts the work that no request asks for, on `shutdown`'s tracker: facts from the bus are written to the store, and
-/// every node is told which tokens to trust. Neither PostgreSQL nor the bus need be there yet. When `shutdown` drains,
+/// every node is told which tokens to trust, and skills books are read. Neither PostgreSQL nor the bus need be there yet. When `shutdown` drains,
 /// the facts that are there are still written.
 ///
 /// # Errors
@@ -144,6 +155,13 @@ pub fn start(
     let metrics = BackgroundMetrics::new(registry)?;
     let publisher = trust::Publisher::new(store.clone(), bus.clone(), metrics.clone());
     shutdown.spawn(publisher.run(shutdown.clone()));
+    let ingestion = IngestionMetrics::new(registry)?;
+    if store.objects().is_some() {
+        for _ in 0..config.skills_readers {
+            let worker = ingestion::Worker::new(store.clone(), ingestion.clone());
+            shutdown.spawn(worker.run(shutdown.clone()));
+        }
+    }
     let recorder = facts::Recorder::new(store, bus, config.facts_batch, metrics);
     shutdown.spawn(recorder.run(shutdown.clone()));
     Ok(())

@@ -24,6 +24,28 @@ pub(crate) struct BackgroundMetrics {
     pub(crate) calls_purged: IntCounter,
 }
 
+/// What became of skills books.
+#[derive(Debug, Clone)]
+pub(crate) struct IngestionMetrics {
+    pub(crate) skills_books_ready: IntCounter,
+    pub(crate) skills_books_failed: IntCounter,
+}
+
+impl IngestionMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// When the registry has metrics of these names already.
+    pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let ready = "Skills books that were read to their end";
+        let failed = "Skills books that cannot be read";
+        Ok(Self {
+            skills_books_ready: counter(registry, "skills_books_ready_total", ready)?,
+            skills_books_failed: counter(registry, "skills_books_failed_total", failed)?,
+        })
+    }
+}
+
 impl RequestMetrics {
     /// Registers them.
     ///

@@ -20,7 +20,7 @@ use crate::{
     document::{Unambiguous, invalid},
     error::ControlError,
     paging::{self, Limit},
-    precondition,
+    precondition, templates,
 };
 use shape::ShownNpc;
 
@@ -249,6 +249,12 @@ fn written(
             let pointer = shape::place_of(settings, effective, picture);
             let detail = format!("`{pointer}` leads to {picture}, and there is no such picture.");
             invalid(&pointer, detail)
+        }
+        NpcWrite::UnknownSkillsBook(book) => {
+            let overridden = settings.overrides.contains_key("skills_book_ids");
+            let at = if overridden { "/overrides" } else { "" };
+            let named = effective.map_or(&[][..], |settings| &settings.skills_book_ids);
+            templates::unknown_book(at, named, book)
         }
         NpcWrite::DeviceTaken { index, by } => device_taken(settings, index, by),
     };

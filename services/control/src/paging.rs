@@ -35,6 +35,11 @@ impl Limit {
         ))
     }
 
+    /// How many a list without a next page has.
+    pub(crate) fn most(self) -> u32 {
+        self.0.into()
+    }
+
     /// How many to ask for: one more than a page tells whether another page follows.
     pub(crate) fn probe(self) -> u32 {
         u32::from(self.0).saturating_add(1)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::{extract::State, response::AppendHeaders};
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use serde::{Deserialize, Serialize};
-use switchboard_protocol::id::TemplateId;
+use switchboard_protocol::id::{SkillsBookId, TemplateId};
 use switchboard_runtime::problem::{Json, Path, Problem, Query};
 use switchboard_store::{
     Owner, SHOWN_LIMIT_BYTES, Template, TemplateRemoval, TemplateSettings, TemplateWrite,
@@ -240,5 +240,16 @@ fn written(write: TemplateWrite, settings: &TemplateSettings) -> Result<Template
             );
             Err(invalid("/prompt/messages", detail).into())
         }
+        TemplateWrite::UnknownSkillsBook(book) => {
+            Err(unknown_book("", &settings.skills_book_ids, book).into())
+        }
     }
+}
+
+/// The refusal of settings, which stand at `at` in the body, that name a book which there is not.
+pub(crate) fn unknown_book(at: &str, named: &[SkillsBookId], unknown: SkillsBookId) -> Problem {
+    let place = named.iter().position(|id| *id == unknown);
+    let pointer = format!("{at}/skills_book_ids/{}", place.unwrap_or_default());
+    let detail = format!("`{pointer}` names {unknown}, and there is no such skills book.");
+    invalid(&pointer, detail)
 }

@@ -21,6 +21,8 @@ use crate::{
 
 /// How long a request that calls no device may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a request with a large body may take.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(90);
 /// How much longer than its call a request may take.
 const CALL_MARGIN: Duration = Duration::from_secs(5);
 /// The longest timeout a call may have, used when none is given.
@@ -254,8 +256,7 @@ impl Api {
     /// When the API is not reachable or refuses.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
         self.exchange(
-            Method::GET,
-            path,
+            (Method::GET, path),
             HeaderMap::new(),
             Vec::new(),
             REQUEST_TIMEOUT,
@@ -282,44 +283,53 @@ impl Api {
     /// When the API is not reachable or refuses.
     pub(crate) async fn remove(&self, path: &str) -> Result<(), ApiError> {
         let any = HeaderMap::from_iter([(header::IF_MATCH, HeaderValue::from_static("*"))]);
-        self.answer(Method::DELETE, path, any, Vec::new(), REQUEST_TIMEOUT)
+        self.answer((Method::DELETE, path), any, Vec::new(), REQUEST_TIMEOUT)
             .await
             .map(drop)
+    }
+
+    /// Sends any request and reads the JSON of its answer; null when it has none.
+    ///
+    /// # Errors
+    /// When the API is not reachable or refuses.
+    pub(crate) async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<T, ApiError> {
+        self.exchange((method, path), HeaderMap::new(), body, TRANSFER_TIMEOUT)
+            .await
     }
 
     async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
         body: &impl Serialize,
-        mut headers: HeaderMap,
+        headers: HeaderMap,
         within: Duration,
     ) -> Result<T, ApiError> {
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/json"),
-        );
         let body = serde_json::to_vec(body).map_err(|error| self.unusable(error))?;
-        self.exchange(Method::POST, path, headers, body, within)
+        self.exchange((Method::POST, path), headers, body, within)
             .await
     }
 
     async fn exchange<T: DeserializeOwned>(
         &self,
-        method: Method,
-        path: &str,
+        what: (Method, &str),
         headers: HeaderMap,
         body: Vec<u8>,
         within: Duration,
     ) -> Result<T, ApiError> {
-        let answer = self.answer(method, path, headers, body, within).await?;
-        serde_json::from_slice(&answer).map_err(|error| self.unusable(error))
+        let answer = self.answer(what, headers, body, within).await?;
+        let answer: &[u8] = if answer.is_empty() { b"null" } else { &answer };
+        serde_json::from_slice(answer).map_err(|error| self.unusable(error))
     }
 
     /// The body of an answer that is no refusal.
     async fn answer(
         &self,
-        method: Method,
-        path: &str,
+        (method, path): (Method, &str),
         mut headers: HeaderMap,
         body: Vec<u8>,
         within: Duration,
@@ -327,6 +337,10 @@ impl Api {
         let mut credential = self.header_value(&format!("Bearer {}", self.key.expose_secret()))?;
         credential.set_sensitive(true);
         headers.insert(header::AUTHORIZATION, credential);
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
         let ask = Ask {
             method,
             path,

@@ -28,6 +28,7 @@ pub(crate) enum Command {
     Call(commands::call::Arguments),
     Token(commands::token::Arguments),
     Npcs(commands::npcs::Arguments),
+    Skills(commands::skills::Arguments),
     Stdio(commands::stdio::Arguments),
     Convert(commands::convert::Arguments),
     Doctor(commands::doctor::Arguments),
@@ -35,6 +36,8 @@ pub(crate) enum Command {
     Gateway(Box<commands::gateway::Arguments>),
     Control(Box<commands::control::Arguments>),
     Migrate(commands::migrate::Arguments),
+    #[command(hide = true)]
+    ReadSkillsBook(commands::read_skills_book::Arguments),
 }
 
 impl Command {
@@ -46,6 +49,7 @@ impl Command {
             Self::Call(arguments) => Box::pin(commands::call::run(arguments)).await,
             Self::Token(arguments) => Box::pin(commands::token::run(arguments)).await,
             Self::Npcs(arguments) => Box::pin(commands::npcs::run(arguments)).await,
+            Self::Skills(arguments) => Box::pin(commands::skills::run(arguments)).await,
             Self::Stdio(arguments) => Box::pin(commands::stdio::run(arguments)).await,
             Self::Convert(arguments) => commands::convert::run(&arguments),
             Self::Doctor(arguments) => Box::pin(commands::doctor::run(arguments)).await,
@@ -53,6 +57,7 @@ impl Command {
             Self::Gateway(arguments) => Box::pin(commands::gateway::run(*arguments)).await,
             Self::Control(arguments) => Box::pin(commands::control::run(*arguments)).await,
             Self::Migrate(arguments) => Box::pin(commands::migrate::run(arguments)).await,
+            Self::ReadSkillsBook(arguments) => commands::read_skills_book::run(&arguments),
         }
     }
 }

@@ -10,6 +10,8 @@ pub(crate) mod edge;
 pub(crate) mod gateway;
 pub(crate) mod migrate;
 pub(crate) mod npcs;
+pub(crate) mod read_skills_book;
+pub(crate) mod skills;
 pub(crate) mod stdio;
 pub(crate) mod token;
 pub(crate) mod up;

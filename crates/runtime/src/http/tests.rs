@@ -236,6 +236,27 @@ async fn a_path_may_take_larger_bodies_than_the_others() {
     check("/other", 101, "413").await;
 }
 
+#[test]
+fn a_larger_body_may_have_any_segment_in_its_path() {
+    fn check(path: &str, larger: bool) {
+        let limits = HttpLimits {
+            body_bytes: 1,
+            larger_bodies: &[LargerBody {
+                path: "/books/*/parts/*",
+                bytes: 2,
+                read_timeout: LONG,
+            }],
+            ..HttpLimits::default()
+        };
+        assert_eq!(limits.body(path).0 == 2, larger, "{path}");
+    }
+    check("/books/a/parts/1", true);
+    check("/books/a/parts", false);
+    check("/books/a/parts/1/2", false);
+    check("/books/a/b/parts/1", false);
+    check("/other/a/parts/1", false);
+}
+
 #[tokio::test]
 async fn a_panic_costs_one_request_only() {
     let port = open(HttpLimits::default());

@@ -63,11 +63,6 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Holds together what the fields of settings, which stand at `at` in the body, say each on its own.
 pub(super) fn keep(settings: &TemplateSettings, at: &str) -> Result<(), Problem> {
-    if let Some(book) = settings.skills_book_ids.first() {
-        let pointer = format!("{at}/skills_book_ids/0");
-        let detail = format!("`{pointer}` names {book}, and there is no such skills book.");
-        return Err(invalid(&pointer, detail));
-    }
     let prompt = settings.prompt.as_ref();
     prompt.map_or(Ok(()), |prompt| keep_prompt(prompt, at))
 }

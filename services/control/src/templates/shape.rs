@@ -231,11 +231,7 @@ mod tests {
         );
         check("/prompt", json!({}), "/prompt/messages");
         check("/voice/rate", json!(9), "/voice/rate");
-        check(
-            "/skills_book_ids",
-            json!([format!("skb_{}", "0".repeat(32))]),
-            "/skills_book_ids/0",
-        );
+        check("/skills_book_ids", json!(["a book"]), "/skills_book_ids/0");
         check("/model", json!({"provider": "p"}), "/model");
         check("/persona", json!({"rôle": "x"}), "/persona/rôle");
     }

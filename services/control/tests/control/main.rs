@@ -13,4 +13,5 @@ mod memories;
 mod npcs;
 mod pictures;
 mod recall;
+mod skills_books;
 mod templates;

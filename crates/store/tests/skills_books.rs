@@ -1,0 +1,192 @@
+//! Who reads which skills book, against a real PostgreSQL: leases, takeovers, and chunks that are counted.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use switchboard_protocol::id::SkillsBookId;
+use switchboard_store::{
+    BookCancel, BookFault, BookFinish, BookState, NewChunk, NewSkillsBook, Objects, Owner,
+    PartWrite, Store, testing::TestDatabase,
+};
+use uuid::Uuid;
+
+const LONG: Duration = Duration::from_secs(600);
+const OWNER: Owner = Owner::Installation;
+
+/// A store with one book that waits for its reader.
+async fn library() -> (Store, SkillsBookId, (TestDatabase, tempfile::TempDir)) {
+    let database = TestDatabase::create().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let objects = Objects::in_folder(folder.path()).unwrap();
+    let store = database.store().with_objects(Some(objects));
+    let id = SkillsBookId::from_uuid(Uuid::now_v7());
+    let text = b"the whole text";
+    let book = NewSkillsBook {
+        id,
+        name: "a book".to_owned(),
+        mime_type: "text/plain",
+        size_bytes: 14,
+        sha256: Sha256::digest(text).into(),
+    };
+    store.begin_skills_book(OWNER, &book).await.unwrap();
+    let part = Bytes::from_static(text);
+    let written = store
+        .write_skills_book_part(OWNER, id, 1, part)
+        .await
+        .unwrap();
+    assert_eq!(written, PartWrite::Written { bytes_received: 14 });
+    let finished = store.finish_skills_book(OWNER, id).await.unwrap();
+    assert!(matches!(finished, BookFinish::Accepted(_)), "{finished:?}");
+    (store, id, (database, folder))
+}
+
+async fn claim(store: &Store, lease: Duration) -> Option<(Uuid, i32)> {
+    let worker = Uuid::now_v7();
+    let job = store.claim_skills_book(worker, lease).await.unwrap();
+    job.map(|job| (worker, job.attempts))
+}
+
+fn chunks(count: usize) -> Vec<NewChunk> {
+    let chunk = |number| NewChunk {
+        heading: None,
+        page: None,
+        text: format!("chunk {number}"),
+    };
+    (0..count).map(chunk).collect()
+}
+
+async fn indexed(store: &Store, id: SkillsBookId) -> (BookState, Option<i32>, i32) {
+    let book = store.skills_book(OWNER, id).await.unwrap().unwrap();
+    (book.state, book.chunks_total, book.chunks_indexed)
+}
+
+#[tokio::test]
+async fn whoever_takes_over_goes_on_where_it_was() {
+    let (store, id, _kept) = library().await;
+    let (dead, attempts) = claim(&store, Duration::ZERO).await.unwrap();
+    assert_eq!(attempts, 1);
+    let begun = store
+        .begin_indexing_skills_book(dead, id, 5, &[1])
+        .await
+        .unwrap();
+    assert_eq!(begun, Some(0));
+    assert!(
+        store
+            .add_skills_book_chunks(dead, id, 0, &chunks(2))
+            .await
+            .unwrap()
+    );
+    // Not again, and not with a hole.
+    for first in [0, 1, 3] {
+        assert!(
+            !store
+                .add_skills_book_chunks(dead, id, first, &chunks(1))
+                .await
+                .unwrap()
+        );
+    }
+    let (worker, _) = claim(&store, LONG).await.unwrap();
+    assert_eq!(claim(&store, LONG).await, None, "it has a reader");
+    assert!(
+        !store
+            .add_skills_book_chunks(dead, id, 2, &chunks(1))
+            .await
+            .unwrap()
+    );
+    assert!(!store.renew_skills_book(dead, id, LONG).await.unwrap());
+    let fault = BookFault {
+        kind: "x".to_owned(),
+        detail: "x".to_owned(),
+    };
+    store.fail_skills_book(dead, id, &fault).await.unwrap();
+    assert_eq!(indexed(&store, id).await, (BookState::Indexing, Some(5), 2));
+    let begun = store
+        .begin_indexing_skills_book(worker, id, 5, &[1])
+        .await
+        .unwrap();
+    assert_eq!(begun, Some(2));
+    assert!(
+        !store.complete_skills_book(worker, id).await.unwrap(),
+        "three are missing"
+    );
+    assert!(
+        store
+            .add_skills_book_chunks(worker, id, 2, &chunks(3))
+            .await
+            .unwrap()
+    );
+    assert!(store.complete_skills_book(worker, id).await.unwrap());
+    assert_eq!(indexed(&store, id).await, (BookState::Ready, Some(5), 5));
+    assert_eq!(claim(&store, LONG).await, None);
+}
+
+#[tokio::test]
+async fn a_document_that_reads_differently_begins_anew() {
+    let (store, id, _kept) = library().await;
+    let (worker, _) = claim(&store, LONG).await.unwrap();
+    store
+        .begin_indexing_skills_book(worker, id, 5, &[1])
+        .await
+        .unwrap();
+    assert!(
+        store
+            .add_skills_book_chunks(worker, id, 0, &chunks(4))
+            .await
+            .unwrap()
+    );
+    let begun = store
+        .begin_indexing_skills_book(worker, id, 2, &[2])
+        .await
+        .unwrap();
+    assert_eq!(begun, Some(0));
+    assert_eq!(indexed(&store, id).await, (BookState::Indexing, Some(2), 0));
+    assert!(
+        store
+            .add_skills_book_chunks(worker, id, 0, &chunks(2))
+            .await
+            .unwrap()
+    );
+    assert!(store.complete_skills_book(worker, id).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_book_is_given_back_or_taken_away() {
+    let (store, id, _kept) = library().await;
+    let (first, _) = claim(&store, LONG).await.unwrap();
+    store
+        .release_skills_book(first, id, Duration::ZERO)
+        .await
+        .unwrap();
+    let (again, attempts) = claim(&store, LONG).await.unwrap();
+    assert_eq!(attempts, 1, "what was given back does not count");
+    let cancelled = store.cancel_skills_book(OWNER, id).await.unwrap();
+    assert!(
+        matches!(cancelled, BookCancel::Cancelled(_)),
+        "{cancelled:?}"
+    );
+    assert!(!store.renew_skills_book(again, id, LONG).await.unwrap());
+    let begun = store
+        .begin_indexing_skills_book(again, id, 1, &[1])
+        .await
+        .unwrap();
+    assert_eq!(begun, None);
+    store
+        .release_skills_book(again, id, Duration::ZERO)
+        .await
+        .unwrap();
+    assert_eq!(claim(&store, LONG).await, None);
+}
+
+#[tokio::test]
+async fn one_of_many_workers_gets_a_book() {
+    let (store, _, _kept) = library().await;
+    let mut workers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let store = store.clone();
+        workers.spawn(async move { claim(&store, LONG).await.is_some() });
+    }
+    let claimed = workers.join_all().await;
+    assert_eq!(claimed.iter().filter(|claimed| **claimed).count(), 1);
+}

@@ -1,0 +1,253 @@
+//! Reads finished skills books in the background: claims one, has it read by a child process, stores its chunks.
+//! Never: a document parsed in this process, or two workers on one book.
+
+mod chunks;
+mod confined;
+mod format;
+mod markdown;
+mod reader;
+mod text;
+
+use std::time::Duration;
+
+use switchboard_runtime::shutdown::Shutdown;
+use switchboard_store::{BookFault, BookJob, NewChunk, ObjectError, Store, StoreError};
+use uuid::Uuid;
+
+use crate::{backoff::Backoff, metrics::IngestionMetrics};
+pub use confined::read_confined;
+pub use format::Format;
+use reader::{Reading, ReadingError};
+
+/// How long a book belongs to a worker that gives no sign of life.
+const LEASE: Duration = Duration::from_secs(15);
+/// How often it gives one.
+const RENEWAL: Duration = Duration::from_secs(5);
+/// How often a worker without work looks for some.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a book rests whose parts cannot be read at the moment.
+const REST: Duration = Duration::from_secs(5);
+/// How often a book may take its worker down before it is given up.
+const MOST_ATTEMPTS: i32 = 5;
+/// How many chunks are stored in one transaction.
+const BATCH: usize = 64;
+
+/// Reads books until it is told to stop.
+pub(crate) struct Worker {
+    store: Store,
+    metrics: IngestionMetrics,
+    /// The cause of the last failure; a log line is written when it changes.
+    trouble: Option<String>,
+}
+
+/// Why the reading of a book ended before its last chunk was stored.
+#[derive(Debug, thiserror::Error)]
+enum Stop {
+    /// Somebody else has it, or it was cancelled or removed.
+    #[error("the book belongs to another")]
+    Lost,
+    /// It cannot be read, whoever tries.
+    #[error("{}", .0.detail)]
+    Fault(BookFault),
+    /// It may be read another time.
+    #[error("the store failed")]
+    Store(#[from] StoreError),
+    /// It may be read another time.
+    #[error("the object store failed")]
+    Objects(#[from] ObjectError),
+    /// It may be read another time.
+    #[error("{0}")]
+    Reader(String),
+}
+
+impl From<ReadingError> for Stop {
+    fn from(error: ReadingError) -> Self {
+        match error {
+            ReadingError::Fault(fault) => Self::Fault(fault),
+            ReadingError::Objects(error) => Self::Objects(error),
+            ReadingError::Interrupted(reason) => Self::Reader(reason),
+        }
+    }
+}
+
+impl Worker {
+    pub(crate) const fn new(store: Store, metrics: IngestionMetrics) -> Self {
+        Self {
+            store,
+            metrics,
+            trouble: None,
+        }
+    }
+
+    /// Ends soon after draining begins: what is being read then is given back, and goes on where it was elsewhere.
+    pub(crate) async fn run(mut self, shutdown: Shutdown) {
+        let mut backoff = Backoff::new();
+        while !shutdown.is_draining() {
+            // A name for each claim: what an earlier one left behind cannot speak for this one.
+            let name = Uuid::now_v7();
+            match self.store.claim_skills_book(name, LEASE).await {
+                Ok(Some(job)) => {
+                    backoff.reset();
+                    self.note(None);
+                    self.ingest(name, &job, &shutdown).await;
+                }
+                Ok(None) => {
+                    backoff.reset();
+                    self.note(None);
+                    tokio::select! {
+                        () = tokio::time::sleep(LOOK) => {}
+                        () = shutdown.draining() => {}
+                    }
+                }
+                Err(error) => {
+                    self.note(Some(error.report()));
+                    backoff.pause(&shutdown).await;
+                }
+            }
+        }
+    }
+
+    async fn ingest(&mut self, name: Uuid, job: &BookJob, shutdown: &Shutdown) {
+        let work = Work {
+            store: &self.store,
+            name,
+            job,
+        };
+        let ended = tokio::select! {
+            ended = work.read() => ended,
+            stop = work.keep_lease() => Err(stop),
+            () = shutdown.draining() => {
+                let _ = self.store.release_skills_book(name, job.id, Duration::ZERO).await;
+                return;
+            }
+        };
+        let id = job.id;
+        match ended {
+            Ok(chunks) => {
+                self.metrics.skills_books_ready.inc();
+                tracing::info!(owner = %job.owner, skills_book.id = %id, chunks, "a skills book is ready");
+            }
+            Err(Stop::Lost) => {
+                tracing::info!(skills_book.id = %id, "a skills book is read no further here");
+            }
+            Err(Stop::Fault(fault)) => self.fail(name, job, &fault).await,
+            Err(stop) => {
+                self.note(Some(report(&stop)));
+                // When this does not arrive either, the lease ends by itself.
+                let _ = self.store.release_skills_book(name, id, REST).await;
+            }
+        }
+    }
+
+    async fn fail(&mut self, name: Uuid, job: &BookJob, fault: &BookFault) {
+        self.metrics.skills_books_failed.inc();
+        tracing::info!(
+            owner = %job.owner, skills_book.id = %job.id, fault.kind = fault.kind, fault.detail = fault.detail,
+            "a skills book cannot be read"
+        );
+        if let Err(error) = self.store.fail_skills_book(name, job.id, fault).await {
+            self.note(Some(error.report()));
+        }
+    }
+
+    /// Logs when something changed, not at each attempt.
+    fn note(&mut self, trouble: Option<String>) {
+        match &trouble {
+            Some(cause) if trouble != self.trouble => {
+                tracing::warn!(
+                    cause,
+                    "skills books cannot be read at the moment; trying again"
+                );
+            }
+            None if self.trouble.is_some() => tracing::info!("skills books are read again"),
+            _ => {}
+        }
+        self.trouble = trouble;
+    }
+}
+
+/// One book in one worker's hands.
+struct Work<'a> {
+    store: &'a Store,
+    name: Uuid,
+    job: &'a BookJob,
+}
+
+impl Work<'_> {
+    /// Reads the book from where it was; says how many chunks it has.
+    async fn read(&self) -> Result<i32, Stop> {
+        let (id, job) = (self.job.id, self.job);
+        if job.attempts > MOST_ATTEMPTS {
+            let tried = job.attempts.saturating_sub(1);
+            return Err(Stop::Fault(BookFault {
+                kind: "given_up".to_owned(),
+                detail: format!(
+                    "Reading it was interrupted {tried} times without getting any further."
+                ),
+            }));
+        }
+        let objects = self.store.objects();
+        let objects = objects.ok_or_else(|| Stop::Reader("there is no object store".to_owned()))?;
+        let parts = self.store.skills_book_objects(job.owner, id).await?;
+        let mut reading = Reading::begin(job, objects, &parts).await?;
+        let total = reading.chunks();
+        let begun = self
+            .store
+            .begin_indexing_skills_book(self.name, id, total, reading.sha256());
+        let mut next = begun.await?.ok_or(Stop::Lost)?;
+        // What was stored before is the same, by its hash.
+        for _ in 0..next {
+            reading.next().await?;
+        }
+        while next < total {
+            let batch = self.batch(&mut reading, total.saturating_sub(next)).await?;
+            let stored = self
+                .store
+                .add_skills_book_chunks(self.name, id, next, &batch);
+            if !stored.await? {
+                return Err(Stop::Lost);
+            }
+            next = next.saturating_add(i32::try_from(batch.len()).unwrap_or(i32::MAX));
+        }
+        if !self.store.complete_skills_book(self.name, id).await? {
+            return Err(Stop::Lost);
+        }
+        Ok(total)
+    }
+
+    async fn batch(&self, reading: &mut Reading, left: i32) -> Result<Vec<NewChunk>, Stop> {
+        let size = usize::try_from(left).unwrap_or(BATCH).min(BATCH);
+        let mut batch = Vec::with_capacity(size);
+        while batch.len() < size {
+            batch.push(reading.next().await?);
+        }
+        Ok(batch)
+    }
+
+    /// Renews the lease until that is not possible any more.
+    async fn keep_lease(&self) -> Stop {
+        loop {
+            tokio::time::sleep(RENEWAL).await;
+            match self
+                .store
+                .renew_skills_book(self.name, self.job.id, LEASE)
+                .await
+            {
+                // Without an answer, every chunk still asks whose book it is.
+                Ok(true) | Err(_) => {}
+                Ok(false) => return Stop::Lost,
+            }
+        }
+    }
+}
+
+/// An error and its causes on one line.
+fn report(stop: &Stop) -> String {
+    match stop {
+        Stop::Store(error) => error.report(),
+        other => match std::error::Error::source(other) {
+            Some(cause) => format!("{other}: {cause}"),
+            None => other.to_string(),
+        },
+    }
+}

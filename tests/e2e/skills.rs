@@ -1,0 +1,284 @@
+//! Skills books from the first byte to the last chunk: read by processes that may die, out of documents that may be hostile.
+
+use std::{fmt::Write as _, path::Path, process::Command, time::Duration};
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::{eventually::eventually, plant::Plant, program::Program};
+
+/// How long reading a book may take here.
+const READ: Duration = Duration::from_secs(90);
+
+/// A system that keeps skills books.
+struct Library {
+    plant: Plant,
+    objects: tempfile::TempDir,
+}
+
+impl Library {
+    async fn open() -> Self {
+        let objects = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", objects.path().display());
+        let plant = Plant::start_with(0, &[("SWITCHBOARD_OBJECTS", &url)]).await;
+        Self { plant, objects }
+    }
+
+    /// Another control plane beside the first.
+    fn another_control(&self) -> Program {
+        let mut environment = self.plant.environment();
+        let url = format!("file://{}", self.objects.path().display());
+        environment.push(("SWITCHBOARD_OBJECTS", url));
+        Program::start(&["control", "--http-listen", "127.0.0.1:0"], &environment)
+    }
+
+    async fn ask(&self, at: &Program, ask: (Method, &str), body: Vec<u8>) -> (StatusCode, Value) {
+        let url = format!("{}{}", at.address("http_url"), ask.1);
+        let request = self.plant.http.request(ask.0, url);
+        let request = request.bearer_auth(&self.plant.org.key);
+        let request = request.header("Content-Type", "application/json");
+        let answer = request.body(body).send().await.unwrap();
+        let status = answer.status();
+        (status, answer.json().await.unwrap_or_default())
+    }
+
+    /// Sends a book in two parts, the second one first; its path.
+    async fn send(&self, mime_type: &str, document: &[u8]) -> String {
+        let control = &self.plant.control;
+        let sha256 = Sha256::digest(document)
+            .iter()
+            .fold(String::new(), |mut hex, byte| {
+                write!(hex, "{byte:02x}").unwrap();
+                hex
+            });
+        let book = json!({"name": "Manual", "mime_type": mime_type, "size_bytes": document.len(), "sha256": sha256});
+        let begun = (Method::POST, "/v1/skills-books");
+        let (status, book) = self.ask(control, begun, book.to_string().into()).await;
+        assert_eq!(status, StatusCode::CREATED, "{book}");
+        let path = format!("/v1/skills-books/{}", book["id"].as_str().unwrap());
+        let (first, second) = document.split_at(document.len() / 2);
+        for (number, part) in [(2, second), (1, first)] {
+            let place = format!("{path}/parts/{number}");
+            let (status, answer) = self
+                .ask(control, (Method::PUT, &place), part.to_vec())
+                .await;
+            assert_eq!(status, StatusCode::OK, "{answer}");
+        }
+        let finish = format!("{path}/finish");
+        let (status, book) = self.ask(control, (Method::POST, &finish), Vec::new()).await;
+        assert_eq!(status, StatusCode::ACCEPTED, "{book}");
+        path
+    }
+
+    /// The book when it is in this state.
+    async fn becomes(&self, at: &Program, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let show = async || self.ask(at, (Method::GET, path), Vec::new()).await.1;
+        eventually(READ, show, wanted).await
+    }
+
+    async fn search(&self, at: &Program, path: &str, question: &str) -> Vec<Value> {
+        let path = format!("{path}/search?q={question}");
+        let (status, found) = self.ask(at, (Method::GET, &path), Vec::new()).await;
+        assert_eq!(status, StatusCode::OK, "{found}");
+        found["chunks"].as_array().unwrap().clone()
+    }
+}
+
+fn is_over(book: &Value) -> bool {
+    ["ready", "failed"].contains(&book["state"].as_str().unwrap())
+}
+
+/// A guide with so many chapters, each of which has a word of its own.
+fn guide(chapters: usize) -> String {
+    (0..chapters).fold("# Guide\n".to_owned(), |mut guide, chapter| {
+        let words = "The quick brown fox jumps over the lazy dog and rests a while. ".repeat(12);
+        write!(
+            guide,
+            "\n## Chapter {chapter}\n\nThe word is marker{chapter}x. {words}\n"
+        )
+        .unwrap();
+        guide
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i6_a_book_whose_reader_is_killed_is_finished_by_another() {
+    let mut library = Library::open().await;
+    let chapters = 3_000;
+    let path = library
+        .send("text/markdown", guide(chapters).as_bytes())
+        .await;
+    let is_under_way = |book: &Value| {
+        let indexed = book["chunks_indexed"].as_i64().unwrap();
+        book["state"] == "indexing" && indexed > 0 && book["progress"].as_f64().unwrap() < 0.9
+    };
+    library
+        .becomes(&library.plant.control, &path, is_under_way)
+        .await;
+    library.plant.control.kill();
+    let other = library.another_control();
+    let (_, left) = library.ask(&other, (Method::GET, &path), Vec::new()).await;
+    assert_eq!(left["state"], "indexing", "it was killed too late: {left}");
+    let before = left["chunks_indexed"].as_i64().unwrap();
+    let book = library.becomes(&other, &path, is_over).await;
+    assert_eq!(
+        (&book["state"], &book["progress"]),
+        (&json!("ready"), &json!(1.0)),
+        "{book}"
+    );
+    let total = book["chunks_total"].as_i64().unwrap();
+    assert!(before < total && total >= 3_000, "{book}");
+    let counted = format!(
+        "DO $$ BEGIN ASSERT (SELECT (count(*), min(number), max(number)) = ({total}, 0, {total} - 1)
+         FROM skills_book_chunks); END $$"
+    );
+    library.plant.database.execute(&counted).await.unwrap();
+    for chapter in [0, chapters / 2, chapters - 1] {
+        let found = library
+            .search(&other, &path, &format!("marker{chapter}x"))
+            .await;
+        let heading = format!("Guide › Chapter {chapter}");
+        assert_eq!(found[0]["heading"], heading, "{found:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i15_a_hostile_document_fails_and_costs_nobody_else() {
+    let library = Library::open().await;
+    let control = &library.plant.control;
+    let hostile: [(&str, Vec<u8>, &str); 5] = [
+        ("text/plain", b"fine\nbr\xFFken".to_vec(), "invalid_utf8"),
+        (
+            "application/pdf",
+            b"%PDF-1.4 and nothing else".to_vec(),
+            "unreadable",
+        ),
+        ("application/pdf", endless(), "too_expensive"),
+        ("application/pdf", bomb(), "too_expensive"),
+        ("application/pdf", pdf(b"BT ET", "", "null"), "no_text"),
+    ];
+    let mut sent = Vec::new();
+    for (mime_type, document, kind) in hostile {
+        sent.push((library.send(mime_type, &document).await, kind));
+    }
+    for (path, kind) in sent {
+        let book = library.becomes(control, &path, is_over).await;
+        assert_eq!(
+            (&book["state"], &book["error"]["kind"]),
+            (&json!("failed"), &json!(kind)),
+            "{book}"
+        );
+        assert!(!book["error"]["detail"].as_str().unwrap().is_empty());
+    }
+    let path = library
+        .send("text/plain", "更换电池之前先关机。".as_bytes())
+        .await;
+    let book = library.becomes(control, &path, is_over).await;
+    assert_eq!(book["state"], "ready", "{book}");
+    assert_eq!(library.search(control, &path, "电池").await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_book_goes_through_the_command_line() {
+    let library = Library::open().await;
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_switchboard"))
+            .arg("skills")
+            .args(arguments)
+            .env("SWITCHBOARD_URL", library.plant.control.address("http_url"))
+            .env("SWITCHBOARD_API_KEY", &library.plant.org.key)
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    let write = |name: &str, text: &[u8]| {
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file
+    };
+    let shown = |file: &Path| file.to_str().unwrap().to_owned();
+    let guide = write("guide.md", guide(20).as_bytes());
+    let (code, out, err) = run(&["upload", &shown(&guide)]);
+    assert_eq!(code, Some(0), "{err}");
+    let book: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (&book["state"], &book["name"]),
+        (&json!("ready"), &json!("guide.md"))
+    );
+    let id = book["id"].as_str().unwrap();
+    let (code, out, _) = run(&["list"]);
+    assert_eq!((code, out.contains(id)), (Some(0), true), "{out}");
+    let (code, out, _) = run(&["search", id, "what is marker7x?"]);
+    assert_eq!(
+        (code, out.contains("Guide › Chapter 7")),
+        (Some(0), true),
+        "{out}"
+    );
+    let (code, out, _) = run(&["show", id]);
+    assert_eq!(
+        (code, out.contains("\"progress\": 1.0")),
+        (Some(0), true),
+        "{out}"
+    );
+    let broken = write("broken.txt", b"a\xFF");
+    let (code, _, err) = run(&["upload", &shown(&broken)]);
+    assert_eq!(
+        (code, err.contains("byte 2 (line 1)")),
+        (Some(1), true),
+        "{err}"
+    );
+    assert_eq!(run(&["upload", &shown(&write("a.docx", b"x"))]).0, Some(64));
+    assert_eq!(run(&["delete", id]).0, Some(0));
+    assert_eq!(run(&["show", id]).0, Some(1));
+}
+
+/// A PDF of one page with this content, packed with these filters, and one more object.
+fn pdf(content: &[u8], filters: &str, object: &str) -> Vec<u8> {
+    let mut stream = format!("<</Length {}{filters}>>stream\n", content.len()).into_bytes();
+    stream.extend(content);
+    stream.extend(b"\nendstream");
+    let resources = "/Resources<</XObject<</X 5 0 R>>>>";
+    let page =
+        format!("<</Type/Page/Parent 2 0 R/MediaBox[0 0 612 792]{resources}/Contents 4 0 R>>");
+    let objects: [&[u8]; 5] = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        page.as_bytes(),
+        &stream,
+        object.as_bytes(),
+    ];
+    let mut file = b"%PDF-1.4\n".to_vec();
+    let mut table = "xref\n0 6\n0000000000 65535 f \n".to_owned();
+    for (number, object) in (1..).zip(objects) {
+        writeln!(table, "{:010} 00000 n ", file.len()).unwrap();
+        file.extend(format!("{number} 0 obj\n").bytes());
+        file.extend(object);
+        file.extend(b"\nendobj\n");
+    }
+    let start = file.len();
+    let end = format!("{table}trailer\n<</Size 6/Root 1 0 R>>\nstartxref\n{start}\n%%EOF\n");
+    file.extend(end.bytes());
+    file
+}
+
+/// A form that draws itself.
+fn endless() -> Vec<u8> {
+    let head = "<</Type/XObject/Subtype/Form/BBox[0 0 9 9]/Resources<</XObject<</X 5 0 R>>>>";
+    let form = format!("{head}/Length 5>>stream\n/X Do\nendstream");
+    pdf(b"/X Do", "", &form)
+}
+
+/// A few kilobytes that stand for four gigabytes of spaces, packed twice.
+fn bomb() -> Vec<u8> {
+    let digits = include_str!("skills/bomb.hex").trim().as_bytes();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    let packed: Vec<u8> = digits.chunks(2).map(byte).collect();
+    pdf(&packed, "/Filter[/FlateDecode/FlateDecode]", "null")
+}
