@@ -34,6 +34,7 @@ CREATE TABLE skills_books (
 
 CREATE INDEX skills_books_by_org ON skills_books (org_id, id);
 CREATE INDEX skills_books_to_read ON skills_books (updated_at) WHERE state IN ('parsing', 'indexing');
+CREATE INDEX skills_books_to_send ON skills_books (updated_at) WHERE state = 'uploading';
 
 CREATE TABLE skills_book_parts (
     book_id    uuid    NOT NULL REFERENCES skills_books (id) ON DELETE CASCADE,

@@ -190,3 +190,36 @@ async fn one_of_many_workers_gets_a_book() {
     let claimed = workers.join_all().await;
     assert_eq!(claimed.iter().filter(|claimed| **claimed).count(), 1);
 }
+
+#[tokio::test]
+async fn a_book_that_nobody_finishes_is_given_up() {
+    let (store, whole, (_database, folder)) = library().await;
+    let id = SkillsBookId::from_uuid(Uuid::now_v7());
+    let book = NewSkillsBook {
+        id,
+        name: "another".to_owned(),
+        mime_type: "text/plain",
+        size_bytes: 5,
+        sha256: [0; 32],
+    };
+    store.begin_skills_book(OWNER, &book).await.unwrap();
+    let part = Bytes::from_static(b"part");
+    store
+        .write_skills_book_part(OWNER, id, 1, part)
+        .await
+        .unwrap();
+    let place = folder.path().join(format!("skills-books/public/{id}"));
+    let objects = || std::fs::read_dir(&place).map_or(0, Iterator::count);
+    assert_eq!(objects(), 1);
+    assert_eq!(store.cancel_abandoned_skills_books(LONG).await.unwrap(), 0);
+    assert_eq!(
+        store
+            .cancel_abandoned_skills_books(Duration::ZERO)
+            .await
+            .unwrap(),
+        1
+    );
+    assert_eq!(indexed(&store, id).await.0, BookState::Cancelled);
+    assert_eq!(objects(), 0);
+    assert_eq!(indexed(&store, whole).await.0, BookState::Parsing);
+}

@@ -8,7 +8,7 @@ mod markdown;
 mod reader;
 mod text;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use switchboard_runtime::shutdown::Shutdown;
 use switchboard_store::{BookFault, BookJob, NewChunk, ObjectError, Store, StoreError};
@@ -27,6 +27,10 @@ const RENEWAL: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a book rests whose parts cannot be read at the moment.
 const REST: Duration = Duration::from_secs(5);
+/// How long a book may wait for its next part.
+const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How often somebody looks for such books.
+const SWEEP: Duration = Duration::from_secs(3600);
 /// How often a book may take its worker down before it is given up.
 const MOST_ATTEMPTS: i32 = 5;
 /// How many chunks are stored in one transaction.
@@ -38,6 +42,8 @@ pub(crate) struct Worker {
     metrics: IngestionMetrics,
     /// The cause of the last failure; a log line is written when it changes.
     trouble: Option<String>,
+    /// When it looks for abandoned books again.
+    next_sweep: Instant,
 }
 
 /// Why the reading of a book ended before its last chunk was stored.
@@ -71,11 +77,12 @@ impl From<ReadingError> for Stop {
 }
 
 impl Worker {
-    pub(crate) const fn new(store: Store, metrics: IngestionMetrics) -> Self {
+    pub(crate) fn new(store: Store, metrics: IngestionMetrics) -> Self {
         Self {
             store,
             metrics,
             trouble: None,
+            next_sweep: Instant::now(),
         }
     }
 
@@ -94,6 +101,7 @@ impl Worker {
                 Ok(None) => {
                     backoff.reset();
                     self.note(None);
+                    self.sweep().await;
                     tokio::select! {
                         () = tokio::time::sleep(LOOK) => {}
                         () = shutdown.draining() => {}
@@ -104,6 +112,19 @@ impl Worker {
                     backoff.pause(&shutdown).await;
                 }
             }
+        }
+    }
+
+    /// Gives up, now and then, what nobody will finish.
+    async fn sweep(&mut self) {
+        if Instant::now() < self.next_sweep {
+            return;
+        }
+        self.next_sweep = Instant::now() + SWEEP;
+        match self.store.cancel_abandoned_skills_books(ABANDONED).await {
+            Ok(0) => {}
+            Ok(books) => tracing::info!(books, "skills books were given up that nobody finished"),
+            Err(error) => tracing::warn!(%error, "skills books that nobody finished are kept"),
         }
     }
 

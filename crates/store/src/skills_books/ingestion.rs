@@ -272,7 +272,7 @@ fn searched(chunk: &NewChunk) -> String {
     format!("{heading}\n{}", chunk.text)
 }
 
-fn interval(duration: Duration) -> PgInterval {
+pub(super) fn interval(duration: Duration) -> PgInterval {
     PgInterval {
         months: 0,
         days: 0,

@@ -1,13 +1,15 @@
 //! The parts of skills books: written one by one, held together by the hash of the whole.
 //! Never: a book held in memory, or one that is read before its hash was right.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use sqlx::PgConnection;
 use switchboard_protocol::id::SkillsBookId;
 use uuid::Uuid;
 
-use super::{BookState, SkillsBook, SkillsBookError};
+use super::{BookState, SkillsBook, SkillsBookError, ingestion::interval};
 use crate::{
     Store, StoreError,
     database::bounded,
@@ -218,6 +220,28 @@ impl Store {
             BookState::Cancelled => BookFinish::Over(book.state),
             _ => BookFinish::Accepted(Box::new(book)),
         })
+    }
+
+    /// Gives up books of which no part has come for this long, a number of them at a time; says how many.
+    ///
+    /// # Errors
+    /// [`SkillsBookError`] when there is no object store or the database fails.
+    pub async fn cancel_abandoned_skills_books(
+        &self,
+        after: Duration,
+    ) -> Result<usize, SkillsBookError> {
+        let query = sqlx::query!(
+            "SELECT id, org_id FROM skills_books WHERE state = 'uploading' AND updated_at <= now() - $1::interval
+             ORDER BY updated_at LIMIT 100",
+            interval(after)
+        );
+        let abandoned = bounded(query.fetch_all(&self.pool)).await?;
+        for book in &abandoned {
+            let owner = Owner::from_column(book.org_id);
+            self.cancel_skills_book(owner, SkillsBookId::from_uuid(book.id))
+                .await?;
+        }
+        Ok(abandoned.len())
     }
 
     async fn parts(&self, id: SkillsBookId) -> Result<Vec<Part>, StoreError> {
