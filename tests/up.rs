@@ -222,6 +222,29 @@ async fn everything_works_from_nothing_and_ends_without_a_trace() {
 }
 
 #[tokio::test]
+async fn calls_that_nobody_waits_for_are_asked_for_by_their_ids() {
+    let folder = Folder::new();
+    let _up = folder.up();
+    let echo = ["call", "demo-1", "echo", r#"{"text":"x"}"#];
+    let kept = folder.run(&[&echo[..], &["--queued", "--expires-in-ms", "600000"]].concat());
+    assert_eq!(kept.status.code(), Some(0), "{}", text(&kept.stderr));
+    let id = text(&kept.stdout).trim().to_owned();
+    assert_eq!(folder.run(&["calls", "show", &id]).status.code(), Some(11));
+
+    let _demo = device(&folder, &[]).await;
+    let waited = folder.run(&["calls", "show", &id, "--wait"]);
+    assert_eq!(waited.status.code(), Some(0), "{}", text(&waited.stderr));
+    let ended: Value = serde_json::from_slice(&waited.stdout).unwrap();
+    assert_eq!(ended["outcome"], "succeeded");
+    let gone = "call_0000000000000000000000000000abcd";
+    assert_eq!(folder.run(&["calls", "show", gone]).status.code(), Some(9));
+    let kept = folder.run(&["call", "demo-1", "dance", "--async"]);
+    let id = text(&kept.stdout).trim().to_owned();
+    let waited = folder.run(&["calls", "show", &id, "--wait"]);
+    assert_eq!(waited.status.code(), Some(3), "{}", text(&waited.stderr));
+}
+
+#[tokio::test]
 async fn after_a_kill_it_comes_back_as_it_was() {
     let folder = Folder::new();
     let mut first = folder.up();

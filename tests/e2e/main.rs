@@ -20,6 +20,7 @@ mod device;
 mod faults;
 mod hostile;
 mod idempotency;
+mod kept_calls;
 mod mcp;
 mod plant;
 mod presence;

@@ -29,6 +29,8 @@ pub enum Outcome {
     TimedOut = 8,
     /// Connection, node or bus failed after the hand-over.
     Lost = 9,
+    /// A call that waited for its device until it was to wait no longer.
+    Expired = 10,
 }
 
 /// Whether the device may have acted, so whether a retry is safe.
@@ -46,7 +48,7 @@ pub enum Delivered {
 
 impl Outcome {
     /// All outcomes, in the order of their codes.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Succeeded,
         Self::Failed,
         Self::Invalid,
@@ -57,6 +59,7 @@ impl Outcome {
         Self::Cancelled,
         Self::TimedOut,
         Self::Lost,
+        Self::Expired,
     ];
 
     /// The name used in answers and as a metric label.
@@ -73,6 +76,7 @@ impl Outcome {
             Self::Cancelled => "cancelled",
             Self::TimedOut => "timed_out",
             Self::Lost => "lost",
+            Self::Expired => "expired",
         }
     }
 
@@ -99,7 +103,20 @@ impl Outcome {
             | Self::UnknownDevice
             | Self::UnknownService
             | Self::Offline
-            | Self::Overloaded => Delivered::No,
+            | Self::Overloaded
+            | Self::Expired => Delivered::No,
+        }
+    }
+}
+
+impl Delivered {
+    /// The name used in answers.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::Unknown => "unknown",
+            Self::Yes => "yes",
         }
     }
 }
@@ -129,11 +146,15 @@ mod tests {
 
     #[test]
     fn codes_and_names_round_trip() {
+        for delivered in [Delivered::No, Delivered::Unknown, Delivered::Yes] {
+            let json = serde_json::to_string(&delivered).unwrap();
+            assert_eq!(json, format!("\"{}\"", delivered.as_str()));
+        }
         for outcome in Outcome::ALL {
             assert_eq!(Outcome::from_code(outcome.code()), Some(outcome));
             let json = serde_json::to_string(&outcome).unwrap();
             assert_eq!(json, format!("\"{}\"", outcome.as_str()));
         }
-        assert_eq!(Outcome::from_code(10), None);
+        assert_eq!(Outcome::from_code(11), None);
     }
 }

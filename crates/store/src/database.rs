@@ -141,6 +141,11 @@ where
     }
 }
 
+/// What the database holds cannot be read by this version.
+pub(crate) fn undecodable(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+    StoreError::Unexpected(sqlx::Error::Decode(Box::new(error)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

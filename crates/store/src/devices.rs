@@ -7,7 +7,11 @@ use sqlx::PgConnection;
 use switchboard_protocol::id::{DeviceId, OrgId};
 use uuid::Uuid;
 
-use crate::{Store, StoreError, database::bounded, facts::DeviceChange};
+use crate::{
+    Store, StoreError,
+    database::{bounded, undecodable},
+    facts::DeviceChange,
+};
 
 /// A device as it was last heard of.
 #[derive(Debug, Clone)]
@@ -54,10 +58,6 @@ impl TryFrom<Row> for StoredDevice {
             registered_at: row.registered_at,
         })
     }
-}
-
-fn undecodable(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
-    StoreError::Unexpected(sqlx::Error::Decode(Box::new(error)))
 }
 
 impl Store {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::postgres::types::PgInterval;
+use sqlx::{PgExecutor, postgres::types::PgInterval};
 use switchboard_protocol::id::{CallId, OrgId};
 use uuid::Uuid;
 
@@ -100,46 +100,16 @@ impl Store {
     ) -> Result<Option<RememberedCall>, StoreError> {
         bounded(async {
             loop {
-                if self.take(key, call).await? {
+                if take(&self.pool, key, call).await? {
                     return Ok::<_, sqlx::Error>(None);
                 }
                 // Between the two questions the other call can have given its key back.
-                if let Some(existing) = self.remembered(key).await? {
+                if let Some(existing) = remembered(&self.pool, key).await? {
                     return Ok(Some(existing));
                 }
             }
         })
         .await
-    }
-
-    async fn take(&self, key: &CallKey, call: &NewCall) -> Result<bool, sqlx::Error> {
-        let taken = sqlx::query!(
-            "INSERT INTO idempotent_calls AS former (org_id, key_hash, fingerprint, call_id, deadline, expires_at)
-             VALUES ($1, $2, $3, $4, now() + $5::interval, now() + $6::interval)
-             ON CONFLICT (org_id, key_hash) DO UPDATE SET
-                 fingerprint = excluded.fingerprint, call_id = excluded.call_id, deadline = excluded.deadline,
-                 status = NULL, body = NULL, created_at = now(), expires_at = excluded.expires_at
-             WHERE former.expires_at <= now()",
-            key.org.uuid(),
-            key.hash.as_slice(),
-            call.fingerprint.as_slice(),
-            call.id.uuid(),
-            interval(call.timeout),
-            interval(call.kept)
-        );
-        Ok(taken.execute(&self.pool).await?.rows_affected() > 0)
-    }
-
-    async fn remembered(&self, key: &CallKey) -> Result<Option<RememberedCall>, sqlx::Error> {
-        let row = sqlx::query_as!(
-            Row,
-            r#"SELECT call_id, fingerprint, created_at, deadline, now() AS "read_at!", status, body
-               FROM idempotent_calls WHERE org_id = $1 AND key_hash = $2"#,
-            key.org.uuid(),
-            key.hash.as_slice()
-        );
-        let row = row.fetch_optional(&self.pool).await?;
-        Ok(row.map(RememberedCall::from))
     }
 
     /// Puts a call's outcome on record; false when the key is not this call's, or there is an outcome already.
@@ -202,8 +172,47 @@ impl Store {
     }
 }
 
+/// Takes the key; false when a call has it that is still remembered.
+pub(crate) async fn take(
+    executor: impl PgExecutor<'_>,
+    key: &CallKey,
+    call: &NewCall,
+) -> Result<bool, sqlx::Error> {
+    let taken = sqlx::query!(
+        "INSERT INTO idempotent_calls AS former (org_id, key_hash, fingerprint, call_id, deadline, expires_at)
+         VALUES ($1, $2, $3, $4, now() + $5::interval, now() + $6::interval)
+         ON CONFLICT (org_id, key_hash) DO UPDATE SET
+             fingerprint = excluded.fingerprint, call_id = excluded.call_id, deadline = excluded.deadline,
+             status = NULL, body = NULL, created_at = now(), expires_at = excluded.expires_at
+         WHERE former.expires_at <= now()",
+        key.org.uuid(),
+        key.hash.as_slice(),
+        call.fingerprint.as_slice(),
+        call.id.uuid(),
+        interval(call.timeout),
+        interval(call.kept)
+    );
+    Ok(taken.execute(executor).await?.rows_affected() > 0)
+}
+
+/// The call that has the key.
+pub(crate) async fn remembered(
+    executor: impl PgExecutor<'_>,
+    key: &CallKey,
+) -> Result<Option<RememberedCall>, sqlx::Error> {
+    let row = sqlx::query_as!(
+        Row,
+        r#"SELECT call_id, fingerprint, created_at, deadline, now() AS "read_at!", status, body
+           FROM idempotent_calls WHERE org_id = $1 AND key_hash = $2"#,
+        key.org.uuid(),
+        key.hash.as_slice()
+    );
+    let row = row.fetch_optional(executor).await?;
+    Ok(row.map(RememberedCall::from))
+}
+
 /// PostgreSQL counts in microseconds; longer than it can count is as long as it can.
-fn interval(duration: Duration) -> PgInterval {
+pub(crate) fn interval(duration: Duration) -> PgInterval {
     PgInterval {
         months: 0,
         days: 0,

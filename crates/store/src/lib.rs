@@ -2,12 +2,15 @@
 //! Never: a query without an organisation where rows belong to one, HTTP, Redis, or a retry that the caller does not see.
 
 mod api_keys;
+mod call_ends;
+mod call_queues;
 mod config;
 mod database;
 mod devices;
 mod error;
 mod facts;
 mod idempotent_calls;
+mod kept_calls;
 mod memories;
 pub mod merge_patch;
 mod npcs;
@@ -31,12 +34,18 @@ mod tokens;
 mod uri_template;
 
 pub use api_keys::{ApiKey, KeyRevocation, NewApiKey};
+pub use call_ends::CallEnds;
+pub use call_queues::{Claim, ClaimedCall};
 pub use config::Config;
 pub use database::Store;
 pub use devices::StoredDevice;
 pub use error::StoreError;
 pub use facts::{DeviceFact, DeviceNews};
 pub use idempotent_calls::{CallKey, NewCall, RememberedCall, StoredOutcome};
+pub use kept_calls::{
+    CallEnd, CallFilter, CallMode, CallState, CallWork, Expiry, KeepError, Keeping, KeptCall,
+    NewKeptCall, QueueLimits, SETTLING, Withdrawal,
+};
 pub use memories::{
     FoundMemory, Memory, MemoryFilter, MemoryHolder, MemoryQuestion, MemoryWrite, NewMemory,
 };

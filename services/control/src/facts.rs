@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use chrono::Utc;
 use switchboard_bus::{Bus, BusError, Fact, FactId};
-use switchboard_runtime::shutdown::Shutdown;
+use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown};
 use switchboard_store::{DeviceFact, Store, StoreError};
 
-use crate::{backoff::Backoff, metrics::BackgroundMetrics};
+use crate::metrics::BackgroundMetrics;
 
 /// How long one question to the bus waits for facts.
 const WAIT: Duration = Duration::from_secs(2);

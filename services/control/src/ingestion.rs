@@ -10,11 +10,11 @@ mod text;
 
 use std::time::{Duration, Instant};
 
-use switchboard_runtime::shutdown::Shutdown;
+use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown};
 use switchboard_store::{BookFault, BookJob, NewChunk, ObjectError, Store, StoreError};
 use uuid::Uuid;
 
-use crate::{backoff::Backoff, metrics::IngestionMetrics};
+use crate::metrics::IngestionMetrics;
 pub use confined::read_confined;
 pub use format::Format;
 use reader::{Reading, ReadingError};

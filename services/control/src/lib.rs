@@ -3,7 +3,6 @@
 
 mod access;
 mod api_keys;
-mod backoff;
 mod bootstrap;
 mod config;
 mod document;

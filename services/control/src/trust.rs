@@ -5,17 +5,19 @@ use std::time::Duration;
 
 use chrono::{TimeDelta, Utc};
 use switchboard_bus::{Bus, BusError};
-use switchboard_runtime::shutdown::Shutdown;
+use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown};
 use switchboard_store::{Store, StoreError};
 use tokio::time::Instant;
 
-use crate::{backoff::Backoff, metrics::BackgroundMetrics, signing};
+use crate::{metrics::BackgroundMetrics, signing};
 
 /// Between rounds. A revocation that the bus missed must still reach every node within 5 s: one round, and
 /// the second or two after which nodes look at the bus again.
 const ROUND: Duration = Duration::from_secs(2);
 /// How long services objects stay that no device offers any more.
 const CONTENTS_KEPT: chrono::Duration = chrono::Duration::days(1);
+/// How long the end of a call stays that nobody waited for.
+const CALLS_KEPT: Duration = Duration::from_secs(24 * 3_600);
 /// Between purges of what is not needed any more.
 const PURGE: Duration = Duration::from_secs(3_600);
 /// How long a token stays on record after it expired, so that revoking it late is not "unknown".
@@ -136,6 +138,12 @@ impl Publisher {
                 error = error.report(),
                 "expired idempotent calls stay on record for another hour"
             ),
+        }
+        if let Err(error) = self.store.purge_kept_calls(CALLS_KEPT).await {
+            tracing::warn!(
+                error = error.report(),
+                "calls that ended a day ago stay on record for another hour"
+            );
         }
         let untold_since = Utc::now() - CONTENTS_KEPT;
         if let Err(error) = self.store.purge_contents(untold_since).await {

@@ -1,11 +1,19 @@
-//! `POST /v1/devices/{id}/calls`: one call, one outcome.
+//! `POST /v1/devices/{id}/calls`: one call, one outcome, whether its caller waits for it or not.
 //! Never: a second execution under the same idempotency key.
 
 mod attempt;
+mod by_id;
+mod dispatch;
+mod ending;
 mod idempotency;
+mod kept;
+mod mode;
+mod queues;
 mod record;
 mod reply;
 mod request;
+mod shown;
+mod waiters;
 
 use std::sync::Arc;
 
@@ -18,16 +26,22 @@ use switchboard_protocol::{
     id::{DeviceId, DeviceKey},
     outcome::{Delivered, Outcome},
 };
-use switchboard_runtime::problem::{Json, Path, Problem};
+use switchboard_runtime::{
+    problem::{Json, Path, Problem},
+    shutdown::Shutdown,
+};
 
 pub(crate) use attempt::Attempt;
+pub(crate) use by_id::{list, show, withdraw};
+pub(crate) use kept::Kept;
 pub(crate) use reply::milliseconds;
 pub(crate) use request::CallRequest;
 
 use crate::{Gateway, access::MayCall, bus_unavailable};
 use idempotency::Key;
+use mode::Mode;
 use reply::Reply;
-use request::CallBody;
+use request::{Asked, CallBody};
 
 /// How a call ended, ready to be sent.
 struct Settled {
@@ -46,7 +60,8 @@ pub(crate) async fn create(
         org: caller.org,
         device,
     };
-    let attempt = Attempt::begin(device, CallRequest::try_from(body)?);
+    let Asked { request, mode } = body.try_into()?;
+    let attempt = Attempt::begin(device, request);
     let key = Key::find(&headers)?;
     if let Err(refused) = gateway.rates.admit_call(&attempt.device) {
         return Err(attempt.refused_with(refused.into()));
@@ -54,13 +69,18 @@ pub(crate) async fn create(
     if attempt.request.bytes() > gateway.params_limit_bytes {
         return Ok(attempt.too_large(&gateway).into_response());
     }
-    match key {
-        Some(key) => {
-            let key = key.of_call(&caller, &attempt.device);
-            idempotency::once(&gateway, &attempt, &key).await
-        }
-        None => Ok(perform(&gateway, &attempt).await?.reply.into_response()),
+    let key = key.map(|key| key.of_call(&caller, &attempt.device));
+    match (mode, key) {
+        (Mode::Sync, Some(key)) => idempotency::once(&gateway, &attempt, &key).await,
+        (Mode::Sync, None) => Ok(perform(&gateway, &attempt).await?.reply.into_response()),
+        (mode, key) => kept::create(&gateway, attempt, &mode, key).await,
     }
+}
+
+/// Starts what is done for calls that nobody waits for.
+pub(crate) fn start(gateway: &Arc<Gateway>, shutdown: &Shutdown) {
+    shutdown.spawn(waiters::listen(Arc::clone(gateway), shutdown.clone()));
+    shutdown.spawn(queues::watch(Arc::clone(gateway), shutdown.clone()));
 }
 
 /// Makes the call.

@@ -154,6 +154,44 @@ pub struct Config {
         value_name = "COUNT"
     )]
     pub called_device_burst: NonZeroU32,
+
+    /// Calls without a waiting caller (async, or taken from a queue) that this node may have under way, further ones are
+    /// refused or wait; protects memory
+    #[arg(
+        long,
+        env = "SWITCHBOARD_KEPT_CALLS_UNDER_WAY",
+        default_value_t = 4_096,
+        value_name = "COUNT"
+    )]
+    pub kept_calls_under_way: u16,
+
+    /// Calls that may wait for one device; protects the database
+    #[arg(
+        long,
+        env = "SWITCHBOARD_QUEUED_CALLS_PER_DEVICE",
+        default_value_t = 1_000,
+        value_name = "COUNT"
+    )]
+    pub queued_calls_per_device: u32,
+
+    /// Calls that may wait in one organisation; protects the database
+    #[arg(
+        long,
+        env = "SWITCHBOARD_QUEUED_CALLS_PER_ORG",
+        default_value_t = 10_000,
+        value_name = "COUNT"
+    )]
+    pub queued_calls_per_org: u32,
+
+    /// Between two looks at queues whose devices nobody told of, and for calls that have expired
+    #[arg(
+        long,
+        env = "SWITCHBOARD_QUEUE_SWEEP_MS",
+        default_value_t = 5_000,
+        value_parser = clap::value_parser!(u64).range(50..=600_000),
+        value_name = "MS"
+    )]
+    pub queue_sweep_ms: u64,
 }
 
 impl Config {

@@ -23,6 +23,7 @@ use switchboard_runtime::{
 };
 use switchboard_store::Store;
 
+use calls::Kept;
 pub use config::Config;
 use mcp::Mcp;
 pub use mcp::{AllowedHost, AllowedOrigin};
@@ -38,6 +39,7 @@ struct Gateway {
     metrics: Metrics,
     rates: Rates,
     mcp: Mcp,
+    kept: Kept,
 }
 
 /// The routes of the gateway. Whoever serves them, alone or merged with others, sets the fallback.
@@ -60,7 +62,9 @@ pub fn router(
         metrics: Metrics::new(registry)?,
         rates: Rates::new(config),
         mcp: Mcp::new(config, shutdown),
+        kept: Kept::new(config, shutdown),
     });
+    calls::start(&gateway, shutdown);
     shutdown.spawn(sweep_rates(Arc::clone(&gateway), shutdown.clone()));
     let watch = mcp::watch_listeners(Arc::clone(&gateway), shutdown.clone());
     shutdown.spawn(watch);
@@ -68,6 +72,8 @@ pub fn router(
         .route("/v1/devices", get(devices::list))
         .route("/v1/devices/{id}", get(devices::show))
         .route("/v1/devices/{id}/calls", post(calls::create))
+        .route("/v1/calls", get(calls::list))
+        .route("/v1/calls/{id}", get(calls::show).delete(calls::withdraw))
         .method_not_allowed_fallback(problem::method_not_allowed)
         .merge(mcp::router(config, &gateway))
         .with_state(gateway))

@@ -83,6 +83,13 @@ impl InFlight<'_> {
     }
 }
 
+impl InFlight<'_> {
+    /// The call was not delivered and is none of this moment any more: it waits.
+    pub(crate) fn put_back(mut self) {
+        self.ended = true;
+    }
+}
+
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.metrics.in_flight.dec();

@@ -9,7 +9,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use switchboard_protocol::{
-    id::DeviceId,
+    id::{CallId, DeviceId},
     outcome::{Delivered, Outcome, Violation},
 };
 
@@ -162,6 +162,22 @@ pub(crate) struct CallRequest<'a> {
     /// How long the device has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timeout_ms: Option<u64>,
+    /// `async` or `queued`; a call without it is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) mode: Option<&'static str>,
+    /// How long a queued call waits for its device.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) expires_in_ms: Option<u64>,
+}
+
+/// What this program reads of a call that is kept.
+#[derive(Debug, Deserialize)]
+pub(crate) struct KeptCall {
+    /// Its id.
+    pub(crate) call_id: CallId,
+    /// How it ended, once it has.
+    #[serde(default)]
+    pub(crate) outcome: Option<Outcome>,
 }
 
 impl ApiArguments {
@@ -237,11 +253,7 @@ impl Api {
         call: &CallRequest<'_>,
         idempotency_key: Option<&str>,
     ) -> Result<CallAnswer, ApiError> {
-        let mut headers = HeaderMap::new();
-        if let Some(key) = idempotency_key {
-            let key = self.header_value(key)?;
-            headers.insert(HeaderName::from_static("idempotency-key"), key);
-        }
+        let headers = self.key_header(idempotency_key)?;
         let within = call
             .timeout_ms
             .map_or(LONGEST_CALL, Duration::from_millis)
@@ -300,6 +312,49 @@ impl Api {
     ) -> Result<T, ApiError> {
         self.exchange((method, path), HeaderMap::new(), body, TRANSFER_TIMEOUT)
             .await
+    }
+
+    /// Asks for a call without waiting for its end.
+    ///
+    /// # Errors
+    /// When the API is not reachable or refuses.
+    pub(crate) async fn keep_call(
+        &self,
+        device: &DeviceId,
+        call: &CallRequest<'_>,
+        idempotency_key: Option<&str>,
+    ) -> Result<KeptCall, ApiError> {
+        let headers = self.key_header(idempotency_key)?;
+        let path = format!("/v1/devices/{device}/calls");
+        self.post(&path, call, headers, REQUEST_TIMEOUT).await
+    }
+
+    /// What became of a call: its document, as served, and what matters of it. Waits so long for its end.
+    ///
+    /// # Errors
+    /// When the API is not reachable or refuses.
+    pub(crate) async fn kept_call(
+        &self,
+        id: CallId,
+        wait: Duration,
+    ) -> Result<(Box<RawValue>, KeptCall), ApiError> {
+        let path = format!("/v1/calls/{id}?wait_ms={}", wait.as_millis());
+        let within = wait.saturating_add(REQUEST_TIMEOUT);
+        let what = (Method::GET, path.as_str());
+        let document: Box<RawValue> = self
+            .exchange(what, HeaderMap::new(), Vec::new(), within)
+            .await?;
+        let call = serde_json::from_str(document.get()).map_err(|error| self.unusable(error))?;
+        Ok((document, call))
+    }
+
+    fn key_header(&self, idempotency_key: Option<&str>) -> Result<HeaderMap, ApiError> {
+        let mut headers = HeaderMap::new();
+        if let Some(key) = idempotency_key {
+            let key = self.header_value(key)?;
+            headers.insert(HeaderName::from_static("idempotency-key"), key);
+        }
+        Ok(headers)
     }
 
     async fn post<T: DeserializeOwned>(

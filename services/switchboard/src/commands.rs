@@ -2,6 +2,7 @@
 //! Never: work that two subcommands share; that has a module of its own.
 
 pub(crate) mod call;
+pub(crate) mod calls;
 pub(crate) mod control;
 pub(crate) mod convert;
 pub(crate) mod device;

@@ -56,20 +56,30 @@ impl Attempt {
         let in_flight = gateway.metrics.begin();
         let answer = match self.send(gateway, notices).await {
             Ok(answer) => answer,
-            Err(error) => match self.ended_by(&error) {
-                Some(answer) => answer,
-                None => {
-                    in_flight.refuse();
-                    return Err(error);
-                }
-            },
+            Err(error) => {
+                in_flight.refuse();
+                return Err(error);
+            }
         };
         let answer = self.tell_unknown_from_offline(gateway, answer).await;
         in_flight.settle(answer.outcome);
         Ok(answer)
     }
 
-    async fn send(
+    /// The same as far as the bus goes: a device that is not there is offline, and nothing is counted.
+    ///
+    /// # Errors
+    /// When the bus did not take it: nothing was sent.
+    pub(super) async fn send(
+        &self,
+        gateway: &Gateway,
+        notices: Option<mpsc::Sender<Notice>>,
+    ) -> Result<Answer, BusError> {
+        let sent = self.hand_over(gateway, notices).await;
+        sent.or_else(|error| self.ended_by(&error).ok_or(error))
+    }
+
+    async fn hand_over(
         &self,
         gateway: &Gateway,
         notices: Option<mpsc::Sender<Notice>>,

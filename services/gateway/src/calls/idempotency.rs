@@ -9,12 +9,17 @@ use axum::{
 };
 use sha2::{Digest, Sha256};
 use switchboard_identity::{Caller, Credential};
-use switchboard_protocol::{id::DeviceKey, outcome::Delivered};
+use switchboard_protocol::{
+    id::{CallId, DeviceKey},
+    outcome::Delivered,
+};
 use switchboard_runtime::problem::{Problem, internal};
 use switchboard_store::{CallKey, NewCall, RememberedCall, StoreError};
 
 use super::{
-    Attempt, perform,
+    Attempt,
+    mode::Mode,
+    perform,
     record::{Standing, fingerprint},
     reply::Reply,
     request::CallRequest,
@@ -26,9 +31,9 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// The longest key, in bytes.
 const KEY_BYTES: usize = 255;
 /// How long a call is remembered.
-const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
+pub(super) const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 /// How long a key may take to be reserved, however patient the caller is.
-const RESERVATION_PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const RESERVATION_PATIENCE: Duration = Duration::from_secs(2);
 /// How long an answer that is there waits until it is on record.
 const RECORD_PATIENCE: Duration = Duration::from_millis(200);
 
@@ -113,7 +118,7 @@ async fn reserve(
 ) -> Result<Option<RememberedCall>, Problem> {
     let call = NewCall {
         id: attempt.id,
-        fingerprint: fingerprint(&attempt.request),
+        fingerprint: fingerprint(&attempt.request, &Mode::Sync),
         timeout: attempt.time_left(),
         kept: REMEMBERED,
     };
@@ -133,28 +138,37 @@ async fn reserve(
 fn repeat(existing: RememberedCall, request: &CallRequest) -> Result<Response, Problem> {
     let call_id = existing.id;
     match Standing::of(existing, request) {
-        Standing::Reused => Err(Problem::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "idempotency_key_reused",
-            "Idempotency key reused",
-            "This Idempotency-Key was used for another request to this device; a new call needs a new key.",
-        )),
-        Standing::UnderWay => Err(Problem::new(
-            StatusCode::CONFLICT,
-            "call_in_progress",
-            "Call in progress",
-            "The call with this Idempotency-Key is under way; repeat the request for its outcome.",
-        )
-        .with("call_id", call_id)
-        .header(header::RETRY_AFTER, 1)),
-        Standing::Over(reply) => {
-            let mut response = reply.into_response();
-            response
-                .headers_mut()
-                .insert(REPLAYED, HeaderValue::from_static("true"));
-            Ok(response)
-        }
+        Standing::Reused => Err(reused()),
+        Standing::UnderWay => Err(in_progress(call_id)),
+        Standing::Over(reply) => Ok(replayed(reply.into_response())),
     }
+}
+
+/// Says that this is the answer to an earlier request.
+pub(super) fn replayed(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    response
+}
+
+pub(super) fn reused() -> Problem {
+    Problem::new(
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "idempotency_key_reused",
+        "Idempotency key reused",
+        "This Idempotency-Key was used for another request to this device; a new call needs a new key.",
+    )
+}
+
+pub(super) fn in_progress(call: CallId) -> Problem {
+    Problem::new(
+        StatusCode::CONFLICT,
+        "call_in_progress",
+        "Call in progress",
+        "The call with this Idempotency-Key is under way; repeat the request for its outcome.",
+    )
+    .with("call_id", call)
+    .header(header::RETRY_AFTER, 1)
 }
 
 /// A call that never reached its device may be made again under its key.
@@ -182,7 +196,7 @@ async fn remember(gateway: &Gateway, attempt: &Attempt, key: &CallKey, reply: &R
     }
 }
 
-async fn within<T>(
+pub(super) async fn within<T>(
     patience: Duration,
     work: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {

@@ -4,14 +4,10 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use chrono::TimeDelta;
 use sha2::{Digest, Sha256};
-use switchboard_store::{RememberedCall, StoredOutcome};
+use switchboard_store::{Expiry, RememberedCall, SETTLING, StoredOutcome};
 
-use super::{reply::Reply, request::CallRequest};
-
-/// After the deadline this much may pass until an outcome is on record; then it never will be.
-const SETTLING: TimeDelta = TimeDelta::seconds(2);
+use super::{mode::Mode, reply::Reply, request::CallRequest};
 
 /// What a record means for another request with the same key.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,7 +23,7 @@ pub(super) enum Standing {
 impl Standing {
     /// How a request stands to the call that has its key.
     pub(super) fn of(call: RememberedCall, request: &CallRequest) -> Self {
-        if call.fingerprint != fingerprint(request) {
+        if call.fingerprint != fingerprint(request, &Mode::Sync) {
             return Self::Reused;
         }
         match call.outcome {
@@ -60,7 +56,7 @@ impl From<Reply> for StoredOutcome {
 }
 
 /// Two requests are the same when they would be sent the same; the device is part of the key.
-pub(super) fn fingerprint(request: &CallRequest) -> [u8; 32] {
+pub(super) fn fingerprint(request: &CallRequest, mode: &Mode) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(request.timeout.as_millis().to_be_bytes());
     // A length before each part, so that no two pairs of parts run into the same bytes.
@@ -68,13 +64,21 @@ pub(super) fn fingerprint(request: &CallRequest) -> [u8; 32] {
         hash.update(part.len().to_be_bytes());
         hash.update(part);
     }
+    match mode {
+        Mode::Sync => {}
+        Mode::Async => hash.update(b"async"),
+        Mode::Queued(Expiry::At(at)) => {
+            hash.update(format!("queued until {}", at.timestamp_micros()))
+        }
+        Mode::Queued(Expiry::In(wait)) => hash.update(format!("queued for {}", wait.as_millis())),
+    }
     hash.finalize().into()
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use chrono::DateTime;
+    use chrono::{DateTime, TimeDelta};
     use switchboard_protocol::id::CallId;
     use uuid::Uuid;
 
@@ -94,7 +98,7 @@ mod tests {
         let deadline = created_at + TimeDelta::seconds(1);
         RememberedCall {
             id: CallId::from_uuid(Uuid::from_u128(7)),
-            fingerprint: fingerprint(&request("wave", "{}")).to_vec(),
+            fingerprint: fingerprint(&request("wave", "{}"), &Mode::Sync).to_vec(),
             created_at,
             deadline,
             read_at: deadline + after_deadline,
@@ -105,8 +109,9 @@ mod tests {
     #[test]
     fn a_call_is_under_way_until_it_cannot_be_any_more() {
         let same = request("wave", "{}");
-        assert_eq!(Standing::of(call_read(SETTLING), &same), Standing::UnderWay);
-        let late = call_read(SETTLING + TimeDelta::microseconds(1));
+        let settling = TimeDelta::from_std(SETTLING).unwrap();
+        assert_eq!(Standing::of(call_read(settling), &same), Standing::UnderWay);
+        let late = call_read(settling + TimeDelta::microseconds(1));
         match Standing::of(late, &same) {
             Standing::Over(reply) => assert_eq!(reply.status.as_u16(), 502),
             other => panic!("{other:?}"),
@@ -142,5 +147,21 @@ mod tests {
             timeout: Duration::from_secs(2),
             ..request("wave", "{}")
         });
+    }
+
+    #[test]
+    fn another_mode_is_another_request() {
+        let wait = Duration::from_secs(60);
+        let modes = [
+            Mode::Sync,
+            Mode::Async,
+            Mode::Queued(Expiry::In(wait)),
+            Mode::Queued(Expiry::In(wait * 2)),
+            Mode::Queued(Expiry::At(DateTime::UNIX_EPOCH)),
+        ];
+        let same = request("wave", "{}");
+        let prints: std::collections::HashSet<_> =
+            modes.iter().map(|mode| fingerprint(&same, mode)).collect();
+        assert_eq!(prints.len(), modes.len());
     }
 }

@@ -87,7 +87,7 @@ fn result(id: CallId, answer: &Answer, elapsed: Duration) -> Bytes {
     let head = format!(
         r#"{{"call_id":"{id}","outcome":"{}","delivered":"{}","result":"#,
         answer.outcome.as_str(),
-        delivered_name(answer.delivered),
+        answer.delivered.as_str(),
     );
     let tail = format!(r#","elapsed_ms":{}}}"#, milliseconds(elapsed));
     [head.as_bytes(), &answer.body, tail.as_bytes()]
@@ -98,14 +98,6 @@ fn result(id: CallId, answer: &Answer, elapsed: Duration) -> Bytes {
 /// To the microsecond, so with three decimals at most.
 pub(crate) fn milliseconds(elapsed: Duration) -> f64 {
     elapsed.as_micros() as f64 / 1_000.0
-}
-
-const fn delivered_name(delivered: Delivered) -> &'static str {
-    match delivered {
-        Delivered::No => "no",
-        Delivered::Unknown => "unknown",
-        Delivered::Yes => "yes",
-    }
 }
 
 fn problem(
@@ -145,6 +137,8 @@ fn status(outcome: Outcome) -> StatusCode {
         Outcome::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
         Outcome::UnknownDevice | Outcome::UnknownService => StatusCode::NOT_FOUND,
         Outcome::Offline => StatusCode::CONFLICT,
+        // Only calls that nobody waits for expire, so this is never an answer's status.
+        Outcome::Expired => StatusCode::GONE,
         Outcome::Overloaded => StatusCode::TOO_MANY_REQUESTS,
         // 499 has no name in the registry, but is what proxies call a client that went away.
         Outcome::Cancelled => StatusCode::from_u16(499).unwrap_or(StatusCode::REQUEST_TIMEOUT),
@@ -165,11 +159,12 @@ const fn title(outcome: Outcome) -> &'static str {
         Outcome::Cancelled => "Call cancelled",
         Outcome::TimedOut => "Call timed out",
         Outcome::Lost => "Call lost",
+        Outcome::Expired => "Call expired",
     }
 }
 
 /// Stands in where whoever refused gave no reason.
-fn unexplained(outcome: Outcome) -> Refusal {
+pub(super) fn unexplained(outcome: Outcome) -> Refusal {
     let detail = match outcome {
         Outcome::Invalid => "The params do not match the schema that the device registered.",
         Outcome::UnknownDevice => "There is no such device in this organisation.",
@@ -181,6 +176,7 @@ fn unexplained(outcome: Outcome) -> Refusal {
         Outcome::Lost => {
             "The connection failed after the call was sent; the device may have acted."
         }
+        Outcome::Expired => "The device did not come in time; it never saw the call.",
         Outcome::Succeeded | Outcome::Failed => "The device answered.",
     };
     Refusal {
@@ -233,6 +229,7 @@ mod tests {
         check(Outcome::Cancelled, 499);
         check(Outcome::TimedOut, 504);
         check(Outcome::Lost, 502);
+        check(Outcome::Expired, 410);
     }
 
     #[test]

@@ -9,6 +9,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use switchboard_runtime::problem::Problem;
 
+use super::mode::{Mode, ModeName};
+
 const DEFAULT_TIMEOUT_MS: u64 = 30_000;
 const LONGEST_TIMEOUT_MS: u64 = 300_000;
 /// Longer than any service can be called.
@@ -25,6 +27,19 @@ pub(crate) struct CallBody {
     input: Option<Box<RawValue>>,
     #[serde(default = "default_timeout_ms")]
     timeout_ms: u64,
+    #[serde(default)]
+    mode: ModeName,
+    #[serde(default, deserialize_with = "present")]
+    expires_at: Option<Box<str>>,
+    #[serde(default, deserialize_with = "present")]
+    expires_in_ms: Option<u64>,
+}
+
+/// A body that was found good.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) request: CallRequest,
+    pub(super) mode: Mode,
 }
 
 /// A body that was found good.
@@ -38,10 +53,11 @@ pub(crate) struct CallRequest {
     pub(crate) timeout: Duration,
 }
 
-impl TryFrom<CallBody> for CallRequest {
+impl TryFrom<CallBody> for Asked {
     type Error = Problem;
 
     fn try_from(body: CallBody) -> Result<Self, Problem> {
+        let mode = Mode::read(body.mode, body.expires_at.as_deref(), body.expires_in_ms)?;
         if !(1..=SERVICE_NAME_BYTES).contains(&body.service.len()) {
             let detail = format!("`service` must be 1 to {SERVICE_NAME_BYTES} bytes long.");
             return Err(invalid("service", detail));
@@ -52,12 +68,13 @@ impl TryFrom<CallBody> for CallRequest {
         }
         let params = object("params", body.params)?;
         let input = object("input", body.input)?;
-        Ok(Self {
+        let request = CallRequest {
             service: body.service,
             params: params.unwrap_or(Bytes::from_static(b"{}")),
             input: input.unwrap_or_default(),
             timeout: Duration::from_millis(body.timeout_ms),
-        })
+        };
+        Ok(Self { request, mode })
     }
 }
 
@@ -66,8 +83,10 @@ const fn default_timeout_ms() -> u64 {
 }
 
 /// Sees a `null` where serde's own way would take it for an absent field.
-fn present<'de, D: Deserializer<'de>>(source: D) -> Result<Option<Box<RawValue>>, D::Error> {
-    Box::<RawValue>::deserialize(source).map(Some)
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    source: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(source).map(Some)
 }
 
 fn object(field: &str, raw: Option<Box<RawValue>>) -> Result<Option<Bytes>, Problem> {
@@ -87,7 +106,7 @@ impl CallRequest {
     }
 }
 
-fn invalid(field: &str, detail: String) -> Problem {
+pub(super) fn invalid(field: &str, detail: String) -> Problem {
     Problem::new(
         StatusCode::UNPROCESSABLE_ENTITY,
         "invalid_body",
@@ -103,7 +122,8 @@ mod tests {
 
     fn read(json: &str) -> Result<CallRequest, String> {
         let body: CallBody = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        CallRequest::try_from(body).map_err(|problem| problem.detail)
+        let asked = Asked::try_from(body).map_err(|problem| problem.detail)?;
+        Ok(asked.request)
     }
 
     #[test]
@@ -141,6 +161,19 @@ mod tests {
         check(r#"{"service":"wave","timeout_ms":0}"#, "`timeout_ms`");
         check(r#"{"service":"wave","timeout_ms":300001}"#, "`timeout_ms`");
         check(r#"{"service":"wave","timeout_ms":"1"}"#, "expected u64");
+        check(r#"{"service":"wave","mode":"later"}"#, "unknown variant");
+        check(
+            r#"{"service":"wave","mode":"async","expires_in_ms":1}"#,
+            "`expires_in_ms` is for queued calls",
+        );
+        check(
+            r#"{"service":"wave","expires_at":"2100-01-01T00:00:00Z"}"#,
+            "`expires_at` is for queued calls",
+        );
+        check(
+            r#"{"service":"wave","mode":"queued","expires_at":null}"#,
+            "null",
+        );
         check(r#"{"service":"wave","parms":{}}"#, "unknown field");
         check(r#"{"service":"wave","service":"wave"}"#, "duplicate field");
     }

@@ -8,6 +8,7 @@
 mod calls;
 mod devices;
 mod idempotency;
+mod kept_calls;
 mod mcp;
 mod mcp_access;
 mod mcp_client;

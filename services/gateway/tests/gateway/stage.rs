@@ -57,6 +57,8 @@ pub(crate) struct Edge {
     pub(crate) cancelled: Mutex<Vec<CallId>>,
     /// Calls of `silent`, which the device is still at.
     pub(crate) unanswered: Mutex<Vec<(CallId, ReplyTo)>>,
+    /// How often `busy` refuses before it answers.
+    pub(crate) refusals: Mutex<usize>,
 }
 
 /// A response, read to its end.
@@ -98,6 +100,7 @@ impl Stage {
             called: Mutex::default(),
             cancelled: Mutex::default(),
             unanswered: Mutex::default(),
+            refusals: Mutex::default(),
         });
         edge.bus.attach(edge.clone());
         let database = TestDatabase::create().await.unwrap();
@@ -198,6 +201,16 @@ impl Stage {
         self.database.store().record(&facts).await.unwrap();
     }
 
+    /// A key of another organisation of the same installation.
+    pub(crate) async fn another_org(&self) -> ApiKeySecret {
+        let secret = ApiKeySecret::generate();
+        let first = api_key(&secret, &[Scope::Call, Scope::Read]);
+        let org = OrgId::from_uuid(Uuid::now_v7());
+        let store = self.database.store();
+        store.create_org(org, "another", &first).await.unwrap();
+        secret
+    }
+
     /// Another key of the same organisation.
     pub(crate) async fn add_key(&self, scopes: &[Scope]) -> ApiKeySecret {
         let secret = ApiKeySecret::generate();
@@ -268,6 +281,12 @@ impl Stage {
         send(self.calling(device, body)).await
     }
 
+    /// What became of a call, once it has ended or after a while.
+    pub(crate) async fn end_of(&self, id: &Value) -> Response {
+        let path = format!("/v1/calls/{}?wait_ms=9000", id.as_str().unwrap());
+        self.get(&path).await
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Response {
         send(self.request(Method::GET, path)).await
     }
@@ -284,12 +303,17 @@ pub(crate) async fn send(request: RequestBuilder) -> Response {
     let status = response.status();
     let headers = response.headers().clone();
     let text = response.text().await.unwrap();
-    let media_type = match status {
-        StatusCode::OK => "application/json",
-        _ => "application/problem+json",
+    let json = if status == StatusCode::NO_CONTENT {
+        Value::Null
+    } else {
+        let media_type = if status.is_success() {
+            "application/json"
+        } else {
+            "application/problem+json"
+        };
+        assert_eq!(headers["content-type"], media_type, "{text}");
+        serde_json::from_str(&text).unwrap()
     };
-    assert_eq!(headers["content-type"], media_type, "{text}");
-    let json = serde_json::from_str(&text).unwrap();
     Response {
         status: status.as_u16(),
         headers,
@@ -343,6 +367,13 @@ impl Edge {
         self.unanswered.lock().remove(0)
     }
 
+    fn refuses(&self) -> bool {
+        let mut left = self.refusals.lock();
+        let refuses = *left > 0;
+        *left = left.saturating_sub(1);
+        refuses
+    }
+
     /// Says a few things about a call before it is answered.
     fn talk(&self, call: &InboundCall) {
         let said = [
@@ -369,6 +400,7 @@ impl Host for Edge {
             "not_here" => return self.bus.not_here(&call.reply),
             "unknown" => refused(Outcome::UnknownService),
             "overloaded" => refused(Outcome::Overloaded),
+            "busy" if self.refuses() => refused(Outcome::Overloaded),
             "lost" => refused(Outcome::Lost),
             "invalid" => {
                 let error = Violation {

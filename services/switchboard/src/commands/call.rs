@@ -15,11 +15,12 @@ use crate::{
 /// The call was not accepted, or the API could not be reached.
 const NOT_ACCEPTED: u8 = 9;
 
-/// Calls a device and prints the data of its result as JSON.
+/// Calls a device and prints the data of its result as JSON; with --async or --queued, the id of the
+/// call, for `switchboard calls show`.
 ///
 /// Exit codes: 0 succeeded, 1 failed, 2 invalid params, 3 unknown device or service, 4 offline,
 /// 5 overloaded, 6 cancelled, 7 timed out, 8 lost, 9 not accepted or API not reachable,
-/// 64 wrong settings.
+/// 64 wrong settings. With --async or --queued: 0 accepted, 9 or 64.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Which device
@@ -32,6 +33,15 @@ pub(crate) struct Arguments {
     /// Milliseconds the device has; the server's default when not set
     #[arg(long, value_name = "MILLISECONDS")]
     timeout_ms: Option<u64>,
+    /// Does not wait for the end of the call
+    #[arg(long = "async", conflicts_with = "queued")]
+    no_wait: bool,
+    /// Does not wait either, and lets the call wait until the device is there
+    #[arg(long)]
+    queued: bool,
+    /// Milliseconds the call waits for the device; the server's default when not set
+    #[arg(long, value_name = "MILLISECONDS", requires = "queued")]
+    expires_in_ms: Option<u64>,
     /// Makes a repetition with the same key return the first outcome instead of calling again
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
@@ -45,21 +55,30 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         service: &arguments.service,
         params: &arguments.params,
         timeout_ms: arguments.timeout_ms,
+        mode: match (arguments.no_wait, arguments.queued) {
+            (true, _) => Some("async"),
+            (_, true) => Some("queued"),
+            _ => None,
+        },
+        expires_in_ms: arguments.expires_in_ms,
     };
-    match api
-        .call(
-            &arguments.device,
-            &request,
-            arguments.idempotency_key.as_deref(),
-        )
-        .await
-    {
-        Ok(answer) => finish(answer),
-        Err(ApiError::Refused(problem)) => {
+    let (device, key) = (&arguments.device, arguments.idempotency_key.as_deref());
+    if request.mode.is_some() {
+        let kept = api.keep_call(device, &request, key).await;
+        exit::print(&kept.map_err(refused)?.call_id.to_string())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    finish(api.call(device, &request, key).await.map_err(refused)?)
+}
+
+/// The call was not made, or ended without a result.
+pub(super) fn refused(error: ApiError) -> Failure {
+    match error {
+        ApiError::Refused(problem) => {
             let code = problem.outcome.map_or(NOT_ACCEPTED, exit_code);
-            Err(Failure::with_code(code, problem))
+            Failure::with_code(code, problem)
         }
-        Err(error) => Err(Failure::with_code(NOT_ACCEPTED, error)),
+        error => Failure::with_code(NOT_ACCEPTED, error),
     }
 }
 
@@ -78,7 +97,7 @@ fn finish(answer: CallAnswer) -> Result<ExitCode, Failure> {
 }
 
 /// As sent into a pipe, indented for a person.
-fn shown(data: &RawValue) -> Result<String, Failure> {
+pub(super) fn shown(data: &RawValue) -> Result<String, Failure> {
     if !std::io::stdout().is_terminal() {
         return Ok(data.get().to_owned());
     }
@@ -87,7 +106,7 @@ fn shown(data: &RawValue) -> Result<String, Failure> {
     Ok(format!("{value:#}"))
 }
 
-const fn exit_code(outcome: Outcome) -> u8 {
+pub(super) const fn exit_code(outcome: Outcome) -> u8 {
     match outcome {
         Outcome::Succeeded => 0,
         Outcome::Failed => 1,
@@ -98,6 +117,7 @@ const fn exit_code(outcome: Outcome) -> u8 {
         Outcome::Cancelled => 6,
         Outcome::TimedOut => 7,
         Outcome::Lost => 8,
+        Outcome::Expired => 10,
     }
 }
 
@@ -130,6 +150,6 @@ mod tests {
     #[test]
     fn every_outcome_has_a_code_of_its_own_or_shares_a_kind() {
         let codes: Vec<u8> = Outcome::ALL.into_iter().map(exit_code).collect();
-        assert_eq!(codes, [0, 1, 2, 3, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(codes, [0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 10]);
     }
 }

@@ -1,0 +1,135 @@
+//! Whether a call's caller waits for it, and how long the call waits for its device.
+//! Never: a call that waits without an end.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use switchboard_runtime::problem::Problem;
+use switchboard_store::Expiry;
+
+use super::request::invalid;
+
+/// How long a queued call waits unless its caller says otherwise.
+const DEFAULT_WAIT: Duration = Duration::from_secs(24 * 3_600);
+/// The longest that it may wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// What happens to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// It is sent at once, and its end is the answer.
+    Sync,
+    /// It is sent at once, and its end is kept.
+    Async,
+    /// It is sent when its device is there, and its end is kept.
+    Queued(Expiry),
+}
+
+/// The same in the caller's words.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ModeName {
+    #[default]
+    Sync,
+    Async,
+    Queued,
+}
+
+impl Mode {
+    /// Checks the three fields against each other.
+    ///
+    /// # Errors
+    /// When one does not do; the problem names it.
+    pub(super) fn read(
+        name: ModeName,
+        expires_at: Option<&str>,
+        expires_in_ms: Option<u64>,
+    ) -> Result<Self, Problem> {
+        let mode = match name {
+            ModeName::Sync => Self::Sync,
+            ModeName::Async => Self::Async,
+            ModeName::Queued => {
+                return Ok(Self::Queued(expiry(expires_at, expires_in_ms, Utc::now())?));
+            }
+        };
+        let given = [
+            ("expires_at", expires_at.is_some()),
+            ("expires_in_ms", expires_in_ms.is_some()),
+        ];
+        match given.into_iter().find(|(_, given)| *given) {
+            Some((field, _)) => {
+                let detail = format!("`{field}` is for queued calls only.");
+                Err(invalid(field, detail))
+            }
+            None => Ok(mode),
+        }
+    }
+}
+
+fn expiry(at: Option<&str>, in_ms: Option<u64>, now: DateTime<Utc>) -> Result<Expiry, Problem> {
+    match (at, in_ms) {
+        (None, None) => Ok(Expiry::In(DEFAULT_WAIT)),
+        (Some(_), Some(_)) => {
+            let detail = "`expires_at` and `expires_in_ms` say the same; give one of them.";
+            Err(invalid("expires_in_ms", detail.to_owned()))
+        }
+        (None, Some(in_ms)) => {
+            let wait = Duration::from_millis(in_ms);
+            if wait.is_zero() || wait > LONGEST_WAIT {
+                let longest = LONGEST_WAIT.as_millis();
+                let detail = format!("`expires_in_ms` must be from 1 to {longest}, 30 days.");
+                return Err(invalid("expires_in_ms", detail));
+            }
+            Ok(Expiry::In(wait))
+        }
+        (Some(text), None) => {
+            let unreadable = |_| {
+                let detail = "`expires_at` must be a time as in RFC 3339: `2030-01-31T12:00:00Z`.";
+                invalid("expires_at", detail.to_owned())
+            };
+            let at = DateTime::parse_from_rfc3339(text).map_err(unreadable)?;
+            let at = at.with_timezone(&Utc);
+            let wait = (at - now).to_std().unwrap_or_default();
+            if wait.is_zero() || wait > LONGEST_WAIT {
+                let detail = "`expires_at` must be in the future, and not beyond 30 days from now.";
+                return Err(invalid("expires_at", detail.to_owned()));
+            }
+            Ok(Expiry::At(at))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_waits_within_bounds() {
+        fn check(at: Option<&str>, in_ms: Option<u64>, expected: Result<Expiry, &str>) {
+            let now = DateTime::parse_from_rfc3339("2030-01-01T00:00:00Z").unwrap();
+            match (expiry(at, in_ms, now.to_utc()), expected) {
+                (Ok(seen), Ok(expected)) => assert_eq!(seen, expected, "{at:?} {in_ms:?}"),
+                (Err(problem), Err(field)) => {
+                    assert_eq!(problem.extra["field"], field, "{at:?} {in_ms:?}")
+                }
+                (seen, _) => panic!("{at:?} {in_ms:?}: {seen:?}"),
+            }
+        }
+        let at = |text: &str| DateTime::parse_from_rfc3339(text).unwrap().to_utc();
+        check(None, None, Ok(Expiry::In(DEFAULT_WAIT)));
+        check(None, Some(1), Ok(Expiry::In(Duration::from_millis(1))));
+        check(None, Some(2_592_000_000), Ok(Expiry::In(LONGEST_WAIT)));
+        check(None, Some(0), Err("expires_in_ms"));
+        check(None, Some(2_592_000_001), Err("expires_in_ms"));
+        check(None, Some(u64::MAX), Err("expires_in_ms"));
+        let next = "2030-01-01T09:00:01+08:00";
+        check(Some(next), None, Ok(Expiry::At(at("2030-01-01T01:00:01Z"))));
+        check(Some("2030-01-01T00:00:00Z"), None, Err("expires_at"));
+        check(Some("2030-01-31T00:00:01Z"), None, Err("expires_at"));
+        check(Some("1999-01-01T00:00:00Z"), None, Err("expires_at"));
+        check(Some("+262142-12-31T23:59:59Z"), None, Err("expires_at"));
+        check(Some("tomorrow"), None, Err("expires_at"));
+        check(Some(next), Some(1), Err("expires_in_ms"));
+    }
+}
