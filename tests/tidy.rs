@@ -6,6 +6,8 @@
     reason = "a test fails by panicking, in its small functions too"
 )]
 
+#[path = "tidy/api.rs"]
+mod api;
 #[path = "tidy/dependencies.rs"]
 mod dependencies;
 #[path = "tidy/documents.rs"]

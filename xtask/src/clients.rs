@@ -70,8 +70,15 @@ pub(crate) fn install_node() -> anyhow::Result<PathBuf> {
 /// # Errors
 /// There is no `python3` that is new enough, it has no `venv`, or `pip` failed.
 pub(crate) fn install_python(version: &str) -> anyhow::Result<PathBuf> {
-    let name = format!("python-{version}");
-    let folder = installed().join(&name);
+    install_requirements(&format!("python-{version}"))
+}
+
+/// Makes an environment with what a file of requirements names, and returns its interpreter.
+///
+/// # Errors
+/// As [`install_python`].
+pub(crate) fn install_requirements(name: &str) -> anyhow::Result<PathBuf> {
+    let folder = installed().join(name);
     let interpreter = folder.join("bin/python");
     let requirements = pinned().join(format!("{name}.txt"));
     let wanted = read(&requirements)?;
@@ -216,7 +223,10 @@ mod tests {
         let lock = read(&pinned().join("package-lock.json")).unwrap();
         assert!(!lock.contains("\"resolved\""));
         let requirements = PYTHON_CLIENTS.map(|version| format!("python-{version}.txt"));
-        for name in requirements {
+        for name in requirements
+            .into_iter()
+            .chain(["schemathesis.txt".to_owned()])
+        {
             let text = read(&pinned().join(&name)).unwrap();
             let pins: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
             assert!(

@@ -10,7 +10,7 @@ mod outcome;
 #[path = "../../tests/conformance/questions.rs"]
 mod questions;
 mod suite;
-mod system;
+pub(crate) mod system;
 #[path = "../../tests/conformance/tools.rs"]
 mod tools;
 

@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod clients;
 mod conformance;
+mod schemathesis;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,8 @@ enum Task {
     Bench(bench::Options),
     /// Runs the official MCP conformance suite against the system, with REDIS_URL and DATABASE_URL
     Conformance(conformance::Options),
+    /// Asks every operation of the API for what its document says and for what it does not, with REDIS_URL and DATABASE_URL
+    Schemathesis(schemathesis::Options),
     /// One process of a measurement, driven by lines on stdin
     #[command(hide = true, subcommand)]
     BenchRole(bench::role::Role),
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Task::Clients => clients::install(),
         Task::Bench(options) => bench::run(&options),
         Task::Conformance(options) => conformance::run(&options),
+        Task::Schemathesis(options) => schemathesis::run(&options),
         Task::BenchRole(role) => bench::role::run(role),
     };
     // Without a backtrace: what failed is a command or a measurement, not this program.

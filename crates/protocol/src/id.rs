@@ -4,6 +4,10 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, RefOr, Schema, Type},
+};
 use uuid::Uuid;
 
 /// Why a text is not the identifier it was read as.
@@ -30,9 +34,19 @@ fn parse_prefixed(prefix: &'static str, text: &str) -> Result<Uuid, IdError> {
     Uuid::try_parse(digits).map_err(|_| malformed)
 }
 
+/// How a prefixed id stands in the API's document.
+fn prefixed_schema(prefix: &str, description: &str) -> RefOr<Schema> {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some(description.trim()))
+        .pattern(Some(format!("^{prefix}[0-9a-f]{{32}}$")))
+        .examples([format!("{prefix}01a1fdc1e83670f68020c071fd533605")])
+        .into()
+}
+
 macro_rules! prefixed_id {
-    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
-        $(#[$doc])*
+    ($(#[doc = $doc_text:literal])+ $name:ident, $prefix:literal) => {
+        $(#[doc = $doc_text])+
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(Uuid);
 
@@ -72,6 +86,14 @@ macro_rules! prefixed_id {
                 parse_prefixed(Self::PREFIX, text).map(Self)
             }
         }
+
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                prefixed_schema($prefix, concat!($($doc_text),+))
+            }
+        }
+
+        impl ToSchema for $name {}
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -126,7 +148,8 @@ prefixed_id! {
 }
 
 /// The name a device has within its organisation: 1 to 64 of `[A-Za-z0-9._:-]`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ToSchema)]
+#[schema(value_type = String, pattern = "^[A-Za-z0-9._:-]{1,64}$", example = "toy-1")]
 #[serde(transparent)]
 pub struct DeviceId(Box<str>);
 

@@ -2,9 +2,11 @@
 //! Never: an outcome that does not say whether the device may have acted.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Every accepted call ends in exactly one of these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[schema(example = "succeeded")]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Outcome {
@@ -34,7 +36,8 @@ pub enum Outcome {
 }
 
 /// Whether the device may have acted, so whether a retry is safe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[schema(example = "yes")]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Delivered {

@@ -2,6 +2,7 @@
 //! Never: knowledge of devices, calls, Redis or SQL.
 
 pub mod admin;
+pub mod api;
 pub mod backoff;
 pub mod http;
 pub mod problem;

@@ -9,7 +9,7 @@ use switchboard_protocol::{
 };
 use uuid::Uuid;
 
-use crate::{Store, StoreError, database::bounded, scope_list};
+use crate::{Creation, Store, StoreError, database::bounded, scope_list};
 
 /// A key about to be stored.
 #[derive(Debug, Clone)]
@@ -102,18 +102,31 @@ pub(crate) async fn insert(
     Ok(row.into())
 }
 
-impl Store {
+impl Creation {
     /// Adds a key to an organisation.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] when the key exists already, [`StoreError::Refused`] when the organisation does
     /// not, else as every query.
+    pub async fn create_api_key(
+        &mut self,
+        org: OrgId,
+        key: &NewApiKey,
+    ) -> Result<ApiKey, StoreError> {
+        bounded(insert(self.connection(), org, key)).await
+    }
+}
+
+impl Store {
+    /// As [`Creation::create_api_key`], in a transaction of its own.
+    ///
+    /// # Errors
+    /// As there.
     pub async fn create_api_key(&self, org: OrgId, key: &NewApiKey) -> Result<ApiKey, StoreError> {
-        bounded(async {
-            let mut connection = self.pool.acquire().await?;
-            insert(&mut connection, org, key).await
-        })
-        .await
+        let mut creation = self.begin().await?;
+        let key = creation.create_api_key(org, key).await?;
+        creation.commit().await?;
+        Ok(key)
     }
 
     /// The key whose secret has this SHA-256, revoked or not.

@@ -10,8 +10,7 @@ use uuid::Uuid;
 
 use crate::{
     CallEnd, SETTLING, Store, StoreError, Withdrawal,
-    database::{bounded, undecodable},
-    idempotent_calls::interval,
+    database::{bounded, interval, undecodable},
 };
 
 /// How many calls one statement settles, so that none holds its locks for long.

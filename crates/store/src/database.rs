@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 use sqlx::{
     Connection, PgConnection, PgPool,
     migrate::Migrator,
-    postgres::{PgConnectOptions, PgPoolOptions},
+    postgres::{PgConnectOptions, PgPoolOptions, types::PgInterval},
 };
 
 use crate::{Config, Objects, StoreError};
@@ -144,6 +144,15 @@ where
 /// What the database holds cannot be read by this version.
 pub(crate) fn undecodable(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
     StoreError::Unexpected(sqlx::Error::Decode(Box::new(error)))
+}
+
+/// PostgreSQL counts in microseconds; longer than it can count is as long as it can.
+pub(crate) fn interval(duration: Duration) -> PgInterval {
+    PgInterval {
+        months: 0,
+        days: 0,
+        microseconds: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX),
+    }
 }
 
 #[cfg(test)]

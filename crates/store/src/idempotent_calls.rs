@@ -4,11 +4,14 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::{PgExecutor, postgres::types::PgInterval};
+use sqlx::PgExecutor;
 use switchboard_protocol::id::{CallId, OrgId};
 use uuid::Uuid;
 
-use crate::{Store, StoreError, database::bounded};
+use crate::{
+    Store, StoreError,
+    database::{bounded, interval},
+};
 
 /// How many expired calls one statement removes, so that none holds its locks for long.
 const PURGE_STEP: i64 = 5_000;
@@ -209,13 +212,4 @@ pub(crate) async fn remembered(
     );
     let row = row.fetch_optional(executor).await?;
     Ok(row.map(RememberedCall::from))
-}
-
-/// PostgreSQL counts in microseconds; longer than it can count is as long as it can.
-pub(crate) fn interval(duration: Duration) -> PgInterval {
-    PgInterval {
-        months: 0,
-        days: 0,
-        microseconds: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX),
-    }
 }

@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use crate::{
     CallKey, NewCall, RememberedCall, Store, StoreError,
-    database::{bounded, undecodable},
-    idempotent_calls::{interval, remembered, take},
+    database::{bounded, interval, undecodable},
+    idempotent_calls::{remembered, take},
 };
 
 /// After the deadline of a call this much may pass until its end is on record; then it is lost.

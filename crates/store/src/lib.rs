@@ -5,11 +5,13 @@ mod api_keys;
 mod call_ends;
 mod call_queues;
 mod config;
+mod creation;
 mod database;
 mod devices;
 mod error;
 mod facts;
 mod idempotent_calls;
+mod idempotent_requests;
 mod kept_calls;
 mod memories;
 pub mod merge_patch;
@@ -37,11 +39,13 @@ pub use api_keys::{ApiKey, KeyRevocation, NewApiKey};
 pub use call_ends::CallEnds;
 pub use call_queues::{Claim, ClaimedCall};
 pub use config::Config;
+pub use creation::Creation;
 pub use database::Store;
 pub use devices::StoredDevice;
 pub use error::StoreError;
 pub use facts::{DeviceFact, DeviceNews};
 pub use idempotent_calls::{CallKey, NewCall, RememberedCall, StoredOutcome};
+pub use idempotent_requests::{KeptAnswer, RequestClaim, RequestKey};
 pub use kept_calls::{
     CallEnd, CallFilter, CallMode, CallState, CallWork, Expiry, KeepError, Keeping, KeptCall,
     NewKeptCall, QueueLimits, SETTLING, Withdrawal,

@@ -8,7 +8,9 @@ use serde_json::{Map, Value};
 use sqlx::{PgConnection, types::Json};
 use switchboard_protocol::id::{MemoryId, NpcId, TemplateId};
 
-use crate::{Store, StoreError, database::bounded, owner::Owner, uri_template::UriTemplate};
+use crate::{
+    Creation, Store, StoreError, database::bounded, owner::Owner, uri_template::UriTemplate,
+};
 pub use reading::{FoundMemory, MemoryFilter, MemoryQuestion};
 
 /// Who remembers.
@@ -135,36 +137,55 @@ impl NewMemory {
     }
 }
 
-impl Store {
-    /// Adds memories to a template or an NPC, all or none.
+impl Creation {
+    /// Adds memories to a template or an NPC, all or none. What became of them says whether there is something to
+    /// commit.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] when an id exists already, else as every query.
     pub async fn add_memories(
-        &self,
+        &mut self,
         owner: Owner,
         holder: impl Into<MemoryHolder>,
         memories: &[NewMemory],
     ) -> Result<MemoryWrite, StoreError> {
         let holder = holder.into();
         bounded(async {
-            let mut transaction = self.pool.begin().await?;
-            let Some(known) = hold(&mut transaction, owner, holder).await? else {
+            let Some(known) = hold(self.connection(), owner, holder).await? else {
                 return Ok(MemoryWrite::UnknownHolder);
             };
-            free_expired_uris(&mut transaction, owner, memories).await?;
+            free_expired_uris(self.connection(), owner, memories).await?;
             let mut written = Vec::with_capacity(memories.len());
             for (index, memory) in memories.iter().enumerate() {
-                let stored = insert(&mut transaction, owner, &known, memory).await?;
-                if !publish(&mut transaction, owner, memory).await? {
+                let stored = insert(self.connection(), owner, &known, memory).await?;
+                if !publish(self.connection(), owner, memory).await? {
                     return Ok(MemoryWrite::UriTaken(index));
                 }
                 written.push(stored);
             }
-            transaction.commit().await?;
             Ok::<_, sqlx::Error>(MemoryWrite::Written(written))
         })
         .await
+    }
+}
+
+impl Store {
+    /// As [`Creation::add_memories`], in a transaction of its own.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn add_memories(
+        &self,
+        owner: Owner,
+        holder: impl Into<MemoryHolder>,
+        memories: &[NewMemory],
+    ) -> Result<MemoryWrite, StoreError> {
+        let mut creation = self.begin().await?;
+        let write = creation.add_memories(owner, holder, memories).await?;
+        if matches!(write, MemoryWrite::Written(_)) {
+            creation.commit().await?;
+        }
+        Ok(write)
     }
 
     /// Removes a memory; says whether its owner had one with this id.

@@ -11,7 +11,7 @@ use switchboard_protocol::id::{DeviceId, NpcId, OrgId, PictureId, SkillsBookId, 
 use uuid::Uuid;
 
 use crate::{
-    Store, StoreError,
+    Creation, Store, StoreError,
     database::bounded,
     owner::Owner,
     templates::{TemplateSettings, hold_pictures, unknown_book},
@@ -121,18 +121,38 @@ impl From<Row> for Npc {
     }
 }
 
-impl Store {
-    /// Adds an NPC, version 1.
+impl Creation {
+    /// Adds an NPC, version 1. What became of it says whether there is something to commit.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] when the id exists already, else as every query.
+    pub async fn create_npc(
+        &mut self,
+        org: OrgId,
+        id: NpcId,
+        settings: &NpcSettings,
+    ) -> Result<NpcWrite, StoreError> {
+        bounded(write(self.connection(), org, (id, None), settings)).await
+    }
+}
+
+impl Store {
+    /// As [`Creation::create_npc`], in a transaction of its own.
+    ///
+    /// # Errors
+    /// As there.
     pub async fn create_npc(
         &self,
         org: OrgId,
         id: NpcId,
         settings: &NpcSettings,
     ) -> Result<NpcWrite, StoreError> {
-        bounded(self.write_npc(org, id, None, settings)).await
+        let mut creation = self.begin().await?;
+        let write = creation.create_npc(org, id, settings).await?;
+        if matches!(write, NpcWrite::Written(_)) {
+            creation.commit().await?;
+        }
+        Ok(write)
     }
 
     /// Replaces all settings of an NPC that the organisation has in this version.
@@ -146,7 +166,15 @@ impl Store {
         version: i64,
         settings: &NpcSettings,
     ) -> Result<NpcWrite, StoreError> {
-        bounded(self.write_npc(org, id, Some(version), settings)).await
+        bounded(async {
+            let mut transaction = self.pool.begin().await?;
+            let write = write(&mut transaction, org, (id, Some(version)), settings).await?;
+            if matches!(write, NpcWrite::Written(_)) {
+                transaction.commit().await?;
+            }
+            Ok::<_, sqlx::Error>(write)
+        })
+        .await
     }
 
     /// Removes an NPC that the organisation has in this version, and its memories; says whether there was one. Its
@@ -193,41 +221,38 @@ impl Store {
         let ids = (Uuid::from_u128(first), Uuid::max());
         bounded(read(&self.pool, org, ids, filter, limit)).await
     }
+}
 
-    async fn write_npc(
-        &self,
-        org: OrgId,
-        id: NpcId,
-        version: Option<i64>,
-        settings: &NpcSettings,
-    ) -> Result<NpcWrite, sqlx::Error> {
-        let mut transaction = self.pool.begin().await?;
-        if let Some(missing) = missing_template(&mut transaction, org, settings).await? {
-            return Ok(missing);
-        }
-        let found = match version {
-            None => insert(&mut transaction, org, id, settings).await?,
-            Some(version) => update(&mut transaction, org, (id, version), settings).await?,
-        };
-        if !found {
-            return Ok(NpcWrite::Stale);
-        }
-        let devices = &settings.devices;
-        if let Some(taken) = devices::bind(&mut transaction, org, id, devices).await? {
-            return Ok(taken);
-        }
-        let Some(npc) = read_one(&mut *transaction, org, id).await? else {
-            return Ok(NpcWrite::Stale);
-        };
-        if let Some(unknown) = show_pictures(&mut transaction, &npc).await? {
-            return Ok(NpcWrite::UnknownPicture(unknown));
-        }
-        if let Some(unknown) = name_books(&mut transaction, &npc).await? {
-            return Ok(NpcWrite::UnknownSkillsBook(unknown));
-        }
-        transaction.commit().await?;
-        Ok(NpcWrite::Written(Box::new(npc)))
+/// Writes an NPC: a new one without a version. What became of it says whether there is something to commit.
+async fn write(
+    connection: &mut PgConnection,
+    org: OrgId,
+    (id, version): (NpcId, Option<i64>),
+    settings: &NpcSettings,
+) -> Result<NpcWrite, sqlx::Error> {
+    if let Some(missing) = missing_template(connection, org, settings).await? {
+        return Ok(missing);
     }
+    let found = match version {
+        None => insert(connection, org, id, settings).await?,
+        Some(version) => update(connection, org, (id, version), settings).await?,
+    };
+    if !found {
+        return Ok(NpcWrite::Stale);
+    }
+    if let Some(taken) = devices::bind(connection, org, id, &settings.devices).await? {
+        return Ok(taken);
+    }
+    let Some(npc) = read_one(&mut *connection, org, id).await? else {
+        return Ok(NpcWrite::Stale);
+    };
+    if let Some(unknown) = show_pictures(connection, &npc).await? {
+        return Ok(NpcWrite::UnknownPicture(unknown));
+    }
+    if let Some(unknown) = name_books(connection, &npc).await? {
+        return Ok(NpcWrite::UnknownSkillsBook(unknown));
+    }
+    Ok(NpcWrite::Written(Box::new(npc)))
 }
 
 /// What is wrong with the template that is named. It and its versions stay as they are until the transaction ends.

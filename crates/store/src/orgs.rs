@@ -3,31 +3,46 @@
 
 use switchboard_protocol::id::OrgId;
 
-use crate::{ApiKey, NewApiKey, Store, StoreError, api_keys, database::bounded};
+use crate::{ApiKey, Creation, NewApiKey, Store, StoreError, api_keys, database::bounded};
 
 impl Store {
-    /// Creates an organisation together with its first API key.
+    /// As [`Creation::create_org`], in a transaction of its own.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] when the id or the key exists already, else as every query.
+    /// As there.
     pub async fn create_org(
         &self,
         org: OrgId,
         name: &str,
         first_key: &NewApiKey,
     ) -> Result<ApiKey, StoreError> {
+        let mut creation = self.begin().await?;
+        let key = creation.create_org(org, name, first_key).await?;
+        creation.commit().await?;
+        Ok(key)
+    }
+}
+
+impl Creation {
+    /// Creates an organisation together with its first API key.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] when the id or the key exists already, else as every query.
+    pub async fn create_org(
+        &mut self,
+        org: OrgId,
+        name: &str,
+        first_key: &NewApiKey,
+    ) -> Result<ApiKey, StoreError> {
         bounded(async {
-            let mut transaction = self.pool.begin().await?;
             sqlx::query!(
                 "INSERT INTO orgs (id, name) VALUES ($1, $2)",
                 org.uuid(),
                 name
             )
-            .execute(&mut *transaction)
+            .execute(self.connection())
             .await?;
-            let key = api_keys::insert(&mut transaction, org, first_key).await?;
-            transaction.commit().await?;
-            Ok::<_, sqlx::Error>(key)
+            api_keys::insert(self.connection(), org, first_key).await
         })
         .await
     }

@@ -9,7 +9,7 @@ use switchboard_protocol::id::PictureId;
 use uuid::Uuid;
 
 use crate::{
-    Store, StoreError,
+    Creation, Store, StoreError,
     database::bounded,
     objects::{ObjectError, ObjectKey, Objects, hex},
     owner::Owner,
@@ -138,13 +138,14 @@ impl From<Row> for Picture {
     }
 }
 
-impl Store {
-    /// Adds a picture: first its bytes, then its row.
+impl Creation {
+    /// Adds a picture: its bytes, and its row, which is not seen before the commit. What became of it says whether
+    /// there is something to commit.
     ///
     /// # Errors
     /// [`PictureError`] when there is no object store, or one of the two stores fails.
     pub async fn add_picture(
-        &self,
+        &mut self,
         owner: Owner,
         picture: NewPicture,
     ) -> Result<PictureWrite, PictureError> {
@@ -155,18 +156,35 @@ impl Store {
         let sha256 = hashing.await.map_err(|_| StoreError::Unavailable(None))?;
         let key = ObjectKey::picture(owner, &sha256);
         let written = bounded(async {
-            let mut transaction = self.pool.begin().await?;
-            lock(&mut transaction, &key).await?;
-            let Some(stored) = insert(&mut transaction, owner, &picture, sha256).await? else {
+            lock(self.connection(), &key).await?;
+            let Some(stored) = insert(self.connection(), owner, &picture, sha256).await? else {
                 return Ok(Ok(PictureWrite::UriTaken));
             };
             if let Err(error) = objects.put(&key, picture.bytes.clone()).await {
                 return Ok(Err(error));
             }
-            transaction.commit().await?;
             Ok::<_, sqlx::Error>(Ok(PictureWrite::Written(Box::new(stored))))
         });
         Ok(written.await??)
+    }
+}
+
+impl Store {
+    /// As [`Creation::add_picture`], in a transaction of its own.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn add_picture(
+        &self,
+        owner: Owner,
+        picture: NewPicture,
+    ) -> Result<PictureWrite, PictureError> {
+        let mut creation = self.begin().await?;
+        let write = creation.add_picture(owner, picture).await?;
+        if matches!(write, PictureWrite::Written(_)) {
+            creation.commit().await?;
+        }
+        Ok(write)
     }
 
     /// One picture that this reader sees.

@@ -13,7 +13,7 @@ use sqlx::{PgConnection, types::Json};
 use switchboard_protocol::id::{PictureId, SkillsBookId, TemplateId};
 use uuid::Uuid;
 
-use crate::{Store, StoreError, database::bounded, owner::Owner};
+use crate::{Creation, Store, StoreError, database::bounded, owner::Owner};
 pub use persona::Persona;
 pub use prompt::{
     Prompt, PromptArgument, PromptContent, PromptMessage, PromptRole, RENDERED_LIMIT_BYTES,
@@ -133,30 +133,48 @@ impl TemplateSettings {
     }
 }
 
-impl Store {
-    /// Adds a template, version 1.
+impl Creation {
+    /// Adds a template, version 1. What became of it says whether there is something to commit.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] when the id exists already, else as every query.
+    pub async fn create_template(
+        &mut self,
+        owner: Owner,
+        id: TemplateId,
+        settings: &TemplateSettings,
+    ) -> Result<TemplateWrite, StoreError> {
+        let written = bounded(async {
+            if let Some(refused) = unfit(self.connection(), owner, settings).await? {
+                return Ok(refused);
+            }
+            let template = insert(self.connection(), owner, id, settings).await?;
+            show_pictures(self.connection(), id, settings).await?;
+            name_books(self.connection(), id, settings).await?;
+            versions::keep(self.connection(), &template).await?;
+            Ok::<_, sqlx::Error>(TemplateWrite::Written(Box::new(template)))
+        });
+        name_taken(written.await)
+    }
+}
+
+impl Store {
+    /// As [`Creation::create_template`], in a transaction of its own.
+    ///
+    /// # Errors
+    /// As there.
     pub async fn create_template(
         &self,
         owner: Owner,
         id: TemplateId,
         settings: &TemplateSettings,
     ) -> Result<TemplateWrite, StoreError> {
-        let written = bounded(async {
-            let mut transaction = self.pool.begin().await?;
-            if let Some(refused) = unfit(&mut transaction, owner, settings).await? {
-                return Ok(refused);
-            }
-            let template = insert(&mut transaction, owner, id, settings).await?;
-            show_pictures(&mut transaction, id, settings).await?;
-            name_books(&mut transaction, id, settings).await?;
-            versions::keep(&mut transaction, &template).await?;
-            transaction.commit().await?;
-            Ok::<_, sqlx::Error>(TemplateWrite::Written(Box::new(template)))
-        });
-        name_taken(written.await)
+        let mut creation = self.begin().await?;
+        let write = creation.create_template(owner, id, settings).await?;
+        if matches!(write, TemplateWrite::Written(_)) {
+            creation.commit().await?;
+        }
+        Ok(write)
     }
 
     /// Replaces all settings of a template that its owner has in this version.

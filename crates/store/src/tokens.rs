@@ -7,7 +7,7 @@ use switchboard_protocol::{
     id::{OrgId, TokenId},
 };
 
-use crate::{Store, StoreError, database::bounded, scope_list};
+use crate::{Creation, Store, StoreError, database::bounded, scope_list};
 
 /// How many expired tokens one statement removes, so that none holds its locks for long.
 const PURGE_STEP: i64 = 5_000;
@@ -38,12 +38,12 @@ pub struct RevokedToken {
     pub expires_at: DateTime<Utc>,
 }
 
-impl Store {
+impl Creation {
     /// Records a token before it is given out.
     ///
     /// # Errors
     /// As every query.
-    pub async fn add_token(&self, token: &IssuedToken) -> Result<(), StoreError> {
+    pub async fn add_token(&mut self, token: &IssuedToken) -> Result<(), StoreError> {
         let query = sqlx::query!(
             "INSERT INTO tokens (id, org_id, subject, scopes, issued_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)",
             token.id.uuid(),
@@ -53,7 +53,19 @@ impl Store {
             token.issued_at,
             token.expires_at
         );
-        bounded(query.execute(&self.pool)).await.map(drop)
+        bounded(query.execute(self.connection())).await.map(drop)
+    }
+}
+
+impl Store {
+    /// As [`Creation::add_token`], in a transaction of its own.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn add_token(&self, token: &IssuedToken) -> Result<(), StoreError> {
+        let mut creation = self.begin().await?;
+        creation.add_token(token).await?;
+        creation.commit().await
     }
 
     /// Revokes a token; `None` when the organisation has none with this id. A second time changes nothing.

@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode, header, request::Parts};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use switchboard_identity::Caller;
+use switchboard_identity::{Caller, Credential};
 use switchboard_protocol::access::Scope;
 use switchboard_runtime::problem::Problem;
 use switchboard_store::Owner;
@@ -82,6 +82,22 @@ async fn admit(parts: &Parts, control: &Control, scope: Scope) -> Result<Owner, 
     let caller = control.authenticator.authenticate(&parts.headers).await?;
     caller.require(scope)?;
     Ok(Owner::Org(caller.org))
+}
+
+/// Whose a request is, and what its sender is called among the owner's.
+pub(crate) async fn who(
+    headers: &HeaderMap,
+    control: &Control,
+) -> Result<(Owner, String), Problem> {
+    if admit_operator(headers, control.operator_key.as_ref()).is_ok() {
+        return Ok((Owner::Installation, "operator".to_owned()));
+    }
+    let caller = control.authenticator.authenticate(headers).await?;
+    let name = match &caller.credential {
+        Credential::ApiKey(id) => id.to_string(),
+        Credential::AccessToken { subject, .. } => subject.to_string(),
+    };
+    Ok((Owner::Org(caller.org), name))
 }
 
 /// Whoever holds the operator key.

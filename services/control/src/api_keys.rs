@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::{extract::State, response::Response};
 use chrono::{DateTime, Utc};
 use http::StatusCode;
 use secrecy::ExposeSecret;
@@ -15,6 +15,7 @@ use switchboard_protocol::{
 };
 use switchboard_runtime::problem::{Json, Path, Problem, Query};
 use switchboard_store::{ApiKey, KeyRevocation, NewApiKey};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::{
@@ -22,36 +23,55 @@ use crate::{
     access::Administrator,
     error::ControlError,
     label::Label,
+    once::{Made, Once},
+    paging::{Limit, Paging},
     tokens::{grantable, listed},
 };
 
-const DEFAULT_LIMIT: u16 = 50;
-const LARGEST_LIMIT: u16 = 200;
-
-#[derive(Debug, Deserialize)]
+/// A key about to be made.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct KeyRequest {
+    /// What people call it.
     name: Label,
     /// What the key may do; all that its maker may, when not given.
+    #[schema(min_items = 1, max_items = 16, example = json!(["call", "read"]))]
     scopes: Option<Vec<Scope>>,
 }
 
 /// A key just made. The secret is shown this once.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(crate) struct CreatedKey {
+    /// The secret.
+    #[schema(
+        pattern = "^sb_[A-Za-z0-9_-]{43}$",
+        example = "sb_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
+    )]
     api_key: String,
     #[serde(flatten)]
     key: ShownKey,
 }
 
 /// A key without its secret.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = ApiKey)]
 pub(crate) struct ShownKey {
+    /// Its id.
     api_key_id: ApiKeyId,
+    /// What people call it.
+    #[schema(example = "backend")]
     name: String,
+    /// How the secret begins, to recognise it.
+    #[schema(max_length = 16, example = "sb_01234567")]
     prefix: String,
+    /// What it may do.
+    #[schema(min_items = 1, max_items = 4, example = json!(["call", "read"]))]
     scopes: Vec<Scope>,
+    /// When it was made.
+    #[schema(example = "2026-01-02T03:04:05Z")]
     created_at: DateTime<Utc>,
+    /// Since when it is refused; null while it is good.
+    #[schema(example = json!(null))]
     revoked_at: Option<DateTime<Utc>>,
 }
 
@@ -68,64 +88,83 @@ impl From<ApiKey> for ShownKey {
     }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Paging {
-    #[serde(default = "default_limit")]
-    limit: u16,
-    /// The last key of the page before.
-    cursor: Option<ApiKeyId>,
-}
-
 /// A page of the list.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = ApiKeys)]
 pub(crate) struct Keys {
+    /// In the order of their making, revoked ones as well.
+    #[schema(max_items = 200)]
     api_keys: Vec<ShownKey>,
+    /// The `cursor` of the next page; null after the last one.
     next_cursor: Option<ApiKeyId>,
 }
 
+/// Makes a key that may no more than its maker.
+#[utoipa::path(
+    post, path = "/v1/api-keys", tag = "API keys", operation_id = "createApiKey",
+    request_body(content = KeyRequest),
+    responses((status = 201, body = CreatedKey, description = "It is made; the secret is shown this once", headers(("Cache-Control" = String, description = "`no-store`")))),
+    security(("credential" = ["admin"])),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "scope_not_held", "store_unavailable"]))),
+)]
 pub(crate) async fn create(
     State(control): State<Arc<Control>>,
     Administrator(caller): Administrator,
-    Json(request): Json<KeyRequest>,
-) -> Result<(StatusCode, axum::Json<CreatedKey>), ControlError> {
+    Once(ticket, Json(request)): Once<Json<KeyRequest>>,
+) -> Result<Response, ControlError> {
     let scopes = match &request.scopes {
         Some(asked) => grantable(asked, &caller)?,
         None => caller.scopes,
     };
     let secret = ApiKeySecret::generate();
     let key = new_key(request.name.as_str(), &secret, scopes);
-    let key = control.store.create_api_key(caller.org, &key).await?;
-    tracing::info!(org.id = %caller.org, api_key.id = %key.id, "an API key was created");
+    let mut creation = ticket.begin(&control.store).await?;
+    let key = creation.create_api_key(caller.org, &key).await?;
+    let id = key.id;
     let created = CreatedKey {
         api_key: secret.expose_secret().to_owned(),
         key: key.into(),
     };
-    Ok((StatusCode::CREATED, axum::Json(created)))
+    let response = ticket
+        .commit(creation, Made::new(&created).secret())
+        .await?;
+    tracing::info!(org.id = %caller.org, api_key.id = %id, "an API key was created");
+    Ok(response)
 }
 
+/// Lists the keys of the organisation, without their secrets.
+#[utoipa::path(
+    get, path = "/v1/api-keys", tag = "API keys", operation_id = "listApiKeys",
+    params(Paging<ApiKeyId>),
+    responses((status = 200, body = Keys, description = "A page of keys")),
+    security(("credential" = ["admin"])),
+    extensions(("x-problems" = json!(["store_unavailable"]))),
+)]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
     Administrator(caller): Administrator,
-    Query(Paging { limit, cursor }): Query<Paging>,
+    Query(paging): Query<Paging<ApiKeyId>>,
 ) -> Result<axum::Json<Keys>, ControlError> {
-    if !(1..=LARGEST_LIMIT).contains(&limit) {
-        return Err(invalid_limit().into());
-    }
-    // One more than a page tells whether another page follows.
-    let mut keys = control
+    let limit = Limit::new(paging.limit)?;
+    let found = control
         .store
-        .api_keys(caller.org, cursor, u32::from(limit) + 1)
+        .api_keys(caller.org, paging.cursor, limit.probe())
         .await?;
-    let more = keys.len() > usize::from(limit);
-    keys.truncate(limit.into());
-    let next_cursor = keys.last().filter(|_| more).map(|key| key.id);
+    let (keys, next_cursor) = limit.cut(found, |key| key.id);
     Ok(axum::Json(Keys {
         api_keys: keys.into_iter().map(ShownKey::from).collect(),
         next_cursor,
     }))
 }
 
+/// Revokes a key. It is refused within seconds.
+#[utoipa::path(
+    delete, path = "/v1/api-keys/{id}", tag = "API keys", operation_id = "revokeApiKey",
+    params(("id" = ApiKeyId, Path, description = "The key")),
+    responses((status = 204, description = "It is revoked, or was before")),
+    security(("credential" = ["admin"])),
+    extensions(("x-problems" = json!(["not_found", "last_admin_key", "store_unavailable"]))),
+)]
 pub(crate) async fn revoke(
     State(control): State<Arc<Control>>,
     Administrator(caller): Administrator,
@@ -160,17 +199,4 @@ fn last_admin() -> Problem {
         "Last admin key",
         "Nobody could administer the organisation without this key; create another with the scope `admin` first.",
     )
-}
-
-fn invalid_limit() -> Problem {
-    Problem::new(
-        StatusCode::BAD_REQUEST,
-        "invalid_query",
-        "Invalid query",
-        format!("`limit` must be from 1 to {LARGEST_LIMIT}."),
-    )
-}
-
-const fn default_limit() -> u16 {
-    DEFAULT_LIMIT
 }

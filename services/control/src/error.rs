@@ -19,6 +19,9 @@ pub(crate) enum ControlError {
     /// The object store could not do it.
     #[error("the object store failed")]
     Objects(#[from] ObjectError),
+    /// The request was done before; this is the answer it had.
+    #[error("the request was answered before")]
+    Answered(Box<Response>),
     /// A token could not be signed.
     #[error("a token could not be signed")]
     Signing(#[from] AccessError),
@@ -51,6 +54,8 @@ impl ControlError {
     fn public(self) -> Problem {
         match self {
             Self::Refused(problem) => problem,
+            // Answered as it is, before this is asked.
+            Self::Answered(_) => problem::internal(),
             Self::Store(error) if error.is_unavailable() => {
                 tracing::warn!(
                     error = error.report(),
@@ -136,6 +141,9 @@ pub(crate) fn no_objects() -> Problem {
 
 impl IntoResponse for ControlError {
     fn into_response(self) -> Response {
-        self.public().into_response()
+        match self {
+            Self::Answered(response) => *response,
+            other => other.public().into_response(),
+        }
     }
 }

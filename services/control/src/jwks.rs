@@ -7,17 +7,50 @@ use axum::extract::State;
 use http::header;
 use serde::Serialize;
 use switchboard_protocol::access::VerifyingKey;
+use utoipa::ToSchema;
 
 use crate::{Control, error::ControlError, signing};
 
 /// A key is published well before it signs, so verifiers may keep the set this long.
 const CACHE: &str = "public, max-age=60";
 
-#[derive(Serialize)]
+/// The keys that verify our access tokens. (RFC 7517, section 5.)
+#[derive(Serialize, ToSchema)]
+#[schema(as = JsonWebKeySet)]
 pub(crate) struct KeySet {
+    /// All that may have signed a living token.
+    #[schema(value_type = Vec<JsonWebKey>, max_items = 100)]
     keys: Vec<VerifyingKey>,
 }
 
+/// A public key as it is shown. (RFC 8037, section 2.)
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "how `VerifyingKey` looks, for the document")]
+struct JsonWebKey {
+    /// The kind of key.
+    #[schema(pattern = "^OKP$", example = "OKP")]
+    kty: String,
+    /// The curve.
+    #[schema(pattern = "^Ed25519$", example = "Ed25519")]
+    crv: String,
+    /// Its id: the first 16 hexadecimal digits of the SHA-256 of the key.
+    #[schema(pattern = "^[0-9a-f]{16}$", example = "0123456789abcdef")]
+    kid: String,
+    /// The key, in base64url.
+    #[schema(
+        pattern = "^[A-Za-z0-9_-]{43}$",
+        example = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
+    )]
+    x: String,
+}
+
+/// Shows the public keys that verify access tokens.
+#[utoipa::path(
+    get, path = "/.well-known/jwks.json", tag = "Tokens", operation_id = "getKeySet",
+    security(()),
+    responses((status = 200, body = KeySet, description = "The keys", headers(("Cache-Control" = String, description = "How long they may be kept")))),
+    extensions(("x-problems" = json!(["store_unavailable"]))),
+)]
 pub(crate) async fn show(
     State(control): State<Arc<Control>>,
 ) -> Result<([(header::HeaderName, &'static str); 1], axum::Json<KeySet>), ControlError> {

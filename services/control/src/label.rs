@@ -2,12 +2,14 @@
 //! Never: a name that cannot be shown on one line.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// The longest name, in characters.
-const LONGEST: usize = 100;
+pub(crate) const LONGEST: usize = 100;
 
 /// 1 to 100 characters, no control characters, no white space around.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(value_type = String, example = "Toy factory")]
 #[serde(try_from = "String")]
 pub(crate) struct Label(String);
 

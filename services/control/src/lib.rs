@@ -2,6 +2,7 @@
 //! Never: SQL, a device's connection, or a call.
 
 mod access;
+mod api;
 mod api_keys;
 mod bootstrap;
 mod config;
@@ -16,10 +17,12 @@ mod memories;
 mod metrics;
 mod npcs;
 mod offers;
+mod once;
 mod orgs;
 mod paging;
 mod pictures;
 mod precondition;
+mod seal;
 mod signing;
 mod skills_books;
 mod templates;
@@ -28,17 +31,18 @@ mod trust;
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{
-    Router,
-    extract::DefaultBodyLimit,
-    routing::{delete, get, post},
-};
+use axum::{Router, extract::DefaultBodyLimit};
 use secrecy::SecretString;
 use switchboard_bus::Bus;
 use switchboard_identity::Authenticator;
 use switchboard_runtime::{http::LargerBody, problem, shutdown::Shutdown};
 use switchboard_store::{Store, merge_patch};
+use utoipa_axum::{
+    router::{OpenApiRouter, UtoipaMethodRouterExt},
+    routes,
+};
 
+pub use api::document;
 pub use bootstrap::bootstrap;
 pub use config::Config;
 pub use ingestion::{Format, read_confined};
@@ -87,55 +91,38 @@ pub fn router(
         longest_token_ttl_s: config.longest_token_ttl_s,
         metrics: RequestMetrics::new(registry)?,
     };
-    Ok(Router::new()
-        .route("/v1/orgs", post(orgs::create))
-        .route("/v1/api-keys", post(api_keys::create).get(api_keys::list))
-        .route("/v1/api-keys/{id}", delete(api_keys::revoke))
-        .route("/v1/tokens", post(tokens::create))
-        .route("/v1/tokens/{id}", delete(tokens::revoke))
-        .route("/.well-known/jwks.json", get(jwks::show))
-        .merge(settings())
+    let (routes, _) = routes().split_for_parts();
+    Ok(routes
         .merge(skills_books::routes())
         .method_not_allowed_fallback(problem::method_not_allowed)
         .with_state(Arc::new(control)))
 }
 
-/// The routes of templates, NPCs, memories and pictures.
-fn settings() -> Router<Arc<Control>> {
-    let pictures = post(pictures::create)
-        .layer(DefaultBodyLimit::max(pictures::LARGEST_BYTES))
-        .get(pictures::list);
-    Router::new()
-        .route(
-            "/v1/templates",
-            post(templates::create).get(templates::list),
-        )
-        .route(
-            "/v1/templates/{id}",
-            get(templates::show)
-                .patch(templates::change)
-                .delete(templates::remove),
-        )
-        .route(
-            "/v1/templates/{id}/memories",
-            post(memories::create).get(memories::list),
-        )
-        .route("/v1/memories/{id}", delete(memories::remove))
-        .route("/v1/npcs", post(npcs::create).get(npcs::list))
-        .route(
-            "/v1/npcs/{id}",
-            get(npcs::show).patch(npcs::change).delete(npcs::remove),
-        )
-        .route(
-            "/v1/npcs/{id}/memories",
-            post(npcs::memories::create).get(npcs::memories::list),
-        )
-        .route(pictures::PATH, pictures)
-        .route(
-            "/v1/pictures/{id}",
-            get(pictures::show).delete(pictures::remove),
-        )
-        .route("/v1/pictures/{id}/content", get(pictures::content))
+/// All routes, each with what the document says of it.
+fn routes() -> OpenApiRouter<Arc<Control>> {
+    let pictures = routes!(pictures::create).layer(DefaultBodyLimit::max(pictures::LARGEST_BYTES));
+    OpenApiRouter::new()
+        .routes(routes!(orgs::create))
+        .routes(routes!(api_keys::create, api_keys::list))
+        .routes(routes!(api_keys::revoke))
+        .routes(routes!(tokens::create))
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(jwks::show))
+        .routes(routes!(templates::create, templates::list))
+        .routes(routes!(
+            templates::show,
+            templates::change,
+            templates::remove
+        ))
+        .routes(routes!(memories::create, memories::list))
+        .routes(routes!(memories::remove))
+        .routes(routes!(npcs::create, npcs::list))
+        .routes(routes!(npcs::show, npcs::change, npcs::remove))
+        .routes(routes!(npcs::memories::create, npcs::memories::list))
+        .routes(pictures)
+        .routes(routes!(pictures::list))
+        .routes(routes!(pictures::show, pictures::remove))
+        .routes(routes!(pictures::content))
 }
 
 /// Starts the work that no request asks for, on `shutdown`'s tracker: facts from the bus are written to the store, and

@@ -1,7 +1,7 @@
 //! Limits of what people write, as a table: a place in the document and what may stand there.
 //! Never: a document that nests without end; what parses it has a limit.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use switchboard_runtime::problem::Problem;
 
 use crate::document::{invalid, member};
@@ -29,6 +29,11 @@ pub(crate) enum Limit {
     /// A number in this range, ends included.
     Number(f64, f64),
 }
+
+/// No control characters but line breaks and tabs, as a regular expression.
+const TEXT: &str = r"^[^\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]*$";
+/// No control characters, and no white space at the ends.
+const LINE: &str = r"^[^\s\u0000-\u001f\u007f-\u009f]([^\u0000-\u001f\u007f-\u009f]*[^\s\u0000-\u001f\u007f-\u009f])?$";
 
 pub(crate) const fn rule(at: &'static str, limit: Limit) -> Rule {
     Rule { at, limit }
@@ -78,6 +83,22 @@ fn means(pattern: &str, place: &str) -> bool {
 }
 
 impl Limit {
+    /// The limit as JSON Schema says it.
+    pub(crate) fn as_schema(self) -> Value {
+        match self {
+            Self::Text(most) => json!({"maxLength": most, "pattern": TEXT}),
+            Self::Line(most) => json!({"minLength": 1, "maxLength": most, "pattern": LINE}),
+            Self::Name => json!({"pattern": "^[A-Za-z0-9_.-]{1,64}$"}),
+            Self::Locale => {
+                json!({"maxLength": 35, "pattern": "^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$"})
+            }
+            Self::Items(least, most) => json!({"minItems": least, "maxItems": most}),
+            Self::Number(least, most) => {
+                json!({"minimum": shortest(least), "maximum": shortest(most)})
+            }
+        }
+    }
+
     fn check(self, value: &Value) -> Result<(), String> {
         match (self, value) {
             (Self::Text(most), Value::String(text)) => check_text(text, most),
@@ -108,6 +129,16 @@ impl Limit {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// A number without `.0`.
+fn shortest(number: f64) -> Value {
+    if number.fract() == 0.0 {
+        // Every limit is far below what an i64 can say.
+        json!(number as i64)
+    } else {
+        json!(number)
     }
 }
 
@@ -158,8 +189,6 @@ fn is_locale(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

@@ -1,28 +1,27 @@
 //! `/v1/templates/{id}/memories` and `/v1/memories/{id}`: what templates remember, and NPCs likewise.
 //! Never: a batch stored in part.
 
-mod shape;
+pub(crate) mod shape;
 
 use std::sync::Arc;
 
-use axum::{
-    extract::State,
-    response::{IntoResponse, Response},
-};
-use http::{StatusCode, header};
+use axum::{extract::State, response::Response};
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use switchboard_protocol::id::{MemoryId, NpcId, TemplateId};
 use switchboard_runtime::problem::{Json, Path, Problem, Query};
 use switchboard_store::{
-    Memory, MemoryFilter, MemoryHolder, MemoryPolicy, MemoryQuestion, MemoryWrite, NewMemory, Owner,
+    Creation, Memory, MemoryFilter, MemoryHolder, MemoryPolicy, MemoryQuestion, MemoryWrite, Owner,
 };
+use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     Control,
     access::{Author, Reader},
     document::Unambiguous,
     error::ControlError,
+    once::{Made, Once, Ticket},
     paging::{self, Limit},
 };
 pub(crate) use shape::refuse_own_scheme;
@@ -32,27 +31,48 @@ use shape::{Sent, ShownMemory};
 const LONGEST_QUESTION: usize = 500;
 
 /// A page of the list.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(crate) struct Memories {
+    /// In the order of their sending.
+    #[schema(max_items = 200)]
     memories: Vec<ShownMemory>,
+    /// The `cursor` of the next page; null after the last one.
     next_cursor: Option<MemoryId>,
 }
 
 /// What a batch became.
-#[derive(Serialize)]
-struct Stored {
+#[derive(Serialize, ToSchema)]
+#[schema(as = StoredMemories)]
+pub(crate) struct Stored {
+    /// In the order in which they were sent.
+    #[schema(max_items = 100)]
     memories: Vec<ShownMemory>,
 }
 
 /// The query string of a list: all in their order, or those that speak of `q`, best first.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Listing {
+    /// The most elements of the page.
+    #[param(minimum = 1, maximum = 200, example = 50)]
     #[serde(default = "paging::default_limit")]
     limit: u16,
+    /// `next_cursor` of the page before; not together with `q`.
     cursor: Option<MemoryId>,
+    /// What is asked for: the best memories that speak of it, each with its `score`.
+    #[param(
+        min_length = 1,
+        max_length = 500,
+        pattern = "^[^\\u0000]*$",
+        example = "how old is Bello?"
+    )]
     q: Option<String>,
+    /// Only those that are about exactly this.
+    #[param(pattern = "^[^\\u0000]*$", example = "user:anna")]
     subject: Option<String>,
+    /// Only those of exactly this kind.
+    #[param(pattern = "^[^\\u0000]*$", example = "fact")]
     kind: Option<String>,
 }
 
@@ -64,19 +84,48 @@ pub(crate) struct Reading<'a> {
     pub(crate) locale: Option<&'a str>,
 }
 
+/// One memory, or what a batch became.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(
+    dead_code,
+    reason = "how the answers of `addMemories` and `addNpcMemories` look, for the document"
+)]
+pub(crate) enum OneOrMany {
+    One(Box<ShownMemory>),
+    Many(Stored),
+}
+
+/// Adds a memory to a template, or up to 100, all or none.
+#[utoipa::path(
+    post, path = "/v1/templates/{id}/memories", tag = "Memories", operation_id = "addMemories",
+    params(("id" = TemplateId, Path, description = "The template")),
+    request_body(content = shape::MemoriesDocument),
+    responses((status = 201, body = inline(OneOrMany), description = "They are stored", headers(("Location" = String, description = "Where it is")))),
+    security(("credential" = ["admin"]), ("operator" = [])),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "not_found", "operator_only", "uri_taken", "store_unavailable"]))),
+)]
 pub(crate) async fn create(
     State(control): State<Arc<Control>>,
     Author(author): Author,
     Path(id): Path<String>,
-    Json(Unambiguous(document)): Json<Unambiguous>,
+    Once(ticket, Json(Unambiguous(document))): Once<Json<Unambiguous>>,
 ) -> Result<Response, ControlError> {
     let template = control.templates().find_own(author, &id).await?;
     let policy = &template.settings.memory;
     control
-        .remember(author, template.id.into(), policy, &document)
+        .remember(author, template.id.into(), policy, (ticket, &document))
         .await
 }
 
+/// Lists what a template remembers, or searches it.
+#[utoipa::path(
+    get, path = "/v1/templates/{id}/memories", tag = "Memories", operation_id = "listMemories",
+    params(("id" = TemplateId, Path, description = "The template"), Listing),
+    responses((status = 200, body = Memories, description = "A page of memories that have not ended")),
+    security(("credential" = ["read"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["not_found", "store_unavailable"]))),
+)]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
     Reader(reader): Reader,
@@ -94,6 +143,14 @@ pub(crate) async fn list(
     control.recall(reading, listing).await
 }
 
+/// Removes a memory.
+#[utoipa::path(
+    delete, path = "/v1/memories/{id}", tag = "Memories", operation_id = "removeMemory",
+    params(("id" = MemoryId, Path, description = "The memory")),
+    responses((status = 204, description = "It is gone")),
+    security(("credential" = ["admin"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["not_found", "store_unavailable"]))),
+)]
 pub(crate) async fn remove(
     State(control): State<Arc<Control>>,
     Author(author): Author,
@@ -101,10 +158,11 @@ pub(crate) async fn remove(
 ) -> Result<StatusCode, ControlError> {
     let unknown = || ControlError::unknown("memory", &id);
     let memory: MemoryId = id.parse().map_err(|_| unknown())?;
-    if !control.memories().remove(author, memory).await? {
+    if !control.store.delete_memory(author, memory).await? {
         return Err(unknown());
     }
     tracing::info!(owner = %author, memory.id = %memory, "a memory was removed");
+    control.resources_changed(author, None).await;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -141,38 +199,39 @@ fn refused(reason: &str) -> Problem {
 }
 
 impl Control {
-    const fn memories(&self) -> MemoryWriter<'_> {
-        MemoryWriter { control: self }
-    }
-
-    /// Stores the memories that a body holds.
+    /// Stores the memories that a body holds, once.
     pub(crate) async fn remember(
         &self,
         author: Owner,
         holder: MemoryHolder,
         policy: &MemoryPolicy,
-        document: &Value,
+        (ticket, document): (Ticket, &Value),
     ) -> Result<Response, ControlError> {
         let sent = shape::read(document, policy)?;
-        let stored = self.memories().add(author, holder, &sent).await?;
+        let mut creation = ticket.begin(&self.store).await?;
+        let stored = add(&mut creation, author, holder, &sent).await?;
         let path = match holder {
             MemoryHolder::Template(id) => format!("/v1/templates/{id}/memories"),
             MemoryHolder::Npc(id) => format!("/v1/npcs/{id}/memories"),
         };
-        tracing::info!(owner = %author, path, memories = stored.len(), "memories were added");
+        let (count, uri) = match stored.as_slice() {
+            [one] => (1, Some(one.uri.clone())),
+            many => (many.len(), None),
+        };
         let mut shown: Vec<_> = stored.into_iter().map(ShownMemory::from).collect();
-        let body = match (&sent, shown.pop()) {
-            (Sent::One(_), Some(one)) => axum::Json(one).into_response(),
+        let made = match (&sent, shown.pop()) {
+            (Sent::One(memory), Some(one)) => {
+                Made::new(&one).at(format!("/v1/memories/{}", memory.id))
+            }
             (_, last) => {
                 shown.extend(last);
-                axum::Json(Stored { memories: shown }).into_response()
+                Made::new(&Stored { memories: shown }).at(path.clone())
             }
         };
-        let place = match sent {
-            Sent::One(memory) => format!("/v1/memories/{}", memory.id),
-            Sent::Batch(_) => path,
-        };
-        Ok((StatusCode::CREATED, [(header::LOCATION, place)], body).into_response())
+        let response = ticket.commit(creation, made).await?;
+        tracing::info!(owner = %author, path, memories = count, "memories were added");
+        self.resources_changed(author, uri).await;
+        Ok(response)
     }
 
     /// Reads memories as a checked query string asks for them.
@@ -212,43 +271,20 @@ impl Control {
     }
 }
 
-/// The one way in which memories change.
-struct MemoryWriter<'a> {
-    control: &'a Control,
-}
-
-impl MemoryWriter<'_> {
-    async fn add(
-        &self,
-        author: Owner,
-        holder: MemoryHolder,
-        sent: &Sent,
-    ) -> Result<Vec<Memory>, ControlError> {
-        let memories: &[NewMemory] = sent.memories();
-        let store = &self.control.store;
-        match store.add_memories(author, holder, memories).await? {
-            MemoryWrite::Written(stored) => {
-                let uri = match stored.as_slice() {
-                    [one] => Some(one.uri.to_string()),
-                    _ => None,
-                };
-                self.control.resources_changed(author, uri).await;
-                Ok(stored)
-            }
-            MemoryWrite::UnknownHolder => Err(match holder {
-                MemoryHolder::Template(id) => ControlError::unknown("template", &id.to_string()),
-                MemoryHolder::Npc(id) => ControlError::unknown("NPC", &id.to_string()),
-            }),
-            MemoryWrite::UriTaken(index) => Err(uri_taken(&sent.place(index)).into()),
-        }
-    }
-
-    async fn remove(&self, author: Owner, memory: MemoryId) -> Result<bool, ControlError> {
-        let removed = self.control.store.delete_memory(author, memory).await?;
-        if removed {
-            self.control.resources_changed(author, None).await;
-        }
-        Ok(removed)
+async fn add(
+    creation: &mut Creation,
+    author: Owner,
+    holder: MemoryHolder,
+    sent: &Sent,
+) -> Result<Vec<Memory>, ControlError> {
+    let write = creation.add_memories(author, holder, sent.memories());
+    match write.await? {
+        MemoryWrite::Written(stored) => Ok(stored),
+        MemoryWrite::UnknownHolder => Err(match holder {
+            MemoryHolder::Template(id) => ControlError::unknown("template", &id.to_string()),
+            MemoryHolder::Npc(id) => ControlError::unknown("NPC", &id.to_string()),
+        }),
+        MemoryWrite::UriTaken(index) => Err(uri_taken(&sent.place(index)).into()),
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) struct BackgroundMetrics {
     pub(crate) trust_published: IntGauge,
     pub(crate) tokens_purged: IntCounter,
     pub(crate) calls_purged: IntCounter,
+    pub(crate) answers_purged: IntCounter,
 }
 
 /// What became of skills books.
@@ -102,6 +103,11 @@ impl BackgroundMetrics {
                 registry,
                 "calls_purged_total",
                 "Calls under idempotency keys that were forgotten after their day",
+            )?,
+            answers_purged: counter(
+                registry,
+                "answers_purged_total",
+                "Answers to other requests under idempotency keys that were forgotten after their time",
             )?,
         })
     }

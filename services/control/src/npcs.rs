@@ -2,16 +2,20 @@
 //! Never: a change by somebody who has not seen what they change.
 
 pub(crate) mod memories;
-mod shape;
+pub(crate) mod shape;
 
 use std::sync::Arc;
 
-use axum::{extract::State, response::AppendHeaders};
+use axum::{
+    extract::State,
+    response::{AppendHeaders, Response},
+};
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use switchboard_protocol::id::{DeviceId, NpcId, OrgId, TemplateId};
 use switchboard_runtime::problem::{Json, Path, Problem, Query};
-use switchboard_store::{Npc, NpcFilter, NpcSettings, NpcWrite, Owner, TemplateSettings};
+use switchboard_store::{Creation, Npc, NpcFilter, NpcSettings, NpcWrite, Owner, TemplateSettings};
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::{
@@ -19,12 +23,13 @@ use crate::{
     access::{Administrator, Member},
     document::{Unambiguous, invalid},
     error::ControlError,
+    once::{Made, Once},
     paging::{self, Limit},
     precondition, templates,
 };
 use shape::ShownNpc;
 
-/// An NPC, its versions as an entity tag, and where it is.
+/// An NPC, and its versions as an entity tag.
 type Shown = (
     StatusCode,
     AppendHeaders<Vec<(HeaderName, String)>>,
@@ -32,17 +37,24 @@ type Shown = (
 );
 
 /// A page of the list.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(crate) struct Npcs {
+    /// In the order of their making.
+    #[schema(max_items = 200)]
     npcs: Vec<ShownNpc>,
+    /// The `cursor` of the next page; null after the last one.
     next_cursor: Option<NpcId>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Listing {
+    /// The most elements of the page.
+    #[param(minimum = 1, maximum = 200, example = 50)]
     #[serde(default = "paging::default_limit")]
     limit: u16,
+    /// `next_cursor` of the page before.
     cursor: Option<NpcId>,
     /// Only the one that speaks through this device.
     device_id: Option<DeviceId>,
@@ -50,20 +62,40 @@ pub(crate) struct Listing {
     template_id: Option<TemplateId>,
 }
 
+/// Makes an NPC, from a template or on its own.
+#[utoipa::path(
+    post, path = "/v1/npcs", tag = "NPCs", operation_id = "createNpc",
+    request_body(content = shape::Document),
+    responses((status = 201, body = ShownNpc, description = "It is made", headers(("Location" = String, description = "Where it is"), ("ETag" = String, description = "Its version and its template's, for If-Match")))),
+    security(("credential" = ["admin"])),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "device_taken", "store_unavailable"]))),
+)]
 pub(crate) async fn create(
     State(control): State<Arc<Control>>,
     Administrator(author): Administrator,
-    Json(Unambiguous(document)): Json<Unambiguous>,
-) -> Result<Shown, ControlError> {
+    Once(ticket, Json(Unambiguous(document))): Once<Json<Unambiguous>>,
+) -> Result<Response, ControlError> {
     let settings = shape::created(&document)?;
-    let npc = control.npcs().create(author.org, &settings).await?;
-    tracing::info!(org.id = %author.org, npc.id = %npc.id, "an NPC was created");
-    let location = format!("/v1/npcs/{}", npc.id);
-    let (_, mut headers, body) = shown(npc);
-    headers.0.push((header::LOCATION, location));
-    Ok((StatusCode::CREATED, headers, body))
+    let effective = control.npcs().effective(author.org, &settings).await?;
+    let mut creation = ticket.begin(&control.store).await?;
+    let npc = add(&mut creation, author.org, &settings, &effective).await?;
+    let (id, etag) = (npc.id, etag(&npc));
+    let made = Made::new(&ShownNpc::from(npc))
+        .at(format!("/v1/npcs/{id}"))
+        .tagged(etag);
+    let response = ticket.commit(creation, made).await?;
+    tracing::info!(org.id = %author.org, npc.id = %id, "an NPC was created");
+    Ok(response)
 }
 
+/// Lists NPCs.
+#[utoipa::path(
+    get, path = "/v1/npcs", tag = "NPCs", operation_id = "listNpcs",
+    params(Listing),
+    responses((status = 200, body = Npcs, description = "A page of NPCs")),
+    security(("credential" = ["read"])),
+    extensions(("x-problems" = json!(["store_unavailable"]))),
+)]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
     Member(reader): Member,
@@ -83,6 +115,14 @@ pub(crate) async fn list(
     }))
 }
 
+/// Shows an NPC, and what holds for it now.
+#[utoipa::path(
+    get, path = "/v1/npcs/{id}", tag = "NPCs", operation_id = "getNpc",
+    params(("id" = NpcId, Path, description = "The NPC")),
+    responses((status = 200, body = ShownNpc, description = "The NPC", headers(("ETag" = String, description = "Its version and its template's, for If-Match")))),
+    security(("credential" = ["read"])),
+    extensions(("x-problems" = json!(["not_found", "store_unavailable"]))),
+)]
 pub(crate) async fn show(
     State(control): State<Arc<Control>>,
     Member(reader): Member,
@@ -91,6 +131,15 @@ pub(crate) async fn show(
     Ok(shown(control.npcs().find(reader.org, &id).await?))
 }
 
+/// Changes what a merge patch (RFC 7396) names; null removes. What changes nothing makes no version.
+#[utoipa::path(
+    patch, path = "/v1/npcs/{id}", tag = "NPCs", operation_id = "changeNpc",
+    params(("id" = NpcId, Path, description = "The NPC")),
+    request_body(content = ref("#/components/schemas/NpcPatch"), content_type = "application/merge-patch+json"),
+    responses((status = 200, body = ShownNpc, description = "The NPC as it is now", headers(("ETag" = String, description = "Its version and its template's, for If-Match")))),
+    security(("credential" = ["admin"])),
+    extensions(("x-problems" = json!(["not_found", "device_taken", "store_unavailable"])), ("x-if-match" = json!(true))),
+)]
 pub(crate) async fn change(
     State(control): State<Arc<Control>>,
     Administrator(author): Administrator,
@@ -110,6 +159,14 @@ pub(crate) async fn change(
     Ok(shown(npc))
 }
 
+/// Removes an NPC and its memories. Its devices are free again.
+#[utoipa::path(
+    delete, path = "/v1/npcs/{id}", tag = "NPCs", operation_id = "removeNpc",
+    params(("id" = NpcId, Path, description = "The NPC")),
+    responses((status = 204, description = "It is gone")),
+    security(("credential" = ["admin"])),
+    extensions(("x-problems" = json!(["not_found", "store_unavailable"])), ("x-if-match" = json!(true))),
+)]
 pub(crate) async fn remove(
     State(control): State<Arc<Control>>,
     Administrator(author): Administrator,
@@ -143,7 +200,7 @@ impl Control {
     }
 }
 
-/// Finds NPCs, and is the one way in which they change.
+/// Finds NPCs, and is the one way in which those change that are there.
 struct NpcWriter<'a> {
     control: &'a Control,
 }
@@ -153,13 +210,6 @@ impl NpcWriter<'_> {
         let unknown = || ControlError::unknown("NPC", id);
         let id: NpcId = id.parse().map_err(|_| unknown())?;
         self.control.store.npc(org, id).await?.ok_or_else(unknown)
-    }
-
-    async fn create(&self, org: OrgId, settings: &NpcSettings) -> Result<Npc, ControlError> {
-        let effective = self.effective(org, settings).await?;
-        let id = NpcId::from_uuid(Uuid::now_v7());
-        let write = self.control.store.create_npc(org, id, settings).await?;
-        written(write, settings, Some(&effective))
     }
 
     async fn replace(&self, current: &Npc, settings: &NpcSettings) -> Result<Npc, ControlError> {
@@ -214,6 +264,17 @@ impl NpcWriter<'_> {
         };
         Ok(shape::effective(Some(&base), &settings.overrides)?)
     }
+}
+
+async fn add(
+    creation: &mut Creation,
+    org: OrgId,
+    settings: &NpcSettings,
+    effective: &TemplateSettings,
+) -> Result<Npc, ControlError> {
+    let id = NpcId::from_uuid(Uuid::now_v7());
+    let write = creation.create_npc(org, id, settings).await?;
+    written(write, settings, Some(effective))
 }
 
 fn unknown_template(id: TemplateId) -> Problem {

@@ -4,17 +4,21 @@
 use http::StatusCode;
 use serde::Deserialize;
 use switchboard_runtime::problem::Problem;
+use utoipa::{IntoParams, ToSchema};
 
 const DEFAULT_LIMIT: u16 = 50;
-const LARGEST_LIMIT: u16 = 200;
+pub(crate) const LARGEST_LIMIT: u16 = 200;
 
 /// The query string of a list.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Paging<Id> {
+pub(crate) struct Paging<Id: ToSchema> {
+    /// The most elements of the page.
+    #[param(minimum = 1, maximum = 200, example = 50)]
     #[serde(default = "default_limit")]
     pub(crate) limit: u16,
-    /// The last element of the page before.
+    /// `next_cursor` of the page before.
     pub(crate) cursor: Option<Id>,
 }
 

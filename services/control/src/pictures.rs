@@ -17,6 +17,7 @@ use switchboard_runtime::problem::{Path, Problem, Query, RawBody};
 use switchboard_store::{
     NewPicture, Objects, Owner, Picture, PictureRemoval, PictureWrite, UriTemplate,
 };
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::{
@@ -25,6 +26,7 @@ use crate::{
     error::{ControlError, no_objects},
     label::Label,
     memories::refuse_own_scheme,
+    once::{Made, Once},
     paging::{Limit, Paging},
 };
 
@@ -33,35 +35,68 @@ pub(crate) const PATH: &str = "/v1/pictures";
 /// The largest picture, in bytes. Protects memory: a picture is held whole while it is read.
 pub(crate) const LARGEST_BYTES: usize = 10 * 1024 * 1024;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Upload {
     /// What people call it; its id when not given.
+    #[param(example = "Bello")]
     name: Option<Label>,
-    /// Where agents read it; by its id when not given.
+    /// Where agents read it, an absolute URI without expressions; by its id when not given.
+    #[param(min_length = 1, max_length = 512, example = "bello://portrait")]
     uri: Option<String>,
 }
 
 /// A picture as it is shown.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
+#[schema(as = Picture)]
 pub(crate) struct ShownPicture {
+    /// Its id.
     id: PictureId,
-    /// Null when it is public.
+    /// Whose it is; null when it is public.
     org_id: Option<OrgId>,
+    /// What people call it.
+    #[schema(min_length = 1, max_length = 100, example = "Bello")]
     name: String,
+    /// Where agents read it.
+    #[schema(max_length = 512, example = "bello://portrait")]
     uri: String,
+    /// What its bytes are, whatever the sender called them.
+    #[schema(pattern = "^image/(png|jpeg|gif|webp)$", example = "image/png")]
     mime_type: String,
+    /// In pixels.
+    #[schema(minimum = 1, maximum = 64_000_000, example = 640)]
     width: i32,
+    /// In pixels.
+    #[schema(minimum = 1, maximum = 64_000_000, example = 480)]
     height: i32,
+    /// How many bytes it has.
+    #[schema(minimum = 1, maximum = 10_485_760, example = 4711)]
     size_bytes: i64,
+    /// Of the bytes, in hexadecimal digits.
+    #[schema(
+        pattern = "^[0-9a-f]{64}$",
+        example = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    )]
     sha256: String,
+    /// When it was sent.
+    #[schema(example = "2026-01-02T03:04:05Z")]
     created_at: DateTime<Utc>,
 }
 
+/// The bytes of a picture.
+#[derive(ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[expect(dead_code, reason = "how a picture travels, for the document")]
+pub(crate) struct PictureBytes(Vec<u8>);
+
 /// A page of the list.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(crate) struct Pictures {
+    /// In the order of their sending.
+    #[schema(max_items = 200)]
     pictures: Vec<ShownPicture>,
+    /// The `cursor` of the next page; null after the last one.
     next_cursor: Option<PictureId>,
 }
 
@@ -85,11 +120,20 @@ impl From<Picture> for ShownPicture {
     }
 }
 
+/// Stores a picture; the body is the picture itself, 10 MiB at most.
+#[utoipa::path(
+    post, path = "/v1/pictures", tag = "Pictures", operation_id = "addPicture",
+    params(Upload),
+    request_body(content = inline(PictureBytes), content_type = "application/octet-stream", description = "A PNG, JPEG, GIF or WebP picture. What it is, is read from its bytes; any Content-Type is taken."),
+    responses((status = 201, body = ShownPicture, description = "It is stored", headers(("Location" = String, description = "Where it is")))),
+    security(("credential" = ["admin"]), ("operator" = [])),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "uri_taken", "unsupported_picture", "broken_picture", "picture_too_large", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
+)]
 pub(crate) async fn create(
     State(control): State<Arc<Control>>,
     Author(author): Author,
     Query(upload): Query<Upload>,
-    RawBody(bytes): RawBody,
+    Once(ticket, RawBody(bytes)): Once<RawBody>,
 ) -> Result<Response, ControlError> {
     control.place_for_pictures()?;
     let facts = header_facts::read(&bytes)?;
@@ -106,13 +150,27 @@ pub(crate) async fn create(
         height: facts.height,
         bytes,
     };
-    let picture = control.pictures().add(author, new).await?;
+    let mut creation = ticket.begin(&control.store).await?;
+    let picture = match creation.add_picture(author, new).await? {
+        PictureWrite::Written(picture) => *picture,
+        PictureWrite::UriTaken => return Err(uri_taken().into()),
+    };
+    let uri = picture.uri.clone();
+    let made = Made::new(&ShownPicture::from(picture)).at(format!("{PATH}/{id}"));
+    let response = ticket.commit(creation, made).await?;
     tracing::info!(owner = %author, picture.id = %id, "a picture was added");
-    let place = [(header::LOCATION, format!("{PATH}/{id}"))];
-    let shown = axum::Json(ShownPicture::from(picture));
-    Ok((StatusCode::CREATED, place, shown).into_response())
+    control.resources_changed(author, Some(uri)).await;
+    Ok(response)
 }
 
+/// Lists own pictures and public ones.
+#[utoipa::path(
+    get, path = "/v1/pictures", tag = "Pictures", operation_id = "listPictures",
+    params(Paging<PictureId>),
+    responses((status = 200, body = Pictures, description = "A page of pictures")),
+    security(("credential" = ["read"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["objects_not_configured", "store_unavailable"]))),
+)]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
     Reader(reader): Reader,
@@ -131,6 +189,14 @@ pub(crate) async fn list(
     }))
 }
 
+/// Shows what is known of a picture.
+#[utoipa::path(
+    get, path = "/v1/pictures/{id}", tag = "Pictures", operation_id = "getPicture",
+    params(("id" = PictureId, Path, description = "The picture")),
+    responses((status = 200, body = ShownPicture, description = "The picture, without its bytes")),
+    security(("credential" = ["read"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["not_found", "objects_not_configured", "store_unavailable"]))),
+)]
 pub(crate) async fn show(
     State(control): State<Arc<Control>>,
     Reader(reader): Reader,
@@ -142,6 +208,17 @@ pub(crate) async fn show(
     ))
 }
 
+/// Shows the picture itself; what is under an id never changes, so `If-None-Match` with its ETag answers 304.
+#[utoipa::path(
+    get, path = "/v1/pictures/{id}/content", tag = "Pictures", operation_id = "getPictureContent",
+    params(("id" = PictureId, Path, description = "The picture")),
+    responses(
+        (status = 200, description = "The bytes", content((inline(PictureBytes) = "image/png"), (inline(PictureBytes) = "image/jpeg"), (inline(PictureBytes) = "image/gif"), (inline(PictureBytes) = "image/webp")), headers(("ETag" = String, description = "The hash of the bytes"))),
+        (status = 304, description = "The caller has them"),
+    ),
+    security(("credential" = ["read"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["not_found", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
+)]
 pub(crate) async fn content(
     State(control): State<Arc<Control>>,
     Reader(reader): Reader,
@@ -173,6 +250,14 @@ pub(crate) async fn content(
     Ok((fixed, [(header::CONTENT_TYPE, mime_type)], bytes).into_response())
 }
 
+/// Removes a picture that no template shows.
+#[utoipa::path(
+    delete, path = "/v1/pictures/{id}", tag = "Pictures", operation_id = "removePicture",
+    params(("id" = PictureId, Path, description = "The picture")),
+    responses((status = 204, description = "It is gone")),
+    security(("credential" = ["admin"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["not_found", "picture_in_use", "objects_not_configured", "store_unavailable"]))),
+)]
 pub(crate) async fn remove(
     State(control): State<Arc<Control>>,
     Author(author): Author,
@@ -200,7 +285,7 @@ impl Control {
     }
 }
 
-/// Finds pictures, and is the one way in which they change.
+/// Finds pictures, and removes them.
 struct PictureWriter<'a> {
     control: &'a Control,
 }
@@ -211,17 +296,6 @@ impl PictureWriter<'_> {
         let id: PictureId = id.parse().map_err(|_| unknown())?;
         let found = self.control.store.picture(reader, id).await?;
         found.ok_or_else(unknown)
-    }
-
-    async fn add(&self, author: Owner, picture: NewPicture) -> Result<Picture, ControlError> {
-        match self.control.store.add_picture(author, picture).await? {
-            PictureWrite::Written(picture) => {
-                let uri = picture.uri.to_string();
-                self.control.resources_changed(author, Some(uri)).await;
-                Ok(*picture)
-            }
-            PictureWrite::UriTaken => Err(uri_taken().into()),
-        }
     }
 
     async fn remove(&self, author: Owner, id: PictureId) -> Result<PictureRemoval, ControlError> {

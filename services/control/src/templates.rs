@@ -1,12 +1,15 @@
 //! `/v1/templates`: what characters are made from.
 //! Never: a change by somebody who has not seen the version they change.
 
-mod rules;
+pub(crate) mod rules;
 mod shape;
 
 use std::sync::Arc;
 
-use axum::{extract::State, response::AppendHeaders};
+use axum::{
+    extract::State,
+    response::{AppendHeaders, Response},
+};
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use switchboard_protocol::id::{SkillsBookId, TemplateId};
@@ -14,6 +17,7 @@ use switchboard_runtime::problem::{Json, Path, Problem, Query};
 use switchboard_store::{
     Owner, SHOWN_LIMIT_BYTES, Template, TemplateRemoval, TemplateSettings, TemplateWrite,
 };
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::{
@@ -21,13 +25,14 @@ use crate::{
     access::{Author, Reader, forbidden},
     document::{Unambiguous, invalid},
     error::ControlError,
+    once::{Made, Once},
     paging::{self, Limit},
     precondition,
 };
 use shape::ShownTemplate;
 pub(crate) use shape::{place_of, read_at};
 
-/// A template, its version as an entity tag, and where it is.
+/// A template, and its version as an entity tag.
 type Shown = (
     StatusCode,
     AppendHeaders<Vec<(HeaderName, String)>>,
@@ -35,42 +40,75 @@ type Shown = (
 );
 
 /// A page of the list.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(crate) struct Templates {
+    /// In the order of their making.
+    #[schema(max_items = 200)]
     templates: Vec<ShownTemplate>,
+    /// The `cursor` of the next page; null after the last one.
     next_cursor: Option<TemplateId>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Listing {
+    /// The most elements of the page.
+    #[param(minimum = 1, maximum = 200, example = 50)]
     #[serde(default = "paging::default_limit")]
     limit: u16,
+    /// `next_cursor` of the page before.
     cursor: Option<TemplateId>,
     /// Only public ones, when it says so; else all that the caller sees.
+    #[param(inline, example = "public")]
     visibility: Option<OnlyPublic>,
 }
 
-#[derive(Debug, Deserialize)]
+/// A part of what the caller sees.
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(example = "public")]
 #[serde(rename_all = "lowercase")]
 enum OnlyPublic {
+    /// What every organisation reads.
     Public,
 }
 
+/// Makes a template.
+#[utoipa::path(
+    post, path = "/v1/templates", tag = "Templates", operation_id = "createTemplate",
+    request_body(content = shape::NewTemplate),
+    responses((status = 201, body = ShownTemplate, description = "It is made", headers(("Location" = String, description = "Where it is"), ("ETag" = String, description = "Its version, for If-Match")))),
+    security(("credential" = ["admin"]), ("operator" = [])),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "operator_only", "prompt_name_taken", "store_unavailable"]))),
+)]
 pub(crate) async fn create(
     State(control): State<Arc<Control>>,
     Author(author): Author,
-    Json(Unambiguous(document)): Json<Unambiguous>,
-) -> Result<Shown, ControlError> {
+    Once(ticket, Json(Unambiguous(document))): Once<Json<Unambiguous>>,
+) -> Result<Response, ControlError> {
     let settings = shape::created(document, author)?;
-    let template = control.templates().create(author, &settings).await?;
-    tracing::info!(owner = %author, template.id = %template.id, "a template was created");
-    let location = format!("/v1/templates/{}", template.id);
-    let (_, mut headers, body) = shown(template);
-    headers.0.push((header::LOCATION, location));
-    Ok((StatusCode::CREATED, headers, body))
+    let id = TemplateId::from_uuid(Uuid::now_v7());
+    let mut creation = ticket.begin(&control.store).await?;
+    let write = creation.create_template(author, id, &settings).await?;
+    let template = written(write, &settings)?;
+    let etag = precondition::etag(template.version);
+    let made = Made::new(&ShownTemplate::from(template))
+        .at(format!("/v1/templates/{id}"))
+        .tagged(etag);
+    let response = ticket.commit(creation, made).await?;
+    tracing::info!(owner = %author, template.id = %id, "a template was created");
+    control.prompts_changed(author).await;
+    Ok(response)
 }
 
+/// Lists own templates and public ones.
+#[utoipa::path(
+    get, path = "/v1/templates", tag = "Templates", operation_id = "listTemplates",
+    params(Listing),
+    responses((status = 200, body = Templates, description = "A page of templates")),
+    security(("credential" = ["read"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["store_unavailable"]))),
+)]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
     Reader(reader): Reader,
@@ -89,6 +127,14 @@ pub(crate) async fn list(
     }))
 }
 
+/// Shows a template.
+#[utoipa::path(
+    get, path = "/v1/templates/{id}", tag = "Templates", operation_id = "getTemplate",
+    params(("id" = TemplateId, Path, description = "The template")),
+    responses((status = 200, body = ShownTemplate, description = "The template", headers(("ETag" = String, description = "Its version, for If-Match")))),
+    security(("credential" = ["read"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["not_found", "store_unavailable"]))),
+)]
 pub(crate) async fn show(
     State(control): State<Arc<Control>>,
     Reader(reader): Reader,
@@ -97,6 +143,15 @@ pub(crate) async fn show(
     Ok(shown(control.templates().find(reader, &id).await?))
 }
 
+/// Changes what a merge patch (RFC 7396) names; null removes. What changes nothing makes no version.
+#[utoipa::path(
+    patch, path = "/v1/templates/{id}", tag = "Templates", operation_id = "changeTemplate",
+    params(("id" = TemplateId, Path, description = "The template")),
+    request_body(content = ref("#/components/schemas/TemplatePatch"), content_type = "application/merge-patch+json"),
+    responses((status = 200, body = ShownTemplate, description = "The template as it is now", headers(("ETag" = String, description = "Its version, for If-Match")))),
+    security(("credential" = ["admin"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["not_found", "operator_only", "prompt_name_taken", "store_unavailable"])), ("x-if-match" = json!(true))),
+)]
 pub(crate) async fn change(
     State(control): State<Arc<Control>>,
     Author(author): Author,
@@ -116,6 +171,14 @@ pub(crate) async fn change(
     Ok(shown(template))
 }
 
+/// Removes a template and its memories.
+#[utoipa::path(
+    delete, path = "/v1/templates/{id}", tag = "Templates", operation_id = "removeTemplate",
+    params(("id" = TemplateId, Path, description = "The template")),
+    responses((status = 204, description = "It is gone")),
+    security(("credential" = ["admin"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["not_found", "operator_only", "template_in_use", "store_unavailable"])), ("x-if-match" = json!(true))),
+)]
 pub(crate) async fn remove(
     State(control): State<Arc<Control>>,
     Author(author): Author,
@@ -141,7 +204,7 @@ impl Control {
     }
 }
 
-/// Finds templates, and is the one way in which they change.
+/// Finds templates, and is the one way in which those change that are there.
 pub(crate) struct TemplateWriter<'a> {
     control: &'a Control,
 }
@@ -162,19 +225,6 @@ impl TemplateWriter<'_> {
             return Ok(template);
         }
         Err(forbidden("Only the operator may change what is public.").into())
-    }
-
-    async fn create(
-        &self,
-        author: Owner,
-        settings: &TemplateSettings,
-    ) -> Result<Template, ControlError> {
-        let id = TemplateId::from_uuid(Uuid::now_v7());
-        let store = &self.control.store;
-        let write = store.create_template(author, id, settings).await?;
-        let template = written(write, settings)?;
-        self.control.prompts_changed(author).await;
-        Ok(template)
     }
 
     async fn replace(

@@ -1,11 +1,11 @@
 //! `/v1/tokens`: access tokens for devices and clients.
 //! Never: a token that may more than whoever asks for it, or a revocation answered before PostgreSQL has it.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use axum::extract::State;
+use axum::{extract::State, response::Response};
 use chrono::{DateTime, Utc};
-use http::{StatusCode, header};
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use switchboard_identity::Caller;
 use switchboard_protocol::{
@@ -14,66 +14,99 @@ use switchboard_protocol::{
 };
 use switchboard_runtime::problem::{Json, Path, Problem};
 use switchboard_store::{IssuedToken, RevokedToken};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::{Control, access::Administrator, error::ControlError, signing};
+use crate::{
+    Control,
+    access::Administrator,
+    error::ControlError,
+    once::{Made, Once},
+    signing,
+};
 
 /// How long a token is valid unless the caller says otherwise.
 const DEFAULT_TTL_S: u64 = 3_600;
 
-#[derive(Debug, Deserialize)]
+/// A token about to be issued.
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TokenRequest {
+    /// Who holds it. A device gets the scope `device` and no other; nobody else gets that.
     subject: Subject,
+    /// What it may do; no more than whoever asks for it.
+    #[schema(min_items = 1, max_items = 16, example = json!(["device"]))]
     scopes: Vec<Scope>,
+    /// How many seconds it is valid; an hour when not given. The installation sets the most.
+    #[schema(minimum = 1, maximum = 4_294_967_295_u64, example = 3600)]
     ttl_s: Option<u64>,
 }
 
 /// A token just made. It is shown this once. (RFC 6749, section 5.1.)
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(crate) struct CreatedToken {
+    /// The token, a JWT signed with EdDSA.
+    #[schema(
+        max_length = 4_096,
+        example = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJkZXZpY2U6dG95LTEifQ.c2ln"
+    )]
     access_token: String,
+    /// How it is sent.
+    #[schema(pattern = "^Bearer$", example = "Bearer")]
     token_type: &'static str,
+    /// How many seconds it is valid.
+    #[schema(minimum = 1, maximum = 4_294_967_295_u64, example = 3600)]
     expires_in: u64,
+    /// Its id, to revoke it.
     token_id: TokenId,
 }
 
+/// Issues an access token for a device or a client.
+#[utoipa::path(
+    post, path = "/v1/tokens", tag = "Tokens", operation_id = "createToken",
+    request_body(content = TokenRequest),
+    responses((status = 201, body = CreatedToken, description = "It is issued; it is shown this once", headers(("Cache-Control" = String, description = "`no-store`")))),
+    security(("credential" = ["admin"])),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "scope_not_held", "store_unavailable"]))),
+)]
 pub(crate) async fn create(
     State(control): State<Arc<Control>>,
     Administrator(caller): Administrator,
-    Json(request): Json<TokenRequest>,
-) -> Result<
-    (
-        StatusCode,
-        [(header::HeaderName, &'static str); 1],
-        axum::Json<CreatedToken>,
-    ),
-    ControlError,
-> {
+    Once(ticket, Json(request)): Once<Json<TokenRequest>>,
+) -> Result<Response, ControlError> {
     let scopes = grantable(&request.scopes, &caller)?;
     check_subject(&request.subject, scopes)?;
     let ttl_s = control.checked_ttl(request.ttl_s)?;
     let signing_key = signing::load(&control.store).await?.signing;
     let claims = claims(&caller, request.subject, scopes, ttl_s);
     let access_token = signing_key.sign(&claims)?;
-    control.store.add_token(&record(&claims)?).await?;
-    control.metrics.tokens_issued.inc();
-    tracing::info!(
-        org.id = %caller.org, token.id = %claims.id, token.subject = %claims.subject, "an access token was issued"
-    );
+    let mut creation = ticket.begin(&control.store).await?;
+    creation.add_token(&record(&claims)?).await?;
     let created = CreatedToken {
         access_token,
         token_type: "Bearer",
         expires_in: ttl_s,
         token_id: claims.id,
     };
-    Ok((
-        StatusCode::CREATED,
-        [(header::CACHE_CONTROL, "no-store")],
-        axum::Json(created),
-    ))
+    let made = Made::new(&created)
+        .secret()
+        .for_at_most(Duration::from_secs(ttl_s));
+    let response = ticket.commit(creation, made).await?;
+    control.metrics.tokens_issued.inc();
+    tracing::info!(
+        org.id = %caller.org, token.id = %claims.id, token.subject = %claims.subject, "an access token was issued"
+    );
+    Ok(response)
 }
 
+/// Revokes a token. It is refused everywhere within seconds, and its live connections are closed.
+#[utoipa::path(
+    delete, path = "/v1/tokens/{id}", tag = "Tokens", operation_id = "revokeToken",
+    params(("id" = TokenId, Path, description = "The token")),
+    responses((status = 204, description = "It is revoked, or was before")),
+    security(("credential" = ["admin"])),
+    extensions(("x-problems" = json!(["not_found", "store_unavailable"]))),
+)]
 pub(crate) async fn revoke(
     State(control): State<Arc<Control>>,
     Administrator(caller): Administrator,

@@ -145,6 +145,13 @@ impl Publisher {
                 "calls that ended a day ago stay on record for another hour"
             );
         }
+        match self.store.purge_answers().await {
+            Ok(purged) => self.metrics.answers_purged.inc_by(purged),
+            Err(error) => tracing::warn!(
+                error = error.report(),
+                "expired answers to idempotent requests stay on record for another hour"
+            ),
+        }
         let untold_since = Utc::now() - CONTENTS_KEPT;
         if let Err(error) = self.store.purge_contents(untold_since).await {
             tracing::warn!(

@@ -7,11 +7,11 @@ mod dispatch;
 mod ending;
 mod idempotency;
 mod kept;
-mod mode;
+pub(crate) mod mode;
 mod queues;
 mod record;
 mod reply;
-mod request;
+pub(crate) mod request;
 mod shown;
 mod waiters;
 
@@ -23,13 +23,14 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use switchboard_protocol::{
-    id::{DeviceId, DeviceKey},
+    id::{CallId, DeviceId, DeviceKey},
     outcome::{Delivered, Outcome},
 };
 use switchboard_runtime::{
     problem::{Json, Path, Problem},
     shutdown::Shutdown,
 };
+use utoipa::ToSchema;
 
 pub(crate) use attempt::Attempt;
 pub(crate) use by_id::{list, show, withdraw};
@@ -39,7 +40,7 @@ pub(crate) use request::CallRequest;
 
 use crate::{Gateway, access::MayCall, bus_unavailable};
 use idempotency::Key;
-use mode::Mode;
+use mode::{Mode, ModeName};
 use reply::Reply;
 use request::{Asked, CallBody};
 
@@ -49,6 +50,71 @@ struct Settled {
     reply: Reply,
 }
 
+/// How a call ended that its device answered.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "how `Reply` looks, for the document")]
+struct CallResult {
+    /// Which call it was.
+    call_id: CallId,
+    /// How it ended: `succeeded` or `failed`, as the device says.
+    outcome: Outcome,
+    /// Whether the device may have acted.
+    delivered: Delivered,
+    /// The device's own words, byte by byte: `success`, `data`, and whatever else it says.
+    #[schema(value_type = Object)]
+    result: (),
+    /// How many milliseconds it took.
+    #[schema(minimum = 0, maximum = 301_000, example = 12.345)]
+    elapsed_ms: f64,
+}
+
+/// A call that nobody waits for, as it was when it was asked for.
+#[derive(ToSchema)]
+#[schema(as = KeptCall)]
+#[expect(dead_code, reason = "how `ShownCall` looks, for the document")]
+struct AcceptedCall {
+    /// Which call it is: `/v1/calls/{call_id}` tells what becomes of it.
+    call_id: CallId,
+    /// Whom it is for.
+    device_id: DeviceId,
+    /// Which service of the device.
+    #[schema(max_length = 256, example = "get_current_time")]
+    service: String,
+    /// `async` or `queued`.
+    mode: ModeName,
+    /// How far it is.
+    #[schema(pattern = "^(queued|sent|ended)$", example = "queued")]
+    state: String,
+    /// When it was asked for.
+    #[schema(value_type = String, format = DateTime, example = "2026-01-02T03:04:05Z")]
+    created_at: (),
+    /// The last moment in which it may be sent, when it is `queued`.
+    #[schema(value_type = String, format = DateTime, required = false, example = "2026-01-03T03:04:05Z")]
+    expires_at: (),
+    /// Whether the device may have acted so far.
+    delivered: Delivered,
+}
+
+/// Calls a service of a device. A `sync` call is answered with what came of it, others with 202 at once.
+///
+/// With an Idempotency-Key the call is made once; a call that was not delivered gives its key back.
+#[utoipa::path(
+    post, path = "/v1/devices/{id}/calls", tag = "Devices", operation_id = "callDevice",
+    params(("id" = DeviceId, Path, description = "The device")),
+    request_body(content = CallBody),
+    responses(
+        (status = 200, body = CallResult, description = "The device answered"),
+        (status = 202, body = AcceptedCall, description = "It is kept, and nobody waits for it", headers(("Location" = String, description = "Where its end is asked for"))),
+    ),
+    security(("credential" = ["call"])),
+    extensions(
+        ("x-idempotent" = json!(true)),
+        ("x-problems" = json!([
+            "invalid_path", "unknown_device", "unknown_service", "invalid", "offline", "call_in_progress",
+            "overloaded", "queue_full", "rate_limited", "cancelled", "lost", "timed_out", "bus_unavailable", "store_unavailable"
+        ])),
+    ),
+)]
 pub(crate) async fn create(
     State(gateway): State<Arc<Gateway>>,
     MayCall(caller): MayCall,

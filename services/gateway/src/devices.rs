@@ -14,6 +14,7 @@ use switchboard_bus::BusError;
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
 use switchboard_runtime::problem::{Path, Problem, Query, internal};
 use switchboard_store::StoreError;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::{Gateway, access::MayRead, bus_unavailable};
 use cursor::Cursor;
@@ -25,24 +26,42 @@ use services::Services;
 const DEFAULT_LIMIT: u16 = 50;
 const LARGEST_LIMIT: u16 = 200;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Paging {
+    /// The most devices of the page.
+    #[param(minimum = 1, maximum = 200, example = 50)]
     #[serde(default = "default_limit")]
     limit: u16,
+    /// `next_cursor` of the page before.
+    #[param(value_type = Option<String>, pattern = "^[A-Za-z0-9_-]{2,86}$", example = "dG95LTE")]
     cursor: Option<Cursor>,
 }
 
 /// A page of the list.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Devices {
+    /// In byte order of their ids.
+    #[schema(max_items = 200)]
     devices: Vec<Device>,
+    /// The `cursor` of the next page; null after the last one.
+    #[schema(value_type = Option<String>, pattern = "^[A-Za-z0-9_-]{2,86}$", example = "dG95LTE")]
     next_cursor: Option<Cursor>,
-    /// The record could not be read: devices that are not live are missing.
+    /// The record could not be read: devices that are not live are missing. Not there when all is well.
+    #[schema(required = false, example = true)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     incomplete: bool,
 }
 
+/// Lists the devices of the organisation, those that are connected and those that were.
+#[utoipa::path(
+    get, path = "/v1/devices", tag = "Devices", operation_id = "listDevices",
+    params(Paging),
+    responses((status = 200, body = Devices, description = "A page of devices")),
+    security(("credential" = ["read"])),
+    extensions(("x-problems" = json!(["rate_limited", "bus_unavailable"]))),
+)]
 pub(crate) async fn list(
     State(gateway): State<Arc<Gateway>>,
     MayRead(caller): MayRead,
@@ -105,6 +124,14 @@ pub(crate) async fn page(
     Ok(page)
 }
 
+/// Shows a device: whether it is connected, and what it can do.
+#[utoipa::path(
+    get, path = "/v1/devices/{id}", tag = "Devices", operation_id = "getDevice",
+    params(("id" = DeviceId, Path, description = "The device")),
+    responses((status = 200, body = Device, description = "The device")),
+    security(("credential" = ["read"])),
+    extensions(("x-problems" = json!(["invalid_path", "unknown_device", "rate_limited", "bus_unavailable", "store_unavailable"]))),
+)]
 pub(crate) async fn show(
     State(gateway): State<Arc<Gateway>>,
     MayRead(caller): MayRead,

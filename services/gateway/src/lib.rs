@@ -2,6 +2,7 @@
 //! Never: a retry of a call that may have reached its device, or a device's words parsed and written anew.
 
 mod access;
+mod api;
 mod calls;
 mod config;
 mod devices;
@@ -11,10 +12,7 @@ mod rates;
 
 use std::sync::Arc;
 
-use axum::{
-    Router,
-    routing::{get, post},
-};
+use axum::{Router, routing::get};
 use switchboard_bus::Bus;
 use switchboard_identity::Authenticator;
 use switchboard_runtime::{
@@ -22,7 +20,9 @@ use switchboard_runtime::{
     shutdown::Shutdown,
 };
 use switchboard_store::Store;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
+pub use api::document;
 use calls::Kept;
 pub use config::Config;
 use mcp::Mcp;
@@ -68,15 +68,21 @@ pub fn router(
     shutdown.spawn(sweep_rates(Arc::clone(&gateway), shutdown.clone()));
     let watch = mcp::watch_listeners(Arc::clone(&gateway), shutdown.clone());
     shutdown.spawn(watch);
-    Ok(Router::new()
-        .route("/v1/devices", get(devices::list))
-        .route("/v1/devices/{id}", get(devices::show))
-        .route("/v1/devices/{id}/calls", post(calls::create))
+    let (routes, _) = routes().split_for_parts();
+    Ok(routes
         .route("/v1/calls", get(calls::list))
         .route("/v1/calls/{id}", get(calls::show).delete(calls::withdraw))
         .method_not_allowed_fallback(problem::method_not_allowed)
         .merge(mcp::router(config, &gateway))
         .with_state(gateway))
+}
+
+/// The routes beside MCP's, each with what the document says of it.
+fn routes() -> OpenApiRouter<Arc<Gateway>> {
+    OpenApiRouter::new()
+        .routes(routes!(devices::list))
+        .routes(routes!(devices::show))
+        .routes(routes!(calls::create))
 }
 
 async fn sweep_rates(gateway: Arc<Gateway>, shutdown: Shutdown) {

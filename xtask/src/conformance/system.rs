@@ -26,7 +26,7 @@ use uuid::Uuid;
 use crate::bench::{bed::build, process::Process};
 
 /// The id of the device that the suite calls.
-pub(super) const DEVICE: &str = "conformance";
+pub(crate) const DEVICE: &str = "conformance";
 
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const TRUSTED_WITHIN: Duration = Duration::from_secs(15);
@@ -37,19 +37,19 @@ const ANY_PORT: &str = "127.0.0.1:0";
 const KEYS_A_STEP: u32 = 500;
 
 /// What a run has of the servers that others use too.
-pub(super) struct Corner {
+pub(crate) struct Corner {
     redis_url: SecretString,
     /// What every key and channel of the run begins with.
     redis_prefix: String,
 }
 
 /// An organisation and its API key.
-pub(super) struct Org {
-    pub(super) key: String,
+pub(crate) struct Org {
+    pub(crate) key: String,
 }
 
 /// Ends, with its database, when dropped.
-pub(super) struct System {
+pub(crate) struct System {
     control: Service,
     edge: Service,
     gateway: Service,
@@ -70,7 +70,7 @@ struct Service {
 
 impl Corner {
     /// Reads REDIS_URL; DATABASE_URL is read where the database is made.
-    pub(super) fn from_environment() -> anyhow::Result<Self> {
+    pub(crate) fn from_environment() -> anyhow::Result<Self> {
         let missing: Vec<_> = ["REDIS_URL", "DATABASE_URL"]
             .into_iter()
             .filter(|name| env::var_os(name).is_none())
@@ -89,7 +89,7 @@ impl Corner {
     }
 
     /// Takes the run's keys out of Redis.
-    pub(super) async fn clear(&self) -> anyhow::Result<()> {
+    pub(crate) async fn clear(&self) -> anyhow::Result<()> {
         let client = redis::Client::open(self.redis_url.expose_secret())?;
         let mut connection = client.get_multiplexed_async_connection().await?;
         let mut cursor = 0_u64;
@@ -118,7 +118,7 @@ impl Corner {
 
 impl System {
     /// Builds the program and starts the services; the gateway takes requests of `origin`.
-    pub(super) async fn start(
+    pub(crate) async fn start(
         corner: &Corner,
         folder: &Path,
         origin: &str,
@@ -156,19 +156,23 @@ impl System {
     }
 
     /// Where logs and findings go.
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    pub(super) fn control_url(&self) -> &str {
+    pub(crate) fn control_url(&self) -> &str {
         self.control.address("http_url")
     }
 
-    pub(super) fn device_address(&self) -> &str {
+    pub(crate) fn gateway_url(&self) -> &str {
+        self.gateway.address("http_url")
+    }
+
+    pub(crate) fn device_address(&self) -> &str {
         self.edge.address("device_addr")
     }
 
-    pub(super) fn gateway_address(&self) -> anyhow::Result<SocketAddr> {
+    pub(crate) fn gateway_address(&self) -> anyhow::Result<SocketAddr> {
         let url = self.gateway.address("http_url");
         let address = url.trim_start_matches("http://").trim_end_matches('/');
         address
@@ -177,7 +181,7 @@ impl System {
     }
 
     /// A new organisation with a key for everything.
-    pub(super) async fn org(&self) -> anyhow::Result<Org> {
+    pub(crate) async fn org(&self) -> anyhow::Result<Org> {
         let answer = self
             .create("/v1/orgs", &self.operator_key, &json!({"name": DEVICE}))
             .await?;
@@ -190,9 +194,19 @@ impl System {
     }
 
     /// What the device authenticates with.
-    pub(super) async fn device_token(&self, org: &Org) -> anyhow::Result<String> {
-        let wish =
-            json!({"subject": format!("device:{DEVICE}"), "scopes": ["device"], "ttl_s": 3600});
+    pub(crate) async fn device_token(&self, org: &Org) -> anyhow::Result<String> {
+        self.token(org, &format!("device:{DEVICE}"), &["device"])
+            .await
+    }
+
+    /// An access token of the organisation.
+    pub(crate) async fn token(
+        &self,
+        org: &Org,
+        subject: &str,
+        scopes: &[&str],
+    ) -> anyhow::Result<String> {
+        let wish = json!({"subject": subject, "scopes": scopes, "ttl_s": 3600});
         let answer = self.create("/v1/tokens", &org.key, &wish).await?;
         let token = answer["access_token"].as_str();
         Ok(token.context("an answer without a token")?.to_owned())
@@ -221,7 +235,7 @@ impl System {
     }
 
     /// Waits for a service that ends by itself, which none should.
-    pub(super) async fn ended(&self) -> anyhow::Result<()> {
+    pub(crate) async fn ended(&self) -> anyhow::Result<()> {
         loop {
             sleep(ALIVE_EVERY).await;
             for service in [&self.control, &self.edge, &self.gateway] {

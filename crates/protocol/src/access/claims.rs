@@ -4,6 +4,10 @@
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, RefOr, Schema, Type},
+};
 
 use super::{AccessError, Scopes};
 use crate::id::{DeviceId, OrgId, TokenId};
@@ -39,6 +43,21 @@ impl FromStr for Subject {
         }
     }
 }
+
+impl PartialSchema for Subject {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some(
+                "Who holds a token: a device, or a client with a name made like a device's id.",
+            ))
+            .pattern(Some("^(device|client):[A-Za-z0-9._:-]{1,64}$"))
+            .examples(["device:toy-1"])
+            .into()
+    }
+}
+
+impl ToSchema for Subject {}
 
 impl Serialize for Subject {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -5,10 +5,13 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use utoipa::ToSchema;
+
 use super::AccessError;
 
 /// One thing a token allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[schema(example = "read")]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Scope {

@@ -3,12 +3,15 @@
 
 use std::time::Duration;
 
-use sqlx::postgres::types::PgInterval;
 use switchboard_protocol::id::SkillsBookId;
 use uuid::Uuid;
 
 use super::{BookFault, unspaced};
-use crate::{Store, StoreError, database::bounded, owner::Owner};
+use crate::{
+    Store, StoreError,
+    database::{bounded, interval},
+    owner::Owner,
+};
 
 /// A book that a worker has to itself until its lease ends.
 #[derive(Debug, Clone)]
@@ -270,12 +273,4 @@ impl Store {
 fn searched(chunk: &NewChunk) -> String {
     let heading = chunk.heading.as_deref().unwrap_or_default();
     format!("{heading}\n{}", chunk.text)
-}
-
-pub(super) fn interval(duration: Duration) -> PgInterval {
-    PgInterval {
-        months: 0,
-        days: 0,
-        microseconds: i64::try_from(duration.as_micros()).unwrap_or(i64::MAX),
-    }
 }

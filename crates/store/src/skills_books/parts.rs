@@ -9,10 +9,10 @@ use sqlx::PgConnection;
 use switchboard_protocol::id::SkillsBookId;
 use uuid::Uuid;
 
-use super::{BookState, SkillsBook, SkillsBookError, ingestion::interval};
+use super::{BookState, SkillsBook, SkillsBookError};
 use crate::{
     Store, StoreError,
-    database::bounded,
+    database::{bounded, interval},
     objects::{ObjectKey, Objects, hex},
     owner::Owner,
 };

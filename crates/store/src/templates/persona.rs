@@ -2,30 +2,41 @@
 //! Never: a placeholder replaced; a persona is said as it is written.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// Who a character is. All of it is optional.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Persona {
     /// What the character is to the user, in a few words.
+    #[schema(example = "a watchdog")]
     pub role: Option<String>,
     /// What the character is like, for people who choose one.
+    #[schema(example = "Loyal and loud.")]
     pub description: Option<String>,
     /// Its traits.
+    #[schema(example = "Brave, easily distracted.")]
     pub personality: Option<String>,
     /// What happened to it so far.
+    #[schema(example = "Found at a bus stop.")]
     pub backstory: Option<String>,
     /// Where and when a conversation takes place.
+    #[schema(example = "A garden at night.")]
     pub scenario: Option<String>,
     /// First sentences, one of which opens a conversation.
+    #[schema(example = json!(["Woof!"]))]
     pub greeting: Vec<String>,
     /// How it speaks, by an example.
+    #[schema(example = "- Who is there? - Woof!")]
     pub example_dialogue: Option<String>,
     /// How it speaks, in words.
+    #[schema(example = "Short, with barks.")]
     pub dialogue_style: Option<String>,
     /// What the model is told before everything else.
+    #[schema(example = "Stay in character.")]
     pub system_prompt: Option<String>,
     /// What it does not talk about.
+    #[schema(example = json!(["cats"]))]
     pub forbidden_topics: Vec<String>,
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use switchboard_protocol::id::PictureId;
+use utoipa::ToSchema;
 
 use crate::placeholders::{self, Segment};
 
@@ -16,14 +17,17 @@ pub const RENDERED_LIMIT_BYTES: usize = 1024 * 1024;
 pub const SHOWN_LIMIT_BYTES: u64 = 12 * 1024 * 1024;
 
 /// A prompt as its author wrote it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Prompt {
     /// Unique in the organisation: 1 to 64 of `[A-Za-z0-9_.-]`. The template's id when not given.
+    #[schema(example = "greet")]
     pub name: Option<String>,
     /// What people call it; the template's name when not given.
+    #[schema(example = "A greeting")]
     pub title: Option<String>,
     /// What it is for.
+    #[schema(example = "Bello greets somebody.")]
     pub description: Option<String>,
     /// What it asks for; names are unique.
     pub arguments: Vec<PromptArgument>,
@@ -32,29 +36,35 @@ pub struct Prompt {
 }
 
 /// Something that a prompt asks for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PromptArgument {
     /// What placeholders call it: 1 to 64 of `[A-Za-z0-9_.-]`.
+    #[schema(example = "who")]
     pub name: String,
     /// What people call it.
     #[serde(default)]
+    #[schema(example = "Name")]
     pub title: Option<String>,
     /// What it means.
     #[serde(default)]
+    #[schema(example = "Who is greeted.")]
     pub description: Option<String>,
     /// Whether the prompt cannot be read without it.
     #[serde(default)]
+    #[schema(example = true)]
     pub required: bool,
     /// What to ask the user when it is missing and the client can ask.
     #[serde(default)]
+    #[schema(example = "Whom shall Bello greet?")]
     pub question: Option<String>,
     /// Values to suggest; others are taken as well.
     #[serde(default)]
+    #[schema(example = json!(["Anna", "Ben"]))]
     pub values: Vec<String>,
 }
 
 /// One message.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PromptMessage {
     /// Who says it.
     pub role: PromptRole,
@@ -63,7 +73,8 @@ pub struct PromptMessage {
 }
 
 /// Who says a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(example = "user")]
 #[serde(rename_all = "lowercase")]
 pub enum PromptRole {
     /// The person.
@@ -73,12 +84,13 @@ pub enum PromptRole {
 }
 
 /// What a message holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum PromptContent {
     /// Words.
     Text {
         /// The words.
+        #[schema(example = "Greet {{who}} and bark once.")]
         text: String,
     },
     /// A picture.
@@ -89,6 +101,7 @@ pub enum PromptContent {
     /// What stands under a URI.
     Resource {
         /// The URI.
+        #[schema(example = "bello://friends/{{who}}")]
         uri: String,
     },
 }

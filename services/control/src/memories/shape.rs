@@ -7,6 +7,7 @@ use serde_json::{Map, Value, value::RawValue};
 use switchboard_protocol::id::{MemoryId, NpcId, TemplateId};
 use switchboard_runtime::problem::Problem;
 use switchboard_store::{FoundMemory, Memory, MemoryPolicy, NewMemory, UriTemplate};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::{
@@ -18,14 +19,14 @@ use crate::{
 };
 
 /// The most memories of one request.
-const LARGEST_BATCH: usize = 100;
+pub(crate) const LARGEST_BATCH: usize = 100;
 /// The most bytes of a memory's metadata.
 const LARGEST_METADATA_BYTES: usize = 16_384;
 /// How URIs begin that nobody chooses.
 const OWN_SCHEME: &str = "switchboard:";
 
 /// The limits; docs/settings.md repeats them.
-const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     rule("/subject", Line(128)),
     rule("/text", Text(65_536)),
     rule("/kind", Line(64)),
@@ -35,25 +36,67 @@ const RULES: &[Rule] = &[
 ];
 
 /// A memory as it is sent.
-#[derive(Debug, Serialize, Deserialize)]
-struct Document {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = NewMemory)]
+pub(crate) struct Document {
+    /// What is remembered; not only white space.
+    #[schema(min_length = 1, example = "Bello is three years old.")]
     text: String,
+    /// Whom it is about: an end user or a device.
+    #[schema(example = "user:anna")]
     #[serde(default)]
     subject: Option<String>,
+    /// What kind of memory it is.
+    #[schema(example = "fact")]
     #[serde(default)]
     kind: Option<String>,
+    /// How much it matters.
+    #[schema(example = 0.5)]
     #[serde(default = "default_importance")]
     importance: f64,
+    /// Where it comes from.
+    #[schema(example = "conversation")]
     #[serde(default)]
     source: Option<String>,
+    /// Kept and given back; 16384 bytes at most, written as JSON.
+    #[schema(value_type = Object)]
     #[serde(default)]
     metadata: Map<String, Value>,
+    /// From then on nobody reads it; in the future.
+    #[schema(example = "2999-01-01T00:00:00Z")]
     #[serde(default)]
     expires_at: Option<DateTime<Utc>>,
+    /// Where agents read it, perhaps with expressions (RFC 6570); `switchboard://memories/{id}` when not given.
+    #[schema(example = "bello://age")]
     #[serde(default)]
     uri: Option<String>,
+    /// What the text is: `text/…` or `application/json`.
+    #[schema(
+        pattern = "^(text/[a-z0-9.+_-]+|application/json)$",
+        example = "text/plain"
+    )]
     #[serde(default = "default_mime_type")]
     mime_type: String,
+}
+
+/// What one request holds, as it is sent.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+#[expect(
+    dead_code,
+    reason = "how the bodies of `addMemories` and `addNpcMemories` look, for the document"
+)]
+pub(crate) enum MemoriesDocument {
+    One(Box<Document>),
+    Batch(BatchDocument),
+}
+
+/// Some memories, all or none of which are stored.
+#[derive(Serialize, ToSchema)]
+#[schema(as = NewMemories)]
+pub(crate) struct BatchDocument {
+    /// The memories.
+    memories: Vec<Document>,
 }
 
 const fn default_importance() -> f64 {
@@ -65,22 +108,47 @@ fn default_mime_type() -> String {
 }
 
 /// A memory as it is shown.
-#[derive(Debug, Serialize)]
-pub(super) struct ShownMemory {
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Memory)]
+pub(crate) struct ShownMemory {
+    /// Its id.
     id: MemoryId,
+    /// Which template remembers it; null when an NPC does.
     template_id: Option<TemplateId>,
+    /// Which NPC remembers it; null when a template does.
     npc_id: Option<NpcId>,
+    /// Where agents read it.
+    #[schema(max_length = 512, example = "bello://age")]
     uri: String,
+    /// What is remembered.
+    #[schema(example = "Bello is three years old.")]
     text: String,
+    /// Whom it is about.
+    #[schema(example = "user:anna")]
     subject: Option<String>,
+    /// What kind of memory it is.
+    #[schema(example = "fact")]
     kind: Option<String>,
+    /// How much it matters.
+    #[schema(example = 0.5)]
     importance: f64,
+    /// Where it comes from.
+    #[schema(example = "conversation")]
     source: Option<String>,
+    /// What its sender keeps with it.
+    #[schema(value_type = Object)]
     metadata: Map<String, Value>,
+    /// What the text is.
+    #[schema(example = "text/plain")]
     mime_type: String,
+    /// From then on nobody reads it; null when it stays.
+    #[schema(example = "2999-01-01T00:00:00Z")]
     expires_at: Option<DateTime<Utc>>,
+    /// When it was sent.
+    #[schema(example = "2026-01-02T03:04:05Z")]
     created_at: DateTime<Utc>,
     /// How well it answers what was asked for, when something was.
+    #[schema(minimum = 0, maximum = 1, nullable = false, example = 0.55)]
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<f64>,
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use switchboard_protocol::id::{DeviceId, NpcId, OrgId, PictureId, TemplateId};
 use switchboard_runtime::problem::Problem;
 use switchboard_store::{Npc, NpcSettings, TemplateSettings};
+use utoipa::ToSchema;
 
 use crate::{
     document::{self, invalid, member},
@@ -19,33 +20,52 @@ use crate::{
 const OVERRIDES: &str = "/overrides";
 
 /// The limits; docs/settings.md repeats them. Overrides have those of a template.
-const RULES: &[Rule] = &[rule("/device_ids", Items(0, 100))];
+pub(crate) const RULES: &[Rule] = &[rule("/device_ids", Items(0, 100))];
 
 /// An NPC as it is sent.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[schema(as = NewNpc)]
 #[serde(default)]
-struct Document {
+pub(crate) struct Document {
+    /// What it is made from.
     template_id: Option<TemplateId>,
+    /// With which version of its template it stays; it follows the newest when not given.
+    #[schema(minimum = 1, example = 1)]
     template_version: Option<i64>,
+    /// A merge patch of the template's settings, without nulls; all settings, with a name, when there is no template.
+    #[schema(value_type = Object)]
     overrides: Map<String, Value>,
+    /// The devices that it speaks through, each once. A device speaks for one NPC at most.
+    #[schema(example = json!(["toy-1"]))]
     device_ids: Vec<DeviceId>,
 }
 
 /// An NPC as it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Npc)]
 pub(crate) struct ShownNpc {
+    /// Its id.
     id: NpcId,
+    /// Whose it is.
     org_id: OrgId,
     #[serde(flatten)]
     document: Document,
-    /// What holds now.
+    /// What holds now: the template's settings with the overrides put over them.
     effective: TemplateSettings,
-    /// The template's version that holds now.
+    /// The template's version that holds now; null without a template.
+    #[schema(minimum = 1, example = 1)]
     effective_version: Option<i64>,
-    /// Overrides that have nothing to stand on any more.
+    /// Overrides that have nothing to stand on any more since the template changed, as JSON Pointers.
+    #[schema(max_items = 100, example = json!([]))]
     lapsed: Vec<String>,
+    /// 1 at first, one more with each change of its own.
+    #[schema(minimum = 1, example = 1)]
     version: i64,
+    /// When it was made.
+    #[schema(example = "2026-01-02T03:04:05Z")]
     created_at: DateTime<Utc>,
+    /// When it was changed last.
+    #[schema(example = "2026-01-02T03:04:05Z")]
     updated_at: DateTime<Utc>,
 }
 

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// The limits; docs/settings.md repeats them.
-pub(super) const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     rule("/name", Line(100)),
     rule("/locale", Locale),
     rule("/tags", Items(0, 32)),

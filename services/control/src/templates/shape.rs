@@ -7,6 +7,7 @@ use serde_json::Value;
 use switchboard_protocol::id::{OrgId, PictureId, TemplateId};
 use switchboard_runtime::problem::Problem;
 use switchboard_store::{Owner, Prompt, Template, TemplateSettings};
+use utoipa::ToSchema;
 
 use super::rules;
 use crate::{
@@ -17,25 +18,46 @@ use crate::{
 };
 
 /// Who sees it.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[schema(example = "private")]
 #[serde(rename_all = "lowercase")]
 enum Visibility {
+    /// Every organisation; the operator writes it.
     Public,
+    /// The organisation that made it.
     Private,
 }
 
 /// A template as it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Template)]
 pub(crate) struct ShownTemplate {
+    /// Its id.
     id: TemplateId,
-    /// Null when it is public.
+    /// Whose it is; null when it is public.
     org_id: Option<OrgId>,
+    /// Who sees it.
     visibility: Visibility,
     #[serde(flatten)]
     settings: TemplateSettings,
+    /// 1 at first, one more with each change.
+    #[schema(minimum = 1, example = 1)]
     version: i64,
+    /// When it was made.
+    #[schema(example = "2026-01-02T03:04:05Z")]
     created_at: DateTime<Utc>,
+    /// When it was changed last.
+    #[schema(example = "2026-01-02T03:04:05Z")]
     updated_at: DateTime<Utc>,
+}
+
+/// A template as it is sent to be made.
+#[derive(Serialize, ToSchema)]
+pub(super) struct NewTemplate {
+    /// `public` with the operator key, else `private`; that is also what it is when not given.
+    visibility: Option<Visibility>,
+    #[serde(flatten)]
+    settings: TemplateSettings,
 }
 
 /// What is shown and not set.

@@ -8,7 +8,10 @@
 mod access;
 mod api;
 mod background;
+mod cases;
+mod idempotency;
 mod installation;
+mod isolation;
 mod memories;
 mod npcs;
 mod pictures;

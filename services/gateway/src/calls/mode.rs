@@ -7,13 +7,14 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use switchboard_runtime::problem::Problem;
 use switchboard_store::Expiry;
+use utoipa::ToSchema;
 
 use super::request::invalid;
 
 /// How long a queued call waits unless its caller says otherwise.
 const DEFAULT_WAIT: Duration = Duration::from_secs(24 * 3_600);
 /// The longest that it may wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3_600);
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// What happens to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,13 +27,17 @@ pub(super) enum Mode {
     Queued(Expiry),
 }
 
-/// The same in the caller's words.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+/// Whether the caller waits for the call, and whether the call waits for its device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[schema(as = CallMode, example = "sync")]
 #[serde(rename_all = "snake_case")]
-pub(super) enum ModeName {
+pub(crate) enum ModeName {
+    /// It is sent at once, and its end is the answer.
     #[default]
     Sync,
+    /// It is sent at once, and its end is kept.
     Async,
+    /// It is sent when its device is there, and its end is kept.
     Queued,
 }
 

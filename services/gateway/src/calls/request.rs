@@ -8,29 +8,44 @@ use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use switchboard_runtime::problem::Problem;
+use utoipa::ToSchema;
 
 use super::mode::{Mode, ModeName};
 
 const DEFAULT_TIMEOUT_MS: u64 = 30_000;
-const LONGEST_TIMEOUT_MS: u64 = 300_000;
+pub(crate) const LONGEST_TIMEOUT_MS: u64 = 300_000;
 /// Longer than any service can be called.
-const SERVICE_NAME_BYTES: usize = 256;
+pub(crate) const SERVICE_NAME_BYTES: usize = 256;
 
 /// The body of the request.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[schema(as = NewCall)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CallBody {
+    /// Which service of the device; 256 bytes at most.
+    #[schema(value_type = String, min_length = 1, example = "get_current_time")]
     service: Box<str>,
+    /// What the service takes, held against the schema that the device registered; `{}` when not given.
+    #[schema(value_type = Object, required = false)]
     #[serde(default, deserialize_with = "present")]
     params: Option<Box<RawValue>>,
+    /// What the device asked for in its last result.
+    #[schema(value_type = Object, required = false)]
     #[serde(default, deserialize_with = "present")]
     input: Option<Box<RawValue>>,
+    /// How many milliseconds it may take.
+    #[schema(example = 30000)]
     #[serde(default = "default_timeout_ms")]
     timeout_ms: u64,
+    /// Whether the caller waits for it, and whether it waits for its device.
     #[serde(default)]
     mode: ModeName,
+    /// The last moment in which a `queued` call may be sent, within 30 days; after 24 hours when not given.
+    #[schema(value_type = String, format = DateTime, required = false, example = "2030-01-31T12:00:00Z")]
     #[serde(default, deserialize_with = "present")]
     expires_at: Option<Box<str>>,
+    /// The same as `expires_at`, in milliseconds from now on; only one of them is given.
+    #[schema(value_type = u64, required = false, example = 3_600_000)]
     #[serde(default, deserialize_with = "present")]
     expires_in_ms: Option<u64>,
 }

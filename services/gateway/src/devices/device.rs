@@ -5,22 +5,32 @@ use chrono::{DateTime, Utc};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::value::RawValue;
 use switchboard_protocol::id::DeviceId;
+use utoipa::ToSchema;
 
 use super::merge::Entry;
 
 /// A device, live or remembered.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Device {
+    /// Its name in the organisation.
     id: DeviceId,
+    /// Whether it is connected.
+    #[schema(example = true)]
     online: bool,
     /// When the connection that lasts began.
+    #[schema(example = "2026-01-02T03:04:05Z")]
     since: Option<DateTime<Utc>>,
     /// Which node holds it.
+    #[schema(max_length = 255, example = "edge-1")]
     node: Option<String>,
+    /// When it was heard of last.
+    #[schema(example = "2026-01-02T03:04:05Z")]
     last_seen: Option<DateTime<Utc>>,
     /// Why the last connection ended; none while one lasts.
+    #[schema(max_length = 64, example = "idle_timeout")]
     left_reason: Option<String>,
     /// As the device registered them, byte by byte.
+    #[schema(value_type = Object)]
     #[serde(serialize_with = "object")]
     services: Option<Box<RawValue>>,
 }

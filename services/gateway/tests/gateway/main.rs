@@ -8,6 +8,7 @@
 mod calls;
 mod devices;
 mod idempotency;
+mod isolation;
 mod kept_calls;
 mod mcp;
 mod mcp_access;

@@ -223,6 +223,20 @@ impl Stage {
         secret
     }
 
+    /// A key of another organisation, which may do everything.
+    pub(crate) async fn foreign_key(&self) -> ApiKeySecret {
+        let secret = ApiKeySecret::generate();
+        let org = OrgId::from_uuid(Uuid::now_v7());
+        let first = api_key(&secret, &Scope::ALL);
+        let made = self
+            .database
+            .store()
+            .create_org(org, "foreign", &first)
+            .await;
+        made.unwrap();
+        secret
+    }
+
     pub(crate) async fn revoke_key(&self, key: &ApiKeySecret) {
         let store = self.database.store();
         let known = store.api_key_by_hash(&key.hash()).await.unwrap().unwrap();

@@ -83,6 +83,7 @@ async fn start(
     let authenticator = Authenticator::new(store.clone(), bus.clone());
     let router = switchboard_control::router(control, store, bus.clone(), authenticator, registry)
         .context(taken)?;
+    let router = router.merge(switchboard_control::document().routes());
     let limits = HttpLimits {
         larger_bodies: switchboard_control::LARGER_BODIES,
         ..HttpLimits::default()

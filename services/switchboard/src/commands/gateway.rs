@@ -88,6 +88,7 @@ async fn start(
         &process.stages.serving,
     )
     .context("the gateway's metrics cannot be registered")?;
+    let router = router.merge(switchboard_gateway::document().routes());
     process.serve_http(http, router, gateway.http_limits());
     arguments::await_bus(&bus).await;
     Ok(ready)

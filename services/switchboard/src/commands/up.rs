@@ -237,7 +237,9 @@ fn serve(
         larger_bodies: switchboard_control::LARGER_BODIES,
         ..gateway.http_limits()
     };
-    process.serve_http(ports.http, calls.merge(settings), limits);
+    let document = switchboard_gateway::document().merged(switchboard_control::document());
+    let router = calls.merge(settings).merge(document.routes());
+    process.serve_http(ports.http, router, limits);
     process.serve_devices(ports.devices, edge, &bus);
     Ok(bus)
 }

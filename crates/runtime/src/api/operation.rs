@@ -1,0 +1,188 @@
+//! Operations, finished: the problems that they answer with and the headers that they take.
+//! Never: a response without a description, which makes a document invalid.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::problems::{self, ProblemKind};
+
+/// Methods under which a path has operations.
+const METHODS: [&str; 5] = ["get", "put", "post", "patch", "delete"];
+
+/// The headers that operations share.
+pub(super) fn parameters() -> Value {
+    json!({
+        "IdempotencyKey": {
+            "name": "Idempotency-Key", "in": "header", "required": false, "example": "6f1c0d2e",
+            "description": "What the caller calls this request. Sent again within 24 hours, by the same caller and with the \
+                            same method, path and body, it is answered as the first time and nothing is done.",
+            "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
+        },
+        "IfMatch": {
+            "name": "If-Match", "in": "header", "required": true, "example": "\"1\"",
+            "description": "The ETag of the version that the caller has seen.",
+            "schema": {"type": "string", "pattern": "^(\\*|\"[0-9]{1,19}(-[0-9]{1,19})?\")$"},
+        },
+    })
+}
+
+pub(super) fn finish(document: &mut Value, kinds: &[ProblemKind]) {
+    let Some(paths) = document["paths"].as_object_mut() else {
+        return;
+    };
+    for item in paths.values_mut().filter_map(Value::as_object_mut) {
+        for method in METHODS {
+            if let Some(operation) = item.get_mut(method).and_then(Value::as_object_mut) {
+                finish_one(operation, kinds);
+            }
+        }
+    }
+}
+
+fn finish_one(operation: &mut Map<String, Value>, kinds: &[ProblemKind]) {
+    let parameters = operation
+        .get_mut("parameters")
+        .and_then(Value::as_array_mut);
+    parameters.into_iter().flatten().for_each(never_null);
+    if let Some(body) = operation.get_mut("requestBody") {
+        // No operation has a body that may be left out.
+        body["required"] = true.into();
+    }
+    let mut found: Vec<ProblemKind> = implied(operation);
+    if operation.remove("x-idempotent").is_some() {
+        found.extend(problems::OF_KEYED);
+        take(operation, "IdempotencyKey");
+        replayable(operation);
+    }
+    if operation.remove("x-if-match").is_some() {
+        found.extend(problems::OF_CONDITIONAL);
+        take(operation, "IfMatch");
+    }
+    let named = operation.remove("x-problems").unwrap_or_default();
+    let known = |slug: &Value| {
+        let slug = slug.clone();
+        let all = kinds.iter().chain(problems::NAMED);
+        all.filter(move |kind| slug == kind.slug).copied()
+    };
+    let named = named.as_array().cloned().unwrap_or_default();
+    found.extend(named.iter().flat_map(known));
+    let unknown: Vec<_> = named
+        .into_iter()
+        .filter(|slug| known(slug).next().is_none())
+        .collect();
+    if !unknown.is_empty() {
+        // Left for a test to find.
+        operation.insert("x-problems".to_owned(), unknown.into());
+    }
+    let mut by_status: BTreeMap<u16, Vec<ProblemKind>> = BTreeMap::new();
+    for kind in found {
+        by_status.entry(kind.status).or_default().push(kind);
+    }
+    for (status, kinds) in by_status {
+        operation["responses"][status.to_string()] = response(status, &kinds);
+    }
+}
+
+/// The problems that follow from what the operation takes.
+fn implied(operation: &Map<String, Value>) -> Vec<ProblemKind> {
+    let mut found = problems::ALWAYS.to_vec();
+    let security = operation.get("security").and_then(Value::as_array);
+    let schemes = || security.into_iter().flatten();
+    if schemes().next().is_some() {
+        found.extend(problems::OF_CALLERS);
+    }
+    if schemes().any(|scheme| scheme.get("credential").is_some()) {
+        found.extend(problems::OF_CREDENTIALS);
+    }
+    if let Some(content) = operation
+        .get("requestBody")
+        .and_then(|body| body["content"].as_object())
+    {
+        found.extend(problems::OF_BODIES);
+        if content
+            .keys()
+            .any(|media_type| media_type.ends_with("json"))
+        {
+            found.extend(problems::OF_JSON);
+        }
+    }
+    let parameters = operation.get("parameters").and_then(Value::as_array);
+    if parameters
+        .into_iter()
+        .flatten()
+        .any(|parameter| parameter["in"] == "query")
+    {
+        found.extend(problems::OF_QUERIES);
+    }
+    found
+}
+
+fn take(operation: &mut Map<String, Value>, parameter: &str) {
+    let taken = json!({"$ref": format!("#/components/parameters/{parameter}")});
+    match operation
+        .get_mut("parameters")
+        .and_then(Value::as_array_mut)
+    {
+        Some(parameters) => parameters.push(taken),
+        None => {
+            operation.insert("parameters".to_owned(), json!([taken]));
+        }
+    }
+}
+
+/// A parameter that is not given is not there; nothing in a URL or header is null.
+fn never_null(parameter: &mut Value) {
+    let schema = &mut parameter["schema"];
+    let kinds = schema["type"].as_array();
+    if let Some(kind) = kinds.and_then(|kinds| kinds.iter().find(|kind| *kind != "null").cloned()) {
+        schema["type"] = kind;
+    }
+    let branches = schema["oneOf"].as_array();
+    if let Some(only) =
+        branches.and_then(|all| all.iter().find(|one| one["type"] != "null").cloned())
+    {
+        *schema = only;
+    }
+}
+
+/// A good answer says whether it is a repetition.
+fn replayable(operation: &mut Map<String, Value>) {
+    let responses = operation
+        .get_mut("responses")
+        .and_then(Value::as_object_mut);
+    let good = responses.into_iter().flatten();
+    for (_, response) in good.filter(|(status, _)| status.starts_with('2')) {
+        response["headers"]["Idempotency-Replayed"] = json!({
+            "description": "`true` when this is the answer to an earlier request with the same Idempotency-Key.",
+            "schema": {"type": "string", "enum": ["true"]},
+        });
+    }
+}
+
+fn response(status: u16, kinds: &[ProblemKind]) -> Value {
+    let lines: Vec<_> = kinds
+        .iter()
+        .map(|kind| format!("- `{}`: {}", kind.slug, kind.when))
+        .collect();
+    let types: Vec<_> = kinds
+        .iter()
+        .map(|kind| format!("/problems/{}", kind.slug))
+        .collect();
+    let mut response = json!({
+        "description": lines.join("\n"),
+        "content": {"application/problem+json": {"schema": {
+            "allOf": [
+                {"$ref": "#/components/schemas/Problem"},
+                {"type": "object", "properties": {"type": {"enum": types}, "status": {"const": status}}},
+            ],
+        }}},
+    });
+    let header = match status {
+        401 => ("WWW-Authenticate", "How to send a credential (RFC 6750)."),
+        503 | 429 => ("Retry-After", "Seconds until a retry makes sense."),
+        _ => return response,
+    };
+    response["headers"][header.0] = json!({"description": header.1, "schema": {"type": "string"}});
+    response
+}

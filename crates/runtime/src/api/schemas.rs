@@ -1,0 +1,185 @@
+//! Schemas, finished: examples as JSON Schema writes them, flat objects, limits put where they belong.
+//! Never: a schema that refers to itself followed without end; nothing that people send nests in itself.
+
+use serde_json::{Map, Value, json};
+
+/// What can stand inside a schema under these keywords is a schema.
+const BRANCHES: [&str; 3] = ["oneOf", "anyOf", "allOf"];
+
+/// Does to all schemas what holds for all of them.
+pub(super) fn finish(schemas: &mut Value) {
+    let names: Vec<_> = schemas
+        .as_object()
+        .into_iter()
+        .flat_map(Map::keys)
+        .cloned()
+        .collect();
+    for name in &names {
+        flatten(schemas, name);
+    }
+    for name in &names {
+        rewrite(&mut schemas[name]);
+    }
+}
+
+/// An object that consists of others becomes one with all their members.
+fn flatten(schemas: &mut Value, name: &str) {
+    let Some(parts) = schemas[name]["allOf"].as_array().cloned() else {
+        return;
+    };
+    let mut whole = json!({"type": "object", "required": [], "properties": {}});
+    for part in parts {
+        let part = match referred(&part) {
+            Some(other) => schemas[other].clone(),
+            None => part,
+        };
+        for (member, schema) in part["properties"].as_object().into_iter().flatten() {
+            whole["properties"][member] = schema.clone();
+        }
+        if let (Some(all), Some(required)) = (
+            whole["required"].as_array_mut(),
+            part["required"].as_array(),
+        ) {
+            all.extend(required.iter().cloned());
+        }
+    }
+    whole["description"] = schemas[name]["description"].clone();
+    schemas[name] = whole;
+}
+
+/// `example` is OpenAPI's old word for what JSON Schema calls `examples`.
+fn rewrite(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            let is_schema = members.get("type").is_some_and(|kind| !kind.is_object())
+                || members.contains_key("oneOf")
+                || members.contains_key("$ref");
+            if is_schema && let Some(example) = members.remove("example") {
+                members.insert("examples".to_owned(), json!([example]));
+            }
+            for value in members.values_mut() {
+                rewrite(value);
+            }
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(rewrite),
+        _ => {}
+    }
+}
+
+/// The name of the schema that is referred to.
+fn referred(schema: &Value) -> Option<&str> {
+    schema["$ref"]
+        .as_str()?
+        .strip_prefix("#/components/schemas/")
+}
+
+/// Adds limits at every schema that a place in a schema means.
+pub(super) fn limit(schemas: &mut Value, name: &str, place: &str, limits: &Map<String, Value>) {
+    let parts: Vec<_> = place.split('/').skip(1).collect();
+    for pointer in find(schemas, &format!("/{name}"), &parts) {
+        if let Some(Value::Object(schema)) = schemas.pointer_mut(&pointer) {
+            schema.extend(limits.clone());
+        }
+    }
+}
+
+/// Where the schemas are that a place means.
+fn find(schemas: &Value, at: &str, parts: &[&str]) -> Vec<String> {
+    let Some(schema) = schemas.pointer(at) else {
+        return Vec::new();
+    };
+    if let Some(other) = referred(schema) {
+        return find(schemas, &format!("/{other}"), parts);
+    }
+    let mut found = Vec::new();
+    for branch in BRANCHES {
+        let count = schema[branch].as_array().map_or(0, Vec::len);
+        found.extend(
+            (0..count).flat_map(|index| find(schemas, &format!("{at}/{branch}/{index}"), parts)),
+        );
+    }
+    match parts {
+        [] if found.is_empty() && schema["type"] != "null" => found.push(at.to_owned()),
+        ["*", rest @ ..] => found.extend(find(schemas, &format!("{at}/items"), rest)),
+        [member, rest @ ..] => {
+            found.extend(find(schemas, &format!("{at}/properties/{member}"), rest))
+        }
+        [] => {}
+    }
+    found
+}
+
+/// No object in this schema has members that it does not name.
+pub(super) fn close(schemas: &mut Value, name: &str) {
+    let mut open = vec![format!("/{name}")];
+    while let Some(at) = open.pop() {
+        let Some(schema) = schemas.pointer_mut(&at) else {
+            continue;
+        };
+        if let Some(other) = referred(schema) {
+            open.push(format!("/{other}"));
+            continue;
+        }
+        if schema["properties"].is_object() {
+            schema["additionalProperties"] = false.into();
+        }
+        let members = schema["properties"]
+            .as_object()
+            .into_iter()
+            .flat_map(Map::keys);
+        open.extend(members.map(|member| format!("{at}/properties/{member}")));
+        if schema["items"].is_object() {
+            open.push(format!("{at}/items"));
+        }
+        for branch in BRANCHES {
+            let count = schema[branch].as_array().map_or(0, Vec::len);
+            open.extend((0..count).map(|index| format!("{at}/{branch}/{index}")));
+        }
+    }
+}
+
+/// Puts a merge patch beside what it patches: it has the members of its target, none of them required and each of them null to remove it.
+pub(super) fn add_patch(schemas: &mut Value, patch: &str, of: &str) {
+    let mut patched = schemas[of].clone();
+    if let Some(members) = patched.as_object_mut() {
+        members.remove("required");
+        members.insert("additionalProperties".to_owned(), false.into());
+        members.insert(
+            "description".to_owned(),
+            "A JSON merge patch (RFC 7396): what is not there stays, null removes.".into(),
+        );
+    }
+    for schema in patched["properties"]
+        .as_object_mut()
+        .into_iter()
+        .flat_map(Map::values_mut)
+    {
+        let described = schema["description"].clone();
+        let sent = std::mem::take(schema);
+        // Some may be null anyway, so more than one can fit.
+        *schema = json!({"anyOf": [{"type": "null"}, sent]});
+        if described.is_string() {
+            schema["description"] = described;
+        }
+    }
+    schemas[patch] = patched;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_reach_their_places() {
+        let mut schemas = json!({
+            "A": {"type": "object", "properties": {"b": {"oneOf": [{"type": "null"}, {"$ref": "#/components/schemas/B"}]}}},
+            "B": {"type": "object", "properties": {"tags": {"type": "array", "items": {"type": ["string", "null"]}}}},
+        });
+        let limits = json!({"maxLength": 3}).as_object().unwrap().clone();
+        limit(&mut schemas, "A", "/b/tags/*", &limits);
+        assert_eq!(schemas["B"]["properties"]["tags"]["items"]["maxLength"], 3);
+        close(&mut schemas, "A");
+        assert_eq!(schemas["B"]["additionalProperties"], false);
+        assert_eq!(schemas["A"]["additionalProperties"], false);
+    }
+}

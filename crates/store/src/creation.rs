@@ -1,0 +1,44 @@
+//! A transaction in which something is made, so that what belongs together is there together or not at all.
+//! Never: a commit that whoever began it did not ask for.
+
+use sqlx::{PgConnection, Postgres, Transaction};
+
+use crate::{Objects, Store, StoreError, database::bounded};
+
+/// A transaction in which something is made. Dropped without [`Creation::commit`], nothing was.
+#[derive(Debug)]
+pub struct Creation {
+    store: Store,
+    transaction: Transaction<'static, Postgres>,
+}
+
+impl Store {
+    /// Begins to make something.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn begin(&self) -> Result<Creation, StoreError> {
+        Ok(Creation {
+            transaction: bounded(self.pool.begin()).await?,
+            store: self.clone(),
+        })
+    }
+}
+
+impl Creation {
+    /// Makes it last.
+    ///
+    /// # Errors
+    /// As every query; it may have been made.
+    pub async fn commit(self) -> Result<(), StoreError> {
+        bounded(self.transaction.commit()).await
+    }
+
+    pub(crate) fn connection(&mut self) -> &mut PgConnection {
+        &mut self.transaction
+    }
+
+    pub(crate) fn objects(&self) -> Option<Objects> {
+        self.store.objects().cloned()
+    }
+}

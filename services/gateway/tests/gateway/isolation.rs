@@ -1,0 +1,63 @@
+//! Every operation of the document: for its own organisation, not for others, not for strangers, not without the scope.
+
+use reqwest::Method;
+use serde_json::json;
+use switchboard_identity::ApiKeySecret;
+use switchboard_protocol::access::Scope;
+
+use crate::stage::{Stage, send};
+
+#[tokio::test]
+async fn every_operation_is_for_its_organisation_only() {
+    let stage = Stage::set().await;
+    let foreign = stage.foreign_key().await;
+    stage.connect("toy-1").await;
+    let document = switchboard_gateway::document();
+    let mut seen = 0;
+    for (path, item) in document.as_json()["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            seen += 1;
+            let id = operation["operationId"].as_str().unwrap();
+            let body = match id {
+                "callDevice" => Some(json!({"service": "echo", "params": {}})),
+                "listDevices" | "getDevice" => None,
+                other => unreachable!(
+                    "{other} has no case: every operation must show that it keeps what holds for all"
+                ),
+            };
+            let scope = operation["security"][0]["credential"][0].as_str().unwrap();
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let path = path.replace("{id}", "toy-1");
+            let ask = async |key: Option<&ApiKeySecret>| {
+                let request = match key {
+                    Some(key) => stage.request_as(key, method.clone(), &path),
+                    None => stage.anonymous(method.clone(), &path),
+                };
+                let request = match &body {
+                    Some(body) => request.json(body),
+                    None => request,
+                };
+                send(request).await
+            };
+            let other = if scope == "read" {
+                Scope::Call
+            } else {
+                Scope::Read
+            };
+            let (wrong, right) = (
+                stage.add_key(&[other, Scope::Admin]).await,
+                stage.add_key(&[scope.parse().unwrap()]).await,
+            );
+            assert_eq!(ask(None).await.status, 401, "{id}");
+            assert_eq!(ask(Some(&wrong)).await.status, 403, "{id}");
+            let others = ask(Some(&foreign)).await;
+            if path.ends_with("/devices") {
+                assert_eq!(others.json["devices"], json!([]), "{id}");
+            } else {
+                assert_eq!(others.status, 404, "{id}");
+            }
+            assert_eq!(ask(Some(&right)).await.status, 200, "{id}");
+        }
+    }
+    assert!(seen >= 3, "{seen}");
+}
