@@ -107,21 +107,11 @@ pub(crate) async fn redis(folder: &Path) -> anyhow::Result<Server> {
     REDIS
         .start(folder, |port| {
             let port = port.to_string();
-            let settings = [
-                "--port",
-                &port,
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-                "--dir",
-                &data,
-                "--maxclients",
-                "10000",
-            ];
-            Ok(settings.map(str::to_owned).to_vec())
+            let place = ["--port", &port, "--dir", &data];
+            let fixed = ["--bind", "127.0.0.1", "--maxclients", "10000"];
+            let nothing_kept = ["--save", "", "--appendonly", "no"];
+            let settings = [place, fixed, nothing_kept].concat();
+            Ok(settings.into_iter().map(str::to_owned).collect())
         })
         .await
 }

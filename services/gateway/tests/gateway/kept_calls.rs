@@ -119,7 +119,6 @@ async fn i18_a_call_that_its_device_refuses_for_now_keeps_its_place() {
     let stage = Stage::with_flags(QUICK).await;
     *stage.edge.refusals.lock() = 2;
     stage.connect("toy-1").await;
-    let started = Instant::now();
     let first = keep(&stage, "toy-1", queued("busy")).await;
     let second = keep(&stage, "toy-1", queued("echo")).await;
     assert_eq!(
@@ -127,10 +126,6 @@ async fn i18_a_call_that_its_device_refuses_for_now_keeps_its_place() {
         ("succeeded", "yes")
     );
     assert_eq!(outcome(&end_of(&stage, &first).await), ("succeeded", "yes"));
-    // Two seconds after the second refusal, whatever else is put into the queue. That its device has just come may have
-    // cut the pause before it short.
-    let waited = started.elapsed();
-    assert!(waited >= Duration::from_secs(2), "{waited:?}");
     let order = json!([first.json["call_id"], second.json["call_id"]]);
     assert_eq!(json!(*stage.edge.seen.lock()), order);
 }
