@@ -36,6 +36,18 @@ pub enum Credential {
     },
 }
 
+impl Credential {
+    /// Whoever holds it, by a name that is the same for all tokens of one subject. Of one organisation; two may
+    /// call different holders the same.
+    #[must_use]
+    pub fn holder(&self) -> String {
+        match self {
+            Self::ApiKey(id) => id.to_string(),
+            Self::AccessToken { subject, .. } => subject.to_string(),
+        }
+    }
+}
+
 impl Caller {
     /// Insists on a scope.
     ///

@@ -5,6 +5,8 @@ pub mod admin;
 pub mod api;
 pub mod backoff;
 pub mod http;
+pub mod idempotency;
+pub mod paging;
 pub mod problem;
 pub mod ready;
 pub mod settings;

@@ -51,6 +51,17 @@ impl Problem {
         }
     }
 
+    /// A parameter of the query does not do: 400.
+    #[must_use]
+    pub fn invalid_query(detail: impl Into<String>) -> Self {
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "invalid_query",
+            "Invalid query",
+            detail,
+        )
+    }
+
     /// The problem with one more member; a value that is no JSON becomes `null`.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Serialize) -> Self {

@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode, header, request::Parts};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use switchboard_identity::{Caller, Credential};
+use switchboard_identity::Caller;
 use switchboard_protocol::access::Scope;
 use switchboard_runtime::problem::Problem;
 use switchboard_store::Owner;
@@ -25,9 +25,7 @@ impl FromRequestParts<Arc<Control>> for Administrator {
         parts: &mut Parts,
         control: &Arc<Control>,
     ) -> Result<Self, Problem> {
-        let caller = control.authenticator.authenticate(&parts.headers).await?;
-        caller.require(Scope::Admin)?;
-        Ok(Self(caller))
+        authorize(parts, control, Scope::Admin).await.map(Self)
     }
 }
 
@@ -41,9 +39,7 @@ impl FromRequestParts<Arc<Control>> for Member {
         parts: &mut Parts,
         control: &Arc<Control>,
     ) -> Result<Self, Problem> {
-        let caller = control.authenticator.authenticate(&parts.headers).await?;
-        caller.require(Scope::Read)?;
-        Ok(Self(caller))
+        authorize(parts, control, Scope::Read).await.map(Self)
     }
 }
 
@@ -79,9 +75,14 @@ async fn admit(parts: &Parts, control: &Control, scope: Scope) -> Result<Owner, 
     if admit_operator(&parts.headers, control.operator_key.as_ref()).is_ok() {
         return Ok(Owner::Installation);
     }
+    let caller = authorize(parts, control, scope).await?;
+    Ok(Owner::Org(caller.org))
+}
+
+async fn authorize(parts: &Parts, control: &Control, scope: Scope) -> Result<Caller, Problem> {
     let caller = control.authenticator.authenticate(&parts.headers).await?;
     caller.require(scope)?;
-    Ok(Owner::Org(caller.org))
+    Ok(caller)
 }
 
 /// Whose a request is, and what its sender is called among the owner's.
@@ -93,11 +94,7 @@ pub(crate) async fn who(
         return Ok((Owner::Installation, "operator".to_owned()));
     }
     let caller = control.authenticator.authenticate(headers).await?;
-    let name = match &caller.credential {
-        Credential::ApiKey(id) => id.to_string(),
-        Credential::AccessToken { subject, .. } => subject.to_string(),
-    };
-    Ok((Owner::Org(caller.org), name))
+    Ok((Owner::Org(caller.org), caller.credential.holder()))
 }
 
 /// Whoever holds the operator key.

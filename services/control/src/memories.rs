@@ -171,7 +171,9 @@ impl Listing {
     pub(crate) fn check(&self) -> Result<(), Problem> {
         let texts = [&self.q, &self.subject, &self.kind];
         if texts.into_iter().flatten().any(|text| text.contains('\0')) {
-            return Err(refused("no parameter may have the character U+0000."));
+            return Err(Problem::invalid_query(
+                "no parameter may have the character U+0000.",
+            ));
         }
         let Some(q) = &self.q else {
             return Ok(());
@@ -179,23 +181,14 @@ impl Listing {
         if self.cursor.is_some() {
             let reason =
                 "`q` asks for the best ones, as many as `limit` says, and has no `cursor`.";
-            return Err(refused(reason));
+            return Err(Problem::invalid_query(reason));
         }
         if (1..=LONGEST_QUESTION).contains(&q.chars().count()) {
             return Ok(());
         }
         let reason = format!("`q` must have 1 to {LONGEST_QUESTION} characters.");
-        Err(refused(&reason))
+        Err(Problem::invalid_query(reason))
     }
-}
-
-fn refused(reason: &str) -> Problem {
-    Problem::new(
-        StatusCode::BAD_REQUEST,
-        "invalid_query",
-        "Invalid query",
-        reason,
-    )
 }
 
 impl Control {

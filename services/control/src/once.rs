@@ -14,16 +14,15 @@ use axum::{
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use switchboard_runtime::problem::{Problem, internal, read_whole};
+use switchboard_runtime::{
+    idempotency,
+    problem::{Problem, internal, read_whole},
+};
 use switchboard_store::{Creation, KeptAnswer, RequestClaim, RequestKey, Store};
 
 use crate::{Control, access, error::ControlError, seal::Seal};
 
-const REQUEST_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const JSON: &str = "application/json";
-/// The longest key, in bytes.
-const KEY_BYTES: usize = 255;
 /// How long an answer is kept.
 const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 
@@ -91,7 +90,7 @@ where
     type Rejection = ControlError;
 
     async fn from_request(request: Request, control: &Arc<Control>) -> Result<Self, ControlError> {
-        let Some(key) = find(request.headers())?.map(str::to_owned) else {
+        let Some(key) = idempotency::key(request.headers())?.map(str::to_owned) else {
             let body = T::from_request(request, control).await?;
             return Ok(Self(Ticket(None), body));
         };
@@ -197,10 +196,7 @@ impl Named {
         let mut response = response(headers, &kept.media_type, body, kept.sealed);
         *response.status_mut() =
             StatusCode::from_u16(kept.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        response
-            .headers_mut()
-            .insert(REPLAYED, HeaderValue::from_static("true"));
-        ControlError::Answered(Box::new(response))
+        ControlError::Answered(Box::new(idempotency::replayed(response)))
     }
 }
 
@@ -234,28 +230,6 @@ fn hash(parts: &[&[u8]]) -> [u8; 32] {
         hash.update(part);
     }
     hash.finalize().into()
-}
-
-/// The request's key, if it has one.
-fn find(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
-    let mut values = headers.get_all(REQUEST_HEADER).iter();
-    let Some(value) = values.next() else {
-        return Ok(None);
-    };
-    let text = value.to_str().ok().filter(|text| {
-        (1..=KEY_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
-    });
-    match (text, values.next()) {
-        (Some(text), None) => Ok(Some(text)),
-        _ => Err(Problem::new(
-            StatusCode::BAD_REQUEST,
-            "invalid_idempotency_key",
-            "Invalid idempotency key",
-            format!(
-                "Idempotency-Key must be given once, as 1 to {KEY_BYTES} visible ASCII characters."
-            ),
-        )),
-    }
 }
 
 fn reused() -> Problem {

@@ -310,14 +310,7 @@ impl PictureWriter<'_> {
 fn checked_uri(text: &str) -> Result<UriTemplate, Problem> {
     let parsed = UriTemplate::parse_plain(text).map_err(|error| error.to_string());
     let checked = parsed.and_then(|uri| refuse_own_scheme(text).map(|()| uri));
-    checked.map_err(|reason| {
-        Problem::new(
-            StatusCode::BAD_REQUEST,
-            "invalid_query",
-            "Invalid query",
-            format!("`uri` does not do: {reason}."),
-        )
-    })
+    checked.map_err(|reason| Problem::invalid_query(format!("`uri` does not do: {reason}.")))
 }
 
 fn uri_taken() -> Problem {

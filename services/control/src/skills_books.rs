@@ -226,7 +226,7 @@ async fn search(
     let book = control.skills_book(reader, &id).await?.id;
     let store = &control.store;
     let found = store
-        .search_skills_book(reader, book, question, limit.most())
+        .search_skills_book(reader, book, question, limit.count().into())
         .await?;
     Ok(axum::Json(Found {
         chunks: found.into_iter().map(ShownChunk::from).collect(),

@@ -12,7 +12,10 @@ use axum::{extract::State, http::StatusCode, http::header};
 use serde::{Deserialize, Serialize};
 use switchboard_bus::BusError;
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
-use switchboard_runtime::problem::{Path, Problem, Query, internal};
+use switchboard_runtime::{
+    paging::{self, Limit},
+    problem::{Path, Problem, Query, internal},
+};
 use switchboard_store::StoreError;
 use utoipa::{IntoParams, ToSchema};
 
@@ -23,16 +26,13 @@ use merge::merge;
 pub(crate) use merge::{Entry, Page};
 use services::Services;
 
-const DEFAULT_LIMIT: u16 = 50;
-const LARGEST_LIMIT: u16 = 200;
-
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Paging {
     /// The most devices of the page.
     #[param(minimum = 1, maximum = 200, example = 50)]
-    #[serde(default = "default_limit")]
+    #[serde(default = "paging::default_limit")]
     limit: u16,
     /// `next_cursor` of the page before.
     #[param(value_type = Option<String>, pattern = "^[A-Za-z0-9_-]{2,86}$", example = "dG95LTE")]
@@ -67,7 +67,7 @@ pub(crate) async fn list(
     MayRead(caller): MayRead,
     Query(paging): Query<Paging>,
 ) -> Result<axum::Json<Devices>, Problem> {
-    let limit = paging.checked_limit()?;
+    let limit = Limit::new(paging.limit)?.count();
     let after = paging.cursor.as_ref().map(Cursor::as_str);
     let Page {
         entries,
@@ -167,24 +167,6 @@ pub(crate) async fn show(
         stored,
     };
     Ok(axum::Json(Device::new(entry, registered)))
-}
-
-impl Paging {
-    fn checked_limit(&self) -> Result<u16, Problem> {
-        if (1..=LARGEST_LIMIT).contains(&self.limit) {
-            return Ok(self.limit);
-        }
-        Err(Problem::new(
-            StatusCode::BAD_REQUEST,
-            "invalid_query",
-            "Invalid query",
-            format!("`limit` must be from 1 to {LARGEST_LIMIT}."),
-        ))
-    }
-}
-
-const fn default_limit() -> u16 {
-    DEFAULT_LIMIT
 }
 
 fn unknown(id: &DeviceId) -> Problem {

@@ -49,12 +49,7 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         match extract::Query::from_request_parts(parts, state).await {
             Ok(extract::Query(value)) => Ok(Self(value)),
-            Err(refused) => Err(Problem::new(
-                StatusCode::BAD_REQUEST,
-                "invalid_query",
-                "Invalid query",
-                format!("{}.", refused.body_text()),
-            )),
+            Err(refused) => Err(Problem::invalid_query(format!("{}.", refused.body_text()))),
         }
     }
 }

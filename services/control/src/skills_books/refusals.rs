@@ -102,17 +102,14 @@ pub(super) fn in_use() -> Problem {
     conflict(
         "skills_book_in_use",
         "Skills book in use",
-        "A template names this skills book; take it out of its `skills_book_ids` first.",
+        "A template or an NPC names this skills book; take it out of its `skills_book_ids` first.",
     )
 }
 
 pub(super) fn question(longest: usize) -> Problem {
-    Problem::new(
-        StatusCode::BAD_REQUEST,
-        "invalid_query",
-        "Invalid query",
-        format!("`q` must have 1 to {longest} characters, and not the character U+0000."),
-    )
+    Problem::invalid_query(format!(
+        "`q` must have 1 to {longest} characters, and not the character U+0000."
+    ))
 }
 
 fn conflict(slug: &'static str, title: &'static str, detail: impl Into<String>) -> Problem {

@@ -13,7 +13,10 @@ use switchboard_protocol::{
     id::{CallId, DeviceId, OrgId},
     outcome::Delivered,
 };
-use switchboard_runtime::problem::{Path, Problem, Query};
+use switchboard_runtime::{
+    paging::{self, Limit},
+    problem::{Path, Problem, Query},
+};
 use switchboard_store::{CallFilter, CallState, KeptCall, StoreError, Withdrawal};
 use tokio::time::Instant;
 
@@ -23,8 +26,6 @@ use crate::{Gateway, access::MayCall};
 const LONGEST_WAIT_MS: u64 = 60_000;
 /// A call that is due to end is looked at again after this, while somebody else is ending it.
 const DUE_PAUSE: Duration = Duration::from_millis(50);
-const DEFAULT_LIMIT: u16 = 50;
-const LARGEST_LIMIT: u16 = 200;
 
 /// How long the answer may wait for the call's end.
 #[derive(Debug, Deserialize)]
@@ -40,7 +41,7 @@ pub(crate) struct Listing {
     device_id: Option<DeviceId>,
     #[serde(default, deserialize_with = "state")]
     state: Option<CallState>,
-    #[serde(default = "default_limit")]
+    #[serde(default = "paging::default_limit")]
     limit: u16,
     /// The last call of the page before.
     cursor: Option<CallId>,
@@ -60,7 +61,7 @@ pub(crate) async fn show(
 ) -> Result<Response, Problem> {
     if wait_ms > LONGEST_WAIT_MS {
         let detail = format!("`wait_ms` must be from 0 to {LONGEST_WAIT_MS}.");
-        return Err(invalid_query(detail));
+        return Err(Problem::invalid_query(detail));
     }
     let call = if wait_ms == 0 {
         read(&gateway, caller.org, id).await?
@@ -76,30 +77,23 @@ pub(crate) async fn list(
     MayCall(caller): MayCall,
     Query(listing): Query<Listing>,
 ) -> Result<Response, Problem> {
-    let limit = listing.limit;
-    if !(1..=LARGEST_LIMIT).contains(&limit) {
-        let detail = format!("`limit` must be from 1 to {LARGEST_LIMIT}.");
-        return Err(invalid_query(detail));
-    }
+    let limit = Limit::new(listing.limit)?;
     let filter = CallFilter {
         device: listing.device_id.as_ref(),
         state: listing.state,
     };
-    // One more than a page tells whether another page follows.
-    let probe = u32::from(limit) + 1;
     let calls = async {
         settle(&gateway, None).await?;
         let store = &gateway.store;
         store
-            .kept_calls(caller.org, filter, listing.cursor, probe)
+            .kept_calls(caller.org, filter, listing.cursor, limit.probe())
             .await
     };
-    let mut calls = calls.await.map_err(|error| unreadable(&error))?;
-    let more = calls.len() > usize::from(limit);
-    calls.truncate(limit.into());
+    let calls = calls.await.map_err(|error| unreadable(&error))?;
+    let (calls, next_cursor) = limit.cut(calls, |call| call.id);
     let page = Calls {
         calls: calls.iter().map(ShownCall::from).collect(),
-        next_cursor: calls.last().filter(|_| more).map(|call| call.id),
+        next_cursor,
     };
     Ok(axum::Json(page).into_response())
 }
@@ -191,19 +185,6 @@ fn unknown(id: CallId) -> Problem {
         "Unknown call",
         format!("No call {id} is kept in this organisation."),
     )
-}
-
-fn invalid_query(detail: String) -> Problem {
-    Problem::new(
-        StatusCode::BAD_REQUEST,
-        "invalid_query",
-        "Invalid query",
-        detail,
-    )
-}
-
-const fn default_limit() -> u16 {
-    DEFAULT_LIMIT
 }
 
 fn state<'de, D: Deserializer<'de>>(source: D) -> Result<Option<CallState>, D::Error> {

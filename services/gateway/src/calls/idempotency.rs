@@ -4,16 +4,19 @@
 use std::time::Duration;
 
 use axum::{
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use sha2::{Digest, Sha256};
-use switchboard_identity::{Caller, Credential};
+use switchboard_identity::Caller;
 use switchboard_protocol::{
     id::{CallId, DeviceKey},
     outcome::Delivered,
 };
-use switchboard_runtime::problem::{Problem, internal};
+use switchboard_runtime::{
+    idempotency,
+    problem::{Problem, internal},
+};
 use switchboard_store::{CallKey, NewCall, RememberedCall, StoreError};
 
 use super::{
@@ -26,10 +29,6 @@ use super::{
 };
 use crate::Gateway;
 
-const REQUEST_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-/// The longest key, in bytes.
-const KEY_BYTES: usize = 255;
 /// How long a call is remembered.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
 /// How long a key may take to be reserved, however patient the caller is.
@@ -44,34 +43,13 @@ pub(super) struct Key<'a>(&'a str);
 impl<'a> Key<'a> {
     /// The request's key, if it has one.
     pub(super) fn find(headers: &'a HeaderMap) -> Result<Option<Self>, Problem> {
-        let mut values = headers.get_all(REQUEST_HEADER).iter();
-        let Some(value) = values.next() else {
-            return Ok(None);
-        };
-        let text = value.to_str().ok().filter(|text| {
-            (1..=KEY_BYTES).contains(&text.len())
-                && text.bytes().all(|byte| byte.is_ascii_graphic())
-        });
-        match (text, values.next()) {
-            (Some(text), None) => Ok(Some(Self(text))),
-            _ => Err(Problem::new(
-                StatusCode::BAD_REQUEST,
-                "invalid_idempotency_key",
-                "Invalid idempotency key",
-                format!(
-                    "Idempotency-Key must be given once, as 1 to {KEY_BYTES} visible ASCII characters."
-                ),
-            )),
-        }
+        Ok(idempotency::key(headers)?.map(Self))
     }
 
     /// The key for this device, within what is the caller's own: a token's subject, which outlives the token, or
     /// an API key. Hashed, so that others can neither guess nor meet it.
     pub(super) fn of_call(&self, caller: &Caller, device: &DeviceKey) -> CallKey {
-        let owner = match &caller.credential {
-            Credential::ApiKey(id) => id.to_string(),
-            Credential::AccessToken { subject, .. } => subject.to_string(),
-        };
+        let owner = caller.credential.holder();
         // None of the first two parts contains a zero, so no two triples run into the same bytes.
         let hash = Sha256::new()
             .chain_update(device.device.as_str())
@@ -140,15 +118,8 @@ fn repeat(existing: RememberedCall, request: &CallRequest) -> Result<Response, P
     match Standing::of(existing, request) {
         Standing::Reused => Err(reused()),
         Standing::UnderWay => Err(in_progress(call_id)),
-        Standing::Over(reply) => Ok(replayed(reply.into_response())),
+        Standing::Over(reply) => Ok(idempotency::replayed(reply.into_response())),
     }
-}
-
-/// Says that this is the answer to an earlier request.
-pub(super) fn replayed(mut response: Response) -> Response {
-    let headers = response.headers_mut();
-    headers.insert(REPLAYED, HeaderValue::from_static("true"));
-    response
 }
 
 pub(super) fn reused() -> Problem {
@@ -223,27 +194,4 @@ fn unreserved(error: &StoreError) -> Problem {
         "An Idempotency-Key cannot be kept at the moment; nothing was sent, and a retry is safe.",
     )
     .header(header::RETRY_AFTER, 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_checked() {
-        fn check(values: &[&str], valid: bool) {
-            let mut headers = HeaderMap::new();
-            for value in values {
-                headers.append(REQUEST_HEADER, HeaderValue::from_str(value).unwrap());
-            }
-            assert_eq!(Key::find(&headers).is_ok(), valid, "{values:?}");
-        }
-        check(&[], true);
-        check(&["6f1c-\"a\""], true);
-        check(&[&"k".repeat(255)], true);
-        check(&[""], false);
-        check(&[&"k".repeat(256)], false);
-        check(&["two words"], false);
-        check(&["a", "a"], false);
-    }
 }

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use switchboard_identity::{Caller, Credential};
+use switchboard_identity::Caller;
 
 use super::access::Visit;
 
@@ -36,17 +36,13 @@ impl<'a> Binding<'a> {
         let Caller {
             org, credential, ..
         } = &self.visit.caller;
-        let holder = match credential {
-            Credential::ApiKey(id) => id.to_string(),
-            Credential::AccessToken { subject, .. } => subject.to_string(),
-        };
         let rest = serde_json::from_slice::<Value>(self.rest);
         let rest = rest.unwrap_or_default().to_string();
         let mut hash = Sha256::new();
         // A length before each part, so that no two lists of parts run into the same bytes.
         for part in [
             org.to_string().as_bytes(),
-            holder.as_bytes(),
+            credential.holder().as_bytes(),
             format!("{:?}", self.visit.reach).as_bytes(),
             self.method.as_bytes(),
             self.name.as_bytes(),
