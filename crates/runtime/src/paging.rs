@@ -4,7 +4,7 @@
 use crate::problem::Problem;
 
 /// The most elements of a page.
-pub const LARGEST_LIMIT: u16 = 200;
+const LARGEST_LIMIT: u16 = 200;
 
 /// How many elements a page has when nobody says.
 #[must_use]
@@ -20,7 +20,7 @@ impl Limit {
     /// As a query string has it.
     ///
     /// # Errors
-    /// A 400 problem when it is not from 1 to [`LARGEST_LIMIT`].
+    /// A 400 problem when it is not from 1 to 200.
     pub fn new(limit: u16) -> Result<Self, Problem> {
         if (1..=LARGEST_LIMIT).contains(&limit) {
             return Ok(Self(limit));

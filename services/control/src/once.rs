@@ -11,7 +11,7 @@ use axum::{
     extract::{FromRequest, Request},
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
+use http::{HeaderValue, StatusCode, header, request::Parts};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use switchboard_runtime::{

@@ -10,6 +10,7 @@ use axum::{
 use chrono::Utc;
 use switchboard_protocol::outcome::{Delivered, Outcome};
 use switchboard_runtime::{
+    idempotency::replayed,
     problem::{Problem, internal},
     shutdown::Shutdown,
 };
@@ -180,7 +181,7 @@ async fn repeat(
     }
     let org = attempt.device.org;
     match gateway.store.kept_call(org, existing.id).await {
-        Ok(Some(call)) => Ok(idempotency::replayed(accepted(&call))),
+        Ok(Some(call)) => Ok(replayed(accepted(&call))),
         // It is giving its key back at this moment.
         Ok(None) => Err(idempotency::in_progress(existing.id)),
         Err(error) => Err(unreadable(&error)),
