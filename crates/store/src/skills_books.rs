@@ -4,7 +4,6 @@
 mod ingestion;
 mod parts;
 mod search;
-mod unspaced;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -30,6 +29,8 @@ pub struct NewSkillsBook {
     pub name: String,
     /// How it is read.
     pub mime_type: &'static str,
+    /// The language it is written in.
+    pub locale: String,
     /// How many bytes it will have.
     pub size_bytes: i64,
     /// Of those bytes.
@@ -47,6 +48,8 @@ pub struct SkillsBook {
     pub name: String,
     /// How it is read.
     pub mime_type: String,
+    /// The language it is written in.
+    pub locale: String,
     /// How many bytes it has, as declared.
     pub size_bytes: i64,
     /// Of those bytes, as declared; lower-case hexadecimal digits.
@@ -165,6 +168,7 @@ struct Row {
     org_id: Option<Uuid>,
     name: String,
     mime_type: String,
+    locale: String,
     size_bytes: i64,
     sha256: Vec<u8>,
     bytes_received: i64,
@@ -184,6 +188,7 @@ impl From<Row> for SkillsBook {
             owner: Owner::from_column(row.org_id),
             name: row.name,
             mime_type: row.mime_type,
+            locale: row.locale,
             size_bytes: row.size_bytes,
             sha256: hex(&row.sha256),
             bytes_received: row.bytes_received,
@@ -211,14 +216,15 @@ impl Store {
         book: &NewSkillsBook,
     ) -> Result<SkillsBook, StoreError> {
         let query = sqlx::query!(
-            "INSERT INTO skills_books (id, org_id, name, mime_type, size_bytes, sha256)
-             VALUES ($1, $2, $3, $4, $5, $6) RETURNING created_at, updated_at",
+            "INSERT INTO skills_books (id, org_id, name, mime_type, size_bytes, sha256, locale)
+             VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING created_at, updated_at",
             book.id.uuid(),
             owner.column(),
             book.name,
             book.mime_type,
             book.size_bytes,
-            &book.sha256
+            &book.sha256,
+            book.locale
         );
         let row = bounded(query.fetch_one(&self.pool)).await?;
         Ok(SkillsBook {
@@ -226,6 +232,7 @@ impl Store {
             owner,
             name: book.name.clone(),
             mime_type: book.mime_type.to_owned(),
+            locale: book.locale.clone(),
             size_bytes: book.size_bytes,
             sha256: hex(&book.sha256),
             bytes_received: 0,
@@ -249,7 +256,7 @@ impl Store {
     ) -> Result<Option<SkillsBook>, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            r#"SELECT id, org_id, name, mime_type, size_bytes, sha256, state, chunks_total, chunks_indexed, error_kind,
+            r#"SELECT id, org_id, name, mime_type, locale, size_bytes, sha256, state, chunks_total, chunks_indexed, error_kind,
                       error_detail, created_at, updated_at,
                       (SELECT coalesce(sum(p.size_bytes), 0)::bigint FROM skills_book_parts p WHERE p.book_id = b.id)
                           AS "bytes_received!"
@@ -275,8 +282,8 @@ impl Store {
             Row,
             r#"WITH own AS (SELECT * FROM skills_books WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT $3),
                     public AS (SELECT * FROM skills_books WHERE org_id IS NULL AND id > $2 ORDER BY id LIMIT $3)
-               SELECT id AS "id!", org_id, name AS "name!", mime_type AS "mime_type!", size_bytes AS "size_bytes!",
-                      sha256 AS "sha256!", state AS "state!", chunks_total, chunks_indexed AS "chunks_indexed!",
+               SELECT id AS "id!", org_id, name AS "name!", mime_type AS "mime_type!", locale AS "locale!",
+                      size_bytes AS "size_bytes!", sha256 AS "sha256!", state AS "state!", chunks_total, chunks_indexed AS "chunks_indexed!",
                       error_kind, error_detail, created_at AS "created_at!", updated_at AS "updated_at!",
                       (SELECT coalesce(sum(p.size_bytes), 0)::bigint FROM skills_book_parts p WHERE p.book_id = b.id)
                           AS "bytes_received!"

@@ -17,7 +17,14 @@ const OWNER: Owner = Owner::Installation;
 
 /// A store with one book that waits for its reader.
 async fn library() -> (Store, SkillsBookId, (TestDatabase, tempfile::TempDir)) {
-    let database = TestDatabase::create().await.unwrap();
+    library_in("en", TestDatabase::create().await.unwrap()).await
+}
+
+/// The same with a book in this language.
+async fn library_in(
+    locale: &str,
+    database: TestDatabase,
+) -> (Store, SkillsBookId, (TestDatabase, tempfile::TempDir)) {
     let folder = tempfile::tempdir().unwrap();
     let objects = Objects::in_folder(folder.path()).unwrap();
     let store = database.store().with_objects(Some(objects));
@@ -27,6 +34,7 @@ async fn library() -> (Store, SkillsBookId, (TestDatabase, tempfile::TempDir)) {
         id,
         name: "a book".to_owned(),
         mime_type: "text/plain",
+        locale: locale.to_owned(),
         size_bytes: 14,
         sha256: Sha256::digest(text).into(),
     };
@@ -180,6 +188,41 @@ async fn a_book_is_given_back_or_taken_away() {
 }
 
 #[tokio::test]
+async fn a_book_is_searched_in_its_language_whatever_letters_the_database_knows() {
+    let database = TestDatabase::create_in_locale_c().await.unwrap();
+    let (store, id, _kept) = library_in("ru-RU", database).await;
+    let (worker, _) = claim(&store, LONG).await.unwrap();
+    let texts = ["Кошки спят", "ДОМ", "他喜欢吃鱼。", "Über alles", "Кошки"];
+    let mut chunks = chunks(texts.len());
+    for (chunk, text) in chunks.iter_mut().zip(texts) {
+        chunk.text = text.to_owned();
+    }
+    chunks[1].heading = Some("Глава ПЕРВАЯ".to_owned());
+    let begun = store.begin_indexing_skills_book(worker, id, 5, &[1]).await;
+    assert_eq!(begun.unwrap(), Some(0));
+    assert!(
+        store
+            .add_skills_book_chunks(worker, id, 0, &chunks)
+            .await
+            .unwrap()
+    );
+    let check = async |question: &str, expected: &[i32]| {
+        let found = store.search_skills_book(OWNER, id, question, 9).await;
+        let found: Vec<_> = found.unwrap().iter().map(|chunk| chunk.number).collect();
+        assert_eq!(found, expected, "{question}");
+    };
+    check("спит кошка", &[0, 4]).await;
+    check("дом", &[1]).await;
+    check("первая", &[1]).await;
+    check("喜欢", &[2]).await;
+    check("鱼", &[2]).await;
+    check("欢鱼", &[]).await;
+    check("ÜBER", &[3]).await;
+    check("не", &[]).await;
+    check("\0", &[]).await;
+}
+
+#[tokio::test]
 async fn one_of_many_workers_gets_a_book() {
     let (store, _, _kept) = library().await;
     let mut workers = tokio::task::JoinSet::new();
@@ -199,6 +242,7 @@ async fn a_book_that_nobody_finishes_is_given_up() {
         id,
         name: "another".to_owned(),
         mime_type: "text/plain",
+        locale: "en".to_owned(),
         size_bytes: 5,
         sha256: [0; 32],
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use switchboard_protocol::id::SkillsBookId;
 use uuid::Uuid;
 
-use super::{BookFault, unspaced};
+use super::BookFault;
 use crate::{
     Store, StoreError,
     database::{bounded, interval},
@@ -173,11 +173,7 @@ impl Store {
         let headings: Vec<_> = chunks.iter().map(|chunk| chunk.heading.clone()).collect();
         let pages: Vec<_> = chunks.iter().map(|chunk| chunk.page).collect();
         let texts: Vec<_> = chunks.iter().map(|chunk| chunk.text.clone()).collect();
-        let unspaced: Vec<_> = chunks
-            .iter()
-            .map(searched)
-            .map(|text| unspaced::terms(&text).join(" "))
-            .collect();
+        let searched: Vec<_> = chunks.iter().map(searched).collect();
         bounded(async {
             let mut transaction = self.pool.begin().await?;
             let counted = sqlx::query!(
@@ -194,18 +190,18 @@ impl Store {
                 return Ok(false);
             }
             sqlx::query!(
-                r#"INSERT INTO skills_book_chunks (book_id, number, heading, page, text, terms)
-                   SELECT $1, number, heading, page, text,
-                          to_tsvector('english', concat_ws(' ', heading, text))
-                              || array_to_tsvector(string_to_array(unspaced, ' '))
-                   FROM UNNEST($2::integer[], $3::text[], $4::integer[], $5::text[], $6::text[])
-                       AS chunk (number, heading, page, text, unspaced)"#,
+                "INSERT INTO skills_book_chunks (book_id, number, heading, page, text, terms)
+                 SELECT $1, number, heading, page, text, search_terms(lowered, lower(split_part(book.locale, '-', 1)))
+                 FROM skills_books book,
+                      UNNEST($2::integer[], $3::text[], $4::integer[], $5::text[], $6::text[])
+                          AS chunk (number, heading, page, text, lowered)
+                 WHERE book.id = $1",
                 id.uuid(),
                 &numbers,
                 &headings as _,
                 &pages as _,
                 &texts,
-                &unspaced
+                &searched
             )
             .execute(&mut *transaction)
             .await?;
@@ -272,5 +268,5 @@ impl Store {
 /// What a chunk is found by.
 fn searched(chunk: &NewChunk) -> String {
     let heading = chunk.heading.as_deref().unwrap_or_default();
-    format!("{heading}\n{}", chunk.text)
+    format!("{heading}\n{}", chunk.text).to_lowercase()
 }

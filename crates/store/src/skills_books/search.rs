@@ -1,9 +1,8 @@
-//! What a skills book says about a question: by words, by the characters of languages without word breaks, and by likeness.
+//! What a skills book says about a question: the same search as that of memories, in the language of the book.
 //! Never: a chunk of a book that the reader does not see.
 
 use switchboard_protocol::id::SkillsBookId;
 
-use super::unspaced;
 use crate::{Store, StoreError, database::bounded, owner::Owner};
 
 /// A chunk that was found.
@@ -17,13 +16,13 @@ pub struct FoundChunk {
     pub page: Option<i32>,
     /// What it says.
     pub text: String,
-    /// How well it fits, 0 to 1; says something only beside others of the same answer.
+    /// From 0 to 1: how much of the question it speaks of, and how often.
     pub score: f64,
 }
 
 impl Store {
-    /// The chunks of a book that fit a question best, the best one first. A chunk that has some of the words is found,
-    /// one that has more of them comes before it; a word that is spelt slightly differently is found by its likeness.
+    /// The chunks of a book that speak of a question, those that speak of it most first, of those that do so alike the
+    /// first.
     ///
     /// # Errors
     /// As every query.
@@ -34,30 +33,26 @@ impl Store {
         question: &str,
         limit: u32,
     ) -> Result<Vec<FoundChunk>, StoreError> {
-        let quoted = unspaced::question(question).into_iter();
-        let unspaced: Vec<_> = quoted.map(|term| format!("'{term}'")).collect();
+        // No chunk has one, and the server takes none.
+        if question.contains('\0') {
+            return Ok(Vec::new());
+        }
         let query = sqlx::query_as!(
             FoundChunk,
-            r#"WITH book AS (SELECT id FROM skills_books WHERE id = $1 AND (org_id = $2 OR org_id IS NULL)),
-                    words AS (SELECT replace(plainto_tsquery('english', $3)::text, '&', '|')::tsquery AS any_of),
-                    asked AS (SELECT coalesce(any_of || nullif($4, '')::tsquery, any_of) AS terms FROM words),
-                    by_terms AS (SELECT c.number, ts_rank(c.terms, asked.terms, 33) AS rank
-                                 FROM skills_book_chunks c, book, asked
-                                 WHERE c.book_id = book.id AND c.terms @@ asked.terms
-                                 ORDER BY rank DESC, c.number LIMIT 200),
-                    by_likeness AS (SELECT c.number, 0::real AS rank FROM skills_book_chunks c, book
-                                    WHERE c.book_id = book.id AND $3 <% c.text
-                                    ORDER BY word_similarity($3, c.text) DESC, c.number LIMIT 200),
-                    found AS (SELECT number, max(rank) AS rank
-                              FROM (SELECT * FROM by_terms UNION ALL SELECT * FROM by_likeness) both_ways GROUP BY number)
-               SELECT c.number, c.heading, c.page, c.text,
-                      ((found.rank + word_similarity($3, c.text)) / 2)::double precision AS "score!"
-               FROM found JOIN skills_book_chunks c ON c.book_id = $1 AND c.number = found.number
-               ORDER BY "score!" DESC, c.number LIMIT $5"#,
+            r#"WITH asked AS MATERIALIZED (
+                   SELECT id, search_query($3, lower(split_part(locale, '-', 1))) AS query
+                   FROM skills_books WHERE id = $1 AND (org_id = $2 OR org_id IS NULL)),
+               found AS (
+                   SELECT c.book_id, c.number, ts_rank('{1,1,1,1}', c.terms, asked.query) AS score
+                   FROM skills_book_chunks c JOIN asked ON c.book_id = asked.id
+                   WHERE c.terms @@ asked.query
+                   ORDER BY score DESC, c.number LIMIT $4)
+               SELECT c.number, c.heading, c.page, c.text, found.score::float8 AS "score!"
+               FROM found JOIN skills_book_chunks c ON c.book_id = found.book_id AND c.number = found.number
+               ORDER BY found.score DESC, c.number"#,
             id.uuid(),
             reader.column(),
-            question,
-            unspaced.join(" | "),
+            question.to_lowercase(),
             i64::from(limit)
         );
         bounded(query.fetch_all(&self.pool)).await

@@ -12,7 +12,7 @@ use crate::{
     document::{self, invalid},
     ingestion::Format,
     limits::{
-        Limit::{Line, Number},
+        Limit::{Line, Locale, Number},
         Rule, rule,
     },
 };
@@ -23,6 +23,7 @@ const LARGEST_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 /// The limits; docs/settings.md repeats them.
 const RULES: &[Rule] = &[
     rule("/name", Line(100)),
+    rule("/locale", Locale),
     rule("/size_bytes", Number(1.0, LARGEST_BYTES)),
 ];
 
@@ -31,8 +32,14 @@ const RULES: &[Rule] = &[
 struct Begun {
     name: String,
     mime_type: Format,
+    #[serde(default = "english")]
+    locale: String,
     size_bytes: i64,
     sha256: String,
+}
+
+fn english() -> String {
+    "en".to_owned()
 }
 
 /// A skills book as it is shown.
@@ -43,6 +50,7 @@ pub(crate) struct ShownBook {
     org_id: Option<OrgId>,
     name: String,
     mime_type: String,
+    locale: String,
     size_bytes: i64,
     sha256: String,
     bytes_received: i64,
@@ -78,6 +86,7 @@ impl From<SkillsBook> for ShownBook {
             },
             name: book.name,
             mime_type: book.mime_type,
+            locale: book.locale,
             size_bytes: book.size_bytes,
             sha256: book.sha256,
             bytes_received: book.bytes_received,
@@ -123,6 +132,7 @@ pub(super) fn read(document: &Value, id: SkillsBookId) -> Result<NewSkillsBook, 
         id,
         name: begun.name,
         mime_type: begun.mime_type.as_str(),
+        locale: begun.locale,
         size_bytes: begun.size_bytes,
         sha256,
     })
@@ -164,6 +174,9 @@ mod tests {
         check(("mime_type", json!("application/pdf")), None);
         check(("size_bytes", json!(64 * 1024 * 1024)), None);
         check(("name", json!(" ")), Some("/name"));
+        check(("locale", json!("zh-Hans-CN")), None);
+        check(("locale", json!("Chinese?")), Some("/locale"));
+        check(("locale", json!("")), Some("/locale"));
         check(("mime_type", json!("image/png")), Some("/mime_type"));
         check(("size_bytes", json!(0)), Some("/size_bytes"));
         check(

@@ -52,6 +52,9 @@ pub(crate) struct Upload {
     /// text/plain, text/markdown, text/html or application/pdf; from the file's name when not set
     #[arg(long, value_name = "TYPE")]
     mime_type: Option<String>,
+    /// The language it is written in, as de or zh-Hans-CN
+    #[arg(long, default_value = "en")]
+    locale: String,
     /// Return as soon as all of it is sent
     #[arg(long)]
     no_wait: bool,

@@ -52,7 +52,7 @@ pub(super) async fn run(upload: &Upload) -> Result<(), Failure> {
     let size = file.metadata().await.with_context(named)?.len();
     let sha256 = hash(&mut file).await.with_context(named)?;
     let begun = json!({
-        "name": name(upload), "mime_type": mime_type, "size_bytes": size, "sha256": sha256,
+        "name": name(upload), "mime_type": mime_type, "locale": upload.locale, "size_bytes": size, "sha256": sha256,
     });
     let begun = api.send(
         Method::POST,
