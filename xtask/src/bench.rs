@@ -4,6 +4,7 @@
 
 pub(crate) mod bed;
 mod calls;
+mod control_plane;
 mod goals;
 mod installation;
 mod mcp;
@@ -20,12 +21,11 @@ mod settings;
 mod subject;
 mod worker;
 
-use std::{path::PathBuf, time::Duration};
+use std::{future::ready, path::PathBuf, time::Duration};
 
-use anyhow::bail;
 use clap::{Args, ValueEnum};
-use tokio::signal::unix::{SignalKind, signal};
 
+use crate::run;
 use bed::Bed;
 use report::Report;
 
@@ -100,17 +100,8 @@ impl Options {
 
 /// Measures and prints; an interrupt ends every process that was started.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        tokio::select! {
-            outcome = measure(options) => outcome,
-            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
-            _ = terminate.recv() => bail!("terminated"),
-        }
-    })
+    // Processes and folders end with what holds them.
+    run::until_interrupted(measure(options), ready(Ok(())))
 }
 
 async fn measure(options: &Options) -> anyhow::Result<()> {

@@ -16,14 +16,14 @@ mod tools;
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use clap::Args;
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    task::JoinSet,
-};
+use tokio::task::JoinSet;
 
-use crate::clients;
+use crate::{
+    clients,
+    run::{self, Findings},
+};
 use device::Device;
 use fixtures::Fixtures;
 use header_proxy::HeaderProxy;
@@ -52,20 +52,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let corner = Corner::from_environment()?;
     let expected = Expected::read(EXPECTED)?;
     let suite = Suite::new(&clients::install_node()?)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let outcome = tokio::select! {
-            outcome = measure(options, &corner, &expected, &suite) => outcome,
-            _ = tokio::signal::ctrl_c() => Err(anyhow!("interrupted")),
-            _ = terminate.recv() => Err(anyhow!("terminated")),
-        };
-        // Why the run failed is worth more than what it left behind.
-        let cleared = corner.clear().await;
-        outcome.and(cleared)
-    })
+    run::until_interrupted(measure(options, &corner, &expected, &suite), corner.clear())
 }
 
 async fn measure(
@@ -74,24 +61,15 @@ async fn measure(
     expected: &Expected,
     suite: &Suite,
 ) -> anyhow::Result<()> {
-    let temporary = tempfile::Builder::new()
-        .prefix("switchboard-conformance-")
-        .tempdir()?;
-    let folder = match &options.keep {
-        Some(folder) => {
-            std::fs::create_dir_all(folder)?;
-            std::path::absolute(folder)?
-        }
-        None => temporary.path().to_owned(),
-    };
+    let findings = Findings::new(options.keep.as_deref())?;
     let proxy = HeaderProxy::bind().await?;
-    let system = System::start(corner, &folder, &proxy.origin()).await?;
+    let system = System::start(corner, findings.path(), &proxy.origin()).await?;
     let outcome = tokio::select! {
         outcome = examine(options, &system, proxy, (suite, expected)) => outcome,
         ended = system.ended() => ended,
     };
-    if outcome.is_err() && options.keep.is_none() {
-        println!("Logs and findings stay with `--keep FOLDER`.");
+    if outcome.is_err() {
+        findings.advise();
     }
     outcome
 }

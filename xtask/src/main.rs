@@ -5,6 +5,7 @@ mod bench;
 mod check;
 mod clients;
 mod conformance;
+mod run;
 mod schemathesis;
 
 use std::process::ExitCode;

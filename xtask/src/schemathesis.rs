@@ -1,19 +1,20 @@
 //! `cargo xtask schemathesis`: a fuzzer that reads the API's document, against a whole system.
 //! Never: an answer that the document does not know, a 5xx, or something wrong taken, without the run failing.
 
-use std::{path::PathBuf, process::Stdio, time::Duration};
-
-use anyhow::{Context as _, anyhow, bail};
-use clap::Args;
-use tokio::{
-    process::Command,
-    signal::unix::{SignalKind, signal},
-    time::timeout,
+use std::{
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
 };
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use tokio::{process::Command, time::timeout};
 
 use crate::{
     clients,
     conformance::system::{Corner, System},
+    run::{self, Findings},
 };
 
 /// What is pinned in `tests/clients/schemathesis.txt`.
@@ -46,34 +47,12 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let corner = Corner::from_environment()?;
     let python = clients::install_requirements(REQUIREMENTS)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let mut terminate = signal(SignalKind::terminate())?;
-        let outcome = tokio::select! {
-            outcome = examine(options, &corner, &python) => outcome,
-            _ = tokio::signal::ctrl_c() => Err(anyhow!("interrupted")),
-            _ = terminate.recv() => Err(anyhow!("terminated")),
-        };
-        // Why the run failed is worth more than what it left behind.
-        let cleared = corner.clear().await;
-        outcome.and(cleared)
-    })
+    run::until_interrupted(examine(options, &corner, &python), corner.clear())
 }
 
-async fn examine(options: &Options, corner: &Corner, python: &PathBuf) -> anyhow::Result<()> {
-    let temporary = tempfile::Builder::new()
-        .prefix("switchboard-schemathesis-")
-        .tempdir()?;
-    let folder = match &options.keep {
-        Some(folder) => {
-            std::fs::create_dir_all(folder)?;
-            std::path::absolute(folder)?
-        }
-        None => temporary.path().to_owned(),
-    };
-    let system = System::start(corner, &folder, "http://nobody.invalid").await?;
+async fn examine(options: &Options, corner: &Corner, python: &Path) -> anyhow::Result<()> {
+    let findings = Findings::new(options.keep.as_deref())?;
+    let system = System::start(corner, findings.path(), "http://nobody.invalid").await?;
     let org = system.org().await?;
     // Its id is in no list, so the fuzzer, which revokes what it finds, does not revoke it.
     let token = system
@@ -105,7 +84,7 @@ async fn examine(options: &Options, corner: &Corner, python: &PathBuf) -> anyhow
                 &options.examples.to_string(),
             ])
             .args(options.seed.map(|seed| format!("--seed={seed}")))
-            .current_dir(&folder)
+            .current_dir(findings.path())
             .stdin(Stdio::null())
             .kill_on_drop(true);
         let mut fuzzer = fuzzer.spawn().context("the fuzzer could not be started")?;
@@ -120,6 +99,7 @@ async fn examine(options: &Options, corner: &Corner, python: &PathBuf) -> anyhow
     if failed.is_empty() {
         return Ok(());
     }
+    findings.advise();
     bail!(
         "{} does not do what its document says",
         failed.join(" and ")

@@ -3,16 +3,12 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use anyhow::{Context as _, ensure};
-use serde_json::json;
-use uuid::Uuid;
-
 use super::{
     bed::Bed,
     calls::connect_the_rest,
-    ours::{Service, edge, switchboard},
+    control_plane::ControlPlane,
+    ours::{Service, edge},
     postgres::Postgres,
-    server::{Server, redis},
     subject::Subject,
     worker::Worker,
 };
@@ -24,14 +20,11 @@ const UNREACHED: &str = "1000000";
 
 /// Ends with all its processes when dropped.
 pub(crate) struct Installation {
-    redis: Server,
     edge: Service,
     gateway: Service,
-    /// All of them connected and registered.
+    /// All of them connected and registered, of the plane's organisation.
     devices: Worker,
-    /// Of the devices' organisation.
-    pub(crate) api_key: String,
-    beside: Beside,
+    pub(crate) plane: ControlPlane,
 }
 
 /// What calls do not go through and still must be there; its CPU is not counted.
@@ -44,19 +37,8 @@ pub(crate) struct Beside {
 impl Installation {
     /// Starts everything and connects the devices.
     pub(crate) async fn start(bed: &Bed<'_>) -> anyhow::Result<Self> {
-        let postgres = Postgres::start(bed.folder()).await?;
-        let redis = redis(bed.folder()).await?;
-        let operator_key = Uuid::new_v4().simple().to_string();
-        let redis_url = redis.redis_url();
-        let environment = [
-            ("DATABASE_URL", postgres.url.as_str()),
-            ("REDIS_URL", redis_url.as_str()),
-            ("SWITCHBOARD_OPERATOR_KEY", operator_key.as_str()),
-        ];
-        migrate(bed, &environment).await?;
-        let control = http_service(bed, "control", &[], &environment).await?;
-        let api_key = new_org(&control, &operator_key).await?;
-        let edge = edge(bed, &redis).await?;
+        let plane = ControlPlane::start(bed).await?;
+        let edge = edge(bed, &plane.stores.redis).await?;
         let rates = [
             "--caller-rate-per-s",
             "--caller-burst",
@@ -64,18 +46,14 @@ impl Installation {
             "--called-device-burst",
         ];
         let rates = rates.map(|flag| [flag, UNREACHED]);
-        let gateway = http_service(bed, "gateway", rates.as_flattened(), &environment).await?;
-        let devices = devices(bed, &edge, &control, &api_key).await?;
+        let gateway = plane.stores.serve(bed, "gateway", rates.as_flattened());
+        let gateway = gateway.await?;
+        let devices = devices(bed, &edge, &plane).await?;
         Ok(Self {
-            redis,
             edge,
             gateway,
             devices,
-            api_key,
-            beside: Beside {
-                _control: control,
-                _postgres: postgres,
-            },
+            plane,
         })
     }
 
@@ -86,7 +64,12 @@ impl Installation {
         name: &'static str,
         role: &str,
     ) -> anyhow::Result<(Subject, Beside)> {
-        let caller = http_caller(bed, role, self.gateway.address, &self.api_key).await?;
+        let ControlPlane {
+            control,
+            stores,
+            api_key,
+        } = self.plane;
+        let caller = http_caller(bed, role, self.gateway.address, &api_key).await?;
         let subject = Subject {
             name,
             caller,
@@ -94,12 +77,16 @@ impl Installation {
             servers: vec![
                 ("gateway", self.gateway.process),
                 ("edge", self.edge.process),
-                ("redis", self.redis.process),
+                ("redis", stores.redis.process),
             ],
             counts_caller: false,
             counts_devices: false,
         };
-        Ok((subject, self.beside))
+        let beside = Beside {
+            _control: control,
+            _postgres: stores.postgres,
+        };
+        Ok((subject, beside))
     }
 }
 
@@ -123,14 +110,9 @@ pub(crate) async fn http_caller(
     bed.worker(&arguments).await
 }
 
-async fn devices(
-    bed: &Bed<'_>,
-    edge: &Service,
-    control: &Service,
-    api_key: &str,
-) -> anyhow::Result<Worker> {
+async fn devices(bed: &Bed<'_>, edge: &Service, plane: &ControlPlane) -> anyhow::Result<Worker> {
     let address = edge.address.to_string();
-    let token_url = format!("http://{}/v1/tokens", control.address);
+    let token_url = format!("http://{}/v1/tokens", plane.control.address);
     let arguments = [
         "wire-devices",
         "--address",
@@ -138,44 +120,10 @@ async fn devices(
         "--token-url",
         &token_url,
         "--api-key",
-        api_key,
+        &plane.api_key,
     ];
     let mut devices = bed.worker(&arguments).await?;
     devices.open_first(FIRST_DEVICE_WITHIN).await?;
     connect_the_rest(bed, &mut devices).await?;
     Ok(devices)
-}
-
-pub(super) async fn http_service(
-    bed: &Bed<'_>,
-    name: &str,
-    more: &[&str],
-    environment: &[(&str, &str)],
-) -> anyhow::Result<Service> {
-    let arguments = [&[name, "--http-listen", "127.0.0.1:0"], more].concat();
-    Service::start(bed, &arguments, environment, "http_url").await
-}
-
-pub(super) async fn migrate(bed: &Bed<'_>, environment: &[(&str, &str)]) -> anyhow::Result<()> {
-    let mut command = switchboard(bed.switchboard()?, bed.folder(), environment);
-    let output = command.arg("migrate").kill_on_drop(true).output().await?;
-    let why = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "switchboard migrate failed: {why}");
-    Ok(())
-}
-
-/// A new organisation's API key.
-pub(super) async fn new_org(control: &Service, operator_key: &str) -> anyhow::Result<String> {
-    let url = format!("http://{}/v1/orgs", control.address);
-    let request = reqwest::Client::new().post(url).bearer_auth(operator_key);
-    let answer = request
-        .json(&json!({ "name": "bench" }))
-        .send()
-        .await?
-        .error_for_status()?;
-    let org: serde_json::Value = answer.json().await?;
-    let key = org["api_key"]
-        .as_str()
-        .context("an organisation without an API key")?;
-    Ok(key.to_owned())
 }

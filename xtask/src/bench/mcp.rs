@@ -21,7 +21,7 @@ const WITHOUT_HTTP: &str = "Switchboard, without HTTP";
 /// Measures tool calls of both, in turn.
 pub(crate) async fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
     let installation = Installation::start(bed).await?;
-    let api_key = installation.api_key.clone();
+    let api_key = installation.plane.api_key.clone();
     let (ours, _beside) = installation.called_by(bed, OURS, "mcp-caller").await?;
     let mut subjects = [
         ours,

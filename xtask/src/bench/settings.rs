@@ -5,15 +5,12 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use reqwest::Client;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use super::{
     bed::Bed,
-    installation::{http_service, migrate, new_org},
+    control_plane::ControlPlane,
     ours::Service,
-    postgres::Postgres,
     report::Report,
-    server::redis,
     subject::{Series, Subject, find, rounds},
     worker::Worker,
 };
@@ -80,19 +77,12 @@ pub(crate) fn template() -> Value {
 
 /// Measures reads and writes of both, in turn.
 pub(crate) async fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
-    let postgres = Postgres::start(bed.folder()).await?;
-    let redis = redis(bed.folder()).await?;
-    let operator_key = Uuid::new_v4().simple().to_string();
-    let redis_url = redis.redis_url();
-    let environment = [
-        ("DATABASE_URL", postgres.url.as_str()),
-        ("REDIS_URL", redis_url.as_str()),
-        ("SWITCHBOARD_OPERATOR_KEY", operator_key.as_str()),
-    ];
-    migrate(bed, &environment).await?;
     for what in ALL {
-        let control = http_service(bed, "control", &[], &environment).await?;
-        let api_key = new_org(&control, &operator_key).await?;
+        let ControlPlane {
+            control,
+            stores,
+            api_key,
+        } = ControlPlane::start(bed).await?;
         let made = make_template(&control, &api_key).await?;
         let callers = Callers {
             bed,
@@ -101,7 +91,7 @@ pub(crate) async fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Resul
         };
         let mut subjects = [
             callers.over_http(control, &api_key).await?,
-            callers.alone(&postgres.url).await?,
+            callers.alone(&stores.postgres.url).await?,
         ];
         for in_flight in IN_FLIGHT {
             let measured = rounds(&mut subjects, in_flight, bed.options).await?;

@@ -4,25 +4,44 @@
 use std::{collections::HashMap, io::ErrorKind, net::SocketAddr};
 
 use anyhow::{Context as _, ensure};
+use clap::Args;
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
 
+/// Where a server is, and as whom it is asked.
+#[derive(Debug, Args)]
+#[group(skip)]
+pub(crate) struct Server {
+    /// `HOST:PORT`
+    #[arg(long)]
+    pub(super) address: SocketAddr,
+    /// Sent as the bearer token
+    #[arg(long)]
+    pub(super) api_key: String,
+}
+
 /// Connections are taken out while a request is under way on them.
 pub(super) struct HttpConnections {
-    address: SocketAddr,
+    server: Server,
     idle: Mutex<HashMap<usize, TcpStream>>,
 }
 
 impl HttpConnections {
     /// To one server; none is open yet.
-    pub(super) fn to(address: SocketAddr) -> Self {
+    pub(super) fn to(server: Server) -> Self {
         Self {
-            address,
+            server,
             idle: Mutex::default(),
         }
+    }
+
+    /// The lines of a request's head that are the same in all of them.
+    pub(super) fn head(&self) -> String {
+        let Server { address, api_key } = &self.server;
+        format!("host: {address}\r\nauthorization: Bearer {api_key}\r\n")
     }
 
     /// The whole answer to a request as text, head included.
@@ -39,7 +58,7 @@ impl HttpConnections {
         if let Some(idle) = idle.filter(is_open) {
             return Ok(idle);
         }
-        let stream = TcpStream::connect(self.address).await?;
+        let stream = TcpStream::connect(self.server.address).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
     }

@@ -3,7 +3,6 @@
 
 use std::{
     borrow::Cow,
-    net::SocketAddr,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -16,7 +15,7 @@ use super::{
     bus_caller::params,
     closed_loop::{Caller, turn},
     device_name,
-    http_connections::HttpConnections,
+    http_connections::{HttpConnections, Server},
 };
 
 /// What the newest revision wants with every request, since no handshake has told it before.
@@ -25,12 +24,8 @@ const META: &str = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","i
 /// Where the server is, and whose tools are called.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// `HOST:PORT` of the server
-    #[arg(long)]
-    address: SocketAddr,
-    /// Sent as the bearer token
-    #[arg(long)]
-    api_key: String,
+    #[command(flatten)]
+    server: Server,
     /// Devices 0 to this, exclusive, are called in turn
     #[arg(long)]
     devices: u32,
@@ -38,7 +33,7 @@ pub(crate) struct Options {
 
 /// One tool call, over and over; only its id and its device change.
 pub(super) struct McpCaller {
-    options: Options,
+    devices: u32,
     /// What of the body stands behind the id.
     tail: String,
     expected: String,
@@ -72,8 +67,8 @@ impl McpCaller {
     pub(super) async fn start(options: Options) -> anyhow::Result<Self> {
         let arguments = params();
         Ok(Self {
-            connections: HttpConnections::to(options.address),
-            options,
+            connections: HttpConnections::to(options.server),
+            devices: options.devices,
             tail: format!(
                 r#","method":"tools/call","params":{{"name":"echo","arguments":{arguments},"_meta":{META}}}}}"#
             ),
@@ -83,16 +78,13 @@ impl McpCaller {
     }
 
     fn request(&self, device: u32, id: u64) -> String {
-        let Options {
-            address, api_key, ..
-        } = &self.options;
         let head = format!(r#"{{"jsonrpc":"2.0","id":{id}"#);
         format!(
-            "POST /mcp/devices/{} HTTP/1.1\r\nhost: {address}\r\n\
-             authorization: Bearer {api_key}\r\ncontent-type: application/json\r\n\
+            "POST /mcp/devices/{} HTTP/1.1\r\n{}content-type: application/json\r\n\
              accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\n\
              mcp-method: tools/call\r\nmcp-name: echo\r\ncontent-length: {}\r\n\r\n{head}{}",
             device_name(device),
+            self.connections.head(),
             head.len() + self.tail.len(),
             self.tail,
         )
@@ -114,7 +106,7 @@ impl McpCaller {
 
 impl Caller for McpCaller {
     async fn call(&self, worker: usize, sequence: u64) -> anyhow::Result<()> {
-        let device = turn(worker, sequence, self.options.devices);
+        let device = turn(worker, sequence, self.devices);
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let request = self.request(device, id);
         let answer = self.connections.ask(worker, &request).await?;
@@ -127,14 +119,19 @@ impl Caller for McpCaller {
 mod tests {
     use super::*;
 
+    fn options() -> Options {
+        Options {
+            server: Server {
+                address: ([127, 0, 0, 1], 1).into(),
+                api_key: "key".to_owned(),
+            },
+            devices: 1,
+        }
+    }
+
     #[tokio::test]
     async fn only_the_answer_of_the_tool_counts() {
-        let caller = McpCaller::start(Options {
-            address: ([127, 0, 0, 1], 1).into(),
-            api_key: "key".to_owned(),
-            devices: 1,
-        });
-        let caller = caller.await.unwrap();
+        let caller = McpCaller::start(options()).await.unwrap();
         let payload = "x".repeat(PAYLOAD_BYTES);
         let check = |status: &str, body: String, holds: bool| {
             let answer = format!("HTTP/1.1 {status}\r\n\r\n{body}");
@@ -156,12 +153,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_declares_its_length() {
-        let caller = McpCaller::start(Options {
-            address: ([127, 0, 0, 1], 1).into(),
-            api_key: "key".to_owned(),
-            devices: 1,
-        });
-        let request = caller.await.unwrap().request(0, 12_345);
+        let caller = McpCaller::start(options()).await.unwrap();
+        let request = caller.request(0, 12_345);
         let (head, body) = request.split_once("\r\n\r\n").unwrap();
         let length = format!("content-length: {}", body.len());
         assert!(head.lines().any(|line| line == length), "{request}");

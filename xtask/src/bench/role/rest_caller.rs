@@ -1,8 +1,6 @@
 //! Calls devices through a gateway's REST interface, one kept-alive connection per worker.
 //! Never: an answer that is taken for a success because it came.
 
-use std::net::SocketAddr;
-
 use anyhow::ensure;
 use clap::Args;
 
@@ -10,18 +8,14 @@ use super::{
     bus_caller::params,
     closed_loop::{Caller, turn},
     device_name,
-    http_connections::HttpConnections,
+    http_connections::{HttpConnections, Server},
 };
 
 /// Where the gateway is, and whose devices are called.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// `HOST:PORT` of the gateway
-    #[arg(long)]
-    address: SocketAddr,
-    /// Sent as the bearer token
-    #[arg(long)]
-    api_key: String,
+    #[command(flatten)]
+    server: Server,
     /// Devices 0 to this, exclusive, are called in turn
     #[arg(long)]
     devices: u32,
@@ -29,7 +23,7 @@ pub(crate) struct Options {
 
 /// One request, over and over.
 pub(super) struct RestCaller {
-    options: Options,
+    devices: u32,
     body: String,
     connections: HttpConnections,
 }
@@ -41,21 +35,18 @@ impl RestCaller {
             params()
         );
         Ok(Self {
-            connections: HttpConnections::to(options.address),
-            options,
+            connections: HttpConnections::to(options.server),
+            devices: options.devices,
             body,
         })
     }
 
     fn request(&self, device: u32) -> String {
-        let Options {
-            address, api_key, ..
-        } = &self.options;
         format!(
-            "POST /v1/devices/{}/calls HTTP/1.1\r\nhost: {address}\r\n\
-             authorization: Bearer {api_key}\r\ncontent-type: application/json\r\n\
+            "POST /v1/devices/{}/calls HTTP/1.1\r\n{}content-type: application/json\r\n\
              content-length: {}\r\n\r\n{}",
             device_name(device),
+            self.connections.head(),
             self.body.len(),
             self.body,
         )
@@ -64,7 +55,7 @@ impl RestCaller {
 
 impl Caller for RestCaller {
     async fn call(&self, worker: usize, sequence: u64) -> anyhow::Result<()> {
-        let device = turn(worker, sequence, self.options.devices);
+        let device = turn(worker, sequence, self.devices);
         let answer = self.connections.ask(worker, &self.request(device)).await?;
         let succeeded =
             answer.starts_with("HTTP/1.1 200") && answer.contains(r#""outcome":"succeeded""#);

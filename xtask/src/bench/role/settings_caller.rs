@@ -1,23 +1,20 @@
 //! Reads or makes templates through the control plane, one kept-alive connection per worker.
 //! Never: an answer that is taken for a success because it came.
 
-use std::net::SocketAddr;
-
 use anyhow::ensure;
 use clap::Args;
 
-use super::{closed_loop::Caller, http_connections::HttpConnections};
+use super::{
+    closed_loop::Caller,
+    http_connections::{HttpConnections, Server},
+};
 use crate::bench::settings::{Operation, template};
 
 /// Where the control plane is, and what is done there.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// `HOST:PORT` of the control plane
-    #[arg(long)]
-    address: SocketAddr,
-    /// Sent as the bearer token
-    #[arg(long)]
-    api_key: String,
+    #[command(flatten)]
+    server: Server,
     /// What is done over and over
     #[arg(long)]
     operation: Operation,
@@ -37,12 +34,12 @@ pub(super) struct SettingsCaller {
 impl SettingsCaller {
     pub(super) async fn start(options: Options) -> anyhow::Result<Self> {
         let Options {
-            address,
-            api_key,
+            server,
             operation,
             template: id,
         } = options;
-        let head = format!("host: {address}\r\nauthorization: Bearer {api_key}\r\n");
+        let connections = HttpConnections::to(server);
+        let head = connections.head();
         let (request, expected) = match operation {
             Operation::Read => (
                 format!("GET /v1/templates/{id} HTTP/1.1\r\n{head}\r\n"),
@@ -62,7 +59,7 @@ impl SettingsCaller {
         Ok(Self {
             request,
             expected,
-            connections: HttpConnections::to(address),
+            connections,
         })
     }
 }
