@@ -11,6 +11,8 @@
 mod eventually;
 #[path = "../support/redis_server.rs"]
 mod redis_server;
+#[path = "../support/s3_server.rs"]
+mod s3_server;
 
 mod access;
 mod baseline;
@@ -22,6 +24,7 @@ mod hostile;
 mod idempotency;
 mod kept_calls;
 mod mcp;
+mod objects;
 mod plant;
 mod presence;
 mod program;

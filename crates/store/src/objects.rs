@@ -1,22 +1,38 @@
 //! The object store: bytes too large for a row, by a key that names their owner and their hash.
-//! Never: a list of what is in it; which objects there are is in the database.
+//! Never: a list of what is in it; which objects there are is in the database. Never: a wait for it without a limit.
 
-use std::{fmt, fs::DirBuilder, os::unix::fs::DirBuilderExt, path::Path, sync::Arc};
+mod http;
+mod s3;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    env, fmt, fs::DirBuilder, os::unix::fs::DirBuilderExt, path::Path, sync::Arc, time::Duration,
+};
 
 use bytes::Bytes;
 use object_store::{ObjectStore, ObjectStoreExt, local::LocalFileSystem, path::Path as ObjectPath};
 
 use switchboard_protocol::id::SkillsBookId;
+use tokio::time::timeout;
 use uuid::Uuid;
 
-use crate::{StoreError, owner::Owner};
+use crate::{StoreError, error::report, owner::Owner};
+
+/// How long reading or writing one object may take, with all its attempts. Less than a caller of the store waits, so
+/// that it is known what was slow.
+const OBJECT_LIMIT: Duration = Duration::from_secs(12);
+/// Nothing is ever under this key; whether the store can be asked is found out by asking for it.
+const PROBE: &str = "probe";
+/// What S3 says of a bucket that does not exist, where its library says of object and bucket alike: not found.
+const NO_BUCKET: &str = "<Code>NoSuchBucket</Code>";
 
 /// What an operator sets.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(skip)]
 pub struct ObjectsConfig {
-    /// Where pictures and skills books are kept: a folder as `file:///var/lib/switchboard/objects`, the same for all
-    /// processes; without it there are none
+    /// Where pictures and skills books are kept: a folder as file:///var/lib/switchboard/objects, or s3://BUCKET/PREFIX
+    /// with the usual AWS_… variables; the same for all processes; without it there are none
     #[arg(long, env = "SWITCHBOARD_OBJECTS", value_name = "URL")]
     pub objects: Option<String>,
 }
@@ -59,6 +75,15 @@ pub enum ObjectError {
     /// There is none with this key.
     #[error("the object is missing")]
     Missing(#[source] object_store::Error),
+    /// The place itself is not there.
+    #[error("the bucket of the object store does not exist")]
+    NoBucket(#[source] object_store::Error),
+    /// The store does not let us in, or not do this.
+    #[error("the object store refuses the credentials")]
+    Denied(#[source] object_store::Error),
+    /// The store did not do it within the limit.
+    #[error("the object store did not answer in time")]
+    TimedOut,
     /// The store did not do it.
     #[error("the object store failed")]
     Failed(#[source] object_store::Error),
@@ -67,29 +92,61 @@ pub enum ObjectError {
 impl From<object_store::Error> for ObjectError {
     fn from(error: object_store::Error) -> Self {
         match error {
+            object_store::Error::NotFound { .. } if error.to_string().contains(NO_BUCKET) => {
+                Self::NoBucket(error)
+            }
             object_store::Error::NotFound { .. } => Self::Missing(error),
+            object_store::Error::PermissionDenied { .. }
+            | object_store::Error::Unauthenticated { .. } => Self::Denied(error),
             error => Self::Failed(error),
         }
     }
 }
 
+impl ObjectError {
+    /// The error and all its causes on one line, for the log.
+    #[must_use]
+    pub fn report(&self) -> String {
+        report(self)
+    }
+}
+
+impl ObjectsConfig {
+    /// The folder of objects, when they are files.
+    #[must_use]
+    pub fn folder(&self) -> Option<&Path> {
+        let folder = self.objects.as_deref()?.strip_prefix("file://")?;
+        let plain = folder.starts_with('/') && !folder.contains(['%', '?', '#']);
+        plain.then_some(Path::new(folder))
+    }
+}
+
 impl Objects {
-    /// The store that an operator set; `None` when none is set.
+    /// The store that an operator set; `None` when none is set. One in a bucket is not asked anything yet.
     ///
     /// # Errors
-    /// [`StoreError::Setting`] when it is no URL of a folder, or the folder cannot be made.
+    /// [`StoreError::Setting`] when it is no URL of a folder or bucket, the folder cannot be made, or the bucket cannot
+    /// be reached in the way that the environment says.
     pub fn from_config(config: &ObjectsConfig) -> Result<Option<Self>, StoreError> {
+        Self::from_settings(config, env::vars())
+    }
+
+    fn from_settings(
+        config: &ObjectsConfig,
+        variables: impl Iterator<Item = (String, String)>,
+    ) -> Result<Option<Self>, StoreError> {
         let Some(url) = &config.objects else {
             return Ok(None);
         };
-        let folder = url
-            .strip_prefix("file://")
-            .filter(|path| path.starts_with('/'));
-        let plain = folder.filter(|path| !path.contains(['%', '?', '#']));
-        let folder = plain.ok_or(StoreError::Setting(
-            "--objects or SWITCHBOARD_OBJECTS must be file:// and the absolute path of a folder without % ? #",
+        if let Some(place) = url.strip_prefix(s3::SCHEME) {
+            let inner = s3::open(place, variables)?;
+            return Ok(Some(Self { inner }));
+        }
+        let folder = config.folder().ok_or(StoreError::Setting(
+            "--objects or SWITCHBOARD_OBJECTS must be file:// and the absolute path of a folder without % ? #, \
+             or s3://BUCKET/PREFIX",
         ))?;
-        Self::in_folder(Path::new(folder)).map(Some)
+        Self::in_folder(folder).map(Some)
     }
 
     /// Objects as files below this folder, which is made if need be.
@@ -122,22 +179,39 @@ impl Objects {
     /// # Errors
     /// [`ObjectError::Missing`] when there is none with this key.
     pub async fn get(&self, key: &ObjectKey) -> Result<Bytes, ObjectError> {
-        Ok(self.inner.get(&key.path()).await?.bytes().await?)
+        limited(async { self.inner.get(&key.path()).await?.bytes().await }).await
+    }
+
+    /// Asks whether there is such a place, and whether it lets us in.
+    ///
+    /// # Errors
+    /// [`ObjectError`] when not, but never [`ObjectError::Missing`].
+    pub async fn probe(&self) -> Result<(), ObjectError> {
+        match limited(self.inner.get(&ObjectPath::from(PROBE))).await {
+            Ok(_) | Err(ObjectError::Missing(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes an object whole; writing the same again changes nothing.
     pub(crate) async fn put(&self, key: &ObjectKey, bytes: Bytes) -> Result<(), ObjectError> {
-        self.inner.put(&key.path(), bytes.into()).await?;
+        limited(self.inner.put(&key.path(), bytes.into())).await?;
         Ok(())
     }
 
     /// Removes an object, if it is there.
     pub(crate) async fn delete(&self, key: &ObjectKey) -> Result<(), ObjectError> {
-        match self.inner.delete(&key.path()).await {
-            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
+        match limited(self.inner.delete(&key.path())).await {
+            Ok(()) | Err(ObjectError::Missing(_)) => Ok(()),
+            Err(error) => Err(error),
         }
     }
+}
+
+/// Lets nobody wait for ever.
+async fn limited<T>(work: impl Future<Output = object_store::Result<T>>) -> Result<T, ObjectError> {
+    let answer = timeout(OBJECT_LIMIT, work).await;
+    Ok(answer.map_err(|_| ObjectError::TimedOut)??)
 }
 
 impl fmt::Debug for Objects {
@@ -149,61 +223,4 @@ impl fmt::Debug for Objects {
 /// Bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_folders_are_taken() {
-        fn check(url: Option<&str>, usable: bool) {
-            let config = ObjectsConfig {
-                objects: url.map(str::to_owned),
-            };
-            let opened = Objects::from_config(&config);
-            assert_eq!(opened.is_ok(), usable, "{url:?}");
-            if let Err(error) = opened {
-                assert!(error.to_string().contains("SWITCHBOARD_OBJECTS"), "{error}");
-            }
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let inside = folder.path().join("a b/c");
-        check(None, true);
-        check(Some(&format!("file://{}", inside.display())), true);
-        assert!(inside.is_dir());
-        check(Some(&inside.display().to_string()), false);
-        check(Some("file://relative"), false);
-        check(Some("file:///a%20b"), false);
-        check(Some("s3://bucket"), false);
-        check(Some("file:///proc/version/x"), false);
-        check(Some(""), false);
-    }
-
-    #[tokio::test]
-    async fn an_object_is_there_until_it_is_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let objects = Objects::in_folder(folder.path()).unwrap();
-        let key = ObjectKey::picture(Owner::Installation, &[0xab; 32]);
-        assert_eq!(
-            key.to_string(),
-            format!("pictures/public/{}", "ab".repeat(32))
-        );
-        let missing = objects.get(&key).await;
-        assert!(
-            matches!(missing, Err(ObjectError::Missing(_))),
-            "{missing:?}"
-        );
-        objects.delete(&key).await.unwrap();
-        for _ in 0..2 {
-            objects.put(&key, Bytes::from_static(b"x")).await.unwrap();
-        }
-        assert_eq!(objects.get(&key).await.unwrap(), "x");
-        objects.delete(&key).await.unwrap();
-        let missing = objects.get(&key).await;
-        assert!(
-            matches!(missing, Err(ObjectError::Missing(_))),
-            "{missing:?}"
-        );
-    }
 }

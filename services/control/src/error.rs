@@ -78,15 +78,14 @@ impl ControlError {
                 problem::internal()
             }
             Self::Objects(error) => {
-                let mut causes = error.to_string();
-                if let Some(cause) = std::error::Error::source(&error) {
-                    causes = format!("{causes}: {cause}");
-                }
-                tracing::error!(error = causes, "a request failed in the object store");
+                tracing::error!(
+                    error = error.report(),
+                    "a request failed in the object store"
+                );
                 match error {
                     // What the database knows of and the object store does not: a retry changes nothing.
                     ObjectError::Missing(_) => problem::internal(),
-                    ObjectError::Failed(_) => Problem::new(
+                    _ => Problem::new(
                         StatusCode::SERVICE_UNAVAILABLE,
                         "objects_unavailable",
                         "Objects unavailable",

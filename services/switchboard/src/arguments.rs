@@ -17,6 +17,8 @@ use crate::{exit::Failure, process::Process};
 
 /// How often the database is asked whether it is there, and how long it may take to say so.
 const DATABASE_PROBE: Duration = Duration::from_secs(1);
+/// How often the place for objects is asked whether it is there: buckets charge for each question.
+const OBJECTS_PROBE: Duration = Duration::from_secs(20);
 /// How long one wait for the bus lasts; there is always another.
 const BUS_WAIT: Duration = Duration::from_secs(60);
 
@@ -155,43 +157,96 @@ pub(crate) fn watch_database(
     need: Need,
     process: &Process,
 ) -> watch::Receiver<Option<String>> {
-    let (tell, answer) = watch::channel(Some("not asked yet".to_owned()));
-    let probe = answer.clone();
-    let ask = move || probe.borrow().clone().map_or(Ok(()), Err);
-    process.readiness.register("postgres", need, ask);
-    let (store, stage) = (store.clone(), process.stages.database.clone());
-    process.stages.database.spawn(async move {
-        let mut known: Option<bool> = None;
-        while !stage.is_stopping() {
-            let trouble = store
-                .ping(DATABASE_PROBE)
-                .await
-                .err()
-                .map(|error| error.to_string());
-            log_database(&mut known, trouble.as_deref());
-            tell.send_replace(trouble);
-            tokio::select! {
-                () = tokio::time::sleep(DATABASE_PROBE) => {}
-                () = stage.stopping() => {}
-            }
+    let watched = Watched {
+        name: "postgres",
+        spoken: "Postgres",
+        need,
+        every: DATABASE_PROBE,
+    };
+    let store = store.clone();
+    watched.start(process, move || {
+        let store = store.clone();
+        async move {
+            let answer = store.ping(DATABASE_PROBE).await;
+            answer.map_err(|error| error.to_string())
         }
-    });
-    answer
+    })
 }
 
-fn log_database(known: &mut Option<bool>, trouble: Option<&str>) {
-    let well = trouble.is_none();
-    match (*known, trouble) {
-        (Some(false), None) => info!("Postgres is back"),
-        (None | Some(true), Some(detail)) => {
-            warn!(
-                detail,
-                "Postgres cannot be reached; asking again until it can"
-            );
+/// Keeps asking the place for large objects whether it is there, if one is set. Everything but pictures and skills
+/// books goes on without it.
+pub(crate) fn watch_objects(store: &Store, process: &Process) {
+    let Some(objects) = store.objects().cloned() else {
+        return;
+    };
+    let watched = Watched {
+        name: "objects",
+        spoken: "the object store",
+        need: Need::Helpful,
+        every: OBJECTS_PROBE,
+    };
+    watched.start(process, move || {
+        let objects = objects.clone();
+        async move {
+            let answer = objects.probe().await;
+            answer.map_err(|error| error.to_string())
         }
-        _ => {}
+    });
+}
+
+/// What is asked again and again whether it is there.
+struct Watched {
+    name: &'static str,
+    /// What people call it.
+    spoken: &'static str,
+    need: Need,
+    every: Duration,
+}
+
+impl Watched {
+    fn start<F>(
+        self,
+        process: &Process,
+        ask: impl Fn() -> F + Send + 'static,
+    ) -> watch::Receiver<Option<String>>
+    where
+        F: Future<Output = Result<(), String>> + Send,
+    {
+        let (tell, answer) = watch::channel(Some("not asked yet".to_owned()));
+        let last = answer.clone();
+        let probe = move || last.borrow().clone().map_or(Ok(()), Err);
+        process.readiness.register(self.name, self.need, probe);
+        let stage = process.stages.database.clone();
+        process.stages.database.spawn(async move {
+            let mut known: Option<bool> = None;
+            while !stage.is_stopping() {
+                let trouble = ask().await.err();
+                self.log(&mut known, trouble.as_deref());
+                tell.send_replace(trouble);
+                tokio::select! {
+                    () = tokio::time::sleep(self.every) => {}
+                    () = stage.stopping() => {}
+                }
+            }
+        });
+        answer
     }
-    *known = Some(well);
+
+    fn log(&self, known: &mut Option<bool>, trouble: Option<&str>) {
+        let well = trouble.is_none();
+        let spoken = self.spoken;
+        match (*known, trouble) {
+            (Some(false), None) => info!("{spoken} is back"),
+            (None | Some(true), Some(detail)) => {
+                warn!(
+                    detail,
+                    "{spoken} cannot be reached; asking again until it can"
+                );
+            }
+            _ => {}
+        }
+        *known = Some(well);
+    }
 }
 
 /// Waits for as long as it takes until Postgres answers.

@@ -75,6 +75,7 @@ async fn start(
     let bus = arguments::start_bus(bus, &process.registry, &process.stages.bus)?;
     arguments::watch_bus("redis", &bus, &process.readiness);
     let mut database = arguments::watch_database(&store, Need::Required, process);
+    arguments::watch_objects(&store, process);
     let control = &arguments.control;
     let (registry, background) = (&process.registry, &process.stages.background);
     let taken = "the control plane's metrics cannot be registered";

@@ -1,14 +1,17 @@
 //! `switchboard doctor`: is everything reachable, and if not, what to do.
 //! Never: a change to anything; a secret on the screen.
 
-use std::{cmp::Ordering, net::ToSocketAddrs, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    cmp::Ordering, io::ErrorKind, net::ToSocketAddrs, path::PathBuf, process::ExitCode,
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use prometheus::Registry;
 use secrecy::{ExposeSecret, SecretString};
 use switchboard_runtime::shutdown::Shutdown;
-use switchboard_store::StoreError;
+use switchboard_store::{ObjectError, Objects, ObjectsConfig, StoreError};
 use tokio::{net::TcpStream, time::timeout};
 
 use crate::{
@@ -33,6 +36,8 @@ pub(crate) struct Arguments {
     data: DataArguments,
     #[command(flatten)]
     database: switchboard_store::Config,
+    #[command(flatten)]
+    objects: ObjectsConfig,
     #[command(flatten)]
     bus: switchboard_bus::Config,
     /// The HTTP API; without it that of the `up` on --data-dir
@@ -65,6 +70,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         findings.push(("Postgres", database(&arguments).await));
     } else {
         findings.push(("PostgreSQL programs", binaries(&arguments)));
+    }
+    if arguments.objects.objects.is_some() {
+        findings.push(("objects", objects(&arguments.objects).await));
     }
     if arguments.bus.redis_url.is_some() {
         findings.push(("Redis", redis(&arguments).await));
@@ -154,6 +162,35 @@ async fn database(arguments: &Arguments) -> Finding {
             version.applied, version.known
         )),
     }
+}
+
+async fn objects(config: &ObjectsConfig) -> Finding {
+    if let Some(folder) = config.folder() {
+        let shown = folder.display();
+        return match folder.metadata() {
+            Ok(found) if found.is_dir() => Ok(format!("{shown} is a folder")),
+            Ok(_) => Err(format!("{shown} is no folder: correct SWITCHBOARD_OBJECTS")),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Ok(format!("{shown} is not there yet; it will be made"))
+            }
+            Err(error) => Err(format!("{shown}: {error}: correct its permissions")),
+        };
+    }
+    let place = Objects::from_config(config).map_err(|error| error.to_string())?;
+    let probed = match &place {
+        Some(objects) => objects.probe().await,
+        None => Ok(()),
+    };
+    let remedy = match &probed {
+        Ok(()) => return Ok("the bucket answers and lets us in".to_owned()),
+        Err(ObjectError::NoBucket(_)) => "make the bucket, or correct SWITCHBOARD_OBJECTS",
+        Err(ObjectError::Denied(_)) => {
+            "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or allow s3:ListBucket"
+        }
+        Err(_) => "correct AWS_ENDPOINT_URL and AWS_REGION, or start it",
+    };
+    let found = probed.err().map(|error| error.report()).unwrap_or_default();
+    Err(format!("{found}: {remedy}"))
 }
 
 async fn redis(arguments: &Arguments) -> Finding {

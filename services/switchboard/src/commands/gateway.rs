@@ -77,6 +77,7 @@ async fn start(
     arguments::watch_trust(&bus, &process.readiness);
     // Calls with access tokens, and with keys used lately, go on without it.
     arguments::watch_database(&store, Need::Helpful, process);
+    arguments::watch_objects(&store, process);
     let authenticator = Authenticator::new(store.clone(), bus.clone());
     let gateway = &arguments.gateway;
     let router = switchboard_gateway::router(

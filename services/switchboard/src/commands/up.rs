@@ -175,6 +175,7 @@ async fn prepare(
     process: &Process,
 ) -> Result<OrgId, Failure> {
     let mut answer = arguments::watch_database(store, Need::Required, process);
+    arguments::watch_objects(store, process);
     arguments::await_database(&mut answer).await;
     store.migrate().await.map_err(|error| {
         Failure::general(format!(
