@@ -135,11 +135,13 @@ pub struct Refusal {
 }
 
 /// One place where a value breaks its schema.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Violation {
     /// JSON pointer into the params; empty for the whole.
+    #[schema(max_length = 65_535, example = "/speed")]
     pub pointer: String,
     /// What is wrong there.
+    #[schema(max_length = 65_535, example = "11 is greater than the maximum of 10")]
     pub detail: String,
 }
 

@@ -9,6 +9,7 @@ use switchboard_protocol::{
     id::{CallId, DeviceId, DeviceKey, OrgId},
     outcome::{Delivered, Outcome},
 };
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::{
@@ -23,7 +24,8 @@ pub const SETTLING: Duration = Duration::from_secs(2);
 const PURGE_STEP: i64 = 5_000;
 
 /// What happens to a call whose caller does not wait for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
+#[schema(as = KeptCallMode, rename_all = "lowercase", example = "queued")]
 pub enum CallMode {
     /// It is sent at once.
     Async,
@@ -32,7 +34,8 @@ pub enum CallMode {
 }
 
 /// How far a call has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
+#[schema(as = KeptCallState, rename_all = "lowercase", example = "ended")]
 pub enum CallState {
     /// It waits for its device, and can be taken back.
     Queued,

@@ -8,10 +8,11 @@ mod search;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use switchboard_protocol::id::SkillsBookId;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::{
-    Store, StoreError,
+    Creation, Store, StoreError,
     database::bounded,
     objects::{ObjectError, ObjectKey, hex},
     owner::Owner,
@@ -71,7 +72,8 @@ pub struct SkillsBook {
 }
 
 /// How far a skills book is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = SkillsBookState, example = "indexing")]
 #[serde(rename_all = "lowercase")]
 pub enum BookState {
     /// Its parts are being sent.
@@ -89,11 +91,17 @@ pub enum BookState {
 }
 
 /// Why a skills book cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = SkillsBookFault)]
 pub struct BookFault {
     /// What kind of fault, in machines' words.
+    #[schema(pattern = "^[a-z0-9_]{1,64}$", example = "invalid_utf8")]
     pub kind: String,
     /// What is wrong and where, in people's words.
+    #[schema(
+        max_length = 65_535,
+        example = "The text is not UTF-8, from byte 10 in line 1 on."
+    )]
     pub detail: String,
 }
 
@@ -205,13 +213,13 @@ impl From<Row> for SkillsBook {
     }
 }
 
-impl Store {
-    /// Begins a skills book, without a part.
+impl Creation {
+    /// Begins a skills book, without a part; it is not seen before the commit.
     ///
     /// # Errors
     /// [`StoreError::Conflict`] when the id exists already, else as every query.
     pub async fn begin_skills_book(
-        &self,
+        &mut self,
         owner: Owner,
         book: &NewSkillsBook,
     ) -> Result<SkillsBook, StoreError> {
@@ -226,7 +234,7 @@ impl Store {
             &book.sha256,
             book.locale
         );
-        let row = bounded(query.fetch_one(&self.pool)).await?;
+        let row = bounded(query.fetch_one(self.connection())).await?;
         Ok(SkillsBook {
             id: book.id,
             owner,
@@ -244,7 +252,9 @@ impl Store {
             updated_at: row.updated_at,
         })
     }
+}
 
+impl Store {
     /// One skills book that this reader sees.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ async fn library_in(
         size_bytes: 14,
         sha256: Sha256::digest(text).into(),
     };
-    store.begin_skills_book(OWNER, &book).await.unwrap();
+    begin(&store, &book).await;
     let part = Bytes::from_static(text);
     let written = store
         .write_skills_book_part(OWNER, id, 1, part)
@@ -48,6 +48,12 @@ async fn library_in(
     let finished = store.finish_skills_book(OWNER, id).await.unwrap();
     assert!(matches!(finished, BookFinish::Accepted(_)), "{finished:?}");
     (store, id, (database, folder))
+}
+
+async fn begin(store: &Store, book: &NewSkillsBook) {
+    let mut creation = store.begin().await.unwrap();
+    creation.begin_skills_book(OWNER, book).await.unwrap();
+    creation.commit().await.unwrap();
 }
 
 async fn claim(store: &Store, lease: Duration) -> Option<(Uuid, i32)> {
@@ -246,7 +252,7 @@ async fn a_book_that_nobody_finishes_is_given_up() {
         size_bytes: 5,
         sha256: [0; 32],
     };
-    store.begin_skills_book(OWNER, &book).await.unwrap();
+    begin(&store, &book).await;
     let part = Bytes::from_static(b"part");
     store
         .write_skills_book_part(OWNER, id, 1, part)

@@ -14,6 +14,10 @@ use crate::{
     memories::shape as memories,
     npcs::shape as npcs,
     routes,
+    skills_books::{
+        asked::{PART_RULES, Question},
+        shape as books,
+    },
     templates::rules as templates,
 };
 
@@ -41,11 +45,20 @@ const TAGS: &[(&str, &str)] = &[
         "Pictures",
         "What templates show. Agents read them as MCP resources.",
     ),
+    (
+        "Skills books",
+        "Documents that characters look things up in, sent in parts and read in the background.",
+    ),
 ];
 
 /// What goes wrong here and not on every route.
 const PROBLEMS: &[ProblemKind] = &[
     ProblemKind::new("operator_only", 403, "only the operator may do this"),
+    ProblemKind::new(
+        "invalid_part_number",
+        400,
+        "parts are numbered from 1 to 10 000",
+    ),
     ProblemKind::new(
         "scope_not_held",
         403,
@@ -79,6 +92,42 @@ const PROBLEMS: &[ProblemKind] = &[
         409,
         "another NPC speaks through one of the devices",
     ),
+    ProblemKind::new("skills_book_in_use", 409, "a template or an NPC names it"),
+    ProblemKind::new(
+        "skills_book_not_uploading",
+        409,
+        "it takes parts only while it is uploading; `state` says how far it is",
+    ),
+    ProblemKind::new(
+        "skills_book_over",
+        409,
+        "it has come to its end; `state` says to which",
+    ),
+    ProblemKind::new(
+        "larger_than_declared",
+        409,
+        "with this part it would have more bytes than was declared",
+    ),
+    ProblemKind::new(
+        "parts_missing",
+        409,
+        "parts are not there yet; `missing_parts` names them",
+    ),
+    ProblemKind::new(
+        "size_mismatch",
+        409,
+        "its parts have fewer bytes than was declared",
+    ),
+    ProblemKind::new(
+        "parts_changed",
+        409,
+        "a part was written while they were checked",
+    ),
+    ProblemKind::new(
+        "sha256_mismatch",
+        422,
+        "its parts have another SHA-256 than was declared",
+    ),
     ProblemKind::new("unsupported_picture", 415, "no picture of a known type"),
     ProblemKind::new("broken_picture", 422, "its header says no size"),
     ProblemKind::new("picture_too_large", 422, "too many pixels"),
@@ -95,7 +144,7 @@ const PROBLEMS: &[ProblemKind] = &[
     ProblemKind::new(
         "objects_not_configured",
         503,
-        "this installation has no place for pictures",
+        "this installation has no place for pictures and skills books",
     ),
 ];
 
@@ -108,6 +157,9 @@ const LIMITS: &[(&str, &[Rule])] = &[
     ("Memory", memories::RULES),
     ("NewNpc", npcs::RULES),
     ("Npc", npcs::RULES),
+    ("NewSkillsBook", books::RULES),
+    ("SkillsBook", books::RULES),
+    ("SkillsBookPartNumber", PART_RULES),
     ("Npc", &[rule("/lapsed/*", Line(LONGEST_LAPSED))]),
     ("Label", &[rule("", Line(label::LONGEST))]),
     ("ApiKey", &[rule("/name", Line(label::LONGEST))]),
@@ -123,10 +175,11 @@ const LIMITS: &[(&str, &[Rule])] = &[
 const LONGEST_LAPSED: usize = 64;
 
 /// What is read strictly, member by member.
-const CLOSED: [&str; 5] = [
+const CLOSED: [&str; 6] = [
     "TemplateSettings",
     "NewTemplate",
     "NewNpc",
+    "NewSkillsBook",
     "NewMemory",
     "NewMemories",
 ];
@@ -155,6 +208,7 @@ pub fn document() -> Document {
         document = document.closed(schema);
     }
     document
+        .limited("SkillsBookQuestion", "", &Question::as_schema())
         .with_patch("TemplatePatch", "TemplateSettings")
         .with_patch("NpcPatch", "NewNpc")
 }

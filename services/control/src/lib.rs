@@ -37,6 +37,7 @@ use switchboard_bus::Bus;
 use switchboard_identity::Authenticator;
 use switchboard_runtime::{http::LargerBody, problem, shutdown::Shutdown};
 use switchboard_store::{Store, merge_patch};
+use utoipa::OpenApi;
 use utoipa_axum::{
     router::{OpenApiRouter, UtoipaMethodRouterExt},
     routes,
@@ -93,15 +94,21 @@ pub fn router(
     };
     let (routes, _) = routes().split_for_parts();
     Ok(routes
-        .merge(skills_books::routes())
         .method_not_allowed_fallback(problem::method_not_allowed)
         .with_state(Arc::new(control)))
 }
 
+/// What only parameters are made of.
+#[derive(OpenApi)]
+#[openapi(components(schemas(skills_books::asked::Question)))]
+struct OfParameters;
+
 /// All routes, each with what the document says of it.
 fn routes() -> OpenApiRouter<Arc<Control>> {
     let pictures = routes!(pictures::create).layer(DefaultBodyLimit::max(pictures::LARGEST_BYTES));
-    OpenApiRouter::new()
+    let parts = routes!(skills_books::write_part)
+        .layer(DefaultBodyLimit::max(skills_books::LARGEST_PART_BYTES));
+    OpenApiRouter::with_openapi(OfParameters::openapi())
         .routes(routes!(orgs::create))
         .routes(routes!(api_keys::create, api_keys::list))
         .routes(routes!(api_keys::revoke))
@@ -123,6 +130,12 @@ fn routes() -> OpenApiRouter<Arc<Control>> {
         .routes(routes!(pictures::list))
         .routes(routes!(pictures::show, pictures::remove))
         .routes(routes!(pictures::content))
+        .routes(routes!(skills_books::create, skills_books::list))
+        .routes(routes!(skills_books::show, skills_books::remove))
+        .routes(parts)
+        .routes(routes!(skills_books::finish))
+        .routes(routes!(skills_books::cancel))
+        .routes(routes!(skills_books::search))
 }
 
 /// Starts the work that no request asks for, on `shutdown`'s tracker: facts from the bus are written to the store, and

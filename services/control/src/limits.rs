@@ -24,6 +24,8 @@ pub(crate) enum Limit {
     Name,
     /// A language, as BCP 47 writes it.
     Locale,
+    /// Exactly so many hexadecimal digits.
+    Hex(usize),
     /// From so many to so many elements.
     Items(usize, usize),
     /// A number in this range, ends included.
@@ -92,6 +94,7 @@ impl Limit {
             Self::Locale => {
                 json!({"maxLength": 35, "pattern": "^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$"})
             }
+            Self::Hex(count) => json!({"pattern": format!("^[0-9a-fA-F]{{{count}}}$")}),
             Self::Items(least, most) => json!({"minItems": least, "maxItems": most}),
             Self::Number(least, most) => {
                 json!({"minimum": shortest(least), "maximum": shortest(most)})
@@ -108,6 +111,9 @@ impl Limit {
             }
             (Self::Locale, Value::String(text)) if !is_locale(text) => {
                 Err("must be a language tag like de or zh-Hans-CN".to_owned())
+            }
+            (Self::Hex(count), Value::String(text)) if !is_hex(text, count) => {
+                Err(format!("must be {count} hexadecimal digits"))
             }
             (Self::Items(least, most), Value::Array(elements)) => {
                 let count = elements.len();
@@ -176,6 +182,10 @@ fn is_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
 }
 
+fn is_hex(text: &str, count: usize) -> bool {
+    text.len() == count && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 fn is_locale(text: &str) -> bool {
     let mut parts = text.split('-');
     let language = parts.next().unwrap_or_default();
@@ -213,6 +223,10 @@ mod tests {
         check(Limit::Locale, json!("d"), false);
         check(Limit::Locale, json!("de_DE"), false);
         check(Limit::Locale, json!("de-"), false);
+        check(Limit::Hex(4), json!("09aF"), true);
+        check(Limit::Hex(4), json!("09a"), false);
+        check(Limit::Hex(4), json!("+9aF"), false);
+        check(Limit::Hex(4), json!("éé"), false);
         check(Limit::Items(1, 2), json!([]), false);
         check(Limit::Items(1, 2), json!([1, 2]), true);
         check(Limit::Items(1, 2), json!([1, 2, 3]), false);

@@ -1,22 +1,22 @@
 //! `/v1/skills-books`: documents that characters look things up in, sent in parts and searched.
 //! Never: a document read while somebody waits for an answer; that is `ingestion`'s work.
 
+pub(crate) mod asked;
 mod refusals;
-mod shape;
+pub(crate) mod shape;
 
 use std::sync::Arc;
 
 use axum::{
-    Router,
-    extract::{DefaultBodyLimit, State},
+    extract::State,
     response::{IntoResponse, Response},
-    routing::{get, post, put},
 };
-use http::{StatusCode, header};
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use switchboard_protocol::id::SkillsBookId;
 use switchboard_runtime::problem::{Json, Path, Problem, Query, RawBody};
 use switchboard_store::{BookCancel, BookFinish, BookRemoval, Owner, PartWrite, SkillsBook};
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::{
@@ -24,46 +24,64 @@ use crate::{
     access::{Author, Reader, forbidden},
     document::Unambiguous,
     error::{ControlError, no_objects},
+    once::{Made, Once},
     paging::{Limit, Paging},
 };
+use asked::{PartNumber, Question};
 use shape::{ShownBook, ShownChunk};
 
 /// Where parts are sent, for whoever serves the router.
 pub(crate) const PART_PATHS: &str = "/v1/skills-books/*/parts/*";
 /// The largest part, in bytes. Protects memory: a part is held whole until it is stored.
 pub(crate) const LARGEST_PART_BYTES: usize = 8 * 1024 * 1024;
-/// The last part's number.
-const LAST_PART: i32 = 10_000;
-/// The longest question, in characters.
-const LONGEST_QUESTION: usize = 1_000;
 
 /// A page of the list.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(crate) struct SkillsBooks {
+    /// In the order of their making.
+    #[schema(max_items = 200)]
     skills_books: Vec<ShownBook>,
+    /// The `cursor` of the next page; null after the last one.
     next_cursor: Option<SkillsBookId>,
 }
 
 /// What is there after a part was written.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 pub(crate) struct WrittenPart {
-    part: i32,
+    /// Which part it was.
+    part: PartNumber,
+    /// How many bytes it has.
+    #[schema(minimum = 1, maximum = 8_388_608, example = 4711)]
     size_bytes: usize,
-    /// In all parts.
+    /// How many bytes all parts have.
+    #[schema(minimum = 1, maximum = 67_108_864, example = 4711)]
     bytes_received: i64,
 }
 
-#[derive(Debug, Deserialize)]
+/// The bytes of a part.
+#[derive(ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[expect(dead_code, reason = "how a part travels, for the document")]
+pub(crate) struct PartBytes(Vec<u8>);
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Question {
-    q: String,
+pub(crate) struct Search {
+    /// What is looked up.
+    q: Question,
+    /// The most chunks that are shown.
+    #[param(minimum = 1, maximum = 200, example = 10)]
     #[serde(default = "default_results")]
     limit: u16,
 }
 
-/// What was found, the best first.
-#[derive(Serialize)]
+/// What was found.
+#[derive(Serialize, ToSchema)]
+#[schema(as = FoundChunks)]
 pub(crate) struct Found {
+    /// The best first.
+    #[schema(max_items = 200)]
     chunks: Vec<ShownChunk>,
 }
 
@@ -71,32 +89,39 @@ const fn default_results() -> u16 {
     10
 }
 
-pub(crate) fn routes() -> Router<Arc<Control>> {
-    let part = put(write_part).layer(DefaultBodyLimit::max(LARGEST_PART_BYTES));
-    Router::new()
-        .route("/v1/skills-books", post(create).get(list))
-        .route("/v1/skills-books/{id}", get(show).delete(remove))
-        .route("/v1/skills-books/{id}/parts/{number}", part)
-        .route("/v1/skills-books/{id}/finish", post(finish))
-        .route("/v1/skills-books/{id}/cancel", post(cancel))
-        .route("/v1/skills-books/{id}/search", get(search))
-}
-
-async fn create(
+/// Declares a skills book, whose parts are sent then.
+#[utoipa::path(
+    post, path = "/v1/skills-books", tag = "Skills books", operation_id = "createSkillsBook",
+    request_body(content = shape::Begun),
+    responses((status = 201, body = ShownBook, description = "It is declared", headers(("Location" = String, description = "Where it is")))),
+    security(("credential" = ["admin"]), ("operator" = [])),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "objects_not_configured", "store_unavailable"]))),
+)]
+pub(crate) async fn create(
     State(control): State<Arc<Control>>,
     Author(author): Author,
-    Json(Unambiguous(document)): Json<Unambiguous>,
+    Once(ticket, Json(Unambiguous(document))): Once<Json<Unambiguous>>,
 ) -> Result<Response, ControlError> {
     control.place_for_books()?;
     let new = shape::read(&document, SkillsBookId::from_uuid(Uuid::now_v7()))?;
-    let book = control.store.begin_skills_book(author, &new).await?;
-    tracing::info!(owner = %author, skills_book.id = %book.id, "a skills book was begun");
-    let place = [(header::LOCATION, format!("/v1/skills-books/{}", book.id))];
-    let shown = axum::Json(ShownBook::from(book));
-    Ok((StatusCode::CREATED, place, shown).into_response())
+    let mut creation = ticket.begin(&control.store).await?;
+    let book = creation.begin_skills_book(author, &new).await?;
+    let id = book.id;
+    let made = Made::new(&ShownBook::from(book)).at(format!("/v1/skills-books/{id}"));
+    let response = ticket.commit(creation, made).await?;
+    tracing::info!(owner = %author, skills_book.id = %id, "a skills book was begun");
+    Ok(response)
 }
 
-async fn list(
+/// Lists own skills books and public ones.
+#[utoipa::path(
+    get, path = "/v1/skills-books", tag = "Skills books", operation_id = "listSkillsBooks",
+    params(Paging<SkillsBookId>),
+    responses((status = 200, body = SkillsBooks, description = "A page of skills books")),
+    security(("credential" = ["read"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["store_unavailable"]))),
+)]
+pub(crate) async fn list(
     State(control): State<Arc<Control>>,
     Reader(reader): Reader,
     Query(paging): Query<Paging<SkillsBookId>>,
@@ -113,7 +138,15 @@ async fn list(
     }))
 }
 
-async fn show(
+/// Shows a skills book, and how far it is.
+#[utoipa::path(
+    get, path = "/v1/skills-books/{id}", tag = "Skills books", operation_id = "getSkillsBook",
+    params(("id" = SkillsBookId, Path, description = "The skills book")),
+    responses((status = 200, body = ShownBook, description = "The skills book")),
+    security(("credential" = ["read"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["not_found", "store_unavailable"]))),
+)]
+pub(crate) async fn show(
     State(control): State<Arc<Control>>,
     Reader(reader): Reader,
     Path(id): Path<String>,
@@ -121,18 +154,23 @@ async fn show(
     Ok(axum::Json(control.skills_book(reader, &id).await?.into()))
 }
 
-async fn write_part(
+/// Stores a part, 8 MiB at most, in any order; written again, the last one counts.
+#[utoipa::path(
+    put, path = "/v1/skills-books/{id}/parts/{number}", tag = "Skills books", operation_id = "writeSkillsBookPart",
+    params(("id" = SkillsBookId, Path, description = "The skills book"), ("number" = PartNumber, Path, description = "Which part, from 1 on")),
+    request_body(content = inline(PartBytes), content_type = "application/octet-stream", description = "The bytes of the part, one at least; any Content-Type is taken."),
+    responses((status = 200, body = WrittenPart, description = "It is stored")),
+    security(("credential" = ["admin"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["invalid_part_number", "not_found", "operator_only", "skills_book_not_uploading", "larger_than_declared", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
+)]
+pub(crate) async fn write_part(
     State(control): State<Arc<Control>>,
     Author(author): Author,
     Path((id, number)): Path<(String, String)>,
     RawBody(bytes): RawBody,
 ) -> Result<axum::Json<WrittenPart>, ControlError> {
     control.place_for_books()?;
-    let known = number
-        .parse()
-        .ok()
-        .filter(|part| (1..=LAST_PART).contains(part));
-    let part: i32 = known.ok_or_else(|| refusals::part_number(&number))?;
+    let part = PartNumber::parse(&number).ok_or_else(|| refusals::part_number(&number))?;
     if bytes.is_empty() {
         return Err(refusals::empty_part().into());
     }
@@ -140,7 +178,7 @@ async fn write_part(
     let size_bytes = bytes.len();
     let store = &control.store;
     match store
-        .write_skills_book_part(author, book, part, bytes)
+        .write_skills_book_part(author, book, part.get(), bytes)
         .await?
     {
         PartWrite::Written { bytes_received } => Ok(axum::Json(WrittenPart {
@@ -156,7 +194,15 @@ async fn write_part(
     }
 }
 
-async fn finish(
+/// Says that all parts are sent; the skills book is then read. Again changes nothing.
+#[utoipa::path(
+    post, path = "/v1/skills-books/{id}/finish", tag = "Skills books", operation_id = "finishSkillsBook",
+    params(("id" = SkillsBookId, Path, description = "The skills book")),
+    responses((status = 202, body = ShownBook, description = "It is whole, and is being read or was")),
+    security(("credential" = ["admin"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["not_found", "operator_only", "skills_book_over", "parts_missing", "size_mismatch", "sha256_mismatch", "parts_changed", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
+)]
+pub(crate) async fn finish(
     State(control): State<Arc<Control>>,
     Author(author): Author,
     Path(id): Path<String>,
@@ -178,7 +224,15 @@ async fn finish(
     Err(problem.into())
 }
 
-async fn cancel(
+/// Gives up a skills book that is not ready yet: its parts and chunks go, the entry stays. Again changes nothing.
+#[utoipa::path(
+    post, path = "/v1/skills-books/{id}/cancel", tag = "Skills books", operation_id = "cancelSkillsBook",
+    params(("id" = SkillsBookId, Path, description = "The skills book")),
+    responses((status = 200, body = ShownBook, description = "It is given up")),
+    security(("credential" = ["admin"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["not_found", "operator_only", "skills_book_over", "objects_not_configured", "store_unavailable"]))),
+)]
+pub(crate) async fn cancel(
     State(control): State<Arc<Control>>,
     Author(author): Author,
     Path(id): Path<String>,
@@ -195,7 +249,15 @@ async fn cancel(
     }
 }
 
-async fn remove(
+/// Removes a skills book that no template or NPC names, in whatever state, with all of its bytes.
+#[utoipa::path(
+    delete, path = "/v1/skills-books/{id}", tag = "Skills books", operation_id = "removeSkillsBook",
+    params(("id" = SkillsBookId, Path, description = "The skills book")),
+    responses((status = 204, description = "It is gone")),
+    security(("credential" = ["admin"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["not_found", "operator_only", "skills_book_in_use", "objects_not_configured", "store_unavailable"]))),
+)]
+pub(crate) async fn remove(
     State(control): State<Arc<Control>>,
     Author(author): Author,
     Path(id): Path<String>,
@@ -211,22 +273,25 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn search(
+/// Tries what is found in a skills book.
+#[utoipa::path(
+    get, path = "/v1/skills-books/{id}/search", tag = "Skills books", operation_id = "searchSkillsBook",
+    params(("id" = SkillsBookId, Path, description = "The skills book"), Search),
+    responses((status = 200, body = Found, description = "The chunks that fit best")),
+    security(("credential" = ["read"]), ("operator" = [])),
+    extensions(("x-problems" = json!(["not_found", "store_unavailable"]))),
+)]
+pub(crate) async fn search(
     State(control): State<Arc<Control>>,
     Reader(reader): Reader,
     Path(id): Path<String>,
-    Query(asked): Query<Question>,
+    Query(asked): Query<Search>,
 ) -> Result<axum::Json<Found>, ControlError> {
     let limit = Limit::new(asked.limit)?;
-    let question = asked.q.trim();
-    let fits = (1..=LONGEST_QUESTION).contains(&question.chars().count());
-    if !fits || question.contains('\0') {
-        return Err(refusals::question(LONGEST_QUESTION).into());
-    }
     let book = control.skills_book(reader, &id).await?.id;
     let store = &control.store;
     let found = store
-        .search_skills_book(reader, book, question, limit.count().into())
+        .search_skills_book(reader, book, asked.q.as_str(), limit.count().into())
         .await?;
     Ok(axum::Json(Found {
         chunks: found.into_iter().map(ShownChunk::from).collect(),

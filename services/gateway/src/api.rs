@@ -6,6 +6,7 @@ use switchboard_runtime::api::{Document, ProblemKind};
 
 use crate::{
     calls::{
+        by_id::LONGEST_WAIT_MS,
         mode::LONGEST_WAIT,
         request::{LONGEST_TIMEOUT_MS, SERVICE_NAME_BYTES},
     },
@@ -13,10 +14,13 @@ use crate::{
 };
 
 /// What the operations are grouped by.
-const TAGS: &[(&str, &str)] = &[(
-    "Devices",
-    "Who is there, and what they do when they are called.",
-)];
+const TAGS: &[(&str, &str)] = &[
+    (
+        "Devices",
+        "Who is there, and what they do when they are called.",
+    ),
+    ("Calls", "What became of calls that nobody waited for."),
+];
 
 /// What goes wrong here and not on every route.
 const PROBLEMS: &[ProblemKind] = &[
@@ -37,6 +41,13 @@ const PROBLEMS: &[ProblemKind] = &[
         409,
         "the call with this Idempotency-Key is under way",
     ),
+    ProblemKind::new(
+        "unknown_call",
+        404,
+        "no such call of the organisation is kept",
+    ),
+    ProblemKind::new("call_sent", 409, "the call is being sent, or has been"),
+    ProblemKind::new("call_ended", 409, "the call is over"),
     ProblemKind::new("overloaded", 429, "too much is under way for this device"),
     ProblemKind::new("queue_full", 429, "as many calls wait already as may wait"),
     ProblemKind::new("overloaded", 413, "the params are too large for any device"),
@@ -92,9 +103,24 @@ pub fn document() -> Document {
             "/params",
             json!({"examples": [{"format": "simple"}]}),
         ),
+        (
+            "WaitMs",
+            "",
+            json!({"minimum": 0, "maximum": LONGEST_WAIT_MS}),
+        ),
         ("NewCall", "/input", json!({"examples": [{}]})),
         (
             "CallResult",
+            "/result",
+            json!({"examples": [{"success": true, "data": "2026-01-02 03:04:05"}]}),
+        ),
+        (
+            "KeptCall",
+            "/result",
+            json!({"examples": [{"success": true, "data": "2026-01-02 03:04:05"}]}),
+        ),
+        (
+            "KeptCallEnd",
             "/result",
             json!({"examples": [{"success": true, "data": "2026-01-02 03:04:05"}]}),
         ),

@@ -2,7 +2,7 @@
 //! Never: a second execution under the same idempotency key.
 
 mod attempt;
-mod by_id;
+pub(crate) mod by_id;
 mod dispatch;
 mod ending;
 mod idempotency;
@@ -33,16 +33,16 @@ use switchboard_runtime::{
 use utoipa::ToSchema;
 
 pub(crate) use attempt::Attempt;
-pub(crate) use by_id::{list, show, withdraw};
 pub(crate) use kept::Kept;
 pub(crate) use reply::milliseconds;
 pub(crate) use request::CallRequest;
 
 use crate::{Gateway, access::MayCall, bus_unavailable};
 use idempotency::Key;
-use mode::{Mode, ModeName};
+use mode::Mode;
 use reply::Reply;
 use request::{Asked, CallBody};
+use shown::ShownCall;
 
 /// How a call ended, ready to be sent.
 struct Settled {
@@ -68,33 +68,6 @@ struct CallResult {
     elapsed_ms: f64,
 }
 
-/// A call that nobody waits for, as it was when it was asked for.
-#[derive(ToSchema)]
-#[schema(as = KeptCall)]
-#[expect(dead_code, reason = "how `ShownCall` looks, for the document")]
-struct AcceptedCall {
-    /// Which call it is: `/v1/calls/{call_id}` tells what becomes of it.
-    call_id: CallId,
-    /// Whom it is for.
-    device_id: DeviceId,
-    /// Which service of the device.
-    #[schema(max_length = 256, example = "get_current_time")]
-    service: String,
-    /// `async` or `queued`.
-    mode: ModeName,
-    /// How far it is.
-    #[schema(pattern = "^(queued|sent|ended)$", example = "queued")]
-    state: String,
-    /// When it was asked for.
-    #[schema(value_type = String, format = DateTime, example = "2026-01-02T03:04:05Z")]
-    created_at: (),
-    /// The last moment in which it may be sent, when it is `queued`.
-    #[schema(value_type = String, format = DateTime, required = false, example = "2026-01-03T03:04:05Z")]
-    expires_at: (),
-    /// Whether the device may have acted so far.
-    delivered: Delivered,
-}
-
 /// Calls a service of a device. A `sync` call is answered with what came of it, others with 202 at once.
 ///
 /// With an Idempotency-Key the call is made once; a call that was not delivered gives its key back.
@@ -104,7 +77,7 @@ struct AcceptedCall {
     request_body(content = CallBody),
     responses(
         (status = 200, body = CallResult, description = "The device answered"),
-        (status = 202, body = AcceptedCall, description = "It is kept, and nobody waits for it", headers(("Location" = String, description = "Where its end is asked for"))),
+        (status = 202, body = ShownCall<'static>, description = "It is kept, and nobody waits for it", headers(("Location" = String, description = "Where its end is asked for"))),
     ),
     security(("credential" = ["call"])),
     extensions(

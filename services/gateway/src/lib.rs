@@ -12,7 +12,7 @@ mod rates;
 
 use std::sync::Arc;
 
-use axum::{Router, routing::get};
+use axum::Router;
 use switchboard_bus::Bus;
 use switchboard_identity::Authenticator;
 use switchboard_runtime::{
@@ -20,6 +20,7 @@ use switchboard_runtime::{
     shutdown::Shutdown,
 };
 use switchboard_store::Store;
+use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use api::document;
@@ -70,19 +71,24 @@ pub fn router(
     shutdown.spawn(watch);
     let (routes, _) = routes().split_for_parts();
     Ok(routes
-        .route("/v1/calls", get(calls::list))
-        .route("/v1/calls/{id}", get(calls::show).delete(calls::withdraw))
         .method_not_allowed_fallback(problem::method_not_allowed)
         .merge(mcp::router(config, &gateway))
         .with_state(gateway))
 }
 
+/// What only parameters are made of.
+#[derive(OpenApi)]
+#[openapi(components(schemas(calls::by_id::WaitMs)))]
+struct OfParameters;
+
 /// The routes beside MCP's, each with what the document says of it.
 fn routes() -> OpenApiRouter<Arc<Gateway>> {
-    OpenApiRouter::new()
+    OpenApiRouter::with_openapi(OfParameters::openapi())
         .routes(routes!(devices::list))
         .routes(routes!(devices::show))
         .routes(routes!(calls::create))
+        .routes(routes!(calls::by_id::list))
+        .routes(routes!(calls::by_id::show, calls::by_id::withdraw))
 }
 
 async fn sweep_rates(gateway: Arc<Gateway>, shutdown: Shutdown) {

@@ -4,9 +4,11 @@
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// How a document is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = SkillsBookFormat, example = "text/markdown")]
 pub enum Format {
     /// Text without any marks.
     #[serde(rename = "text/plain")]

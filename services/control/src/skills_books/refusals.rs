@@ -5,7 +5,7 @@ use http::StatusCode;
 use switchboard_runtime::problem::Problem;
 use switchboard_store::BookState;
 
-use super::LAST_PART;
+use super::asked::LAST_PART;
 
 pub(super) fn part_number(sent: &str) -> Problem {
     let sent: String = sent.chars().take(32).collect();
@@ -104,12 +104,6 @@ pub(super) fn in_use() -> Problem {
         "Skills book in use",
         "A template or an NPC names this skills book; take it out of its `skills_book_ids` first.",
     )
-}
-
-pub(super) fn question(longest: usize) -> Problem {
-    Problem::invalid_query(format!(
-        "`q` must have 1 to {longest} characters, and not the character U+0000."
-    ))
 }
 
 fn conflict(slug: &'static str, title: &'static str, detail: impl Into<String>) -> Problem {

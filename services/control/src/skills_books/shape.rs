@@ -7,12 +7,13 @@ use serde_json::Value;
 use switchboard_protocol::id::{OrgId, SkillsBookId};
 use switchboard_runtime::problem::Problem;
 use switchboard_store::{BookFault, BookState, FoundChunk, NewSkillsBook, Owner, SkillsBook};
+use utoipa::ToSchema;
 
 use crate::{
     document::{self, invalid},
     ingestion::Format,
     limits::{
-        Limit::{Line, Locale, Number},
+        Limit::{Hex, Line, Locale, Number},
         Rule, rule,
     },
 };
@@ -21,20 +22,31 @@ use crate::{
 const LARGEST_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 
 /// The limits; docs/settings.md repeats them.
-const RULES: &[Rule] = &[
+pub(crate) const RULES: &[Rule] = &[
     rule("/name", Line(100)),
     rule("/locale", Locale),
     rule("/size_bytes", Number(1.0, LARGEST_BYTES)),
+    rule("/sha256", Hex(64)),
 ];
 
 /// A skills book as people begin one.
-#[derive(Debug, Serialize, Deserialize)]
-struct Begun {
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = NewSkillsBook)]
+pub(crate) struct Begun {
+    /// What people call it.
+    #[schema(example = "Manual")]
     name: String,
+    /// How it is read.
     mime_type: Format,
+    /// The language that it is in.
+    #[schema(example = "en")]
     #[serde(default = "english")]
     locale: String,
+    /// How many bytes it will have.
+    #[schema(example = 4711)]
     size_bytes: i64,
+    /// Of all its bytes, in hexadecimal digits.
+    #[schema(example = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")]
     sha256: String,
 }
 
@@ -43,35 +55,70 @@ fn english() -> String {
 }
 
 /// A skills book as it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = SkillsBook)]
 pub(crate) struct ShownBook {
+    /// Its id.
     id: SkillsBookId,
-    /// Null when it is public.
+    /// Whose it is; null when it is public.
     org_id: Option<OrgId>,
+    /// What people call it.
+    #[schema(example = "Manual")]
     name: String,
+    /// How it is read.
+    #[schema(value_type = Format)]
     mime_type: String,
+    /// The language that it is in.
+    #[schema(example = "en")]
     locale: String,
+    /// How many bytes it has, as declared.
+    #[schema(example = 4711)]
     size_bytes: i64,
+    /// Of all its bytes, as declared.
+    #[schema(example = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")]
     sha256: String,
+    /// How many bytes its parts have; none when it was given up.
+    #[schema(minimum = 0, maximum = 67_108_864, example = 4711)]
     bytes_received: i64,
+    /// How far it is.
     state: BookState,
-    /// How much of it can be found, 0 to 1.
+    /// How much of it can be found.
+    #[schema(minimum = 0, maximum = 1, example = 0.5)]
     progress: f64,
+    /// How many chunks it has; null until it is parsed.
+    #[schema(minimum = 1, example = 42)]
     chunks_total: Option<i32>,
+    /// How many of them can be found.
+    #[schema(minimum = 0, example = 21)]
     chunks_indexed: i32,
     /// Why it failed.
     error: Option<BookFault>,
+    /// When it was declared.
+    #[schema(example = "2026-01-02T03:04:05Z")]
     created_at: DateTime<Utc>,
+    /// When it got further last.
+    #[schema(example = "2026-01-02T03:04:05Z")]
     updated_at: DateTime<Utc>,
 }
 
 /// A chunk as it is shown to whoever tries a search.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = FoundChunk)]
 pub(crate) struct ShownChunk {
+    /// Which chunk of the skills book, from 0.
+    #[schema(minimum = 0, example = 7)]
     chunk: i32,
+    /// How well it fits, compared with others of the same answer.
+    #[schema(minimum = 0, maximum = 1, example = 0.31)]
     score: f64,
+    /// The headings above it, outermost first.
+    #[schema(max_length = 1000, example = "Manual › Care")]
     heading: Option<String>,
+    /// The page of a PDF on which it begins.
+    #[schema(minimum = 1, example = 3)]
     page: Option<i32>,
+    /// What it says.
+    #[schema(max_length = 1000, example = "Replace the battery once a year.")]
     text: String,
 }
 
@@ -122,12 +169,8 @@ impl From<FoundChunk> for ShownChunk {
 /// The book that somebody begins with this document.
 pub(super) fn read(document: &Value, id: SkillsBookId) -> Result<NewSkillsBook, Problem> {
     let begun: Begun = document::read(document, "", RULES)?;
-    let sha256 = sha256(&begun.sha256).ok_or_else(|| {
-        invalid(
-            "/sha256",
-            "`/sha256` must be the SHA-256 of the whole, as 64 hexadecimal digits.",
-        )
-    })?;
+    let sha256 = sha256(&begun.sha256)
+        .ok_or_else(|| invalid("/sha256", "`/sha256` must be 64 hexadecimal digits."))?;
     Ok(NewSkillsBook {
         id,
         name: begun.name,
@@ -138,17 +181,14 @@ pub(super) fn read(document: &Value, id: SkillsBookId) -> Result<NewSkillsBook, 
     })
 }
 
+/// The bytes that digits stand for which the rules have let through.
 fn sha256(digits: &str) -> Option<[u8; 32]> {
-    if digits.len() != 64 {
-        return None;
-    }
     let mut bytes = [0; 32];
     for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks(2)) {
         let pair = std::str::from_utf8(pair).ok()?;
         *byte = u8::from_str_radix(pair, 16).ok()?;
     }
-    // The parser also takes a sign.
-    (!digits.contains('+')).then_some(bytes)
+    Some(bytes)
 }
 
 #[cfg(test)]

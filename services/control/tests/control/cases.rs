@@ -3,6 +3,7 @@
 use axum::{body::Body, response::Response};
 use http::{Method, Request, header};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::installation::{Installation, OPERATOR_KEY, Org, body};
 
@@ -60,6 +61,20 @@ pub(crate) fn operations() -> Vec<Operation> {
     found
 }
 
+/// A skills book of one part.
+const BOOK: &[u8] = b"Replace the battery once a year.";
+
+/// What declares a skills book.
+pub(crate) fn begun(document: &[u8]) -> Value {
+    json!({"name": "Manual", "mime_type": "text/plain", "size_bytes": document.len(), "sha256": sha256(document)})
+}
+
+/// In hexadecimal digits.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    let digits = Sha256::digest(bytes);
+    digits.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A picture of these many pixels: no two widths are the same bytes.
 pub(crate) fn png(width: u32) -> Vec<u8> {
     let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR".to_vec();
@@ -80,9 +95,8 @@ impl Installation {
             ),
             "createTemplate" => ("", Content::Json(json!({"name": "Bello"}))),
             "addPicture" => ("", Content::Bytes(png(3))),
-            "listApiKeys" | "getKeySet" | "listTemplates" | "listPictures" | "listNpcs" => {
-                ("", Content::Nothing)
-            }
+            "listApiKeys" | "getKeySet" | "listTemplates" | "listPictures" | "listNpcs"
+            | "listSkillsBooks" => ("", Content::Nothing),
             "createNpc" => ("", Content::Json(json!({"overrides": {"name": "Rex"}}))),
             "getNpc" | "removeNpc" | "listNpcMemories" => ("/v1/npcs", Content::Nothing),
             "changeNpc" => ("/v1/npcs", Content::Json(json!({"device_ids": ["toy-1"]}))),
@@ -101,14 +115,25 @@ impl Installation {
             "getPicture" | "getPictureContent" | "removePicture" => {
                 ("/v1/pictures", Content::Nothing)
             }
+            "createSkillsBook" => ("", Content::Json(begun(BOOK))),
+            "getSkillsBook" | "removeSkillsBook" | "cancelSkillsBook" | "searchSkillsBook" => {
+                ("/v1/skills-books", Content::Nothing)
+            }
+            "writeSkillsBookPart" => ("/v1/skills-books", Content::Bytes(BOOK.to_vec())),
+            "finishSkillsBook" => ("/parts", Content::Nothing),
             other => panic!(
                 "{other} has no case: every operation must show that it keeps what holds for all"
             ),
         };
         let id = self.needed(needed, org).await;
+        let path = operation.path.replace("{id}", &id);
+        let query = match operation.id.as_str() {
+            "searchSkillsBook" => "?q=battery",
+            _ => "",
+        };
         Case {
             method: operation.method.clone(),
-            path: operation.path.replace("{id}", &id),
+            path: path.replace("{number}", "1") + query,
             content,
             if_match: matches!(
                 operation.id.as_str(),
@@ -140,8 +165,23 @@ impl Installation {
                 )
                 .await
             }
+            "/parts" => {
+                let book = Content::Json(begun(BOOK));
+                let book = self.post(org, "/v1/skills-books", book).await;
+                let id = self.id_of(book).await;
+                let case = Case {
+                    method: Method::PUT,
+                    path: format!("/v1/skills-books/{id}/parts/1"),
+                    content: Content::Bytes(BOOK.to_vec()),
+                    if_match: false,
+                };
+                let written = self.send_case(&case, Some(&org.key), None).await;
+                assert!(written.status().is_success(), "{}", written.status());
+                id
+            }
             _ => {
                 let content = match needed {
+                    "/v1/skills-books" => begun(BOOK),
                     "/v1/tokens" => json!({"subject": "device:toy-1", "scopes": ["device"]}),
                     "/v1/npcs" => json!({"overrides": {"name": "Rex"}}),
                     _ => json!({"name": "Bello"}),

@@ -78,7 +78,13 @@ async fn no_list_shows_what_is_anothers() {
         let made = installation.send_case(&case, Some(&own.key), None).await;
         assert_eq!(made.status(), StatusCode::CREATED, "{}", operation.id);
     }
-    for path in ["/v1/templates", "/v1/npcs", "/v1/pictures", "/v1/api-keys"] {
+    for path in [
+        "/v1/templates",
+        "/v1/npcs",
+        "/v1/pictures",
+        "/v1/skills-books",
+        "/v1/api-keys",
+    ] {
         let (_, shown) = installation
             .send(Method::GET, path, Some(&own.key), None)
             .await;
@@ -101,7 +107,7 @@ async fn methods_that_a_path_does_not_take_are_told() {
     let org = installation.new_org("own").await;
     let all = operations();
     for operation in &all {
-        let path = operation.path.replace("{id}", "x");
+        let path = operation.path.replace("{id}", "x").replace("{number}", "1");
         let taken: Vec<_> = all
             .iter()
             .filter(|other| other.path == operation.path)

@@ -3,27 +3,16 @@
 use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 use switchboard_store::{NewChunk, Store};
 use uuid::Uuid;
 
-use crate::installation::{Installation, OPERATOR_KEY, body};
+use crate::{
+    cases::{begun, sha256},
+    installation::{Installation, OPERATOR_KEY, body},
+};
 
 const LARGEST_PART: usize = 8 * 1024 * 1024;
-
-fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .fold(String::new(), |mut hex, byte| {
-            write!(hex, "{byte:02x}").unwrap();
-            hex
-        })
-}
-
-fn begun(document: &[u8]) -> Value {
-    json!({"name": "Manual", "mime_type": "text/plain", "size_bytes": document.len(), "sha256": sha256(document)})
-}
 
 impl Installation {
     /// The path of a book that is begun.

@@ -19,50 +19,85 @@ use switchboard_runtime::{
 };
 use switchboard_store::{CallFilter, CallState, KeptCall, StoreError, Withdrawal};
 use tokio::time::Instant;
+use utoipa::{IntoParams, ToSchema};
 
 use super::{ending, kept::unreadable, shown::ShownCall};
 use crate::{Gateway, access::MayCall};
 
-const LONGEST_WAIT_MS: u64 = 60_000;
+/// The longest that an answer may wait for a call's end.
+pub(crate) const LONGEST_WAIT_MS: u64 = 60_000;
 /// A call that is due to end is looked at again after this, while somebody else is ending it.
 const DUE_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long the answer may wait for the call's end.
-#[derive(Debug, Deserialize)]
+/// How long an answer may wait for a call's end.
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
+#[schema(value_type = u64, example = 9000)]
+#[serde(try_from = "u64")]
+pub(crate) struct WaitMs(u64);
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Waiting {
+    /// How many milliseconds the answer may wait for the call's end; none when not given.
+    #[param(required = false)]
     #[serde(default)]
-    wait_ms: u64,
+    wait_ms: WaitMs,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Listing {
+    /// Only those for this device.
     device_id: Option<DeviceId>,
+    /// Only those that are this far.
     #[serde(default, deserialize_with = "state")]
     state: Option<CallState>,
+    /// The most calls of the page.
+    #[param(minimum = 1, maximum = 200, example = 50)]
     #[serde(default = "paging::default_limit")]
     limit: u16,
-    /// The last call of the page before.
+    /// `next_cursor` of the page before.
     cursor: Option<CallId>,
 }
 
-#[derive(Serialize)]
-struct Calls<'a> {
+/// A page of the list.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Calls<'a> {
+    /// In the order of their making, without results.
+    #[schema(max_items = 200)]
     calls: Vec<ShownCall<'a>>,
+    /// The `cursor` of the next page; null after the last one.
     next_cursor: Option<CallId>,
 }
 
+impl TryFrom<u64> for WaitMs {
+    type Error = String;
+
+    fn try_from(wait_ms: u64) -> Result<Self, String> {
+        if wait_ms <= LONGEST_WAIT_MS {
+            return Ok(Self(wait_ms));
+        }
+        Err(format!("`wait_ms` must be from 0 to {LONGEST_WAIT_MS}"))
+    }
+}
+
+/// Shows what became of a call that nobody waited for, at once or as soon as it has ended.
+#[utoipa::path(
+    get, path = "/v1/calls/{id}", tag = "Calls", operation_id = "getCall",
+    params(("id" = CallId, Path, description = "The call"), Waiting),
+    responses((status = 200, body = ShownCall<'static>, description = "The call")),
+    security(("credential" = ["call"])),
+    extensions(("x-problems" = json!(["invalid_path", "unknown_call", "rate_limited", "store_unavailable"]))),
+)]
 pub(crate) async fn show(
     State(gateway): State<Arc<Gateway>>,
     MayCall(caller): MayCall,
     Path(id): Path<CallId>,
     Query(Waiting { wait_ms }): Query<Waiting>,
 ) -> Result<Response, Problem> {
-    if wait_ms > LONGEST_WAIT_MS {
-        let detail = format!("`wait_ms` must be from 0 to {LONGEST_WAIT_MS}.");
-        return Err(Problem::invalid_query(detail));
-    }
+    let WaitMs(wait_ms) = wait_ms;
     let call = if wait_ms == 0 {
         read(&gateway, caller.org, id).await?
     } else {
@@ -72,6 +107,14 @@ pub(crate) async fn show(
     Ok(axum::Json(ShownCall::from(&call)).into_response())
 }
 
+/// Lists calls that nobody waited for, without their results.
+#[utoipa::path(
+    get, path = "/v1/calls", tag = "Calls", operation_id = "listCalls",
+    params(Listing),
+    responses((status = 200, body = Calls<'static>, description = "A page of calls")),
+    security(("credential" = ["call"])),
+    extensions(("x-problems" = json!(["rate_limited", "store_unavailable"]))),
+)]
 pub(crate) async fn list(
     State(gateway): State<Arc<Gateway>>,
     MayCall(caller): MayCall,
@@ -98,29 +141,36 @@ pub(crate) async fn list(
     Ok(axum::Json(page).into_response())
 }
 
+/// Takes back a call that still waits for its device.
+#[utoipa::path(
+    delete, path = "/v1/calls/{id}", tag = "Calls", operation_id = "withdrawCall",
+    params(("id" = CallId, Path, description = "The call")),
+    responses((status = 204, description = "It is never sent")),
+    security(("credential" = ["call"])),
+    extensions(("x-problems" = json!(["invalid_path", "unknown_call", "call_sent", "call_ended", "rate_limited", "store_unavailable"]))),
+)]
 pub(crate) async fn withdraw(
     State(gateway): State<Arc<Gateway>>,
     MayCall(caller): MayCall,
     Path(id): Path<CallId>,
 ) -> Result<StatusCode, Problem> {
-    let refused = |slug, title, detail| {
-        Problem::new(StatusCode::CONFLICT, slug, title, detail).with("call_id", id)
-    };
     let end = ending::withdrawn();
     let withdrawal = gateway.store.withdraw_call(caller.org, id, &end).await;
     match withdrawal.map_err(|error| unreadable(&error))? {
         Withdrawal::Withdrawn => Ok(StatusCode::NO_CONTENT),
-        Withdrawal::Sent => Err(refused(
+        Withdrawal::Sent => Err(conflict(
             "call_sent",
             "Call sent",
             "The call is being sent, or has been; it cannot be taken back.",
         )
+        .with("call_id", id)
         .with("delivered", Delivered::Unknown)),
-        Withdrawal::Ended => Err(refused(
+        Withdrawal::Ended => Err(conflict(
             "call_ended",
             "Call ended",
             "The call is over; there is nothing to take back.",
-        )),
+        )
+        .with("call_id", id)),
         Withdrawal::Unknown => Err(unknown(id)),
     }
 }
@@ -176,6 +226,10 @@ async fn settle(gateway: &Gateway, only: Option<CallId>) -> Result<(), StoreErro
     let (expired, lost) = (ending::expired(), ending::lost());
     gateway.store.settle_calls(only, &expired, &lost).await?;
     Ok(())
+}
+
+fn conflict(slug: &'static str, title: &'static str, detail: &str) -> Problem {
+    Problem::new(StatusCode::CONFLICT, slug, title, detail)
 }
 
 fn unknown(id: CallId) -> Problem {
