@@ -16,49 +16,22 @@ use std::{
 };
 
 use serde_json::Value;
-use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     time::timeout,
 };
 
+#[path = "support/data_folder.rs"]
+mod data_folder;
 #[path = "e2e/program.rs"]
 mod program;
 
+use data_folder::{Folder, processes_in};
 use program::Program;
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A data folder of its own, and what is run on it.
-struct Folder(TempDir);
-
 impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self) -> &str {
-        self.0.path().to_str().unwrap()
-    }
-
-    fn cluster(&self) -> std::path::PathBuf {
-        let link = self.0.path().join("postgres");
-        fs::canonicalize(&link).unwrap_or(link)
-    }
-
-    fn up_arguments<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
-        let mut arguments = vec!["up", "--data-dir", self.path()];
-        for listen in ["--device-listen", "--http-listen", "--admin-listen"] {
-            arguments.extend([listen, "127.0.0.1:0"]);
-        }
-        arguments.extend(more);
-        arguments
-    }
-
-    fn up(&self) -> Program {
-        Program::start(&self.up_arguments(&[]), &[])
-    }
-
     /// Starts an `up` that cannot start, and gives its exit code and words.
     async fn failing(&self, more: &[&str]) -> (i32, String) {
         let mut program = Program::launch(&self.up_arguments(more), &[]);
@@ -100,20 +73,6 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Under root the cluster can be elsewhere; a test leaves nothing there either.
-        let cluster = self.cluster();
-        if !cluster.starts_with(self.0.path())
-            && let Some(home) = cluster
-                .parent()
-                .filter(|home| home.starts_with("/var/lib/switchboard"))
-        {
-            fs::remove_dir_all(home).ok();
-        }
-    }
-}
-
 /// A `switchboard device` that is online.
 async fn device(folder: &Folder, more: &[&str]) -> tokio::process::Child {
     let mut command = folder.command(&["device"]);
@@ -131,18 +90,6 @@ async fn device(folder: &Folder, more: &[&str]) -> tokio::process::Child {
     let line: Value = serde_json::from_str(&line).unwrap();
     assert_eq!(line["event"], "online", "{line}");
     child
-}
-
-/// The processes that work in this folder.
-fn processes_in(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir("/proc")
-        .into_iter()
-        .flatten()
-        .filter_map(Result::ok);
-    entries
-        .filter(|entry| fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd == folder))
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect()
 }
 
 fn postmaster(folder: &Folder) -> nix::unistd::Pid {
@@ -434,7 +381,7 @@ async fn one_folder_has_one_instance() {
 async fn a_device_runs_the_commands_of_a_file() {
     let folder = Folder::new();
     let mut up = folder.up();
-    let file = folder.0.path().join("services.json");
+    let file = Path::new(folder.path()).join("services.json");
     let services = r#"{"services":{"shout":{"description":"Say it louder",
         "parameters":{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]},
         "command":["tr","a-z","A-Z"]}}}"#;

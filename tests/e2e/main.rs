@@ -7,6 +7,8 @@
     reason = "a test says where it failed by panicking there"
 )]
 
+#[path = "../support/data_folder.rs"]
+mod data_folder;
 #[path = "../support/eventually.rs"]
 mod eventually;
 #[path = "../support/redis_server.rs"]
@@ -16,9 +18,11 @@ mod s3_server;
 
 mod access;
 mod baseline;
+mod busy;
 mod calls;
 mod clients;
 mod device;
+mod durability;
 mod faults;
 mod hostile;
 mod idempotency;

@@ -84,6 +84,7 @@ async fn examine(options: &Options, corner: &Corner, python: &Path) -> anyhow::R
                 &options.examples.to_string(),
             ])
             .args(options.seed.map(|seed| format!("--seed={seed}")))
+            .env("SWITCHBOARD_OPERATOR_KEY", system.operator_key())
             .current_dir(findings.path())
             .stdin(Stdio::null())
             .kill_on_drop(true);

@@ -1,7 +1,7 @@
 //! A database of its own for each test, gone when the test ends.
 //! Never: in a program; behind the feature `testing`.
 
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, postgres::PgConnectOptions};
 use uuid::Uuid;
 
@@ -157,6 +157,16 @@ impl Drop for TestDatabase {
             Err(_) => tracing::warn!(database = %self.name, "a test database was left behind"),
         }
     }
+}
+
+/// Runs statements in a database that somebody else made.
+///
+/// # Errors
+/// As every query; [`StoreError::Setting`] when this is no address.
+pub async fn execute(url: &SecretString, sql: &str) -> Result<(), StoreError> {
+    let unusable = StoreError::Setting("the address of a database is a postgres:// URL");
+    let server: PgConnectOptions = url.expose_secret().parse().map_err(|_| unusable)?;
+    administer(&server, sql.to_owned()).await
 }
 
 async fn administer(server: &PgConnectOptions, sql: String) -> Result<(), StoreError> {

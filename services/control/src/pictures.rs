@@ -86,7 +86,7 @@ pub(crate) struct ShownPicture {
 
 /// The bytes of a picture.
 #[derive(ToSchema)]
-#[schema(value_type = String, format = Binary)]
+#[schema(value_type = String, format = Binary, min_length = 1)]
 #[expect(dead_code, reason = "how a picture travels, for the document")]
 pub(crate) struct PictureBytes(Vec<u8>);
 

@@ -60,7 +60,7 @@ pub(crate) struct WrittenPart {
 
 /// The bytes of a part.
 #[derive(ToSchema)]
-#[schema(value_type = String, format = Binary)]
+#[schema(value_type = String, format = Binary, min_length = 1)]
 #[expect(dead_code, reason = "how a part travels, for the document")]
 pub(crate) struct PartBytes(Vec<u8>);
 

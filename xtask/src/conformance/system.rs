@@ -168,6 +168,11 @@ impl System {
         self.gateway.address("http_url")
     }
 
+    /// What the installation's operator holds.
+    pub(crate) fn operator_key(&self) -> &str {
+        &self.operator_key
+    }
+
     pub(crate) fn device_address(&self) -> &str {
         self.edge.address("device_addr")
     }

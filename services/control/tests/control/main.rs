@@ -13,6 +13,7 @@ mod idempotency;
 mod installation;
 mod isolation;
 mod memories;
+mod npc_ownership;
 mod npcs;
 mod pictures;
 mod recall;

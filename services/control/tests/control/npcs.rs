@@ -1,10 +1,10 @@
-//! `/v1/npcs`.
+//! `/v1/npcs`: what holds for an NPC, by its template and its overrides.
 
 use axum::response::Response;
 use http::{Method, StatusCode, header};
 use serde_json::{Value, json};
 
-use crate::installation::{Installation, OPERATOR_KEY, body};
+use crate::installation::{Installation, body};
 
 /// Something as it was answered, and its entity tag.
 pub(crate) struct Made {
@@ -43,30 +43,35 @@ impl Installation {
         made(path, response.await, StatusCode::CREATED).await
     }
 
-    async fn shown(&self, key: &str, path: &str) -> Made {
+    pub(crate) async fn shown(&self, key: &str, path: &str) -> Made {
         let response = self.request(Method::GET, path, Some(key), None).await;
         made(path, response, StatusCode::OK).await
     }
 
-    async fn patched(&self, key: &str, before: &Made, patch: Value) -> Made {
+    pub(crate) async fn patched(&self, key: &str, before: &Made, patch: Value) -> Made {
         let (path, etag) = (&before.path, Some(before.etag.as_str()));
         let response = self.conditional(Method::PATCH, path, key, etag, Some(patch));
         made(path, response.await, StatusCode::OK).await
     }
 
     /// A patch that is refused: its status, type and pointer.
-    async fn refused(&self, key: &str, before: &Made, patch: Value) -> (u16, Value, Value) {
+    pub(crate) async fn refused(
+        &self,
+        key: &str,
+        before: &Made,
+        patch: Value,
+    ) -> (u16, Value, Value) {
         let (path, etag) = (&before.path, Some(before.etag.as_str()));
         let response = self.conditional(Method::PATCH, path, key, etag, Some(patch));
         problem(response.await).await
     }
 
-    async fn removed(&self, key: &str, path: &str, etag: &str) -> Response {
+    pub(crate) async fn removed(&self, key: &str, path: &str, etag: &str) -> Response {
         self.conditional(Method::DELETE, path, key, Some(etag), None)
             .await
     }
 
-    async fn ids(&self, key: &str, path: &str) -> Vec<String> {
+    pub(crate) async fn ids(&self, key: &str, path: &str) -> Vec<String> {
         let (status, page) = self.send(Method::GET, path, Some(key), None).await;
         assert_eq!(status, StatusCode::OK, "{page}");
         let npcs = page["npcs"].as_array().unwrap().iter();
@@ -75,17 +80,17 @@ impl Installation {
     }
 }
 
-async fn problem(response: Response) -> (u16, Value, Value) {
+pub(crate) async fn problem(response: Response) -> (u16, Value, Value) {
     let status = response.status().as_u16();
     let body = body(response).await;
     (status, body["type"].clone(), body["pointer"].clone())
 }
 
-fn is(slug: &str, pointer: &str) -> (Value, Value) {
+pub(crate) fn is(slug: &str, pointer: &str) -> (Value, Value) {
     (json!(format!("/problems/{slug}")), json!(pointer))
 }
 
-fn bello() -> Value {
+pub(crate) fn bello() -> Value {
     json!({
         "name": "Bello", "tags": ["dog"], "persona": {"role": "a watchdog", "backstory": "Found in a box."},
         "voice": {"voice_id": "deep", "rate": 1.0},
@@ -400,210 +405,4 @@ async fn what_does_not_fit_is_refused_and_pointed_at() {
         );
     }
     assert!(installation.ids(&org.key, "/v1/npcs").await.is_empty());
-}
-
-#[tokio::test]
-async fn nobody_reaches_the_npcs_of_others() {
-    let installation = Installation::start().await;
-    let (org, other) = (
-        installation.new_org("Toys").await,
-        installation.new_org("Games").await,
-    );
-    let public = installation
-        .make(OPERATOR_KEY, "/v1/templates", bello())
-        .await;
-    let document = json!({"template_id": public.id(), "device_ids": ["toy-1"]});
-    let npc = installation
-        .make(&org.key, "/v1/npcs", document.clone())
-        .await;
-    for method in [Method::GET, Method::PATCH, Method::DELETE] {
-        let patch = Some(json!({"device_ids": []}));
-        let response = installation
-            .conditional(method, &npc.path, &other.key, Some("*"), patch)
-            .await;
-        assert_eq!(response.status(), StatusCode::NOT_FOUND);
-    }
-    for nonsense in ["npc_", "npc_1", "x", "%00", public.id()] {
-        let path = format!("/v1/npcs/{nonsense}");
-        let (status, _) = installation
-            .send(Method::GET, &path, Some(&org.key), None)
-            .await;
-        assert_eq!(status, StatusCode::NOT_FOUND, "{nonsense}");
-    }
-    // Neither its list nor its devices say that there is one.
-    for query in [
-        "".to_owned(),
-        "?device_id=toy-1".to_owned(),
-        format!("?template_id={}", public.id()),
-    ] {
-        let path = format!("/v1/npcs{query}");
-        assert!(
-            installation.ids(&other.key, &path).await.is_empty(),
-            "{query}"
-        );
-    }
-    installation.make(&other.key, "/v1/npcs", document).await;
-    // NPCs belong to organisations, so the operator key is no key for them; but a public template in use stays.
-    let (status, _) = installation
-        .send(Method::GET, "/v1/npcs", Some(OPERATOR_KEY), None)
-        .await;
-    assert_eq!(status, StatusCode::UNAUTHORIZED);
-    let refused = installation
-        .removed(OPERATOR_KEY, &public.path, &public.etag)
-        .await;
-    assert_eq!(problem(refused).await.1, "/problems/template_in_use");
-}
-
-#[tokio::test]
-async fn a_device_speaks_for_one_npc() {
-    let installation = Installation::start().await;
-    let org = installation.new_org("Toys").await;
-    let npc =
-        |name: &str, devices: &[&str]| json!({"overrides": {"name": name}, "device_ids": devices});
-    let one = installation
-        .make(&org.key, "/v1/npcs", npc("A", &["toy-2", "toy-1"]))
-        .await;
-    assert_eq!(one.body["device_ids"], json!(["toy-1", "toy-2"]));
-    let two = installation
-        .make(&org.key, "/v1/npcs", npc("B", &["toy-3"]))
-        .await;
-    let taken = npc("C", &["toy-4", "toy-2"]);
-    let (status, answer) = installation
-        .send(Method::POST, "/v1/npcs", Some(&org.key), Some(taken))
-        .await;
-    assert_eq!(
-        (
-            status.as_u16(),
-            (answer["type"].clone(), answer["pointer"].clone())
-        ),
-        (409, is("device_taken", "/device_ids/1"))
-    );
-    assert!(
-        answer["detail"].as_str().unwrap().contains(one.id()),
-        "{answer}"
-    );
-    let (status, slug, at) = installation
-        .refused(&org.key, &two, json!({"device_ids": ["toy-1"]}))
-        .await;
-    assert_eq!(
-        (status, (slug, at)),
-        (409, is("device_taken", "/device_ids/0"))
-    );
-    assert_eq!(installation.shown(&org.key, &two.path).await.body, two.body);
-
-    let of = async |device: &str| {
-        installation
-            .ids(&org.key, &format!("/v1/npcs?device_id={device}"))
-            .await
-    };
-    assert_eq!(of("toy-2").await, [one.id()]);
-    assert!(
-        of("toy-4").await.is_empty(),
-        "of what was refused nothing is left"
-    );
-    let one = installation
-        .patched(&org.key, &one, json!({"device_ids": ["toy-1", "toy-5"]}))
-        .await;
-    assert_eq!(
-        (of("toy-5").await, of("toy-2").await),
-        (vec![one.id().to_owned()], vec![])
-    );
-    let two = installation
-        .patched(&org.key, &two, json!({"device_ids": ["toy-2", "toy-3"]}))
-        .await;
-    assert_eq!(of("toy-2").await, [two.id()]);
-    installation.removed(&org.key, &two.path, &two.etag).await;
-    assert!(of("toy-2").await.is_empty());
-
-    let make = || {
-        let document = Some(npc("D", &["toy-8", "toy-9"]));
-        installation.request(Method::POST, "/v1/npcs", Some(&org.key), document)
-    };
-    let (a, b, c, d) = tokio::join!(make(), make(), make(), make());
-    let mut statuses = [a, b, c, d].map(|response| response.status().as_u16());
-    statuses.sort_unstable();
-    assert_eq!(statuses, [201, 409, 409, 409]);
-}
-
-#[tokio::test]
-async fn of_changes_at_once_one_is_made() {
-    let installation = Installation::start().await;
-    let org = installation.new_org("Toys").await;
-    let npc = installation
-        .make(&org.key, "/v1/npcs", json!({"overrides": {"name": "A"}}))
-        .await;
-    let change = |name: &str| {
-        let patch = Some(json!({"overrides": {"name": name}}));
-        installation.conditional(Method::PATCH, &npc.path, &org.key, Some("\"1\""), patch)
-    };
-    let (one, two, three) = tokio::join!(change("B"), change("C"), change("D"));
-    let mut statuses = [one, two, three].map(|response| response.status().as_u16());
-    statuses.sort_unstable();
-    assert_eq!(statuses, [200, 412, 412]);
-}
-
-#[tokio::test]
-async fn lists_come_in_pages_and_scopes_are_kept() {
-    let installation = Installation::start().await;
-    let org = installation.new_org("Toys").await;
-    let mut expected = Vec::new();
-    for index in 0..5 {
-        let document = json!({"overrides": {"name": format!("N{index}")}});
-        expected.push(
-            installation
-                .make(&org.key, "/v1/npcs", document)
-                .await
-                .id()
-                .to_owned(),
-        );
-    }
-    let (mut found, mut query) = (Vec::new(), String::new());
-    loop {
-        let path = format!("/v1/npcs?limit=2{query}");
-        found.extend(installation.ids(&org.key, &path).await);
-        let (_, page) = installation
-            .send(Method::GET, &path, Some(&org.key), None)
-            .await;
-        let Some(cursor) = page["next_cursor"].as_str() else {
-            break;
-        };
-        query = format!("&cursor={cursor}");
-    }
-    assert_eq!(found, expected);
-    for query in [
-        "limit=0",
-        "cursor=x",
-        "device_id=a%20b",
-        "device_id=",
-        "template_id=x",
-        "page=2",
-    ] {
-        let path = format!("/v1/npcs?{query}");
-        let (status, answer) = installation
-            .send(Method::GET, &path, Some(&org.key), None)
-            .await;
-        assert_eq!(
-            (status.as_u16(), &answer["type"]),
-            (400, &json!("/problems/invalid_query")),
-            "{query}"
-        );
-    }
-    let request = Some(json!({"name": "reader", "scopes": ["read"]}));
-    let (_, reader) = installation
-        .send(Method::POST, "/v1/api-keys", Some(&org.key), request)
-        .await;
-    let reader = reader["api_key"].as_str();
-    let path = format!("/v1/npcs/{}", expected[0]);
-    for (method, path, status) in [
-        (Method::GET, "/v1/npcs", 200),
-        (Method::GET, &path, 200),
-        (Method::POST, "/v1/npcs", 403),
-        (Method::PATCH, &path, 403),
-        (Method::DELETE, &path, 403),
-    ] {
-        let (got, _) = installation
-            .send(method, path, reader, Some(json!({})))
-            .await;
-        assert_eq!(got.as_u16(), status, "{path}");
-    }
 }

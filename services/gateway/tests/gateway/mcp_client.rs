@@ -7,6 +7,23 @@ use serde_json::{Value, json};
 
 use crate::stage::{LONG, Stage};
 
+/// The device that these tests call.
+pub(crate) const DEVICE: &str = "/mcp/devices/toy-1";
+/// What it registers.
+pub(crate) const TOOLS: &str = r#"{
+    "echo": {"description": "回声", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}},
+    "现在几点": {"description": "时间", "output": {"type": "string"}},
+    "fail": {}, "invalid": {}, "talk": {}, "picture": {}, "silent": {}, "lost": {}
+}"#;
+
+pub(crate) fn names(result: &Value) -> Vec<&str> {
+    let tools = result["tools"].as_array().unwrap();
+    tools
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect()
+}
+
 pub(crate) const MODERN: &str = "2026-07-28";
 pub(crate) const LEGACY: &str = "2025-11-25";
 
