@@ -81,6 +81,19 @@ need_postgres() {
     [ -n "$(postgres_folder)" ] || fail "PostgreSQL was installed, and its server program is not found"
 }
 
+# Where searches by meaning keep their numbers. Not every system has a package for its version of PostgreSQL; the tests
+# of these searches are then left out, and that is said.
+need_pgvector() {
+    major=$("$(postgres_folder)/postgres" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')
+    for folder in "$("$(postgres_folder)/pg_config" --sharedir 2>/dev/null || true)" "/usr/share/postgresql/$major" /usr/share/postgresql; do
+        if [ -e "$folder/extension/vector.control" ]; then return 0; fi
+    done
+    if (install pgvector "postgresql-$major-pgvector" pgvector postgresql-pgvector pgvector "postgresql$major-pgvector" pgvector); then return 0; fi
+    say "NOT TESTED: searches by meaning. There is no package of pgvector for PostgreSQL $major here; install it by hand to have them tested"
+    SWITCHBOARD_TESTS_WITHOUT_PGVECTOR=1
+    export SWITCHBOARD_TESTS_WITHOUT_PGVECTOR
+}
+
 need_redis() {
     command -v redis-server >/dev/null 2>&1 || command -v valkey-server >/dev/null 2>&1 && return 0
     install "a Redis server" redis-server redis redis valkey redis redis

@@ -1,6 +1,9 @@
 -- Skills books are searched as memories are: by the functions of 0008, in the book's own language. Likeness of words by
 -- trigrams goes: in a real book of 20 MB it took up to four seconds a question, and a database of locale C has none of Chinese.
 
+-- Chunks of all organisations are read below.
+SELECT set_config('switchboard.speaker', 'everyone', true);
+
 ALTER TABLE skills_books
     ADD COLUMN locale text NOT NULL DEFAULT 'en'; -- the language it is written in; those before were read as English
 

@@ -153,6 +153,7 @@ async fn everything_works_from_nothing_and_ends_without_a_trace() {
     );
     let doctor = folder.run(&["doctor"]);
     assert_eq!(doctor.status.code(), Some(0), "{}", text(&doctor.stdout));
+    assert!(text(&doctor.stdout).contains("embeddings: not set"));
     drop(demo);
     folder.until(&["call", "demo-1", "echo", r#"{"text":"x"}"#], 4, DEADLINE);
 

@@ -19,6 +19,7 @@ use tokio::{
 use crate::{device::Device, plant::Plant};
 
 mod inspector;
+mod npcs;
 
 /// How long a client may take for one step; it starts an interpreter first.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -70,15 +71,22 @@ impl Maker {
         }
     }
 
-    fn http(mut self, plant: &Plant) -> Self {
-        let url = plant.url(&format!("/mcp/devices/{DEVICE}"));
-        self.arguments.push(url.into());
+    fn http(self, plant: &Plant) -> Self {
+        self.at(plant, &format!("/mcp/devices/{DEVICE}"))
+    }
+
+    fn at(mut self, plant: &Plant, endpoint: &str) -> Self {
+        self.arguments.push(plant.url(endpoint).into());
         self
     }
 
-    fn stdio(mut self) -> Self {
+    fn stdio(self) -> Self {
+        self.stdio_with(&["--device", DEVICE])
+    }
+
+    fn stdio_with(mut self, which: &[&str]) -> Self {
         let ours = env!("CARGO_BIN_EXE_switchboard");
-        let command = [ours, "stdio", "--device", DEVICE];
+        let command = [ours, "stdio"].into_iter().chain(which.iter().copied());
         self.arguments.extend(command.map(Into::into));
         self
     }

@@ -179,6 +179,87 @@ async fn i15_a_hostile_document_fails_and_costs_nobody_else() {
     assert_eq!(library.search(control, &path, "电池").await.len(), 1);
 }
 
+/// Waits until this is told on a stream of notifications.
+async fn hears(stream: &mut reqwest::Response, told: &str) {
+    let mut heard = String::new();
+    let hearing = async {
+        while !heard.contains(told) {
+            let chunk = stream.chunk().await.unwrap().unwrap();
+            heard.push_str(&String::from_utf8_lossy(&chunk));
+        }
+    };
+    let heard_in_time = tokio::time::timeout(READ, hearing).await.is_ok();
+    assert!(heard_in_time, "{told} is not in {heard}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_hear_of_books_and_npcs() {
+    let library = Library::open().await;
+    let plant = &library.plant;
+    let request = plant
+        .http
+        .get(plant.url("/mcp"))
+        .bearer_auth(&plant.org.key);
+    let request = request.header("accept", "text/event-stream").send();
+    let mut stream = request.await.unwrap();
+    assert_eq!(stream.status(), StatusCode::OK);
+    let path = library.send("text/plain", b"Replace the battery.").await;
+    let uri = path.replace("/v1/", "switchboard://");
+    hears(&mut stream, &uri).await;
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": format!("{uri}/chunks/0")}});
+    let read = plant
+        .http
+        .post(plant.url("/mcp"))
+        .bearer_auth(&plant.org.key);
+    let read = read.header("accept", "application/json, text/event-stream");
+    let read = read.header("mcp-protocol-version", "2025-11-25");
+    let read: Value = read
+        .json(&message)
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    let text = read["result"]["contents"][0]["text"].as_str().unwrap();
+    assert!(text.contains("Replace the battery."), "{read}");
+    let control = &plant.control;
+    library
+        .ask(control, (Method::DELETE, &path), Vec::new())
+        .await;
+    hears(&mut stream, &uri).await;
+
+    let npc = json!({"overrides": {"name": "Bello"}})
+        .to_string()
+        .into_bytes();
+    let (status, npc) = library.ask(control, (Method::POST, "/v1/npcs"), npc).await;
+    assert_eq!(status, StatusCode::CREATED, "{npc}");
+    hears(&mut stream, "prompts/list_changed").await;
+    let path = format!("/v1/npcs/{}", npc["id"].as_str().unwrap());
+    for (change, expected) in [
+        (Method::PATCH, StatusCode::OK),
+        (Method::DELETE, StatusCode::NO_CONTENT),
+    ] {
+        let shown = plant
+            .http
+            .get(format!("{}{path}", control.address("http_url")));
+        let shown = shown.bearer_auth(&plant.org.key).send().await.unwrap();
+        let request = plant
+            .http
+            .request(change, shown.url().clone())
+            .bearer_auth(&plant.org.key);
+        let request = request.header("if-match", &shown.headers()["etag"]);
+        let request = request.header("content-type", "application/merge-patch+json");
+        let changed = request
+            .body(r#"{"overrides":{"name":"Rex"}}"#)
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(changed.status(), expected);
+        hears(&mut stream, "prompts/list_changed").await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_book_goes_through_the_command_line() {
     let library = Library::open().await;

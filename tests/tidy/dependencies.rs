@@ -4,9 +4,10 @@
 use super::{Offence, Source, check, sources, verdict};
 
 /// Our crates and which of our crates each may use. `*` stands for all of them.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("switchboard-protocol", &[]),
     ("switchboard-runtime", &[]),
+    ("switchboard-embeddings", &[]),
     (
         "switchboard-bus",
         &["switchboard-protocol", "switchboard-runtime"],
@@ -50,6 +51,7 @@ const SERVICE_OVER_STORE: &[&str] = &[
     "switchboard-bus",
     "switchboard-store",
     "switchboard-identity",
+    "switchboard-embeddings",
     "switchboard-protocol",
     "switchboard-runtime",
 ];

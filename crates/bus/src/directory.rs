@@ -6,6 +6,7 @@ use switchboard_protocol::{
     id::{DeviceId, DeviceKey, OrgId},
     schema::Digest,
 };
+use uuid::Uuid;
 
 use crate::{
     backend::{Entry, Presence, Release},
@@ -138,6 +139,17 @@ impl Bus {
             node.take_over(device, *newer);
         }
         Ok(())
+    }
+
+    /// Puts on record what a device said unasked, a `{"name", "data"}` object. Does not wait.
+    pub fn tell_event(&self, device: DeviceKey, epoch: Epoch, json: Bytes) {
+        self.0.tell(Fact::Event {
+            device,
+            epoch,
+            at_ms: unix_now_ms(),
+            id: Uuid::now_v7(),
+            json,
+        });
     }
 
     /// Takes a connection out of the directory if it still stands there. Does not wait; while

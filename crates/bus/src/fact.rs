@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use switchboard_protocol::{id::DeviceKey, schema::Digest};
+use uuid::Uuid;
 
 use crate::{backlog::Weighed, node::Epoch};
 
@@ -94,6 +95,19 @@ pub enum Fact {
         /// Why.
         reason: LeftReason,
     },
+    /// A device said something unasked.
+    Event {
+        /// Which device.
+        device: DeviceKey,
+        /// Which connection.
+        epoch: Epoch,
+        /// When, in Unix milliseconds.
+        at_ms: u64,
+        /// What it is known by, however often it is told.
+        id: Uuid,
+        /// The `{"name", "data"}` object as sent.
+        json: Bytes,
+    },
 }
 
 /// A fact's place in the record, for its acknowledgement.
@@ -119,6 +133,10 @@ struct Written<'a> {
     services: Option<&'a RawValue>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reason: Option<LeftReason>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<Uuid>,
+    #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+    event: Option<&'a RawValue>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -127,12 +145,14 @@ enum Kind {
     Connected,
     Registered,
     Left,
+    Event,
 }
 
 impl Weighed for Fact {
     fn bytes(&self) -> usize {
         let text = match self {
             Self::Registered { json, .. } => json.as_ref().map_or(0, Bytes::len),
+            Self::Event { json, .. } => json.len(),
             Self::Connected { .. } | Self::Left { .. } => 0,
         };
         size_of::<Self>() + text
@@ -146,7 +166,8 @@ impl Fact {
         match self {
             Self::Connected { device, .. }
             | Self::Registered { device, .. }
-            | Self::Left { device, .. } => device,
+            | Self::Left { device, .. }
+            | Self::Event { device, .. } => device,
         }
     }
 
@@ -159,6 +180,8 @@ impl Fact {
             digest: None,
             services: None,
             reason: None,
+            id: None,
+            event: None,
         };
         let written = match self {
             Self::Connected {
@@ -188,6 +211,17 @@ impl Fact {
                 reason: Some(*reason),
                 ..blank(Kind::Left, device, *epoch, *at_ms)
             },
+            Self::Event {
+                device,
+                epoch,
+                at_ms,
+                id,
+                json,
+            } => Written {
+                id: Some(*id),
+                event: serde_json::from_slice(json).ok(),
+                ..blank(Kind::Event, device, *epoch, *at_ms)
+            },
         };
         serde_json::to_vec(&written).unwrap_or_default()
     }
@@ -201,6 +235,8 @@ impl Fact {
             digest,
             services,
             reason,
+            id,
+            event,
         } = serde_json::from_slice(json).ok()?;
         let epoch = Epoch(epoch);
         Some(match kind {
@@ -221,6 +257,13 @@ impl Fact {
                 epoch,
                 at_ms,
                 reason: reason?,
+            },
+            Kind::Event => Self::Event {
+                device,
+                epoch,
+                at_ms,
+                id: id?,
+                json: Bytes::copy_from_slice(event?.get().as_bytes()),
             },
         })
     }
@@ -259,10 +302,17 @@ mod tests {
                 json: None,
             },
             Fact::Left {
-                device,
+                device: device.clone(),
                 epoch,
                 at_ms,
                 reason: LeftReason::NodeLost,
+            },
+            Fact::Event {
+                device,
+                epoch,
+                at_ms,
+                id: Uuid::from_u128(7),
+                json: Bytes::from_static("{\"name\":  \"按钮\"}".as_bytes()),
             },
         ];
         for fact in facts {

@@ -146,6 +146,22 @@ prefixed_id! {
     /// A collection of documents that a character can look things up in.
     SkillsBookId, "skb_"
 }
+prefixed_id! {
+    /// Where an organisation wants to be told of events.
+    WebhookId, "whk_"
+}
+prefixed_id! {
+    /// One event on its way to one webhook; the same in each attempt.
+    DeliveryId, "whd_"
+}
+prefixed_id! {
+    /// How somebody sounds: a sample, and what a provider made of it.
+    VoiceId, "voice_"
+}
+prefixed_id! {
+    /// A line of the audit log: who changed which setting.
+    AuditEntryId, "aud_"
+}
 
 /// The name a device has within its organisation: 1 to 64 of `[A-Za-z0-9._:-]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ToSchema)]

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 pub(crate) use body::too_large;
-pub use body::{Json, RawBody, read_whole};
+pub use body::{Json, RawBody, parse, read_whole, too_large as body_too_large};
 pub use parts::{Path, Query};
 
 /// What a caller is told when a request did not do what it asked for.

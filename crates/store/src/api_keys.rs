@@ -123,7 +123,7 @@ impl Store {
     /// # Errors
     /// As there.
     pub async fn create_api_key(&self, org: OrgId, key: &NewApiKey) -> Result<ApiKey, StoreError> {
-        let mut creation = self.begin().await?;
+        let mut creation = self.begin(org).await?;
         let key = creation.create_api_key(org, key).await?;
         creation.commit().await?;
         Ok(key)
@@ -142,9 +142,11 @@ impl Store {
             "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at FROM api_keys WHERE secret_hash = $1",
             secret_hash.as_slice()
         );
-        Ok(bounded(query.fetch_optional(&self.pool))
-            .await?
-            .map(ApiKey::from))
+        Ok(
+            bounded(async { query.fetch_optional(&mut *self.throughout().await?).await })
+                .await?
+                .map(ApiKey::from),
+        )
     }
 
     /// Keys of an organisation in the order of their making, strictly after `after`, revoked ones as well.
@@ -165,7 +167,7 @@ impl Store {
             after.map(ApiKeyId::uuid),
             i64::from(limit)
         );
-        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let rows = bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await?;
         Ok(rows.into_iter().map(ApiKey::from).collect())
     }
 
@@ -179,7 +181,7 @@ impl Store {
         key: ApiKeyId,
     ) -> Result<KeyRevocation, StoreError> {
         bounded(async {
-            let mut transaction = self.pool.begin().await?;
+            let mut transaction = self.begin_within(org).await?;
             // One revocation at a time: two at once must not each count on the other's key.
             sqlx::query!(
                 "SELECT id FROM orgs WHERE id = $1 FOR NO KEY UPDATE",

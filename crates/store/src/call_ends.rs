@@ -23,7 +23,7 @@ impl Store {
     /// # Errors
     /// As every query.
     pub async fn call_ends(&self) -> Result<CallEnds, StoreError> {
-        let options = (*self.pool.connect_options()).clone();
+        let options = self.connections.options();
         bounded(async {
             let pool = PgPoolOptions::new()
                 .max_connections(1)

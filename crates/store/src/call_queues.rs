@@ -57,7 +57,7 @@ impl Store {
     /// As every query. The call may stand as sent all the same; then it is lost after its deadline.
     pub async fn claim_call(&self, device: &DeviceKey, anyway: bool) -> Result<Claim, StoreError> {
         bounded(async {
-            let mut transaction = self.pool.begin().await?;
+            let mut transaction = self.begin_within(device.org).await?;
             let claim = claim(&mut transaction, device, anyway).await?;
             transaction.commit().await?;
             Ok::<_, sqlx::Error>(claim)
@@ -89,7 +89,7 @@ impl Store {
             attempt,
             interval(pause)
         );
-        Ok(bounded(query.fetch_one(&self.pool)).await? > 0)
+        Ok(bounded(async { query.fetch_one(&mut *self.throughout().await?).await }).await? > 0)
     }
 
     /// Puts a call's end on record, tells who waits for it, and frees its key if it was not delivered. False when it
@@ -123,7 +123,7 @@ impl Store {
             end.delivered.as_str(),
             end.answer
         );
-        Ok(bounded(query.fetch_one(&self.pool)).await? > 0)
+        Ok(bounded(async { query.fetch_one(&mut *self.throughout().await?).await }).await? > 0)
     }
 
     /// Takes back a call that waits; `end` is how it then ended.
@@ -153,7 +153,7 @@ impl Store {
             end.delivered.as_str(),
             end.answer
         );
-        if bounded(query.fetch_one(&self.pool)).await? > 0 {
+        if bounded(async { query.fetch_one(&mut *self.within(org).await?).await }).await? > 0 {
             return Ok(Withdrawal::Withdrawn);
         }
         let known = self.kept_call(org, call).await?;
@@ -202,7 +202,8 @@ impl Store {
             expired.delivered.as_str(),
             expired.answer
         );
-        let ended = bounded(expire.fetch_one(&self.pool)).await?;
+        let ended =
+            bounded(async { expire.fetch_one(&mut *self.throughout().await?).await }).await?;
         let lose = sqlx::query_scalar!(
             r#"WITH due AS (
                  SELECT call_id FROM calls
@@ -221,7 +222,9 @@ impl Store {
             lost.answer,
             interval(SETTLING)
         );
-        Ok((ended + bounded(lose.fetch_one(&self.pool)).await?).unsigned_abs())
+        Ok((ended
+            + bounded(async { lose.fetch_one(&mut *self.throughout().await?).await }).await?)
+            .unsigned_abs())
     }
 
     /// Queues in the order of their devices, strictly after `after`: all, or those to be looked at by now.
@@ -243,7 +246,7 @@ impl Store {
             due_only,
             i64::from(limit)
         );
-        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let rows = bounded(async { query.fetch_all(&mut *self.throughout().await?).await }).await?;
         let keys = rows.into_iter().map(|row| key(row.org_id, &row.device_id));
         keys.collect()
     }
@@ -263,7 +266,7 @@ impl Store {
             &orgs,
             &names
         );
-        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let rows = bounded(async { query.fetch_all(&mut *self.throughout().await?).await }).await?;
         let keys = rows.into_iter().map(|row| key(row.org_id, &row.device_id));
         keys.collect()
     }
@@ -289,7 +292,7 @@ impl Store {
             &names,
             interval(pause)
         );
-        bounded(query.execute(&self.pool)).await?;
+        bounded(async { query.execute(&mut *self.throughout().await?).await }).await?;
         Ok(())
     }
 }

@@ -3,23 +3,26 @@
 
 use sqlx::{PgConnection, Postgres, Transaction};
 
-use crate::{Objects, Store, StoreError, database::bounded};
+use crate::{Objects, Owner, Store, StoreError, database::bounded};
 
 /// A transaction in which something is made. Dropped without [`Creation::commit`], nothing was.
 #[derive(Debug)]
 pub struct Creation {
     store: Store,
+    owner: Owner,
     transaction: Transaction<'static, Postgres>,
 }
 
 impl Store {
-    /// Begins to make something.
+    /// Begins to make something of this owner's.
     ///
     /// # Errors
     /// As every query.
-    pub async fn begin(&self) -> Result<Creation, StoreError> {
+    pub async fn begin(&self, owner: impl Into<Owner>) -> Result<Creation, StoreError> {
+        let owner = owner.into();
         Ok(Creation {
-            transaction: bounded(self.pool.begin()).await?,
+            owner,
+            transaction: bounded(self.begin_within(owner)).await?,
             store: self.clone(),
         })
     }
@@ -36,6 +39,11 @@ impl Creation {
 
     pub(crate) fn connection(&mut self) -> &mut PgConnection {
         &mut self.transaction
+    }
+
+    /// For whom it speaks.
+    pub(crate) const fn owner(&self) -> Owner {
+        self.owner
     }
 
     pub(crate) fn objects(&self) -> Option<Objects> {

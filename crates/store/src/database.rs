@@ -1,25 +1,21 @@
-//! The pool of connections, its time limits, and the schema's version.
+//! One database: its address, its time limits, and how it is brought up to date.
 //! Never: waiting for the database without a limit.
 
-use std::{future::Future, str::FromStr, time::Duration};
+use std::{future::Future, str::FromStr, sync::Arc, time::Duration};
 
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::{
-    Connection, PgConnection, PgPool,
+    Connection, PgConnection,
     migrate::Migrator,
-    postgres::{PgConnectOptions, PgPoolOptions, types::PgInterval},
+    postgres::{PgConnectOptions, types::PgInterval},
 };
 
-use crate::{Config, Objects, StoreError};
+use crate::{Config, Objects, StoreError, connections::Connections};
 
-/// How long a request waits for a free connection, or for a new one.
-const ACQUIRE_LIMIT: Duration = Duration::from_secs(3);
 /// How long the server works on one statement.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
 /// How long a caller waits altogether: the server cannot keep its limit when the network swallows its answers.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
-/// How long an unused connection is kept.
-const IDLE_LIMIT: Duration = Duration::from_secs(300);
 
 /// How the address of a PostgreSQL begins; libpq knows both.
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
@@ -29,8 +25,9 @@ pub(crate) static MIGRATOR: Migrator = sqlx::migrate!("../../migrations");
 /// One database; cheap to clone, all clones share the connections.
 #[derive(Debug, Clone)]
 pub struct Store {
-    pub(crate) pool: PgPool,
+    pub(crate) connections: Connections,
     objects: Option<Objects>,
+    actor: Option<Arc<str>>,
 }
 
 impl Store {
@@ -70,14 +67,10 @@ impl Store {
             .map_err(|_| unreadable())?
             .application_name("switchboard")
             .options([("statement_timeout", STATEMENT_LIMIT.as_millis().to_string())]);
-        let pool = PgPoolOptions::new()
-            .max_connections(connections)
-            .acquire_timeout(ACQUIRE_LIMIT)
-            .idle_timeout(IDLE_LIMIT)
-            .connect_lazy_with(options);
         Ok(Self {
-            pool,
+            connections: Connections::open(options, connections),
             objects: None,
+            actor: None,
         })
     }
 
@@ -94,6 +87,19 @@ impl Store {
         self.objects.as_ref()
     }
 
+    /// The same database, with everything done there put down to whoever is called so.
+    #[must_use]
+    pub fn acting(&self, actor: &str) -> Self {
+        Self {
+            actor: Some(Arc::from(actor)),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn actor(&self) -> Option<&str> {
+        self.actor.as_deref()
+    }
+
     /// Brings the database up to date. Processes that do so at once wait for each other.
     ///
     /// # Errors
@@ -101,9 +107,11 @@ impl Store {
     /// when a step failed, or [`StoreError::Unavailable`].
     pub async fn migrate(&self) -> Result<(), StoreError> {
         // A connection of its own: waiting for another process, or rebuilding a large table, takes its time.
-        let options = (*self.pool.connect_options())
-            .clone()
-            .options([("statement_timeout", "0")]);
+        let options = self.connections.options().options([
+            ("statement_timeout", "0"),
+            // Steps that change rows see all of them, though the tables' owner is bound as well.
+            ("switchboard.speaker", "everyone"),
+        ]);
         let mut connection = bounded(PgConnection::connect_with(&options)).await?;
         MIGRATOR.run(&mut connection).await?;
         // The work is done and committed: a farewell that fails changes nothing.
@@ -116,17 +124,15 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unavailable`] when it does not give one in time.
     pub async fn ping(&self, within: Duration) -> Result<(), StoreError> {
-        let answer = tokio::time::timeout(
-            within,
-            sqlx::query!("SELECT 1 AS one").fetch_one(&self.pool),
-        );
+        // To be let in and heard is the sign.
+        let answer = tokio::time::timeout(within, self.outside());
         answer.await.map_err(|_| StoreError::Unavailable(None))??;
         Ok(())
     }
 
     /// Closes all connections, after what is under way on them.
     pub async fn close(&self) {
-        self.pool.close().await;
+        self.connections.close().await;
     }
 }
 
@@ -158,6 +164,7 @@ pub(crate) fn interval(duration: Duration) -> PgInterval {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connections::ACQUIRE_LIMIT;
 
     #[tokio::test]
     async fn an_address_is_read_without_repeating_it() {

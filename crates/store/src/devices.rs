@@ -81,7 +81,8 @@ impl Store {
             org.uuid(),
             device.as_str()
         );
-        let row = bounded(query.fetch_optional(&self.pool)).await?;
+        let row =
+            bounded(async { query.fetch_optional(&mut *self.within(org).await?).await }).await?;
         row.map(StoredDevice::try_from).transpose()
     }
 
@@ -107,7 +108,7 @@ impl Store {
             after.unwrap_or_default(),
             i64::from(limit)
         );
-        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let rows = bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await?;
         rows.into_iter().map(StoredDevice::try_from).collect()
     }
 }

@@ -1,7 +1,9 @@
 //! What can go wrong between a process and its database, sorted by what the caller can do about it.
 //! Never: SQL, values or the server's words in what may leave the process.
 
-use sqlx::migrate::MigrateError;
+use sqlx::{migrate::MigrateError, postgres::PgDatabaseError};
+
+use crate::connections::NoRole;
 
 /// The store could not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +18,7 @@ pub enum StoreError {
     #[error("the database refuses these values")]
     Refused(#[source] sqlx::Error),
     /// The database is older than this program.
-    #[error("the database lacks tables or columns: run `switchboard migrate`")]
+    #[error("the database lacks tables, columns or roles: run `switchboard migrate`")]
     NotMigrated(#[source] sqlx::Error),
     /// The database is newer than this program.
     #[error(
@@ -103,13 +105,25 @@ impl From<sqlx::Error> for StoreError {
             | sqlx::Error::PoolTimedOut
             | sqlx::Error::PoolClosed
             | sqlx::Error::WorkerCrashed => return Self::Unavailable(Some(error)),
+            sqlx::Error::Configuration(cause) if cause.is::<NoRole>() => {
+                return Self::NotMigrated(error);
+            }
             _ => None,
         };
         match code.as_deref() {
+            // The role is there, by way of another database, and has no table here. A row that it may not write has
+            // the same code.
+            Some("42501") if routine(&error) == Some("aclcheck_error") => Self::NotMigrated(error),
             Some(code) => Self::from_sqlstate(code, error),
             None => Self::Unexpected(error),
         }
     }
+}
+
+/// Where in the server an error arose.
+fn routine(error: &sqlx::Error) -> Option<&str> {
+    let answer = error.as_database_error()?;
+    answer.try_downcast_ref::<PgDatabaseError>()?.routine()
 }
 
 impl StoreError {

@@ -8,12 +8,14 @@ use switchboard_protocol::{
     id::{DeviceKey, OrgId},
     schema::Digest,
 };
+use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
     database::bounded,
     devices,
     registrations::{self, RegistrationChange},
+    webhooks::{device_events, presence},
 };
 
 /// Something that happened to a device.
@@ -46,6 +48,15 @@ pub enum DeviceNews {
         /// Why.
         reason: &'static str,
     },
+    /// It said something unasked.
+    Event {
+        /// What that is known by, however often it is told.
+        id: Uuid,
+        /// What happened.
+        name: String,
+        /// More about it, as sent: JSON.
+        data: Option<String>,
+    },
 }
 
 /// Everything that a batch says about one device.
@@ -72,10 +83,13 @@ impl Store {
         let changes = fold(facts);
         let contents = contents(facts);
         bounded(async {
-            let mut transaction = self.pool.begin().await?;
+            let mut transaction = self.begin_throughout().await?;
+            let before = presence::before(&mut transaction, &changes).await?;
             devices::upsert(&mut transaction, &changes).await?;
             registrations::insert_contents(&mut transaction, &contents).await?;
             registrations::upsert(&mut transaction, &changes).await?;
+            presence::tell(&mut transaction, before).await?;
+            device_events::tell(&mut transaction, facts).await?;
             transaction.commit().await
         })
         .await
@@ -87,7 +101,9 @@ impl Store {
 fn fold(facts: &[DeviceFact]) -> Vec<DeviceChange> {
     let mut changes: BTreeMap<&DeviceKey, DeviceChange> = BTreeMap::new();
     for fact in facts {
-        let change = DeviceChange::from(fact);
+        let Some(change) = DeviceChange::of(fact) else {
+            continue;
+        };
         match changes.get_mut(&fact.device) {
             Some(known) => known.merge(change),
             None => drop(changes.insert(&fact.device, change)),
@@ -107,8 +123,9 @@ fn contents(facts: &[DeviceFact]) -> BTreeMap<(OrgId, [u8; 32]), &str> {
     told.collect()
 }
 
-impl From<&DeviceFact> for DeviceChange {
-    fn from(fact: &DeviceFact) -> Self {
+impl DeviceChange {
+    /// What a fact changes about its device, if anything.
+    fn of(fact: &DeviceFact) -> Option<Self> {
         // Redis counts in signed 64 bits, so nothing is lost here.
         let epoch = i64::try_from(fact.epoch).unwrap_or(i64::MAX);
         let (left_reason, registration) = match &fact.news {
@@ -122,19 +139,18 @@ impl From<&DeviceFact> for DeviceChange {
                     at: fact.at,
                 }),
             ),
+            DeviceNews::Event { .. } => return None,
         };
-        Self {
+        Some(Self {
             device: fact.device.clone(),
             epoch,
             first_seen: fact.at,
             last_seen: fact.at,
             left_reason,
             registration,
-        }
+        })
     }
-}
 
-impl DeviceChange {
     /// Adds what came later in the batch; the same rules as in the SQL of [`devices::upsert`].
     fn merge(&mut self, later: Self) {
         self.first_seen = self.first_seen.min(later.first_seen);

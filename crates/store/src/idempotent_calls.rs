@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::PgExecutor;
+use sqlx::PgConnection;
 use switchboard_protocol::id::{CallId, OrgId};
 use uuid::Uuid;
 
@@ -102,12 +102,13 @@ impl Store {
         call: &NewCall,
     ) -> Result<Option<RememberedCall>, StoreError> {
         bounded(async {
+            let mut connection = self.within(key.org).await?;
             loop {
-                if take(&self.pool, key, call).await? {
+                if take(&mut connection, key, call).await? {
                     return Ok::<_, sqlx::Error>(None);
                 }
                 // Between the two questions the other call can have given its key back.
-                if let Some(existing) = remembered(&self.pool, key).await? {
+                if let Some(existing) = remembered(&mut connection, key).await? {
                     return Ok(Some(existing));
                 }
             }
@@ -134,7 +135,12 @@ impl Store {
             i32::from(outcome.status),
             outcome.body
         );
-        Ok(bounded(query.execute(&self.pool)).await?.rows_affected() > 0)
+        Ok(
+            bounded(async { query.execute(&mut *self.within(key.org).await?).await })
+                .await?
+                .rows_affected()
+                > 0,
+        )
     }
 
     /// Gives the key of a call back that was not delivered; false when the key is not this call's.
@@ -149,7 +155,12 @@ impl Store {
             key.hash.as_slice(),
             call.uuid()
         );
-        Ok(bounded(query.execute(&self.pool)).await?.rows_affected() > 0)
+        Ok(
+            bounded(async { query.execute(&mut *self.within(key.org).await?).await })
+                .await?
+                .rows_affected()
+                > 0,
+        )
     }
 
     /// Forgets calls that have expired; says how many.
@@ -166,7 +177,9 @@ impl Store {
                  AND expires_at <= now()",
                 PURGE_STEP
             );
-            let step = bounded(query.execute(&self.pool)).await?.rows_affected();
+            let step = bounded(async { query.execute(&mut *self.throughout().await?).await })
+                .await?
+                .rows_affected();
             purged += step;
             if step < PURGE_STEP.unsigned_abs() {
                 return Ok(purged);
@@ -177,7 +190,7 @@ impl Store {
 
 /// Takes the key; false when a call has it that is still remembered.
 pub(crate) async fn take(
-    executor: impl PgExecutor<'_>,
+    connection: &mut PgConnection,
     key: &CallKey,
     call: &NewCall,
 ) -> Result<bool, sqlx::Error> {
@@ -195,12 +208,12 @@ pub(crate) async fn take(
         interval(call.timeout),
         interval(call.kept)
     );
-    Ok(taken.execute(executor).await?.rows_affected() > 0)
+    Ok(taken.execute(connection).await?.rows_affected() > 0)
 }
 
 /// The call that has the key.
 pub(crate) async fn remembered(
-    executor: impl PgExecutor<'_>,
+    connection: &mut PgConnection,
     key: &CallKey,
 ) -> Result<Option<RememberedCall>, sqlx::Error> {
     let row = sqlx::query_as!(
@@ -210,6 +223,6 @@ pub(crate) async fn remembered(
         key.org.uuid(),
         key.hash.as_slice()
     );
-    let row = row.fetch_optional(executor).await?;
+    let row = row.fetch_optional(connection).await?;
     Ok(row.map(RememberedCall::from))
 }

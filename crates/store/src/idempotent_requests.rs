@@ -82,7 +82,7 @@ impl Store {
     /// As every query.
     pub async fn kept_answer(&self, key: &RequestKey) -> Result<Option<KeptAnswer>, StoreError> {
         bounded(async {
-            let mut connection = self.pool.acquire().await?;
+            let mut connection = self.within(key.owner).await?;
             find(&mut connection, key).await
         })
         .await
@@ -101,7 +101,9 @@ impl Store {
                  AND expires_at <= now()",
                 PURGE_STEP
             );
-            let step = bounded(query.execute(&self.pool)).await?.rows_affected();
+            let step = bounded(async { query.execute(&mut *self.throughout().await?).await })
+                .await?
+                .rows_affected();
             purged += step;
             if step < PURGE_STEP.unsigned_abs() {
                 return Ok(purged);

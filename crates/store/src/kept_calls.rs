@@ -293,7 +293,7 @@ impl Store {
         within: Duration,
     ) -> Result<Keeping, KeepError> {
         let written = async {
-            let mut transaction = self.pool.begin().await?;
+            let mut transaction = self.begin_within(call.device.org).await?;
             let keeping = keep(&mut transaction, call, key).await?;
             Ok::<_, StoreError>((transaction, keeping))
         };
@@ -321,7 +321,8 @@ impl Store {
             org.uuid(),
             id.uuid()
         );
-        let row = bounded(query.fetch_optional(&self.pool)).await?;
+        let row =
+            bounded(async { query.fetch_optional(&mut *self.within(org).await?).await }).await?;
         row.map(KeptCall::try_from).transpose()
     }
 
@@ -350,7 +351,7 @@ impl Store {
             filter.state.map(CallState::as_str),
             i64::from(limit)
         );
-        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let rows = bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await?;
         rows.into_iter().map(KeptCall::try_from).collect()
     }
 
@@ -375,7 +376,8 @@ impl Store {
                 interval(kept),
                 PURGE_STEP
             );
-            let step = bounded(query.fetch_one(&self.pool)).await?;
+            let step =
+                bounded(async { query.fetch_one(&mut *self.throughout().await?).await }).await?;
             purged += step.unsigned_abs();
             if step < PURGE_STEP {
                 return Ok(purged);

@@ -180,7 +180,7 @@ impl Store {
         holder: impl Into<MemoryHolder>,
         memories: &[NewMemory],
     ) -> Result<MemoryWrite, StoreError> {
-        let mut creation = self.begin().await?;
+        let mut creation = self.begin(owner).await?;
         let write = creation.add_memories(owner, holder, memories).await?;
         if matches!(write, MemoryWrite::Written(_)) {
             creation.commit().await?;
@@ -199,7 +199,8 @@ impl Store {
             id.uuid(),
             owner.column()
         );
-        let deleted = bounded(query.execute(&self.pool)).await?;
+        let deleted =
+            bounded(async { query.execute(&mut *self.within(owner).await?).await }).await?;
         Ok(deleted.rows_affected() > 0)
     }
 }

@@ -25,11 +25,67 @@ pub fn apply(target: &mut Value, patch: Value) {
     }
 }
 
+/// The patch that makes `to` out of `from`; none when they are the same. A member that is null in `to` is gone after
+/// the patch, for no patch can say otherwise. Recursive as deep as both are.
+#[must_use]
+pub fn difference(from: &Value, to: &Value) -> Option<Value> {
+    if from == to {
+        return None;
+    }
+    let (Value::Object(from), Value::Object(to)) = (from, to) else {
+        return Some(to.clone());
+    };
+    let gone = from.keys().filter(|name| !to.contains_key(*name));
+    let mut patch: Map<String, Value> = gone.map(|name| (name.clone(), Value::Null)).collect();
+    for (name, value) in to {
+        let change = match from.get(name) {
+            Some(before) => difference(before, value),
+            None => Some(value.clone()),
+        };
+        patch.extend(change.map(|change| (name.clone(), change)));
+    }
+    Some(Value::Object(patch))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_difference_is_the_patch_that_was_missing() {
+        fn check(from: Value, to: Value, expected: Option<Value>) {
+            let patch = difference(&from, &to);
+            assert_eq!(patch, expected);
+            let mut patched = from;
+            if let Some(patch) = patch {
+                apply(&mut patched, patch);
+            }
+            assert_eq!(patched, to);
+        }
+        check(json!({"a": [1]}), json!({"a": [1]}), None);
+        check(
+            json!({"a": 1}),
+            json!({"b": 1}),
+            Some(json!({"a": null, "b": 1})),
+        );
+        check(
+            json!({"a": {"b": 1, "c": 2}, "d": 3}),
+            json!({"a": {"b": 1, "c": 4}, "d": 3}),
+            Some(json!({"a": {"c": 4}})),
+        );
+        check(
+            json!({"a": [1, 2]}),
+            json!({"a": [1]}),
+            Some(json!({"a": [1]})),
+        );
+        check(
+            json!({"a": 1}),
+            json!({"a": {"b": 1}}),
+            Some(json!({"a": {"b": 1}})),
+        );
+    }
 
     /// The cases of RFC 7396, appendix A.
     #[test]

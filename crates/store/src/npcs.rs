@@ -3,11 +3,15 @@
 
 mod devices;
 mod effective;
+mod prompts;
+mod resources;
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
-use sqlx::{PgConnection, PgExecutor, types::Json};
-use switchboard_protocol::id::{DeviceId, NpcId, OrgId, PictureId, SkillsBookId, TemplateId};
+use sqlx::{PgConnection, types::Json};
+use switchboard_protocol::id::{
+    DeviceId, NpcId, OrgId, PictureId, SkillsBookId, TemplateId, VoiceId,
+};
 use uuid::Uuid;
 
 use crate::{
@@ -15,6 +19,7 @@ use crate::{
     database::bounded,
     owner::Owner,
     templates::{TemplateSettings, hold_pictures, unknown_book},
+    voices,
 };
 pub use effective::{Effective, apply_overrides};
 
@@ -76,6 +81,8 @@ pub enum NpcWrite {
     UnknownPicture(PictureId),
     /// It names a skills book that the organisation cannot read.
     UnknownSkillsBook(SkillsBookId),
+    /// It speaks with a voice that the organisation cannot read.
+    UnknownVoice(VoiceId),
     /// Another NPC speaks through one of the devices.
     DeviceTaken {
         /// Which device, counted from 0.
@@ -147,7 +154,7 @@ impl Store {
         id: NpcId,
         settings: &NpcSettings,
     ) -> Result<NpcWrite, StoreError> {
-        let mut creation = self.begin().await?;
+        let mut creation = self.begin(org).await?;
         let write = creation.create_npc(org, id, settings).await?;
         if matches!(write, NpcWrite::Written(_)) {
             creation.commit().await?;
@@ -167,7 +174,7 @@ impl Store {
         settings: &NpcSettings,
     ) -> Result<NpcWrite, StoreError> {
         bounded(async {
-            let mut transaction = self.pool.begin().await?;
+            let mut transaction = self.begin_within(org).await?;
             let write = write(&mut transaction, org, (id, Some(version)), settings).await?;
             if matches!(write, NpcWrite::Written(_)) {
                 transaction.commit().await?;
@@ -194,7 +201,7 @@ impl Store {
             org.uuid(),
             version
         );
-        let deleted = bounded(query.execute(&self.pool)).await?;
+        let deleted = bounded(async { query.execute(&mut *self.within(org).await?).await }).await?;
         Ok(deleted.rows_affected() > 0)
     }
 
@@ -203,7 +210,7 @@ impl Store {
     /// # Errors
     /// As every query.
     pub async fn npc(&self, org: OrgId, id: NpcId) -> Result<Option<Npc>, StoreError> {
-        bounded(read_one(&self.pool, org, id)).await
+        bounded(async { read_one(&mut *self.within(org).await?, org, id).await }).await
     }
 
     /// NPCs of the organisation, in the order of their making, strictly after `after`.
@@ -219,7 +226,7 @@ impl Store {
     ) -> Result<Vec<Npc>, StoreError> {
         let first = after.map_or(0, |after| after.uuid().as_u128().saturating_add(1));
         let ids = (Uuid::from_u128(first), Uuid::max());
-        bounded(read(&self.pool, org, ids, filter, limit)).await
+        bounded(async { read(&mut *self.within(org).await?, org, ids, filter, limit).await }).await
     }
 }
 
@@ -251,6 +258,9 @@ async fn write(
     }
     if let Some(unknown) = name_books(connection, &npc).await? {
         return Ok(NpcWrite::UnknownSkillsBook(unknown));
+    }
+    if let Some(unknown) = speak_with_voice(connection, &npc).await? {
+        return Ok(NpcWrite::UnknownVoice(unknown));
     }
     Ok(NpcWrite::Written(Box::new(npc)))
 }
@@ -390,20 +400,37 @@ async fn name_books(
     Ok(None)
 }
 
+/// Holds the voice that the NPC speaks with, as [`show_pictures`] does pictures.
+async fn speak_with_voice(
+    connection: &mut PgConnection,
+    npc: &Npc,
+) -> Result<Option<VoiceId>, sqlx::Error> {
+    let follows = npc.settings.template.is_some() && npc.settings.template_version.is_none();
+    let overridden = npc.settings.overrides.get("voice");
+    let overrides_it = overridden.is_some_and(|voice| voice.get("voice_id").is_some());
+    let settings = &npc.effective.settings;
+    let voice = settings.own_voice().filter(|_| overrides_it || !follows);
+    let unknown = voices::unknown_voice(connection, Owner::Org(npc.org), voice).await?;
+    if unknown.is_none() {
+        voices::hold_for_npc(connection, npc.id, voice).await?;
+    }
+    Ok(unknown)
+}
+
 async fn read_one(
-    executor: impl PgExecutor<'_>,
+    connection: &mut PgConnection,
     org: OrgId,
     id: NpcId,
 ) -> Result<Option<Npc>, sqlx::Error> {
     let ids = (id.uuid(), id.uuid());
-    let found = read(executor, org, ids, &NpcFilter::default(), 1).await?;
+    let found = read(connection, org, ids, &NpcFilter::default(), 1).await?;
     Ok(found.into_iter().next())
 }
 
 /// NPCs with ids from the first to the last of two. The newest version of a template is the newest that is kept: a
 /// process of a version before this one keeps none.
 async fn read(
-    executor: impl PgExecutor<'_>,
+    connection: &mut PgConnection,
     org: OrgId,
     (first, last): (Uuid, Uuid),
     filter: &NpcFilter,
@@ -432,7 +459,7 @@ async fn read(
         filter.template.map(TemplateId::uuid),
         i64::from(limit)
     )
-    .fetch_all(executor)
+    .fetch_all(connection)
     .await?;
     Ok(rows.into_iter().map(Npc::from).collect())
 }

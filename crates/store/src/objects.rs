@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use object_store::{ObjectStore, ObjectStoreExt, local::LocalFileSystem, path::Path as ObjectPath};
 
-use switchboard_protocol::id::SkillsBookId;
+use switchboard_protocol::id::{SkillsBookId, VoiceId};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -31,8 +31,8 @@ const NO_BUCKET: &str = "<Code>NoSuchBucket</Code>";
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(skip)]
 pub struct ObjectsConfig {
-    /// Where pictures and skills books are kept: a folder as file:///var/lib/switchboard/objects, or s3://BUCKET/PREFIX
-    /// with the usual AWS_… variables; the same for all processes; without it there are none
+    /// Where pictures, skills books and voices are kept: a folder as file:///var/lib/switchboard/objects, or
+    /// s3://BUCKET/PREFIX with the usual AWS_… variables; the same for all processes; without it there are none
     #[arg(long, env = "SWITCHBOARD_OBJECTS", value_name = "URL")]
     pub objects: Option<String>,
 }
@@ -56,6 +56,11 @@ impl ObjectKey {
     /// A part of a skills book; each writing of it is another object.
     pub(crate) fn skills_book_part(owner: Owner, book: SkillsBookId, object: Uuid) -> Self {
         Self(format!("skills-books/{owner}/{book}/{}", object.simple()))
+    }
+
+    /// The sample of a voice.
+    pub(crate) fn voice(owner: Owner, voice: VoiceId) -> Self {
+        Self(format!("voices/{owner}/{voice}"))
     }
 
     fn path(&self) -> ObjectPath {

@@ -3,7 +3,10 @@
 
 use switchboard_protocol::id::OrgId;
 
-use crate::{ApiKey, Creation, NewApiKey, Store, StoreError, api_keys, database::bounded};
+use crate::{
+    ApiKey, Creation, NewApiKey, Owner, Store, StoreError, api_keys, connections::speak_within,
+    database::bounded,
+};
 
 impl Store {
     /// As [`Creation::create_org`], in a transaction of its own.
@@ -16,7 +19,7 @@ impl Store {
         name: &str,
         first_key: &NewApiKey,
     ) -> Result<ApiKey, StoreError> {
-        let mut creation = self.begin().await?;
+        let mut creation = self.begin(Owner::Installation).await?;
         let key = creation.create_org(org, name, first_key).await?;
         creation.commit().await?;
         Ok(key)
@@ -34,7 +37,9 @@ impl Creation {
         name: &str,
         first_key: &NewApiKey,
     ) -> Result<ApiKey, StoreError> {
+        let owner = self.owner();
         bounded(async {
+            speak_within(self.connection(), org).await?;
             sqlx::query!(
                 "INSERT INTO orgs (id, name) VALUES ($1, $2)",
                 org.uuid(),
@@ -42,7 +47,9 @@ impl Creation {
             )
             .execute(self.connection())
             .await?;
-            api_keys::insert(self.connection(), org, first_key).await
+            let key = api_keys::insert(self.connection(), org, first_key).await?;
+            speak_within(self.connection(), owner).await?;
+            Ok::<_, sqlx::Error>(key)
         })
         .await
     }

@@ -179,7 +179,7 @@ impl Store {
         owner: Owner,
         picture: NewPicture,
     ) -> Result<PictureWrite, PictureError> {
-        let mut creation = self.begin().await?;
+        let mut creation = self.begin(owner).await?;
         let write = creation.add_picture(owner, picture).await?;
         if matches!(write, PictureWrite::Written(_)) {
             creation.commit().await?;
@@ -204,7 +204,8 @@ impl Store {
             id.uuid(),
             reader.column()
         );
-        let row = bounded(query.fetch_optional(&self.pool)).await?;
+        let row =
+            bounded(async { query.fetch_optional(&mut *self.within(reader).await?).await }).await?;
         Ok(row.map(Picture::from))
     }
 
@@ -231,7 +232,8 @@ impl Store {
             after.map_or(Uuid::nil(), PictureId::uuid),
             i64::from(limit)
         );
-        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let rows =
+            bounded(async { query.fetch_all(&mut *self.within(reader).await?).await }).await?;
         Ok(rows.into_iter().map(Picture::from).collect())
     }
 
@@ -252,19 +254,22 @@ impl Store {
             id.uuid(),
             owner.column()
         );
-        let sha256 = match bounded(query.fetch_optional(&self.pool)).await {
-            Ok(Some(sha256)) => sha256,
-            Ok(None) => return Ok(PictureRemoval::Unknown),
-            Err(StoreError::Refused(sqlx::Error::Database(answer)))
-                if matches!(
-                    answer.constraint(),
-                    Some("template_pictures_picture_exists" | "npc_pictures_picture_exists")
-                ) =>
+        let sha256 =
+            match bounded(async { query.fetch_optional(&mut *self.within(owner).await?).await })
+                .await
             {
-                return Ok(PictureRemoval::InUse);
-            }
-            Err(error) => return Err(error.into()),
-        };
+                Ok(Some(sha256)) => sha256,
+                Ok(None) => return Ok(PictureRemoval::Unknown),
+                Err(StoreError::Refused(sqlx::Error::Database(answer)))
+                    if matches!(
+                        answer.constraint(),
+                        Some("template_pictures_picture_exists" | "npc_pictures_picture_exists")
+                    ) =>
+                {
+                    return Ok(PictureRemoval::InUse);
+                }
+                Err(error) => return Err(error.into()),
+            };
         if let Err(error) = self.remove_unused(objects, owner, &sha256).await {
             tracing::warn!(%error, picture.id = %id, "the bytes of a removed picture were left behind");
         }
@@ -281,7 +286,7 @@ impl Store {
     ) -> Result<(), PictureError> {
         let key = ObjectKey::picture(owner, sha256);
         let removed = bounded(async {
-            let mut transaction = self.pool.begin().await?;
+            let mut transaction = self.begin_within(owner).await?;
             lock(&mut transaction, &key).await?;
             let used = sqlx::query_scalar!(
                 "SELECT id FROM pictures WHERE sha256 = $1 AND org_id IS NOT DISTINCT FROM $2 LIMIT 1",

@@ -1,14 +1,14 @@
-//! Templates as agents read them: prompts, by name.
-//! Never: a template of another organisation.
+//! Templates and NPCs as agents read them: prompts, by name.
+//! Never: a template or an NPC of another organisation.
 
 use std::collections::BTreeMap;
 
 use sqlx::types::Json;
-use switchboard_protocol::id::{OrgId, TemplateId};
+use switchboard_protocol::id::{NpcId, OrgId, TemplateId};
 use uuid::Uuid;
 
 use crate::{
-    Store, StoreError,
+    Npc, Store, StoreError,
     database::bounded,
     templates::{
         Persona, Prompt, PromptArgument, PromptContent, PromptMessage, PromptRole, RenderError,
@@ -16,11 +16,20 @@ use crate::{
     },
 };
 
+/// What a prompt comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromptSource {
+    /// A template.
+    Template(TemplateId),
+    /// An NPC.
+    Npc(NpcId),
+}
+
 /// A prompt as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedPrompt {
-    /// The template that it comes from.
-    pub template: TemplateId,
+    /// What it comes from.
+    pub source: PromptSource,
     /// What it is called; unique among what the organisation reads.
     pub name: String,
     /// What people call it.
@@ -33,14 +42,14 @@ pub struct ListedPrompt {
 
 /// A prompt with what it says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TemplatePrompt {
+pub struct WholePrompt {
     /// What a list says of it.
     pub listed: ListedPrompt,
     /// What it says; placeholders are still in place.
     pub messages: Vec<PromptMessage>,
 }
 
-impl TemplatePrompt {
+impl WholePrompt {
     /// Its messages with these values put in; see [`render`].
     ///
     /// # Errors
@@ -65,7 +74,7 @@ struct ListedRow {
 impl From<ListedRow> for ListedPrompt {
     fn from(row: ListedRow) -> Self {
         Self {
-            template: TemplateId::from_uuid(row.id),
+            source: PromptSource::Template(TemplateId::from_uuid(row.id)),
             name: row.prompt_name,
             title: row.title.unwrap_or(row.name),
             description: row.description,
@@ -82,16 +91,28 @@ struct WholeRow {
     prompt: Option<Json<Prompt>>,
 }
 
-impl From<WholeRow> for TemplatePrompt {
+impl From<WholeRow> for WholePrompt {
     fn from(row: WholeRow) -> Self {
-        let persona = row.persona.0;
-        let written = row.prompt.map(|prompt| prompt.0);
+        let source = PromptSource::Template(TemplateId::from_uuid(row.id));
+        let prompt = row.prompt.map(|prompt| prompt.0);
+        Self::of((source, row.prompt_name), row.name, &row.persona.0, prompt)
+    }
+}
+
+impl WholePrompt {
+    /// What somebody with this name and persona says: what is written, or else who it is.
+    pub(crate) fn of(
+        (source, prompt_name): (PromptSource, String),
+        name: String,
+        persona: &Persona,
+        written: Option<Prompt>,
+    ) -> Self {
         let messages = match &written {
             Some(prompt) => prompt.messages.clone(),
             None => vec![PromptMessage {
                 role: PromptRole::User,
                 content: PromptContent::Text {
-                    text: persona.as_text(&row.name),
+                    text: persona.as_text(&name),
                 },
             }],
         };
@@ -103,10 +124,10 @@ impl From<WholeRow> for TemplatePrompt {
         } = written.unwrap_or_default();
         Self {
             listed: ListedPrompt {
-                template: TemplateId::from_uuid(row.id),
-                name: row.prompt_name,
-                title: title.unwrap_or(row.name),
-                description: description.or(persona.description),
+                source,
+                name: prompt_name,
+                title: title.unwrap_or(name),
+                description: description.or_else(|| persona.description.clone()),
                 arguments,
             },
             messages,
@@ -115,8 +136,9 @@ impl From<WholeRow> for TemplatePrompt {
 }
 
 impl Store {
-    /// Prompts that an organisation reads, its own and the installation's, in byte order of their names, strictly
-    /// after `after`. Of two with the same name it is the organisation's own.
+    /// Prompts that an organisation reads, its templates', the installation's and its NPCs', in byte order of their
+    /// names, strictly after `after`. Of two templates with the same name it is the organisation's own; the names of
+    /// NPCs' prompts have a `/`, and those of templates' none.
     ///
     /// # Errors
     /// As every query.
@@ -130,6 +152,19 @@ impl Store {
         if after.is_some_and(|after| after.contains('\0')) {
             return Ok(Vec::new());
         }
+        let mut listed = self.template_prompts(org, after, limit).await?;
+        listed.extend(self.npc_prompts(org, after, limit).await?);
+        listed.sort_by(|one, other| one.name.cmp(&other.name));
+        listed.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(listed)
+    }
+
+    async fn template_prompts(
+        &self,
+        org: OrgId,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<ListedPrompt>, StoreError> {
         let query = sqlx::query_as!(
             ListedRow,
             r#"WITH own AS (SELECT * FROM templates WHERE org_id = $1 AND prompt_name > $2
@@ -145,7 +180,7 @@ impl Store {
             after.unwrap_or_default(),
             i64::from(limit)
         );
-        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let rows = bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await?;
         Ok(rows.into_iter().map(ListedPrompt::from).collect())
     }
 
@@ -157,9 +192,13 @@ impl Store {
         &self,
         org: OrgId,
         name: &str,
-    ) -> Result<Option<TemplatePrompt>, StoreError> {
+    ) -> Result<Option<WholePrompt>, StoreError> {
         if name.contains('\0') {
             return Ok(None);
+        }
+        if let Some(id) = Npc::of_prompt(name) {
+            let npc = self.npc(org, id).await?;
+            return Ok(npc.map(|npc| npc.prompt()));
         }
         let query = sqlx::query_as!(
             WholeRow,
@@ -169,7 +208,8 @@ impl Store {
             org.uuid(),
             name
         );
-        let row = bounded(query.fetch_optional(&self.pool)).await?;
-        Ok(row.map(TemplatePrompt::from))
+        let row =
+            bounded(async { query.fetch_optional(&mut *self.within(org).await?).await }).await?;
+        Ok(row.map(WholePrompt::from))
     }
 }

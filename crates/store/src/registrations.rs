@@ -27,7 +27,11 @@ impl Store {
               WHERE used.org_id = known.org_id AND used.digest = known.digest)",
             untold_since
         );
-        Ok(bounded(query.execute(&self.pool)).await?.rows_affected())
+        Ok(
+            bounded(async { query.execute(&mut *self.throughout().await?).await })
+                .await?
+                .rows_affected(),
+        )
     }
 
     /// What the devices of an organisation registered last, by digest, of at most so many of them.
@@ -45,7 +49,7 @@ impl Store {
             org.uuid(),
             i64::try_from(limit).unwrap_or(i64::MAX)
         );
-        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let rows = bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await?;
         let registration = |device: &str, digest: Vec<u8>| {
             let digest = digest.try_into().ok().map(Digest);
             device.parse().ok().zip(digest)

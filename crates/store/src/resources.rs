@@ -20,7 +20,7 @@ const FILLED_LIMIT_BYTES: usize = 1024 * 1024;
 /// How many resource templates are matched against a URI at a time.
 const MATCH_STEP: u32 = 200;
 /// How many characters of a memory's text are its title when it has no kind.
-const TITLE_CHARS: i32 = 80;
+pub(crate) const TITLE_CHARS: i32 = 80;
 
 /// A resource, or a resource template, as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,14 +71,14 @@ pub enum ResourceBody {
 }
 
 /// One row of `resources` with what it leads to.
-struct Row {
-    uri: String,
-    memory_id: Option<Uuid>,
-    picture_id: Option<Uuid>,
-    title: String,
-    description: Option<String>,
-    mime_type: String,
-    size_bytes: Option<i64>,
+pub(crate) struct Row {
+    pub(crate) uri: String,
+    pub(crate) memory_id: Option<Uuid>,
+    pub(crate) picture_id: Option<Uuid>,
+    pub(crate) title: String,
+    pub(crate) description: Option<String>,
+    pub(crate) mime_type: String,
+    pub(crate) size_bytes: Option<i64>,
 }
 
 impl Row {
@@ -161,20 +161,20 @@ impl Store {
 }
 
 /// A row with its body.
-struct Found {
-    org_id: Option<Uuid>,
-    memory_id: Option<Uuid>,
-    picture_id: Option<Uuid>,
-    title: String,
-    description: Option<String>,
-    mime_type: String,
-    text: Option<String>,
-    sha256: Option<Vec<u8>>,
-    size_bytes: Option<i64>,
+pub(crate) struct Found {
+    pub(crate) org_id: Option<Uuid>,
+    pub(crate) memory_id: Option<Uuid>,
+    pub(crate) picture_id: Option<Uuid>,
+    pub(crate) title: String,
+    pub(crate) description: Option<String>,
+    pub(crate) mime_type: String,
+    pub(crate) text: Option<String>,
+    pub(crate) sha256: Option<Vec<u8>>,
+    pub(crate) size_bytes: Option<i64>,
 }
 
 impl Found {
-    fn read(self, uri: &str, values: &UriValues) -> Resource {
+    pub(crate) fn read(self, uri: &str, values: &UriValues) -> Resource {
         let memory = self.memory_id.map(|id| MemoryId::from_uuid(id).to_string());
         let picture = self
             .picture_id
@@ -263,7 +263,7 @@ impl Store {
             i64::from(limit),
             TITLE_CHARS
         );
-        bounded(query.fetch_all(&self.pool)).await
+        bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await
     }
 
     /// What is under exactly this URI, without expressions.
@@ -283,7 +283,7 @@ impl Store {
             uri,
             TITLE_CHARS
         );
-        bounded(query.fetch_optional(&self.pool)).await
+        bounded(async { query.fetch_optional(&mut *self.within(org).await?).await }).await
     }
 
     /// What this owner has under a URI with expressions, as it is written.
@@ -300,7 +300,7 @@ impl Store {
             written,
             TITLE_CHARS
         );
-        bounded(query.fetch_optional(&self.pool)).await
+        bounded(async { query.fetch_optional(&mut *self.within(owner).await?).await }).await
     }
 
     /// The URI with expressions that stands for this one, whose it is, and what its expressions stand for.
@@ -321,7 +321,8 @@ impl Store {
                 i64::from(passed),
                 i64::from(MATCH_STEP)
             );
-            let candidates = bounded(query.fetch_all(&self.pool)).await?;
+            let candidates =
+                bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await?;
             let last = candidates.len() < usize::try_from(MATCH_STEP).unwrap_or_default();
             for candidate in candidates {
                 let parsed = UriTemplate::parse(&candidate.uri).ok();

@@ -22,14 +22,13 @@ impl Store {
     /// As every query.
     pub async fn schema_version(&self) -> Result<SchemaVersion, StoreError> {
         // Written by the migrator itself, so that no checked query can know the table.
-        let begun: bool = bounded(
-            sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NOT NULL")
-                .fetch_one(&self.pool),
-        )
-        .await?;
+        let begun = sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NOT NULL");
+        let begun: bool =
+            bounded(async { begun.fetch_one(&mut *self.outside().await?).await }).await?;
         let applied = if begun {
             let last = "SELECT COALESCE(max(version), 0) FROM _sqlx_migrations WHERE success";
-            bounded(sqlx::query_scalar(last).fetch_one(&self.pool)).await?
+            let last = sqlx::query_scalar(last);
+            bounded(async { last.fetch_one(&mut *self.outside().await?).await }).await?
         } else {
             0
         };

@@ -21,10 +21,10 @@ impl Store {
             purpose,
             fresh
         );
-        bounded(insert.execute(&self.pool)).await?;
+        bounded(async { insert.execute(&mut *self.throughout().await?).await }).await?;
         let select =
             sqlx::query_scalar!("SELECT key FROM sealing_keys WHERE purpose = $1", purpose);
-        let key = bounded(select.fetch_one(&self.pool)).await?;
+        let key = bounded(async { select.fetch_one(&mut *self.throughout().await?).await }).await?;
         Ok(SecretBox::new(Box::new(key)))
     }
 }

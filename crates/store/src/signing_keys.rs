@@ -49,7 +49,7 @@ impl Store {
         let query = sqlx::query!(
             "SELECT kid, seed, retired_at FROM signing_keys ORDER BY retired_at DESC NULLS FIRST, kid"
         );
-        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let rows = bounded(async { query.fetch_all(&mut *self.throughout().await?).await }).await?;
         rows.into_iter()
             .map(|row| {
                 let seed = <[u8; 32]>::try_from(row.seed).map_err(|_| {
@@ -75,6 +75,11 @@ impl Store {
             key.kid,
             seed
         );
-        Ok(bounded(query.execute(&self.pool)).await?.rows_affected() > 0)
+        Ok(
+            bounded(async { query.execute(&mut *self.throughout().await?).await })
+                .await?
+                .rows_affected()
+                > 0,
+        )
     }
 }

@@ -3,6 +3,7 @@
 
 mod ingestion;
 mod parts;
+mod reading;
 mod search;
 
 use chrono::{DateTime, Utc};
@@ -19,6 +20,7 @@ use crate::{
 };
 pub use ingestion::{BookJob, NewChunk};
 pub use parts::{BookFinish, PartWrite};
+pub use reading::{BookChunk, BookFilter, BookPlace, ReadyBook};
 pub use search::FoundChunk;
 
 /// A skills book about to be sent.
@@ -274,7 +276,8 @@ impl Store {
             id.uuid(),
             reader.column()
         );
-        let row = bounded(query.fetch_optional(&self.pool)).await?;
+        let row =
+            bounded(async { query.fetch_optional(&mut *self.within(reader).await?).await }).await?;
         Ok(row.map(SkillsBook::from))
     }
 
@@ -302,7 +305,8 @@ impl Store {
             after.map_or(Uuid::nil(), SkillsBookId::uuid),
             i64::from(limit)
         );
-        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let rows =
+            bounded(async { query.fetch_all(&mut *self.within(reader).await?).await }).await?;
         Ok(rows.into_iter().map(SkillsBook::from).collect())
     }
 
@@ -318,7 +322,7 @@ impl Store {
     ) -> Result<BookCancel, SkillsBookError> {
         self.objects().ok_or(SkillsBookError::NoObjects)?;
         let cancelled = bounded(async {
-            let mut transaction = self.pool.begin().await?;
+            let mut transaction = self.begin_within(owner).await?;
             let cancelled = sqlx::query!(
                 "UPDATE skills_books SET state = 'cancelled', worker = NULL, leased_until = NULL, chunks_total = NULL,
                                          chunks_indexed = 0, updated_at = now()
@@ -362,7 +366,7 @@ impl Store {
     ) -> Result<BookRemoval, SkillsBookError> {
         self.objects().ok_or(SkillsBookError::NoObjects)?;
         let removed = bounded(async {
-            let mut transaction = self.pool.begin().await?;
+            let mut transaction = self.begin_within(owner).await?;
             let held = sqlx::query_scalar!(
                 "SELECT id FROM skills_books WHERE id = $1 AND org_id IS NOT DISTINCT FROM $2 FOR UPDATE",
                 id.uuid(),
@@ -408,7 +412,8 @@ impl Store {
             "DELETE FROM skills_book_parts WHERE book_id = $1 RETURNING object",
             id.uuid()
         );
-        let objects = bounded(query.fetch_all(&self.pool)).await?;
+        let objects =
+            bounded(async { query.fetch_all(&mut *self.within(owner).await?).await }).await?;
         self.remove_objects(owner, id, &objects).await;
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Templates: what characters are made from.
 //! Never: a version written over one that its writer has not seen.
 
+mod card_rest;
 mod persona;
 mod prompt;
 mod settings;
@@ -10,10 +11,11 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, types::Json};
-use switchboard_protocol::id::{PictureId, SkillsBookId, TemplateId};
+use switchboard_protocol::id::{PictureId, SkillsBookId, TemplateId, VoiceId};
 use uuid::Uuid;
 
-use crate::{Creation, Store, StoreError, database::bounded, owner::Owner};
+use crate::{Creation, Store, StoreError, database::bounded, owner::Owner, voices};
+pub use card_rest::CardRest;
 pub use persona::Persona;
 pub use prompt::{
     Prompt, PromptArgument, PromptContent, PromptMessage, PromptRole, RENDERED_LIMIT_BYTES,
@@ -53,6 +55,8 @@ pub enum TemplateWrite {
     TooManyBytes(u64),
     /// It names a skills book that its owner cannot read.
     UnknownSkillsBook(SkillsBookId),
+    /// It speaks with a voice that its owner cannot read.
+    UnknownVoice(VoiceId),
 }
 
 /// What became of a template that was to be removed.
@@ -128,6 +132,11 @@ impl TemplateSettings {
         all
     }
 
+    /// The voice of an organisation's or the installation's that it speaks with, if it is not a provider's own.
+    pub(crate) fn own_voice(&self) -> Option<VoiceId> {
+        self.voice.as_ref()?.voice_id.parse().ok()
+    }
+
     fn books(&self) -> Vec<Uuid> {
         self.skills_book_ids.iter().map(|id| id.uuid()).collect()
     }
@@ -151,6 +160,7 @@ impl Creation {
             let template = insert(self.connection(), owner, id, settings).await?;
             show_pictures(self.connection(), id, settings).await?;
             name_books(self.connection(), id, settings).await?;
+            voices::hold_for_template(self.connection(), id, settings.own_voice()).await?;
             versions::keep(self.connection(), &template).await?;
             Ok::<_, sqlx::Error>(TemplateWrite::Written(Box::new(template)))
         });
@@ -169,7 +179,7 @@ impl Store {
         id: TemplateId,
         settings: &TemplateSettings,
     ) -> Result<TemplateWrite, StoreError> {
-        let mut creation = self.begin().await?;
+        let mut creation = self.begin(owner).await?;
         let write = creation.create_template(owner, id, settings).await?;
         if matches!(write, TemplateWrite::Written(_)) {
             creation.commit().await?;
@@ -189,7 +199,7 @@ impl Store {
         settings: &TemplateSettings,
     ) -> Result<TemplateWrite, StoreError> {
         let written = bounded(async {
-            let mut transaction = self.pool.begin().await?;
+            let mut transaction = self.begin_within(owner).await?;
             if let Some(refused) = unfit(&mut transaction, owner, settings).await? {
                 return Ok(refused);
             }
@@ -205,6 +215,7 @@ impl Store {
             .await?;
             show_pictures(&mut transaction, id, settings).await?;
             name_books(&mut transaction, id, settings).await?;
+            voices::hold_for_template(&mut transaction, id, settings.own_voice()).await?;
             versions::keep(&mut transaction, &template).await?;
             transaction.commit().await?;
             Ok::<_, sqlx::Error>(TemplateWrite::Written(Box::new(template)))
@@ -228,7 +239,7 @@ impl Store {
             owner.column(),
             version
         );
-        match bounded(query.execute(&self.pool)).await {
+        match bounded(async { query.execute(&mut *self.within(owner).await?).await }).await {
             Ok(deleted) if deleted.rows_affected() > 0 => Ok(TemplateRemoval::Removed),
             Ok(_) => Ok(TemplateRemoval::Stale),
             Err(StoreError::Refused(sqlx::Error::Database(answer)))
@@ -262,7 +273,8 @@ impl Store {
             id.uuid(),
             reader.column()
         );
-        let row = bounded(query.fetch_optional(&self.pool)).await?;
+        let row =
+            bounded(async { query.fetch_optional(&mut *self.within(reader).await?).await }).await?;
         Ok(row.map(Template::from))
     }
 
@@ -293,7 +305,8 @@ impl Store {
             after.map_or(Uuid::nil(), TemplateId::uuid),
             i64::from(limit)
         );
-        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let rows =
+            bounded(async { query.fetch_all(&mut *self.within(reader).await?).await }).await?;
         Ok(rows.into_iter().map(Template::from).collect())
     }
 }
@@ -386,8 +399,12 @@ async fn unfit(
     if let Some(refused) = unfit_pictures(connection, owner, settings).await? {
         return Ok(Some(refused));
     }
-    let book = unknown_book(connection, owner, &settings.skills_book_ids).await?;
-    Ok(book.map(TemplateWrite::UnknownSkillsBook))
+    let books = &settings.skills_book_ids;
+    if let Some(book) = unknown_book(connection, owner, books).await? {
+        return Ok(Some(TemplateWrite::UnknownSkillsBook(book)));
+    }
+    let voice = voices::unknown_voice(connection, owner, settings.own_voice()).await?;
+    Ok(voice.map(TemplateWrite::UnknownVoice))
 }
 
 /// The first skills book that the owner cannot read. The others stay until the transaction ends.

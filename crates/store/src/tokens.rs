@@ -63,7 +63,7 @@ impl Store {
     /// # Errors
     /// As there.
     pub async fn add_token(&self, token: &IssuedToken) -> Result<(), StoreError> {
-        let mut creation = self.begin().await?;
+        let mut creation = self.begin(token.org).await?;
         creation.add_token(token).await?;
         creation.commit().await
     }
@@ -83,7 +83,8 @@ impl Store {
             org.uuid(),
             token.uuid()
         );
-        let row = bounded(query.fetch_optional(&self.pool)).await?;
+        let row =
+            bounded(async { query.fetch_optional(&mut *self.within(org).await?).await }).await?;
         Ok(row.map(|row| RevokedToken {
             id: token,
             expires_at: row.expires_at,
@@ -98,7 +99,7 @@ impl Store {
         let query = sqlx::query!(
             "SELECT id, expires_at FROM tokens WHERE revoked_at IS NOT NULL AND expires_at > now()"
         );
-        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let rows = bounded(async { query.fetch_all(&mut *self.throughout().await?).await }).await?;
         let revoked = rows.into_iter().map(|row| RevokedToken {
             id: TokenId::from_uuid(row.id),
             expires_at: row.expires_at,
@@ -119,7 +120,9 @@ impl Store {
                 expired_before,
                 PURGE_STEP
             );
-            let step = bounded(query.execute(&self.pool)).await?.rows_affected();
+            let step = bounded(async { query.execute(&mut *self.throughout().await?).await })
+                .await?
+                .rows_affected();
             purged += step;
             if step < PURGE_STEP.unsigned_abs() {
                 return Ok(purged);

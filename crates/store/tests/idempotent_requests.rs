@@ -29,7 +29,7 @@ fn answer() -> KeptAnswer {
 
 /// Makes a template under the key, and commits or not.
 async fn make(store: &Store, kept: Duration, commit: bool) {
-    let mut creation = store.begin().await.unwrap();
+    let mut creation = store.begin(KEY.owner).await.unwrap();
     assert_eq!(creation.claim(&KEY).await.unwrap(), RequestClaim::Free);
     let id = TemplateId::from_uuid(Uuid::now_v7());
     let settings = TemplateSettings {
@@ -61,7 +61,7 @@ async fn what_is_made_and_its_answer_are_there_together_or_not_at_all() {
     make(&store, DAY, true).await;
     assert_eq!(templates(&store).await, 1);
     assert_eq!(store.kept_answer(&KEY).await.unwrap(), Some(answer()));
-    let mut second = store.begin().await.unwrap();
+    let mut second = store.begin(KEY.owner).await.unwrap();
     let claim = second.claim(&KEY).await.unwrap();
     assert_eq!(claim, RequestClaim::Answered(Box::new(answer())));
 }
@@ -70,14 +70,14 @@ async fn what_is_made_and_its_answer_are_there_together_or_not_at_all() {
 async fn of_two_at_once_one_has_the_key() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
-    let mut first = store.begin().await.unwrap();
-    let mut second = store.begin().await.unwrap();
+    let mut first = store.begin(KEY.owner).await.unwrap();
+    let mut second = store.begin(KEY.owner).await.unwrap();
     assert_eq!(first.claim(&KEY).await.unwrap(), RequestClaim::Free);
     assert_eq!(second.claim(&KEY).await.unwrap(), RequestClaim::Busy);
     drop(second);
     first.keep(&KEY, &answer(), DAY).await.unwrap();
     first.commit().await.unwrap();
-    let mut third = store.begin().await.unwrap();
+    let mut third = store.begin(KEY.owner).await.unwrap();
     assert!(matches!(
         third.claim(&KEY).await.unwrap(),
         RequestClaim::Answered(_)

@@ -136,6 +136,7 @@ impl Plant {
         let question = MemoryQuestion {
             text,
             locale: Some("ru"),
+            meaning: None,
         };
         let owner = Owner::Org(self.org);
         let found = self
@@ -345,4 +346,69 @@ async fn what_a_process_of_the_version_before_writes_is_found_too() {
         (npc.effective.settings.name.as_str(), npc.effective_version),
         ("3", Some(3))
     );
+}
+
+#[tokio::test]
+async fn npcs_are_prompts_between_templates() {
+    let plant = Plant::new(TestDatabase::create().await.unwrap()).await;
+    let says = json!([{"role": "user", "content": {"type": "text", "text": "x"}}]);
+    for name in ["a", "npcs.z", "npct"] {
+        let document = json!({"name": name, "prompt": {"name": name, "messages": says}});
+        let id = TemplateId::from_uuid(Uuid::now_v7());
+        let owner = Owner::Org(plant.org);
+        let settings = settings(document);
+        let written = plant.store.create_template(owner, id, &settings);
+        assert!(matches!(written.await.unwrap(), TemplateWrite::Written(_)));
+    }
+    let mut npcs = Vec::new();
+    for name in ["1", "2", "3"] {
+        npcs.push(plant.npc(None, json!({ "name": name })).await);
+    }
+    let mut expected = vec!["a".to_owned(), "npcs.z".to_owned()];
+    expected.extend(npcs.iter().map(Npc::prompt_name));
+    expected.extend(["npct".to_owned(), plant.template.to_string()]);
+    for limit in [1, 2, 9] {
+        let (mut found, mut after) = (Vec::new(), None::<String>);
+        loop {
+            let page = plant.store.list_prompts(plant.org, after.as_deref(), limit);
+            let page = page.await.unwrap();
+            assert!(page.len() <= limit as usize);
+            found.extend(page.iter().map(|prompt| prompt.name.clone()));
+            match page.last() {
+                Some(last) => after = Some(last.name.clone()),
+                None => break,
+            }
+        }
+        assert_eq!(found, expected, "{limit} a page");
+    }
+    for npc in &npcs {
+        let name = npc.prompt_name();
+        let found = plant.store.prompt_by_name(plant.org, &name);
+        assert_eq!(found.await.unwrap(), Some(npc.prompt()));
+        let shouted = name.replace(&npc.id.to_string(), "npc_X");
+        let found = plant.store.prompt_by_name(plant.org, &shouted);
+        assert_eq!(found.await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn what_an_npc_reads_has_a_digest() {
+    let plant = Plant::new(TestDatabase::create().await.unwrap()).await;
+    let (one, other) = (
+        plant.npc(None, json!({"name": "1"})).await,
+        plant.npc(None, json!({"name": "2"})).await,
+    );
+    let digest = async |npc| plant.store.npc_resources_digest(npc).await.unwrap();
+    let (first, second) = (digest(&one).await, digest(&other).await);
+    plant.remember(one.id, &["a"]).await;
+    assert_ne!(digest(&one).await, first);
+    assert_eq!(digest(&other).await, second);
+    let with_a = digest(&one).await;
+    plant.remember(one.id, &["b"]).await;
+    assert_ne!(digest(&one).await, with_a);
+    let avatar = plant.picture().await;
+    let shows = plant
+        .npc(None, json!({"name": "3", "avatar": avatar}))
+        .await;
+    assert_ne!(digest(&shows).await, second);
 }

@@ -12,8 +12,8 @@ use switchboard_protocol::{
 };
 use switchboard_store::{
     MemoryWrite, NewApiKey, NewMemory, NewPicture, Objects, Owner, PictureWrite, PromptContent,
-    ResourceBody, Store, TemplateRemoval, TemplateSettings, TemplateWrite, UriTemplate,
-    testing::TestDatabase,
+    PromptSource, ResourceBody, Store, TemplateRemoval, TemplateSettings, TemplateWrite,
+    UriTemplate, testing::TestDatabase,
 };
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -162,8 +162,8 @@ async fn templates_are_prompts() {
     let names: Vec<_> = listed.iter().map(|prompt| prompt.name.as_str()).collect();
     assert_eq!(names, ["greet", &plain.to_string()]);
     assert_eq!(
-        (listed[0].template, listed[0].title.as_str()),
-        (written, "Greet")
+        (listed[0].source, listed[0].title.as_str()),
+        (PromptSource::Template(written), "Greet")
     );
     assert_eq!(listed[0].arguments[0].values, ["Anna"]);
     assert_eq!(
@@ -229,11 +229,12 @@ async fn an_own_prompt_hides_a_public_one() {
     let own = plant
         .template(Owner::Org(plant.org), prompt("b", "own"))
         .await;
+    let own = PromptSource::Template(own);
     let names = async |org, after: Option<&str>, limit| {
         let listed = plant.store.list_prompts(org, after, limit).await.unwrap();
         listed
             .into_iter()
-            .map(|prompt| (prompt.name, prompt.template == own))
+            .map(|prompt| (prompt.name, prompt.source == own))
             .collect::<Vec<_>>()
     };
     let pair = |name: &str, is_own| (name.to_owned(), is_own);
@@ -252,7 +253,7 @@ async fn an_own_prompt_hides_a_public_one() {
         .await
         .unwrap()
         .unwrap();
-    assert_eq!(found.listed.template, own);
+    assert_eq!(found.listed.source, own);
 }
 
 #[tokio::test]

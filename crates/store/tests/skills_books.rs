@@ -51,7 +51,7 @@ async fn library_in(
 }
 
 async fn begin(store: &Store, book: &NewSkillsBook) {
-    let mut creation = store.begin().await.unwrap();
+    let mut creation = store.begin(OWNER).await.unwrap();
     creation.begin_skills_book(OWNER, book).await.unwrap();
     creation.commit().await.unwrap();
 }
@@ -213,7 +213,7 @@ async fn a_book_is_searched_in_its_language_whatever_letters_the_database_knows(
             .unwrap()
     );
     let check = async |question: &str, expected: &[i32]| {
-        let found = store.search_skills_book(OWNER, id, question, 9).await;
+        let found = store.search_skills_book(OWNER, id, question, None, 9).await;
         let found: Vec<_> = found.unwrap().iter().map(|chunk| chunk.number).collect();
         assert_eq!(found, expected, "{question}");
     };

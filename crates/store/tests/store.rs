@@ -435,6 +435,30 @@ async fn a_database_that_goes_away_is_unavailable_and_comes_back() {
 }
 
 #[tokio::test]
+async fn connections_that_died_unused_cost_nobody_an_error() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let key = new_key(1);
+    let org = OrgId::from_uuid(Uuid::now_v7());
+    store.create_org(org, "an org", &key).await.unwrap();
+    let ask = || async {
+        let (keys, signing) = tokio::join!(store.api_keys(org, None, 9), store.signing_keys());
+        assert_eq!(keys.unwrap().len(), 1);
+        signing.unwrap();
+    };
+    for _ in 0..3 {
+        // Several connections are open and free.
+        ask().await;
+        database.set_away(true).await.unwrap();
+        database.set_away(false).await.unwrap();
+        ask().await;
+        database.set_away(true).await.unwrap();
+        database.set_away(false).await.unwrap();
+        store.revoke_api_key(org, key.id).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_test_database_ends_with_its_test() {
     let database = TestDatabase::create().await.unwrap();
     let url = database.url().clone();

@@ -97,6 +97,22 @@ pub(crate) async fn who(
     Ok((Owner::Org(caller.org), caller.credential.holder()))
 }
 
+/// The control plane as the sender of a request acts on it: what changes is put down to them. It comes after whoever
+/// says whether they may.
+pub(crate) struct Acting(pub(crate) Arc<Control>);
+
+impl FromRequestParts<Arc<Control>> for Acting {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        control: &Arc<Control>,
+    ) -> Result<Self, Problem> {
+        let (_, actor) = who(&parts.headers, control).await?;
+        Ok(Self(Arc::new(control.acting(&actor))))
+    }
+}
+
 /// Whoever holds the operator key.
 pub(crate) struct Operator;
 

@@ -6,7 +6,7 @@ use switchboard_runtime::api::{Document, ProblemKind};
 use switchboard_store::LONGEST_URI;
 
 use crate::{
-    label,
+    audit_log, label,
     limits::{
         Limit::{Items, Line},
         Rule, rule,
@@ -19,6 +19,8 @@ use crate::{
         shape as books,
     },
     templates::rules as templates,
+    voices::shape as voices,
+    webhooks::shape as webhooks,
 };
 
 /// What the operations are grouped by.
@@ -49,6 +51,15 @@ const TAGS: &[(&str, &str)] = &[
         "Skills books",
         "Documents that characters look things up in, sent in parts and read in the background.",
     ),
+    (
+        "Webhooks",
+        "Where an organisation is told what happens, and what became of that.",
+    ),
+    (
+        "Voices",
+        "How characters sound: samples with consent, and what providers make of them.",
+    ),
+    ("Audit log", "Who changed which setting, and when."),
 ];
 
 /// What goes wrong here and not on every route.
@@ -86,6 +97,11 @@ const PROBLEMS: &[ProblemKind] = &[
     ),
     ProblemKind::new("uri_taken", 409, "something else is read under this URI"),
     ProblemKind::new("picture_in_use", 409, "a template or an NPC shows it"),
+    ProblemKind::new(
+        "no_png_avatar",
+        409,
+        "the template's avatar is no whole PNG that a card could be put into",
+    ),
     ProblemKind::new("template_in_use", 409, "NPCs are made from it"),
     ProblemKind::new(
         "device_taken",
@@ -128,9 +144,48 @@ const PROBLEMS: &[ProblemKind] = &[
         422,
         "its parts have another SHA-256 than was declared",
     ),
+    ProblemKind::new(
+        "too_many_webhooks",
+        409,
+        "the organisation has as many as it may",
+    ),
+    ProblemKind::new("webhook_disabled", 409, "it is told nothing"),
+    ProblemKind::new(
+        "delivery_not_failed",
+        409,
+        "it has arrived, or is attempted still",
+    ),
     ProblemKind::new("unsupported_picture", 415, "no picture of a known type"),
+    ProblemKind::new(
+        "broken_card",
+        422,
+        "the PNG is not whole, or has no character card of the second version",
+    ),
     ProblemKind::new("broken_picture", 422, "its header says no size"),
     ProblemKind::new("picture_too_large", 422, "too many pixels"),
+    ProblemKind::new(
+        "range_not_satisfiable",
+        416,
+        "`Range` asks for bytes that there are not",
+    ),
+    ProblemKind::new(
+        "consent_required",
+        422,
+        "it is not said who agreed, or to what",
+    ),
+    ProblemKind::new("consent_ended", 409, "the voice may not be used any more"),
+    ProblemKind::new("voice_in_use", 409, "a template or an NPC speaks with it"),
+    ProblemKind::new("unsupported_audio", 415, "no sound of a known type"),
+    ProblemKind::new(
+        "broken_audio",
+        422,
+        "it does not say how long it plays, or has not the sound that it promises",
+    ),
+    ProblemKind::new(
+        "unsuitable_audio",
+        422,
+        "too short, too long, or recorded in a way that no voice is made of",
+    ),
     ProblemKind::new(
         "store_unavailable",
         503,
@@ -144,7 +199,7 @@ const PROBLEMS: &[ProblemKind] = &[
     ProblemKind::new(
         "objects_not_configured",
         503,
-        "this installation has no place for pictures and skills books",
+        "this installation has no place for pictures, skills books and voices",
     ),
 ];
 
@@ -161,6 +216,10 @@ const LIMITS: &[(&str, &[Rule])] = &[
     ("SkillsBook", books::RULES),
     ("SkillsBookPartNumber", PART_RULES),
     ("Npc", &[rule("/lapsed/*", Line(LONGEST_LAPSED))]),
+    ("NewWebhook", webhooks::RULES),
+    ("Webhook", webhooks::RULES),
+    ("CreatedWebhook", webhooks::RULES),
+    ("AuditEntry", audit_log::RULES),
     ("Label", &[rule("", Line(label::LONGEST))]),
     ("ApiKey", &[rule("/name", Line(label::LONGEST))]),
     ("CreatedKey", &[rule("/name", Line(label::LONGEST))]),
@@ -169,23 +228,32 @@ const LIMITS: &[(&str, &[Rule])] = &[
         &[rule("/memories", Items(1, memories::LARGEST_BATCH))],
     ),
     ("NewMemory", &[rule("/uri", Line(LONGEST_URI))]),
+    ("VoiceSettings", voices::RULES),
+    ("VoiceDocument", voices::RULES),
+    ("VoiceDocument", voices::SAMPLE_RULES),
+    ("VoiceConsent", voices::CONSENT_RULES),
 ];
 
 /// The longest pointer to an override: `/overrides/` and the name of a setting.
 const LONGEST_LAPSED: usize = 64;
 
 /// What is read strictly, member by member.
-const CLOSED: [&str; 6] = [
+const CLOSED: [&str; 8] = [
     "TemplateSettings",
     "NewTemplate",
     "NewNpc",
     "NewSkillsBook",
+    "NewWebhook",
     "NewMemory",
     "NewMemories",
+    "VoiceSettings",
 ];
 
 /// Free objects, of which an example says more than a description.
-const EXAMPLES: [(&str, &str, &str, &str); 4] = [
+const EXAMPLES: [(&str, &str, &str, &str); 7] = [
+    ("CharacterCard", "/data", "name", "Bello"),
+    ("CardRest", "/data", "creator", "Anna"),
+    ("CardRest", "/root", "create_date", "2026-01-02"),
     ("NewMemory", "/metadata", "mood", "happy"),
     ("Memory", "/metadata", "mood", "happy"),
     ("NewNpc", "/overrides", "name", "Rex"),
@@ -211,4 +279,6 @@ pub fn document() -> Document {
         .limited("SkillsBookQuestion", "", &Question::as_schema())
         .with_patch("TemplatePatch", "TemplateSettings")
         .with_patch("NpcPatch", "NewNpc")
+        .with_patch("WebhookPatch", "NewWebhook")
+        .with_patch("VoicePatch", "VoiceSettings")
 }

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::{
     Control,
-    access::Administrator,
+    access::{Acting, Administrator},
     error::ControlError,
     label::Label,
     once::{Made, Once},
@@ -108,8 +108,8 @@ pub(crate) struct Keys {
     extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "scope_not_held", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
-    State(control): State<Arc<Control>>,
     Administrator(caller): Administrator,
+    Acting(control): Acting,
     Once(ticket, Json(request)): Once<Json<KeyRequest>>,
 ) -> Result<Response, ControlError> {
     let scopes = match &request.scopes {
@@ -118,7 +118,7 @@ pub(crate) async fn create(
     };
     let secret = ApiKeySecret::generate();
     let key = new_key(request.name.as_str(), &secret, scopes);
-    let mut creation = ticket.begin(&control.store).await?;
+    let mut creation = ticket.begin(&control.store, caller.org).await?;
     let key = creation.create_api_key(caller.org, &key).await?;
     let id = key.id;
     let created = CreatedKey {
@@ -166,8 +166,8 @@ pub(crate) async fn list(
     extensions(("x-problems" = json!(["not_found", "last_admin_key", "store_unavailable"]))),
 )]
 pub(crate) async fn revoke(
-    State(control): State<Arc<Control>>,
     Administrator(caller): Administrator,
+    Acting(control): Acting,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ControlError> {
     let unknown = || ControlError::unknown("API key", &id);

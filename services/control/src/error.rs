@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use http::{StatusCode, header};
 use switchboard_protocol::access::AccessError;
 use switchboard_runtime::problem::{self, Problem};
-use switchboard_store::{ObjectError, PictureError, SkillsBookError, StoreError};
+use switchboard_store::{ObjectError, PictureError, SkillsBookError, StoreError, VoiceError};
 
 /// Why a request was not done.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +89,7 @@ impl ControlError {
                         StatusCode::SERVICE_UNAVAILABLE,
                         "objects_unavailable",
                         "Objects unavailable",
-                        "Pictures and skills books cannot be read or written at the moment. Try again in a moment.",
+                        "Pictures, skills books and voices cannot be read or written at the moment. Try again in a moment.",
                     )
                     .header(header::RETRY_AFTER, 1),
                 }
@@ -128,13 +128,23 @@ impl From<SkillsBookError> for ControlError {
     }
 }
 
-/// The answer of every endpoint of pictures and skills books of an installation without a place for them.
+impl From<VoiceError> for ControlError {
+    fn from(error: VoiceError) -> Self {
+        match error {
+            VoiceError::NoObjects => Self::Refused(no_objects()),
+            VoiceError::Objects(error) => Self::Objects(error),
+            VoiceError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
+/// The answer of every endpoint of pictures, skills books and voices of an installation without a place for them.
 pub(crate) fn no_objects() -> Problem {
     Problem::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "objects_not_configured",
         "No place for objects",
-        "This installation has no place for pictures and skills books; its operator sets one with --objects or SWITCHBOARD_OBJECTS.",
+        "This installation has no place for pictures, skills books and voices; its operator sets one with --objects or SWITCHBOARD_OBJECTS.",
     )
 }
 

@@ -10,39 +10,33 @@ mod text;
 
 use std::time::{Duration, Instant};
 
-use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown};
-use switchboard_store::{BookFault, BookJob, NewChunk, ObjectError, Store, StoreError};
+use switchboard_bus::Bus;
+use switchboard_runtime::shutdown::Shutdown;
+use switchboard_store::{BookFault, BookJob, NewChunk, ObjectError, ReadyBook, Store, StoreError};
 use uuid::Uuid;
 
-use crate::metrics::IngestionMetrics;
+use crate::{
+    leases::{self, LEASE, Labour, MOST_ATTEMPTS, REST},
+    metrics::IngestionMetrics,
+    offers,
+};
 pub use confined::read_confined;
 pub use format::Format;
 use reader::{Reading, ReadingError};
 
-/// How long a book belongs to a worker that gives no sign of life.
-const LEASE: Duration = Duration::from_secs(15);
-/// How often it gives one.
-const RENEWAL: Duration = Duration::from_secs(5);
-/// How often a worker without work looks for some.
-const LOOK: Duration = Duration::from_secs(1);
-/// How long a book rests whose parts cannot be read at the moment.
-const REST: Duration = Duration::from_secs(5);
 /// How long a book may wait for its next part.
 const ABANDONED: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often somebody looks for such books.
 const SWEEP: Duration = Duration::from_secs(3600);
-/// How often a book may take its worker down before it is given up.
-const MOST_ATTEMPTS: i32 = 5;
 /// How many chunks are stored in one transaction.
 const BATCH: usize = 64;
 
-/// Reads books until it is told to stop.
-pub(crate) struct Worker {
+/// The reading of books.
+pub(crate) struct Ingestion {
     store: Store,
+    bus: Bus,
     metrics: IngestionMetrics,
-    /// The cause of the last failure; a log line is written when it changes.
-    trouble: Option<String>,
-    /// When it looks for abandoned books again.
+    /// When abandoned books are looked for again.
     next_sweep: Instant,
 }
 
@@ -76,47 +70,69 @@ impl From<ReadingError> for Stop {
     }
 }
 
-impl Worker {
-    pub(crate) fn new(store: Store, metrics: IngestionMetrics) -> Self {
+impl Ingestion {
+    pub(crate) fn new(store: Store, bus: Bus, metrics: IngestionMetrics) -> Self {
         Self {
             store,
+            bus,
             metrics,
-            trouble: None,
             next_sweep: Instant::now(),
         }
     }
 
-    /// Ends soon after draining begins: what is being read then is given back, and goes on where it was elsewhere.
-    pub(crate) async fn run(mut self, shutdown: Shutdown) {
-        let mut backoff = Backoff::new();
-        while !shutdown.is_draining() {
-            // A name for each claim: what an earlier one left behind cannot speak for this one.
-            let name = Uuid::now_v7();
-            match self.store.claim_skills_book(name, LEASE).await {
-                Ok(Some(job)) => {
-                    backoff.reset();
-                    self.note(None);
-                    self.ingest(name, &job, &shutdown).await;
-                }
-                Ok(None) => {
-                    backoff.reset();
-                    self.note(None);
-                    self.sweep().await;
-                    tokio::select! {
-                        () = tokio::time::sleep(LOOK) => {}
-                        () = shutdown.draining() => {}
-                    }
-                }
-                Err(error) => {
-                    self.note(Some(error.report()));
-                    backoff.pause(&shutdown).await;
-                }
+    async fn fail(&self, name: Uuid, job: &BookJob, fault: &BookFault) -> Result<(), String> {
+        self.metrics.skills_books_failed.inc();
+        tracing::info!(
+            owner = %job.owner, skills_book.id = %job.id, fault.kind = fault.kind, fault.detail = fault.detail,
+            "a skills book cannot be read"
+        );
+        let failed = self.store.fail_skills_book(name, job.id, fault).await;
+        failed.map_err(|error| error.report())
+    }
+}
+
+impl Labour for Ingestion {
+    type Job = BookJob;
+    const WHAT: &'static str = "skills books";
+
+    async fn claim(&self, name: Uuid) -> Result<Option<BookJob>, StoreError> {
+        self.store.claim_skills_book(name, LEASE).await
+    }
+
+    /// What is being read when draining begins goes on where it was elsewhere.
+    async fn work(&self, name: Uuid, job: &BookJob, shutdown: &Shutdown) -> Result<(), String> {
+        let (id, store) = (job.id, &self.store);
+        let work = Work { store, name, job };
+        let ended = tokio::select! {
+            ended = work.read() => ended,
+            () = leases::keep(|| store.renew_skills_book(name, id, LEASE)) => Err(Stop::Lost),
+            () = shutdown.draining() => {
+                let _ = store.release_skills_book(name, id, Duration::ZERO).await;
+                return Ok(());
+            }
+        };
+        match ended {
+            Ok(chunks) => {
+                self.metrics.skills_books_ready.inc();
+                tracing::info!(owner = %job.owner, skills_book.id = %id, chunks, "a skills book is ready");
+                let uri = ReadyBook::uri_of(id);
+                offers::resources_changed(&self.bus, job.owner, Some(uri)).await;
+            }
+            Err(Stop::Lost) => {
+                tracing::info!(skills_book.id = %id, "a skills book is read no further here");
+            }
+            Err(Stop::Fault(fault)) => return self.fail(name, job, &fault).await,
+            Err(stop) => {
+                // When this does not arrive either, the lease ends by itself.
+                let _ = store.release_skills_book(name, id, REST).await;
+                return Err(report(&stop));
             }
         }
+        Ok(())
     }
 
     /// Gives up, now and then, what nobody will finish.
-    async fn sweep(&mut self) {
+    async fn idle(&mut self) {
         if Instant::now() < self.next_sweep {
             return;
         }
@@ -126,64 +142,6 @@ impl Worker {
             Ok(books) => tracing::info!(books, "skills books were given up that nobody finished"),
             Err(error) => tracing::warn!(%error, "skills books that nobody finished are kept"),
         }
-    }
-
-    async fn ingest(&mut self, name: Uuid, job: &BookJob, shutdown: &Shutdown) {
-        let work = Work {
-            store: &self.store,
-            name,
-            job,
-        };
-        let ended = tokio::select! {
-            ended = work.read() => ended,
-            stop = work.keep_lease() => Err(stop),
-            () = shutdown.draining() => {
-                let _ = self.store.release_skills_book(name, job.id, Duration::ZERO).await;
-                return;
-            }
-        };
-        let id = job.id;
-        match ended {
-            Ok(chunks) => {
-                self.metrics.skills_books_ready.inc();
-                tracing::info!(owner = %job.owner, skills_book.id = %id, chunks, "a skills book is ready");
-            }
-            Err(Stop::Lost) => {
-                tracing::info!(skills_book.id = %id, "a skills book is read no further here");
-            }
-            Err(Stop::Fault(fault)) => self.fail(name, job, &fault).await,
-            Err(stop) => {
-                self.note(Some(report(&stop)));
-                // When this does not arrive either, the lease ends by itself.
-                let _ = self.store.release_skills_book(name, id, REST).await;
-            }
-        }
-    }
-
-    async fn fail(&mut self, name: Uuid, job: &BookJob, fault: &BookFault) {
-        self.metrics.skills_books_failed.inc();
-        tracing::info!(
-            owner = %job.owner, skills_book.id = %job.id, fault.kind = fault.kind, fault.detail = fault.detail,
-            "a skills book cannot be read"
-        );
-        if let Err(error) = self.store.fail_skills_book(name, job.id, fault).await {
-            self.note(Some(error.report()));
-        }
-    }
-
-    /// Logs when something changed, not at each attempt.
-    fn note(&mut self, trouble: Option<String>) {
-        match &trouble {
-            Some(cause) if trouble != self.trouble => {
-                tracing::warn!(
-                    cause,
-                    "skills books cannot be read at the moment; trying again"
-                );
-            }
-            None if self.trouble.is_some() => tracing::info!("skills books are read again"),
-            _ => {}
-        }
-        self.trouble = trouble;
     }
 }
 
@@ -243,22 +201,6 @@ impl Work<'_> {
             batch.push(reading.next().await?);
         }
         Ok(batch)
-    }
-
-    /// Renews the lease until that is not possible any more.
-    async fn keep_lease(&self) -> Stop {
-        loop {
-            tokio::time::sleep(RENEWAL).await;
-            match self
-                .store
-                .renew_skills_book(self.name, self.job.id, LEASE)
-                .await
-            {
-                // Without an answer, every chunk still asks whose book it is.
-                Ok(true) | Err(_) => {}
-                Ok(false) => return Stop::Lost,
-            }
-        }
     }
 }
 

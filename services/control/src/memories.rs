@@ -18,7 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::{
     Control,
-    access::{Author, Reader},
+    access::{Acting, Author, Reader},
     document::Unambiguous,
     error::ControlError,
     once::{Made, Once, Ticket},
@@ -106,8 +106,8 @@ pub(crate) enum OneOrMany {
     extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "not_found", "operator_only", "uri_taken", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
-    State(control): State<Arc<Control>>,
     Author(author): Author,
+    Acting(control): Acting,
     Path(id): Path<String>,
     Once(ticket, Json(Unambiguous(document))): Once<Json<Unambiguous>>,
 ) -> Result<Response, ControlError> {
@@ -152,8 +152,8 @@ pub(crate) async fn list(
     extensions(("x-problems" = json!(["not_found", "store_unavailable"]))),
 )]
 pub(crate) async fn remove(
-    State(control): State<Arc<Control>>,
     Author(author): Author,
+    Acting(control): Acting,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ControlError> {
     let unknown = || ControlError::unknown("memory", &id);
@@ -201,7 +201,7 @@ impl Control {
         (ticket, document): (Ticket, &Value),
     ) -> Result<Response, ControlError> {
         let sent = shape::read(document, policy)?;
-        let mut creation = ticket.begin(&self.store).await?;
+        let mut creation = ticket.begin(&self.store, author).await?;
         let stored = add(&mut creation, author, holder, &sent).await?;
         let path = match holder {
             MemoryHolder::Template(id) => format!("/v1/templates/{id}/memories"),
@@ -249,9 +249,11 @@ impl Control {
                 next_cursor,
             }));
         };
+        let meaning = self.meaning(text).await;
         let question = MemoryQuestion {
             text,
             locale: reading.locale,
+            meaning: meaning.as_ref(),
         };
         let best = listing.limit.into();
         let found = store

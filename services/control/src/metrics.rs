@@ -2,7 +2,8 @@
 //! Never: a label that grows with organisations or devices.
 
 use prometheus::{
-    Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Registry, core::Collector,
+    Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    core::Collector,
 };
 
 /// What requests did.
@@ -25,6 +26,39 @@ pub(crate) struct BackgroundMetrics {
     pub(crate) answers_purged: IntCounter,
 }
 
+/// What became of deliveries to webhooks.
+#[derive(Debug, Clone)]
+pub(crate) struct WebhookMetrics {
+    pub(crate) attempts: IntCounterVec,
+    pub(crate) pending: IntGauge,
+    pub(crate) dropped: IntGauge,
+}
+
+impl WebhookMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// When the registry has metrics of these names already.
+    pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let attempts = Opts::new(
+            "switchboard_control_webhook_attempts_total",
+            "Attempts at deliveries to webhooks, by what came of them",
+        );
+        let gauge = |name: &str, help: &str| {
+            let name = format!("switchboard_control_webhook_{name}");
+            register(registry, IntGauge::new(name, help))
+        };
+        Ok(Self {
+            attempts: register(registry, IntCounterVec::new(attempts, &["result"]))?,
+            pending: gauge("deliveries_pending", "Deliveries to webhooks that wait")?,
+            dropped: gauge(
+                "events_dropped",
+                "Events that found no room, of all webhooks that there are",
+            )?,
+        })
+    }
+}
+
 /// What became of skills books.
 #[derive(Debug, Clone)]
 pub(crate) struct IngestionMetrics {
@@ -43,6 +77,53 @@ impl IngestionMetrics {
         Ok(Self {
             skills_books_ready: counter(registry, "skills_books_ready_total", ready)?,
             skills_books_failed: counter(registry, "skills_books_failed_total", failed)?,
+        })
+    }
+}
+
+/// What became of texts that were to be embedded.
+#[derive(Debug, Clone)]
+pub(crate) struct EmbeddingMetrics {
+    pub(crate) texts_embedded: IntCounter,
+    pub(crate) texts_refused: IntCounter,
+}
+
+impl EmbeddingMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// When the registry has metrics of these names already.
+    pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let embedded = "Texts of memories and skills books that were embedded";
+        let refused = "Texts that the embeddings endpoint does not take";
+        Ok(Self {
+            texts_embedded: counter(registry, "texts_embedded_total", embedded)?,
+            texts_refused: counter(registry, "texts_refused_total", refused)?,
+        })
+    }
+}
+
+/// What became of voices.
+#[derive(Debug, Clone)]
+pub(crate) struct VoiceMetrics {
+    pub(crate) voices_ready: IntCounter,
+    pub(crate) voices_failed: IntCounter,
+    pub(crate) voices_expired: IntCounter,
+}
+
+impl VoiceMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// When the registry has metrics of these names already.
+    pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let ready = "Voices that were made";
+        let failed = "Voices that could not be made";
+        let expired = "Voices that cannot be spoken with any more";
+        Ok(Self {
+            voices_ready: counter(registry, "voices_ready_total", ready)?,
+            voices_failed: counter(registry, "voices_failed_total", failed)?,
+            voices_expired: counter(registry, "voices_expired_total", expired)?,
         })
     }
 }

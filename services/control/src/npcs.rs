@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::{
     Control,
-    access::{Administrator, Member},
+    access::{Acting, Administrator, Member},
     document::{Unambiguous, invalid},
     error::ControlError,
     once::{Made, Once},
@@ -71,13 +71,13 @@ pub(crate) struct Listing {
     extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "device_taken", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
-    State(control): State<Arc<Control>>,
     Administrator(author): Administrator,
+    Acting(control): Acting,
     Once(ticket, Json(Unambiguous(document))): Once<Json<Unambiguous>>,
 ) -> Result<Response, ControlError> {
     let settings = shape::created(&document)?;
     let effective = control.npcs().effective(author.org, &settings).await?;
-    let mut creation = ticket.begin(&control.store).await?;
+    let mut creation = ticket.begin(&control.store, author.org).await?;
     let npc = add(&mut creation, author.org, &settings, &effective).await?;
     let (id, etag) = (npc.id, etag(&npc));
     let made = Made::new(&ShownNpc::from(npc))
@@ -85,6 +85,7 @@ pub(crate) async fn create(
         .tagged(etag);
     let response = ticket.commit(creation, made).await?;
     tracing::info!(org.id = %author.org, npc.id = %id, "an NPC was created");
+    control.prompts_changed(Owner::Org(author.org)).await;
     Ok(response)
 }
 
@@ -141,8 +142,8 @@ pub(crate) async fn show(
     extensions(("x-problems" = json!(["not_found", "device_taken", "store_unavailable"])), ("x-if-match" = json!(true))),
 )]
 pub(crate) async fn change(
-    State(control): State<Arc<Control>>,
     Administrator(author): Administrator,
+    Acting(control): Acting,
     Path(id): Path<String>,
     headers: HeaderMap,
     Json(Unambiguous(patch)): Json<Unambiguous>,
@@ -168,8 +169,8 @@ pub(crate) async fn change(
     extensions(("x-problems" = json!(["not_found", "store_unavailable"])), ("x-if-match" = json!(true))),
 )]
 pub(crate) async fn remove(
-    State(control): State<Arc<Control>>,
     Administrator(author): Administrator,
+    Acting(control): Acting,
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<StatusCode, ControlError> {
@@ -229,6 +230,7 @@ impl NpcWriter<'_> {
         let store = &self.control.store;
         let write = store.replace_npc(org, id, version, settings).await?;
         let npc = written(write, settings, effective.as_ref())?;
+        self.control.prompts_changed(Owner::Org(org)).await;
         Ok(npc)
     }
 
@@ -237,6 +239,7 @@ impl NpcWriter<'_> {
         if !self.control.store.delete_npc(org, id, version).await? {
             return Err(precondition::stale().into());
         }
+        self.control.prompts_changed(Owner::Org(org)).await;
         // Its memories went with it.
         self.control.resources_changed(Owner::Org(org), None).await;
         Ok(())
@@ -316,6 +319,10 @@ fn written(
             let at = if overridden { "/overrides" } else { "" };
             let named = effective.map_or(&[][..], |settings| &settings.skills_book_ids);
             templates::unknown_book(at, named, book)
+        }
+        NpcWrite::UnknownVoice(voice) => {
+            let overridden = settings.overrides.contains_key("voice");
+            templates::unknown_voice(if overridden { "/overrides" } else { "" }, voice)
         }
         NpcWrite::DeviceTaken { index, by } => device_taken(settings, index, by),
     };

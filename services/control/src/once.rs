@@ -18,7 +18,7 @@ use switchboard_runtime::{
     idempotency,
     problem::{Problem, internal, read_whole},
 };
-use switchboard_store::{Creation, KeptAnswer, RequestClaim, RequestKey, Store};
+use switchboard_store::{Creation, KeptAnswer, Owner, RequestClaim, RequestKey, Store};
 
 use crate::{Control, access, error::ControlError, seal::Seal};
 
@@ -107,8 +107,12 @@ where
 
 impl Ticket {
     /// Begins to make what the request asks for, unless it was made before or is being made.
-    pub(crate) async fn begin(&self, store: &Store) -> Result<Creation, ControlError> {
-        let mut creation = store.begin().await?;
+    pub(crate) async fn begin(
+        &self,
+        store: &Store,
+        owner: impl Into<Owner>,
+    ) -> Result<Creation, ControlError> {
+        let mut creation = store.begin(owner).await?;
         let Some(named) = &self.0 else {
             return Ok(creation);
         };

@@ -1,9 +1,7 @@
 //! `POST /v1/orgs`: an organisation and its first API key.
 //! Never: for anybody but the operator.
 
-use std::sync::Arc;
-
-use axum::{extract::State, response::Response};
+use axum::response::Response;
 use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
 use switchboard_identity::ApiKeySecret;
@@ -12,12 +10,12 @@ use switchboard_protocol::{
     id::{ApiKeyId, OrgId},
 };
 use switchboard_runtime::problem::Json;
+use switchboard_store::Owner;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::{
-    Control,
-    access::Operator,
+    access::{Acting, Operator},
     api_keys,
     error::ControlError,
     label::Label,
@@ -58,14 +56,14 @@ pub(crate) struct CreatedOrg {
     extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "operator_only", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
-    State(control): State<Arc<Control>>,
     Operator: Operator,
+    Acting(control): Acting,
     Once(ticket, Json(NewOrg { name })): Once<Json<NewOrg>>,
 ) -> Result<Response, ControlError> {
     let org = OrgId::from_uuid(Uuid::now_v7());
     let secret = ApiKeySecret::generate();
     let first_key = api_keys::new_key("first key", &secret, Scope::ALL.into_iter().collect());
-    let mut creation = ticket.begin(&control.store).await?;
+    let mut creation = ticket.begin(&control.store, Owner::Installation).await?;
     creation.create_org(org, name.as_str(), &first_key).await?;
     let created = CreatedOrg {
         org_id: org,

@@ -5,12 +5,9 @@ mod header_facts;
 
 use std::sync::Arc;
 
-use axum::{
-    extract::State,
-    response::{IntoResponse, Response},
-};
+use axum::{extract::State, response::Response};
 use chrono::{DateTime, Utc};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use switchboard_protocol::id::{OrgId, PictureId};
 use switchboard_runtime::problem::{Path, Problem, Query, RawBody};
@@ -22,13 +19,16 @@ use uuid::Uuid;
 
 use crate::{
     Control,
-    access::{Author, Reader},
+    access::{Acting, Author, Reader},
+    content::Content,
     error::{ControlError, no_objects},
     label::Label,
     memories::refuse_own_scheme,
     once::{Made, Once},
     paging::{Limit, Paging},
 };
+
+pub(crate) use header_facts::read as facts;
 
 /// Where pictures are sent.
 pub(crate) const PATH: &str = "/v1/pictures";
@@ -130,13 +130,13 @@ impl From<Picture> for ShownPicture {
     extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "uri_taken", "unsupported_picture", "broken_picture", "picture_too_large", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
-    State(control): State<Arc<Control>>,
     Author(author): Author,
+    Acting(control): Acting,
     Query(upload): Query<Upload>,
     Once(ticket, RawBody(bytes)): Once<RawBody>,
 ) -> Result<Response, ControlError> {
     control.place_for_pictures()?;
-    let facts = header_facts::read(&bytes)?;
+    let facts = facts(&bytes)?;
     let id = PictureId::from_uuid(Uuid::now_v7());
     let name = upload
         .name
@@ -150,7 +150,7 @@ pub(crate) async fn create(
         height: facts.height,
         bytes,
     };
-    let mut creation = ticket.begin(&control.store).await?;
+    let mut creation = ticket.begin(&control.store, author).await?;
     let picture = match creation.add_picture(author, new).await? {
         PictureWrite::Written(picture) => *picture,
         PictureWrite::UriTaken => return Err(uri_taken().into()),
@@ -214,10 +214,11 @@ pub(crate) async fn show(
     params(("id" = PictureId, Path, description = "The picture")),
     responses(
         (status = 200, description = "The bytes", content((inline(PictureBytes) = "image/png"), (inline(PictureBytes) = "image/jpeg"), (inline(PictureBytes) = "image/gif"), (inline(PictureBytes) = "image/webp")), headers(("ETag" = String, description = "The hash of the bytes"))),
+        (status = 206, description = "The part that was asked for with `Range`", content((inline(PictureBytes) = "image/png"), (inline(PictureBytes) = "image/jpeg"), (inline(PictureBytes) = "image/gif"), (inline(PictureBytes) = "image/webp")), headers(("Content-Range" = String, description = "Which part it is"))),
         (status = 304, description = "The caller has them"),
     ),
     security(("credential" = ["read"]), ("operator" = [])),
-    extensions(("x-problems" = json!(["not_found", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "range_not_satisfiable", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
 )]
 pub(crate) async fn content(
     State(control): State<Arc<Control>>,
@@ -227,27 +228,14 @@ pub(crate) async fn content(
 ) -> Result<Response, ControlError> {
     let objects = control.place_for_pictures()?;
     let picture = control.pictures().find(reader, &id).await?;
-    let tag = format!("\"{}\"", picture.sha256_hex());
-    let fixed = [
+    let content = Content {
+        sha256: picture.sha256_hex(),
+        mime_type: &picture.mime_type,
         // What is under an id never changes.
-        (
-            header::CACHE_CONTROL,
-            "private, max-age=31536000, immutable".to_owned(),
-        ),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
-        (header::ETAG, tag.clone()),
-    ];
-    if headers
-        .get(header::IF_NONE_MATCH)
-        .and_then(|sent| sent.to_str().ok())
-        == Some(tag.as_str())
-    {
-        return Ok((StatusCode::NOT_MODIFIED, fixed).into_response());
-    }
-    let bytes = objects.get(&picture.key()).await?;
-    let mime_type = HeaderValue::from_str(&picture.mime_type)
-        .unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"));
-    Ok((fixed, [(header::CONTENT_TYPE, mime_type)], bytes).into_response())
+        cache: "private, max-age=31536000, immutable",
+        key: picture.key(),
+    };
+    content.answer(&headers, objects).await
 }
 
 /// Removes a picture that no template shows.
@@ -259,8 +247,8 @@ pub(crate) async fn content(
     extensions(("x-problems" = json!(["not_found", "picture_in_use", "objects_not_configured", "store_unavailable"]))),
 )]
 pub(crate) async fn remove(
-    State(control): State<Arc<Control>>,
     Author(author): Author,
+    Acting(control): Acting,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ControlError> {
     control.place_for_pictures()?;

@@ -1,8 +1,10 @@
-//! Answers that hold a secret, sealed with what only their caller has: the credential itself.
-//! Never: anything kept that opens one without it.
+//! Sealed texts: answers that hold a secret, with what only their caller has, the credential itself; and what the
+//! installation must read again, with a key of its own.
+//! Never: anything kept that opens an answer without its credential.
 
 use http::{HeaderMap, header};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use secrecy::{ExposeSecret, SecretBox};
 use sha2::{Digest, Sha256};
 
 /// What the key is for, so that it is no other hash of the same credential.
@@ -24,6 +26,11 @@ impl Seal {
             hash.update(part);
         }
         Self(hash.finalize().into())
+    }
+
+    /// A seal that whoever has this key has.
+    pub(crate) fn with_key(key: &SecretBox<Vec<u8>>) -> Self {
+        Self(Sha256::digest(key.expose_secret()).into())
     }
 
     fn key(&self) -> Option<LessSafeKey> {

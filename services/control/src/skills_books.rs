@@ -15,13 +15,15 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use switchboard_protocol::id::SkillsBookId;
 use switchboard_runtime::problem::{Json, Path, Problem, Query, RawBody};
-use switchboard_store::{BookCancel, BookFinish, BookRemoval, Owner, PartWrite, SkillsBook};
+use switchboard_store::{
+    BookCancel, BookFinish, BookRemoval, Owner, PartWrite, ReadyBook, SkillsBook,
+};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use crate::{
     Control,
-    access::{Author, Reader, forbidden},
+    access::{Acting, Author, Reader, forbidden},
     document::Unambiguous,
     error::{ControlError, no_objects},
     once::{Made, Once},
@@ -98,13 +100,13 @@ const fn default_results() -> u16 {
     extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "objects_not_configured", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
-    State(control): State<Arc<Control>>,
     Author(author): Author,
+    Acting(control): Acting,
     Once(ticket, Json(Unambiguous(document))): Once<Json<Unambiguous>>,
 ) -> Result<Response, ControlError> {
     control.place_for_books()?;
     let new = shape::read(&document, SkillsBookId::from_uuid(Uuid::now_v7()))?;
-    let mut creation = ticket.begin(&control.store).await?;
+    let mut creation = ticket.begin(&control.store, author).await?;
     let book = creation.begin_skills_book(author, &new).await?;
     let id = book.id;
     let made = Made::new(&ShownBook::from(book)).at(format!("/v1/skills-books/{id}"));
@@ -164,8 +166,8 @@ pub(crate) async fn show(
     extensions(("x-problems" = json!(["invalid_part_number", "not_found", "operator_only", "skills_book_not_uploading", "larger_than_declared", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
 )]
 pub(crate) async fn write_part(
-    State(control): State<Arc<Control>>,
     Author(author): Author,
+    Acting(control): Acting,
     Path((id, number)): Path<(String, String)>,
     RawBody(bytes): RawBody,
 ) -> Result<axum::Json<WrittenPart>, ControlError> {
@@ -203,8 +205,8 @@ pub(crate) async fn write_part(
     extensions(("x-problems" = json!(["not_found", "operator_only", "skills_book_over", "parts_missing", "size_mismatch", "sha256_mismatch", "parts_changed", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
 )]
 pub(crate) async fn finish(
-    State(control): State<Arc<Control>>,
     Author(author): Author,
+    Acting(control): Acting,
     Path(id): Path<String>,
 ) -> Result<Response, ControlError> {
     control.place_for_books()?;
@@ -233,8 +235,8 @@ pub(crate) async fn finish(
     extensions(("x-problems" = json!(["not_found", "operator_only", "skills_book_over", "objects_not_configured", "store_unavailable"]))),
 )]
 pub(crate) async fn cancel(
-    State(control): State<Arc<Control>>,
     Author(author): Author,
+    Acting(control): Acting,
     Path(id): Path<String>,
 ) -> Result<axum::Json<ShownBook>, ControlError> {
     control.place_for_books()?;
@@ -258,8 +260,8 @@ pub(crate) async fn cancel(
     extensions(("x-problems" = json!(["not_found", "operator_only", "skills_book_in_use", "objects_not_configured", "store_unavailable"]))),
 )]
 pub(crate) async fn remove(
-    State(control): State<Arc<Control>>,
     Author(author): Author,
+    Acting(control): Acting,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ControlError> {
     control.place_for_books()?;
@@ -270,6 +272,8 @@ pub(crate) async fn remove(
         BookRemoval::InUse => return Err(refusals::in_use().into()),
     }
     tracing::info!(owner = %author, skills_book.id = %book, "a skills book was removed");
+    let uri = ReadyBook::uri_of(book);
+    control.resources_changed(author, Some(uri)).await;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -289,9 +293,17 @@ pub(crate) async fn search(
 ) -> Result<axum::Json<Found>, ControlError> {
     let limit = Limit::new(asked.limit)?;
     let book = control.skills_book(reader, &id).await?.id;
+    let question = asked.q.as_str();
+    let meaning = control.meaning(question).await;
     let store = &control.store;
     let found = store
-        .search_skills_book(reader, book, asked.q.as_str(), limit.count().into())
+        .search_skills_book(
+            reader,
+            book,
+            question,
+            meaning.as_ref(),
+            limit.count().into(),
+        )
         .await?;
     Ok(axum::Json(Found {
         chunks: found.into_iter().map(ShownChunk::from).collect(),

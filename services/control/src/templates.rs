@@ -1,6 +1,7 @@
 //! `/v1/templates`: what characters are made from.
 //! Never: a change by somebody who has not seen the version they change.
 
+pub(crate) mod cards;
 pub(crate) mod rules;
 mod shape;
 
@@ -12,7 +13,7 @@ use axum::{
 };
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use serde::{Deserialize, Serialize};
-use switchboard_protocol::id::{SkillsBookId, TemplateId};
+use switchboard_protocol::id::{SkillsBookId, TemplateId, VoiceId};
 use switchboard_runtime::problem::{Json, Path, Problem, Query};
 use switchboard_store::{
     Owner, SHOWN_LIMIT_BYTES, Template, TemplateRemoval, TemplateSettings, TemplateWrite,
@@ -22,7 +23,7 @@ use uuid::Uuid;
 
 use crate::{
     Control,
-    access::{Author, Reader, forbidden},
+    access::{Acting, Author, Reader, forbidden},
     document::{Unambiguous, invalid},
     error::ControlError,
     once::{Made, Once},
@@ -82,13 +83,13 @@ enum OnlyPublic {
     extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "operator_only", "prompt_name_taken", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
-    State(control): State<Arc<Control>>,
     Author(author): Author,
+    Acting(control): Acting,
     Once(ticket, Json(Unambiguous(document))): Once<Json<Unambiguous>>,
 ) -> Result<Response, ControlError> {
     let settings = shape::created(document, author)?;
     let id = TemplateId::from_uuid(Uuid::now_v7());
-    let mut creation = ticket.begin(&control.store).await?;
+    let mut creation = ticket.begin(&control.store, author).await?;
     let write = creation.create_template(author, id, &settings).await?;
     let template = written(write, &settings)?;
     let etag = precondition::etag(template.version);
@@ -153,8 +154,8 @@ pub(crate) async fn show(
     extensions(("x-problems" = json!(["not_found", "operator_only", "prompt_name_taken", "store_unavailable"])), ("x-if-match" = json!(true))),
 )]
 pub(crate) async fn change(
-    State(control): State<Arc<Control>>,
     Author(author): Author,
+    Acting(control): Acting,
     Path(id): Path<String>,
     headers: HeaderMap,
     Json(Unambiguous(patch)): Json<Unambiguous>,
@@ -180,8 +181,8 @@ pub(crate) async fn change(
     extensions(("x-problems" = json!(["not_found", "operator_only", "template_in_use", "store_unavailable"])), ("x-if-match" = json!(true))),
 )]
 pub(crate) async fn remove(
-    State(control): State<Arc<Control>>,
     Author(author): Author,
+    Acting(control): Acting,
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<StatusCode, ControlError> {
@@ -293,7 +294,15 @@ fn written(write: TemplateWrite, settings: &TemplateSettings) -> Result<Template
         TemplateWrite::UnknownSkillsBook(book) => {
             Err(unknown_book("", &settings.skills_book_ids, book).into())
         }
+        TemplateWrite::UnknownVoice(voice) => Err(unknown_voice("", voice).into()),
     }
+}
+
+/// The refusal of settings, which stand at `at` in the body, that name a voice which there is not.
+pub(crate) fn unknown_voice(at: &str, unknown: VoiceId) -> Problem {
+    let pointer = format!("{at}/voice/voice_id");
+    let detail = format!("`{pointer}` names {unknown}, and there is no such voice.");
+    invalid(&pointer, detail)
 }
 
 /// The refusal of settings, which stand at `at` in the body, that name a book which there is not.

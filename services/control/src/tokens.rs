@@ -1,9 +1,9 @@
 //! `/v1/tokens`: access tokens for devices and clients.
 //! Never: a token that may more than whoever asks for it, or a revocation answered before PostgreSQL has it.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use axum::{extract::State, response::Response};
+use axum::response::Response;
 use chrono::{DateTime, Utc};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::{
     Control,
-    access::Administrator,
+    access::{Acting, Administrator},
     error::ControlError,
     once::{Made, Once},
     signing,
@@ -70,8 +70,8 @@ pub(crate) struct CreatedToken {
     extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "scope_not_held", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
-    State(control): State<Arc<Control>>,
     Administrator(caller): Administrator,
+    Acting(control): Acting,
     Once(ticket, Json(request)): Once<Json<TokenRequest>>,
 ) -> Result<Response, ControlError> {
     let scopes = grantable(&request.scopes, &caller)?;
@@ -80,7 +80,7 @@ pub(crate) async fn create(
     let signing_key = signing::load(&control.store).await?.signing;
     let claims = claims(&caller, request.subject, scopes, ttl_s);
     let access_token = signing_key.sign(&claims)?;
-    let mut creation = ticket.begin(&control.store).await?;
+    let mut creation = ticket.begin(&control.store, caller.org).await?;
     creation.add_token(&record(&claims)?).await?;
     let created = CreatedToken {
         access_token,
@@ -108,8 +108,8 @@ pub(crate) async fn create(
     extensions(("x-problems" = json!(["not_found", "store_unavailable"]))),
 )]
 pub(crate) async fn revoke(
-    State(control): State<Arc<Control>>,
     Administrator(caller): Administrator,
+    Acting(control): Acting,
     Path(id): Path<String>,
 ) -> Result<StatusCode, ControlError> {
     let unknown = || ControlError::unknown("token", &id);

@@ -18,10 +18,14 @@ const ROUND: Duration = Duration::from_secs(2);
 const CONTENTS_KEPT: chrono::Duration = chrono::Duration::days(1);
 /// How long the end of a call stays that nobody waited for.
 const CALLS_KEPT: Duration = Duration::from_secs(24 * 3_600);
+/// How long the usage of organisations stays on record.
+const USAGE_KEPT: Duration = Duration::from_secs(400 * 24 * 3_600);
 /// Between purges of what is not needed any more.
 const PURGE: Duration = Duration::from_secs(3_600);
 /// How long a token stays on record after it expired, so that revoking it late is not "unknown".
 const KEPT_AFTER_EXPIRY: TimeDelta = TimeDelta::days(1);
+/// How long it is remembered who changed what.
+const AUDIT_KEPT: TimeDelta = TimeDelta::days(365);
 
 /// Publishes trust until it is told to stop.
 pub(crate) struct Publisher {
@@ -145,12 +149,24 @@ impl Publisher {
                 "calls that ended a day ago stay on record for another hour"
             );
         }
+        if let Err(error) = self.store.purge_usage(USAGE_KEPT).await {
+            tracing::warn!(
+                error = error.report(),
+                "old usage stays on record for another hour"
+            );
+        }
         match self.store.purge_answers().await {
             Ok(purged) => self.metrics.answers_purged.inc_by(purged),
             Err(error) => tracing::warn!(
                 error = error.report(),
                 "expired answers to idempotent requests stay on record for another hour"
             ),
+        }
+        if let Err(error) = self.store.purge_audit_log(Utc::now() - AUDIT_KEPT).await {
+            tracing::warn!(
+                error = error.report(),
+                "the audit log keeps entries of more than a year for another hour"
+            );
         }
         let untold_since = Utc::now() - CONTENTS_KEPT;
         if let Err(error) = self.store.purge_contents(untold_since).await {

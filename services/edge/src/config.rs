@@ -56,7 +56,7 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..))]
     pub device_register_every_ms: u32,
 
-    /// Bytes that a device may say at a time of a call under way: protects the bus and the caller.
+    /// Bytes that a device may say at a time of a call under way, or of an event: protects the bus and the caller.
     #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_NOTICE_BYTES", default_value_t = Config::default().device_max_notice_bytes)]
     pub device_max_notice_bytes: usize,
 
@@ -70,6 +70,16 @@ pub struct Config {
     #[arg(long, env = "SWITCHBOARD_DEVICE_NOTICE_EVERY_MS", default_value_t = Config::default().device_notice_every_ms,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub device_notice_every_ms: u32,
+
+    /// Events in a row that a device may tell of; more are dropped and counted: protects the bus and the database.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_EVENT_BURST", default_value_t = Config::default().device_event_burst,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub device_event_burst: u32,
+
+    /// Milliseconds after which it may tell of one more: protects the same.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_EVENT_EVERY_MS", default_value_t = Config::default().device_event_every_ms,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub device_event_every_ms: u32,
 
     /// Calls waiting to be written to one device before further ones are refused: protects memory
     /// and callers from a queue that only grows.
@@ -154,6 +164,8 @@ impl Default for Config {
             device_max_notice_bytes: 16_384,
             device_notice_burst: 100,
             device_notice_every_ms: 20,
+            device_event_burst: 20,
+            device_event_every_ms: 1_000,
             device_max_calls_waiting: 64,
             device_max_waiting_bytes: 1_048_576,
             device_max_calls_in_flight: 64,

@@ -147,7 +147,10 @@ impl Attempt {
     }
 
     fn too_large(&self, gateway: &Gateway) -> Reply {
-        gateway.metrics.begin().settle(Outcome::Overloaded);
+        gateway
+            .metrics
+            .begin(self.device.org)
+            .settle(Outcome::Overloaded);
         let limit = gateway.params_limit_bytes;
         let sent = self.request.bytes();
         Reply::params_too_large(

@@ -9,6 +9,7 @@ mod devices;
 mod mcp;
 mod metrics;
 mod rates;
+mod usage;
 
 use std::sync::Arc;
 
@@ -66,6 +67,7 @@ pub fn router(
         kept: Kept::new(config, shutdown),
     });
     calls::start(&gateway, shutdown);
+    shutdown.spawn(write_usage(Arc::clone(&gateway), shutdown.clone()));
     shutdown.spawn(sweep_rates(Arc::clone(&gateway), shutdown.clone()));
     let watch = mcp::watch_listeners(Arc::clone(&gateway), shutdown.clone());
     shutdown.spawn(watch);
@@ -89,6 +91,13 @@ fn routes() -> OpenApiRouter<Arc<Gateway>> {
         .routes(routes!(calls::create))
         .routes(routes!(calls::by_id::list))
         .routes(routes!(calls::by_id::show, calls::by_id::withdraw))
+}
+
+async fn write_usage(gateway: Arc<Gateway>, shutdown: Shutdown) {
+    gateway
+        .metrics
+        .write_usage(gateway.store.clone(), shutdown)
+        .await;
 }
 
 async fn sweep_rates(gateway: Arc<Gateway>, shutdown: Shutdown) {

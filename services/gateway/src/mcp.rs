@@ -1,8 +1,10 @@
-//! Devices as Model Context Protocol servers over Streamable HTTP, in both revisions and without sessions.
+//! Devices and NPCs as Model Context Protocol servers over Streamable HTTP, in both revisions and without sessions.
 //! Never: state that a second replica would miss, or a request taken before its sender is known.
 
 mod access;
 mod binding;
+mod book_uri;
+mod books;
 mod catalogues;
 mod changes;
 mod content;
@@ -14,6 +16,8 @@ mod listeners;
 mod listing;
 mod metadata;
 mod notices;
+mod npc;
+mod npc_changes;
 mod param_headers;
 mod pictures;
 mod plain_call;
@@ -120,6 +124,7 @@ pub(crate) fn router(config: &Config, gateway: &Arc<Gateway>) -> Router<Arc<Gate
     let endpoints = Router::new()
         .route("/mcp", get(listen_all).post(serve_all))
         .route("/mcp/devices/{id}", get(listen_device).post(serve_device))
+        .route("/mcp/npcs/{id}", get(listen_npc).post(serve_npc))
         .method_not_allowed_fallback(problem::method_not_allowed)
         .layer(Extension(Arc::new(services(config, gateway))))
         .layer(admit);
@@ -181,6 +186,17 @@ async fn serve_all(
     serve(&gateway, &services, at_all(caller), request).await
 }
 
+async fn serve_npc(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<Caller>,
+    Extension(services): Extension<Arc<Services>>,
+    Path(npc): Path<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let visit = at_npc(&gateway, caller, &npc).await?;
+    serve(&gateway, &services, visit, request).await
+}
+
 async fn listen_device(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<Caller>,
@@ -200,6 +216,16 @@ async fn listen_all(
     stream::open(&gateway, &visit, request.uri().clone(), request.headers()).await
 }
 
+async fn listen_npc(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(caller): Extension<Caller>,
+    Path(npc): Path<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let visit = at_npc(&gateway, caller, &npc).await?;
+    stream::open(&gateway, &visit, request.uri().clone(), request.headers()).await
+}
+
 const fn at_all(caller: Caller) -> Visit {
     Visit {
         caller,
@@ -213,6 +239,11 @@ fn at_device(caller: Caller, device: DeviceId) -> Visit {
         caller,
         reach: Reach::Device(DeviceKey { org, device }),
     }
+}
+
+async fn at_npc(gateway: &Gateway, caller: Caller, npc: &str) -> Result<Visit, Problem> {
+    let reach = Reach::Npc(npc::find(gateway, caller.org, npc).await?);
+    Ok(Visit { caller, reach })
 }
 
 /// Hands the request to the protocol's own implementation, with what it needs to know of the sender.

@@ -4,7 +4,11 @@
 use std::time::Instant;
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
-use switchboard_protocol::outcome::Outcome;
+use switchboard_protocol::{id::OrgId, outcome::Outcome};
+use switchboard_runtime::shutdown::Shutdown;
+use switchboard_store::Store;
+
+use crate::usage::Usage;
 
 const SECONDS: [f64; 14] = [
     0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0,
@@ -18,6 +22,7 @@ pub(crate) struct Metrics {
     unavailable: IntCounter,
     seconds: Histogram,
     in_flight: IntGauge,
+    usage: Usage,
 }
 
 impl Metrics {
@@ -40,14 +45,21 @@ impl Metrics {
             unavailable: calls.with_label_values(&[UNAVAILABLE]),
             seconds,
             in_flight,
+            usage: Usage::new(registry)?,
         })
     }
 
-    /// Counts a call as under way until the guard is told how it ended.
-    pub(crate) fn begin(&self) -> InFlight<'_> {
+    /// Writes what each organisation's calls come to, until draining begins and they have ended.
+    pub(crate) async fn write_usage(&self, store: Store, shutdown: Shutdown) {
+        self.usage.run(&self.in_flight, store, shutdown).await;
+    }
+
+    /// Counts a call of this organisation as under way until the guard is told how it ended.
+    pub(crate) fn begin(&self, org: OrgId) -> InFlight<'_> {
         self.in_flight.inc();
         InFlight {
             metrics: self,
+            org,
             started: Instant::now(),
             ended: false,
         }
@@ -63,6 +75,7 @@ impl Metrics {
 /// A call under way. Dropped without an end it was cancelled: its caller has left.
 pub(crate) struct InFlight<'a> {
     metrics: &'a Metrics,
+    org: OrgId,
     started: Instant,
     ended: bool,
 }
@@ -70,7 +83,7 @@ pub(crate) struct InFlight<'a> {
 impl InFlight<'_> {
     pub(crate) fn settle(mut self, outcome: Outcome) {
         self.ended = true;
-        self.metrics.count(outcome);
+        self.count(outcome);
         self.metrics
             .seconds
             .observe(self.started.elapsed().as_secs_f64());
@@ -80,6 +93,17 @@ impl InFlight<'_> {
     pub(crate) fn refuse(mut self) {
         self.ended = true;
         self.metrics.unavailable.inc();
+        self.used(UNAVAILABLE);
+    }
+
+    fn count(&self, outcome: Outcome) {
+        self.metrics.count(outcome);
+        self.used(outcome.as_str());
+    }
+
+    fn used(&self, outcome: &'static str) {
+        let took = self.started.elapsed();
+        self.metrics.usage.count(self.org, outcome, took);
     }
 }
 
@@ -94,7 +118,7 @@ impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.metrics.in_flight.dec();
         if !self.ended {
-            self.metrics.count(Outcome::Cancelled);
+            self.count(Outcome::Cancelled);
         }
     }
 }
@@ -106,9 +130,10 @@ mod tests {
     #[test]
     fn a_call_is_counted_once_however_it_ends() {
         let metrics = Metrics::new(&Registry::new()).unwrap();
-        metrics.begin().settle(Outcome::Failed);
-        metrics.begin().refuse();
-        let call = metrics.begin();
+        let org = OrgId::from_uuid(uuid::Uuid::from_u128(1));
+        metrics.begin(org).settle(Outcome::Failed);
+        metrics.begin(org).refuse();
+        let call = metrics.begin(org);
         assert_eq!(metrics.in_flight.get(), 1);
         drop(call);
         assert_eq!(metrics.in_flight.get(), 0);

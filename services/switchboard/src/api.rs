@@ -57,6 +57,14 @@ pub(crate) struct Api {
     key: SecretString,
 }
 
+/// A request that is none of the usual ones.
+pub(crate) struct Sent<'a> {
+    pub(crate) method: Method,
+    pub(crate) path: &'a str,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+}
+
 /// Why the API did not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
@@ -276,16 +284,28 @@ impl Api {
         .await
     }
 
-    /// Makes something.
+    /// Makes something, once for each key.
     ///
     /// # Errors
     /// When the API is not reachable or refuses.
-    pub(crate) async fn create<T: DeserializeOwned>(
+    pub(crate) async fn make<T: DeserializeOwned>(
         &self,
         path: &str,
-        body: &impl Serialize,
+        body: Vec<u8>,
+        idempotency_key: &str,
     ) -> Result<T, ApiError> {
-        self.post(path, body, HeaderMap::new(), REQUEST_TIMEOUT)
+        let headers = self.key_header(Some(idempotency_key))?;
+        self.exchange((Method::POST, path), headers, body, TRANSFER_TIMEOUT)
+            .await
+    }
+
+    /// Sends a request and reads the bytes of its answer.
+    ///
+    /// # Errors
+    /// When the API is not reachable or refuses.
+    pub(crate) async fn bytes(&self, sent: Sent<'_>) -> Result<Bytes, ApiError> {
+        let what = (sent.method, sent.path);
+        self.answer(what, sent.headers, sent.body, TRANSFER_TIMEOUT)
             .await
     }
 

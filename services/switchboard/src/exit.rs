@@ -77,8 +77,16 @@ pub(crate) fn say(line: &str) {
 /// # Errors
 /// When stdout is closed.
 pub(crate) fn print(line: &str) -> Result<(), Failure> {
+    print_bytes(format!("{line}\n").as_bytes())
+}
+
+/// Bytes as they are, on stdout.
+///
+/// # Errors
+/// When stdout is closed.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}")
+    out.write_all(bytes)
         .and_then(|()| out.flush())
         .map_err(|error| Failure::general(format!("stdout cannot be written: {error}")))
 }

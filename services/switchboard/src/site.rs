@@ -23,7 +23,7 @@ use tokio_rustls::TlsConnector;
 use crate::tls;
 
 /// The longest answer that is read, in bytes.
-const MAX_ANSWER_BYTES: usize = 4 * 1024 * 1024;
+const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
 /// How long an answer that has begun may pause: three of the signs of life that streams carry every 15 s.
 const QUIET: Duration = Duration::from_secs(45);
 /// How long it may take to be connected, before anything is sent.

@@ -90,7 +90,11 @@ fn is_json(media_type: &str) -> bool {
         || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-fn parse<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {
+/// A whole body as the JSON that [`Json`] reads.
+///
+/// # Errors
+/// As there.
+pub fn parse<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {
     if bytes.is_empty() {
         return Err(Problem::new(
             StatusCode::BAD_REQUEST,
@@ -167,7 +171,8 @@ fn unreadable(error: &(dyn Error + 'static)) -> Problem {
 }
 
 /// The answer to a body over the limit.
-pub(crate) fn too_large() -> Problem {
+#[must_use]
+pub fn too_large() -> Problem {
     Problem::new(
         StatusCode::PAYLOAD_TOO_LARGE,
         "body_too_large",

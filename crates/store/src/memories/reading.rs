@@ -8,7 +8,7 @@ use switchboard_protocol::id::{MemoryId, NpcId, TemplateId};
 use uuid::Uuid;
 
 use super::{Memory, MemoryHolder, language};
-use crate::{Store, StoreError, database::bounded, owner::Owner};
+use crate::{Meaning, Store, StoreError, database::bounded, owner::Owner};
 
 /// Which memories are read. Without a template and an NPC there are none.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +30,8 @@ pub struct MemoryQuestion<'a> {
     pub text: &'a str,
     /// In which locale they are asked, when that is known.
     pub locale: Option<&'a str>,
+    /// What they mean, when a model says so.
+    pub meaning: Option<&'a Meaning>,
 }
 
 /// A memory that speaks of what was asked for.
@@ -37,7 +39,8 @@ pub struct MemoryQuestion<'a> {
 pub struct FoundMemory {
     /// The memory.
     pub memory: Memory,
-    /// From 0 to 1: how much of the question it speaks of and how often, and half of that for no importance at all.
+    /// From 0 to 1: how much of the question it speaks of and how often, and half of that for no importance at all. With a
+    /// meaning, by its places among those found by words and among the nearest.
     pub score: f64,
 }
 
@@ -119,7 +122,8 @@ impl Store {
             filter.kind,
             i64::from(limit)
         );
-        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let rows =
+            bounded(async { query.fetch_all(&mut *self.within(reader).await?).await }).await?;
         let found = rows.into_iter().map(FoundMemory::from);
         Ok(found.map(|found| found.memory).collect())
     }
@@ -140,6 +144,9 @@ impl Store {
         if question.text.contains('\0') {
             return Ok(Vec::new());
         }
+        let nearest = self
+            .nearest_memories(reader, filter, question.meaning)
+            .await;
         let query = sqlx::query_as!(
             Row,
             r#"WITH asked AS MATERIALIZED (SELECT search_query($4, $5) AS query),
@@ -149,12 +156,19 @@ impl Store {
                    WHERE m.terms @@ asked.query AND (m.template_id = $2 OR m.npc_id = $3)
                          AND (m.org_id = $1 OR m.org_id IS NULL) AND (m.expires_at IS NULL OR m.expires_at > now())
                          AND ($6::text IS NULL OR m.subject = $6) AND ($7::text IS NULL OR m.kind = $7)
-                   ORDER BY score DESC, m.id DESC LIMIT $8)
+                   ORDER BY score DESC, m.id DESC LIMIT greatest($8::bigint, cardinality($9::uuid[]))),
+               by_words AS (SELECT id, score, row_number() OVER (ORDER BY score DESC, id DESC) AS place FROM found),
+               by_meaning AS (SELECT id, place FROM UNNEST($9::uuid[]) WITH ORDINALITY AS nearest (id, place)),
+               best AS (
+                   SELECT coalesce(w.id, n.id) AS id,
+                          CASE WHEN $9::uuid[] IS NULL THEN w.score ELSE fused_score(w.place, n.place) END AS score
+                   FROM by_words w FULL JOIN by_meaning n ON n.id = w.id
+                   ORDER BY score DESC, id DESC LIMIT $8)
                SELECT m.id, m.org_id, m.template_id, m.npc_id, r.uri, m.subject, m.text, m.kind, m.importance, m.source,
                       m.metadata AS "metadata: Json<Map<String, Value>>", m.mime_type, m.expires_at, m.created_at,
-                      found.score AS "score!"
-               FROM found JOIN memories m ON m.id = found.id JOIN resources r ON r.memory_id = m.id
-               ORDER BY found.score DESC, m.id DESC"#,
+                      best.score AS "score!"
+               FROM best JOIN memories m ON m.id = best.id JOIN resources r ON r.memory_id = m.id
+               ORDER BY best.score DESC, m.id DESC"#,
             reader.column(),
             filter.template.map(TemplateId::uuid),
             filter.npc.map(NpcId::uuid),
@@ -162,9 +176,11 @@ impl Store {
             question.locale.map(language),
             filter.subject,
             filter.kind,
-            i64::from(limit)
+            i64::from(limit),
+            nearest.as_deref() as Option<&[Uuid]>
         );
-        let rows = bounded(query.fetch_all(&self.pool)).await?;
+        let rows =
+            bounded(async { query.fetch_all(&mut *self.within(reader).await?).await }).await?;
         Ok(rows.into_iter().map(FoundMemory::from).collect())
     }
 }

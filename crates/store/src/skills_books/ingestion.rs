@@ -58,7 +58,8 @@ impl Store {
             worker,
             interval(lease)
         );
-        let row = bounded(query.fetch_optional(&self.pool)).await?;
+        let row =
+            bounded(async { query.fetch_optional(&mut *self.throughout().await?).await }).await?;
         Ok(row.map(|row| BookJob {
             id: SkillsBookId::from_uuid(row.id),
             owner: Owner::from_column(row.org_id),
@@ -84,7 +85,8 @@ impl Store {
             worker,
             interval(lease)
         );
-        let renewed = bounded(query.execute(&self.pool)).await?;
+        let renewed =
+            bounded(async { query.execute(&mut *self.throughout().await?).await }).await?;
         Ok(renewed.rows_affected() > 0)
     }
 
@@ -105,7 +107,9 @@ impl Store {
             worker,
             interval(after)
         );
-        bounded(query.execute(&self.pool)).await.map(drop)
+        bounded(async { query.execute(&mut *self.throughout().await?).await })
+            .await
+            .map(drop)
     }
 
     /// Says which chunks a book has: how many of them are stored already, or nothing when it is not this worker's any
@@ -121,7 +125,7 @@ impl Store {
         sha256: &[u8],
     ) -> Result<Option<i32>, StoreError> {
         bounded(async {
-            let mut transaction = self.pool.begin().await?;
+            let mut transaction = self.begin_throughout().await?;
             let held = sqlx::query!(
                 "SELECT chunks_indexed, chunks_sha256 FROM skills_books WHERE id = $1 AND worker = $2 FOR UPDATE",
                 id.uuid(),
@@ -175,7 +179,7 @@ impl Store {
         let texts: Vec<_> = chunks.iter().map(|chunk| chunk.text.clone()).collect();
         let searched: Vec<_> = chunks.iter().map(searched).collect();
         bounded(async {
-            let mut transaction = self.pool.begin().await?;
+            let mut transaction = self.begin_throughout().await?;
             let counted = sqlx::query!(
                 "UPDATE skills_books SET chunks_indexed = $4, attempts = 0, updated_at = now()
                  WHERE id = $1 AND worker = $2 AND state = 'indexing' AND chunks_indexed = $3",
@@ -226,7 +230,8 @@ impl Store {
             id.uuid(),
             worker
         );
-        let completed = bounded(query.execute(&self.pool)).await?;
+        let completed =
+            bounded(async { query.execute(&mut *self.throughout().await?).await }).await?;
         Ok(completed.rows_affected() > 0)
     }
 
@@ -241,7 +246,7 @@ impl Store {
         fault: &BookFault,
     ) -> Result<(), StoreError> {
         bounded(async {
-            let mut transaction = self.pool.begin().await?;
+            let mut transaction = self.begin_throughout().await?;
             let failed = sqlx::query!(
                 "UPDATE skills_books SET state = 'failed', error_kind = $3, error_detail = $4, worker = NULL,
                                          leased_until = NULL, chunks_total = NULL, chunks_indexed = 0, updated_at = now()

@@ -96,7 +96,7 @@ impl Store {
         let size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
         // Asked first without a lock, so that nothing is stored that is then thrown away.
         let room = bounded(async {
-            let mut connection = self.pool.acquire().await?;
+            let mut connection = self.within(owner).await?;
             room(&mut connection, owner, id, (number, size), false).await
         });
         if let Err(refusal) = room.await? {
@@ -129,7 +129,7 @@ impl Store {
         (number, size): (i32, i64),
         object: Uuid,
     ) -> Result<Result<(i64, Option<Uuid>), PartWrite>, sqlx::Error> {
-        let mut transaction = self.pool.begin().await?;
+        let mut transaction = self.begin_within(owner).await?;
         let room = room(&mut transaction, owner, id, (number, size), true).await?;
         let bytes_received = match room {
             Ok(bytes_received) => bytes_received,
@@ -179,7 +179,9 @@ impl Store {
             id.uuid(),
             owner.column()
         );
-        let Some(book) = bounded(query.fetch_optional(&self.pool)).await? else {
+        let Some(book) =
+            bounded(async { query.fetch_optional(&mut *self.within(owner).await?).await }).await?
+        else {
             return Ok(BookFinish::Unknown);
         };
         match BookState::from_column(&book.state) {
@@ -188,7 +190,7 @@ impl Store {
             _ => return self.finished(owner, id).await,
         }
         // Read after the revision: a part that is written in between is noticed at the end.
-        let parts = self.parts(id).await?;
+        let parts = self.parts(owner, id).await?;
         if let Some(refusal) = incomplete(&parts, book.size_bytes) {
             return Ok(refusal);
         }
@@ -202,7 +204,7 @@ impl Store {
             id.uuid(),
             book.revision
         );
-        bounded(query.execute(&self.pool)).await?;
+        bounded(async { query.execute(&mut *self.within(owner).await?).await }).await?;
         self.finished(owner, id).await
     }
 
@@ -235,7 +237,8 @@ impl Store {
              ORDER BY updated_at LIMIT 100",
             interval(after)
         );
-        let abandoned = bounded(query.fetch_all(&self.pool)).await?;
+        let abandoned =
+            bounded(async { query.fetch_all(&mut *self.throughout().await?).await }).await?;
         for book in &abandoned {
             let owner = Owner::from_column(book.org_id);
             self.cancel_skills_book(owner, SkillsBookId::from_uuid(book.id))
@@ -244,13 +247,13 @@ impl Store {
         Ok(abandoned.len())
     }
 
-    async fn parts(&self, id: SkillsBookId) -> Result<Vec<Part>, StoreError> {
+    async fn parts(&self, owner: Owner, id: SkillsBookId) -> Result<Vec<Part>, StoreError> {
         let query = sqlx::query_as!(
             Part,
             "SELECT number, object, size_bytes FROM skills_book_parts WHERE book_id = $1 ORDER BY number",
             id.uuid()
         );
-        bounded(query.fetch_all(&self.pool)).await
+        bounded(async { query.fetch_all(&mut *self.within(owner).await?).await }).await
     }
 
     /// Where the parts of a book are, in their order.
@@ -262,7 +265,7 @@ impl Store {
         owner: Owner,
         id: SkillsBookId,
     ) -> Result<Vec<ObjectKey>, StoreError> {
-        let parts = self.parts(id).await?.into_iter();
+        let parts = self.parts(owner, id).await?.into_iter();
         Ok(parts
             .map(|part| ObjectKey::skills_book_part(owner, id, part.object))
             .collect())

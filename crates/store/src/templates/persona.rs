@@ -1,8 +1,14 @@
 //! Who a character is, and how that reads as one text.
-//! Never: a placeholder replaced; a persona is said as it is written.
+//! Never: a placeholder of a prompt replaced; only what character cards mean by `{{char}}` is.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+use super::{CardRest, RENDERED_LIMIT_BYTES};
+use crate::placeholders;
+
+/// What character cards write where the character's name is meant.
+const CHARACTER: &str = "char";
 
 /// Who a character is. All of it is optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -38,11 +44,14 @@ pub struct Persona {
     /// What it does not talk about.
     #[schema(example = json!(["cats"]))]
     pub forbidden_topics: Vec<String>,
+    /// What a character card says that templates have no field for.
+    pub card: CardRest,
 }
 
 impl Persona {
     /// The persona as one text for a model: the system prompt first, then who it is, part by part. What is not set
-    /// is not mentioned, so a character of whom only the name is known is only named.
+    /// is not mentioned, so a character of whom only the name is known is only named. `{{char}}`, as character cards
+    /// write it, is the name; `{{user}}` stays, since nobody here knows it.
     #[must_use]
     pub fn as_text(&self, name: &str) -> String {
         let role = self.role.as_deref().filter(|role| !is_blank(role));
@@ -74,7 +83,11 @@ impl Persona {
         parts.extend(list("Ways to greet", &self.greeting));
         parts.extend(list("Never talk about", &self.forbidden_topics));
         parts.retain(|part| !part.is_empty());
-        parts.join("\n\n")
+        let text = parts.join("\n\n");
+        let named = placeholders::substitute(&text, RENDERED_LIMIT_BYTES, |macro_name| {
+            macro_name.eq_ignore_ascii_case(CHARACTER).then_some(name)
+        });
+        named.unwrap_or(text)
     }
 }
 
@@ -125,8 +138,8 @@ mod tests {
              Never talk about:\n- F",
         );
         check(
-            serde_json::json!({"personality": "calls the user {{user}}"}),
-            "You are Bello.\n\nPersonality:\ncalls the user {{user}}",
+            serde_json::json!({"personality": "{{char}} calls the user {{user}}, and {{Char}} barks."}),
+            "You are Bello.\n\nPersonality:\nBello calls the user {{user}}, and Bello barks.",
         );
     }
 }

@@ -70,7 +70,7 @@ pub struct Model {
 /// How a character sounds. Rate, pitch and volume are factors; 1 is the voice as it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Voice {
-    /// Which voice.
+    /// Which voice: one of `/v1/voices` when it begins with `voice_`, else what a provider calls one of its own.
     #[schema(example = "warm-1")]
     pub voice_id: String,
     /// How fast, 0.25 to 4.

@@ -5,7 +5,12 @@ use sqlx::{PgConnection, types::Json};
 use switchboard_protocol::id::TemplateId;
 
 use super::{Template, TemplateSettings};
-use crate::{Store, StoreError, database::bounded, owner::Owner};
+use crate::{
+    Store, StoreError,
+    connections::{speak_throughout, speak_within},
+    database::bounded,
+    owner::Owner,
+};
 
 /// How many versions of a template are kept, those with which an NPC stays apart.
 const KEPT_VERSIONS: i64 = 100;
@@ -29,7 +34,8 @@ impl Store {
             version,
             reader.column()
         );
-        let found = bounded(query.fetch_optional(&self.pool)).await?;
+        let found =
+            bounded(async { query.fetch_optional(&mut *self.within(reader).await?).await }).await?;
         Ok(found.map(|settings| settings.0))
     }
 }
@@ -48,6 +54,10 @@ pub(super) async fn keep(
     )
     .execute(&mut *connection)
     .await?;
+    // NPCs of every organisation may stay with a version of a public one.
+    if template.owner.is_public() {
+        speak_throughout(connection).await?;
+    }
     sqlx::query!(
         "DELETE FROM template_versions v
          WHERE v.template_id = $1 AND v.version <= $2
@@ -55,7 +65,10 @@ pub(super) async fn keep(
         template.id.uuid(),
         template.version.saturating_sub(KEPT_VERSIONS)
     )
-    .execute(connection)
-    .await
-    .map(drop)
+    .execute(&mut *connection)
+    .await?;
+    if template.owner.is_public() {
+        speak_within(connection, template.owner).await?;
+    }
+    Ok(())
 }

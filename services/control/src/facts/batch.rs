@@ -3,8 +3,9 @@
 
 use chrono::DateTime;
 use switchboard_bus::Fact;
-use switchboard_protocol::id::DeviceKey;
+use switchboard_protocol::{id::DeviceKey, message::DeviceEvent};
 use switchboard_store::{DeviceFact, DeviceNews};
+use uuid::Uuid;
 
 /// Services objects written in one transaction, in bytes; protects the statement's time limit from devices that
 /// register a lot at once.
@@ -49,6 +50,13 @@ pub(super) fn convert(fact: Fact) -> Option<DeviceFact> {
                 services.map(|services| DeviceNews::Registered { digest, services }),
             )
         }
+        Fact::Event {
+            device,
+            epoch,
+            at_ms,
+            id,
+            json,
+        } => (device, epoch, at_ms, event(id, &json)),
     };
     let at = i64::try_from(at_ms)
         .ok()
@@ -64,6 +72,15 @@ pub(super) fn convert(fact: Fact) -> Option<DeviceFact> {
     }
 }
 
+fn event(id: Uuid, json: &[u8]) -> Option<DeviceNews> {
+    let event = DeviceEvent::parse(json).ok()?;
+    Some(DeviceNews::Event {
+        id,
+        name: event.name.into_owned(),
+        data: event.data.map(|data| data.get().to_owned()),
+    })
+}
+
 fn skipped<T>(device: &DeviceKey) -> Option<T> {
     tracing::error!(device.key = %device, "a fact about a device was skipped because its time or text is impossible");
     None
@@ -76,6 +93,9 @@ pub(super) fn is_too_big(part: &[DeviceFact]) -> bool {
             services: Some(services),
             ..
         } => services.len(),
+        DeviceNews::Event {
+            data: Some(data), ..
+        } => data.len(),
         _ => 0,
     };
     part.iter().map(content).sum::<usize>() > MAX_CONTENT_BYTES

@@ -10,7 +10,7 @@ use switchboard_store::Owner;
 
 use crate::{
     Control,
-    access::{Administrator, Member},
+    access::{Acting, Administrator, Member},
     document::Unambiguous,
     error::ControlError,
     memories::{Listing, Memories, OneOrMany, Reading, shape::MemoriesDocument},
@@ -27,8 +27,8 @@ use crate::{
     extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "not_found", "uri_taken", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
-    State(control): State<Arc<Control>>,
     Administrator(author): Administrator,
+    Acting(control): Acting,
     Path(id): Path<String>,
     Once(ticket, Json(Unambiguous(document))): Once<Json<Unambiguous>>,
 ) -> Result<Response, ControlError> {

@@ -10,14 +10,14 @@ const MOST_PIXELS: u64 = 64_000_000;
 
 /// What is known of a picture without decoding it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct HeaderFacts {
-    pub(super) mime_type: &'static str,
-    pub(super) width: i32,
-    pub(super) height: i32,
+pub(crate) struct HeaderFacts {
+    pub(crate) mime_type: &'static str,
+    pub(crate) width: i32,
+    pub(crate) height: i32,
 }
 
 /// Reads what the bytes are; whatever the sender calls them does not matter.
-pub(super) fn read(bytes: &[u8]) -> Result<HeaderFacts, Problem> {
+pub(crate) fn read(bytes: &[u8]) -> Result<HeaderFacts, Problem> {
     if bytes.is_empty() {
         return Err(Problem::new(
             StatusCode::BAD_REQUEST,

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use switchboard_protocol::id::VoiceId;
 use switchboard_runtime::problem::Problem;
 use switchboard_store::{Prompt, TemplateSettings, UriTemplate, placeholders};
 
+use super::cards::misplaced;
 use crate::{
     document::invalid,
     limits::{
@@ -14,6 +16,9 @@ use crate::{
     },
 };
 
+/// The most bytes of what a character card says that templates have no field for.
+const LARGEST_CARD_REST: usize = 262_144;
+
 /// The limits; docs/settings.md repeats them.
 pub(crate) const RULES: &[Rule] = &[
     rule("/name", Line(100)),
@@ -21,12 +26,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule("/tags", Items(0, 32)),
     rule("/tags/*", Line(50)),
     rule("/persona/role", Text(200)),
-    rule("/persona/description", Text(4_000)),
+    rule("/persona/description", Text(16_000)),
     rule("/persona/personality", Text(8_000)),
     rule("/persona/backstory", Text(16_000)),
     rule("/persona/scenario", Text(8_000)),
     rule("/persona/greeting", Items(0, 16)),
-    rule("/persona/greeting/*", Text(2_000)),
+    rule("/persona/greeting/*", Text(8_000)),
     rule("/persona/example_dialogue", Text(16_000)),
     rule("/persona/dialogue_style", Text(4_000)),
     rule("/persona/system_prompt", Text(32_000)),
@@ -63,8 +68,40 @@ pub(crate) const RULES: &[Rule] = &[
 
 /// Holds together what the fields of settings, which stand at `at` in the body, say each on its own.
 pub(super) fn keep(settings: &TemplateSettings, at: &str) -> Result<(), Problem> {
+    keep_voice(settings, at)?;
+    keep_card(settings, at)?;
     let prompt = settings.prompt.as_ref();
     prompt.map_or(Ok(()), |prompt| keep_prompt(prompt, at))
+}
+
+/// What begins like an id of ours is one; whatever else it is, is a provider's.
+fn keep_voice(settings: &TemplateSettings, at: &str) -> Result<(), Problem> {
+    let named = settings.voice.as_ref().map(|voice| voice.voice_id.as_str());
+    let ours = named.filter(|id| id.starts_with(VoiceId::PREFIX));
+    if ours.is_some_and(|id| id.parse::<VoiceId>().is_err()) {
+        let pointer = format!("{at}/voice/voice_id");
+        let detail = format!(
+            "`{pointer}` begins like the id of one of /v1/voices, and is none: those have 32 hexadecimal digits behind `{}`.",
+            VoiceId::PREFIX
+        );
+        return Err(invalid(&pointer, detail));
+    }
+    Ok(())
+}
+
+fn keep_card(settings: &TemplateSettings, at: &str) -> Result<(), Problem> {
+    let card = &settings.persona.card;
+    let bytes = serde_json::to_vec(card).map_or(usize::MAX, |bytes| bytes.len());
+    let (member, reason) = match misplaced(settings) {
+        _ if bytes > LARGEST_CARD_REST => (
+            String::new(),
+            format!("must have {LARGEST_CARD_REST} bytes at most, written as JSON"),
+        ),
+        Some((member, reason)) => (member, reason.to_owned()),
+        None => return Ok(()),
+    };
+    let pointer = format!("{at}/persona/card{member}");
+    Err(invalid(&pointer, format!("`{pointer}` {reason}.")))
 }
 
 fn keep_prompt(prompt: &Prompt, at: &str) -> Result<(), Problem> {

@@ -14,7 +14,7 @@ use crate::{
     access::forbidden,
     document::{self, invalid},
     error::ControlError,
-    merge_patch,
+    patch,
 };
 
 /// Who sees it.
@@ -127,24 +127,8 @@ fn check_visibility(asked: &Value, author: Owner) -> Result<(), Problem> {
 }
 
 /// The settings after a merge patch of the template as it is shown.
-pub(super) fn patched(current: &Template, patch: Value) -> Result<TemplateSettings, ControlError> {
-    if !patch.is_object() {
-        return Err(invalid("", "A merge patch is an object with the members to change.").into());
-    }
-    let shown = ShownTemplate::from(current.clone());
-    let before = serde_json::to_value(shown).unwrap_or(Value::Null);
-    let mut after = before.clone();
-    merge_patch::apply(&mut after, patch);
-    if let Some(members) = after.as_object_mut() {
-        for name in READ_ONLY {
-            // A member that is null may be left out as well.
-            let kept = members.remove(name).unwrap_or(Value::Null);
-            if before.get(name) != Some(&kept) {
-                let detail = format!("`/{name}` cannot be changed; leave it out.");
-                return Err(invalid(&format!("/{name}"), detail).into());
-            }
-        }
-    }
+pub(super) fn patched(current: &Template, sent: Value) -> Result<TemplateSettings, ControlError> {
+    let after = patch::merged(&ShownTemplate::from(current.clone()), sent, &READ_ONLY)?;
     Ok(read(&after)?)
 }
 

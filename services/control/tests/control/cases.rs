@@ -83,48 +83,84 @@ pub(crate) fn png(width: u32) -> Vec<u8> {
     png
 }
 
+/// A webhook where nobody answers.
+fn webhook() -> Value {
+    json!({"url": "http://127.0.0.1:9/hook", "events": ["device.online"]})
+}
+
+/// Where a voice is sent, and what has to be said of it.
+pub(crate) const VOICES: &str = "/v1/voices?name=Anna&consent_by=Anna&consent_statement=Yes.";
+
+/// Silence of so many milliseconds: 8 000 times a second 16 bits.
+pub(crate) fn wav(milliseconds: u32) -> Vec<u8> {
+    let bytes = milliseconds * 16;
+    let mut wav = b"RIFF".to_vec();
+    wav.extend((36 + bytes).to_le_bytes());
+    wav.extend(b"WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x80\x3e\0\0\x02\0\x10\0data");
+    wav.extend(bytes.to_le_bytes());
+    wav.resize(wav.len() + bytes as usize, 0);
+    wav
+}
+
+/// What the operation needs to be there, and what is sent.
+fn request_of(operation: &str) -> (&'static str, Content) {
+    match operation {
+        "createOrg" => ("", Content::Json(json!({"name": "Toys"}))),
+        "createApiKey" => ("", Content::Json(json!({"name": "backend"}))),
+        "createToken" => (
+            "",
+            Content::Json(json!({"subject": "device:toy-1", "scopes": ["device"]})),
+        ),
+        "createTemplate" => ("", Content::Json(json!({"name": "Bello"}))),
+        "importTemplate" => ("", Content::Json(crate::cards::card("Bello"))),
+        "addPicture" => ("", Content::Bytes(png(3))),
+        "listApiKeys" | "getKeySet" | "listTemplates" | "listPictures" | "listNpcs"
+        | "listSkillsBooks" | "listVoices" | "listWebhooks" | "listAuditLog" | "getUsage" => {
+            ("", Content::Nothing)
+        }
+        "createWebhook" => ("", Content::Json(webhook())),
+        "getWebhook"
+        | "removeWebhook"
+        | "listDeliveries"
+        | "testWebhook"
+        | "rotateWebhookSecret" => ("/v1/webhooks", Content::Nothing),
+        "changeWebhook" => ("/v1/webhooks", Content::Json(json!({"description": "x"}))),
+        "getDelivery" | "redeliver" => ("/deliveries", Content::Nothing),
+        "createNpc" => ("", Content::Json(json!({"overrides": {"name": "Rex"}}))),
+        "getNpc" | "removeNpc" | "listNpcMemories" => ("/v1/npcs", Content::Nothing),
+        "changeNpc" => ("/v1/npcs", Content::Json(json!({"device_ids": ["toy-1"]}))),
+        "addNpcMemories" => ("/v1/npcs", Content::Json(json!({"text": "Rex barks."}))),
+        "revokeApiKey" => ("/v1/api-keys", Content::Nothing),
+        "revokeToken" => ("/v1/tokens", Content::Nothing),
+        "getTemplate" | "removeTemplate" | "exportTemplate" | "listMemories" => {
+            ("/v1/templates", Content::Nothing)
+        }
+        "changeTemplate" => ("/v1/templates", Content::Json(json!({"tags": ["dog"]}))),
+        "addMemories" => (
+            "/v1/templates",
+            Content::Json(json!({"text": "Bello is three."})),
+        ),
+        "removeMemory" => ("/memories", Content::Nothing),
+        "getPicture" | "getPictureContent" | "removePicture" => ("/v1/pictures", Content::Nothing),
+        "createSkillsBook" => ("", Content::Json(begun(BOOK))),
+        "getSkillsBook" | "removeSkillsBook" | "cancelSkillsBook" | "searchSkillsBook" => {
+            ("/v1/skills-books", Content::Nothing)
+        }
+        "writeSkillsBookPart" => ("/v1/skills-books", Content::Bytes(BOOK.to_vec())),
+        "finishSkillsBook" => ("/parts", Content::Nothing),
+        "addVoice" => ("", Content::Bytes(wav(1_300))),
+        "getVoice" | "playVoice" | "trainVoice" | "removeVoice" => (VOICES, Content::Nothing),
+        "changeVoice" => (VOICES, Content::Json(json!({"labels": ["warm"]}))),
+        other => panic!(
+            "{other} has no case: every operation must show that it keeps what holds for all"
+        ),
+    }
+}
+
 impl Installation {
     /// Makes what the operation needs, and the request for it. An operation that has none here fails the test.
     pub(crate) async fn case(&self, operation: &Operation, org: &Org) -> Case {
-        let (needed, content) = match operation.id.as_str() {
-            "createOrg" => ("", Content::Json(json!({"name": "Toys"}))),
-            "createApiKey" => ("", Content::Json(json!({"name": "backend"}))),
-            "createToken" => (
-                "",
-                Content::Json(json!({"subject": "device:toy-1", "scopes": ["device"]})),
-            ),
-            "createTemplate" => ("", Content::Json(json!({"name": "Bello"}))),
-            "addPicture" => ("", Content::Bytes(png(3))),
-            "listApiKeys" | "getKeySet" | "listTemplates" | "listPictures" | "listNpcs"
-            | "listSkillsBooks" => ("", Content::Nothing),
-            "createNpc" => ("", Content::Json(json!({"overrides": {"name": "Rex"}}))),
-            "getNpc" | "removeNpc" | "listNpcMemories" => ("/v1/npcs", Content::Nothing),
-            "changeNpc" => ("/v1/npcs", Content::Json(json!({"device_ids": ["toy-1"]}))),
-            "addNpcMemories" => ("/v1/npcs", Content::Json(json!({"text": "Rex barks."}))),
-            "revokeApiKey" => ("/v1/api-keys", Content::Nothing),
-            "revokeToken" => ("/v1/tokens", Content::Nothing),
-            "getTemplate" | "removeTemplate" | "listMemories" => {
-                ("/v1/templates", Content::Nothing)
-            }
-            "changeTemplate" => ("/v1/templates", Content::Json(json!({"tags": ["dog"]}))),
-            "addMemories" => (
-                "/v1/templates",
-                Content::Json(json!({"text": "Bello is three."})),
-            ),
-            "removeMemory" => ("/memories", Content::Nothing),
-            "getPicture" | "getPictureContent" | "removePicture" => {
-                ("/v1/pictures", Content::Nothing)
-            }
-            "createSkillsBook" => ("", Content::Json(begun(BOOK))),
-            "getSkillsBook" | "removeSkillsBook" | "cancelSkillsBook" | "searchSkillsBook" => {
-                ("/v1/skills-books", Content::Nothing)
-            }
-            "writeSkillsBookPart" => ("/v1/skills-books", Content::Bytes(BOOK.to_vec())),
-            "finishSkillsBook" => ("/parts", Content::Nothing),
-            other => panic!(
-                "{other} has no case: every operation must show that it keeps what holds for all"
-            ),
-        };
+        let (needed, content) = request_of(&operation.id);
         let id = self.needed(needed, org).await;
         let path = operation.path.replace("{id}", &id);
         let query = match operation.id.as_str() {
@@ -133,11 +169,20 @@ impl Installation {
         };
         Case {
             method: operation.method.clone(),
-            path: path.replace("{number}", "1") + query,
+            path: match operation.id.as_str() {
+                "addVoice" => VOICES.to_owned(),
+                _ => path.replace("{number}", "1") + query,
+            },
             content,
             if_match: matches!(
                 operation.id.as_str(),
-                "changeTemplate" | "removeTemplate" | "changeNpc" | "removeNpc"
+                "changeTemplate"
+                    | "removeTemplate"
+                    | "changeNpc"
+                    | "removeNpc"
+                    | "changeWebhook"
+                    | "removeWebhook"
+                    | "changeVoice"
             ),
         }
     }
@@ -146,6 +191,10 @@ impl Installation {
     async fn needed(&self, needed: &str, org: &Org) -> String {
         match needed {
             "" => String::new(),
+            VOICES => {
+                self.id_of(self.post(org, needed, Content::Bytes(wav(1_300))).await)
+                    .await
+            }
             "/v1/pictures" => {
                 self.id_of(self.post(org, needed, Content::Bytes(png(3))).await)
                     .await
@@ -165,6 +214,7 @@ impl Installation {
                 )
                 .await
             }
+            "/deliveries" => self.given_up(org).await,
             "/parts" => {
                 let book = Content::Json(begun(BOOK));
                 let book = self.post(org, "/v1/skills-books", book).await;
@@ -182,6 +232,7 @@ impl Installation {
             _ => {
                 let content = match needed {
                     "/v1/skills-books" => begun(BOOK),
+                    "/v1/webhooks" => webhook(),
                     "/v1/tokens" => json!({"subject": "device:toy-1", "scopes": ["device"]}),
                     "/v1/npcs" => json!({"overrides": {"name": "Rex"}}),
                     _ => json!({"name": "Bello"}),
@@ -190,6 +241,25 @@ impl Installation {
                     .await
             }
         }
+    }
+
+    /// A delivery that was given up, to a webhook that is enabled.
+    async fn given_up(&self, org: &Org) -> String {
+        let made = self.post(org, "/v1/webhooks", Content::Json(webhook()));
+        let path = format!("/v1/webhooks/{}", self.id_of(made.await).await);
+        let test = format!("{path}/test");
+        let test = self.post(org, &test, Content::Nothing).await;
+        let delivery = self.id_of(test).await;
+        for (version, enabled) in [("\"1\"", false), ("\"2\"", true)] {
+            let request = Request::patch(&path)
+                .header(header::AUTHORIZATION, format!("Bearer {}", org.key))
+                .header(header::IF_MATCH, version)
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(Body::from(json!({"enabled": enabled}).to_string()));
+            let changed = self.answer(request.unwrap()).await;
+            assert!(changed.status().is_success(), "{}", changed.status());
+        }
+        delivery
     }
 
     async fn post(&self, org: &Org, path: &str, content: Content) -> Response {

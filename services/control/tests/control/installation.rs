@@ -28,6 +28,7 @@ pub(crate) struct Installation {
     pub(crate) registry: prometheus::Registry,
     pub(crate) shutdown: Shutdown,
     pub(crate) hub: LocalHub,
+    config: Config,
     api: Router,
     /// Where its pictures are.
     objects: TempDir,
@@ -59,17 +60,38 @@ impl Installation {
         Self::idle(None).await
     }
 
+    /// Without the background work, and with an endpoint that texts are embedded by.
+    pub(crate) async fn with_embeddings(embeddings: switchboard_embeddings::Config) -> Self {
+        let config = Config {
+            embeddings,
+            ..with_operator(Some(OPERATOR_KEY))
+        };
+        Self::new(config, true).await
+    }
+
     /// Without the background work.
     pub(crate) async fn idle(operator_key: Option<&str>) -> Self {
-        Self::new(operator_key, true).await
+        Self::new(with_operator(operator_key), true).await
+    }
+
+    /// With the background work, and a provider of voices at this address.
+    pub(crate) async fn with_voices_at(endpoint: &str) -> Self {
+        let config = Config {
+            voices_endpoint: Some(endpoint.to_owned()),
+            voices_key: Some(SecretString::from("the provider's key")),
+            ..with_operator(Some(OPERATOR_KEY))
+        };
+        let installation = Self::new(config, true).await;
+        installation.start_background();
+        installation
     }
 
     /// Without a place for pictures.
     pub(crate) async fn without_objects() -> Self {
-        Self::new(Some(OPERATOR_KEY), false).await
+        Self::new(with_operator(Some(OPERATOR_KEY)), false).await
     }
 
-    async fn new(operator_key: Option<&str>, with_objects: bool) -> Self {
+    async fn new(config: Config, with_objects: bool) -> Self {
         let database = TestDatabase::create().await.unwrap();
         let (registry, shutdown, hub) = (
             prometheus::Registry::new(),
@@ -81,10 +103,6 @@ impl Installation {
         let objects = with_objects.then(|| Objects::in_folder(folder.path()).unwrap());
         let store = database.store().with_objects(objects);
         let authenticator = Authenticator::new(store.clone(), bus.clone());
-        let config = Config {
-            operator_key: operator_key.map(SecretString::from),
-            ..config()
-        };
         let api = switchboard_control::router(
             &config,
             store.clone(),
@@ -100,6 +118,7 @@ impl Installation {
             registry,
             shutdown,
             hub,
+            config,
             api,
             objects: folder,
             database,
@@ -107,8 +126,40 @@ impl Installation {
     }
 
     pub(crate) fn start_background(&self) {
+        self.start_background_with(&self.config);
+    }
+
+    pub(crate) fn start_background_with(&self, config: &Config) {
         let (store, bus) = (self.store.clone(), self.bus.clone());
-        switchboard_control::start(&config(), store, bus, &self.registry, &self.shutdown).unwrap();
+        switchboard_control::start(config, store, bus, &self.registry, &self.shutdown).unwrap();
+    }
+
+    /// The background work of another process on the same database.
+    pub(crate) fn start_another(&self) -> Shutdown {
+        let (registry, shutdown) = (prometheus::Registry::new(), self.shutdown.child());
+        let (store, bus) = (self.store.clone(), self.bus.clone());
+        switchboard_control::start(&self.config, store, bus, &registry, &shutdown).unwrap();
+        shutdown
+    }
+
+    /// Sends a merge patch.
+    pub(crate) async fn change(
+        &self,
+        key: &str,
+        at: &str,
+        if_match: Option<&str>,
+        patch: Value,
+    ) -> Response {
+        let mut request = Request::builder()
+            .method(Method::PATCH)
+            .uri(at)
+            .header(header::AUTHORIZATION, format!("Bearer {key}"))
+            .header(header::CONTENT_TYPE, "application/merge-patch+json");
+        if let Some(tag) = if_match {
+            request = request.header(header::IF_MATCH, tag);
+        }
+        self.answer(request.body(patch.to_string().into()).unwrap())
+            .await
     }
 
     pub(crate) async fn request(
@@ -221,6 +272,13 @@ pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Opti
     }
 }
 
+fn with_operator(operator_key: Option<&str>) -> Config {
+    Config {
+        operator_key: operator_key.map(SecretString::from),
+        ..config()
+    }
+}
+
 pub(crate) fn config() -> Config {
     Config {
         operator_key: None,
@@ -228,5 +286,11 @@ pub(crate) fn config() -> Config {
         facts_batch: 100,
         // The program of these tests cannot read them.
         skills_readers: 0,
+        webhooks_senders: 8,
+        webhooks_allow: vec!["127.0.0.0/8".parse().unwrap()],
+        webhooks_ca: None,
+        embeddings: switchboard_embeddings::Config::default(),
+        voices_endpoint: None,
+        voices_key: None,
     }
 }

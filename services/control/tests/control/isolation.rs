@@ -83,7 +83,9 @@ async fn no_list_shows_what_is_anothers() {
         "/v1/npcs",
         "/v1/pictures",
         "/v1/skills-books",
+        "/v1/voices",
         "/v1/api-keys",
+        "/v1/webhooks",
     ] {
         let (_, shown) = installation
             .send(Method::GET, path, Some(&own.key), None)

@@ -7,8 +7,12 @@
 
 mod access;
 mod api;
+mod audit_log;
 mod background;
+mod cards;
 mod cases;
+mod embeddings;
+mod endpoint;
 mod idempotency;
 mod installation;
 mod isolation;
@@ -17,5 +21,12 @@ mod npc_ownership;
 mod npcs;
 mod pictures;
 mod recall;
+mod receiver;
 mod skills_books;
 mod templates;
+mod usage;
+mod voice_making;
+mod voices;
+mod webhook_events;
+mod webhook_failures;
+mod webhooks;

@@ -1,4 +1,5 @@
-//! Frames from the device: results and notices to their callers, registrations to be announced, the rest.
+//! Frames from the device: results and notices to their callers, registrations to be announced, events for the record,
+//! the rest.
 //! Never: a result or a notice for a call that is not in flight on this very connection.
 
 use std::{sync::Arc, time::Instant};
@@ -17,7 +18,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, warn};
 
 use super::{Live, departure::Departure, turn, wire::Received};
-use crate::link::{NoticeRate, Stray, Unheard};
+use crate::{
+    allowance::Allowance,
+    link::{NoticeRate, Stray, Unheard},
+};
 
 /// What a register message is answered with when it names no call.
 const REGISTER: &str = "register";
@@ -80,7 +84,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
                 self.note("log");
                 self.pass_on(NoticeKind::Log, call_id.as_deref(), raw);
             }
-            Event::DeviceEvent { .. } => self.note("event"),
+            Event::DeviceEvent { raw } => self.record_event(raw),
             Event::Cancel { .. } => self.note("cancel"),
             Event::Text { .. } => self.note("text"),
             Event::Audio { .. } => self.note("audio"),
@@ -117,6 +121,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
         };
         let dropped = &self.edge.metrics.notices_dropped;
         dropped.with_label_values(&[dropped_by]).inc();
+    }
+
+    /// Puts on record what the device says unasked, for the webhooks of its organisation.
+    fn record_event(&mut self, raw: &[u8]) {
+        self.note("event");
+        let config = &self.edge.config;
+        let (burst, every_ms) = (config.device_event_burst, config.device_event_every_ms);
+        let now_ms = self.edge.now_ms();
+        let events = self
+            .events
+            .get_or_insert_with(|| Box::new(Allowance::new(burst, now_ms)));
+        let is_allowed = raw.len() <= config.device_max_notice_bytes
+            && events.take(burst, every_ms, now_ms).is_ok();
+        if !is_allowed {
+            return self.note("event_dropped");
+        }
+        let (device, epoch) = (self.link.key.clone(), self.link.epoch);
+        let json = Bytes::copy_from_slice(raw);
+        self.edge.bus.tell_event(device, epoch, json);
     }
 
     fn take_result(&self, result: &DeviceResult<'_>) {

@@ -1,6 +1,7 @@
 //! What a device may not send: one ERROR frame, then the end, and nobody else notices.
 
 use serde_json::json;
+use switchboard_bus::Fact;
 use switchboard_edge::Config;
 use switchboard_protocol::frame::{Kind, TaskId};
 
@@ -146,4 +147,51 @@ async fn what_is_only_noted_disturbs_nothing() {
     for kind in ["progress", "log", "event", "cancel"] {
         node.metric_is("notes_total", Some(kind), 1.0).await;
     }
+}
+
+#[tokio::test]
+async fn events_are_on_record_up_to_a_rate_and_a_size() {
+    let config = Config {
+        device_event_burst: 2,
+        // For the time of this test there is no third.
+        device_event_every_ms: u32::MAX,
+        ..Config::default()
+    };
+    let node = Node::start(config).await;
+    let mut device = node.device("toy-1").await;
+    let long = format!("{{\"name\":\"long\",\"data\":\"{}\"}}", "x".repeat(16_384));
+    for event in [
+        r#"{"name":"one","data":{"a":  1}}"#,
+        &long,
+        r#"{"name":"two"}"#,
+        r#"{"name":"three"}"#,
+    ] {
+        device
+            .send(Kind::Event, TaskId::MCP, 0, event.as_bytes())
+            .await;
+    }
+    device.settled().await;
+    node.metric_is("notes_total", Some("event"), 4.0).await;
+    node.metric_is("notes_total", Some("event_dropped"), 2.0)
+        .await;
+    let mut events = Vec::new();
+    while events.len() < 2 {
+        let facts = node
+            .bus
+            .facts("test", 100, std::time::Duration::from_secs(5))
+            .await;
+        for (_, fact) in facts.unwrap() {
+            if let Fact::Event { device, json, .. } = fact {
+                assert_eq!(device.device.as_str(), "toy-1");
+                events.push(json);
+            }
+        }
+    }
+    assert_eq!(
+        events,
+        [
+            &br#"{"name":"one","data":{"a":  1}}"#[..],
+            br#"{"name":"two"}"#
+        ]
+    );
 }

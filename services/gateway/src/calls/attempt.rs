@@ -53,7 +53,7 @@ impl Attempt {
         gateway: &Gateway,
         notices: Option<mpsc::Sender<Notice>>,
     ) -> Result<Answer, BusError> {
-        let in_flight = gateway.metrics.begin();
+        let in_flight = gateway.metrics.begin(self.device.org);
         let answer = match self.send(gateway, notices).await {
             Ok(answer) => answer,
             Err(error) => {

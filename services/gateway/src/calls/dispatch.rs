@@ -116,7 +116,7 @@ async fn deliver(gateway: &Gateway, call: ClaimedCall, started: Instant) -> bool
     let shutdown = &gateway.kept.shutdown;
     let (id, number) = (call.id, call.attempt);
     let attempt = attempt(call, started);
-    let in_flight = gateway.metrics.begin();
+    let in_flight = gateway.metrics.begin(attempt.device.org);
     let answer = tokio::select! {
         answer = attempt.send(gateway, None) => answer,
         () = shutdown.stopping() => {

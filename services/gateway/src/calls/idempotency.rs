@@ -103,7 +103,7 @@ async fn reserve(
     let patience = RESERVATION_PATIENCE.min(attempt.time_left());
     let reserved = within(patience, gateway.store.reserve_call(key, &call)).await;
     if let Err(error) = &reserved {
-        gateway.metrics.begin().refuse();
+        gateway.metrics.begin(attempt.device.org).refuse();
         if error.is_unavailable() {
             // The key may have been taken although nobody said so.
             forget(gateway, attempt, key).await;

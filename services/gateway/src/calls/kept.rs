@@ -95,7 +95,7 @@ pub(super) async fn create(
             ));
         }
         Err(error) => {
-            gateway.metrics.begin().refuse();
+            gateway.metrics.begin(attempt.device.org).refuse();
             return Err(not_kept(gateway, &attempt, mode, &error).await);
         }
     };
@@ -200,7 +200,10 @@ fn accepted(call: &KeptCall) -> Response {
 fn permit(gateway: &Gateway, attempt: &Attempt) -> Result<OwnedSemaphorePermit, Problem> {
     let permit = Arc::clone(&gateway.kept.permits).try_acquire_owned();
     permit.map_err(|_| {
-        gateway.metrics.begin().settle(Outcome::Overloaded);
+        gateway
+            .metrics
+            .begin(attempt.device.org)
+            .settle(Outcome::Overloaded);
         let problem = Problem::new(
             StatusCode::TOO_MANY_REQUESTS,
             "overloaded",

@@ -10,12 +10,11 @@ use axum::{
 };
 use http::{HeaderMap, header};
 use switchboard_identity::Caller;
-use switchboard_protocol::{
-    access::Scope,
-    id::{DeviceKey, OrgId},
-};
+use switchboard_protocol::{access::Scope, id::DeviceKey};
 use switchboard_runtime::problem::Problem;
+use switchboard_store::Npc;
 
+use super::knowledge::Readable;
 use crate::Gateway;
 
 /// Who may come in, kept with the request for whoever answers it.
@@ -26,19 +25,34 @@ pub(super) struct Visit {
 }
 
 /// What one endpoint offers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Reach {
     /// One device.
     Device(DeviceKey),
     /// All devices of the caller's organisation.
     All,
+    /// One NPC as it was when the request came.
+    Npc(Arc<Npc>),
+}
+
+impl Reach {
+    /// Names the endpoint, always the same whatever its NPC has become.
+    pub(super) fn place(&self) -> String {
+        match self {
+            Self::Npc(npc) => format!("Npc({}, {})", npc.org, npc.id),
+            Self::Device(_) | Self::All => format!("{self:?}"),
+        }
+    }
 }
 
 impl Visit {
-    /// Whose prompts and resources it sees: none without the scope `read`.
-    pub(super) fn reads(&self) -> Option<OrgId> {
+    /// Which prompts and resources it sees: none without the scope `read`.
+    pub(super) fn reads(&self) -> Option<Readable<'_>> {
         let may = self.caller.scopes.contains(Scope::Read);
-        may.then_some(self.caller.org)
+        may.then_some(match &self.reach {
+            Reach::Device(_) | Reach::All => Readable::Of(self.caller.org),
+            Reach::Npc(npc) => Readable::OfNpc(npc),
+        })
     }
 }
 

@@ -43,7 +43,7 @@ impl<'a> Binding<'a> {
         for part in [
             org.to_string().as_bytes(),
             credential.holder().as_bytes(),
-            format!("{:?}", self.visit.reach).as_bytes(),
+            self.visit.reach.place().as_bytes(),
             self.method.as_bytes(),
             self.name.as_bytes(),
             rest.as_bytes(),

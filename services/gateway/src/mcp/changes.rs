@@ -13,6 +13,7 @@ use tokio::{sync::watch, time::Instant};
 use super::{
     access::{Reach, Visit},
     catalogues::Catalogues,
+    npc_changes::Followed,
 };
 use crate::Gateway;
 
@@ -49,6 +50,8 @@ enum Tools {
     Of(DeviceKey, Option<Digest>),
     /// Those of all devices; `None` where this node hears of no changes.
     OfAll(Option<watch::Receiver<u64>>),
+    /// Those of an NPC's devices, and with them whatever else it has.
+    OfNpc(Box<Followed>),
 }
 
 impl Changes {
@@ -56,39 +59,46 @@ impl Changes {
         // First the subscription, then the look at what is there: nothing falls in between.
         let events = gateway.bus.offer_changes();
         let org = visit.caller.org;
+        let reads = visit.reads().is_some();
         let tools = match &visit.reach {
             Reach::Device(device) => {
-                let offered = match offered(gateway, device).await {
-                    Some(live) => Some(live),
-                    None => remembered(gateway, device).await,
-                };
+                let offered = offered_or_remembered(gateway, device).await;
                 Tools::Of(device.clone(), offered)
             }
             Reach::All => Tools::OfAll(Catalogues::follow(gateway, org).await),
+            Reach::Npc(npc) => {
+                let followed = Followed::begin(gateway, npc.org, npc.id, reads).await;
+                Tools::OfNpc(Box::new(followed))
+            }
         };
         Self {
             gateway: Arc::clone(gateway),
             events,
             org,
             tools,
-            reads: visit.reads().is_some(),
+            reads,
             untold: VecDeque::new(),
             tools_due: None,
             tools_told: None,
         }
     }
 
-    /// The next change; waits for ever where this node hears of none.
-    pub(super) async fn next(&mut self) -> Change {
+    /// The next change, `None` when the endpoint is no more; waits for ever where this node hears of none.
+    pub(super) async fn next(&mut self) -> Option<Change> {
         loop {
             if let Some(change) = self.untold.pop_front() {
-                return change;
+                return Some(change);
             }
             tokio::select! {
                 () = at(self.tools_due) => {
                     self.tools_due = None;
                     self.tools_told = Some(Instant::now());
-                    return Change::Tools;
+                    return Some(Change::Tools);
+                }
+                () = at(self.tools.look_due()) => {
+                    if !self.look().await {
+                        return None;
+                    }
                 }
                 event = heard(&mut self.events) => self.note(event).await,
                 () = self.tools.new_edition() => self.note_tools(),
@@ -98,7 +108,19 @@ impl Changes {
 
     /// Notes what this endpoint's client would see of a change.
     async fn note(&mut self, event: OfferChange) {
-        let mine = |org: Option<OrgId>| self.reads && org.is_none_or(|org| org == self.org);
+        let mine = |org: Option<OrgId>| org.is_none_or(|org| org == self.org);
+        if let (
+            Tools::OfNpc(followed),
+            OfferChange::Prompts { org } | OfferChange::Resources { org, .. },
+        ) = (&mut self.tools, &event)
+        {
+            // What it has to do with the NPC, a look at it says.
+            if mine(*org) {
+                followed.note();
+            }
+            return;
+        }
+        let mine = |org| self.reads && mine(org);
         match event {
             OfferChange::Services { device, digest } => {
                 if self.tools.changed(Some(&device), digest) {
@@ -116,16 +138,43 @@ impl Changes {
 
     /// Some changes were missed: whatever may have changed is told.
     async fn note_everything(&mut self) {
-        if let Tools::Of(device, _) = &self.tools {
-            let now = offered(&self.gateway, device).await;
-            if self.tools.changed(None, now) {
-                self.note_tools();
+        match &mut self.tools {
+            Tools::Of(device, _) => {
+                let now = offered(&self.gateway, device).await;
+                if self.tools.changed(None, now) {
+                    self.note_tools();
+                }
+            }
+            Tools::OfAll(_) => {}
+            Tools::OfNpc(followed) => {
+                if followed.missed().await {
+                    self.note_tools();
+                }
+                return;
             }
         }
         if self.reads {
             self.untold
                 .extend([Change::Prompts, Change::Resources(None)]);
         }
+    }
+
+    /// Notes what has become of the NPC; whether it is still there.
+    async fn look(&mut self) -> bool {
+        let Tools::OfNpc(followed) = &mut self.tools else {
+            return true;
+        };
+        let news = followed.look().await;
+        if news.tools {
+            self.note_tools();
+        }
+        if news.prompts {
+            self.untold.push_back(Change::Prompts);
+        }
+        if news.resources {
+            self.untold.push_back(Change::Resources(None));
+        }
+        !news.gone
     }
 
     fn note_tools(&mut self) {
@@ -136,10 +185,14 @@ impl Changes {
 }
 
 impl Tools {
-    /// Whether the one device, if it is this one, offers something else than before.
+    /// Whether the one device, if it is this one, offers something else than before, or one of the NPC's does.
     fn changed(&mut self, whose: Option<&DeviceKey>, now: Option<Digest>) -> bool {
-        let Self::Of(device, known) = self else {
-            return false;
+        let (device, known) = match self {
+            Self::Of(device, known) => (device, known),
+            Self::OfNpc(followed) => {
+                return whose.is_some_and(|whose| followed.offers_anew(whose, now));
+            }
+            Self::OfAll(_) => return false,
         };
         let mine = whose.is_none_or(|whose| whose == device);
         let changed = mine && now.is_some() && now != *known;
@@ -147,6 +200,14 @@ impl Tools {
             *known = now;
         }
         changed
+    }
+
+    /// When the NPC has to be looked at.
+    fn look_due(&self) -> Option<Instant> {
+        match self {
+            Self::OfNpc(followed) => followed.due(),
+            Self::Of(..) | Self::OfAll(_) => None,
+        }
     }
 
     async fn new_edition(&mut self) {
@@ -173,8 +234,16 @@ async fn heard(events: &mut Option<OfferChanges>) -> OfferChange {
     }
 }
 
+/// What a device is listed with, live or not.
+pub(super) async fn offered_or_remembered(gateway: &Gateway, device: &DeviceKey) -> Option<Digest> {
+    match offered(gateway, device).await {
+        Some(live) => Some(live),
+        None => remembered(gateway, device).await,
+    }
+}
+
 /// What a live device offers; `None` as well when the directory is away, and then a later event tells.
-async fn offered(gateway: &Gateway, device: &DeviceKey) -> Option<Digest> {
+pub(super) async fn offered(gateway: &Gateway, device: &DeviceKey) -> Option<Digest> {
     let presence = gateway.bus.find(device).await.ok()??;
     presence.digest
 }

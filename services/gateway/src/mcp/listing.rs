@@ -3,11 +3,13 @@
 
 use rmcp::{ErrorData, model::Tool};
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
+use switchboard_store::Npc;
 
 use super::{
     access::{Reach, Visit},
+    npc,
     tool_name::{self, Naming},
-    toolset::{self, Toolset},
+    toolset::{self, Offered},
     toolsets::ToolsetError,
 };
 use crate::{Gateway, devices};
@@ -31,6 +33,7 @@ pub(super) async fn tools(
     match &visit.reach {
         Reach::Device(device) => of_device(gateway, device, cursor).await,
         Reach::All => of_all(gateway, visit.caller.org, cursor).await,
+        Reach::Npc(npc) => of_npc(gateway, npc, cursor).await,
     }
 }
 
@@ -75,7 +78,7 @@ async fn of_all(gateway: &Gateway, org: OrgId, cursor: Option<&str>) -> Result<P
     for entry in &page.entries {
         let toolset = gateway.mcp.toolsets.of_entry(gateway, entry).await;
         let toolset = toolset.map_err(|error| unavailable(&error))?;
-        tools.extend(prefixed(&entry.id, &toolset));
+        tools.extend(prefixed(&entry.id, toolset.offered()));
     }
     Ok(Page {
         tools,
@@ -84,9 +87,49 @@ async fn of_all(gateway: &Gateway, org: OrgId, cursor: Option<&str>) -> Result<P
     })
 }
 
-fn prefixed<'a>(device: &'a DeviceId, toolset: &'a Toolset) -> impl Iterator<Item = Tool> + 'a {
+/// The tools of an NPC's next devices that it may use, in byte order of their ids. The cursor is the last of them.
+async fn of_npc(gateway: &Gateway, npc: &Npc, cursor: Option<&str>) -> Result<Page, ErrorData> {
+    if let Some(cursor) = cursor
+        && cursor.parse::<DeviceId>().is_err()
+    {
+        return Err(unknown_cursor(cursor));
+    }
+    let naming = npc::naming(npc);
+    let devices = npc.settings.devices.iter();
+    let mut devices = devices.filter(|device| cursor.is_none_or(|after| device.as_str() > after));
+    let mut tools = Vec::new();
+    let mut last = None;
+    for device in devices.by_ref().take(DEVICES_A_PAGE.into()) {
+        last = Some(device.to_string());
+        let key = DeviceKey {
+            org: npc.org,
+            device: device.clone(),
+        };
+        let toolset = gateway.mcp.toolsets.of(gateway, &key, naming).await;
+        // A device may be bound before it connects for the first time.
+        let toolset = toolset.map_err(|error| unavailable(&error))?;
+        let toolset = toolset.unwrap_or_default();
+        let offered = toolset.offered().iter();
+        let offered = offered.filter(|offered| npc::may_use(npc, &offered.service));
+        match naming {
+            Naming::Alone => tools.extend(offered.map(|offered| offered.tool.clone())),
+            Naming::Prefixed => tools.extend(prefixed(device, offered)),
+        }
+    }
+    let next_cursor = last.filter(|_| devices.next().is_some());
+    Ok(Page {
+        tools,
+        next_cursor,
+        incomplete: false,
+    })
+}
+
+fn prefixed<'a>(
+    device: &'a DeviceId,
+    offered: impl IntoIterator<Item = &'a Offered>,
+) -> impl Iterator<Item = Tool> {
     let part = tool_name::device_part(device.as_str());
-    toolset.offered().iter().map(move |offered| {
+    offered.into_iter().map(move |offered| {
         let mut tool = offered.tool.clone();
         tool.name = tool_name::join(&part, &tool.name).into();
         tool.title = Some(toolset::title_of(device.as_str(), offered));

@@ -1,4 +1,4 @@
-//! Templates as prompts: listed, read with values, completed.
+//! Templates and NPCs as prompts: listed, read with values, completed.
 //! Never: a question to a client that cannot be asked one, or an answer without a bound.
 
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use rmcp::{
     service::RequestContext,
 };
 use serde_json::{Map, Value, json};
-use switchboard_protocol::id::{OrgId, PictureId};
+use switchboard_protocol::id::PictureId;
 use switchboard_store::{
     ListedPrompt, Picture, PromptContent, PromptMessage as Written, PromptRole, RenderError,
-    Resource, ResourceBody, SHOWN_LIMIT_BYTES, TemplatePrompt,
+    Resource, ResourceBody, SHOWN_LIMIT_BYTES, WholePrompt,
 };
 
 use super::{
@@ -23,7 +23,7 @@ use super::{
     binding::Binding,
     era::is_modern,
     input::{self, Unasked, Wanted},
-    knowledge::{Page, paged, unreadable},
+    knowledge::{Page, Readable, paged, unreadable},
     pictures, resources,
 };
 use crate::Gateway;
@@ -36,11 +36,18 @@ pub(super) async fn list(
     visit: &Visit,
     cursor: Option<&str>,
 ) -> Result<Page<Prompt>, ErrorData> {
-    let Some(org) = visit.reads() else {
-        return Ok(Page::empty());
+    let found = match visit.reads() {
+        None => return Ok(Page::empty()),
+        Some(Readable::Of(org)) => {
+            let found = gateway.store.list_prompts(org, cursor, A_PAGE + 1).await;
+            found.map_err(|error| unreadable(&error))?
+        }
+        Some(Readable::OfNpc(npc)) => {
+            let listed = npc.prompt().listed;
+            let behind = cursor.is_none_or(|cursor| *listed.name > *cursor);
+            behind.then_some(listed).into_iter().collect()
+        }
     };
-    let found = gateway.store.list_prompts(org, cursor, A_PAGE + 1).await;
-    let found = found.map_err(|error| unreadable(&error))?;
     Ok(paged(found, A_PAGE, |prompt| prompt.name.clone(), listed))
 }
 
@@ -62,8 +69,8 @@ pub(super) async fn get(
     request: GetPromptRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<GetPromptResponse, ErrorData> {
-    let org = visit.reads().ok_or_else(|| unknown(&request.name))?;
-    let prompt = find(gateway, org, &request.name).await?;
+    let readable = visit.reads().ok_or_else(|| unknown(&request.name))?;
+    let prompt = find(gateway, readable, &request.name).await?;
     let mut values = values_of(request.arguments.unwrap_or_default())?;
     answers(&prompt, request.input_responses.as_ref(), &mut values)?;
     if let Some(questions) = questions(&prompt, &values, context) {
@@ -78,7 +85,7 @@ pub(super) async fn get(
         };
     }
     let written = prompt.render(&values).map_err(|error| unfit(&error))?;
-    let messages = messages(gateway, org, written, context).await?;
+    let messages = messages(gateway, readable, written, context).await?;
     let mut result = GetPromptResult::new(messages);
     result.description = prompt.listed.description;
     Ok(result.into())
@@ -91,8 +98,8 @@ pub(super) async fn complete(
     name: &str,
     argument: &ArgumentInfo,
 ) -> Result<CompletionInfo, ErrorData> {
-    let org = visit.reads().ok_or_else(|| unknown(name))?;
-    let prompt = find(gateway, org, name).await?;
+    let readable = visit.reads().ok_or_else(|| unknown(name))?;
+    let prompt = find(gateway, readable, name).await?;
     let known = prompt.listed.arguments.into_iter();
     let values = known
         .filter(|known| known.name == argument.name)
@@ -103,11 +110,19 @@ pub(super) async fn complete(
     CompletionInfo::with_all_values(values).map_err(|error| ErrorData::internal_error(error, None))
 }
 
-async fn find(gateway: &Gateway, org: OrgId, name: &str) -> Result<TemplatePrompt, ErrorData> {
-    let found = gateway.store.prompt_by_name(org, name).await;
-    found
-        .map_err(|error| unreadable(&error))?
-        .ok_or_else(|| unknown(name))
+async fn find(
+    gateway: &Gateway,
+    readable: Readable<'_>,
+    name: &str,
+) -> Result<WholePrompt, ErrorData> {
+    let found = match readable {
+        Readable::Of(org) => {
+            let found = gateway.store.prompt_by_name(org, name).await;
+            found.map_err(|error| unreadable(&error))?
+        }
+        Readable::OfNpc(npc) => (npc.prompt_name() == name).then(|| npc.prompt()),
+    };
+    found.ok_or_else(|| unknown(name))
 }
 
 /// Values of a prompt are strings. (MCP, server/prompts.)
@@ -126,7 +141,7 @@ fn values_of(arguments: Map<String, Value>) -> Result<BTreeMap<String, String>, 
 
 /// Adds what the user answered to the questions asked before.
 fn answers(
-    prompt: &TemplatePrompt,
+    prompt: &WholePrompt,
     responses: Option<&InputResponses>,
     values: &mut BTreeMap<String, String>,
 ) -> Result<(), ErrorData> {
@@ -154,7 +169,7 @@ fn answers(
 
 /// What the user has to be asked, if the client can ask at all.
 fn questions(
-    prompt: &TemplatePrompt,
+    prompt: &WholePrompt,
     values: &BTreeMap<String, String>,
     context: &RequestContext<RoleServer>,
 ) -> Option<Wanted> {
@@ -202,7 +217,11 @@ enum FoundContent {
 }
 
 impl Found {
-    async fn of(gateway: &Gateway, org: OrgId, written: Written) -> Result<Self, ErrorData> {
+    async fn of(
+        gateway: &Gateway,
+        readable: Readable<'_>,
+        written: Written,
+    ) -> Result<Self, ErrorData> {
         let role = match written.role {
             PromptRole::User => Role::User,
             PromptRole::Assistant => Role::Assistant,
@@ -210,10 +229,10 @@ impl Found {
         let content = match written.content {
             PromptContent::Text { text } => FoundContent::Text(text),
             PromptContent::Image { picture_id } => {
-                FoundContent::Picture(picture(gateway, org, picture_id).await?)
+                FoundContent::Picture(picture(gateway, readable, picture_id).await?)
             }
             PromptContent::Resource { uri } => {
-                FoundContent::Resource(resources::find(gateway, org, &uri).await?)
+                FoundContent::Resource(resources::find(gateway, readable, &uri).await?)
             }
         };
         Ok(Self { role, content })
@@ -258,14 +277,14 @@ impl Found {
 /// The messages with all that they show, of which no byte is read from the object store before all of it is known to fit.
 async fn messages(
     gateway: &Gateway,
-    org: OrgId,
+    readable: Readable<'_>,
     written: Vec<Written>,
     context: &RequestContext<RoleServer>,
 ) -> Result<Vec<PromptMessage>, ErrorData> {
     let mut found = Vec::with_capacity(written.len());
     let (mut of_pictures, mut shown) = (0_u64, 0_u64);
     for message in written {
-        let message = Found::of(gateway, org, message).await?;
+        let message = Found::of(gateway, readable, message).await?;
         let (pictures, all) = message.bytes();
         of_pictures = of_pictures.saturating_add(pictures);
         shown = shown.saturating_add(all);
@@ -285,8 +304,12 @@ async fn messages(
     Ok(messages)
 }
 
-async fn picture(gateway: &Gateway, org: OrgId, id: PictureId) -> Result<Picture, ErrorData> {
-    let found = gateway.store.picture(org.into(), id).await;
+async fn picture(
+    gateway: &Gateway,
+    readable: Readable<'_>,
+    id: PictureId,
+) -> Result<Picture, ErrorData> {
+    let found = gateway.store.picture(readable.org().into(), id).await;
     found.map_err(|error| unreadable(&error))?.ok_or_else(|| {
         let detail = format!("the prompt shows the picture {id}, which is not there any more");
         ErrorData::internal_error(detail, None)

@@ -1,18 +1,21 @@
-//! Memories and pictures as resources: listed, and read by URI.
-//! Never: a resource of another organisation, which looks as if it were not there.
+//! Memories, pictures and skills books as resources: listed, and read by URI.
+//! Never: a resource of another organisation or NPC, which looks as if it were not there.
 
 use rmcp::{
     ErrorData, RoleServer,
-    model::{Resource, ResourceContents, ResourceTemplate},
+    model::{
+        ArgumentInfo, CompletionContext, CompletionInfo, Resource, ResourceContents,
+        ResourceTemplate,
+    },
     service::RequestContext,
 };
 use serde_json::json;
-use switchboard_protocol::id::OrgId;
 use switchboard_store::{ListedResource, Resource as Found, ResourceBody};
 
 use super::{
     access::Visit,
-    knowledge::{Page, paged, unreadable},
+    books,
+    knowledge::{Page, Readable, merged, paged, unreadable},
     pictures,
 };
 use crate::Gateway;
@@ -25,11 +28,14 @@ pub(super) async fn list(
     visit: &Visit,
     cursor: Option<&str>,
 ) -> Result<Page<Resource>, ErrorData> {
-    let Some(org) = visit.reads() else {
+    let Some(readable) = visit.reads() else {
         return Ok(Page::empty());
     };
-    let found = gateway.store.list_resources(org, cursor, A_PAGE + 1).await;
-    let found = found.map_err(|error| unreadable(&error))?;
+    let (found, books) = tokio::try_join!(
+        stored(gateway, readable, false, cursor),
+        books::list(gateway, readable, cursor, A_PAGE + 1)
+    )?;
+    let found = merged(books, found, |found| &found.uri);
     Ok(paged(found, A_PAGE, |found| found.uri.clone(), listed))
 }
 
@@ -38,14 +44,14 @@ pub(super) async fn list_templates(
     visit: &Visit,
     cursor: Option<&str>,
 ) -> Result<Page<ResourceTemplate>, ErrorData> {
-    let Some(org) = visit.reads() else {
+    let Some(readable) = visit.reads() else {
         return Ok(Page::empty());
     };
-    let found = gateway
-        .store
-        .list_resource_templates(org, cursor, A_PAGE + 1)
-        .await;
-    let found = found.map_err(|error| unreadable(&error))?;
+    let (found, books) = tokio::try_join!(
+        stored(gateway, readable, true, cursor),
+        books::list_templates(gateway, readable, cursor)
+    )?;
+    let found = merged(books, found, |found| &found.uri);
     Ok(paged(
         found,
         A_PAGE,
@@ -54,14 +60,51 @@ pub(super) async fn list_templates(
     ))
 }
 
+/// Memories and pictures, one more than a page.
+async fn stored(
+    gateway: &Gateway,
+    readable: Readable<'_>,
+    with_expressions: bool,
+    after: Option<&str>,
+) -> Result<Vec<ListedResource>, ErrorData> {
+    let (store, limit) = (&gateway.store, A_PAGE + 1);
+    let found = match readable {
+        Readable::Of(org) if with_expressions => {
+            store.list_resource_templates(org, after, limit).await
+        }
+        Readable::Of(org) => store.list_resources(org, after, limit).await,
+        Readable::OfNpc(npc) => {
+            let found = store.npc_resources(npc, with_expressions, after, limit);
+            found.await
+        }
+    };
+    found.map_err(|error| unreadable(&error))
+}
+
+/// Suggestions for what stands in an expression of a resource template.
+pub(super) async fn complete(
+    gateway: &Gateway,
+    visit: &Visit,
+    template: &str,
+    argument: &ArgumentInfo,
+    context: Option<&CompletionContext>,
+) -> Result<CompletionInfo, ErrorData> {
+    let Some(readable) = visit.reads() else {
+        return Ok(CompletionInfo::default());
+    };
+    let argument = (argument.name.as_str(), argument.value.as_str());
+    let values = books::complete(gateway, readable, template, argument, context).await?;
+    CompletionInfo::with_all_values(values).map_err(|error| ErrorData::internal_error(error, None))
+}
+
 pub(super) async fn read(
     gateway: &Gateway,
     visit: &Visit,
     uri: &str,
     context: &RequestContext<RoleServer>,
 ) -> Result<ResourceContents, ErrorData> {
-    let org = visit.reads().ok_or_else(|| unknown(uri))?;
-    let found = find(gateway, org, uri).await?;
+    let readable = visit.reads().ok_or_else(|| unknown(uri))?;
+    let found = find(gateway, readable, uri).await?;
     if let ResourceBody::Picture { size_bytes, .. } = &found.body {
         let bytes = u64::try_from(*size_bytes).unwrap_or_default();
         gateway.mcp.pictures.reserve(bytes, context).await?;
@@ -71,13 +114,23 @@ pub(super) async fn read(
 
 /// Whether there is something to read.
 pub(super) async fn check(gateway: &Gateway, visit: &Visit, uri: &str) -> Result<(), ErrorData> {
-    let org = visit.reads().ok_or_else(|| unknown(uri))?;
-    find(gateway, org, uri).await.map(drop)
+    let readable = visit.reads().ok_or_else(|| unknown(uri))?;
+    find(gateway, readable, uri).await.map(drop)
 }
 
 /// What stands under a URI; a picture's bytes are not read yet.
-pub(super) async fn find(gateway: &Gateway, org: OrgId, uri: &str) -> Result<Found, ErrorData> {
-    let found = gateway.store.resource_by_uri(org, uri).await;
+pub(super) async fn find(
+    gateway: &Gateway,
+    readable: Readable<'_>,
+    uri: &str,
+) -> Result<Found, ErrorData> {
+    if let Some(found) = books::find(gateway, readable, uri).await? {
+        return Ok(found);
+    }
+    let found = match readable {
+        Readable::Of(org) => gateway.store.resource_by_uri(org, uri).await,
+        Readable::OfNpc(npc) => gateway.store.npc_resource_by_uri(npc, uri).await,
+    };
     let found = found.map_err(|error| unreadable(&error))?;
     found.ok_or_else(|| unknown(uri))
 }

@@ -12,20 +12,23 @@ use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
         CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult,
-        CompletionInfo, CustomRequest, CustomResult, ErrorCode, GetPromptRequestParams,
-        GetPromptResponse, Implementation, InitializeRequestParams, ListPromptsResult,
-        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, MetaObject,
-        PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
-        ReadResourceResult, Reference, ServerCapabilities, ServerConfig, SetLevelRequestParams,
-        SubscribeRequestParams, SubscriptionFilter, SubscriptionsListenRequestParams,
-        UnsubscribeRequestParams,
+        CompletionInfo, CustomRequest, CustomResult, DiscoverResult, ErrorCode,
+        GetPromptRequestParams, GetPromptResponse, Implementation, InitializeRequestParams,
+        InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+        ListToolsResult, MetaObject, PaginatedRequestParams, ProtocolVersion,
+        ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Reference,
+        ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
+        SubscriptionFilter, SubscriptionsListenRequestParams, UnsubscribeRequestParams,
     },
     service::{RequestContext, SubscriptionContext},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{access::Visit, era, listing, prompts, resources, subscription, tool_call};
+use super::{
+    access::Visit, era, knowledge::Readable, listing, npc, prompts, resources, subscription,
+    tool_call,
+};
 use crate::Gateway;
 
 /// How long a client may keep what it read, in milliseconds. Short: listeners are told at once, others are not.
@@ -53,6 +56,13 @@ fn freshness(context: &RequestContext<RoleServer>) -> (Option<u64>, Option<Cache
         (Some(TTL_MS), Some(CacheScope::Private))
     } else {
         (None, None)
+    }
+}
+
+/// Says who is at the other end, to those who may read that.
+fn introduce(visit: &Visit, info: &mut ServerConfig) {
+    if let Some(Readable::OfNpc(npc)) = visit.reads() {
+        npc::introduce(npc, info);
     }
 }
 
@@ -89,6 +99,27 @@ impl ServerHandler for Server {
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
         era::served()
+    }
+
+    async fn initialize(
+        &self,
+        request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        context.peer.set_peer_info(request.clone());
+        let mut info = self.negotiate_initialize(&request)?;
+        introduce(visit(&context)?, &mut info);
+        Ok(info)
+    }
+
+    async fn discover(
+        &self,
+        context: RequestContext<RoleServer>,
+    ) -> Result<DiscoverResult, ErrorData> {
+        let mut info = self.get_info();
+        introduce(visit(&context)?, &mut info);
+        let versions = self.supported_protocol_versions().into_owned();
+        Ok(DiscoverResult::from_server_info(versions, info))
     }
 
     async fn list_tools(
@@ -150,7 +181,11 @@ impl ServerHandler for Server {
             Reference::Prompt(prompt) => {
                 prompts::complete(&self.gateway, visit, &prompt.name, &request.argument).await?
             }
-            // What stands in for an expression is any text; there is nothing to suggest.
+            Reference::Resource(template) => {
+                let (argument, context) = (&request.argument, request.context.as_ref());
+                let (gateway, template) = (&self.gateway, &template.uri);
+                resources::complete(gateway, visit, template, argument, context).await?
+            }
             _ => CompletionInfo::default(),
         };
         Ok(CompleteResult::new(completion))

@@ -49,7 +49,7 @@ pub(super) async fn open(
     let begin = (changes, listening, shutdown);
     let events = stream::unfold(begin, |(mut changes, listening, shutdown)| async move {
         let change = tokio::select! {
-            change = changes.next() => change,
+            change = changes.next() => change?,
             () = listening.over() => return None,
             () = shutdown.draining() => return None,
         };

@@ -105,7 +105,7 @@ pub(super) fn audible(requested: &SubscriptionFilter, reads: bool) -> Subscripti
     audible
 }
 
-/// Tells the client until it leaves, its credential is no longer good, or this node stops.
+/// Tells the client until it leaves, its credential is no longer good, its endpoint is no more, or this node stops.
 pub(super) async fn run(gateway: &Gateway, context: &SubscriptionContext) -> Result<(), ErrorData> {
     let parts = context.request_context().extensions.get::<Parts>();
     let subscription = parts.and_then(|parts| parts.extensions.get::<Subscription>());
@@ -123,8 +123,8 @@ pub(super) async fn run(gateway: &Gateway, context: &SubscriptionContext) -> Res
 
 async fn tell(context: &SubscriptionContext, mut changes: Changes) {
     let (accepted, sink) = (context.accepted(), context.sink());
-    loop {
-        let told = match changes.next().await {
+    while let Some(change) = changes.next().await {
+        let told = match change {
             Change::Tools if accepted.tools_list_changed == Some(true) => {
                 sink.notify_tool_list_changed().await
             }

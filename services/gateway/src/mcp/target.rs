@@ -6,10 +6,12 @@ use std::sync::Arc;
 use quick_cache::sync::Cache;
 use rmcp::ErrorData;
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
+use switchboard_store::Npc;
 
 use super::{
     access::{Reach, Visit},
     listing::unavailable,
+    npc,
     tool_name::{self, Naming, Part},
     toolset::{Offered, Toolset},
     toolsets::ToolsetError,
@@ -44,6 +46,7 @@ impl Target {
         match &visit.reach {
             Reach::Device(device) => at_device(gateway, device, name).await,
             Reach::All => among_all(gateway, visit.caller.org, name).await,
+            Reach::Npc(npc) => of_npc(gateway, npc, name).await,
         }
     }
 
@@ -78,6 +81,39 @@ async fn among_all(gateway: &Gateway, org: OrgId, name: &str) -> Result<Target, 
         device,
         toolset: toolset.unwrap_or_default(),
         name: tool.to_owned(),
+    })
+}
+
+/// A tool that the NPC may not use is none.
+async fn of_npc(gateway: &Gateway, npc: &Npc, name: &str) -> Result<Target, ErrorData> {
+    let devices = npc.settings.devices.iter();
+    let naming = npc::naming(npc);
+    let (mut devices, tool) = match naming {
+        Naming::Alone => (devices.collect::<Vec<_>>(), name),
+        Naming::Prefixed => {
+            let (part, tool) = tool_name::split(name).ok_or_else(|| unknown_tool(name))?;
+            let meant = |device: &&DeviceId| tool_name::device_part(device.as_str()) == part;
+            (devices.filter(meant).collect(), tool)
+        }
+    };
+    let device = devices.pop().ok_or_else(|| unknown_tool(name))?;
+    if !devices.is_empty() {
+        return Err(ambiguous(name));
+    }
+    let device = DeviceKey {
+        org: npc.org,
+        device: device.clone(),
+    };
+    let toolset = toolset_with(gateway, &device, (naming, tool)).await?;
+    let toolset = toolset.unwrap_or_default();
+    let offered = toolset.find(tool);
+    if !offered.is_some_and(|offered| npc::may_use(npc, &offered.service)) {
+        return Err(unknown_tool(name));
+    }
+    Ok(Target {
+        device,
+        name: tool.to_owned(),
+        toolset,
     })
 }
 

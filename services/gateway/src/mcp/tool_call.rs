@@ -216,7 +216,10 @@ pub(super) fn too_often(refused: TooOften) -> ErrorData {
 pub(super) fn too_large(gateway: &Gateway, attempt: &Attempt) -> Option<CallToolResult> {
     let (sent, limit) = (attempt.request.bytes(), gateway.params_limit_bytes);
     (sent > limit).then(|| {
-        gateway.metrics.begin().settle(Outcome::Overloaded);
+        gateway
+            .metrics
+            .begin(attempt.device.org)
+            .settle(Outcome::Overloaded);
         let detail = format!("The arguments have {sent} bytes; {limit} is the limit.");
         content::refused(attempt, &Answer::ended(Outcome::Overloaded, detail))
     })

@@ -144,6 +144,11 @@ impl Stage {
         }
     }
 
+    /// Tells the gateway to finish.
+    pub(crate) fn drain(&self) {
+        self.shutdown.drain();
+    }
+
     pub(crate) fn device(&self, id: &str) -> DeviceKey {
         DeviceKey {
             org: self.org,

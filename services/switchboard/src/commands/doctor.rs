@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use prometheus::Registry;
 use secrecy::{ExposeSecret, SecretString};
+use switchboard_embeddings::Endpoint;
 use switchboard_runtime::shutdown::Shutdown;
 use switchboard_store::{ObjectError, Objects, ObjectsConfig, StoreError};
 use tokio::{net::TcpStream, time::timeout};
@@ -40,6 +41,8 @@ pub(crate) struct Arguments {
     objects: ObjectsConfig,
     #[command(flatten)]
     bus: switchboard_bus::Config,
+    #[command(flatten)]
+    embeddings: switchboard_embeddings::Config,
     /// The HTTP API; without it that of the `up` on --data-dir
     #[arg(long, env = "SWITCHBOARD_URL", value_name = "URL")]
     url: Option<String>,
@@ -77,6 +80,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     if arguments.bus.redis_url.is_some() {
         findings.push(("Redis", redis(&arguments).await));
     }
+    findings.push(("embeddings", embeddings(&arguments).await));
     let instance = instance.as_ref();
     let given = |own: &Option<String>, running: Option<&String>| own.clone().or(running.cloned());
     if let Some(url) = given(&arguments.url, instance.and_then(|i| i.http_url.as_ref())) {
@@ -152,16 +156,35 @@ async fn database(arguments: &Arguments) -> Finding {
     store.ping(WITHIN).await.map_err(away)?;
     let version = store.schema_version().await.map_err(away)?;
     match version.applied.cmp(&version.known) {
-        Ordering::Equal => Ok(format!("answers, at version {}", version.known)),
-        Ordering::Less => Err(format!(
-            "is at version {} of {}: run `switchboard migrate`",
-            version.applied, version.known
-        )),
-        Ordering::Greater => Err(format!(
-            "is at version {}, and this program knows {}: use a newer one",
-            version.applied, version.known
-        )),
+        Ordering::Equal => {}
+        Ordering::Less => {
+            return Err(format!(
+                "is at version {} of {}: run `switchboard migrate`",
+                version.applied, version.known
+            ));
+        }
+        Ordering::Greater => {
+            return Err(format!(
+                "is at version {}, and this program knows {}: use a newer one",
+                version.applied, version.known
+            ));
+        }
     }
+    let security = store.row_security().await.map_err(|error| {
+        let hint = "GRANT switchboard_service, switchboard_search to the account in DATABASE_URL";
+        format!("{}: {hint}", error.report())
+    })?;
+    if security.is_above || !security.open_tables.is_empty() {
+        let open = security.open_tables.join(", ");
+        return Err(format!(
+            "does not keep organisations apart: {} is above row security, or tables are without it ({open})",
+            security.role
+        ));
+    }
+    Ok(format!(
+        "answers, at version {}; statements run as {}, bound by row security",
+        version.known, security.role
+    ))
 }
 
 async fn objects(config: &ObjectsConfig) -> Finding {
@@ -212,6 +235,27 @@ async fn redis(arguments: &Arguments) -> Finding {
     shutdown.stop();
     shutdown.finished(WITHIN).await;
     finding
+}
+
+/// Without them searches go on, by words alone.
+async fn embeddings(arguments: &Arguments) -> Finding {
+    let Some(endpoint) = Endpoint::from_config(&arguments.embeddings) else {
+        return Ok("not set: searches go by words alone".to_owned());
+    };
+    if arguments.database.database_url.is_some() {
+        let store = switchboard_store::Store::from_config(&arguments.database)
+            .map_err(|error| format!("{error}: correct DATABASE_URL"))?;
+        let extension = store.vector_extension().await;
+        extension.map_err(|error| format!("{error}; until then searches go by words alone"))?;
+    }
+    let vectors = endpoint.embed(&["a"], WITHIN).await.map_err(|error| {
+        format!("{error}: correct SWITCHBOARD_EMBEDDINGS_ENDPOINT, _MODEL or _KEY; until then searches go by words alone")
+    })?;
+    let dimensions = vectors.first().map_or(0, Vec::len);
+    Ok(format!(
+        "{} answers with {dimensions} dimensions",
+        endpoint.model()
+    ))
 }
 
 /// Asks for the devices, which any good key may see, so that URL and key are tried together.

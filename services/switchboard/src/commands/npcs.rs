@@ -1,16 +1,22 @@
 //! `switchboard npcs`: an organisation's characters, and the devices they speak through.
 //! Never: a rule of the API's repeated here; what it refuses, it explains.
 
-use std::{io::IsTerminal as _, process::ExitCode};
+use std::process::ExitCode;
 
-use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use switchboard_protocol::id::{DeviceId, NpcId, TemplateId};
 
 use crate::{
-    api::{Api, ApiArguments},
-    exit::{self, Failure},
+    api::ApiArguments,
+    collection::{Collection, CreateArguments, ListArguments},
+    exit::Failure,
+};
+
+const NPCS: Collection = Collection {
+    path: "/v1/npcs",
+    member: "npcs",
+    page: 20,
 };
 
 /// Shows, makes and removes NPCs: characters made from a template or on their own.
@@ -39,11 +45,8 @@ struct Listing {
     /// Only the one that speaks through this device
     #[arg(long, value_name = "ID")]
     device_id: Option<DeviceId>,
-    /// Print each as a JSON object instead
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
-    api: ApiArguments,
+    list: ListArguments,
 }
 
 /// Prints an NPC as JSON, or removes it with all that it remembers.
@@ -71,7 +74,7 @@ struct Creation {
     #[arg(long, value_name = "ID", value_delimiter = ',', num_args = 1)]
     device_id: Vec<DeviceId>,
     #[command(flatten)]
-    api: ApiArguments,
+    create: CreateArguments,
 }
 
 /// What is made, as the API takes it.
@@ -81,12 +84,6 @@ struct Document<'a> {
     template_version: Option<i64>,
     overrides: &'a RawValue,
     device_ids: &'a [DeviceId],
-}
-
-#[derive(Deserialize)]
-struct Page {
-    npcs: Vec<Box<RawValue>>,
-    next_cursor: Option<NpcId>,
 }
 
 /// What a line says of an NPC.
@@ -105,95 +102,37 @@ struct Effective {
 
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.action {
-        Action::List(listing) => list(&listing).await,
-        Action::Show(one) => show(&one).await,
-        Action::Create(creation) => create(&creation).await,
-        Action::Delete(one) => {
-            let api = one.api.connect()?;
-            let removed = api.remove(&format!("/v1/npcs/{}", one.id)).await;
-            removed.map_err(Failure::general)
+        Action::List(listing) => {
+            let template = listing.template.map(|id| id.to_string());
+            let device = listing.device_id.map(|id| id.to_string());
+            let filters = [("template_id", template), ("device_id", device)];
+            NPCS.list(&listing.list, &filters, line).await
         }
+        Action::Show(one) => NPCS.show(&one.api, one.id).await,
+        Action::Create(creation) => create(&creation).await,
+        Action::Delete(one) => NPCS.remove(&one.api, one.id).await,
     }?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn list(listing: &Listing) -> Result<(), Failure> {
-    let api = listing.api.connect()?;
-    let mut cursor = None;
-    loop {
-        let page = page(&api, listing, cursor).await?;
-        for npc in page.npcs {
-            exit::print(&if listing.json {
-                npc.get().to_owned()
-            } else {
-                line(&npc)?
-            })?;
-        }
-        cursor = page.next_cursor;
-        if cursor.is_none() {
-            return Ok(());
-        }
-    }
-}
-
-async fn page(api: &Api, listing: &Listing, cursor: Option<NpcId>) -> Result<Page, Failure> {
-    // Few at a time: each of them may be as long as a body.
-    let mut path = "/v1/npcs?limit=20".to_owned();
-    let filters = [
-        ("template_id", listing.template.map(|id| id.to_string())),
-        (
-            "device_id",
-            listing.device_id.as_ref().map(DeviceId::to_string),
-        ),
-        ("cursor", cursor.map(|id| id.to_string())),
-    ];
-    for (name, value) in filters {
-        // No character of an id means something in a query string.
-        path.extend(value.map(|value| format!("&{name}={value}")));
-    }
-    api.get(&path).await.map_err(Failure::general)
-}
-
-fn line(npc: &RawValue) -> Result<String, Failure> {
-    let npc: Listed = serde_json::from_str(npc.get()).context("an NPC is not as expected")?;
+fn line(npc: Listed) -> String {
     let template = npc
         .template_id
         .map_or_else(|| "-".to_owned(), |id| id.to_string());
     let devices: Vec<_> = npc.device_ids.iter().map(DeviceId::as_str).collect();
     let name = npc.effective.name;
-    Ok(format!(
-        "{}\t{name}\t{template}\t{}",
-        npc.id,
-        devices.join(",")
-    ))
-}
-
-async fn show(one: &One) -> Result<(), Failure> {
-    let api = one.api.connect()?;
-    let npc: Box<RawValue> = api
-        .get(&format!("/v1/npcs/{}", one.id))
-        .await
-        .map_err(Failure::general)?;
-    if !std::io::stdout().is_terminal() {
-        return exit::print(npc.get());
-    }
-    let npc: serde_json::Value = serde_json::from_str(npc.get()).context("the NPC is no JSON")?;
-    exit::print(&format!("{npc:#}"))
+    format!("{}\t{name}\t{template}\t{}", npc.id, devices.join(","))
 }
 
 async fn create(creation: &Creation) -> Result<(), Failure> {
-    let api = creation.api.connect()?;
     let document = Document {
         template_id: creation.template,
         template_version: creation.template_version,
         overrides: &creation.overrides,
         device_ids: &creation.device_id,
     };
-    let npc: Listed = api
-        .create("/v1/npcs", &document)
-        .await
-        .map_err(Failure::general)?;
-    exit::print(&npc.id.to_string())
+    let document = serde_json::to_vec(&document).map_err(Failure::general)?;
+    creation.create.make(NPCS.path, document).await
 }
 
 fn overrides(text: &str) -> Result<Box<RawValue>, String> {

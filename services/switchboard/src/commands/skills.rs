@@ -5,17 +5,22 @@ mod upload;
 
 use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
 
-use http::Method;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
+use switchboard_protocol::id::SkillsBookId;
 
 use crate::{
-    api::{Api, ApiArguments},
+    api::ApiArguments,
+    collection::Collection,
     exit::{self, Failure},
+    query::encoded,
 };
 
-/// How many books a page of the list has.
-const PAGE: u16 = 200;
+const SKILLS_BOOKS: Collection = Collection {
+    path: "/v1/skills-books",
+    member: "skills_books",
+    page: 200,
+};
 
 /// Sends documents that characters look things up in, and tries what is found in them.
 ///
@@ -75,7 +80,7 @@ struct Listing {
 struct One {
     /// Which skills book: skb_…
     #[arg(value_name = "ID")]
-    id: String,
+    id: SkillsBookId,
     #[command(flatten)]
     api: ApiArguments,
 }
@@ -84,7 +89,7 @@ struct One {
 struct Search {
     /// Which skills book: skb_…
     #[arg(value_name = "ID")]
-    id: String,
+    id: SkillsBookId,
     /// Words, or a whole question
     #[arg(value_name = "QUESTION")]
     question: String,
@@ -96,13 +101,6 @@ struct Search {
     json: bool,
     #[command(flatten)]
     api: ApiArguments,
-}
-
-/// A page of the list.
-#[derive(Deserialize)]
-struct Page {
-    skills_books: Vec<Value>,
-    next_cursor: Option<String>,
 }
 
 /// What was found.
@@ -124,38 +122,32 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Upload(upload) => upload::run(&upload).await?,
         Command::List(listing) => list(&listing).await?,
         Command::Show(one) => {
-            let book = get(&one.api.connect()?, &path(&one.id)?).await?;
+            let book = get(&one.api, &SKILLS_BOOKS.at(one.id)).await?;
             exit::print(&format!("{book:#}"))?;
         }
         Command::Search(search) => find(&search).await?,
-        Command::Delete(one) => {
-            let api = one.api.connect()?;
-            let path = path(&one.id)?;
-            let deleted = api.send::<Value>(Method::DELETE, &path, Vec::new()).await;
-            deleted.map_err(Failure::general)?;
-        }
+        Command::Delete(one) => SKILLS_BOOKS.remove(&one.api, one.id).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn list(listing: &Listing) -> Result<(), Failure> {
     let api = listing.api.connect()?;
-    let mut books = Vec::new();
-    let mut cursor = String::new();
-    loop {
-        let path = format!("/v1/skills-books?limit={PAGE}{cursor}");
-        let page = api.send(Method::GET, &path, Vec::new()).await;
-        let page: Page = page.map_err(Failure::general)?;
-        books.extend(page.skills_books);
-        let Some(next) = page.next_cursor else {
-            break;
-        };
-        cursor = format!("&cursor={next}");
+    let mut books: Vec<Box<RawValue>> = Vec::new();
+    let take = |book: Box<RawValue>| {
+        if !listing.json {
+            let book = serde_json::from_str(book.get()).map_err(Failure::general)?;
+            return exit::print(&line(&book));
+        }
+        books.push(book);
+        Ok(())
+    };
+    SKILLS_BOOKS.each(&api, &[], take).await?;
+    if !listing.json {
+        return Ok(());
     }
-    if listing.json {
-        return exit::print(&Value::from(books).to_string());
-    }
-    books.iter().try_for_each(|book| exit::print(&line(book)))
+    let books = serde_json::to_string(&books).map_err(Failure::general)?;
+    exit::print(&books)
 }
 
 fn line(book: &Value) -> String {
@@ -170,14 +162,13 @@ fn line(book: &Value) -> String {
 }
 
 async fn find(search: &Search) -> Result<(), Failure> {
-    let api = search.api.connect()?;
-    let question = encoded(&search.question);
     let path = format!(
-        "{}/search?q={question}&limit={}",
-        path(&search.id)?,
+        "{}/search?q={}&limit={}",
+        SKILLS_BOOKS.at(search.id),
+        encoded(&search.question),
         search.limit
     );
-    let answer = get(&api, &path).await?;
+    let answer = get(&search.api, &path).await?;
     if search.json {
         return exit::print(&answer.to_string());
     }
@@ -200,45 +191,6 @@ fn shown(chunk: &Chunk) -> String {
     format!("{place}\n{}\n", chunk.text)
 }
 
-async fn get(api: &Api, path: &str) -> Result<Value, Failure> {
-    api.send(Method::GET, path, Vec::new())
-        .await
-        .map_err(Failure::general)
-}
-
-fn path(id: &str) -> Result<String, Failure> {
-    let is_id = id
-        .bytes()
-        .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    if is_id && !id.is_empty() {
-        return Ok(format!("/v1/skills-books/{id}"));
-    }
-    Err(Failure::usage(format!(
-        "{id} is no id of a skills book; it looks like skb_…"
-    )))
-}
-
-/// A text as a value of the query string.
-fn encoded(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut encoded, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(byte.into());
-        } else {
-            // Writing to a String does not fail.
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-        encoded
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_question_survives_the_query_string() {
-        assert_eq!(encoded("a&b=ü c"), "a%26b%3D%C3%BC%20c");
-        assert!(path("skb_0/../x").is_err());
-        assert_eq!(path("skb_01").unwrap(), "/v1/skills-books/skb_01");
-    }
+async fn get(api: &ApiArguments, path: &str) -> Result<Value, Failure> {
+    api.connect()?.get(path).await.map_err(Failure::general)
 }

@@ -125,11 +125,11 @@ async fn a_gateway_that_falls_silent_or_does_not_end_is_given_up() {
     stdin.write_all(CALL.as_bytes()).await.unwrap();
     let head =
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000000\r\n\r\n";
-    let endless = [head.as_bytes(), &vec![b' '; 5_000_000]].concat();
+    let endless = [head.as_bytes(), &vec![b' '; 17_000_000]].concat();
     gateway.answer("POST", &endless).await;
     let answer = hear_answer(&mut stdout).await;
     assert!(
-        lost(&answer).contains("more than 4194304 bytes"),
+        lost(&answer).contains("more than 16777216 bytes"),
         "{answer}"
     );
 }

@@ -14,7 +14,7 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncSeekExt as _},
 };
 
-use super::{Upload, path};
+use super::{SKILLS_BOOKS, Upload};
 use crate::{
     api::Api,
     exit::{self, Failure},
@@ -56,11 +56,11 @@ pub(super) async fn run(upload: &Upload) -> Result<(), Failure> {
     });
     let begun = api.send(
         Method::POST,
-        "/v1/skills-books",
+        SKILLS_BOOKS.path,
         begun.to_string().into_bytes(),
     );
     let book: Book = begun.await.map_err(Failure::general)?;
-    let place = path(&book.id)?;
+    let place = SKILLS_BOOKS.at(&book.id);
     send(&api, &place, &mut file, size)
         .await
         .map_err(|failure| left(&book.id, failure))?;

@@ -1,0 +1,156 @@
+//! One endpoint and one model: texts in, vectors out.
+//! Never: a redirect followed, or a text sent a second time by itself.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioTimer},
+};
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use secrecy::ExposeSecret;
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::{Config, answer};
+
+/// The longest answer that is read, in bytes: some hundred vectors of thousands of numbers.
+const LONGEST_ANSWER: usize = 32 * 1024 * 1024;
+/// How long an unused connection is kept.
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
+/// How many unused ones.
+const MOST_IDLE: usize = 4;
+
+/// Why there are no embeddings.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EmbedError {
+    /// No answer came.
+    #[error("the embeddings endpoint does not answer: {0}")]
+    Unreachable(String),
+    /// It wants to be left alone for a while.
+    #[error("the embeddings endpoint has too much to do, and is left alone for {} s", after.as_secs())]
+    Busy {
+        /// For so long.
+        after: Duration,
+    },
+    /// It does not take these texts.
+    #[error("the embeddings endpoint refuses a text: {0}")]
+    Refused(String),
+    /// What it says is no use, whatever the texts.
+    #[error("the embeddings endpoint is no use: {0}")]
+    Unusable(String),
+}
+
+/// Where embeddings are made, and by which model. Clones share their connections.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    uri: Uri,
+    headers: HeaderMap,
+    model: Arc<str>,
+}
+
+impl Endpoint {
+    /// The endpoint that an operator set, if one is.
+    #[must_use]
+    pub fn from_config(config: &Config) -> Option<Self> {
+        let (base, model) = (
+            config.embeddings_endpoint.as_ref()?,
+            config.embeddings_model.as_deref()?,
+        );
+        let uri = format!("{}/embeddings", base.to_string().trim_end_matches('/'));
+        let mut headers = HeaderMap::new();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
+        if let Some(key) = &config.embeddings_key {
+            let bearer = format!("Bearer {}", key.expose_secret());
+            // One with a line break could not be sent; the endpoint then says that it misses a key.
+            if let Ok(mut bearer) = HeaderValue::try_from(bearer) {
+                bearer.set_sensitive(true);
+                headers.insert(header::AUTHORIZATION, bearer);
+            }
+        }
+        Some(Self {
+            client: client()?,
+            uri: uri.parse().ok()?,
+            headers,
+            model: model.into(),
+        })
+    }
+
+    /// The name of the model.
+    #[must_use]
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// The vectors of these texts, in their order, each of length one.
+    ///
+    /// # Errors
+    /// [`EmbedError`] when there are none within this time.
+    pub async fn embed(
+        &self,
+        texts: &[&str],
+        within: Duration,
+    ) -> Result<Vec<Vec<f32>>, EmbedError> {
+        let asked = json!({"model": &*self.model, "input": texts, "encoding_format": "float"});
+        let (status, headers, body) = timeout(within, self.ask(asked.to_string()))
+            .await
+            .map_err(|_| EmbedError::Unreachable(format!("nothing in {} ms", within.as_millis())))?
+            .map_err(EmbedError::Unreachable)?;
+        match status {
+            StatusCode::OK => answer::read(&body, texts.len()),
+            _ => Err(answer::refusal(status, &headers, &body)),
+        }
+    }
+
+    async fn ask(&self, body: String) -> Result<(StatusCode, HeaderMap, Bytes), String> {
+        let mut request = Request::new(Full::from(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        let answer = self.client.request(request).await;
+        let (head, body) = answer.map_err(|error| chain(&error))?.into_parts();
+        let whole = Limited::new(body, LONGEST_ANSWER).collect().await;
+        let whole = whole.map_err(|error| error.to_string())?.to_bytes();
+        Ok((head.status, head.headers, whole))
+    }
+}
+
+fn client() -> Option<Client<HttpsConnector<HttpConnector>, Full<Bytes>>> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .ok()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1()
+        .build();
+    let client = Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_LIMIT)
+        .pool_max_idle_per_host(MOST_IDLE)
+        .build(connector);
+    Some(client)
+}
+
+/// An error and its causes on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

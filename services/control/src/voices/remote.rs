@@ -1,0 +1,197 @@
+//! A provider that speaks HTTP, at the address that an operator sets: samples are sent there, and it is asked how far it is.
+//! Never: an answer without a bound, a redirect followed, or a key in a log.
+//!
+//! `POST` to the address, with the sample as body and an `Idempotency-Key`, begins a voice; `GET` and `DELETE` of the
+//! address and the voice's id ask for it and remove it. It answers `{"id", "state", "error"}`, with the states of voices.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, StatusCode, header};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::{Client, RequestBuilder, Response, redirect};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use switchboard_store::{VoiceFault, VoiceJob, VoiceStanding, VoiceState};
+
+use super::provider::{ASK_AGAIN, Doing, LOOK_AFTER, Provider, ProviderError};
+use crate::Config;
+
+/// How long an answer may take, the sending of the sample included.
+const WITHIN: Duration = Duration::from_secs(60);
+/// The longest answer, in bytes.
+const LONGEST_ANSWER: usize = 64 * 1024;
+/// The longest id that it may give a voice, in bytes.
+const LONGEST_ID: usize = 200;
+/// The longest of its texts that is repeated, in characters.
+const LONGEST_DETAIL: usize = 500;
+
+/// A provider somewhere else.
+pub(super) struct Remote {
+    client: Client,
+    endpoint: String,
+    key: Option<SecretString>,
+}
+
+/// What it says of a voice.
+#[derive(Deserialize)]
+struct Answer {
+    id: String,
+    state: VoiceState,
+    #[serde(default)]
+    error: Option<VoiceFault>,
+}
+
+impl Remote {
+    /// The one that is set, if any.
+    pub(super) fn new(config: &Config) -> Option<Self> {
+        let endpoint = config.voices_endpoint.as_ref()?;
+        let client = Client::builder()
+            .timeout(WITHIN)
+            .redirect(redirect::Policy::none())
+            .build();
+        let client = client
+            .inspect_err(|error| tracing::error!(%error, "there can be no provider of voices"))
+            .ok()?;
+        Some(Self {
+            client,
+            endpoint: endpoint.trim_end_matches('/').to_owned(),
+            key: config.voices_key.clone(),
+        })
+    }
+
+    fn request(&self, method: Method, made_as: Option<&str>) -> RequestBuilder {
+        let url = match made_as {
+            None => self.endpoint.clone(),
+            Some(id) => {
+                let id = utf8_percent_encode(id, NON_ALPHANUMERIC);
+                format!("{}/{id}", self.endpoint)
+            }
+        };
+        let request = self.client.request(method, url);
+        match &self.key {
+            Some(key) => request.bearer_auth(key.expose_secret()),
+            None => request,
+        }
+    }
+}
+
+impl Provider for Remote {
+    fn make<'a>(
+        &'a self,
+        job: &'a VoiceJob,
+        key: &'a str,
+        sample: Bytes,
+    ) -> Doing<'a, VoiceStanding> {
+        let request = self
+            .request(Method::POST, None)
+            .query(&[
+                ("name", job.settings.name.as_str()),
+                ("languages", &job.settings.languages.join(",")),
+            ])
+            .header("Idempotency-Key", key)
+            .header(header::CONTENT_TYPE, &job.mime_type)
+            .body(sample);
+        Box::pin(async move { standing(sent(request).await?).await })
+    }
+
+    fn status<'a>(&'a self, made_as: &'a str) -> Doing<'a, VoiceStanding> {
+        let request = self.request(Method::GET, Some(made_as));
+        Box::pin(async move {
+            let response = sent(request).await?;
+            if matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::GONE) {
+                let fault =
+                    VoiceFault::new("provider_lost_it", "The provider has this voice no more.");
+                return Ok(VoiceStanding::Expired(fault));
+            }
+            standing(response).await
+        })
+    }
+
+    fn remove<'a>(&'a self, made_as: &'a str) -> Doing<'a, ()> {
+        let request = self.request(Method::DELETE, Some(made_as));
+        Box::pin(async move {
+            match sent(request).await?.status() {
+                StatusCode::NOT_FOUND | StatusCode::GONE => Ok(()),
+                status if status.is_success() => Ok(()),
+                // Whatever the reason is, the voice is still there.
+                status => Err(away(&format!("it answered {status}"))),
+            }
+        })
+    }
+}
+
+fn away(reason: &str) -> ProviderError {
+    ProviderError::Away(format!("the provider of voices cannot be used: {reason}"))
+}
+
+async fn sent(request: RequestBuilder) -> Result<Response, ProviderError> {
+    let response = request.send().await;
+    response.map_err(|error| away(&error.without_url().to_string()))
+}
+
+/// What an answer says of a voice.
+async fn standing(response: Response) -> Result<VoiceStanding, ProviderError> {
+    let status = response.status();
+    let passing = [
+        StatusCode::REQUEST_TIMEOUT,
+        StatusCode::TOO_MANY_REQUESTS,
+        StatusCode::CONFLICT,
+        StatusCode::UNAUTHORIZED,
+        StatusCode::FORBIDDEN,
+    ];
+    if status.is_client_error() && !passing.contains(&status) {
+        let detail = format!("The provider refused the sample: it answered {status}.");
+        return Err(ProviderError::Refused(VoiceFault::new(
+            "provider_refused",
+            detail,
+        )));
+    }
+    if !status.is_success() {
+        return Err(away(&format!("it answered {status}")));
+    }
+    let answer: Answer = serde_json::from_slice(&bounded(response).await?)
+        .map_err(|error| away(&format!("its answer is not as agreed: {error}")))?;
+    if answer.id.is_empty() || answer.id.len() > LONGEST_ID || answer.id.contains('\0') {
+        return Err(away("it named a voice by what is no id"));
+    }
+    let fault = || {
+        let said = answer
+            .error
+            .as_ref()
+            .map_or("", |fault| fault.detail.as_str());
+        let said: String = said
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(LONGEST_DETAIL)
+            .collect();
+        VoiceFault::new("provider", format!("The provider says: {said}"))
+    };
+    Ok(match answer.state {
+        VoiceState::Uploaded | VoiceState::Training => VoiceStanding::Training {
+            made_as: answer.id,
+            next: ASK_AGAIN,
+        },
+        VoiceState::Ready => VoiceStanding::Ready {
+            made_as: Some(answer.id),
+            next: Some(LOOK_AFTER),
+        },
+        VoiceState::Failed => VoiceStanding::Failed(fault()),
+        VoiceState::Expired => VoiceStanding::Expired(fault()),
+    })
+}
+
+async fn bounded(mut response: Response) -> Result<Vec<u8>, ProviderError> {
+    let mut bytes = Vec::new();
+    loop {
+        let chunk = response.chunk().await;
+        let chunk = chunk.map_err(|error| away(&error.without_url().to_string()))?;
+        let Some(chunk) = chunk else {
+            return Ok(bytes);
+        };
+        if bytes.len().saturating_add(chunk.len()) > LONGEST_ANSWER {
+            return Err(away("its answer is too long"));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+}

@@ -1,0 +1,202 @@
+//! Who changed what: one entry for each change, for its owner only, and never a secret.
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::{
+    cases::{Operation, credential, operations},
+    installation::{Installation, OPERATOR_KEY, Org},
+};
+
+/// All entries of whoever has this credential, page by page.
+async fn entries(installation: &Installation, credential: &str, filter: &str) -> Vec<Value> {
+    let mut all = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let path = format!("/v1/audit-log?limit=2{filter}{cursor}");
+        let (status, page) = installation
+            .send(Method::GET, &path, Some(credential), None)
+            .await;
+        assert_eq!(status, StatusCode::OK, "{page}");
+        all.extend(page["entries"].as_array().unwrap().iter().cloned());
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => return all,
+        }
+    }
+}
+
+/// The id of the organisation's first key.
+async fn key_id(installation: &Installation, org: &Org) -> String {
+    let (_, keys) = installation
+        .send(Method::GET, "/v1/api-keys", Some(&org.key), None)
+        .await;
+    keys["api_keys"][0]["api_key_id"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+fn last<'a>(entries: &'a [Value], field: &str) -> &'a str {
+    entries.last().unwrap()[field].as_str().unwrap()
+}
+
+#[tokio::test]
+async fn whatever_changes_something_is_on_record() {
+    let installation = Installation::start().await;
+    let (own, foreign) = (
+        installation.new_org("own").await,
+        installation.new_org("foreign").await,
+    );
+    let actor = key_id(&installation, &own).await;
+    let of_the_other = entries(&installation, &foreign.key, "").await;
+    let mut changes = 0;
+    // A voice that is being made goes on, and nothing is changed by wanting it made.
+    let told = |operation: &Operation| operation.id != "trainVoice";
+    for operation in operations().into_iter().filter(told) {
+        let case = installation.case(&operation, &own).await;
+        let before = entries(&installation, &own.key, "").await.len();
+        let done = installation
+            .send_case(&case, credential(&operation, &own), None)
+            .await;
+        assert!(done.status().is_success(), "{}", operation.id);
+        let after = entries(&installation, &own.key, "").await;
+        // Parts and deliveries are no settings.
+        let unrecorded = [
+            "createOrg",
+            "writeSkillsBookPart",
+            "testWebhook",
+            "redeliver",
+        ];
+        if operation.method == Method::GET || unrecorded.contains(&operation.id.as_str()) {
+            assert_eq!(after.len(), before, "{}", operation.id);
+            continue;
+        }
+        changes += 1;
+        assert_eq!(after.len(), before + 1, "{}: {after:?}", operation.id);
+        assert_eq!(last(&after, "actor"), actor, "{}", operation.id);
+        let verb = operation.id.split(char::is_uppercase).next().unwrap();
+        let action = match verb {
+            "create" | "add" | "import" => "created",
+            "change" | "finish" | "cancel" | "rotate" => "changed",
+            "remove" => "removed",
+            "revoke" => "revoked",
+            other => panic!("{other}"),
+        };
+        assert_eq!(last(&after, "action"), action, "{}", operation.id);
+        let id = last(&after, "resource_id").to_owned();
+        assert!(!case.path.contains('_') || action == "created" || case.path.contains(&id));
+        // The same change that is refused leaves nothing.
+        let refused = installation
+            .send_case(&case, Some(&foreign.key), None)
+            .await;
+        if operation.path.contains("{id}") {
+            assert_eq!(refused.status(), StatusCode::NOT_FOUND, "{}", operation.id);
+            assert_eq!(entries(&installation, &own.key, "").await.len(), before + 1);
+        }
+        let about = format!("&resource_id={id}&action={action}&actor={actor}");
+        let found = entries(&installation, &own.key, &about).await;
+        assert_eq!(found.last(), after.last(), "{}", operation.id);
+    }
+    assert!(changes > 10, "{changes}");
+    let log = json!(entries(&installation, &own.key, "").await).to_string();
+    assert!(!log.contains("sb_") && !log.contains("Bello"), "{log}");
+    // The other one's own keys, templates and so on, which the refused requests made where nothing had to be there.
+    let others = entries(&installation, &foreign.key, "").await;
+    assert!(others.starts_with(&of_the_other));
+    assert!(others.iter().all(|entry| entry["actor"] != actor.as_str()));
+}
+
+#[tokio::test]
+async fn the_operators_doing_is_the_installations_and_tokens_go_by_their_subject() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("own").await;
+    let first = entries(&installation, &org.key, "").await;
+    let kinds: Vec<_> = first.iter().map(|entry| &entry["resource"]).collect();
+    assert_eq!(kinds, ["org", "api_key"]);
+    assert!(first.iter().all(|entry| entry["actor"] == "operator"));
+    let request = json!({"name": "Bello"});
+    let (_, public) = installation
+        .send(
+            Method::POST,
+            "/v1/templates",
+            Some(OPERATOR_KEY),
+            Some(request),
+        )
+        .await;
+    let of_the_operator = entries(&installation, OPERATOR_KEY, "").await;
+    assert_eq!(last(&of_the_operator, "resource_id"), public["id"]);
+    assert_eq!(last(&of_the_operator, "actor"), "operator");
+    assert_eq!(entries(&installation, &org.key, "").await, first);
+
+    installation.trusted().await;
+    // What a client is called makes it nobody else.
+    let request = json!({"subject": "client:operator", "scopes": ["admin"]});
+    let (status, token) = installation
+        .send(Method::POST, "/v1/tokens", Some(&org.key), Some(request))
+        .await;
+    assert_eq!(status, StatusCode::CREATED, "{token}");
+    let token = token["access_token"].as_str().unwrap();
+    let (status, made) = installation
+        .send(
+            Method::POST,
+            "/v1/templates",
+            Some(token),
+            Some(json!({"name": "Rex"})),
+        )
+        .await;
+    assert_eq!(status, StatusCode::CREATED, "{made}");
+    let all = entries(&installation, &org.key, "&resource=template").await;
+    assert_eq!(last(&all, "actor"), "client:operator");
+    let path = format!("/v1/templates/{}", made["id"].as_str().unwrap());
+    let (status, _) = installation
+        .send(
+            Method::PATCH,
+            &path,
+            Some(token),
+            Some(json!({"tags": ["a"]})),
+        )
+        .await;
+    assert_eq!(status, StatusCode::PRECONDITION_REQUIRED);
+    assert_eq!(
+        entries(&installation, &org.key, "&resource=template").await,
+        all
+    );
+}
+
+#[tokio::test]
+async fn old_entries_go_and_filters_are_checked() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("own").await;
+    for wrong in [
+        "resource_id=toy-1",
+        "action=seen",
+        "since=yesterday",
+        "cursor=1",
+        "who=me",
+    ] {
+        let path = format!("/v1/audit-log?{wrong}");
+        let (status, problem) = installation
+            .send(Method::GET, &path, Some(&org.key), None)
+            .await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{wrong}: {problem}");
+    }
+    let all = entries(&installation, &org.key, "").await;
+    let since = format!("&since={}", last(&all, "at").replace('+', "%2B"));
+    let until = since.replace("since", "until");
+    let newest = entries(&installation, &org.key, &since).await;
+    let older = entries(&installation, &org.key, &until).await;
+    assert_eq!([older, newest].concat(), all);
+    let now = chrono::Utc::now();
+    let year = chrono::TimeDelta::days(365);
+    assert_eq!(
+        installation
+            .store
+            .purge_audit_log(now - year)
+            .await
+            .unwrap(),
+        0
+    );
+    assert!(installation.store.purge_audit_log(now).await.unwrap() >= 2);
+    assert!(entries(&installation, &org.key, "").await.is_empty());
+}

@@ -1,0 +1,168 @@
+//! `/v1/usage`.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use switchboard_store::CountedCalls;
+use uuid::Uuid;
+
+use crate::installation::{Installation, OPERATOR_KEY, Org};
+
+fn counted(org: &Org, hour: &str, outcome: &'static str, calls: i64) -> CountedCalls {
+    CountedCalls {
+        org: org.id(),
+        hour: hour.parse().unwrap(),
+        outcome,
+        calls,
+        milliseconds: calls * 10,
+    }
+}
+
+async fn usage(installation: &Installation, key: &str, query: &str) -> Value {
+    let path = format!("/v1/usage{query}");
+    let (status, usage) = installation.send(Method::GET, &path, Some(key), None).await;
+    assert_eq!(status, StatusCode::OK, "{usage}");
+    usage
+}
+
+#[tokio::test]
+async fn calls_are_added_up_by_hours_and_days_for_their_organisation() {
+    let installation = Installation::start().await;
+    let (own, other) = (
+        installation.new_org("Toys").await,
+        installation.new_org("Games").await,
+    );
+    let (one, two) = (Uuid::now_v7(), Uuid::now_v7());
+    let nobody = Org {
+        id: format!("org_{}", Uuid::now_v7().simple()),
+        key: String::new(),
+    };
+    let batch = [
+        counted(&own, "2026-03-01T22:00:00Z", "succeeded", 5),
+        counted(&own, "2026-03-01T22:00:00Z", "offline", 1),
+        counted(&own, "2026-03-01T23:00:00Z", "succeeded", 2),
+        counted(&own, "2026-03-02T00:00:00Z", "failed", 3),
+        counted(&other, "2026-03-01T22:00:00Z", "succeeded", 100),
+        counted(&nobody, "2026-03-01T22:00:00Z", "succeeded", 1),
+    ];
+    // The first comes twice: its answer was lost. The second is another gateway's.
+    for (counter, number) in [(one, 1), (one, 1), (two, 1)] {
+        installation
+            .store
+            .add_usage(counter, number, &batch)
+            .await
+            .unwrap();
+    }
+    installation
+        .store
+        .add_usage(one, 2, &batch[3..4])
+        .await
+        .unwrap();
+
+    let march = "?from=2026-03-01T00:00:00Z&to=2026-03-05T00:00:00Z";
+    let days = usage(&installation, &own.key, march).await;
+    assert_eq!(
+        days["periods"],
+        json!([
+            {"start": "2026-03-01T00:00:00Z", "calls": 16, "milliseconds": 160, "by_outcome": {"succeeded": 14, "offline": 2}},
+            {"start": "2026-03-02T00:00:00Z", "calls": 9, "milliseconds": 90, "by_outcome": {"failed": 9}},
+        ])
+    );
+    assert_eq!(
+        days["total"],
+        json!({"calls": 25, "milliseconds": 250, "by_outcome": {"succeeded": 14, "offline": 2, "failed": 9}})
+    );
+    let hours = "?granularity=hour&from=2026-03-01T22:30:00Z&to=2026-03-02T00:00:00Z";
+    let hours = usage(&installation, &own.key, hours).await;
+    assert_eq!(
+        hours["periods"],
+        json!([
+            {"start": "2026-03-01T23:00:00Z", "calls": 4, "milliseconds": 40, "by_outcome": {"succeeded": 4}},
+        ])
+    );
+    assert_eq!(
+        usage(&installation, &other.key, march).await["total"]["calls"],
+        200
+    );
+    assert_eq!(
+        usage(&installation, &own.key, "").await["periods"],
+        json!([])
+    );
+}
+
+#[tokio::test]
+async fn usage_is_forgotten_after_its_time() {
+    let installation = Installation::start().await;
+    let own = installation.new_org("Toys").await;
+    let store = &installation.store;
+    let batch = [
+        counted(&own, "2026-03-01T23:00:00Z", "succeeded", 5),
+        counted(&own, "2026-03-02T00:00:00Z", "succeeded", 2),
+    ];
+    store.add_usage(Uuid::now_v7(), 1, &batch).await.unwrap();
+    let between: DateTime<Utc> = "2026-03-01T23:30:00Z".parse().unwrap();
+    let kept = Utc::now() - between;
+    let longer = (kept + TimeDelta::days(1)).to_std().unwrap();
+    assert_eq!(store.purge_usage(longer).await.unwrap(), 0);
+    assert_eq!(store.purge_usage(kept.to_std().unwrap()).await.unwrap(), 1);
+    let march = "?from=2026-03-01T00:00:00Z&to=2026-03-05T00:00:00Z";
+    assert_eq!(
+        usage(&installation, &own.key, march).await["total"]["calls"],
+        2
+    );
+}
+
+#[tokio::test]
+async fn what_an_organisation_has_is_counted_without_what_is_public() {
+    let installation = Installation::start().await;
+    let own = installation.new_org("Toys").await;
+    let other = installation.new_org("Games").await;
+    let before = usage(&installation, &own.key, "").await["now"].clone();
+    let counts = [
+        "devices",
+        "templates",
+        "npcs",
+        "memories",
+        "pictures",
+        "picture_bytes",
+        "skills_books",
+        "skills_book_bytes",
+        "voices",
+        "voice_bytes",
+    ];
+    for count in counts {
+        assert_eq!(before[count], 0, "{count}");
+    }
+    for key in [&own.key, &own.key, OPERATOR_KEY] {
+        installation
+            .make(key, "/v1/templates", json!({"name": "Bello"}))
+            .await;
+    }
+    installation
+        .make(&own.key, "/v1/npcs", json!({"overrides": {"name": "Rex"}}))
+        .await;
+    let now = usage(&installation, &own.key, "").await["now"].clone();
+    assert_eq!((&now["templates"], &now["npcs"]), (&json!(2), &json!(1)));
+    assert_eq!(usage(&installation, &other.key, "").await["now"], before);
+    for query in [
+        "?granularity=week",
+        "?from=yesterday",
+        "?org_id=x",
+        "?from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z",
+        "?from=2020-01-01T00:00:00Z",
+    ] {
+        let path = format!("/v1/usage{query}");
+        let (status, problem) = installation
+            .send(Method::GET, &path, Some(&own.key), None)
+            .await;
+        assert_eq!(
+            (status.as_u16(), &problem["type"]),
+            (400, &json!("/problems/invalid_query")),
+            "{query}"
+        );
+    }
+    let (status, _) = installation
+        .send(Method::GET, "/v1/usage", Some(OPERATOR_KEY), None)
+        .await;
+    assert_eq!(status, StatusCode::UNAUTHORIZED);
+}

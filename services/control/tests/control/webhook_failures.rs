@@ -1,0 +1,338 @@
+//! Deliveries that do not arrive: attempted again, given up, refused; and endpoints that fail for long.
+
+use std::{io::Write, time::Duration};
+
+use http::Method;
+use serde_json::{Value, json};
+use switchboard_control::Authorities;
+
+use crate::{
+    installation::{Installation, OPERATOR_KEY, config, eventually},
+    receiver::{Answer, Receiver},
+};
+
+const EVENTS: &[&str] = &["call.finished"];
+
+#[tokio::test]
+async fn what_did_not_arrive_is_attempted_again_under_the_same_id() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("own").await;
+    let receiver = Receiver::start(&[Answer::Status(503), Answer::Status(404)]).await;
+    let (webhook, secret) = installation.webhook(&org, receiver.webhook(EVENTS)).await;
+    let id = installation.try_out(&org, &webhook).await;
+    let failed = |attempts: i32, status: i32| {
+        move |found: &Value| found["attempts"] == attempts && found["last_status"] == status
+    };
+    let once = installation.delivery(&org, &id, failed(1, 503)).await;
+    assert_eq!(
+        (&once["state"], &once["last_error"]),
+        (&json!("pending"), &json!("status"))
+    );
+    assert!(
+        once["next_attempt_at"].as_str() > once["last_attempt_at"].as_str(),
+        "{once}"
+    );
+    let path = format!("/v1/webhooks/{webhook}");
+    assert!(installation.get(&org, &path).await["failing_since"].is_string());
+    installation.hasten().await;
+    installation.delivery(&org, &id, failed(2, 404)).await;
+    installation.hasten().await;
+    installation
+        .delivery(&org, &id, |found| found["state"] == "delivered")
+        .await;
+    let seen = receiver.received(3).await;
+    assert!(
+        seen.iter()
+            .all(|seen| seen.id() == id && seen.is_signed_with(&secret))
+    );
+    assert!(seen.iter().all(|other| other.body == seen[0].body));
+    assert_eq!(
+        installation.get(&org, &path).await["failing_since"],
+        Value::Null
+    );
+}
+
+#[tokio::test]
+async fn after_the_last_attempt_it_is_given_up_and_can_be_repeated() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("own").await;
+    let receiver = Receiver::start(&[Answer::Status(500), Answer::Status(500)]).await;
+    let (webhook, _) = installation.webhook(&org, receiver.webhook(EVENTS)).await;
+    let id = installation.try_out(&org, &webhook).await;
+    installation
+        .delivery(&org, &id, |found| found["last_status"] == 500)
+        .await;
+    // As if it had failed seven times more.
+    let last = "UPDATE webhook_deliveries SET attempts = 8, next_attempt_at = now()";
+    installation.database.execute(last).await.unwrap();
+    let failed = installation
+        .delivery(&org, &id, |found| found["state"] == "failed")
+        .await;
+    assert_eq!(
+        (&failed["attempts"], &failed["next_attempt_at"]),
+        (&json!(9), &Value::Null),
+        "{failed}"
+    );
+    let (status, again) = installation
+        .ask(&org, &format!("/v1/webhook-deliveries/{id}/redeliver"))
+        .await;
+    assert_eq!(
+        (status, &again["id"], &again["attempts"]),
+        (201, &json!(id), &json!(0)),
+        "{again}"
+    );
+    installation
+        .delivery(&org, &id, |found| found["state"] == "delivered")
+        .await;
+    let seen = receiver.received(3).await;
+    assert_eq!((seen.len(), seen[2].id()), (3, id));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_is_gone_is_told_nothing_more() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("own").await;
+    let receiver = Receiver::start(&[Answer::Status(410)]).await;
+    let (webhook, _) = installation.webhook(&org, receiver.webhook(EVENTS)).await;
+    let id = installation.try_out(&org, &webhook).await;
+    let path = format!("/v1/webhooks/{webhook}");
+    let disabled = async || {
+        Some(installation.get(&org, &path).await).filter(|found| found["enabled"] == false)
+    };
+    let shown = eventually("it is disabled", disabled).await;
+    assert_eq!(shown["disabled_reason"], "gone");
+    let failed = installation
+        .delivery(&org, &id, |found| found["state"] == "failed")
+        .await;
+    assert_eq!(
+        (&failed["attempts"], &failed["last_status"]),
+        (&json!(1), &json!(410))
+    );
+    let (status, refused) = installation
+        .ask(&org, &format!("/v1/webhook-deliveries/{id}/redeliver"))
+        .await;
+    assert_eq!(
+        (status, &refused["type"]),
+        (409, &json!("/problems/webhook_disabled"))
+    );
+    // Enabled again, it starts without a past.
+    let (status, shown) = installation
+        .change_webhook(&org, &webhook, json!({"enabled": true}))
+        .await;
+    assert_eq!(
+        (status, &shown["disabled_reason"], &shown["failing_since"]),
+        (200, &Value::Null, &Value::Null)
+    );
+}
+
+#[tokio::test]
+async fn an_endpoint_that_fails_for_days_is_disabled_and_what_waits_is_given_up() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("own").await;
+    let receiver = Receiver::start(&[Answer::Status(500), Answer::Status(500)]).await;
+    let (webhook, _) = installation.webhook(&org, receiver.webhook(EVENTS)).await;
+    let id = installation.try_out(&org, &webhook).await;
+    installation
+        .delivery(&org, &id, |found| found["last_status"] == 500)
+        .await;
+    let path = format!("/v1/webhooks/{webhook}");
+    assert_eq!(installation.get(&org, &path).await["enabled"], true);
+    let since = "UPDATE webhooks SET failing_since = now() - interval '73 hours'";
+    installation.database.execute(since).await.unwrap();
+    installation.hasten().await;
+    let disabled = async || {
+        Some(installation.get(&org, &path).await).filter(|found| found["enabled"] == false)
+    };
+    let shown = eventually("it is disabled", disabled).await;
+    assert_eq!(shown["disabled_reason"], "failing");
+    assert_eq!(
+        installation.delivery(&org, &id, |_| true).await["state"],
+        "failed"
+    );
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("own").await;
+    let elsewhere = Receiver::start(&[]).await;
+    let receiver = Receiver::start(&[Answer::Redirect(elsewhere.url.clone())]).await;
+    let (webhook, _) = installation.webhook(&org, receiver.webhook(EVENTS)).await;
+    let id = installation.try_out(&org, &webhook).await;
+    let failed = installation
+        .delivery(&org, &id, |found| found["last_error"] == "redirected")
+        .await;
+    assert_eq!(failed["last_status"], 307);
+    assert!(elsewhere.seen().is_empty());
+}
+
+#[tokio::test]
+async fn one_that_never_answers_keeps_no_other_waiting() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("own").await;
+    let silent = Receiver::start(&vec![Answer::Silence; 20]).await;
+    let good = Receiver::start(&[]).await;
+    let (slow, _) = installation.webhook(&org, silent.webhook(EVENTS)).await;
+    let (fast, _) = installation.webhook(&org, good.webhook(EVENTS)).await;
+    for _ in 0..20 {
+        installation.try_out(&org, &slow).await;
+    }
+    // As many hands as may be at the silent one are there, longer than a test waits for what must come.
+    silent.received(4).await;
+    for _ in 0..20 {
+        installation.try_out(&org, &fast).await;
+    }
+    good.received(20).await;
+}
+
+#[tokio::test]
+async fn what_a_process_was_at_when_it_died_is_delivered_by_another() {
+    let installation = Installation::idle(Some(OPERATOR_KEY)).await;
+    let org = installation.new_org("own").await;
+    let receiver = Receiver::start(&[Answer::Silence]).await;
+    let (webhook, secret) = installation.webhook(&org, receiver.webhook(EVENTS)).await;
+    let first = installation.start_another();
+    let id = installation.try_out(&org, &webhook).await;
+    receiver.received(1).await;
+    // It ends in the middle, without a word to anybody.
+    first.stop();
+    assert!(first.finished(Duration::from_secs(10)).await);
+    let left = installation.delivery(&org, &id, |_| true).await;
+    assert_eq!(
+        (&left["state"], &left["attempts"]),
+        (&json!("pending"), &json!(1))
+    );
+    installation.start_another();
+    // Until its time is up, it is the dead one's; then it is anybody's.
+    installation.hasten().await;
+    let done = installation
+        .delivery(&org, &id, |found| found["state"] == "delivered")
+        .await;
+    assert_eq!(done["attempts"], 2);
+    let seen = receiver.received(2).await;
+    assert!(
+        seen.iter()
+            .all(|seen| seen.id() == id && seen.is_signed_with(&secret))
+    );
+}
+
+#[tokio::test]
+async fn a_name_that_leads_inside_is_refused_at_the_address() {
+    let installation = Installation::idle(Some(OPERATOR_KEY)).await;
+    let org = installation.new_org("own").await;
+    let (secured, certificate) = Receiver::start_tls().await;
+    let plain = Receiver::start(&[]).await;
+    // Taken while the operator allowed it, and sent when that is over; a name tells nobody where it leads.
+    let (by_name, _) = installation.webhook(&org, secured.webhook(EVENTS)).await;
+    let (by_address, _) = installation.webhook(&org, plain.webhook(EVENTS)).await;
+    let mut strict = config();
+    strict.webhooks_allow = Vec::new();
+    strict.webhooks_ca = Some(authorities(&certificate));
+    installation.start_background_with(&strict);
+    for webhook in [by_name, by_address] {
+        let id = installation.try_out(&org, &webhook).await;
+        let refused = installation
+            .delivery(&org, &id, |found| found["last_error"].is_string())
+            .await;
+        assert_eq!(
+            (&refused["last_error"], &refused["last_status"]),
+            (&json!("address_refused"), &Value::Null)
+        );
+    }
+    assert!(secured.seen().is_empty() && plain.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_certificate_that_nobody_vouches_for_is_refused() {
+    let installation = Installation::idle(Some(OPERATOR_KEY)).await;
+    let org = installation.new_org("own").await;
+    let (receiver, certificate) = Receiver::start_tls().await;
+    let (webhook, secret) = installation.webhook(&org, receiver.webhook(EVENTS)).await;
+    let doubting = installation.start_another();
+    let id = installation.try_out(&org, &webhook).await;
+    let refused = installation
+        .delivery(&org, &id, |found| found["last_error"].is_string())
+        .await;
+    assert_eq!(refused["last_error"], "tls", "{refused}");
+    assert!(receiver.seen().is_empty());
+    doubting.stop();
+    assert!(doubting.finished(Duration::from_secs(10)).await);
+
+    let mut trusting = config();
+    trusting.webhooks_ca = Some(authorities(&certificate));
+    installation.start_background_with(&trusting);
+    installation.hasten().await;
+    installation
+        .delivery(&org, &id, |found| found["state"] == "delivered")
+        .await;
+    assert!(receiver.received(1).await[0].is_signed_with(&secret));
+}
+
+fn authorities(certificate: &str) -> Authorities {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(certificate.as_bytes()).unwrap();
+    Authorities::read(file.path().to_str().unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn what_finds_no_room_is_dropped_and_counted() {
+    let installation = Installation::idle(Some(OPERATOR_KEY)).await;
+    let org = installation.new_org("own").await;
+    let document = json!({"url": "https://example.com/", "events": ["device.event"]});
+    let (full, _) = installation.webhook(&org, document.clone()).await;
+    let (free, _) = installation.webhook(&org, document).await;
+    let fill = format!(
+        "INSERT INTO webhook_deliveries (id, org_id, webhook_id, event, event_id, payload, next_attempt_at) \
+         SELECT uuid_by_time(), org_id, id, 'device.event', gen_random_uuid(), '{{}}', now() + interval '1 day' \
+         FROM webhooks, generate_series(1, 4999) WHERE id = '{}'",
+        full.trim_start_matches("whk_")
+    );
+    installation.database.execute(&fill).await.unwrap();
+    let tell = format!(
+        "SELECT tell_webhooks(array_agg('{}'::uuid), array_agg('device.event'::text), array_agg(gen_random_uuid()), \
+         array_agg(NULL::text), array_agg('{{}}'::text), array_agg(now())) FROM generate_series(1, 3)",
+        org.id.trim_start_matches("org_")
+    );
+    installation.database.execute(&tell).await.unwrap();
+    let dropped = async |id: &str| {
+        installation.get(&org, &format!("/v1/webhooks/{id}")).await["dropped"].clone()
+    };
+    assert_eq!(
+        (dropped(&full).await, dropped(&free).await),
+        (json!(2), json!(0))
+    );
+    let figures = installation.store.webhook_figures().await.unwrap();
+    assert_eq!((figures.pending, figures.dropped), (5_003, 2));
+    // Old ones are forgotten, and so are the oldest of too many; what waits stays.
+    let purged = installation
+        .store
+        .purge_deliveries(Duration::from_secs(3600), 1)
+        .await
+        .unwrap();
+    assert_eq!(purged, 0);
+    let (status, _) = installation
+        .change_webhook(&org, &full, json!({"enabled": false}))
+        .await;
+    assert_eq!(status, 200);
+    let purged = installation
+        .store
+        .purge_deliveries(Duration::from_secs(3600), 10)
+        .await
+        .unwrap();
+    assert_eq!(purged, 4_990);
+    let purged = installation
+        .store
+        .purge_deliveries(Duration::ZERO, 10)
+        .await
+        .unwrap();
+    assert_eq!(purged, 13);
+    let (_, left) = installation
+        .send(
+            Method::GET,
+            &format!("/v1/webhooks/{full}/deliveries"),
+            Some(&org.key),
+            None,
+        )
+        .await;
+    assert_eq!(left["deliveries"], json!([]));
+}

@@ -1,0 +1,186 @@
+//! `switchboard templates` and `switchboard pictures` against a control plane: what is printed, kept and refused.
+//! Never: a command that is not tried.
+
+use std::{
+    io::Write as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::plant::Plant;
+
+const PIXEL: &[u8] = include_bytes!("objects/pixel.png");
+
+/// A shell beside a running system.
+struct Shell {
+    plant: Plant,
+    folder: tempfile::TempDir,
+}
+
+impl Shell {
+    async fn open() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let objects = format!("file://{}/objects", folder.path().display());
+        let plant = Plant::start_with(0, &[("SWITCHBOARD_OBJECTS", &objects)]).await;
+        Self { plant, folder }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// What a command says, and what it says when it fails; `code` is how it ends.
+    fn said(&self, arguments: &[&str], input: &str, code: i32) -> String {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_switchboard"))
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env("SWITCHBOARD_URL", self.plant.control.address("http_url"))
+            .env("SWITCHBOARD_API_KEY", &self.plant.org.key)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // A command that reads nothing may have ended.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let (out, err) = (text(output.stdout), text(output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{arguments:?}: {out}{err}"
+        );
+        let said = if code == 0 { out } else { err };
+        said.trim_end().to_owned()
+    }
+
+    fn shown(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.said(arguments, "", 0)).unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn templates_are_made_changed_and_removed() {
+    let shell = Shell::open().await;
+    let bello = r#"{"name": "小白", "persona": {"role": "a dog", "greeting": ["汪"]}}"#;
+    std::fs::write(shell.file("bello.json"), bello).unwrap();
+    let create = [
+        "templates",
+        "create",
+        "bello.json",
+        "--idempotency-key",
+        "once",
+    ];
+    let id = shell.said(&create, "", 0);
+    assert!(id.starts_with("tpl_"), "{id}");
+    assert_eq!(
+        shell.said(&create, "", 0),
+        id,
+        "the same key makes nothing twice"
+    );
+    let rex = shell.said(&["templates", "create"], r#"{"name": "Rex"}"#, 0);
+    let lines = format!("{id}\t小白\tprivate\t1\n{rex}\tRex\tprivate\t1");
+    assert_eq!(shell.said(&["templates", "list"], "", 0), lines);
+    assert_eq!(shell.said(&["templates", "list", "--public"], "", 0), "");
+    let patch = r#"{"tags": ["dog"], "persona": {"role": null}}"#;
+    let edited = shell.said(
+        &["templates", "edit", &id, "-", "--if-version", "1"],
+        patch,
+        0,
+    );
+    let edited: Value = serde_json::from_str(&edited).unwrap();
+    assert_eq!(
+        (
+            &edited["tags"],
+            &edited["persona"]["role"],
+            &edited["version"]
+        ),
+        (&json!(["dog"]), &Value::Null, &json!(2))
+    );
+    assert_eq!(shell.shown(&["templates", "show", &id]), edited);
+    let stale = shell.said(&["templates", "edit", &id, "--if-version", "1"], patch, 1);
+    assert!(stale.contains("412"), "{stale}");
+    shell.said(&["templates", "edit", &id], r#"{"locale": "zh"}"#, 0);
+    let wrong = shell.said(&["templates", "create"], r#"{"name": "x", "mood": 1}"#, 1);
+    assert!(wrong.contains("`/mood`"), "{wrong}");
+    assert!(
+        shell
+            .said(&["templates", "create", "no.json"], "", 1)
+            .contains("no.json")
+    );
+    shell.said(&["templates", "show", "npc_1"], "", 64);
+    shell.said(&["templates", "delete", &id], "", 0);
+    assert!(
+        shell
+            .said(&["templates", "show", &id], "", 1)
+            .contains("404")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pictures_and_cards_go_through_files() {
+    let shell = Shell::open().await;
+    std::fs::write(shell.file("bello.png"), PIXEL).unwrap();
+    let upload = [
+        "pictures",
+        "upload",
+        "bello.png",
+        "--name",
+        "Bello & Co",
+        "--uri",
+        "pics://a?b=c",
+    ];
+    let picture = shell.said(&upload, "", 0);
+    assert!(picture.starts_with("pic_"), "{picture}");
+    let line = format!("{picture}\tBello & Co\timage/png\t1x1\t{}", PIXEL.len());
+    assert_eq!(shell.said(&["pictures", "list"], "", 0), line);
+    assert_eq!(
+        shell.shown(&["pictures", "show", &picture])["uri"],
+        "pics://a?b=c"
+    );
+    shell.said(&["pictures", "download", &picture, "copy.png"], "", 0);
+    assert_eq!(std::fs::read(shell.file("copy.png")).unwrap(), PIXEL);
+    assert!(
+        shell
+            .said(&["pictures", "upload", "-"], "no picture", 1)
+            .contains("415")
+    );
+
+    let settings =
+        json!({"name": "Bello", "avatar": picture, "persona": {"role": "a dog"}}).to_string();
+    let id = shell.said(&["templates", "create"], &settings, 0);
+    let printed = shell.shown(&["templates", "export", &id]);
+    assert_eq!(
+        (&printed["spec"], &printed["data"]["name"]),
+        (&json!("chara_card_v2"), &json!("Bello"))
+    );
+    shell.said(&["templates", "export", &id, "card.png"], "", 0);
+    assert!(std::fs::read(shell.file("card.png")).unwrap().len() > PIXEL.len());
+    let import = [
+        "templates",
+        "import",
+        "card.png",
+        "--idempotency-key",
+        "card",
+    ];
+    let copy = shell.said(&import, "", 0);
+    assert_eq!(shell.said(&import, "", 0), copy);
+    let copied = shell.shown(&["templates", "show", &copy]);
+    assert_eq!(copied["persona"]["role"], "a dog");
+    assert_ne!(copied["avatar"], picture.as_str());
+    shell.said(&["templates", "export", &id, "card.json"], "", 0);
+    shell.said(&["templates", "import", "card.json"], "", 0);
+    let in_use = shell.said(&["pictures", "delete", &picture], "", 1);
+    assert!(in_use.contains("409"), "{in_use}");
+    let avatar = copied["avatar"].as_str().unwrap();
+    shell.said(&["templates", "delete", &copy], "", 0);
+    shell.said(&["pictures", "delete", avatar], "", 0);
+    assert!(
+        shell
+            .said(&["pictures", "show", avatar], "", 1)
+            .contains("404")
+    );
+}

@@ -1,0 +1,149 @@
+//! Voices from the first byte to the last word of their provider: made by processes that may die, sent by the command line.
+
+use std::{
+    path::Path,
+    process::Command,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{Json, Router, extract::State, routing::post};
+use http::HeaderMap;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::JoinSet};
+
+use crate::{eventually::eventually, plant::Plant, program::Program};
+
+const SAMPLE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../control/tests/control/voices/tone.mp3"
+);
+/// How long a voice may take here: the lease of whoever died, and a little.
+const MADE: Duration = Duration::from_secs(60);
+
+/// Under which keys a provider was asked to make a voice.
+type Asked = Arc<Mutex<Vec<String>>>;
+
+/// A provider that never answers who asks first.
+async fn make(State(asked): State<Asked>, headers: HeaderMap) -> Json<Value> {
+    let count = {
+        let mut asked = asked.lock().unwrap();
+        asked.push(headers["idempotency-key"].to_str().unwrap().to_owned());
+        asked.len()
+    };
+    if count == 1 {
+        std::future::pending::<()>().await;
+    }
+    Json(json!({"id": "v-1", "state": "ready"}))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i6_a_voice_whose_maker_is_killed_is_made_by_another_under_the_same_key() {
+    let (asked, mut tasks) = (Asked::default(), JoinSet::new());
+    let router = Router::new()
+        .route("/", post(make))
+        .with_state(asked.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}/", listener.local_addr().unwrap());
+    tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let objects = tempfile::tempdir().unwrap();
+    let objects = format!("file://{}", objects.path().display());
+    let settings = [
+        ("SWITCHBOARD_OBJECTS", objects.as_str()),
+        ("SWITCHBOARD_VOICES_ENDPOINT", &endpoint),
+    ];
+    let mut plant = Plant::start_with(0, &settings).await;
+    let query = "name=Anna&provider=http&consent_by=Anna&consent_statement=Yes.";
+    let url = format!("{}/v1/voices?{query}", plant.control.address("http_url"));
+    let sent = plant.http.post(url).bearer_auth(&plant.org.key);
+    let sent = sent.body(std::fs::read(SAMPLE).unwrap()).send().await;
+    let sent = sent.unwrap();
+    assert_eq!(sent.status(), StatusCode::CREATED);
+    let voice: Value = sent.json().await.unwrap();
+    let count = async || asked.lock().unwrap().len();
+    eventually(MADE, count, |count| *count == 1).await;
+    plant.control.kill();
+
+    let mut environment = plant.environment();
+    environment.push(("SWITCHBOARD_OBJECTS", objects.clone()));
+    environment.push(("SWITCHBOARD_VOICES_ENDPOINT", endpoint.clone()));
+    let other = Program::start(&["control", "--http-listen", "127.0.0.1:0"], &environment);
+    let at = format!(
+        "{}/v1/voices/{}",
+        other.address("http_url"),
+        voice["id"].as_str().unwrap()
+    );
+    let show = async || {
+        let shown = plant.http.get(&at).bearer_auth(&plant.org.key).send().await;
+        shown.unwrap().json::<Value>().await.unwrap()
+    };
+    let ready = eventually(MADE, show, |voice| voice["state"] == "ready").await;
+    assert_eq!(ready["provider_voice_id"], "v-1");
+    let keys = asked.lock().unwrap().clone();
+    assert_eq!((keys.len(), &keys[0]), (2, &keys[1]), "{keys:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voice_goes_through_the_command_line() {
+    let objects = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", objects.path().display());
+    let plant = Plant::start_with(0, &[("SWITCHBOARD_OBJECTS", &url)]).await;
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_switchboard"))
+            .arg("voices")
+            .args(arguments)
+            .env("SWITCHBOARD_URL", plant.control.address("http_url"))
+            .env("SWITCHBOARD_API_KEY", &plant.org.key)
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    };
+    let consent = [
+        "--consent",
+        "The toy & its makers may.",
+        "--consent-by",
+        "Anna",
+    ];
+    let upload = |file: &str, more: &[&str]| {
+        let mut arguments = vec!["upload", file];
+        arguments.extend(more);
+        run(&arguments)
+    };
+    assert_eq!(upload(SAMPLE, &[]).0, Some(64), "consent is no option");
+    let more = [&consent[..], &["--language", "de-DE,en", "--label", "warm"]].concat();
+    let (code, out, err) = upload(SAMPLE, &more);
+    assert_eq!(code, Some(0), "{err}");
+    let voice: Value = serde_json::from_str(&out).unwrap();
+    let expected = json!({
+        "name": "tone", "state": "ready", "mime_type": "audio/mpeg", "languages": ["de-DE", "en"], "labels": ["warm"],
+    });
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(&voice[name], value, "{name}");
+    }
+    assert_eq!(
+        voice["consent"]["statement"], consent[1],
+        "it stands as it was given"
+    );
+    let id = voice["id"].as_str().unwrap();
+    let (code, out, _) = run(&["list", "--language", "de", "--state", "ready"]);
+    assert_eq!((code, out.contains(id)), (Some(0), true), "{out}");
+    let (code, out, _) = run(&["list", "--language", "fr", "--json"]);
+    assert_eq!((code, out.trim()), (Some(0), ""));
+    let (code, out, err) = run(&["train", id]);
+    assert_eq!(
+        (code, out.contains("\"ready\"")),
+        (Some(0), true),
+        "{out}{err}"
+    );
+    let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let (code, _, err) = upload(text.to_str().unwrap(), &consent);
+    assert_eq!((code, err.contains("(415)")), (Some(1), true), "{err}");
+    assert_eq!(run(&["delete", id]).0, Some(0));
+    assert_eq!(run(&["show", id]).0, Some(1));
+}
