@@ -4,27 +4,17 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
-};
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use http_body_util::Full;
 use secrecy::ExposeSecret;
 use serde_json::json;
+use switchboard_runtime::outbound::{self, AskError, Client};
 use tokio::time::timeout;
 
 use crate::{Config, answer};
 
 /// The longest answer that is read, in bytes: some hundred vectors of thousands of numbers.
 const LONGEST_ANSWER: usize = 32 * 1024 * 1024;
-/// How long an unused connection is kept.
-const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// How many unused ones.
-const MOST_IDLE: usize = 4;
-
 /// Why there are no embeddings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EmbedError {
@@ -48,7 +38,7 @@ pub enum EmbedError {
 /// Where embeddings are made, and by which model. Clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<Full<Bytes>>,
     uri: Uri,
     headers: HeaderMap,
     model: Arc<str>,
@@ -77,7 +67,7 @@ impl Endpoint {
             }
         }
         Some(Self {
-            client: client()?,
+            client: outbound::client(true).ok()?,
             uri: uri.parse().ok()?,
             headers,
             model: model.into(),
@@ -100,57 +90,21 @@ impl Endpoint {
         within: Duration,
     ) -> Result<Vec<Vec<f32>>, EmbedError> {
         let asked = json!({"model": &*self.model, "input": texts, "encoding_format": "float"});
-        let (status, headers, body) = timeout(within, self.ask(asked.to_string()))
+        let answer = timeout(within, self.ask(asked.to_string()))
             .await
             .map_err(|_| EmbedError::Unreachable(format!("nothing in {} ms", within.as_millis())))?
-            .map_err(EmbedError::Unreachable)?;
-        match status {
-            StatusCode::OK => answer::read(&body, texts.len()),
-            _ => Err(answer::refusal(status, &headers, &body)),
+            .map_err(|error| EmbedError::Unreachable(error.to_string()))?;
+        match answer.status() {
+            StatusCode::OK => answer::read(answer.body(), texts.len()),
+            status => Err(answer::refusal(status, answer.headers(), answer.body())),
         }
     }
 
-    async fn ask(&self, body: String) -> Result<(StatusCode, HeaderMap, Bytes), String> {
+    async fn ask(&self, body: String) -> Result<Response<Bytes>, AskError> {
         let mut request = Request::new(Full::from(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
-        let answer = self.client.request(request).await;
-        let (head, body) = answer.map_err(|error| chain(&error))?.into_parts();
-        let whole = Limited::new(body, LONGEST_ANSWER).collect().await;
-        let whole = whole.map_err(|error| error.to_string())?.to_bytes();
-        Ok((head.status, head.headers, whole))
+        outbound::ask(&self.client, request, LONGEST_ANSWER).await
     }
-}
-
-fn client() -> Option<Client<HttpsConnector<HttpConnector>, Full<Bytes>>> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .ok()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_or_http()
-        .enable_http1()
-        .build();
-    let client = Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE_LIMIT)
-        .pool_max_idle_per_host(MOST_IDLE)
-        .build(connector);
-    Some(client)
-}
-
-/// An error and its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -1,4 +1,4 @@
-//! What every process needs around its service: configuration, logs, admin port, HTTP serving, shutdown.
+//! What every process needs around its service: configuration, logs, admin port, HTTP serving and asking, shutdown.
 //! Never: knowledge of devices, calls, Redis or SQL.
 
 pub mod admin;
@@ -6,6 +6,7 @@ pub mod api;
 pub mod backoff;
 pub mod http;
 pub mod idempotency;
+pub mod outbound;
 pub mod paging;
 pub mod problem;
 pub mod ready;

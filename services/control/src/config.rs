@@ -72,8 +72,8 @@ pub struct Config {
     #[command(flatten)]
     pub embeddings: switchboard_embeddings::Config,
 
-    /// Where voices of the provider `http` are made: an address of plain HTTP in the installation's own network, as
-    /// docs/settings.md describes; without it there is no such provider
+    /// Where voices of the provider `http` are made: an address, as docs/settings.md
+    /// describes; without it there is no such provider
     #[arg(long, env = "SWITCHBOARD_VOICES_ENDPOINT", value_name = "URL", value_parser = endpoint)]
     pub voices_endpoint: Option<String>,
 
@@ -90,12 +90,15 @@ pub struct Config {
 
 fn endpoint(text: &str) -> Result<String, String> {
     let uri: http::Uri = text.parse().map_err(|_| "it is no URL".to_owned())?;
-    let plain = uri.scheme_str() == Some("http") && uri.query().is_none();
+    let plain = matches!(uri.scheme_str(), Some("http" | "https")) && uri.query().is_none();
     let named = uri.host().is_some_and(|host| !host.is_empty());
     if plain && named && !text.contains('@') {
         return Ok(text.to_owned());
     }
-    Err("it must be http:// with a host and perhaps a path, and nothing behind that".to_owned())
+    Err(
+        "it must be http:// or https:// with a host and perhaps a path, and nothing behind that"
+            .to_owned(),
+    )
 }
 
 fn operator_key(text: &str) -> Result<SecretString, String> {

@@ -8,11 +8,12 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use rustls::{
-    ClientConfig, RootCertStore, ServerConfig,
-    crypto::ring,
+    ClientConfig, ServerConfig,
     pki_types::{CertificateDer, pem::PemObject},
 };
 use tokio::net::TcpListener;
+
+use switchboard_runtime::outbound;
 
 use crate::{exit::Failure, process};
 
@@ -72,21 +73,14 @@ impl TlsArguments {
 /// # Errors
 /// When the file has no certificate, or the system none to trust.
 pub(crate) fn client_config(authority: Option<&Path>) -> anyhow::Result<ClientConfig> {
-    let mut roots = RootCertStore::empty();
     let trusted = match authority {
         Some(file) => certificates(file).context("--tls-ca")?,
         None => rustls_native_certs::load_native_certs().certs,
     };
-    let (added, _) = roots.add_parsable_certificates(trusted);
-    if added == 0 {
+    if trusted.is_empty() {
         bail!("there is no certificate authority to trust: name one with --tls-ca FILE");
     }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .context("TLS is not available")?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(config)
+    outbound::tls(Some(trusted)).context("TLS is not available")
 }
 
 fn certificates(file: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {

@@ -7,12 +7,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, StatusCode, header};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Client, RequestBuilder, Response, redirect};
+use http::{Method, Request, Response, StatusCode, header, request};
+use http_body_util::Full;
+use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
+use switchboard_runtime::outbound::{self, Client};
 use switchboard_store::{VoiceFault, VoiceJob, VoiceStanding, VoiceState};
+use tokio::time::timeout;
 
 use super::provider::{ASK_AGAIN, Doing, LOOK_AFTER, Provider, ProviderError};
 use crate::Config;
@@ -28,7 +30,7 @@ const LONGEST_DETAIL: usize = 500;
 
 /// A provider somewhere else.
 pub(super) struct Remote {
-    client: Client,
+    client: Client<Full<Bytes>>,
     endpoint: String,
     key: Option<SecretString>,
 }
@@ -46,11 +48,7 @@ impl Remote {
     /// The one that is set, if any.
     pub(super) fn new(config: &Config) -> Option<Self> {
         let endpoint = config.voices_endpoint.as_ref()?;
-        let client = Client::builder()
-            .timeout(WITHIN)
-            .redirect(redirect::Policy::none())
-            .build();
-        let client = client
+        let client = outbound::client(true)
             .inspect_err(|error| tracing::error!(%error, "there can be no provider of voices"))
             .ok()?;
         Some(Self {
@@ -60,19 +58,30 @@ impl Remote {
         })
     }
 
-    fn request(&self, method: Method, made_as: Option<&str>) -> RequestBuilder {
-        let url = match made_as {
-            None => self.endpoint.clone(),
-            Some(id) => {
-                let id = utf8_percent_encode(id, NON_ALPHANUMERIC);
-                format!("{}/{id}", self.endpoint)
-            }
-        };
-        let request = self.client.request(method, url);
+    fn request(&self, method: Method, below: &str) -> request::Builder {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("{}{below}", self.endpoint));
         match &self.key {
-            Some(key) => request.bearer_auth(key.expose_secret()),
+            Some(key) => {
+                let bearer = format!("Bearer {}", key.expose_secret());
+                request.header(header::AUTHORIZATION, bearer)
+            }
             None => request,
         }
+    }
+
+    async fn ask(
+        &self,
+        request: request::Builder,
+        body: Bytes,
+    ) -> Result<Response<Bytes>, ProviderError> {
+        let request = request.body(Full::new(body));
+        let request = request.map_err(|error| away(&error.to_string()))?;
+        let answer = outbound::ask(&self.client, request, LONGEST_ANSWER);
+        let answer = timeout(WITHIN, answer).await;
+        let answer = answer.map_err(|_| away("it does not answer"))?;
+        answer.map_err(|error| away(&error.to_string()))
     }
 }
 
@@ -83,35 +92,32 @@ impl Provider for Remote {
         key: &'a str,
         sample: Bytes,
     ) -> Doing<'a, VoiceStanding> {
+        let (name, languages) = (&job.settings.name, job.settings.languages.join(","));
+        let query = format!("?name={}&languages={}", encoded(name), encoded(&languages));
         let request = self
-            .request(Method::POST, None)
-            .query(&[
-                ("name", job.settings.name.as_str()),
-                ("languages", &job.settings.languages.join(",")),
-            ])
+            .request(Method::POST, &query)
             .header("Idempotency-Key", key)
-            .header(header::CONTENT_TYPE, &job.mime_type)
-            .body(sample);
-        Box::pin(async move { standing(sent(request).await?).await })
+            .header(header::CONTENT_TYPE, &job.mime_type);
+        Box::pin(async move { standing(&self.ask(request, sample).await?) })
     }
 
     fn status<'a>(&'a self, made_as: &'a str) -> Doing<'a, VoiceStanding> {
-        let request = self.request(Method::GET, Some(made_as));
+        let request = self.request(Method::GET, &format!("/{}", encoded(made_as)));
         Box::pin(async move {
-            let response = sent(request).await?;
+            let response = self.ask(request, Bytes::new()).await?;
             if matches!(response.status(), StatusCode::NOT_FOUND | StatusCode::GONE) {
                 let fault =
                     VoiceFault::new("provider_lost_it", "The provider has this voice no more.");
                 return Ok(VoiceStanding::Expired(fault));
             }
-            standing(response).await
+            standing(&response)
         })
     }
 
     fn remove<'a>(&'a self, made_as: &'a str) -> Doing<'a, ()> {
-        let request = self.request(Method::DELETE, Some(made_as));
+        let request = self.request(Method::DELETE, &format!("/{}", encoded(made_as)));
         Box::pin(async move {
-            match sent(request).await?.status() {
+            match self.ask(request, Bytes::new()).await?.status() {
                 StatusCode::NOT_FOUND | StatusCode::GONE => Ok(()),
                 status if status.is_success() => Ok(()),
                 // Whatever the reason is, the voice is still there.
@@ -125,13 +131,12 @@ fn away(reason: &str) -> ProviderError {
     ProviderError::Away(format!("the provider of voices cannot be used: {reason}"))
 }
 
-async fn sent(request: RequestBuilder) -> Result<Response, ProviderError> {
-    let response = request.send().await;
-    response.map_err(|error| away(&error.without_url().to_string()))
+fn encoded(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, NON_ALPHANUMERIC)
 }
 
 /// What an answer says of a voice.
-async fn standing(response: Response) -> Result<VoiceStanding, ProviderError> {
+fn standing(response: &Response<Bytes>) -> Result<VoiceStanding, ProviderError> {
     let status = response.status();
     let passing = [
         StatusCode::REQUEST_TIMEOUT,
@@ -150,7 +155,7 @@ async fn standing(response: Response) -> Result<VoiceStanding, ProviderError> {
     if !status.is_success() {
         return Err(away(&format!("it answered {status}")));
     }
-    let answer: Answer = serde_json::from_slice(&bounded(response).await?)
+    let answer: Answer = serde_json::from_slice(response.body())
         .map_err(|error| away(&format!("its answer is not as agreed: {error}")))?;
     if answer.id.is_empty() || answer.id.len() > LONGEST_ID || answer.id.contains('\0') {
         return Err(away("it named a voice by what is no id"));
@@ -179,19 +184,4 @@ async fn standing(response: Response) -> Result<VoiceStanding, ProviderError> {
         VoiceState::Failed => VoiceStanding::Failed(fault()),
         VoiceState::Expired => VoiceStanding::Expired(fault()),
     })
-}
-
-async fn bounded(mut response: Response) -> Result<Vec<u8>, ProviderError> {
-    let mut bytes = Vec::new();
-    loop {
-        let chunk = response.chunk().await;
-        let chunk = chunk.map_err(|error| away(&error.without_url().to_string()))?;
-        let Some(chunk) = chunk else {
-            return Ok(bytes);
-        };
-        if bytes.len().saturating_add(chunk.len()) > LONGEST_ANSWER {
-            return Err(away("its answer is too long"));
-        }
-        bytes.extend_from_slice(&chunk);
-    }
 }

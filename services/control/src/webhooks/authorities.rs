@@ -3,11 +3,8 @@
 
 use std::sync::Arc;
 
-use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, pem::PemObject},
-};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use switchboard_runtime::outbound;
 use tokio_rustls::TlsConnector;
 
 /// Who vouches for webhooks.
@@ -32,16 +29,7 @@ impl Authorities {
 
 /// What speaks TLS, and trusts these or the platform's.
 pub(super) fn connector(authorities: Option<&Authorities>) -> Result<TlsConnector, String> {
-    let mut roots = RootCertStore::empty();
-    let trusted = match authorities {
-        Some(authorities) => authorities.0.clone(),
-        None => rustls_native_certs::load_native_certs().certs,
-    };
-    roots.add_parsable_certificates(trusted);
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let trusted = authorities.map(|authorities| authorities.0.clone());
+    let config = outbound::tls(trusted).map_err(|error| error.to_string())?;
     Ok(TlsConnector::from(Arc::new(config)))
 }
