@@ -7,7 +7,7 @@ use super::{Offence, Source, check, sources, verdict};
 const ARROWS: [(&str, &[&str]); 11] = [
     ("switchboard-protocol", &[]),
     ("switchboard-runtime", &[]),
-    ("switchboard-embeddings", &[]),
+    ("switchboard-embeddings", &["switchboard-runtime"]),
     (
         "switchboard-bus",
         &["switchboard-protocol", "switchboard-runtime"],
