@@ -1,5 +1,5 @@
 -- Who changed which setting, and when. Triggers write it, in the transaction that changes the setting: a writer can neither
--- forget it nor be on record for what was not done. It holds names of columns and never what stood in them.
+-- forget it nor be on record for what was not done. It holds names of fields and never what stood in them.
 
 CREATE TABLE audit_log (
     id          uuid        PRIMARY KEY,
@@ -9,7 +9,7 @@ CREATE TABLE audit_log (
     action      text        NOT NULL,
     resource    text        NOT NULL, -- what kind of thing
     resource_id uuid        NOT NULL, -- which may be gone
-    changed     text[]      NOT NULL, -- names of columns
+    changed     text[]      NOT NULL, -- names of fields
     CONSTRAINT audit_log_action CHECK (action IN ('created', 'changed', 'removed', 'revoked'))
 );
 
@@ -35,7 +35,14 @@ CREATE FUNCTION uuid_by_time() RETURNS uuid LANGUAGE sql VOLATILE PARALLEL SAFE 
         52, 1), 53, 1), 'hex')::uuid
 $$;
 
--- The first argument is the resource, the second the action when it is not the statement's own.
+-- The members in which two objects differ.
+CREATE FUNCTION differing(before jsonb, after jsonb) RETURNS SETOF text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT key FROM jsonb_each(before) was FULL JOIN jsonb_each(after) is_now USING (key)
+    WHERE was.value IS DISTINCT FROM is_now.value
+$$;
+
+-- The first argument is the resource, the second the action when it is not the statement's own and not empty. Further ones
+-- are the columns that may be named, when not all may.
 CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     after jsonb := CASE WHEN TG_OP = 'DELETE' THEN '{}' ELSE to_jsonb(NEW) END;
@@ -48,17 +55,32 @@ BEGIN
         RETURN NULL;
     END IF;
     IF TG_OP = 'UPDATE' THEN
-        changed := ARRAY(SELECT now_there.key FROM jsonb_each(after) now_there
-                         WHERE now_there.value IS DISTINCT FROM before -> now_there.key
-                               AND now_there.key NOT IN ('version', 'updated_at', 'prompt_name', 'revision', 'terms')
-                         ORDER BY now_there.key);
+        changed := ARRAY(
+            SELECT name FROM differing(before, after) AS name
+            WHERE name NOT IN ('version', 'updated_at', 'prompt_name', 'revision', 'terms', 'overrides')
+                  AND (TG_NARGS < 3 OR name = ANY (TG_ARGV[2:]))
+            UNION ALL
+            SELECT 'overrides.' || name FROM differing(before -> 'overrides', after -> 'overrides') AS name
+            UNION ALL
+            SELECT 'device_ids'
+            WHERE after ->> 'id' = ANY (string_to_array(current_setting('switchboard.bound', true), ' '))
+            ORDER BY 1);
     END IF;
     INSERT INTO audit_log (id, org_id, actor, action, resource, resource_id, changed)
     VALUES (uuid_by_time(),
             CASE TG_TABLE_NAME WHEN 'orgs' THEN subject ->> 'id' ELSE subject ->> 'org_id' END::uuid,
             COALESCE(NULLIF(current_setting('switchboard.actor', true), ''), 'switchboard'),
-            COALESCE(TG_ARGV[1], CASE TG_OP WHEN 'INSERT' THEN 'created' WHEN 'UPDATE' THEN 'changed' ELSE 'removed' END),
+            COALESCE(NULLIF(TG_ARGV[1], ''), CASE TG_OP WHEN 'INSERT' THEN 'created' WHEN 'UPDATE' THEN 'changed' ELSE 'removed' END),
             TG_ARGV[0], (subject ->> 'id')::uuid, changed);
+    RETURN NULL;
+END
+$$;
+
+-- Remembers, until the transaction ends, which NPCs it gave a device or took one from.
+CREATE FUNCTION note_binding() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('switchboard.bound',
+        concat_ws(' ', current_setting('switchboard.bound', true), COALESCE(NEW.npc_id, OLD.npc_id)), true);
     RETURN NULL;
 END
 $$;
@@ -73,8 +95,12 @@ CREATE TRIGGER audited_revocation AFTER UPDATE OF revoked_at ON tokens
     FOR EACH ROW WHEN (OLD.revoked_at IS NULL AND NEW.revoked_at IS NOT NULL) EXECUTE FUNCTION audit('token', 'revoked');
 CREATE TRIGGER audited AFTER INSERT OR UPDATE OR DELETE ON templates
     FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION audit('template');
-CREATE TRIGGER audited AFTER INSERT OR UPDATE OR DELETE ON npcs
+CREATE TRIGGER audited AFTER INSERT OR DELETE ON npcs
     FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION audit('npc');
+-- Which devices it speaks through stands elsewhere: its entry is written when the transaction ends.
+CREATE CONSTRAINT TRIGGER audited_change AFTER UPDATE ON npcs DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION audit('npc');
+CREATE TRIGGER noted AFTER INSERT OR DELETE ON npc_devices FOR EACH ROW EXECUTE FUNCTION note_binding();
 CREATE TRIGGER audited AFTER INSERT ON memories FOR EACH ROW EXECUTE FUNCTION audit('memory');
 -- What has expired goes when its URI is used again.
 CREATE TRIGGER audited_removal AFTER DELETE ON memories

@@ -26,6 +26,7 @@ CREATE TABLE voices (
     worker             uuid, -- who asks its provider
     due_at             timestamptz DEFAULT now(), -- from then on somebody may; null: there is nothing to ask
     attempts           integer     NOT NULL DEFAULT 0, -- since its provider said something last
+    failures           integer     NOT NULL DEFAULT 0, -- how often since then it did not answer as agreed
     version            bigint      NOT NULL DEFAULT 1, -- of what its author may change
     created_at         timestamptz NOT NULL DEFAULT now(),
     updated_at         timestamptz NOT NULL DEFAULT now(),
@@ -43,9 +44,10 @@ CREATE INDEX voices_due ON voices (due_at) WHERE due_at IS NOT NULL;
 -- What providers still have of voices that are gone, made again or no longer allowed.
 CREATE TABLE voice_removals (
     provider text        NOT NULL,
-    made_as  text        NOT NULL,
+    made_as  text        NOT NULL, -- what the provider calls it, or, when that never arrived, the key it was to be made under
+    is_key   boolean     NOT NULL DEFAULT false,
     due_at   timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (provider, made_as)
+    PRIMARY KEY (provider, made_as, is_key)
 );
 
 CREATE INDEX voice_removals_due ON voice_removals (due_at);
@@ -107,5 +109,6 @@ ALTER TABLE npc_voices ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 ALTER TABLE voice_removals ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
 -- What providers make of it is nobody's doing.
-CREATE TRIGGER audited AFTER INSERT OR UPDATE OR DELETE ON voices
-    FOR EACH ROW WHEN (pg_trigger_depth() = 0) EXECUTE FUNCTION audit('voice');
+CREATE TRIGGER audited AFTER INSERT OR DELETE OR UPDATE OF name, languages, labels, making ON voices
+    FOR EACH ROW WHEN (pg_trigger_depth() = 0)
+    EXECUTE FUNCTION audit('voice', '', 'name', 'languages', 'labels', 'making');

@@ -18,6 +18,7 @@ CREATE TABLE embedding_queue (
     book_id   uuid,
     chunk     integer,
     due_at    timestamptz NOT NULL DEFAULT now(), -- whoever takes a text moves this on; from then on another may
+    failures  integer     NOT NULL DEFAULT 0, -- how often this text, and no other, was not embedded
     UNIQUE (book_id, chunk),
     FOREIGN KEY (book_id, chunk) REFERENCES skills_book_chunks (book_id, number) ON DELETE CASCADE,
     CONSTRAINT embedding_queue_has_one_text CHECK (num_nonnulls(memory_id, book_id) = 1 AND num_nonnulls(memory_id, chunk) = 1)

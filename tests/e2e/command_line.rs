@@ -1,5 +1,5 @@
-//! `switchboard templates` and `switchboard pictures` against a control plane: what is printed, kept and refused.
-//! Never: a command that is not tried.
+//! `switchboard templates`, `npcs` and `pictures` against a control plane: what is printed, kept and refused.
+//! Never: a command of these three that is not tried; `skills` and `voices` are tried in the files of their names.
 
 use std::{
     io::Write as _,
@@ -118,6 +118,63 @@ async fn templates_are_made_changed_and_removed() {
             .said(&["templates", "show", &id], "", 1)
             .contains("404")
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn npcs_are_made_changed_and_removed() {
+    let shell = Shell::open().await;
+    let settings = r#"{"name": "Dog", "persona": {"role": "a dog"}}"#;
+    let template = shell.said(&["templates", "create"], settings, 0);
+    let create = [
+        "npcs",
+        "create",
+        r#"{"name": "Rex"}"#,
+        "--template",
+        &template,
+        "--idempotency-key",
+        "once",
+    ];
+    let id = shell.said(&create, "", 0);
+    assert!(id.starts_with("npc_"), "{id}");
+    assert_eq!(shell.said(&create, "", 0), id, "nothing is made twice");
+    let line = format!("{id}\tRex\t{template}\t");
+    let listed = ["npcs", "list", "--template", &template];
+    assert_eq!(shell.said(&listed, "", 0), line.trim_end());
+
+    let edit = |arguments: &[&str], patch: &str, code: i32| {
+        shell.said(
+            &[&["npcs", "edit", id.as_str()], arguments].concat(),
+            patch,
+            code,
+        )
+    };
+    let patch = r#"{"device_ids": ["toy-1"], "overrides": {"persona": {"role": "a guide dog"}}, "template_version": 1}"#;
+    let edited: Value =
+        serde_json::from_str(&edit(&["-", "--if-version", "1-1"], patch, 0)).unwrap();
+    let expected = json!({"device_ids": ["toy-1"], "template_version": 1, "version": 2, "effective_version": 1});
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(&edited[name], value, "{name}");
+    }
+    assert_eq!(edited["effective"]["persona"]["role"], "a guide dog");
+    assert_eq!(shell.shown(&["npcs", "show", &id]), edited);
+    assert_eq!(shell.said(&["npcs", "list"], "", 0), format!("{line}toy-1"));
+    assert!(edit(&["--if-version", "1-1"], patch, 1).contains("412"));
+    edit(&["--if-version", "newest"], patch, 64);
+    edit(&["--if-version", "1", "no.json"], "", 1);
+
+    std::fs::write(
+        shell.file("back.json"),
+        r#"{"overrides": {"persona": null}}"#,
+    )
+    .unwrap();
+    let edited: Value = serde_json::from_str(&edit(&["back.json"], "", 0)).unwrap();
+    assert_eq!(edited["effective"]["persona"]["role"], "a dog");
+    let wrong = edit(&[], r#"{"overrides": {"mood": 1}}"#, 1);
+    assert!(wrong.contains("mood"), "{wrong}");
+    assert_eq!(shell.shown(&["npcs", "show", &id]), edited);
+    shell.said(&["npcs", "delete", &id], "", 0);
+    assert!(edit(&[], patch, 1).contains("404"));
+    assert_eq!(shell.said(&["npcs", "list"], "", 0), "");
 }
 
 #[tokio::test(flavor = "multi_thread")]

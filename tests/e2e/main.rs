@@ -28,6 +28,7 @@ mod faults;
 mod hostile;
 mod idempotency;
 mod kept_calls;
+mod lost_answers;
 mod mcp;
 mod objects;
 mod plant;

@@ -294,8 +294,10 @@ async fn a_book_goes_through_the_command_line() {
         (&json!("ready"), &json!("guide.md"))
     );
     let id = book["id"].as_str().unwrap();
-    let (code, out, _) = run(&["list"]);
-    assert_eq!((code, out.contains(id)), (Some(0), true), "{out}");
+    let (code, listed, _) = run(&["list"]);
+    let line = format!("{id}\tready\t100\tguide.md\n");
+    assert_eq!((code, listed), (Some(0), line));
+    assert_eq!(run(&["list", "--json"]).1, out);
     let (code, out, _) = run(&["search", id, "what is marker7x?"]);
     assert_eq!(
         (code, out.contains("Guide › Chapter 7")),
@@ -304,7 +306,7 @@ async fn a_book_goes_through_the_command_line() {
     );
     let (code, out, _) = run(&["show", id]);
     assert_eq!(
-        (code, out.contains("\"progress\": 1.0")),
+        (code, out.contains("\"progress\":1.0")),
         (Some(0), true),
         "{out}"
     );

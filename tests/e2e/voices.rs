@@ -2,16 +2,20 @@
 
 use std::{
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use axum::{Json, Router, extract::State, routing::post};
 use http::HeaderMap;
-use reqwest::StatusCode;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    net::TcpListener,
+    task::JoinSet,
+    time::timeout,
+};
 
 use crate::{eventually::eventually, plant::Plant, program::Program};
 
@@ -54,32 +58,40 @@ async fn i6_a_voice_whose_maker_is_killed_is_made_by_another_under_the_same_key(
         ("SWITCHBOARD_VOICES_ENDPOINT", &endpoint),
     ];
     let mut plant = Plant::start_with(0, &settings).await;
-    let query = "name=Anna&provider=http&consent_by=Anna&consent_statement=Yes.";
-    let url = format!("{}/v1/voices?{query}", plant.control.address("http_url"));
-    let sent = plant.http.post(url).bearer_auth(&plant.org.key);
-    let sent = sent.body(std::fs::read(SAMPLE).unwrap()).send().await;
-    let sent = sent.unwrap();
-    assert_eq!(sent.status(), StatusCode::CREATED);
-    let voice: Value = sent.json().await.unwrap();
+    let address = plant.control.address("http_url");
+    let consent = ["--consent-by", "Anna", "--consent", "Yes."];
+    let mut upload = tokio::process::Command::new(env!("CARGO_BIN_EXE_switchboard"))
+        .args(["voices", "upload", SAMPLE, "--provider", "http"])
+        .args(consent)
+        .env("SWITCHBOARD_URL", &address)
+        .env("SWITCHBOARD_API_KEY", &plant.org.key)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
     let count = async || asked.lock().unwrap().len();
     eventually(MADE, count, |count| *count == 1).await;
     plant.control.kill();
+    // Whoever waits for the voice goes on waiting.
+    let mut said = BufReader::new(upload.stderr.take().unwrap()).lines();
+    let said = timeout(MADE, said.next_line()).await.unwrap().unwrap();
+    let said = said.unwrap();
+    assert!(said.contains("it is asked again"), "{said}");
 
     let mut environment = plant.environment();
     environment.push(("SWITCHBOARD_OBJECTS", objects.clone()));
     environment.push(("SWITCHBOARD_VOICES_ENDPOINT", endpoint.clone()));
-    let other = Program::start(&["control", "--http-listen", "127.0.0.1:0"], &environment);
-    let at = format!(
-        "{}/v1/voices/{}",
-        other.address("http_url"),
-        voice["id"].as_str().unwrap()
+    let listen = address.strip_prefix("http://").unwrap();
+    let _other = Program::start(&["control", "--http-listen", listen], &environment);
+    let output = timeout(MADE, upload.wait_with_output()).await;
+    let output = output.unwrap().unwrap();
+    assert!(output.status.success(), "{:?}", output.status);
+    let ready: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&ready["state"], &ready["provider_voice_id"]),
+        (&json!("ready"), &json!("v-1"))
     );
-    let show = async || {
-        let shown = plant.http.get(&at).bearer_auth(&plant.org.key).send().await;
-        shown.unwrap().json::<Value>().await.unwrap()
-    };
-    let ready = eventually(MADE, show, |voice| voice["state"] == "ready").await;
-    assert_eq!(ready["provider_voice_id"], "v-1");
     let keys = asked.lock().unwrap().clone();
     assert_eq!((keys.len(), &keys[0]), (2, &keys[1]), "{keys:?}");
 }
@@ -133,6 +145,7 @@ async fn a_voice_goes_through_the_command_line() {
     let id = voice["id"].as_str().unwrap();
     let (code, out, _) = run(&["list", "--language", "de", "--state", "ready"]);
     assert_eq!((code, out.contains(id)), (Some(0), true), "{out}");
+    assert_eq!(run(&["list", "--json"]).1, run(&["show", id]).1);
     let (code, out, _) = run(&["list", "--language", "fr", "--json"]);
     assert_eq!((code, out.trim()), (Some(0), ""));
     let (code, out, err) = run(&["train", id]);
@@ -141,6 +154,8 @@ async fn a_voice_goes_through_the_command_line() {
         (Some(0), true),
         "{out}{err}"
     );
+    let (code, _, err) = upload("-", &consent);
+    assert_eq!((code, err.contains("--name")), (Some(64), true), "{err}");
     let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
     let (code, _, err) = upload(text.to_str().unwrap(), &consent);
     assert_eq!((code, err.contains("(415)")), (Some(1), true), "{err}");

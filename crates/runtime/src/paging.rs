@@ -1,5 +1,12 @@
 //! Pages of lists: how many elements, and where the next page begins.
-//! Never: a page without an end.
+//! Never: a page without an end, or a place in another list.
+
+mod cursor;
+
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+pub use cursor::{Cursor, List};
 
 use crate::problem::Problem;
 
@@ -10,6 +17,19 @@ const LARGEST_LIMIT: u16 = 200;
 #[must_use]
 pub const fn default_limit() -> u16 {
     50
+}
+
+/// The query string of a list that cannot be narrowed.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct Paging {
+    /// The most elements of the page.
+    #[param(minimum = 1, maximum = 200, example = 50)]
+    #[serde(default = "default_limit")]
+    pub limit: u16,
+    /// `next_cursor` of the page before.
+    pub cursor: Option<Cursor>,
 }
 
 /// The number of elements of a page, checked.
@@ -43,10 +63,14 @@ impl Limit {
     }
 
     /// The page out of what was found, and where the next one begins.
-    pub fn cut<T, Id>(self, mut found: Vec<T>, id: impl Fn(&T) -> Id) -> (Vec<T>, Option<Id>) {
+    pub fn cut<T>(
+        self,
+        mut found: Vec<T>,
+        behind: impl Fn(&T) -> Cursor,
+    ) -> (Vec<T>, Option<Cursor>) {
         let more = found.len() > usize::from(self.0);
         found.truncate(self.0.into());
-        let next = found.last().filter(|_| more).map(id);
+        let next = found.last().filter(|_| more).map(behind);
         (found, next)
     }
 }

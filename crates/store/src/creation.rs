@@ -3,12 +3,11 @@
 
 use sqlx::{PgConnection, Postgres, Transaction};
 
-use crate::{Objects, Owner, Store, StoreError, database::bounded};
+use crate::{Owner, Store, StoreError, database::bounded};
 
 /// A transaction in which something is made. Dropped without [`Creation::commit`], nothing was.
 #[derive(Debug)]
 pub struct Creation {
-    store: Store,
     owner: Owner,
     transaction: Transaction<'static, Postgres>,
 }
@@ -23,7 +22,6 @@ impl Store {
         Ok(Creation {
             owner,
             transaction: bounded(self.begin_within(owner)).await?,
-            store: self.clone(),
         })
     }
 }
@@ -44,9 +42,5 @@ impl Creation {
     /// For whom it speaks.
     pub(crate) const fn owner(&self) -> Owner {
         self.owner
-    }
-
-    pub(crate) fn objects(&self) -> Option<Objects> {
-        self.store.objects().cloned()
     }
 }

@@ -17,13 +17,16 @@ mod id_names;
 mod idempotent_calls;
 mod idempotent_requests;
 mod kept_calls;
+mod leftovers;
 mod memories;
 pub mod merge_patch;
 mod npcs;
 mod objects;
 mod orgs;
 mod owner;
+mod page;
 mod pictures;
+mod placed;
 pub mod placeholders;
 mod prompts;
 mod registrations;
@@ -60,13 +63,16 @@ pub use kept_calls::{
     CallEnd, CallFilter, CallMode, CallState, CallWork, Expiry, KeepError, Keeping, KeptCall,
     NewKeptCall, QueueLimits, SETTLING, Withdrawal,
 };
+pub use leftovers::LeftoversError;
 pub use memories::{
     FoundMemory, Memory, MemoryFilter, MemoryHolder, MemoryQuestion, MemoryWrite, NewMemory,
 };
 pub use npcs::{Effective, Npc, NpcFilter, NpcSettings, NpcWrite, apply_overrides};
 pub use objects::{ObjectError, ObjectKey, Objects, ObjectsConfig};
 pub use owner::Owner;
+pub use page::Page;
 pub use pictures::{NewPicture, Picture, PictureError, PictureRemoval, PictureWrite};
+pub use placed::Placed;
 pub use prompts::{ListedPrompt, PromptSource, WholePrompt};
 pub use resources::{ListedResource, Resource, ResourceBody};
 pub use row_security::RowSecurity;

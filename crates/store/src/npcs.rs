@@ -3,6 +3,7 @@
 
 mod devices;
 mod effective;
+mod listing;
 mod prompts;
 mod resources;
 
@@ -212,22 +213,6 @@ impl Store {
     pub async fn npc(&self, org: OrgId, id: NpcId) -> Result<Option<Npc>, StoreError> {
         bounded(async { read_one(&mut *self.within(org).await?, org, id).await }).await
     }
-
-    /// NPCs of the organisation, in the order of their making, strictly after `after`.
-    ///
-    /// # Errors
-    /// As every query.
-    pub async fn npcs(
-        &self,
-        org: OrgId,
-        filter: &NpcFilter,
-        after: Option<NpcId>,
-        limit: u32,
-    ) -> Result<Vec<Npc>, StoreError> {
-        let first = after.map_or(0, |after| after.uuid().as_u128().saturating_add(1));
-        let ids = (Uuid::from_u128(first), Uuid::max());
-        bounded(async { read(&mut *self.within(org).await?, org, ids, filter, limit).await }).await
-    }
 }
 
 /// Writes an NPC: a new one without a version. What became of it says whether there is something to commit.
@@ -422,19 +407,16 @@ async fn read_one(
     org: OrgId,
     id: NpcId,
 ) -> Result<Option<Npc>, sqlx::Error> {
-    let ids = (id.uuid(), id.uuid());
-    let found = read(connection, org, ids, &NpcFilter::default(), 1).await?;
+    let found = read(connection, org, &[id.uuid()]).await?;
     Ok(found.into_iter().next())
 }
 
-/// NPCs with ids from the first to the last of two. The newest version of a template is the newest that is kept: a
+/// NPCs with these ids, in their order. The newest version of a template is the newest that is kept: a
 /// process of a version before this one keeps none.
 async fn read(
     connection: &mut PgConnection,
     org: OrgId,
-    (first, last): (Uuid, Uuid),
-    filter: &NpcFilter,
-    limit: u32,
+    ids: &[Uuid],
 ) -> Result<Vec<Npc>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
@@ -447,17 +429,10 @@ async fn read(
                SELECT v.version, v.settings FROM template_versions v
                WHERE v.template_id = n.template_id AND v.version = COALESCE(n.template_version, v.version)
                ORDER BY v.version DESC LIMIT 1) t ON true
-           WHERE n.org_id = $1 AND n.id BETWEEN $2 AND $3
-                 AND ($4::text IS NULL
-                      OR n.id = (SELECT b.npc_id FROM npc_devices b WHERE b.org_id = $1 AND b.device_id = $4))
-                 AND ($5::uuid IS NULL OR n.template_id = $5)
-           ORDER BY n.id LIMIT $6"#,
+           WHERE n.org_id = $1 AND n.id = ANY($2)
+           ORDER BY n.id"#,
         org.uuid(),
-        first,
-        last,
-        filter.device.as_ref().map(DeviceId::as_str),
-        filter.template.map(TemplateId::uuid),
-        i64::from(limit)
+        ids
     )
     .fetch_all(connection)
     .await?;

@@ -1,7 +1,9 @@
-//! The object store: bytes too large for a row, by a key that names their owner and their hash.
-//! Never: a list of what is in it; which objects there are is in the database. Never: a wait for it without a limit.
+//! The object store: bytes too large for a row, by a key that names their owner and their row.
+//! Never: a wait for it without a limit, or within a transaction: rows are made after their bytes, and go before them.
 
 mod http;
+mod keys;
+mod removal;
 mod s3;
 #[cfg(test)]
 mod tests;
@@ -13,11 +15,11 @@ use std::{
 use bytes::Bytes;
 use object_store::{ObjectStore, ObjectStoreExt, local::LocalFileSystem, path::Path as ObjectPath};
 
-use switchboard_protocol::id::{SkillsBookId, VoiceId};
 use tokio::time::timeout;
-use uuid::Uuid;
 
-use crate::{StoreError, error::report, owner::Owner};
+use crate::{StoreError, error::report};
+pub use keys::ObjectKey;
+pub(crate) use keys::PutFor;
 
 /// How long reading or writing one object may take, with all its attempts. Less than a caller of the store waits, so
 /// that it is known what was slow.
@@ -41,37 +43,6 @@ pub struct ObjectsConfig {
 #[derive(Clone)]
 pub struct Objects {
     inner: Arc<dyn ObjectStore>,
-}
-
-/// Which object.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ObjectKey(String);
-
-impl ObjectKey {
-    /// The picture with these bytes that belongs to this owner.
-    pub(crate) fn picture(owner: Owner, sha256: &[u8]) -> Self {
-        Self(format!("pictures/{owner}/{}", hex(sha256)))
-    }
-
-    /// A part of a skills book; each writing of it is another object.
-    pub(crate) fn skills_book_part(owner: Owner, book: SkillsBookId, object: Uuid) -> Self {
-        Self(format!("skills-books/{owner}/{book}/{}", object.simple()))
-    }
-
-    /// The sample of a voice.
-    pub(crate) fn voice(owner: Owner, voice: VoiceId) -> Self {
-        Self(format!("voices/{owner}/{voice}"))
-    }
-
-    fn path(&self) -> ObjectPath {
-        ObjectPath::from(self.0.as_str())
-    }
-}
-
-impl fmt::Display for ObjectKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 /// Why an object was not read or written.
@@ -136,7 +107,11 @@ impl Objects {
         Self::from_settings(config, env::vars())
     }
 
-    fn from_settings(
+    /// As [`Objects::from_config`], with other variables than those of this process.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_settings(
         config: &ObjectsConfig,
         variables: impl Iterator<Item = (String, String)>,
     ) -> Result<Option<Self>, StoreError> {
@@ -202,14 +177,6 @@ impl Objects {
     pub(crate) async fn put(&self, key: &ObjectKey, bytes: Bytes) -> Result<(), ObjectError> {
         limited(self.inner.put(&key.path(), bytes.into())).await?;
         Ok(())
-    }
-
-    /// Removes an object, if it is there.
-    pub(crate) async fn delete(&self, key: &ObjectKey) -> Result<(), ObjectError> {
-        match limited(self.inner.delete(&key.path())).await {
-            Ok(()) | Err(ObjectError::Missing(_)) => Ok(()),
-            Err(error) => Err(error),
-        }
     }
 }
 

@@ -1,17 +1,16 @@
 //! Pictures: what is known of them in the database, their bytes in the object store.
-//! Never: a row whose bytes are missing; bytes without a row are only waste.
+//! Never: a row whose bytes are missing, or a transaction that waits for the object store.
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
-use sha2::{Digest, Sha256};
 use sqlx::PgConnection;
 use switchboard_protocol::id::PictureId;
 use uuid::Uuid;
 
 use crate::{
-    Creation, Store, StoreError,
+    Creation, Placed, Store, StoreError,
     database::bounded,
-    objects::{ObjectError, ObjectKey, Objects, hex},
+    objects::{ObjectError, ObjectKey, hex},
     owner::Owner,
     uri_template::UriTemplate,
 };
@@ -56,6 +55,8 @@ pub struct Picture {
     pub size_bytes: i64,
     /// Of the bytes.
     pub sha256: Vec<u8>,
+    /// Which object they are.
+    object: String,
     /// When it was sent.
     pub created_at: DateTime<Utc>,
 }
@@ -64,7 +65,7 @@ impl Picture {
     /// Where its bytes are in the object store.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
-        ObjectKey::picture(self.owner, &self.sha256)
+        ObjectKey::picture(self.owner, &self.object)
     }
 
     /// The hash as lower-case hexadecimal digits.
@@ -118,6 +119,7 @@ struct Row {
     height: i32,
     size_bytes: i64,
     sha256: Vec<u8>,
+    object: String,
     created_at: DateTime<Utc>,
 }
 
@@ -133,57 +135,67 @@ impl From<Row> for Picture {
             height: row.height,
             size_bytes: row.size_bytes,
             sha256: row.sha256,
+            object: row.object,
             created_at: row.created_at,
         }
     }
 }
 
 impl Creation {
-    /// Adds a picture: its bytes, and its row, which is not seen before the commit. What became of it says whether
+    /// Adds the row of a picture whose bytes are put; it is not seen before the commit. What became of it says whether
     /// there is something to commit.
     ///
     /// # Errors
-    /// [`PictureError`] when there is no object store, or one of the two stores fails.
+    /// As every query.
     pub async fn add_picture(
         &mut self,
         owner: Owner,
-        picture: NewPicture,
-    ) -> Result<PictureWrite, PictureError> {
-        let objects = self.objects().ok_or(PictureError::NoObjects)?;
-        let bytes = picture.bytes.clone();
-        // Some milliseconds that no other request should wait for.
-        let hashing = tokio::task::spawn_blocking(move || Sha256::digest(&bytes).to_vec());
-        let sha256 = hashing.await.map_err(|_| StoreError::Unavailable(None))?;
-        let key = ObjectKey::picture(owner, &sha256);
-        let written = bounded(async {
-            lock(self.connection(), &key).await?;
-            let Some(stored) = insert(self.connection(), owner, &picture, sha256).await? else {
-                return Ok(Ok(PictureWrite::UriTaken));
-            };
-            if let Err(error) = objects.put(&key, picture.bytes.clone()).await {
-                return Ok(Err(error));
-            }
-            Ok::<_, sqlx::Error>(Ok(PictureWrite::Written(Box::new(stored))))
-        });
-        Ok(written.await??)
+        picture: &Placed<NewPicture>,
+    ) -> Result<PictureWrite, StoreError> {
+        let stored = bounded(insert(self.connection(), owner, picture)).await?;
+        Ok(stored.map_or(PictureWrite::UriTaken, |stored| {
+            PictureWrite::Written(Box::new(stored))
+        }))
     }
 }
 
 impl Store {
-    /// As [`Creation::add_picture`], in a transaction of its own.
+    /// Puts the bytes of a picture, before the transaction begins in which its row is made.
     ///
     /// # Errors
-    /// As there.
+    /// [`PictureError`] when there is no object store, or it fails.
+    pub async fn place_picture(
+        &self,
+        owner: Owner,
+        picture: NewPicture,
+    ) -> Result<Placed<NewPicture>, PictureError> {
+        let objects = self.objects().ok_or(PictureError::NoObjects)?;
+        let key = ObjectKey::new_picture(owner, picture.id);
+        Placed::put(objects, key, picture.bytes.clone(), picture).await
+    }
+
+    /// Adds a picture: first its bytes, then its row.
+    ///
+    /// # Errors
+    /// [`PictureError`] when there is no object store, or one of the two stores fails.
     pub async fn add_picture(
         &self,
         owner: Owner,
         picture: NewPicture,
     ) -> Result<PictureWrite, PictureError> {
-        let mut creation = self.begin(owner).await?;
-        let write = creation.add_picture(owner, picture).await?;
-        if matches!(write, PictureWrite::Written(_)) {
-            creation.commit().await?;
-        }
+        let placed = self.place_picture(owner, picture).await?;
+        let added = async {
+            let mut creation = self.begin(owner).await?;
+            let write = creation.add_picture(owner, &placed).await?;
+            Ok::<_, StoreError>(
+                matches!(write, PictureWrite::Written(_)).then_some((creation, write)),
+            )
+        };
+        let Some((creation, write)) = placed.kept_if(added.await).await? else {
+            placed.take_away().await;
+            return Ok(PictureWrite::UriTaken);
+        };
+        creation.commit().await?;
         Ok(write)
     }
 
@@ -198,9 +210,9 @@ impl Store {
     ) -> Result<Option<Picture>, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            "SELECT p.id, p.org_id, p.name, r.uri, p.mime_type, p.width, p.height, p.size_bytes, p.sha256, p.created_at
+            r#"SELECT p.id, p.org_id, p.name, r.uri, p.mime_type, p.width, p.height, p.size_bytes, p.sha256, p.object AS "object!", p.created_at
              FROM pictures p JOIN resources r ON r.picture_id = p.id
-             WHERE p.id = $1 AND (p.org_id = $2 OR p.org_id IS NULL)",
+             WHERE p.id = $1 AND (p.org_id = $2 OR p.org_id IS NULL)"#,
             id.uuid(),
             reader.column()
         );
@@ -224,7 +236,7 @@ impl Store {
             r#"WITH own AS (SELECT * FROM pictures WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT $3),
                     public AS (SELECT * FROM pictures WHERE org_id IS NULL AND id > $2 ORDER BY id LIMIT $3)
                SELECT p.id AS "id!", p.org_id, p.name AS "name!", r.uri, p.mime_type AS "mime_type!", p.width AS "width!",
-                      p.height AS "height!", p.size_bytes AS "size_bytes!", p.sha256 AS "sha256!",
+                      p.height AS "height!", p.size_bytes AS "size_bytes!", p.sha256 AS "sha256!", p.object AS "object!",
                       p.created_at AS "created_at!"
                FROM (SELECT * FROM own UNION ALL SELECT * FROM public) p JOIN resources r ON r.picture_id = p.id
                ORDER BY p.id LIMIT $3"#,
@@ -237,101 +249,63 @@ impl Store {
         Ok(rows.into_iter().map(Picture::from).collect())
     }
 
-    /// Removes a picture that no template and no NPC shows: first its row, then its bytes, unless another picture of
-    /// the owner has the same.
+    /// Removes a picture that no template and no NPC shows: first its row, then its bytes.
     ///
     /// # Errors
     /// [`PictureError`] when there is no object store or the database fails. Bytes that could not be removed are
-    /// left behind and logged.
+    /// logged, and are left over until they are looked for.
     pub async fn delete_picture(
         &self,
         owner: Owner,
         id: PictureId,
     ) -> Result<PictureRemoval, PictureError> {
         let objects = self.objects().ok_or(PictureError::NoObjects)?;
-        let query = sqlx::query_scalar!(
-            "DELETE FROM pictures WHERE id = $1 AND org_id IS NOT DISTINCT FROM $2 RETURNING sha256",
+        let query = sqlx::query!(
+            r#"DELETE FROM pictures WHERE id = $1 AND org_id IS NOT DISTINCT FROM $2 RETURNING own_object, object AS "object!""#,
             id.uuid(),
             owner.column()
         );
-        let sha256 =
-            match bounded(async { query.fetch_optional(&mut *self.within(owner).await?).await })
-                .await
+        let removed =
+            bounded(async { query.fetch_optional(&mut *self.within(owner).await?).await });
+        let gone = match removed.await {
+            Ok(Some(gone)) => gone,
+            Ok(None) => return Ok(PictureRemoval::Unknown),
+            Err(StoreError::Refused(sqlx::Error::Database(answer)))
+                if matches!(
+                    answer.constraint(),
+                    Some("template_pictures_picture_exists" | "npc_pictures_picture_exists")
+                ) =>
             {
-                Ok(Some(sha256)) => sha256,
-                Ok(None) => return Ok(PictureRemoval::Unknown),
-                Err(StoreError::Refused(sqlx::Error::Database(answer)))
-                    if matches!(
-                        answer.constraint(),
-                        Some("template_pictures_picture_exists" | "npc_pictures_picture_exists")
-                    ) =>
-                {
-                    return Ok(PictureRemoval::InUse);
-                }
-                Err(error) => return Err(error.into()),
-            };
-        if let Err(error) = self.remove_unused(objects, owner, &sha256).await {
-            tracing::warn!(%error, picture.id = %id, "the bytes of a removed picture were left behind");
+                return Ok(PictureRemoval::InUse);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        // One that several pictures may share is left over when the last of them is gone.
+        if gone.own_object {
+            let key = ObjectKey::picture(owner, &gone.object);
+            if let Err(error) = objects.delete(&key).await {
+                tracing::warn!(error = error.report(), picture.id = %id, "the bytes of a removed picture were left behind");
+            }
         }
         Ok(PictureRemoval::Removed)
     }
-
-    /// Removes bytes that no picture has any more. Under the lock that whoever sends the same bytes takes as well:
-    /// either they see the bytes gone and write them, or their row is seen here.
-    async fn remove_unused(
-        &self,
-        objects: &Objects,
-        owner: Owner,
-        sha256: &[u8],
-    ) -> Result<(), PictureError> {
-        let key = ObjectKey::picture(owner, sha256);
-        let removed = bounded(async {
-            let mut transaction = self.begin_within(owner).await?;
-            lock(&mut transaction, &key).await?;
-            let used = sqlx::query_scalar!(
-                "SELECT id FROM pictures WHERE sha256 = $1 AND org_id IS NOT DISTINCT FROM $2 LIMIT 1",
-                sha256,
-                owner.column()
-            )
-            .fetch_optional(&mut *transaction)
-            .await?;
-            let removed = match used {
-                Some(_) => Ok(()),
-                None => objects.delete(&key).await,
-            };
-            transaction.commit().await?;
-            Ok::<_, sqlx::Error>(removed)
-        });
-        Ok(removed.await??)
-    }
-}
-
-/// One at a time for the same bytes, until the transaction ends.
-async fn lock(connection: &mut PgConnection, key: &ObjectKey) -> Result<(), sqlx::Error> {
-    sqlx::query!(
-        r#"SELECT pg_advisory_xact_lock(hashtextextended($1, 0)) AS "locked: ()""#,
-        key.to_string()
-    )
-    .fetch_one(connection)
-    .await
-    .map(drop)
 }
 
 /// `None` when the URI is taken.
 async fn insert(
     connection: &mut PgConnection,
     owner: Owner,
-    picture: &NewPicture,
-    sha256: Vec<u8>,
+    placed: &Placed<NewPicture>,
 ) -> Result<Option<Picture>, sqlx::Error> {
+    let picture = &placed.what;
     let uri = match &picture.uri {
         Some(uri) => uri.as_str().to_owned(),
         None => format!("switchboard://pictures/{}", picture.id),
     };
     let size_bytes = i64::try_from(picture.bytes.len()).unwrap_or(i64::MAX);
-    let created_at = sqlx::query_scalar!(
-        "INSERT INTO pictures (id, org_id, name, mime_type, width, height, size_bytes, sha256)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING created_at",
+    let made = sqlx::query!(
+        r#"INSERT INTO pictures (id, org_id, name, mime_type, width, height, size_bytes, sha256, own_object)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, true) RETURNING created_at, object AS "object!""#,
         picture.id.uuid(),
         owner.column(),
         picture.name,
@@ -339,7 +313,7 @@ async fn insert(
         picture.width,
         picture.height,
         size_bytes,
-        sha256
+        placed.sha256
     )
     .fetch_one(&mut *connection)
     .await?;
@@ -369,8 +343,9 @@ async fn insert(
         width: picture.width,
         height: picture.height,
         size_bytes,
-        sha256,
-        created_at,
+        sha256: placed.sha256.clone(),
+        object: made.object,
+        created_at: made.created_at,
     };
     Ok((published.rows_affected() > 0).then_some(stored))
 }

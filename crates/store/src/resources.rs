@@ -169,7 +169,7 @@ pub(crate) struct Found {
     pub(crate) description: Option<String>,
     pub(crate) mime_type: String,
     pub(crate) text: Option<String>,
-    pub(crate) sha256: Option<Vec<u8>>,
+    pub(crate) object: Option<String>,
     pub(crate) size_bytes: Option<i64>,
 }
 
@@ -179,12 +179,12 @@ impl Found {
         let picture = self
             .picture_id
             .map(|id| PictureId::from_uuid(id).to_string());
-        let body = match (self.text, self.sha256) {
+        let body = match (self.text, self.object) {
             (Some(text), _) => ResourceBody::Text(fill(text, &self.mime_type, values)),
-            (None, sha256) => {
+            (None, object) => {
                 let owner = Owner::from_column(self.org_id);
                 ResourceBody::Picture {
-                    key: ObjectKey::picture(owner, &sha256.unwrap_or_default()),
+                    key: ObjectKey::picture(owner, &object.unwrap_or_default()),
                     size_bytes: self.size_bytes.unwrap_or_default(),
                 }
             }
@@ -273,7 +273,7 @@ impl Store {
             r#"SELECT r.org_id, r.memory_id, r.picture_id,
                       COALESCE(p.name, left(split_part(m.text, E'\n', 1), $3)) AS "title!",
                       NULLIF(concat_ws(', ', m.kind, m.subject), '') AS description,
-                      COALESCE(p.mime_type, m.mime_type) AS "mime_type!", m.text AS "text?", p.sha256 AS "sha256?",
+                      COALESCE(p.mime_type, m.mime_type) AS "mime_type!", m.text AS "text?", p.object AS "object?",
                       p.size_bytes AS "size_bytes?"
                FROM resources r LEFT JOIN memories m ON m.id = r.memory_id LEFT JOIN pictures p ON p.id = r.picture_id
                WHERE r.uri = $2 AND NOT r.is_template AND (r.org_id = $1 OR r.org_id IS NULL)
@@ -292,7 +292,7 @@ impl Store {
             Found,
             r#"SELECT r.org_id, r.memory_id, r.picture_id, left(split_part(m.text, E'\n', 1), $3) AS "title!",
                       NULLIF(concat_ws(', ', m.kind, m.subject), '') AS description,
-                      m.mime_type, m.text AS "text?", NULL::bytea AS sha256, NULL::bigint AS size_bytes
+                      m.mime_type, m.text AS "text?", NULL::text AS object, NULL::bigint AS size_bytes
                FROM resources r JOIN memories m ON m.id = r.memory_id
                WHERE r.uri = $2 AND r.org_id IS NOT DISTINCT FROM $1
                      AND (m.expires_at IS NULL OR m.expires_at > now())"#,

@@ -313,8 +313,8 @@ impl Store {
     /// Gives up a book that is being sent or read: nobody reads on, and its bytes and chunks go.
     ///
     /// # Errors
-    /// [`SkillsBookError`] when there is no object store or the database fails. Bytes that could not be removed go
-    /// with the book.
+    /// [`SkillsBookError`] when there is no object store or the database fails. Bytes that could not be removed are
+    /// logged; they go with the book, or when what is left over is looked for.
     pub async fn cancel_skills_book(
         &self,
         owner: Owner,
@@ -338,15 +338,15 @@ impl Store {
                     .execute(&mut *transaction)
                     .await?;
             }
-            transaction.commit().await?;
-            Ok::<_, sqlx::Error>(cancelled.rows_affected() > 0)
+            transaction.commit().await
         });
-        if cancelled.await? {
-            self.forget_parts(owner, id).await?;
-        }
+        cancelled.await?;
         match self.skills_book(owner, id).await? {
             Some(book) if book.owner != owner => Ok(BookCancel::Unknown),
-            Some(book) if book.state == BookState::Cancelled => {
+            // Also when it was given up before: whoever did so may have got no further.
+            Some(mut book) if book.state == BookState::Cancelled => {
+                self.forget_parts(owner, id).await?;
+                book.bytes_received = 0;
                 Ok(BookCancel::Cancelled(Box::new(book)))
             }
             Some(book) => Ok(BookCancel::Over(book.state)),
@@ -358,7 +358,7 @@ impl Store {
     ///
     /// # Errors
     /// [`SkillsBookError`] when there is no object store or the database fails. Bytes that could not be removed are
-    /// left behind and logged.
+    /// logged, and are left over until they are looked for.
     pub async fn delete_skills_book(
         &self,
         owner: Owner,
@@ -375,24 +375,18 @@ impl Store {
             .fetch_optional(&mut *transaction)
             .await?;
             if held.is_none() {
-                return Ok(None);
+                return Ok(false);
             }
-            let objects = sqlx::query_scalar!(
-                "SELECT object FROM skills_book_parts WHERE book_id = $1",
-                id.uuid()
-            )
-            .fetch_all(&mut *transaction)
-            .await?;
             sqlx::query!("DELETE FROM skills_books WHERE id = $1", id.uuid())
                 .execute(&mut *transaction)
                 .await?;
             transaction.commit().await?;
-            Ok::<_, sqlx::Error>(Some(objects))
+            Ok::<_, sqlx::Error>(true)
         });
         match removed.await {
-            Ok(None) => Ok(BookRemoval::Unknown),
-            Ok(Some(objects)) => {
-                self.remove_objects(owner, id, &objects).await;
+            Ok(false) => Ok(BookRemoval::Unknown),
+            Ok(true) => {
+                self.remove_parts(owner, id).await;
                 Ok(BookRemoval::Removed)
             }
             Err(StoreError::Refused(sqlx::Error::Database(answer)))
@@ -408,26 +402,34 @@ impl Store {
 
     /// Removes all parts of a book that was given up.
     async fn forget_parts(&self, owner: Owner, id: SkillsBookId) -> Result<(), StoreError> {
-        let query = sqlx::query_scalar!(
-            "DELETE FROM skills_book_parts WHERE book_id = $1 RETURNING object",
+        let query = sqlx::query!(
+            "DELETE FROM skills_book_parts WHERE book_id = $1",
             id.uuid()
         );
-        let objects =
-            bounded(async { query.fetch_all(&mut *self.within(owner).await?).await }).await?;
-        self.remove_objects(owner, id, &objects).await;
+        bounded(async { query.execute(&mut *self.within(owner).await?).await }).await?;
+        self.remove_parts(owner, id).await;
         Ok(())
     }
 
-    /// Removes bytes that no row names any more.
-    async fn remove_objects(&self, owner: Owner, id: SkillsBookId, objects: &[Uuid]) {
-        let Some(place) = self.objects() else {
+    /// Removes all bytes of a book that takes no parts any more, whether a row named them or not.
+    async fn remove_parts(&self, owner: Owner, id: SkillsBookId) {
+        let Some(objects) = self.objects() else {
             return;
         };
-        for object in objects {
-            let key = ObjectKey::skills_book_part(owner, id, *object);
-            if let Err(error) = place.delete(&key).await {
-                tracing::warn!(%error, object = %key, "the bytes of a skills book were left behind");
-            }
+        let folder = ObjectKey::skills_book(owner, id);
+        if let Err(error) = objects.delete_folder(&folder).await {
+            tracing::warn!(error = error.report(), skills_book.id = %id, "bytes of a skills book were left behind");
+        }
+    }
+
+    /// Removes the bytes of one part that no row names any more.
+    async fn remove_part(&self, owner: Owner, id: SkillsBookId, object: Uuid) {
+        let Some(objects) = self.objects() else {
+            return;
+        };
+        let key = ObjectKey::skills_book_part(owner, id, object);
+        if let Err(error) = objects.delete(&key).await {
+            tracing::warn!(error = error.report(), object = %key, "a part of a skills book was left behind");
         }
     }
 }

@@ -2,6 +2,7 @@
 //! Never: a version written over one that its writer has not seen.
 
 mod card_rest;
+mod listing;
 mod persona;
 mod prompt;
 mod settings;
@@ -276,38 +277,6 @@ impl Store {
         let row =
             bounded(async { query.fetch_optional(&mut *self.within(reader).await?).await }).await?;
         Ok(row.map(Template::from))
-    }
-
-    /// Templates that this reader sees, in the order of their making, strictly after `after`; only public ones when
-    /// asked for.
-    ///
-    /// # Errors
-    /// As every query.
-    pub async fn templates(
-        &self,
-        reader: Owner,
-        public_only: bool,
-        after: Option<TemplateId>,
-        limit: u32,
-    ) -> Result<Vec<Template>, StoreError> {
-        let own = reader.column().filter(|_| !public_only);
-        let query = sqlx::query_as!(
-            Row,
-            r#"WITH own AS (SELECT * FROM templates WHERE org_id = $1 AND id > $2 ORDER BY id LIMIT $3),
-                    public AS (SELECT * FROM templates WHERE org_id IS NULL AND id > $2 ORDER BY id LIMIT $3)
-               SELECT id AS "id!", org_id, name AS "name!", avatar, locale, tags AS "tags!",
-                      persona AS "persona!: Json<Persona>", model AS "model: Json<Model>", voice AS "voice: Json<Voice>",
-                      tools AS "tools!: Json<ToolPolicy>", skills_book_ids AS "skills_book_ids!",
-                      memory AS "memory!: Json<MemoryPolicy>", prompt AS "prompt: Json<Prompt>", version AS "version!",
-                      created_at AS "created_at!", updated_at AS "updated_at!"
-               FROM (SELECT * FROM own UNION ALL SELECT * FROM public) read ORDER BY id LIMIT $3"#,
-            own,
-            after.map_or(Uuid::nil(), TemplateId::uuid),
-            i64::from(limit)
-        );
-        let rows =
-            bounded(async { query.fetch_all(&mut *self.within(reader).await?).await }).await?;
-        Ok(rows.into_iter().map(Template::from).collect())
     }
 }
 

@@ -1,6 +1,8 @@
 //! A database of its own for each test, gone when the test ends.
 //! Never: in a program; behind the feature `testing`.
 
+mod template;
+
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, postgres::PgConnectOptions};
 use uuid::Uuid;
@@ -10,7 +12,7 @@ use crate::{Store, StoreError};
 /// Where test databases are made unless `DATABASE_URL` names another server.
 const DEFAULT_SERVER: &str = "postgres://postgres@127.0.0.1:5432/postgres";
 
-/// A migrated database that exists as long as this value.
+/// A database that exists as long as this value.
 #[derive(Debug)]
 pub struct TestDatabase {
     server: PgConnectOptions,
@@ -36,14 +38,21 @@ impl TableLock {
 }
 
 impl TestDatabase {
-    /// Makes the database and migrates it.
+    /// Makes the database, as a copy of one that was migrated.
     ///
     /// # Errors
     /// When the server is not there, or the account may not create databases.
     pub async fn create() -> Result<Self, StoreError> {
-        let database = Self::create_empty().await?;
-        database.store.migrate().await?;
-        Ok(database)
+        let (_, server) = server()?;
+        let template = template::name(&server);
+        let options = format!("TEMPLATE {template}");
+        match Self::create_with(&options).await {
+            Err(error) if template::is_missing(&error) => {
+                template::make(&server, &template).await?;
+                Self::create_with(&options).await
+            }
+            created => created,
+        }
     }
 
     /// Makes a database without a table.
@@ -59,18 +68,24 @@ impl TestDatabase {
     /// # Errors
     /// As [`TestDatabase::create`].
     pub async fn create_in_locale_c() -> Result<Self, StoreError> {
-        let database = Self::create_with("TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'").await?;
+        Self::create_migrated("TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'").await
+    }
+
+    async fn create_migrated(options: &str) -> Result<Self, StoreError> {
+        let database = Self::create_with(options).await?;
         database.store.migrate().await?;
         Ok(database)
     }
 
     async fn create_with(options: &str) -> Result<Self, StoreError> {
-        let address = std::env::var("DATABASE_URL").unwrap_or_else(|_| DEFAULT_SERVER.to_owned());
-        let unusable =
-            StoreError::Setting("DATABASE_URL must be postgres://user@host:port/database");
-        let server: PgConnectOptions = address.parse().map_err(|_| unusable)?;
-        let name = format!("switchboard_test_{}", Uuid::now_v7().simple());
-        administer(&server, format!("CREATE DATABASE {name} {options}")).await?;
+        let database = Self::named(format!("switchboard_test_{}", Uuid::now_v7().simple()))?;
+        database.make(options).await?;
+        Ok(database)
+    }
+
+    /// Not made yet.
+    fn named(name: String) -> Result<Self, StoreError> {
+        let (address, server) = server()?;
         let url = SecretString::from(with_database(&address, &name));
         let store = Store::open(&url)?;
         Ok(Self {
@@ -79,6 +94,11 @@ impl TestDatabase {
             url,
             store,
         })
+    }
+
+    async fn make(&self, options: &str) -> Result<(), StoreError> {
+        let sql = format!("CREATE DATABASE {} {options}", self.name);
+        administer(&self.server, sql).await
     }
 
     /// The store on this database.
@@ -145,7 +165,7 @@ impl Drop for TestDatabase {
                 .build()?;
             let removed = runtime.block_on(administer(
                 &server,
-                format!("DROP DATABASE {name} WITH (FORCE)"),
+                format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"),
             ));
             removed.map_err(|error| std::io::Error::other(error.report()))
         });
@@ -167,6 +187,14 @@ pub async fn execute(url: &SecretString, sql: &str) -> Result<(), StoreError> {
     let unusable = StoreError::Setting("the address of a database is a postgres:// URL");
     let server: PgConnectOptions = url.expose_secret().parse().map_err(|_| unusable)?;
     administer(&server, sql.to_owned()).await
+}
+
+/// The server of all tests, and its address.
+fn server() -> Result<(String, PgConnectOptions), StoreError> {
+    let address = std::env::var("DATABASE_URL").unwrap_or_else(|_| DEFAULT_SERVER.to_owned());
+    let unusable = StoreError::Setting("DATABASE_URL must be postgres://user@host:port/database");
+    let server = address.parse().map_err(|_| unusable)?;
+    Ok((address, server))
 }
 
 async fn administer(server: &PgConnectOptions, sql: String) -> Result<(), StoreError> {

@@ -46,7 +46,7 @@ async fn make(store: &Store, kept: Duration, commit: bool) {
 
 async fn templates(store: &Store) -> usize {
     let found = store.templates(KEY.owner, false, None, 9).await;
-    found.unwrap().len()
+    found.unwrap().elements.len()
 }
 
 #[tokio::test]

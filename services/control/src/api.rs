@@ -151,6 +151,11 @@ const PROBLEMS: &[ProblemKind] = &[
     ),
     ProblemKind::new("webhook_disabled", 409, "it is told nothing"),
     ProblemKind::new(
+        "too_many_deliveries",
+        409,
+        "as many wait for the webhook as may",
+    ),
+    ProblemKind::new(
         "delivery_not_failed",
         409,
         "it has arrived, or is attempted still",
@@ -174,6 +179,11 @@ const PROBLEMS: &[ProblemKind] = &[
         "it is not said who agreed, or to what",
     ),
     ProblemKind::new("consent_ended", 409, "the voice may not be used any more"),
+    ProblemKind::new(
+        "provider_missing",
+        409,
+        "the operator has taken the voice's provider away",
+    ),
     ProblemKind::new("voice_in_use", 409, "a template or an NPC speaks with it"),
     ProblemKind::new("unsupported_audio", 415, "no sound of a known type"),
     ProblemKind::new(

@@ -13,7 +13,10 @@ use switchboard_protocol::{
     access::{Scope, Scopes},
     id::ApiKeyId,
 };
-use switchboard_runtime::problem::{Json, Path, Problem, Query};
+use switchboard_runtime::{
+    paging::{Cursor, Limit, List, Paging},
+    problem::{Json, Path, Problem, Query},
+};
 use switchboard_store::{ApiKey, KeyRevocation, NewApiKey};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -24,7 +27,6 @@ use crate::{
     error::ControlError,
     label::Label,
     once::{Made, Once},
-    paging::{Limit, Paging},
     tokens::{grantable, listed},
 };
 
@@ -96,7 +98,7 @@ pub(crate) struct Keys {
     #[schema(max_items = 200)]
     api_keys: Vec<ShownKey>,
     /// The `cursor` of the next page; null after the last one.
-    next_cursor: Option<ApiKeyId>,
+    next_cursor: Option<Cursor>,
 }
 
 /// Makes a key that may no more than its maker.
@@ -135,7 +137,7 @@ pub(crate) async fn create(
 /// Lists the keys of the organisation, without their secrets.
 #[utoipa::path(
     get, path = "/v1/api-keys", tag = "API keys", operation_id = "listApiKeys",
-    params(Paging<ApiKeyId>),
+    params(Paging),
     responses((status = 200, body = Keys, description = "A page of keys")),
     security(("credential" = ["admin"])),
     extensions(("x-problems" = json!(["store_unavailable"]))),
@@ -143,14 +145,16 @@ pub(crate) async fn create(
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
     Administrator(caller): Administrator,
-    Query(paging): Query<Paging<ApiKeyId>>,
+    Query(paging): Query<Paging>,
 ) -> Result<axum::Json<Keys>, ControlError> {
     let limit = Limit::new(paging.limit)?;
+    let list = List::of("/v1/api-keys", caller.org);
+    let after = list.after(paging.cursor)?;
     let found = control
         .store
-        .api_keys(caller.org, paging.cursor, limit.probe())
+        .api_keys(caller.org, after, limit.probe())
         .await?;
-    let (keys, next_cursor) = limit.cut(found, |key| key.id);
+    let (keys, next_cursor) = limit.cut(found, |key| list.behind(key.id));
     Ok(axum::Json(Keys {
         api_keys: keys.into_iter().map(ShownKey::from).collect(),
         next_cursor,

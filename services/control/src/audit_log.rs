@@ -11,7 +11,10 @@ use switchboard_protocol::id::{
     ApiKeyId, AuditEntryId, MemoryId, NpcId, OrgId, PictureId, SkillsBookId, TemplateId, TokenId,
     VoiceId, WebhookId,
 };
-use switchboard_runtime::problem::{Problem, Query};
+use switchboard_runtime::{
+    paging::{self, Cursor, Limit, List},
+    problem::{Problem, Query},
+};
 use switchboard_store::{AuditEntry, AuditFilter};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -21,12 +24,14 @@ use crate::{
     access::Author,
     error::ControlError,
     limits::{Limit::Line, Rule, rule},
-    paging::{self, Limit},
 };
+
+/// The longest name of whoever did something, in characters.
+const LONGEST_ACTOR: usize = 256;
 
 /// How long what is shown may be: ids, subjects of tokens, and names of columns.
 pub(crate) const RULES: &[Rule] = &[
-    rule("/actor", Line(256)),
+    rule("/actor", Line(LONGEST_ACTOR)),
     rule("/resource_id", Line(64)),
     rule("/changed/*", Line(63)),
 ];
@@ -92,7 +97,7 @@ pub(crate) struct AuditLog {
     #[schema(max_items = 200)]
     entries: Vec<ShownEntry>,
     /// The `cursor` of the next page; null after the last one.
-    next_cursor: Option<AuditEntryId>,
+    next_cursor: Option<Cursor>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -104,7 +109,7 @@ pub(crate) struct Listing {
     #[serde(default = "paging::default_limit")]
     limit: u16,
     /// `next_cursor` of the page before.
-    cursor: Option<AuditEntryId>,
+    cursor: Option<Cursor>,
     /// Only what this one did.
     #[param(max_length = 256, example = "operator")]
     actor: Option<String>,
@@ -113,7 +118,10 @@ pub(crate) struct Listing {
     /// Only about things of this kind.
     resource: Option<AuditedResource>,
     /// Only about the thing with this id.
-    #[param(max_length = 64, example = "tpl_01a1fdc1e83670f68020c071fd533605")]
+    #[param(
+        pattern = "^(org|key|tok|tpl|npc|mem|pic|skb|voice|whk)_[0-9a-f]{32}$",
+        example = "tpl_01a1fdc1e83670f68020c071fd533605"
+    )]
     resource_id: Option<String>,
     /// Only from this moment on.
     #[param(example = "2026-01-02T03:04:05Z")]
@@ -137,6 +145,16 @@ pub(crate) async fn list(
     Query(listing): Query<Listing>,
 ) -> Result<axum::Json<AuditLog>, ControlError> {
     let limit = Limit::new(listing.limit)?;
+    if listing
+        .actor
+        .as_ref()
+        .is_some_and(|actor| actor.chars().count() > LONGEST_ACTOR)
+    {
+        let detail = format!("`actor` must have {LONGEST_ACTOR} characters at most.");
+        return Err(Problem::invalid_query(detail).into());
+    }
+    let list = List::of("/v1/audit-log", owner);
+    let after = list.after(listing.cursor)?;
     let filter = AuditFilter {
         actor: listing.actor,
         action: listing.action.map(word),
@@ -146,8 +164,8 @@ pub(crate) async fn list(
         until: listing.until,
     };
     let store = &control.store;
-    let found = store.audit_log(owner, &filter, listing.cursor, limit.probe());
-    let (page, next_cursor) = limit.cut(found.await?, |entry| entry.id);
+    let found = store.audit_log(owner, &filter, after, limit.probe());
+    let (page, next_cursor) = limit.cut(found.await?, |entry| list.behind(entry.id));
     Ok(axum::Json(AuditLog {
         entries: page.into_iter().map(ShownEntry::from).collect(),
         next_cursor,

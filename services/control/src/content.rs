@@ -35,7 +35,7 @@ impl Content<'_> {
             (header::ACCEPT_RANGES, "bytes".to_owned()),
             (header::ETAG, tag.clone()),
         ];
-        if sent(headers, &header::IF_NONE_MATCH) == Some(tag.as_str()) {
+        if has_them(headers, &tag) {
             return Ok((StatusCode::NOT_MODIFIED, fixed).into_response());
         }
         let bytes = objects.get(&self.key).await?;
@@ -53,6 +53,15 @@ impl Content<'_> {
         let bytes = bytes.slice(first..=last);
         Ok((StatusCode::PARTIAL_CONTENT, fixed, kind, range, bytes).into_response())
     }
+}
+
+/// Whether the caller has these bytes already (RFC 9110, 13.1.2): tags are compared weakly, and `*` is any.
+fn has_them(headers: &HeaderMap, tag: &str) -> bool {
+    let lists = headers.get_all(header::IF_NONE_MATCH).iter();
+    lists.filter_map(|list| list.to_str().ok()).any(|list| {
+        let mut tags = list.split(',').map(str::trim);
+        tags.any(|seen| seen == "*" || seen.strip_prefix("W/").unwrap_or(seen) == tag)
+    })
 }
 
 fn sent<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
@@ -86,6 +95,21 @@ fn unsatisfiable(length: usize) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_the_bytes_is_not_sent_them() {
+        fn check(seen: &str, expected: bool) {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::IF_NONE_MATCH, HeaderValue::from_str(seen).unwrap());
+            assert_eq!(has_them(&headers, "\"a\""), expected, "{seen}");
+        }
+        check("\"a\"", true);
+        check("W/\"a\"", true);
+        check("\"b\", \"a\"", true);
+        check("*", true);
+        check("\"b\"", false);
+        check("a", false);
+    }
 
     #[test]
     fn a_part_is_what_was_asked_for() {

@@ -20,7 +20,9 @@ const LEASE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a worker rests when the endpoint or the database is not fit for this.
 const REST: Duration = Duration::from_secs(5);
-/// What the endpoint is asked to see how many numbers the model has.
+/// How often a text is tried that the endpoint cannot embed while it embeds others.
+const MOST_FAILURES: i32 = 3;
+/// What the endpoint is asked to see how many numbers the model has, and whether it answers.
 const SAMPLE: &str = "a";
 
 /// Embeds until it is told to stop.
@@ -70,8 +72,10 @@ impl Worker {
                 () = shutdown.draining() => return,
             };
             let pause = match stepped {
-                Ok(0) => LOOK,
-                Ok(_) => Duration::ZERO,
+                Ok(texts) => {
+                    backoff.reset();
+                    if texts == 0 { LOOK } else { Duration::ZERO }
+                }
                 Err(stop) => {
                     let rest = rest(&stop);
                     self.note(Some(report(&stop)));
@@ -129,35 +133,61 @@ impl Worker {
         let asked: Vec<_> = texts.iter().map(|text| text.text.as_str()).collect();
         match self.ask(&asked).await {
             Ok(vectors) => self.keep(model, texts, &vectors).await,
-            Err(EmbedError::Refused(_)) if texts.len() > 1 => self.embed_singly(model, texts).await,
-            // Is it the text, or would it refuse any?
-            Err(EmbedError::Refused(reason)) => match self.ask(&[SAMPLE]).await {
-                Ok(_) => self.give_up(texts, &reason).await,
-                Err(error) => self.put_back(texts, error).await,
-            },
+            // Is it the texts, or would it answer any like that?
+            Err(error @ (EmbedError::Refused(_) | EmbedError::Unusable(_))) => {
+                match self.ask(&[SAMPLE]).await {
+                    Ok(_) => self.sift(model, texts, error).await,
+                    Err(error) => self.put_back(texts, error).await,
+                }
+            }
             Err(error) => self.put_back(texts, error).await,
+        }
+    }
+
+    /// One of them is at fault, and the others are not.
+    async fn sift(
+        &mut self,
+        model: &EmbeddingModel,
+        texts: &[TextToEmbed],
+        error: EmbedError,
+    ) -> Result<(), Stop> {
+        let [text] = texts else {
+            return self.embed_singly(model, texts).await;
+        };
+        // A refusal is the endpoint's word; anything else may have been a mishap.
+        let is_refused = matches!(error, EmbedError::Refused(_));
+        if is_refused || text.failures + 1 >= MOST_FAILURES {
+            self.give_up(text, &error).await
+        } else {
+            Ok(self.store.postpone_text_to_embed(text, LEASE).await?)
         }
     }
 
     async fn put_back(&self, texts: &[TextToEmbed], error: EmbedError) -> Result<(), Stop> {
         let after = match error {
             EmbedError::Busy { after } => after,
-            // If it is for one of them, others go first.
-            EmbedError::Unusable(_) => LEASE,
-            EmbedError::Unreachable(_) | EmbedError::Refused(_) => Duration::ZERO,
+            EmbedError::Unreachable(_) | EmbedError::Refused(_) | EmbedError::Unusable(_) => {
+                Duration::ZERO
+            }
         };
         self.store.release_texts_to_embed(texts, after).await?;
         Err(error.into())
     }
 
-    /// One of them is at fault, and the others are not.
     async fn embed_singly(
         &mut self,
         model: &EmbeddingModel,
         texts: &[TextToEmbed],
     ) -> Result<(), Stop> {
-        for text in texts {
-            Box::pin(self.embed(model, std::slice::from_ref(text))).await?;
+        let mut left = texts;
+        while let Some((text, others)) = left.split_first() {
+            if let Err(stop) = Box::pin(self.embed(model, std::slice::from_ref(text))).await {
+                self.store
+                    .release_texts_to_embed(others, Duration::ZERO)
+                    .await?;
+                return Err(stop);
+            }
+            left = others;
         }
         Ok(())
     }
@@ -186,12 +216,11 @@ impl Worker {
         Ok(())
     }
 
-    async fn give_up(&self, texts: &[TextToEmbed], reason: &str) -> Result<(), Stop> {
-        for text in texts {
-            self.store.forget_text_to_embed(text).await?;
-            self.metrics.texts_refused.inc();
-            tracing::warn!(reason, "a text is found by its words alone");
-        }
+    async fn give_up(&self, text: &TextToEmbed, error: &EmbedError) -> Result<(), Stop> {
+        self.store.forget_text_to_embed(text).await?;
+        self.metrics.texts_refused.inc();
+        let reason = error.to_string();
+        tracing::warn!(reason, "a text is found by its words alone");
         Ok(())
     }
 

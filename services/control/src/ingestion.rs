@@ -58,6 +58,9 @@ enum Stop {
     /// It may be read another time.
     #[error("{0}")]
     Reader(String),
+    /// It may be read another time, if that does not happen each time.
+    #[error("the process that reads was killed")]
+    Killed,
 }
 
 impl From<ReadingError> for Stop {
@@ -66,6 +69,7 @@ impl From<ReadingError> for Stop {
             ReadingError::Fault(fault) => Self::Fault(fault),
             ReadingError::Objects(error) => Self::Objects(error),
             ReadingError::Interrupted(reason) => Self::Reader(reason),
+            ReadingError::Killed => Self::Killed,
         }
     }
 }
@@ -122,6 +126,8 @@ impl Labour for Ingestion {
                 tracing::info!(skills_book.id = %id, "a skills book is read no further here");
             }
             Err(Stop::Fault(fault)) => return self.fail(name, job, &fault).await,
+            // This attempt counts: the lease ends by itself.
+            Err(stop @ Stop::Killed) => return Err(report(&stop)),
             Err(stop) => {
                 // When this does not arrive either, the lease ends by itself.
                 let _ = store.release_skills_book(name, id, REST).await;

@@ -39,7 +39,7 @@ pub(crate) trait Labour: Send + Sync {
         shutdown: &Shutdown,
     ) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// What is done when there is nothing to do.
+    /// What is done when there is nothing to do: a little at a time. It is dropped when draining begins.
     fn idle(&mut self) -> impl Future<Output = ()> + Send;
 }
 
@@ -66,15 +66,23 @@ impl<L: Labour> Worker<L> {
             let name = Uuid::now_v7();
             match self.labour.claim(name).await {
                 Ok(Some(job)) => {
-                    backoff.reset();
-                    let done = self.labour.work(name, &job, &shutdown).await;
-                    self.note(done.err());
+                    let trouble = self.labour.work(name, &job, &shutdown).await.err();
+                    let is_done = trouble.is_none();
+                    self.note(trouble);
+                    if is_done {
+                        backoff.reset();
+                    } else {
+                        backoff.pause(&shutdown).await;
+                    }
                 }
                 Ok(None) => {
                     backoff.reset();
-                    self.labour.idle().await;
+                    let rest = async {
+                        self.labour.idle().await;
+                        tokio::time::sleep(LOOK).await;
+                    };
                     tokio::select! {
-                        () = tokio::time::sleep(LOOK) => {}
+                        () = rest => {}
                         () = shutdown.draining() => {}
                     }
                 }

@@ -16,6 +16,7 @@ mod ingestion;
 mod jwks;
 mod label;
 mod leases;
+mod leftovers;
 mod limits;
 mod memories;
 mod metrics;
@@ -23,7 +24,6 @@ mod npcs;
 mod offers;
 mod once;
 mod orgs;
-mod paging;
 mod patch;
 mod pictures;
 mod precondition;
@@ -198,8 +198,8 @@ fn routes() -> OpenApiRouter<Arc<Control>> {
 }
 
 /// Starts the work that no request asks for, on `shutdown`'s tracker: facts from the bus are written to the store,
-/// every node is told which tokens to trust, skills books are read, voices are made, texts are embedded, and webhooks
-/// are told of events. Neither PostgreSQL nor the bus need be there yet. When `shutdown` drains,
+/// every node is told which tokens to trust, skills books are read, voices are made, objects that nothing names are removed,
+/// texts are embedded, and webhooks are told of events. Neither PostgreSQL nor the bus need be there yet. When `shutdown` drains,
 /// the facts that are there are still written.
 ///
 /// # Errors
@@ -221,8 +221,13 @@ pub fn start(
             shutdown.spawn(leases::Worker::new(reading).run(shutdown.clone()));
         }
         let (providers, voices) = (voices::Providers::new(config), VoiceMetrics::new(registry)?);
-        let making = voices::Maker::new(store.clone(), providers, voices);
-        shutdown.spawn(leases::Worker::new(making).run(shutdown.clone()));
+        // One for each: a provider that is silent holds up nobody else's voices.
+        for provider in providers.names() {
+            let metrics = voices.clone();
+            let making = voices::Maker::new(store.clone(), providers.clone(), provider, metrics);
+            shutdown.spawn(leases::Worker::new(making).run(shutdown.clone()));
+        }
+        shutdown.spawn(leftovers::run(store.clone(), shutdown.clone()));
     }
     let webhook_metrics = WebhookMetrics::new(registry)?;
     if config.webhooks_senders > 0 {

@@ -10,7 +10,10 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use switchboard_protocol::id::{MemoryId, NpcId, TemplateId};
-use switchboard_runtime::problem::{Json, Path, Problem, Query};
+use switchboard_runtime::{
+    paging::{self, Cursor, Limit, List},
+    problem::{Json, Path, Problem, Query},
+};
 use switchboard_store::{
     Creation, Memory, MemoryFilter, MemoryHolder, MemoryPolicy, MemoryQuestion, MemoryWrite, Owner,
 };
@@ -22,7 +25,6 @@ use crate::{
     document::Unambiguous,
     error::ControlError,
     once::{Made, Once, Ticket},
-    paging::{self, Limit},
 };
 pub(crate) use shape::refuse_own_scheme;
 use shape::{Sent, ShownMemory};
@@ -37,7 +39,7 @@ pub(crate) struct Memories {
     #[schema(max_items = 200)]
     memories: Vec<ShownMemory>,
     /// The `cursor` of the next page; null after the last one.
-    next_cursor: Option<MemoryId>,
+    next_cursor: Option<Cursor>,
 }
 
 /// What a batch became.
@@ -59,7 +61,7 @@ pub(crate) struct Listing {
     #[serde(default = "paging::default_limit")]
     limit: u16,
     /// `next_cursor` of the page before; not together with `q`.
-    cursor: Option<MemoryId>,
+    cursor: Option<Cursor>,
     /// What is asked for: the best memories that speak of it, each with its `score`.
     #[param(
         min_length = 1,
@@ -191,6 +193,18 @@ impl Listing {
     }
 }
 
+impl Reading<'_> {
+    /// The list that it reads: an NPC's knows what its template does.
+    fn list(&self) -> List {
+        let path = match (self.npc, self.template) {
+            (Some(npc), _) => format!("/v1/npcs/{npc}/memories"),
+            (None, Some(template)) => format!("/v1/templates/{template}/memories"),
+            (None, None) => "/v1/memories".to_owned(),
+        };
+        List::of(&path, self.reader)
+    }
+}
+
 impl Control {
     /// Stores the memories that a body holds, once.
     pub(crate) async fn remember(
@@ -242,8 +256,10 @@ impl Control {
         };
         let (store, reader) = (&self.store, reading.reader);
         let Some(text) = listing.q.as_deref() else {
-            let found = store.memories(reader, &filter, listing.cursor, limit.probe());
-            let (page, next_cursor) = limit.cut(found.await?, |memory| memory.id);
+            let list = reading.list();
+            let after = list.after(listing.cursor)?;
+            let found = store.memories(reader, &filter, after, limit.probe());
+            let (page, next_cursor) = limit.cut(found.await?, |memory| list.behind(memory.id));
             return Ok(axum::Json(Memories {
                 memories: page.into_iter().map(ShownMemory::from).collect(),
                 next_cursor,

@@ -13,7 +13,10 @@ use axum::{
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use switchboard_protocol::id::{DeviceId, NpcId, OrgId, TemplateId};
-use switchboard_runtime::problem::{Json, Path, Problem, Query};
+use switchboard_runtime::{
+    paging::{self, Cursor, Limit, List},
+    problem::{Json, Path, Problem, Query},
+};
 use switchboard_store::{Creation, Npc, NpcFilter, NpcSettings, NpcWrite, Owner, TemplateSettings};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -24,7 +27,6 @@ use crate::{
     document::{Unambiguous, invalid},
     error::ControlError,
     once::{Made, Once},
-    paging::{self, Limit},
     precondition, templates,
 };
 use shape::ShownNpc;
@@ -43,7 +45,7 @@ pub(crate) struct Npcs {
     #[schema(max_items = 200)]
     npcs: Vec<ShownNpc>,
     /// The `cursor` of the next page; null after the last one.
-    next_cursor: Option<NpcId>,
+    next_cursor: Option<Cursor>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -55,7 +57,7 @@ pub(crate) struct Listing {
     #[serde(default = "paging::default_limit")]
     limit: u16,
     /// `next_cursor` of the page before.
-    cursor: Option<NpcId>,
+    cursor: Option<Cursor>,
     /// Only the one that speaks through this device.
     device_id: Option<DeviceId>,
     /// Only those made from this template.
@@ -107,11 +109,14 @@ pub(crate) async fn list(
         device: listing.device_id,
         template: listing.template_id,
     };
+    let list = List::of("/v1/npcs", reader.org);
+    let after = list.after(listing.cursor)?;
     let store = &control.store;
-    let found = store.npcs(reader.org, &filter, listing.cursor, limit.probe());
-    let (page, next_cursor) = limit.cut(found.await?, |npc| npc.id);
+    let page = store.npcs(reader.org, &filter, after, limit.count());
+    let page = page.await?;
+    let next_cursor = page.continues_behind().map(|last| list.behind(last.id));
     Ok(axum::Json(Npcs {
-        npcs: page.into_iter().map(ShownNpc::from).collect(),
+        npcs: page.elements.into_iter().map(ShownNpc::from).collect(),
         next_cursor,
     }))
 }

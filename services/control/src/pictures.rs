@@ -10,7 +10,10 @@ use chrono::{DateTime, Utc};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use switchboard_protocol::id::{OrgId, PictureId};
-use switchboard_runtime::problem::{Path, Problem, Query, RawBody};
+use switchboard_runtime::{
+    paging::{Cursor, Limit, List, Paging},
+    problem::{Path, Problem, Query, RawBody},
+};
 use switchboard_store::{
     NewPicture, Objects, Owner, Picture, PictureRemoval, PictureWrite, UriTemplate,
 };
@@ -25,7 +28,6 @@ use crate::{
     label::Label,
     memories::refuse_own_scheme,
     once::{Made, Once},
-    paging::{Limit, Paging},
 };
 
 pub(crate) use header_facts::read as facts;
@@ -97,7 +99,7 @@ pub(crate) struct Pictures {
     #[schema(max_items = 200)]
     pictures: Vec<ShownPicture>,
     /// The `cursor` of the next page; null after the last one.
-    next_cursor: Option<PictureId>,
+    next_cursor: Option<Cursor>,
 }
 
 impl From<Picture> for ShownPicture {
@@ -150,11 +152,15 @@ pub(crate) async fn create(
         height: facts.height,
         bytes,
     };
-    let mut creation = ticket.begin(&control.store, author).await?;
-    let picture = match creation.add_picture(author, new).await? {
-        PictureWrite::Written(picture) => *picture,
-        PictureWrite::UriTaken => return Err(uri_taken().into()),
+    let placed = control.store.place_picture(author, new).await?;
+    let added = async {
+        let mut creation = ticket.begin(&control.store, author).await?;
+        match creation.add_picture(author, &placed).await? {
+            PictureWrite::Written(picture) => Ok((creation, *picture)),
+            PictureWrite::UriTaken => Err(ControlError::from(uri_taken())),
+        }
     };
+    let (creation, picture) = placed.kept_if(added.await).await?;
     let uri = picture.uri.clone();
     let made = Made::new(&ShownPicture::from(picture)).at(format!("{PATH}/{id}"));
     let response = ticket.commit(creation, made).await?;
@@ -166,7 +172,7 @@ pub(crate) async fn create(
 /// Lists own pictures and public ones.
 #[utoipa::path(
     get, path = "/v1/pictures", tag = "Pictures", operation_id = "listPictures",
-    params(Paging<PictureId>),
+    params(Paging),
     responses((status = 200, body = Pictures, description = "A page of pictures")),
     security(("credential" = ["read"]), ("operator" = [])),
     extensions(("x-problems" = json!(["objects_not_configured", "store_unavailable"]))),
@@ -174,15 +180,14 @@ pub(crate) async fn create(
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
     Reader(reader): Reader,
-    Query(paging): Query<Paging<PictureId>>,
+    Query(paging): Query<Paging>,
 ) -> Result<axum::Json<Pictures>, ControlError> {
     control.place_for_pictures()?;
     let limit = Limit::new(paging.limit)?;
-    let found = control
-        .store
-        .pictures(reader, paging.cursor, limit.probe())
-        .await?;
-    let (page, next_cursor) = limit.cut(found, |picture| picture.id);
+    let list = List::of("/v1/pictures", reader);
+    let after = list.after(paging.cursor)?;
+    let found = control.store.pictures(reader, after, limit.probe()).await?;
+    let (page, next_cursor) = limit.cut(found, |picture| list.behind(picture.id));
     Ok(axum::Json(Pictures {
         pictures: page.into_iter().map(ShownPicture::from).collect(),
         next_cursor,

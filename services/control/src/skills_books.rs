@@ -14,7 +14,10 @@ use axum::{
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use switchboard_protocol::id::SkillsBookId;
-use switchboard_runtime::problem::{Json, Path, Problem, Query, RawBody};
+use switchboard_runtime::{
+    paging::{Cursor, Limit, List, Paging},
+    problem::{Json, Path, Problem, Query, RawBody},
+};
 use switchboard_store::{
     BookCancel, BookFinish, BookRemoval, Owner, PartWrite, ReadyBook, SkillsBook,
 };
@@ -27,7 +30,6 @@ use crate::{
     document::Unambiguous,
     error::{ControlError, no_objects},
     once::{Made, Once},
-    paging::{Limit, Paging},
 };
 use asked::{PartNumber, Question};
 use shape::{ShownBook, ShownChunk};
@@ -44,7 +46,7 @@ pub(crate) struct SkillsBooks {
     #[schema(max_items = 200)]
     skills_books: Vec<ShownBook>,
     /// The `cursor` of the next page; null after the last one.
-    next_cursor: Option<SkillsBookId>,
+    next_cursor: Option<Cursor>,
 }
 
 /// What is there after a part was written.
@@ -118,7 +120,7 @@ pub(crate) async fn create(
 /// Lists own skills books and public ones.
 #[utoipa::path(
     get, path = "/v1/skills-books", tag = "Skills books", operation_id = "listSkillsBooks",
-    params(Paging<SkillsBookId>),
+    params(Paging),
     responses((status = 200, body = SkillsBooks, description = "A page of skills books")),
     security(("credential" = ["read"]), ("operator" = [])),
     extensions(("x-problems" = json!(["store_unavailable"]))),
@@ -126,14 +128,14 @@ pub(crate) async fn create(
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
     Reader(reader): Reader,
-    Query(paging): Query<Paging<SkillsBookId>>,
+    Query(paging): Query<Paging>,
 ) -> Result<axum::Json<SkillsBooks>, ControlError> {
     let limit = Limit::new(paging.limit)?;
+    let list = List::of("/v1/skills-books", reader);
+    let after = list.after(paging.cursor)?;
     let store = &control.store;
-    let found = store
-        .skills_books(reader, paging.cursor, limit.probe())
-        .await?;
-    let (page, next_cursor) = limit.cut(found, |book| book.id);
+    let found = store.skills_books(reader, after, limit.probe()).await?;
+    let (page, next_cursor) = limit.cut(found, |book| list.behind(book.id));
     Ok(axum::Json(SkillsBooks {
         skills_books: page.into_iter().map(ShownBook::from).collect(),
         next_cursor,

@@ -14,7 +14,10 @@ use axum::{
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use switchboard_protocol::id::{SkillsBookId, TemplateId, VoiceId};
-use switchboard_runtime::problem::{Json, Path, Problem, Query};
+use switchboard_runtime::{
+    paging::{self, Cursor, Limit, List},
+    problem::{Json, Path, Problem, Query},
+};
 use switchboard_store::{
     Owner, SHOWN_LIMIT_BYTES, Template, TemplateRemoval, TemplateSettings, TemplateWrite,
 };
@@ -27,7 +30,6 @@ use crate::{
     document::{Unambiguous, invalid},
     error::ControlError,
     once::{Made, Once},
-    paging::{self, Limit},
     precondition,
 };
 use shape::ShownTemplate;
@@ -47,7 +49,7 @@ pub(crate) struct Templates {
     #[schema(max_items = 200)]
     templates: Vec<ShownTemplate>,
     /// The `cursor` of the next page; null after the last one.
-    next_cursor: Option<TemplateId>,
+    next_cursor: Option<Cursor>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -59,7 +61,7 @@ pub(crate) struct Listing {
     #[serde(default = "paging::default_limit")]
     limit: u16,
     /// `next_cursor` of the page before.
-    cursor: Option<TemplateId>,
+    cursor: Option<Cursor>,
     /// Only public ones, when it says so; else all that the caller sees.
     #[param(inline, example = "public")]
     visibility: Option<OnlyPublic>,
@@ -117,13 +119,15 @@ pub(crate) async fn list(
 ) -> Result<axum::Json<Templates>, ControlError> {
     let limit = Limit::new(listing.limit)?;
     let public_only = listing.visibility.is_some();
-    let found = control
-        .store
-        .templates(reader, public_only, listing.cursor, limit.probe())
-        .await?;
-    let (page, next_cursor) = limit.cut(found, |template| template.id);
+    let list = List::of("/v1/templates", reader);
+    let after = list.after(listing.cursor)?;
+    let store = &control.store;
+    let page = store.templates(reader, public_only, after, limit.count());
+    let page = page.await?;
+    let next_cursor = page.continues_behind().map(|last| list.behind(last.id));
+    let templates = page.elements.into_iter();
     Ok(axum::Json(Templates {
-        templates: page.into_iter().map(ShownTemplate::from).collect(),
+        templates: templates.map(ShownTemplate::from).collect(),
         next_cursor,
     }))
 }

@@ -40,9 +40,9 @@ pub(crate) struct Asked {
     /// Calls of hours that begin before this time; now when not given.
     #[param(value_type = Option<String>, format = DateTime, example = "2026-02-01T00:00:00Z")]
     to: Option<DateTime<Utc>>,
-    /// `day` (of UTC), at most 400 of them, or `hour`, at most 31 days of them.
+    /// `day` (of UTC; when not given), at most 400 of them, or `hour`, at most 31 days of them.
     #[serde(default)]
-    #[param(inline, default = "day", example = "hour")]
+    #[param(inline, example = "hour")]
     granularity: Granularity,
 }
 
@@ -129,7 +129,7 @@ struct Now {
     /// Voices, in whatever state.
     #[schema(minimum = 0, example = 3)]
     voices: i64,
-    /// Bytes of skills books as they were sent.
+    /// Bytes of the samples of voices.
     #[schema(minimum = 0, example = 3)]
     voice_bytes: i64,
 }

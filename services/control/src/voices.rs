@@ -2,6 +2,7 @@
 //! Never: a voice without consent, or one made while somebody waits for an answer; that is `maker`'s work.
 
 mod audio;
+mod leftovers;
 pub(crate) mod listing;
 mod maker;
 pub(crate) mod preview;
@@ -87,8 +88,13 @@ pub(crate) async fn create(
         sample: audio::read(&bytes).await?,
         bytes,
     };
-    let mut creation = ticket.begin(&control.store, author).await?;
-    let voice = creation.add_voice(author, new).await?;
+    let placed = control.store.place_voice(author, new).await?;
+    let added = async {
+        let mut creation = ticket.begin(&control.store, author).await?;
+        let voice = creation.add_voice(author, &placed).await?;
+        Ok::<_, ControlError>((creation, voice))
+    };
+    let (creation, voice) = placed.kept_if(added.await).await?;
     let (id, etag) = (voice.id, precondition::etag(voice.version));
     let made = Made::new(&ShownVoice::from(voice))
         .at(format!("{PATH}/{id}"))
@@ -153,7 +159,7 @@ pub(crate) async fn change(
     params(("id" = VoiceId, Path, description = "The voice")),
     responses((status = 202, body = ShownVoice, description = "It will be made", headers(("ETag" = String, description = "Its version, for If-Match")))),
     security(("credential" = ["admin"]), ("operator" = [])),
-    extensions(("x-problems" = json!(["not_found", "operator_only", "consent_ended", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "operator_only", "consent_ended", "provider_missing", "store_unavailable"]))),
 )]
 pub(crate) async fn train(
     Author(author): Author,
@@ -161,6 +167,9 @@ pub(crate) async fn train(
     Path(id): Path<String>,
 ) -> Result<Shown, ControlError> {
     let voice = control.own_voice(author, &id).await?;
+    if !control.providers.has(&voice.provider) {
+        return Err(refusals::provider_missing(&voice.provider).into());
+    }
     match control.store.remake_voice(author, voice.id).await? {
         VoiceRemake::Begun(voice) => {
             tracing::info!(owner = %author, voice.id = %voice.id, "a voice is made again");

@@ -25,7 +25,10 @@ use axum::{
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use serde::Serialize;
 use switchboard_protocol::id::{OrgId, WebhookId};
-use switchboard_runtime::problem::{Json, Path, Problem, Query, internal};
+use switchboard_runtime::{
+    paging::{Cursor, Limit, List, Paging},
+    problem::{Json, Path, Problem, Query, internal},
+};
 use switchboard_store::{MOST_WEBHOOKS, Webhook};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -36,7 +39,6 @@ use crate::{
     document::Unambiguous,
     error::ControlError,
     once::{Made, Once},
-    paging::{Limit, Paging},
     precondition,
 };
 pub use authorities::Authorities;
@@ -58,7 +60,7 @@ pub(crate) struct Webhooks {
     #[schema(max_items = 200)]
     webhooks: Vec<ShownWebhook>,
     /// The `cursor` of the next page; null after the last one.
-    next_cursor: Option<WebhookId>,
+    next_cursor: Option<Cursor>,
 }
 
 /// Makes a webhook. Its secret is shown this once.
@@ -88,7 +90,7 @@ pub(crate) async fn create(
 /// Lists webhooks.
 #[utoipa::path(
     get, path = "/v1/webhooks", tag = "Webhooks", operation_id = "listWebhooks",
-    params(Paging<WebhookId>),
+    params(Paging),
     responses((status = 200, body = Webhooks, description = "A page of webhooks")),
     security(("credential" = ["admin"])),
     extensions(("x-problems" = json!(["store_unavailable"]))),
@@ -96,12 +98,14 @@ pub(crate) async fn create(
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
     Administrator(caller): Administrator,
-    Query(paging): Query<Paging<WebhookId>>,
+    Query(paging): Query<Paging>,
 ) -> Result<axum::Json<Webhooks>, ControlError> {
     let limit = Limit::new(paging.limit)?;
+    let list = List::of("/v1/webhooks", caller.org);
+    let after = list.after(paging.cursor)?;
     let store = &control.store;
-    let found = store.webhooks(caller.org, paging.cursor, limit.probe());
-    let (page, next_cursor) = limit.cut(found.await?, |webhook| webhook.id);
+    let found = store.webhooks(caller.org, after, limit.probe());
+    let (page, next_cursor) = limit.cut(found.await?, |webhook| list.behind(webhook.id));
     Ok(axum::Json(Webhooks {
         webhooks: page.into_iter().map(ShownWebhook::from).collect(),
         next_cursor,

@@ -1,43 +1,28 @@
 //! `GET /v1/devices` and `GET /v1/devices/{id}`: who is there, and who has been.
 //! Never: a stored state shown for a device that is live.
 
-mod cursor;
 mod device;
 mod merge;
 mod services;
 
 use std::sync::Arc;
 
-use axum::{extract::State, http::StatusCode, http::header};
-use serde::{Deserialize, Serialize};
+use axum::{extract::State, http::StatusCode};
+use serde::Serialize;
 use switchboard_bus::BusError;
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
 use switchboard_runtime::{
-    paging::{self, Limit},
-    problem::{Path, Problem, Query, internal},
+    paging::{Cursor, Limit, List, Paging},
+    problem::{Path, Problem, Query},
 };
 use switchboard_store::StoreError;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use crate::{Gateway, access::MayRead, bus_unavailable};
-use cursor::Cursor;
+use crate::{Gateway, access::MayRead, bus_unavailable, store_unavailable};
 use device::Device;
 use merge::merge;
 pub(crate) use merge::{Entry, Page};
 use services::Services;
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Paging {
-    /// The most devices of the page.
-    #[param(minimum = 1, maximum = 200, example = 50)]
-    #[serde(default = "paging::default_limit")]
-    limit: u16,
-    /// `next_cursor` of the page before.
-    #[param(value_type = Option<String>, pattern = "^[A-Za-z0-9_-]{2,86}$", example = "dG95LTE")]
-    cursor: Option<Cursor>,
-}
 
 /// A page of the list.
 #[derive(Debug, Serialize, ToSchema)]
@@ -46,7 +31,6 @@ pub(crate) struct Devices {
     #[schema(max_items = 200)]
     devices: Vec<Device>,
     /// The `cursor` of the next page; null after the last one.
-    #[schema(value_type = Option<String>, pattern = "^[A-Za-z0-9_-]{2,86}$", example = "dG95LTE")]
     next_cursor: Option<Cursor>,
     /// The record could not be read: devices that are not live are missing. Not there when all is well.
     #[schema(required = false, example = true)]
@@ -68,16 +52,22 @@ pub(crate) async fn list(
     Query(paging): Query<Paging>,
 ) -> Result<axum::Json<Devices>, Problem> {
     let limit = Limit::new(paging.limit)?.count();
-    let after = paging.cursor.as_ref().map(Cursor::as_str);
+    let list = List::of("/v1/devices", caller.org);
+    let after: Option<DeviceId> = list.after(paging.cursor)?;
     let Page {
         entries,
         more,
         incomplete,
-    } = page(&gateway, caller.org, after, limit)
-        .await
-        .map_err(|error| bus_unavailable(&error))?;
+    } = page(
+        &gateway,
+        caller.org,
+        after.as_ref().map(DeviceId::as_str),
+        limit,
+    )
+    .await
+    .map_err(|error| bus_unavailable(&error))?;
     let next_cursor = if more {
-        entries.last().map(|entry| Cursor::behind(&entry.id))
+        entries.last().map(|entry| list.behind(&entry.id))
     } else {
         None
     };
@@ -179,19 +169,9 @@ fn unknown(id: &DeviceId) -> Problem {
 }
 
 fn unreadable(error: &StoreError) -> Problem {
-    if !error.is_unavailable() {
-        tracing::error!(error = error.report(), "a device could not be looked up");
-        return internal();
-    }
-    tracing::warn!(
-        error = error.report(),
-        "a device that is not live could not be looked up"
-    );
-    Problem::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "store_unavailable",
-        "Record unavailable",
+    store_unavailable(
+        error,
+        "a device that is not live could not be looked up",
         "The device is not connected, and what is on record cannot be read at the moment.",
     )
-    .header(header::RETRY_AFTER, 1)
 }

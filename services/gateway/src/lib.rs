@@ -20,7 +20,7 @@ use switchboard_runtime::{
     problem::{self, Problem},
     shutdown::Shutdown,
 };
-use switchboard_store::Store;
+use switchboard_store::{Store, StoreError};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -118,6 +118,23 @@ fn bus_unavailable(error: &switchboard_bus::BusError) -> Problem {
         "bus_unavailable",
         "Bus unavailable",
         "The devices cannot be reached at the moment; nothing was sent, and a retry is safe.",
+    )
+    .header(http::header::RETRY_AFTER, 1)
+}
+
+/// The record could not be asked, so that `failed`. The detail says what that means while the database is away; all
+/// else is our own fault.
+fn store_unavailable(error: &StoreError, failed: &str, detail: &str) -> Problem {
+    if !error.is_unavailable() {
+        tracing::error!(error = error.report(), "{failed}");
+        return problem::internal();
+    }
+    tracing::warn!(error = error.report(), "{failed}");
+    Problem::new(
+        http::StatusCode::SERVICE_UNAVAILABLE,
+        "store_unavailable",
+        "Record unavailable",
+        detail,
     )
     .header(http::header::RETRY_AFTER, 1)
 }

@@ -101,6 +101,16 @@ pub(crate) struct Problem {
     pub(crate) errors: Vec<Violation>,
 }
 
+impl ApiError {
+    /// Whether the API understood and said no: asked again, it says the same.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => false,
+            Self::Refused(problem) => problem.status < 500 && problem.status != 429,
+        }
+    }
+}
+
 impl std::fmt::Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.detail {

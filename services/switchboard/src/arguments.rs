@@ -64,6 +64,16 @@ pub(crate) fn start_bus(
     })
 }
 
+/// Starts this process on the bus over Redis, and says whether calls can cross it.
+///
+/// # Errors
+/// As [`start_bus`].
+pub(crate) fn enter_bus(config: BusConfig, process: &Process) -> Result<Bus, Failure> {
+    let bus = start_bus(config, &process.registry, &process.stages.bus)?;
+    watch_bus("redis", &bus, &process.readiness);
+    Ok(bus)
+}
+
 /// The bus of a service that runs alone.
 ///
 /// # Errors
@@ -151,12 +161,18 @@ pub(crate) async fn await_bus(bus: &Bus) {
     while bus.ready(BUS_WAIT).await.is_err() {}
 }
 
-/// Keeps asking Postgres whether it is there, and reports the last answer to readiness.
-pub(crate) fn watch_database(
+/// Keeps asking Postgres and the place for large objects whether they are there, and reports their last answers to
+/// readiness; Postgres's are received here as well.
+pub(crate) fn watch_store(
     store: &Store,
     need: Need,
     process: &Process,
 ) -> watch::Receiver<Option<String>> {
+    watch_objects(store, process);
+    watch_database(store, need, process)
+}
+
+fn watch_database(store: &Store, need: Need, process: &Process) -> watch::Receiver<Option<String>> {
     let watched = Watched {
         name: "postgres",
         spoken: "Postgres",
@@ -175,7 +191,7 @@ pub(crate) fn watch_database(
 
 /// Keeps asking the place for large objects whether it is there, if one is set. Everything but pictures and skills
 /// books goes on without it.
-pub(crate) fn watch_objects(store: &Store, process: &Process) {
+fn watch_objects(store: &Store, process: &Process) {
     let Some(objects) = store.objects().cloned() else {
         return;
     };

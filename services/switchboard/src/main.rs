@@ -15,6 +15,8 @@ mod commands;
 mod data_folder;
 mod device;
 mod exit;
+mod files;
+mod http_service;
 mod postgres;
 mod process;
 mod query;

@@ -40,12 +40,12 @@ pub(crate) struct Stages {
     admin: Shutdown,
 }
 
-/// What every part of a serving process is given; cheap to clone.
-#[derive(Clone)]
+/// What every part of a serving process is given.
 pub(crate) struct Process {
     pub(crate) registry: Registry,
     pub(crate) readiness: Readiness,
     pub(crate) stages: Stages,
+    admin_url: String,
     broken: watch::Sender<Option<String>>,
 }
 
@@ -67,11 +67,16 @@ pub(crate) struct Ready {
 
 impl Process {
     /// Opens the admin port; nothing is ready yet.
-    pub(crate) fn begin(admin_listener: TcpListener) -> Self {
+    ///
+    /// # Errors
+    /// As [`reachable`].
+    pub(crate) fn begin(admin_listener: TcpListener) -> Result<Self, Failure> {
+        raise_file_limit();
         let process = Self {
             registry: Registry::new(),
             readiness: Readiness::default(),
             stages: Stages::default(),
+            admin_url: url(&admin_listener)?,
             broken: watch::Sender::new(None),
         };
         let serve = admin::serve(
@@ -81,7 +86,15 @@ impl Process {
             process.stages.admin.clone(),
         );
         process.part("the admin port", &process.stages.admin, serve);
-        process
+        Ok(process)
+    }
+
+    /// The ready line of a process that has no port but the admin port.
+    pub(crate) fn ready(&self) -> Ready {
+        Ready {
+            admin_url: self.admin_url.clone(),
+            ..Ready::default()
+        }
     }
 
     /// Runs a part on its stage. When it fails, the whole process ends in order.
@@ -122,15 +135,16 @@ impl Process {
     ///
     /// # Errors
     /// When the start or a part failed; everything has ended by then.
-    pub(crate) async fn run<F>(self, drain_within: Duration, start: F) -> Result<ExitCode, Failure>
-    where
-        F: Future<Output = Result<Ready, Failure>>,
-    {
+    pub(crate) async fn run(
+        self,
+        drain_within: Duration,
+        start: impl AsyncFnOnce(&Self) -> Result<Ready, Failure>,
+    ) -> Result<ExitCode, Failure> {
         let serving = self.stages.serving.clone();
         let watch = async move { signals::watch(&serving, drain_within).await };
         self.part("signal handling", &self.stages.admin, watch);
         let served = tokio::select! {
-            served = self.serve(start) => served,
+            served = self.serve(Box::pin(start(&self))) => served,
             () = self.stages.serving.draining() => Ok(()),
         };
         self.stages.end(drain_within).await;
@@ -245,7 +259,7 @@ pub(crate) fn tls_addr(listeners: &Listeners) -> Result<Option<String>, Failure>
 }
 
 /// Every connection is a file descriptor, so the soft limit is raised to what is allowed.
-pub(crate) fn raise_file_limit() {
+fn raise_file_limit() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));

@@ -19,6 +19,8 @@ pub struct TextToEmbed {
     pub id: i64,
     /// What it says, or how that begins.
     pub text: String,
+    /// How often the model could not embed it while it embedded others.
+    pub failures: i32,
 }
 
 impl Store {
@@ -42,8 +44,9 @@ impl Store {
                    ORDER BY due_at, id LIMIT $1 FOR UPDATE SKIP LOCKED),
                claimed AS (
                    UPDATE embedding_queue q SET due_at = now() + $2::interval FROM due
-                   WHERE q.id = due.id RETURNING q.id, q.memory_id, q.book_id, q.chunk)
-               SELECT claimed.id AS "id!", left(coalesce(m.text, concat_ws(E'\n', c.heading, c.text)), $3) AS "text!"
+                   WHERE q.id = due.id RETURNING q.id, q.memory_id, q.book_id, q.chunk, q.failures)
+               SELECT claimed.id AS "id!", left(coalesce(m.text, concat_ws(E'\n', c.heading, c.text)), $3) AS "text!",
+                      claimed.failures AS "failures!"
                FROM claimed
                LEFT JOIN memories m ON m.id = claimed.memory_id
                LEFT JOIN skills_book_chunks c ON c.book_id = claimed.book_id AND c.number = claimed.chunk
@@ -69,6 +72,25 @@ impl Store {
         let query = sqlx::query!(
             "UPDATE embedding_queue SET due_at = now() + $2::interval WHERE id = ANY ($1)",
             &ids(texts),
+            interval(after)
+        );
+        bounded(async { query.execute(&mut *self.throughout().await?).await })
+            .await
+            .map(drop)
+    }
+
+    /// Gives a text back that the model could not embed while it embedded others, for anybody to take after a while.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn postpone_text_to_embed(
+        &self,
+        text: &TextToEmbed,
+        after: Duration,
+    ) -> Result<(), StoreError> {
+        let query = sqlx::query!(
+            "UPDATE embedding_queue SET failures = failures + 1, due_at = now() + $2::interval WHERE id = $1",
+            text.id,
             interval(after)
         );
         bounded(async { query.execute(&mut *self.throughout().await?).await })

@@ -14,22 +14,31 @@ pub(super) async fn bind(
     npc: NpcId,
     devices: &[DeviceId],
 ) -> Result<Option<NpcWrite>, sqlx::Error> {
-    sqlx::query!(
-        "DELETE FROM npc_devices WHERE org_id = $1 AND npc_id = $2",
-        org.uuid(),
-        npc.uuid()
-    )
-    .execute(&mut *connection)
-    .await?;
     let names: Vec<String> = devices.iter().map(|id| id.as_str().to_owned()).collect();
-    // In one order, so that two who bind the same devices wait for each other instead of both.
-    let bound = sqlx::query_scalar!(
-        "INSERT INTO npc_devices (org_id, npc_id, device_id)
-         SELECT $1, $2, name FROM UNNEST($3::text[]) AS name ORDER BY name
-         ON CONFLICT DO NOTHING RETURNING device_id",
+    // What stays is not touched: the audit log says whether anything has changed.
+    sqlx::query!(
+        "DELETE FROM npc_devices WHERE org_id = $1 AND npc_id = $2 AND device_id <> ALL ($3)",
         org.uuid(),
         npc.uuid(),
         &names
+    )
+    .execute(&mut *connection)
+    .await?;
+    // In one order, so that two who bind the same devices wait for each other instead of both.
+    sqlx::query!(
+        "INSERT INTO npc_devices (org_id, npc_id, device_id)
+         SELECT $1, $2, name FROM UNNEST($3::text[]) AS name ORDER BY name
+         ON CONFLICT DO NOTHING",
+        org.uuid(),
+        npc.uuid(),
+        &names
+    )
+    .execute(&mut *connection)
+    .await?;
+    let bound = sqlx::query_scalar!(
+        "SELECT device_id FROM npc_devices WHERE org_id = $1 AND npc_id = $2",
+        org.uuid(),
+        npc.uuid()
     )
     .fetch_all(&mut *connection)
     .await?;

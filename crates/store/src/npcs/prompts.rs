@@ -43,11 +43,24 @@ impl Store {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<ListedPrompt>, StoreError> {
-        let Some(behind) = id_names::goes_on_behind(after, NAMES) else {
+        let Some(mut behind) = id_names::goes_on_behind(after, NAMES) else {
             return Ok(Vec::new());
         };
-        let filter = NpcFilter::default();
-        let npcs = self.npcs(org, &filter, behind, limit).await?;
-        Ok(npcs.iter().map(|npc| npc.prompt().listed).collect())
+        let (filter, limit) = (
+            NpcFilter::default(),
+            usize::try_from(limit).unwrap_or(usize::MAX),
+        );
+        let mut listed = Vec::new();
+        // Page by page, since whole NPCs are read for the little that is listed of them.
+        while listed.len() < limit {
+            let left = u16::try_from(limit - listed.len()).unwrap_or(u16::MAX);
+            let page = self.npcs(org, &filter, behind, left).await?;
+            listed.extend(page.elements.iter().map(|npc| npc.prompt().listed));
+            behind = page.continues_behind().map(|last| last.id);
+            if behind.is_none() {
+                break;
+            }
+        }
+        Ok(listed)
     }
 }

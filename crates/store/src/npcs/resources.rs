@@ -92,7 +92,7 @@ impl Store {
             r#"SELECT r.org_id, r.memory_id, r.picture_id,
                       COALESCE(p.name, left(split_part(m.text, E'\n', 1), $4)) AS "title!",
                       NULLIF(concat_ws(', ', m.kind, m.subject), '') AS description,
-                      COALESCE(p.mime_type, m.mime_type) AS "mime_type!", m.text AS "text?", p.sha256 AS "sha256?",
+                      COALESCE(p.mime_type, m.mime_type) AS "mime_type!", m.text AS "text?", p.object AS "object?",
                       p.size_bytes AS "size_bytes?"
                FROM resources r LEFT JOIN memories m ON m.id = r.memory_id LEFT JOIN pictures p ON p.id = r.picture_id
                WHERE (r.memory_id = $2 OR r.picture_id = $3) AND (r.org_id = $1 OR r.org_id IS NULL)"#,

@@ -4,9 +4,12 @@
 #[path = "../../../../tests/support/s3_server.rs"]
 mod s3_server;
 
+use switchboard_protocol::id::SkillsBookId;
 use tokio::{net::TcpListener, time::Instant};
+use uuid::Uuid;
 
 use super::*;
+use crate::owner::Owner;
 use s3_server::{BUCKET, S3Server};
 
 fn settings(url: &str) -> ObjectsConfig {
@@ -29,7 +32,7 @@ fn in_bucket(server: &S3Server, url: &str, other: Option<(&'static str, &str)>) 
 }
 
 fn key(byte: u8) -> ObjectKey {
-    ObjectKey::picture(Owner::Installation, &[byte; 32])
+    ObjectKey::picture(Owner::Installation, &hex(&[byte; 32]))
 }
 
 /// What every object store does.
@@ -71,6 +74,19 @@ async fn keeps_the_contract(objects: &Objects) {
         "{missing:?}"
     );
     assert_eq!(objects.get(&part).await.unwrap(), "y");
+    let (mut listing, mut listed) = (objects.list("skills-books"), Vec::new());
+    while let Some((key, put_at)) = listing.next().await.unwrap() {
+        assert!((chrono::Utc::now() - put_at).num_minutes().abs() < 5);
+        listed.push(key);
+    }
+    assert_eq!(listed, std::slice::from_ref(&part));
+    objects.delete_folder("skills-books").await.unwrap();
+    let missing = objects.get(&part).await;
+    assert!(
+        matches!(missing, Err(ObjectError::Missing(_))),
+        "{missing:?}"
+    );
+    objects.delete_folder("skills-books").await.unwrap();
 }
 
 #[tokio::test]

@@ -108,15 +108,16 @@ impl Store {
         let entered = bounded(self.enter_part(owner, id, (number, size), object)).await;
         match entered {
             Ok(Ok((bytes_received, before))) => {
-                let before: Vec<_> = before.into_iter().collect();
-                self.remove_objects(owner, id, &before).await;
+                if let Some(before) = before {
+                    self.remove_part(owner, id, before).await;
+                }
                 Ok(PartWrite::Written { bytes_received })
             }
             Ok(Err(refusal)) => {
-                self.remove_objects(owner, id, &[object]).await;
+                self.remove_part(owner, id, object).await;
                 Ok(refusal)
             }
-            // Whether the row is there is not known: the bytes stay.
+            // Whether the row is there is not known: the bytes stay until they are found to be left over.
             Err(error) => Err(error.into()),
         }
     }

@@ -6,7 +6,10 @@ use std::time::Duration;
 use switchboard_protocol::id::VoiceId;
 use uuid::Uuid;
 
-use super::{VoiceFault, VoiceSettings, VoiceState, removals::let_go};
+use super::{
+    VoiceFault, VoiceSettings, VoiceState,
+    removals::{let_go, making_key},
+};
 use crate::{
     Store, StoreError,
     database::{bounded, interval},
@@ -39,6 +42,8 @@ pub struct VoiceJob {
     pub consent_ended: bool,
     /// How often it was asked for since its provider said something last, this time included.
     pub attempts: i32,
+    /// How often since then its provider did not answer as agreed.
+    pub failures: i32,
 }
 
 /// What is known of a voice from now on.
@@ -70,10 +75,16 @@ impl VoiceJob {
     pub fn key(&self) -> ObjectKey {
         ObjectKey::voice(self.owner, self.id)
     }
+
+    /// What each attempt at this making has in common, for its provider.
+    #[must_use]
+    pub fn making_key(&self) -> String {
+        making_key(self.id, self.making)
+    }
 }
 
 impl Store {
-    /// Takes over a voice that one of these providers has to be asked for and that nobody asks for.
+    /// Takes over a voice that this provider has to be asked for and that nobody asks for.
     ///
     /// # Errors
     /// As every query.
@@ -81,20 +92,20 @@ impl Store {
         &self,
         worker: Uuid,
         lease: Duration,
-        providers: &[String],
+        provider: &str,
     ) -> Result<Option<VoiceJob>, StoreError> {
         let query = sqlx::query!(
             r#"UPDATE voices
                SET worker = $1, due_at = now() + $2::interval, attempts = attempts + 1,
                    updated_at = CASE WHEN state = 'uploaded' THEN now() ELSE updated_at END,
                    state = CASE WHEN state = 'uploaded' THEN 'training' ELSE state END
-               WHERE id = (SELECT id FROM voices WHERE due_at <= now() AND provider = ANY ($3)
+               WHERE id = (SELECT id FROM voices WHERE due_at <= now() AND provider = $3
                            ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED)
-               RETURNING id, org_id, name, languages, labels, provider, making, made_as, mime_type, sha256, attempts, state,
-                         coalesce(consent_expires_at <= now(), false) AS "consent_ended!""#,
+               RETURNING id, org_id, name, languages, labels, provider, making, made_as, mime_type, sha256, attempts, failures,
+                         state, coalesce(consent_expires_at <= now(), false) AS "consent_ended!""#,
             worker,
             interval(lease),
-            providers
+            provider
         );
         let row =
             bounded(async { query.fetch_optional(&mut *self.throughout().await?).await }).await?;
@@ -114,6 +125,7 @@ impl Store {
             sha256: row.sha256,
             consent_ended: row.consent_ended,
             attempts: row.attempts,
+            failures: row.failures,
         }))
     }
 
@@ -138,7 +150,8 @@ impl Store {
         Ok(renewed.rows_affected() > 0)
     }
 
-    /// Gives a voice back as it was, for anybody to take after a while; this attempt does not count.
+    /// Gives a voice back as it was, for anybody to take after a while; this attempt does not count. So often its provider
+    /// has not answered as agreed by now.
     ///
     /// # Errors
     /// As every query.
@@ -147,13 +160,15 @@ impl Store {
         worker: Uuid,
         id: VoiceId,
         after: Duration,
+        failures: i32,
     ) -> Result<(), StoreError> {
         let query = sqlx::query!(
-            "UPDATE voices SET worker = NULL, due_at = now() + $3::interval, attempts = greatest(attempts - 1, 0)
+            "UPDATE voices SET worker = NULL, due_at = now() + $3::interval, attempts = greatest(attempts - 1, 0), failures = $4
              WHERE id = $1 AND worker = $2",
             id.uuid(),
             worker,
-            interval(after)
+            interval(after),
+            failures
         );
         bounded(async { query.execute(&mut *self.throughout().await?).await })
             .await
@@ -161,7 +176,7 @@ impl Store {
     }
 
     /// Writes down what its provider said of a voice; false when it is not this worker's any more. What the provider
-    /// made and nobody speaks with any more, it is to let go of.
+    /// made and nobody speaks with any more, it is to let go of, also when it never said what it calls it.
     ///
     /// # Errors
     /// As every query.
@@ -184,7 +199,7 @@ impl Store {
             // A voice that can be spoken with is also due when its consent ends; least() passes nulls over.
             let settled = sqlx::query!(
                 "UPDATE voices
-                 SET state = $3, made_as = $4, error_kind = $6, error_detail = $7, worker = NULL, attempts = 0,
+                 SET state = $3, made_as = $4, error_kind = $6, error_detail = $7, worker = NULL, attempts = 0, failures = 0,
                      due_at = CASE WHEN $6::text IS NULL THEN least(now() + $5::interval, consent_expires_at) END,
                      updated_at = CASE WHEN state = $3 THEN updated_at ELSE now() END
                  WHERE id = $1 AND worker = $2",
@@ -199,6 +214,8 @@ impl Store {
             .execute(&mut *transaction)
             .await?;
             let is_settled = settled.rows_affected() > 0;
+            let is_unheard = is_settled && fault.is_some() && job.made_as.is_none();
+            let key = is_unheard.then(|| job.making_key());
             let left = if is_settled {
                 job.made_as.as_ref().filter(|before| Some(*before) != made_as)
             } else {
@@ -212,7 +229,8 @@ impl Store {
                 .await?;
                 made_as.filter(|_| same.is_none())
             };
-            let_go(&mut transaction, &job.provider, left.map(String::as_str)).await?;
+            let left = left.map(String::as_str);
+            let_go(&mut transaction, &job.provider, left, key.as_deref()).await?;
             transaction.commit().await?;
             Ok::<_, sqlx::Error>(is_settled)
         })

@@ -1,42 +1,47 @@
 //! How voices are added, changed, made again and removed.
 //! Never: a version written over one that its writer has not seen, or a provider's voice that nobody lets go of.
 
-use sha2::{Digest, Sha256};
 use sqlx::PgConnection;
 use switchboard_protocol::id::VoiceId;
 
 use super::{
     NewVoice, StoredVoice, VoiceChange, VoiceConsent, VoiceError, VoiceRemake, VoiceRemoval,
-    VoiceSettings, VoiceState, removals::let_go,
+    VoiceSettings, VoiceState,
+    removals::{let_go, making_key},
 };
-use crate::{Creation, Store, StoreError, database::bounded, objects::ObjectKey, owner::Owner};
+use crate::{
+    Creation, Placed, Store, StoreError, database::bounded, objects::ObjectKey, owner::Owner,
+};
 
 impl Creation {
-    /// Adds a voice: its sample, and its row, which is not seen before the commit.
+    /// Adds the row of a voice whose sample is put; it is not seen before the commit.
     ///
     /// # Errors
-    /// [`VoiceError`] when there is no object store, or one of the two stores fails.
+    /// As every query.
     pub async fn add_voice(
         &mut self,
         owner: Owner,
-        voice: NewVoice,
-    ) -> Result<StoredVoice, VoiceError> {
-        let objects = self.objects().ok_or(VoiceError::NoObjects)?;
-        let bytes = voice.bytes.clone();
-        // Some milliseconds that no other request should wait for.
-        let hashing = tokio::task::spawn_blocking(move || Sha256::digest(&bytes).to_vec());
-        let sha256 = hashing.await.map_err(|_| StoreError::Unavailable(None))?;
-        let key = ObjectKey::voice(owner, voice.id);
-        let written = bounded(async {
-            let stored = insert(self.connection(), owner, &voice, sha256).await?;
-            let put = objects.put(&key, voice.bytes.clone()).await;
-            Ok::<_, sqlx::Error>(put.map(|()| stored))
-        });
-        Ok(written.await??)
+        voice: &Placed<NewVoice>,
+    ) -> Result<StoredVoice, StoreError> {
+        bounded(insert(self.connection(), owner, voice)).await
     }
 }
 
 impl Store {
+    /// Puts the sample of a voice, before the transaction begins in which its row is made.
+    ///
+    /// # Errors
+    /// [`VoiceError`] when there is no object store, or it fails.
+    pub async fn place_voice(
+        &self,
+        owner: Owner,
+        voice: NewVoice,
+    ) -> Result<Placed<NewVoice>, VoiceError> {
+        let objects = self.objects().ok_or(VoiceError::NoObjects)?;
+        let key = ObjectKey::voice(owner, voice.id);
+        Placed::put(objects, key, voice.bytes.clone(), voice).await
+    }
+
     /// Replaces what may be changed of a voice that its owner has in this version.
     ///
     /// # Errors
@@ -96,13 +101,20 @@ impl Store {
             }
             sqlx::query!(
                 "UPDATE voices SET state = 'uploaded', error_kind = NULL, error_detail = NULL, made_as = NULL,
-                                   making = making + 1, worker = NULL, due_at = now(), attempts = 0, updated_at = now()
+                                   making = making + 1, worker = NULL, due_at = now(), attempts = 0, failures = 0,
+                                   updated_at = now()
                  WHERE id = $1",
                 id.uuid()
             )
             .execute(&mut *transaction)
             .await?;
-            let_go(&mut transaction, &held.provider, held.made_as.as_deref()).await?;
+            let_go(
+                &mut transaction,
+                &held.provider,
+                held.made_as.as_deref(),
+                None,
+            )
+            .await?;
             transaction.commit().await?;
             Ok::<_, sqlx::Error>(None)
         });
@@ -130,7 +142,8 @@ impl Store {
         let removed = bounded(async {
             let mut transaction = self.begin_within(owner).await?;
             let gone = sqlx::query!(
-                "DELETE FROM voices WHERE id = $1 AND org_id IS NOT DISTINCT FROM $2 RETURNING provider, made_as",
+                r#"DELETE FROM voices WHERE id = $1 AND org_id IS NOT DISTINCT FROM $2
+                   RETURNING provider, made_as, making, state = 'training' AS "under_way!""#,
                 id.uuid(),
                 owner.column()
             )
@@ -139,7 +152,14 @@ impl Store {
             let Some(gone) = gone else {
                 return Ok(false);
             };
-            let_go(&mut transaction, &gone.provider, gone.made_as.as_deref()).await?;
+            let key = gone.under_way.then(|| making_key(id, gone.making));
+            let_go(
+                &mut transaction,
+                &gone.provider,
+                gone.made_as.as_deref(),
+                key.as_deref(),
+            )
+            .await?;
             transaction.commit().await?;
             Ok::<_, sqlx::Error>(true)
         });
@@ -166,9 +186,9 @@ impl Store {
 async fn insert(
     connection: &mut PgConnection,
     owner: Owner,
-    voice: &NewVoice,
-    sha256: Vec<u8>,
+    placed: &Placed<NewVoice>,
 ) -> Result<StoredVoice, sqlx::Error> {
+    let voice = &placed.what;
     let (settings, consent, sample) = (&voice.settings, &voice.consent, &voice.sample);
     let size_bytes = i64::try_from(voice.bytes.len()).unwrap_or(i64::MAX);
     let row = sqlx::query!(
@@ -191,7 +211,7 @@ async fn insert(
         sample.sample_rate_hz,
         sample.channels,
         size_bytes,
-        sha256,
+        placed.sha256,
         voice.provider
     )
     .fetch_one(connection)
@@ -210,7 +230,7 @@ async fn insert(
         made_as: None,
         sample: sample.clone(),
         size_bytes,
-        sha256,
+        sha256: placed.sha256.clone(),
         state: VoiceState::Uploaded,
         fault: None,
         version: row.version,

@@ -3,11 +3,15 @@
 
 use sqlx::PgConnection;
 use switchboard_protocol::id::{DeliveryId, OrgId, WebhookId};
+use uuid::Uuid;
 
 use super::deliveries::{Delivery, DeliveryState, Row};
 use crate::{Creation, StoreError, database::bounded};
 
-/// What became of a delivery that was to be repeated.
+/// How many deliveries may wait for a webhook; `tell_webhooks` has the same number.
+const MOST_WAITING: i64 = 5_000;
+
+/// What became of a delivery that was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Redelivery {
     /// It waits for its next attempt.
@@ -16,12 +20,20 @@ pub enum Redelivery {
     NotFailed,
     /// Its webhook is not enabled.
     Disabled,
-    /// The organisation has no such delivery.
+    /// As many wait for its webhook as may.
+    TooMany,
+    /// The organisation has no such delivery, or no such webhook.
     Unknown,
 }
 
+impl Redelivery {
+    fn of(row: Option<Row>) -> Result<Self, StoreError> {
+        row.map_or(Ok(Self::TooMany), |row| Ok(Self::Waits(row.try_into()?)))
+    }
+}
+
 impl Creation {
-    /// Adds a delivery that no event is behind, to a webhook of the organisation that is enabled; nothing otherwise.
+    /// Adds a delivery that no event is behind, to a webhook of the organisation.
     ///
     /// # Errors
     /// As every query.
@@ -32,21 +44,29 @@ impl Creation {
         id: DeliveryId,
         event: &str,
         payload: &str,
-    ) -> Result<Option<Delivery>, StoreError> {
+    ) -> Result<Redelivery, StoreError> {
+        let held = hold(self.connection(), org, webhook.uuid());
+        match bounded(held).await? {
+            None => return Ok(Redelivery::Unknown),
+            Some(false) => return Ok(Redelivery::Disabled),
+            Some(true) => {}
+        }
         let query = sqlx::query_as!(
             Row,
             "INSERT INTO webhook_deliveries (id, org_id, webhook_id, event, event_id, payload, next_attempt_at)
-             SELECT $3, org_id, id, $4, $3, $5, now() FROM webhooks WHERE org_id = $1 AND id = $2 AND enabled
+             SELECT $3, $1, $2, $4, $3, $5, now()
+             WHERE (SELECT count(*) FROM (SELECT FROM webhook_deliveries waiting
+                                          WHERE waiting.webhook_id = $2 AND waiting.state = 'pending' LIMIT $6) one) < $6
              RETURNING id, webhook_id, event, state, attempts, next_attempt_at, last_attempt_at, last_status,
                        last_error, created_at, ended_at",
             org.uuid(),
             webhook.uuid(),
             id.uuid(),
             event,
-            payload
+            payload,
+            MOST_WAITING
         );
-        let row = bounded(query.fetch_optional(self.connection())).await?;
-        row.map(Delivery::try_from).transpose()
+        Redelivery::of(bounded(query.fetch_optional(self.connection())).await?)
     }
 
     /// Has a delivery attempted anew that was given up, as if it never had been attempted.
@@ -58,47 +78,76 @@ impl Creation {
         org: OrgId,
         id: DeliveryId,
     ) -> Result<Redelivery, StoreError> {
-        let found = bounded(revive(self.connection(), org, id)).await?;
-        Ok(match found {
-            Ok(row) => Redelivery::Waits(row.try_into()?),
-            Err(refused) => refused,
-        })
+        match bounded(revive(self.connection(), org, id)).await? {
+            Ok(row) => Redelivery::of(row),
+            Err(refused) => Ok(refused),
+        }
     }
 }
 
+/// Whether a webhook is enabled, which it stays until the transaction ends. It is held before any of its deliveries,
+/// in the order of whoever disables it, and so one at a time adds to them.
+async fn hold(
+    connection: &mut PgConnection,
+    org: OrgId,
+    webhook: Uuid,
+) -> Result<Option<bool>, sqlx::Error> {
+    sqlx::query_scalar!(
+        "SELECT enabled FROM webhooks WHERE org_id = $1 AND id = $2 FOR NO KEY UPDATE",
+        org.uuid(),
+        webhook
+    )
+    .fetch_optional(connection)
+    .await
+}
+
+/// Nothing when too many wait.
 async fn revive(
     connection: &mut PgConnection,
     org: OrgId,
     id: DeliveryId,
-) -> Result<Result<Row, Redelivery>, sqlx::Error> {
-    let found = sqlx::query!(
-        "SELECT delivery.state, hook.enabled
-         FROM webhook_deliveries delivery JOIN webhooks hook ON hook.id = delivery.webhook_id
-         WHERE delivery.org_id = $1 AND delivery.id = $2 FOR UPDATE",
+) -> Result<Result<Option<Row>, Redelivery>, sqlx::Error> {
+    let webhook = sqlx::query_scalar!(
+        "SELECT webhook_id FROM webhook_deliveries WHERE org_id = $1 AND id = $2",
         org.uuid(),
         id.uuid()
     )
     .fetch_optional(&mut *connection)
     .await?;
-    let Some(found) = found else {
+    let Some(webhook) = webhook else {
         return Ok(Err(Redelivery::Unknown));
     };
-    if found.state != DeliveryState::Failed.as_str() {
+    let enabled = hold(&mut *connection, org, webhook).await?;
+    let state = sqlx::query_scalar!(
+        "SELECT state FROM webhook_deliveries WHERE org_id = $1 AND id = $2 FOR UPDATE",
+        org.uuid(),
+        id.uuid()
+    )
+    .fetch_optional(&mut *connection)
+    .await?;
+    let (Some(enabled), Some(state)) = (enabled, state) else {
+        return Ok(Err(Redelivery::Unknown));
+    };
+    if state != DeliveryState::Failed.as_str() {
         return Ok(Err(Redelivery::NotFailed));
     }
-    if !found.enabled {
+    if !enabled {
         return Ok(Err(Redelivery::Disabled));
     }
     let row = sqlx::query_as!(
         Row,
         "UPDATE webhook_deliveries SET state = 'pending', attempts = 0, next_attempt_at = now(), ended_at = NULL
          WHERE org_id = $1 AND id = $2
+               AND (SELECT count(*) FROM (SELECT FROM webhook_deliveries waiting
+                                          WHERE waiting.webhook_id = $3 AND waiting.state = 'pending' LIMIT $4) one) < $4
          RETURNING id, webhook_id, event, state, attempts, next_attempt_at, last_attempt_at, last_status, last_error,
                    created_at, ended_at",
         org.uuid(),
-        id.uuid()
+        id.uuid(),
+        webhook,
+        MOST_WAITING
     )
-    .fetch_one(connection)
+    .fetch_optional(connection)
     .await?;
     Ok(Ok(row))
 }

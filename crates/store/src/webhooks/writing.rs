@@ -78,7 +78,8 @@ impl Creation {
 
 impl Store {
     /// Replaces what is set about a webhook that the organisation has in this version; nothing when it has none. What
-    /// waits for one that is disabled has failed; one that is enabled starts without a past.
+    /// waits for one that is disabled has failed; one that is enabled, or leads elsewhere, starts
+    /// without a past.
     ///
     /// # Errors
     /// As every query.
@@ -95,7 +96,7 @@ impl Store {
                 Row,
                 "UPDATE webhooks SET url = $4, description = $5, events = $6, enabled = $7,
                                      disabled_reason = CASE WHEN enabled = $7 THEN disabled_reason END,
-                                     failing_since = CASE WHEN enabled = $7 THEN failing_since END,
+                                     failing_since = CASE WHEN enabled = $7 AND url = $4 THEN failing_since END,
                                      version = version + 1, updated_at = now()
                  WHERE org_id = $1 AND id = $2 AND version = $3
                  RETURNING id, org_id, url, description, events, enabled, disabled_reason,

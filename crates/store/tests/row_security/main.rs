@@ -99,13 +99,22 @@ async fn furnished() -> (TestDatabase, PgConnection) {
     let database = TestDatabase::create().await.unwrap();
     let mut connection = connect(&database).await;
     run(&mut connection, &rows::all()).await;
+    match database.store().set_embedding_model("a model", 2).await {
+        Ok(_) => run(&mut connection, &rows::embedded()).await,
+        Err(missing) => {
+            let accepted = std::env::var_os("SWITCHBOARD_TESTS_WITHOUT_PGVECTOR").is_some();
+            assert!(
+                accepted,
+                "{missing}; or leave it out with SWITCHBOARD_TESTS_WITHOUT_PGVECTOR=1"
+            );
+        }
+    }
     (database, connection)
 }
 
 #[tokio::test]
 async fn every_table_is_secured_against_its_owner_as_well() {
-    let database = TestDatabase::create().await.unwrap();
-    let mut connection = connect(&database).await;
+    let (database, mut connection) = furnished().await;
     let open = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') \
                 AND relnamespace = 'public'::regnamespace \
                 AND NOT (relrowsecurity AND relforcerowsecurity) ORDER BY relname";
@@ -262,7 +271,7 @@ async fn a_public_row_is_held_and_not_taken() {
     let (_database, mut connection) = furnished().await;
     run(&mut connection, "BEGIN").await;
     speak(&mut connection, rows::OWN_ORG).await;
-    for table in ["templates", "pictures", "skills_books"] {
+    for table in ["templates", "pictures", "skills_books", "voices"] {
         let hold = format!("SELECT t::text FROM {table} t WHERE org_id IS NULL FOR KEY SHARE");
         assert_eq!(column(&mut connection, &hold).await.len(), 1, "{table}");
         let take = format!(

@@ -77,6 +77,19 @@ const KEYS: &str = "
 const WAITING: &str = "
     INSERT INTO embedding_queue (memory_id) VALUES ('bbbbbbbb-0000-0000-0000-000000000005');";
 
+/// What a model says of texts, where there is one. All of them wait for it when it is set.
+const EMBEDDED: &str = "
+    INSERT INTO embeddings (holder_id, memory_id, embedding)
+        VALUES ('{mark}0000-0000-0000-000000000001', '{mark}0000-0000-0000-000000000005', '[1, 0]');
+    INSERT INTO embeddings (holder_id, book_id, chunk, embedding)
+        VALUES ('{mark}0000-0000-0000-000000000003', '{mark}0000-0000-0000-000000000003', 0, '[0, 1]');";
+
+/// Statements that make what there is when a model was set.
+pub(crate) fn embedded() -> String {
+    let marks = [OWN, STRANGERS, PUBLIC].map(|mark| EMBEDDED.replace("{mark}", mark));
+    format!("DELETE FROM embedding_queue; {WAITING} {}", marks.concat())
+}
+
 /// Statements that make all of them.
 pub(crate) fn all() -> String {
     let mut all = KEYS.to_owned();

@@ -1,8 +1,15 @@
 //! The child process that reads a document, as its parent sees it: fed, listened to, and killed when it takes too long.
-//! Never: more of a document in memory than one part and one chunk.
+//! Never: more of a document in memory than a few parts and one chunk, or the slowness of storage taken for the document's.
 
-use std::{os::unix::process::ExitStatusExt, process::Stdio, time::Duration};
+use std::{
+    os::unix::process::ExitStatusExt,
+    pin::pin,
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, stream};
 use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use switchboard_store::{BookFault, BookJob, NewChunk, ObjectError, ObjectKey, Objects};
@@ -16,8 +23,10 @@ use super::{chunks::Chunk, text::fault};
 
 /// The hidden subcommand of this program that reads a document.
 const SUBCOMMAND: &str = "read-skills-book";
-/// How long it may take until it says what the document's chunks are.
+/// How long it may take, once it has the document, until it says what its chunks are; and to take the document before.
 const PARSING_LIMIT: Duration = Duration::from_secs(120);
+/// How many parts are fetched while an earlier one is handed over.
+const PARTS_AHEAD: usize = 4;
 /// How long it may take for the next chunk, which it has already.
 const CHUNK_LIMIT: Duration = Duration::from_secs(10);
 /// The longest line that it writes, in bytes.
@@ -49,6 +58,9 @@ pub(super) enum ReadingError {
     /// The child process was kept from its work.
     #[error("{0}")]
     Interrupted(String),
+    /// Somebody else ended it, most likely a system without memory, whosever fault that is.
+    #[error("the process that reads was killed")]
+    Killed,
 }
 
 /// A document that is being read; dropped, its child process ends.
@@ -66,9 +78,21 @@ impl Reading {
         objects: &Objects,
         parts: &[ObjectKey],
     ) -> Result<Self, ReadingError> {
-        let mut child = start(job).map_err(|error| {
+        let child = start(job).map_err(|error| {
             ReadingError::Interrupted(format!("the process that reads does not start: {error}"))
         })?;
+        let fetched = stream::iter(parts.to_vec())
+            .map(|part| async move { objects.get(&part).await })
+            .buffered(PARTS_AHEAD);
+        Self::through(child, fetched, PARSING_LIMIT).await
+    }
+
+    /// As [`Reading::begin`], with a process that has started.
+    async fn through(
+        mut child: Child,
+        parts: impl Stream<Item = Result<Bytes, ObjectError>>,
+        limit: Duration,
+    ) -> Result<Self, ReadingError> {
         let no_pipe = || ReadingError::Interrupted("the process that reads has no pipe".to_owned());
         let lines = BufReader::new(child.stdout.take().ok_or_else(no_pipe)?);
         let mut reading = Self {
@@ -77,14 +101,8 @@ impl Reading {
             count: 0,
             sha256: Vec::new(),
         };
-        let parsing = async {
-            reading.feed(objects, parts).await?;
-            reading.line(PARSING_LIMIT).await
-        };
-        let Ok(head) = timeout(PARSING_LIMIT, parsing).await else {
-            return Err(ReadingError::Fault(too_expensive("time")));
-        };
-        match head? {
+        reading.feed(parts, limit).await?;
+        match reading.line(limit).await? {
             Head::Chunks { count, sha256 } => {
                 reading.count = count;
                 reading.sha256 = sha256;
@@ -106,15 +124,23 @@ impl Reading {
         self.line::<Chunk>(CHUNK_LIMIT).await.map(NewChunk::from)
     }
 
-    /// Writes all parts. A process that does not take them has ended, and its end says why.
-    async fn feed(&mut self, objects: &Objects, parts: &[ObjectKey]) -> Result<(), ReadingError> {
+    /// Writes all parts, which the process has this long to take; waiting for storage does not count. A process that
+    /// does not take them has ended, and its end says why.
+    async fn feed(
+        &mut self,
+        parts: impl Stream<Item = Result<Bytes, ObjectError>>,
+        limit: Duration,
+    ) -> Result<(), ReadingError> {
         let Some(mut input) = self.child.stdin.take() else {
             return Ok(());
         };
-        for part in parts {
-            let bytes = objects.get(part).await?;
-            if input.write_all(&bytes).await.is_err() {
-                return Ok(());
+        let (mut parts, mut left) = (pin!(parts), limit);
+        while let Some(bytes) = parts.next().await {
+            let (bytes, begun) = (bytes?, Instant::now());
+            match timeout(left, input.write_all(&bytes)).await {
+                Ok(Ok(())) => left = left.saturating_sub(begun.elapsed()),
+                Ok(Err(_)) => return Ok(()),
+                Err(_) => return Err(ReadingError::Fault(too_expensive("time"))),
             }
         }
         Ok(())
@@ -171,10 +197,12 @@ fn ended(status: std::process::ExitStatus) -> ReadingError {
         .and_then(|number| Signal::try_from(number).ok());
     match signal {
         Some(Signal::SIGXCPU) => ReadingError::Fault(too_expensive("time")),
-        // Rust aborts when there is no memory or no stack left; the system kills.
-        Some(Signal::SIGABRT | Signal::SIGKILL | Signal::SIGSEGV | Signal::SIGBUS) => {
+        // Rust aborts when there is no more memory than it may use, or no stack left.
+        Some(Signal::SIGABRT | Signal::SIGSEGV | Signal::SIGBUS) => {
             ReadingError::Fault(too_expensive("memory"))
         }
+        // The system kills when there is none left for anybody.
+        Some(Signal::SIGKILL) => ReadingError::Killed,
         _ => ReadingError::Interrupted(format!("the process that reads ended with {status}")),
     }
 }
@@ -184,4 +212,64 @@ fn too_expensive(what: &str) -> BookFault {
         "Reading it takes more {what} than a skills book may; send it in a simpler form, or as several books."
     );
     fault("too_expensive", detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process that takes all of the document, and then does this.
+    fn process(then: &str) -> Child {
+        Command::new("sh")
+            .args(["-c", &format!("cat > /dev/null; {then}")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap()
+    }
+
+    const HEAD: &str = r#"echo '{"chunks":{"count":3,"sha256":[1]}}'"#;
+    const LIMIT: Duration = Duration::from_secs(3);
+
+    #[tokio::test]
+    async fn a_slow_object_store_takes_none_of_the_time_for_parsing() {
+        let slow = stream::once(async {
+            // It says nothing for longer than the document may take.
+            let silence = std::future::pending::<()>();
+            let _ = tokio::time::timeout(LIMIT + Duration::from_secs(1), silence).await;
+            Ok(Bytes::from_static(b"text"))
+        });
+        let reading = Reading::through(process(HEAD), slow, LIMIT).await.unwrap();
+        assert_eq!((reading.chunks(), reading.sha256()), (3, &[1][..]));
+    }
+
+    #[tokio::test]
+    async fn an_object_store_that_fails_is_no_fault_of_the_document() {
+        let failing = stream::iter([Ok(Bytes::from_static(b"text")), Err(ObjectError::TimedOut)]);
+        let read = Reading::through(process(HEAD), failing, LIMIT).await;
+        assert!(matches!(read, Err(ReadingError::Objects(_))));
+    }
+
+    #[tokio::test]
+    async fn how_the_process_ends_says_whose_fault_it_was() {
+        async fn check(then: &str, expect: &str) {
+            let text = stream::iter([Ok(Bytes::from_static(b"text"))]);
+            let Err(error) = Reading::through(process(then), text, LIMIT).await else {
+                panic!("{then}: nothing was said of the chunks");
+            };
+            let found = match &error {
+                ReadingError::Fault(fault) => fault.kind.as_str(),
+                ReadingError::Killed => "killed",
+                ReadingError::Interrupted(_) => "interrupted",
+                ReadingError::Objects(_) => "objects",
+            };
+            assert_eq!(found, expect, "{then}: {error}");
+        }
+        check("kill -KILL $$", "killed").await;
+        check("kill -ABRT $$", "too_expensive").await;
+        check("kill -XCPU $$", "too_expensive").await;
+        check("exit 1", "interrupted").await;
+        check("echo", "interrupted").await;
+    }
 }

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use crate::{
     document::{self, invalid, member},
     limits::{Limit::Items, Rule, rule},
-    merge_patch,
+    merge_patch, patch,
     templates::{self, read_at},
 };
 
@@ -111,34 +111,20 @@ pub(super) fn created(document: &Value) -> Result<NpcSettings, Problem> {
 }
 
 /// The settings after a merge patch of the NPC as it is shown.
-pub(super) fn patched(current: &Npc, patch: Value) -> Result<NpcSettings, Problem> {
-    if !patch.is_object() {
-        return Err(invalid(
-            "",
-            "A merge patch is an object with the members to change.",
-        ));
+pub(super) fn patched(current: &Npc, mut sent: Value) -> Result<NpcSettings, Problem> {
+    if let Some(members) = sent.as_object_mut() {
+        members.retain(|name, value| name != "effective" || !holds_the_same(value, current));
     }
-    let shown = ShownNpc::from(current.clone());
-    let before = serde_json::to_value(shown).unwrap_or(Value::Null);
-    let mut after = before.clone();
-    merge_patch::apply(&mut after, patch);
-    if let Some(members) = after.as_object_mut() {
-        for name in READ_ONLY {
-            // A member that is null may be left out as well.
-            let kept = members.remove(name).unwrap_or(Value::Null);
-            if before.get(name) != Some(&kept) && !holds_the_same(name, &kept, current) {
-                let detail = format!("`/{name}` cannot be changed; leave it out.");
-                return Err(invalid(&format!("/{name}"), detail));
-            }
-        }
-    }
+    let after = patch::merged(&ShownNpc::from(current.clone()), sent, &READ_ONLY)?;
     settings(document::read(&after, "", RULES)?)
 }
 
 /// Others write numbers in other ways: 1 and 1.0 are the same.
-fn holds_the_same(name: &str, sent: &Value, current: &Npc) -> bool {
-    name == "effective"
-        && TemplateSettings::deserialize(sent).is_ok_and(|sent| sent == current.effective.settings)
+fn holds_the_same(sent: &Value, current: &Npc) -> bool {
+    let held = &current.effective.settings;
+    let mut after = serde_json::to_value(held).unwrap_or(Value::Null);
+    merge_patch::apply(&mut after, sent.clone());
+    TemplateSettings::deserialize(&after).is_ok_and(|after| after == *held)
 }
 
 fn settings(document: Document) -> Result<NpcSettings, Problem> {

@@ -101,18 +101,30 @@ pub(crate) async fn import(
         .map(|bytes| avatar(&settings.name, bytes))
         .transpose()?;
     let id = TemplateId::from_uuid(Uuid::now_v7());
-    let mut creation = ticket.begin(&control.store, author).await?;
-    let has_picture = picture.is_some();
-    if let Some(picture) = picture {
+    if let Some(picture) = &picture {
         settings.avatar = Some(picture.id);
-        // It is read under a URI that its id is part of, which nobody else has.
-        match creation.add_picture(author, picture).await? {
-            PictureWrite::Written(_) => {}
-            PictureWrite::UriTaken => return Err(problem::internal().into()),
-        }
     }
-    let write = creation.create_template(author, id, &settings).await?;
-    let template = written(write, &settings).map_err(v2::in_card)?;
+    let placed = match picture {
+        Some(picture) => Some(control.store.place_picture(author, picture).await?),
+        None => None,
+    };
+    let added = async {
+        let mut creation = ticket.begin(&control.store, author).await?;
+        if let Some(placed) = &placed {
+            // It is read under a URI that its id is part of, which nobody else has.
+            match creation.add_picture(author, placed).await? {
+                PictureWrite::Written(_) => {}
+                PictureWrite::UriTaken => return Err(problem::internal().into()),
+            }
+        }
+        let write = creation.create_template(author, id, &settings).await?;
+        let template = written(write, &settings).map_err(v2::in_card)?;
+        Ok::<_, ControlError>((creation, template))
+    };
+    let (creation, template) = match &placed {
+        Some(placed) => placed.kept_if(added.await).await?,
+        None => added.await?,
+    };
     let etag = precondition::etag(template.version);
     let made = Made::new(&ShownTemplate::from(template))
         .at(format!("/v1/templates/{id}"))
@@ -120,7 +132,7 @@ pub(crate) async fn import(
     let response = ticket.commit(creation, made).await?;
     tracing::info!(owner = %author, template.id = %id, "a template was made from a character card");
     control.prompts_changed(author).await;
-    if has_picture {
+    if placed.is_some() {
         control.resources_changed(author, None).await;
     }
     Ok(response)

@@ -5,18 +5,15 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
-use switchboard_protocol::id::VoiceId;
-use switchboard_runtime::problem::Query;
+use switchboard_runtime::{
+    paging::{self, Cursor, Limit, List},
+    problem::{Problem, Query},
+};
 use switchboard_store::{VoiceFilter, VoiceState};
 use utoipa::{IntoParams, ToSchema};
 
 use super::shape::ShownVoice;
-use crate::{
-    Control,
-    access::Reader,
-    error::ControlError,
-    paging::{self, Limit},
-};
+use crate::{Control, access::Reader, error::ControlError};
 
 /// A page of the list.
 #[derive(Serialize, ToSchema)]
@@ -25,7 +22,7 @@ pub(crate) struct Voices {
     #[schema(max_items = 200)]
     voices: Vec<ShownVoice>,
     /// The `cursor` of the next page; null after the last one.
-    next_cursor: Option<VoiceId>,
+    next_cursor: Option<Cursor>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -37,7 +34,7 @@ pub(crate) struct Listing {
     #[serde(default = "paging::default_limit")]
     limit: u16,
     /// `next_cursor` of the page before.
-    cursor: Option<VoiceId>,
+    cursor: Option<Cursor>,
     /// Only those in this state.
     #[param(inline, example = "ready")]
     state: Option<VoiceState>,
@@ -48,6 +45,10 @@ pub(crate) struct Listing {
     #[param(max_length = 64, example = "embedded")]
     provider: Option<String>,
 }
+
+/// The longest tag and the longest name of a provider that are asked for, in characters.
+const LONGEST_LANGUAGE: usize = 35;
+const LONGEST_PROVIDER: usize = 64;
 
 /// Lists own voices and public ones.
 #[utoipa::path(
@@ -63,6 +64,20 @@ pub(crate) async fn list(
     Query(listing): Query<Listing>,
 ) -> Result<axum::Json<Voices>, ControlError> {
     let limit = Limit::new(listing.limit)?;
+    for (name, asked, longest) in [
+        ("language", &listing.language, LONGEST_LANGUAGE),
+        ("provider", &listing.provider, LONGEST_PROVIDER),
+    ] {
+        if asked
+            .as_ref()
+            .is_some_and(|text| text.chars().count() > longest)
+        {
+            let detail = format!("`{name}` must have {longest} characters at most.");
+            return Err(Problem::invalid_query(detail).into());
+        }
+    }
+    let list = List::of("/v1/voices", reader);
+    let after = list.after(listing.cursor)?;
     // No voice has a language or a provider with this character, which the database does not take.
     let text = |asked: Option<String>| asked.map(|text| text.replace('\0', "\u{fffd}"));
     let filter = VoiceFilter {
@@ -72,9 +87,9 @@ pub(crate) async fn list(
     };
     let found = control
         .store
-        .voices(reader, &filter, listing.cursor, limit.probe())
+        .voices(reader, &filter, after, limit.probe())
         .await?;
-    let (page, next_cursor) = limit.cut(found, |voice| voice.id);
+    let (page, next_cursor) = limit.cut(found, |voice| list.behind(voice.id));
     Ok(axum::Json(Voices {
         voices: page.into_iter().map(ShownVoice::from).collect(),
         next_cursor,

@@ -17,13 +17,16 @@ use crate::{
     metrics::VoiceMetrics,
 };
 
-/// How long a provider has to let go of a voice before it is asked again.
-const LETTING_GO: Duration = Duration::from_secs(90);
+/// The longest rest of a voice whose provider does not answer as agreed; it doubles up to there.
+const LONGEST_REST: Duration = Duration::from_secs(600);
+/// How often in a row it may not do so until a voice that it is to make is given up: after about a day.
+const MOST_FAILURES: i32 = 150;
 
-/// The making of voices.
+/// The making of one provider's voices.
 pub(crate) struct Maker {
-    store: Store,
-    providers: Providers,
+    pub(super) store: Store,
+    pub(super) providers: Providers,
+    pub(super) provider: String,
     metrics: VoiceMetrics,
 }
 
@@ -33,7 +36,10 @@ enum Stop {
     /// It could not be made, whoever tries.
     #[error("{}", .0.detail)]
     Fault(VoiceFault),
-    /// It may be made another time.
+    /// Its provider does not answer as agreed.
+    #[error("{0}")]
+    Away(String),
+    /// It may be made another time, and its provider has no part in it.
     #[error("{0}")]
     Later(String),
 }
@@ -41,7 +47,7 @@ enum Stop {
 impl From<ProviderError> for Stop {
     fn from(error: ProviderError) -> Self {
         match error {
-            ProviderError::Away(reason) => Self::Later(reason),
+            ProviderError::Away(reason) => Self::Away(reason),
             ProviderError::Refused(fault) => Self::Fault(fault),
         }
     }
@@ -62,10 +68,16 @@ fn damaged() -> VoiceFault {
 }
 
 impl Maker {
-    pub(crate) const fn new(store: Store, providers: Providers, metrics: VoiceMetrics) -> Self {
+    pub(crate) const fn new(
+        store: Store,
+        providers: Providers,
+        provider: String,
+        metrics: VoiceMetrics,
+    ) -> Self {
         Self {
             store,
             providers,
+            provider,
             metrics,
         }
     }
@@ -84,7 +96,7 @@ impl Maker {
         let standing = match &job.made_as {
             Some(made_as) => provider.status(made_as).await?,
             None => {
-                let key = format!("{}-{}", job.id, job.making);
+                let key = job.making_key();
                 provider.make(job, &key, self.sample(job).await?).await?
             }
         };
@@ -135,22 +147,22 @@ impl Maker {
         Ok(())
     }
 
-    /// Has providers let go of what nobody has any more.
-    async fn let_go(&self) -> Result<(), String> {
-        let names = self.providers.names();
-        loop {
-            let claimed = self.store.claim_voice_leftover(&names, LETTING_GO).await;
-            let Some(leftover) = claimed.map_err(|error| error.report())? else {
-                return Ok(());
-            };
-            let provider = self.providers.get(&leftover.provider);
-            let removed = provider.map(|provider| provider.remove(&leftover.made_as));
-            let removed = removed.map_err(|error| error.to_string())?.await;
-            removed.map_err(|error| error.to_string())?;
-            let forgotten = self.store.forget_voice_leftover(&leftover).await;
-            forgotten.map_err(|error| error.report())?;
-            tracing::info!(provider = leftover.provider, "a provider let go of a voice");
+    /// Gives back a voice whose provider does not answer as agreed: for longer each time, and not for ever.
+    async fn wait(&self, name: Uuid, job: &VoiceJob, reason: String) -> Result<(), String> {
+        let failures = job.failures.saturating_add(1);
+        if failures >= MOST_FAILURES && job.state != VoiceState::Ready {
+            let detail = format!(
+                "The provider did not answer as agreed {failures} times in a row, for about a day."
+            );
+            let fault = VoiceFault::new("provider_away", detail);
+            self.settle(name, job, &VoiceStanding::Failed(fault))
+                .await?;
+            return Err(reason);
         }
+        let doublings = job.failures.clamp(0, 7).unsigned_abs();
+        let rest = REST.saturating_mul(1 << doublings).min(LONGEST_REST);
+        let _ = self.store.release_voice(name, job.id, rest, failures).await;
+        Err(reason)
     }
 }
 
@@ -159,8 +171,7 @@ impl Labour for Maker {
     const WHAT: &'static str = "voices";
 
     async fn claim(&self, name: Uuid) -> Result<Option<VoiceJob>, StoreError> {
-        let providers = self.providers.names();
-        self.store.claim_voice(name, LEASE, &providers).await
+        self.store.claim_voice(name, LEASE, &self.provider).await
     }
 
     async fn work(&self, name: Uuid, job: &VoiceJob, shutdown: &Shutdown) -> Result<(), String> {
@@ -169,16 +180,17 @@ impl Labour for Maker {
             asked = self.ask(job) => asked,
             () = leases::keep(|| store.renew_voice(name, id, LEASE)) => return Ok(()),
             () = shutdown.draining() => {
-                let _ = store.release_voice(name, id, Duration::ZERO).await;
+                let _ = store.release_voice(name, id, Duration::ZERO, job.failures).await;
                 return Ok(());
             }
         };
         match asked {
             Ok(standing) => self.settle(name, job, &standing).await,
             Err(Stop::Fault(fault)) => self.settle(name, job, &VoiceStanding::Failed(fault)).await,
+            Err(Stop::Away(reason)) => self.wait(name, job, reason).await,
             Err(Stop::Later(reason)) => {
                 // When this does not arrive either, the lease ends by itself.
-                let _ = store.release_voice(name, id, REST).await;
+                let _ = store.release_voice(name, id, REST, job.failures).await;
                 Err(reason)
             }
         }

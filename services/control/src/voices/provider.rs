@@ -30,6 +30,9 @@ pub(super) trait Provider: Send + Sync {
     /// Says how far a voice is.
     fn status<'a>(&'a self, made_as: &'a str) -> Doing<'a, VoiceStanding>;
 
+    /// Says what it calls the voice that it was asked for under this key, when it has made one or is making it.
+    fn find<'a>(&'a self, key: &'a str) -> Doing<'a, Option<String>>;
+
     /// Lets go of a voice, if it is there.
     fn remove<'a>(&'a self, made_as: &'a str) -> Doing<'a, ()>;
 }
@@ -86,6 +89,10 @@ impl Provider for Embedded {
 
     fn status<'a>(&'a self, _: &'a str) -> Doing<'a, VoiceStanding> {
         Box::pin(std::future::ready(Ok(ready())))
+    }
+
+    fn find<'a>(&'a self, _: &'a str) -> Doing<'a, Option<String>> {
+        Box::pin(std::future::ready(Ok(None)))
     }
 
     fn remove<'a>(&'a self, _: &'a str) -> Doing<'a, ()> {

@@ -37,6 +37,15 @@ pub(super) fn unknown_provider(asked: &str, known: &[String]) -> Problem {
     ))
 }
 
+pub(super) fn provider_missing(provider: &str) -> Problem {
+    Problem::new(
+        StatusCode::CONFLICT,
+        "provider_missing",
+        "Provider missing",
+        format!("This installation has no provider `{provider}` any more, which made this voice."),
+    )
+}
+
 pub(super) fn in_use(id: VoiceId) -> Problem {
     Problem::new(
         StatusCode::CONFLICT,

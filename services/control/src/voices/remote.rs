@@ -3,6 +3,7 @@
 //!
 //! `POST` to the address, with the sample as body and an `Idempotency-Key`, begins a voice; `GET` and `DELETE` of the
 //! address and the voice's id ask for it and remove it. It answers `{"id", "state", "error"}`, with the states of voices.
+//! `POST` without a sample begins nothing: it asks what was begun under the key.
 
 use std::time::Duration;
 
@@ -25,7 +26,9 @@ const WITHIN: Duration = Duration::from_secs(60);
 const LONGEST_ANSWER: usize = 64 * 1024;
 /// The longest id that it may give a voice, in bytes.
 const LONGEST_ID: usize = 200;
-/// The longest of its texts that is repeated, in characters.
+/// What is put before its reason.
+const SAYS: &str = "The provider says: ";
+/// The longest detail of a fault, in characters.
 const LONGEST_DETAIL: usize = 500;
 
 /// A provider somewhere else.
@@ -41,7 +44,14 @@ struct Answer {
     id: String,
     state: VoiceState,
     #[serde(default)]
-    error: Option<VoiceFault>,
+    error: Option<Reason>,
+}
+
+/// Why it has not made a voice, or has it no more.
+#[derive(Deserialize)]
+struct Reason {
+    #[serde(default)]
+    detail: String,
 }
 
 impl Remote {
@@ -98,7 +108,7 @@ impl Provider for Remote {
             .request(Method::POST, &query)
             .header("Idempotency-Key", key)
             .header(header::CONTENT_TYPE, &job.mime_type);
-        Box::pin(async move { standing(&self.ask(request, sample).await?) })
+        Box::pin(async move { Ok(answer(&self.ask(request, sample).await?)?.standing()) })
     }
 
     fn status<'a>(&'a self, made_as: &'a str) -> Doing<'a, VoiceStanding> {
@@ -110,7 +120,20 @@ impl Provider for Remote {
                     VoiceFault::new("provider_lost_it", "The provider has this voice no more.");
                 return Ok(VoiceStanding::Expired(fault));
             }
-            standing(&response)
+            Ok(answer(&response)?.standing())
+        })
+    }
+
+    fn find<'a>(&'a self, key: &'a str) -> Doing<'a, Option<String>> {
+        let request = self
+            .request(Method::POST, "")
+            .header("Idempotency-Key", key);
+        Box::pin(async move {
+            match answer(&self.ask(request, Bytes::new()).await?) {
+                Ok(answer) => Ok(Some(answer.id)),
+                Err(ProviderError::Refused(_)) => Ok(None),
+                Err(away) => Err(away),
+            }
         })
     }
 
@@ -135,8 +158,8 @@ fn encoded(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, NON_ALPHANUMERIC)
 }
 
-/// What an answer says of a voice.
-fn standing(response: &Response<Bytes>) -> Result<VoiceStanding, ProviderError> {
+/// What a response says, when it is as agreed.
+fn answer(response: &Response<Bytes>) -> Result<Answer, ProviderError> {
     let status = response.status();
     let passing = [
         StatusCode::REQUEST_TIMEOUT,
@@ -160,28 +183,33 @@ fn standing(response: &Response<Bytes>) -> Result<VoiceStanding, ProviderError> 
     if answer.id.is_empty() || answer.id.len() > LONGEST_ID || answer.id.contains('\0') {
         return Err(away("it named a voice by what is no id"));
     }
-    let fault = || {
-        let said = answer
-            .error
-            .as_ref()
-            .map_or("", |fault| fault.detail.as_str());
-        let said: String = said
-            .chars()
-            .filter(|c| !c.is_control())
-            .take(LONGEST_DETAIL)
-            .collect();
-        VoiceFault::new("provider", format!("The provider says: {said}"))
-    };
-    Ok(match answer.state {
-        VoiceState::Uploaded | VoiceState::Training => VoiceStanding::Training {
-            made_as: answer.id,
-            next: ASK_AGAIN,
-        },
-        VoiceState::Ready => VoiceStanding::Ready {
-            made_as: Some(answer.id),
-            next: Some(LOOK_AFTER),
-        },
-        VoiceState::Failed => VoiceStanding::Failed(fault()),
-        VoiceState::Expired => VoiceStanding::Expired(fault()),
-    })
+    Ok(answer)
+}
+
+impl Answer {
+    fn standing(self) -> VoiceStanding {
+        let fault = VoiceFault::new("provider", self.reason());
+        match self.state {
+            VoiceState::Uploaded | VoiceState::Training => VoiceStanding::Training {
+                made_as: self.id,
+                next: ASK_AGAIN,
+            },
+            VoiceState::Ready => VoiceStanding::Ready {
+                made_as: Some(self.id),
+                next: Some(LOOK_AFTER),
+            },
+            VoiceState::Failed => VoiceStanding::Failed(fault),
+            VoiceState::Expired => VoiceStanding::Expired(fault),
+        }
+    }
+
+    fn reason(&self) -> String {
+        match &self.error {
+            Some(reason) if !reason.detail.is_empty() => {
+                let said = reason.detail.chars().filter(|c| !c.is_control());
+                SAYS.chars().chain(said).take(LONGEST_DETAIL).collect()
+            }
+            _ => "The provider does not say why.".to_owned(),
+        }
+    }
 }

@@ -63,8 +63,8 @@ impl Desk {
         let is_gone = matches!(sent, Ok(StatusCode::GONE));
         let recorded = self.store.end_attempt(delivery, &end, PATIENCE).await;
         let disabled = match recorded {
-            Ok(_) if is_gone => Some("gone"),
-            Ok(true) => Some("failing"),
+            Ok(_) if is_gone => Some(("gone", None)),
+            Ok(true) => Some(("failing", Some(PATIENCE))),
             Ok(false) => None,
             // It is attempted again when its time is up, and has the same id then.
             Err(error) => {
@@ -72,14 +72,15 @@ impl Desk {
                 None
             }
         };
-        if let Some(reason) = disabled {
-            self.disable(delivery, reason).await;
+        if let Some((reason, patience)) = disabled {
+            self.disable(delivery, reason, patience).await;
         }
     }
 
-    async fn disable(&self, delivery: &ClaimedDelivery, reason: &str) {
+    async fn disable(&self, delivery: &ClaimedDelivery, reason: &str, patience: Option<Duration>) {
         let (org, id) = (delivery.org, delivery.webhook);
-        match self.store.disable_webhook(org, id, reason).await {
+        let store = &self.store;
+        match store.disable_webhook(delivery, reason, patience).await {
             Ok(true) => {
                 tracing::info!(org.id = %org, webhook.id = %id, reason, "a webhook was disabled");
             }

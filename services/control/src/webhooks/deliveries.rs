@@ -9,7 +9,10 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use switchboard_protocol::id::{DeliveryId, WebhookId};
-use switchboard_runtime::problem::{Path, Problem, Query, RawBody};
+use switchboard_runtime::{
+    paging::{self, Cursor, Limit, List},
+    problem::{Path, Problem, Query, RawBody},
+};
 use switchboard_store::{Delivery, DeliveryState, Redelivery};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -23,7 +26,6 @@ use crate::{
     access::Administrator,
     error::ControlError,
     once::{Made, Once},
-    paging::{self, Limit},
 };
 
 /// What is told to try a webhook out.
@@ -36,7 +38,7 @@ pub(crate) struct Deliveries {
     #[schema(max_items = 200)]
     deliveries: Vec<ShownDelivery>,
     /// The `cursor` of the next page; null after the last one.
-    next_cursor: Option<DeliveryId>,
+    next_cursor: Option<Cursor>,
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -48,7 +50,7 @@ pub(crate) struct Listing {
     #[serde(default = "paging::default_limit")]
     limit: u16,
     /// `next_cursor` of the page before.
-    cursor: Option<DeliveryId>,
+    cursor: Option<Cursor>,
     /// Only those that are so far.
     state: Option<ShownState>,
 }
@@ -69,10 +71,12 @@ pub(crate) async fn list(
 ) -> Result<axum::Json<Deliveries>, ControlError> {
     let limit = Limit::new(listing.limit)?;
     let webhook = control.webhook(caller.org, &id).await?.id;
+    let list = List::of(&format!("/v1/webhooks/{webhook}/deliveries"), caller.org);
+    let after = list.after(listing.cursor)?;
     let state = listing.state.map(DeliveryState::from);
     let store = &control.store;
-    let found = store.webhook_deliveries(caller.org, webhook, state, listing.cursor, limit.probe());
-    let (page, next_cursor) = limit.cut(found.await?, |delivery| delivery.id);
+    let found = store.webhook_deliveries(caller.org, webhook, state, after, limit.probe());
+    let (page, next_cursor) = limit.cut(found.await?, |delivery| list.behind(delivery.id));
     Ok(axum::Json(Deliveries {
         deliveries: page.into_iter().map(ShownDelivery::from).collect(),
         next_cursor,
@@ -104,7 +108,7 @@ pub(crate) async fn show(
     params(("id" = WebhookId, Path, description = "The webhook")),
     responses((status = 201, body = ShownDelivery, description = "It is on its way", headers(("Location" = String, description = "Where it is seen what became of it")))),
     security(("credential" = ["admin"])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "not_found", "webhook_disabled", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "not_found", "webhook_disabled", "too_many_deliveries", "store_unavailable"]))),
 )]
 pub(crate) async fn test(
     State(control): State<Arc<Control>>,
@@ -123,10 +127,7 @@ pub(crate) async fn test(
     let added = creation
         .add_webhook_delivery(caller.org, webhook, delivery, TEST, &payload.to_string())
         .await?;
-    let Some(added) = added else {
-        let known = control.store.webhook(caller.org, webhook).await?;
-        return Err(known.map_or_else(|| unknown(&id), |_| disabled().into()));
-    };
+    let added = waits(added, || unknown(&id))?;
     ticket.commit(creation, made(added)).await
 }
 
@@ -136,7 +137,7 @@ pub(crate) async fn test(
     params(("id" = DeliveryId, Path, description = "The delivery")),
     responses((status = 201, body = ShownDelivery, description = "It is on its way again", headers(("Location" = String, description = "Where it is seen what became of it")))),
     security(("credential" = ["admin"])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "not_found", "webhook_disabled", "delivery_not_failed", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "not_found", "webhook_disabled", "delivery_not_failed", "too_many_deliveries", "store_unavailable"]))),
 )]
 pub(crate) async fn redeliver(
     State(control): State<Arc<Control>>,
@@ -146,11 +147,22 @@ pub(crate) async fn redeliver(
 ) -> Result<Response, ControlError> {
     let delivery = id.parse().map_err(|_| unknown_delivery(&id))?;
     let mut creation = ticket.begin(&control.store, caller.org).await?;
-    match creation.redeliver(caller.org, delivery).await? {
-        Redelivery::Waits(delivery) => ticket.commit(creation, made(delivery)).await,
-        Redelivery::Unknown => Err(unknown_delivery(&id)),
+    let repeated = creation.redeliver(caller.org, delivery).await?;
+    let repeated = waits(repeated, || unknown_delivery(&id))?;
+    ticket.commit(creation, made(repeated)).await
+}
+
+/// The delivery, if it waits now.
+fn waits(
+    asked: Redelivery,
+    unknown: impl FnOnce() -> ControlError,
+) -> Result<Delivery, ControlError> {
+    match asked {
+        Redelivery::Waits(delivery) => Ok(delivery),
+        Redelivery::Unknown => Err(unknown()),
         Redelivery::Disabled => Err(disabled().into()),
         Redelivery::NotFailed => Err(not_failed().into()),
+        Redelivery::TooMany => Err(too_many().into()),
     }
 }
 
@@ -178,5 +190,14 @@ fn not_failed() -> Problem {
         "delivery_not_failed",
         "Delivery not failed",
         "The delivery has arrived, or is attempted still; only what was given up is repeated.",
+    )
+}
+
+fn too_many() -> Problem {
+    Problem::new(
+        StatusCode::CONFLICT,
+        "too_many_deliveries",
+        "Too many deliveries",
+        "As many deliveries wait for the webhook as may; ask again when some have arrived or were given up.",
     )
 }

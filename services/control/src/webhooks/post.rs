@@ -25,6 +25,8 @@ use super::{Authorities, authorities::connector, destination::Destination, netwo
 
 /// How long it may take to look the name up, to connect, and to agree on keys.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// How long of that an address may take, when there are others: none of them uses all of it.
+const ADDRESS_LIMIT: Duration = Duration::from_millis(1200);
 /// How long an attempt may take altogether.
 pub(super) const WHOLE_LIMIT: Duration = Duration::from_secs(15);
 /// How many addresses of one name are tried.
@@ -124,14 +126,7 @@ impl Post {
             .into_iter()
             .filter(|address| permitted(address.ip()))
             .take(MOST_ADDRESSES);
-        let mut failed = None;
-        for address in addresses {
-            match TcpStream::connect(address).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => failed = Some(error),
-            }
-        }
-        Err(failed.map_or(PostError::Refused, PostError::Unreachable))
+        first_of(addresses).await
     }
 
     async fn secure(
@@ -150,6 +145,25 @@ impl Post {
         let secured = connector.connect(name, stream).await;
         secured.map_err(PostError::Tls)
     }
+}
+
+/// A connection to the first address at which somebody answers.
+async fn first_of(addresses: impl Iterator<Item = SocketAddr>) -> Result<TcpStream, PostError> {
+    let mut addresses = addresses.peekable();
+    let mut failed = None;
+    while let Some(address) = addresses.next() {
+        // The last one has what is left.
+        let limit = match addresses.peek() {
+            Some(_) => ADDRESS_LIMIT,
+            None => CONNECT_LIMIT,
+        };
+        match timeout(limit, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failed = Some(error),
+            Err(_) => failed = Some(io::ErrorKind::TimedOut.into()),
+        }
+    }
+    Err(failed.map_or(PostError::Refused, PostError::Unreachable))
 }
 
 async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<StatusCode, PostError>
@@ -172,4 +186,37 @@ where
     answer
         .map(|answer| answer.status())
         .map_err(PostError::Broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::*;
+
+    /// A listener whose queue is full: nobody answers who knocks. With it, those who are in the queue.
+    async fn deaf() -> (TcpListener, Vec<TcpStream>) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut queue = Vec::new();
+        let knock = async || timeout(Duration::from_millis(300), TcpStream::connect(address)).await;
+        while let Ok(stream) = knock().await {
+            queue.push(stream.unwrap());
+        }
+        (listener, queue)
+    }
+
+    #[tokio::test]
+    async fn an_address_that_is_silent_leaves_time_for_the_next() {
+        let (silent, _queue) = deaf().await;
+        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addresses = [&silent, &silent, &other].map(|one| one.local_addr().unwrap());
+        let connected = timeout(CONNECT_LIMIT, first_of(addresses.into_iter())).await;
+        let peer = connected.unwrap().unwrap().peer_addr().unwrap();
+        assert_eq!(peer, addresses[2]);
+        let none = first_of(std::iter::empty()).await;
+        assert!(matches!(none, Err(PostError::Refused)));
+    }
 }

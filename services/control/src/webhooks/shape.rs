@@ -19,7 +19,7 @@ use crate::{
         Limit::{Items, Line, Text},
         Rule, rule,
     },
-    merge_patch,
+    patch,
 };
 
 /// The limits; docs/webhooks.md repeats them.
@@ -169,29 +169,10 @@ pub(super) fn created(document: &Value, networks: &Networks) -> Result<WebhookSe
 /// The settings after a merge patch of the webhook as it is shown.
 pub(super) fn patched(
     current: &Webhook,
-    patch: Value,
+    sent: Value,
     networks: &Networks,
 ) -> Result<WebhookSettings, Problem> {
-    if !patch.is_object() {
-        return Err(invalid(
-            "",
-            "A merge patch is an object with the members to change.",
-        ));
-    }
-    let shown = ShownWebhook::from(current.clone());
-    let before = serde_json::to_value(shown).unwrap_or(Value::Null);
-    let mut after = before.clone();
-    merge_patch::apply(&mut after, patch);
-    if let Some(members) = after.as_object_mut() {
-        for name in READ_ONLY {
-            // A member that is null may be left out as well.
-            let kept = members.remove(name).unwrap_or(Value::Null);
-            if before.get(name) != Some(&kept) {
-                let detail = format!("`/{name}` cannot be changed; leave it out.");
-                return Err(invalid(&format!("/{name}"), detail));
-            }
-        }
-    }
+    let after = patch::merged(&ShownWebhook::from(current.clone()), sent, &READ_ONLY)?;
     let settings = settings(document::read(&after, "", RULES)?)?;
     // What the operator has closed since can still be disabled.
     if settings.url != current.settings.url || settings.enabled {

@@ -4,7 +4,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::{
-    cases::{Operation, credential, operations},
+    cases::{Case, Content, credential, operations},
     installation::{Installation, OPERATOR_KEY, Org},
 };
 
@@ -37,8 +37,27 @@ async fn key_id(installation: &Installation, org: &Org) -> String {
         .to_owned()
 }
 
+/// What a request changes.
+fn fields(case: &Case) -> Value {
+    let Content::Json(Value::Object(patch)) = &case.content else {
+        panic!("a patch is an object");
+    };
+    json!(patch.keys().collect::<Vec<_>>())
+}
+
 fn last<'a>(entries: &'a [Value], field: &str) -> &'a str {
     entries.last().unwrap()[field].as_str().unwrap()
+}
+
+/// What an operation does to what it changes.
+fn action_of(operation: &str) -> &'static str {
+    match operation.split(char::is_uppercase).next().unwrap() {
+        "create" | "add" | "import" => "created",
+        "change" | "finish" | "cancel" | "rotate" | "train" => "changed",
+        "remove" => "removed",
+        "revoke" => "revoked",
+        other => panic!("{other}"),
+    }
 }
 
 #[tokio::test]
@@ -51,10 +70,13 @@ async fn whatever_changes_something_is_on_record() {
     let actor = key_id(&installation, &own).await;
     let of_the_other = entries(&installation, &foreign.key, "").await;
     let mut changes = 0;
-    // A voice that is being made goes on, and nothing is changed by wanting it made.
-    let told = |operation: &Operation| operation.id != "trainVoice";
-    for operation in operations().into_iter().filter(told) {
+    for operation in operations() {
         let case = installation.case(&operation, &own).await;
+        if operation.id == "trainVoice" {
+            // One that is being made goes on, and nothing is changed by wanting it made.
+            let voice = json!({"id": case.path.split('/').nth(3)});
+            installation.becomes(&own.key, &voice, "ready").await;
+        }
         let before = entries(&installation, &own.key, "").await.len();
         let done = installation
             .send_case(&case, credential(&operation, &own), None)
@@ -75,15 +97,19 @@ async fn whatever_changes_something_is_on_record() {
         changes += 1;
         assert_eq!(after.len(), before + 1, "{}: {after:?}", operation.id);
         assert_eq!(last(&after, "actor"), actor, "{}", operation.id);
-        let verb = operation.id.split(char::is_uppercase).next().unwrap();
-        let action = match verb {
-            "create" | "add" | "import" => "created",
-            "change" | "finish" | "cancel" | "rotate" => "changed",
-            "remove" => "removed",
-            "revoke" => "revoked",
-            other => panic!("{other}"),
-        };
+        let action = action_of(&operation.id);
         assert_eq!(last(&after, "action"), action, "{}", operation.id);
+        if operation.method == Method::PATCH {
+            assert_eq!(
+                after.last().unwrap()["changed"],
+                fields(&case),
+                "{}",
+                operation.id
+            );
+        }
+        if operation.id == "trainVoice" {
+            assert_eq!(after[before]["changed"], json!(["making"]));
+        }
         let id = last(&after, "resource_id").to_owned();
         assert!(!case.path.contains('_') || action == "created" || case.path.contains(&id));
         // The same change that is refused leaves nothing.
@@ -105,6 +131,43 @@ async fn whatever_changes_something_is_on_record() {
     let others = entries(&installation, &foreign.key, "").await;
     assert!(others.starts_with(&of_the_other));
     assert!(others.iter().all(|entry| entry["actor"] != actor.as_str()));
+}
+
+#[tokio::test]
+async fn what_of_an_npc_was_changed_is_on_record() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("own").await;
+    let document = json!({"overrides": {"name": "Rex", "tags": ["dog"]}, "device_ids": ["toy-1"]});
+    let npc = installation.make(&org.key, "/v1/npcs", document).await;
+    let mut version = 1;
+    let mut check = async |patch: Value, expected: Value| {
+        let tag = format!("\"{version}\"");
+        let done = installation
+            .change(&org.key, &npc.path, Some(&tag), patch.clone())
+            .await;
+        assert_eq!(done.status(), StatusCode::OK, "{patch}");
+        version += 1;
+        let all = entries(&installation, &org.key, "&resource=npc&action=changed").await;
+        assert_eq!(all.len(), version - 1, "{patch}");
+        assert_eq!(all.last().unwrap()["changed"], expected, "{patch}");
+    };
+    check(
+        json!({"device_ids": ["toy-1", "toy-2"]}),
+        json!(["device_ids"]),
+    )
+    .await;
+    check(json!({"device_ids": ["toy-2"]}), json!(["device_ids"])).await;
+    let persona = json!({"description": "A dog."});
+    check(
+        json!({"overrides": {"persona": persona}, "device_ids": ["toy-2"]}),
+        json!(["overrides.persona"]),
+    )
+    .await;
+    check(
+        json!({"overrides": {"tags": null, "name": "Max"}, "device_ids": []}),
+        json!(["device_ids", "overrides.name", "overrides.tags"]),
+    )
+    .await;
 }
 
 #[tokio::test]

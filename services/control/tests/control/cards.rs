@@ -309,6 +309,7 @@ async fn a_name_that_is_taken_leaves_no_picture_behind() {
     );
     assert_eq!(installation.list(&org.key, "templates").await.len(), 1);
     assert!(installation.list(&org.key, "pictures").await.is_empty());
+    assert!(installation.objects().is_empty());
 }
 
 #[tokio::test]

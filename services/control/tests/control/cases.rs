@@ -31,6 +31,8 @@ pub(crate) struct Operation {
     pub(crate) scope: Option<String>,
     pub(crate) by_operator: bool,
     pub(crate) keyed: bool,
+    /// Whether it gives a list page by page.
+    pub(crate) paged: bool,
 }
 
 /// All of them.
@@ -44,6 +46,9 @@ pub(crate) fn operations() -> Vec<Operation> {
                 .iter()
                 .find_map(|scheme| scheme["credential"][0].as_str());
             let parameters = operation["parameters"].as_array().into_iter().flatten();
+            let paged = parameters
+                .clone()
+                .any(|parameter| parameter["name"] == "cursor");
             found.push(Operation {
                 method: method.to_uppercase().parse().unwrap(),
                 path: path.clone(),
@@ -55,6 +60,7 @@ pub(crate) fn operations() -> Vec<Operation> {
                         .as_str()
                         .is_some_and(|name| name.ends_with("/IdempotencyKey"))
                 }),
+                paged,
             });
         }
     }
@@ -260,6 +266,31 @@ impl Installation {
             assert!(changed.status().is_success(), "{}", changed.status());
         }
         delivery
+    }
+
+    /// Makes two elements of the list at this path, so that it has more than one page of one.
+    pub(crate) async fn fill(&self, list: &Operation, path: &str, org: &Org) {
+        for number in 1..=2 {
+            let (path, content) = match list.id.as_str() {
+                // What was made before stands in it.
+                "listAuditLog" => return,
+                "listDeliveries" => (path.replace("/deliveries", "/test"), Content::Nothing),
+                "listMemories" | "listNpcMemories" => {
+                    (path.to_owned(), Content::Json(json!({"text": "x"})))
+                }
+                "listPictures" => (path.to_owned(), Content::Bytes(png(10 + number))),
+                "listVoices" => (VOICES.to_owned(), Content::Bytes(wav(1_300 + number))),
+                "listSkillsBooks" => (path.to_owned(), Content::Json(begun(BOOK))),
+                "listWebhooks" => (path.to_owned(), Content::Json(webhook())),
+                "listNpcs" => {
+                    let npc = json!({"overrides": {"name": "Rex"}});
+                    (path.to_owned(), Content::Json(npc))
+                }
+                _ => (path.to_owned(), Content::Json(json!({"name": "x"}))),
+            };
+            let made = self.post(org, &path, content).await.status();
+            assert!(made.is_success(), "{}: {made}", list.id);
+        }
     }
 
     async fn post(&self, org: &Org, path: &str, content: Content) -> Response {

@@ -6,7 +6,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::{
-    endpoint::{Endpoint, Mood, UNFIT},
+    endpoint::{Endpoint, HEAVY, Mood, UNFIT, VOID},
     installation::{Installation, Org, eventually},
     npcs::Made,
 };
@@ -277,6 +277,63 @@ async fn a_text_that_is_refused_is_in_nobodys_way() {
     assert_eq!(mind.first(UNFIT).await.as_deref(), Some(UNFIT));
     let refused = "switchboard_control_texts_refused_total";
     assert!((mind.installation.metric(refused) - 1.0).abs() < 0.5);
+}
+
+#[tokio::test]
+async fn a_text_at_which_the_endpoint_fails_is_tried_again_and_then_given_up() {
+    let Some(mind) = Mind::new().await else {
+        return;
+    };
+    mind.remember(&["A red automobile", HEAVY, VOID, "The hound sleeps"])
+        .await;
+    mind.comes_first("car", "A red automobile").await;
+    mind.comes_first("puppy", "The hound sleeps").await;
+    let holds = async |what: &str| {
+        let sql = format!("DO $$ BEGIN ASSERT {what}; END $$");
+        mind.installation.database.execute(&sql).await.ok()
+    };
+    for failures in [1, 2] {
+        let tried = format!(
+            "(SELECT array_agg(failures) FROM embedding_queue) = '{{{failures},{failures}}}'"
+        );
+        eventually(&tried, async || holds(&tried).await).await;
+        // They are not tried again at once.
+        holds("(SELECT min(due_at) FROM embedding_queue) > now()")
+            .await
+            .unwrap();
+        let due = "UPDATE embedding_queue SET due_at = now()";
+        mind.installation.database.execute(due).await.unwrap();
+    }
+    mind.all_embedded().await;
+    let refused = "switchboard_control_texts_refused_total";
+    assert!((mind.installation.metric(refused) - 2.0).abs() < 0.5);
+    assert_eq!(mind.first(HEAVY).await.as_deref(), Some(HEAVY));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_fails_at_everything_is_no_texts_fault() {
+    let Some(mind) = Mind::new().await else {
+        return;
+    };
+    mind.remember(&["A red automobile"]).await;
+    mind.comes_first("car", "A red automobile").await;
+    let before = mind.endpoint.words.asked.lock().len();
+    *mind.endpoint.words.mood.lock() = Mood::Broken;
+    mind.remember(&["The hound sleeps", "She wants to devour it"])
+        .await;
+    // The texts, and the sample.
+    eventually("it was asked", async || {
+        (mind.endpoint.words.asked.lock().len() >= before + 2).then_some(())
+    })
+    .await;
+    let waits =
+        "DO $$ BEGIN ASSERT (SELECT array_agg(failures) FROM embedding_queue) = '{0,0}'; END $$";
+    mind.installation.database.execute(waits).await.unwrap();
+    *mind.endpoint.words.mood.lock() = Mood::Well;
+    mind.comes_first("puppy", "The hound sleeps").await;
+    mind.all_embedded().await;
+    let refused = "switchboard_control_texts_refused_total";
+    assert!(mind.installation.metric(refused) < 0.5);
 }
 
 #[tokio::test]

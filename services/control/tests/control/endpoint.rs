@@ -28,6 +28,10 @@ const MODEL: &str = "a model of words";
 const KEY: &str = "the endpoint's key";
 /// A text with this word is refused.
 pub(crate) const UNFIT: &str = "unfit";
+/// At a text with this word the endpoint fails, as some do at one that is too long.
+pub(crate) const HEAVY: &str = "heavy";
+/// A text with this word means nothing at all.
+pub(crate) const VOID: &str = "void";
 /// Each line means one thing.
 const ALIKE: [&[&str]; 4] = [
     &["car", "automobile", "vehicle", "汽车"],
@@ -44,6 +48,8 @@ pub(crate) enum Mood {
     Busy(u64),
     /// No answer ever comes.
     Silent,
+    /// It fails, whatever it is asked.
+    Broken,
 }
 
 pub(crate) struct Words {
@@ -148,6 +154,7 @@ async fn embed(
         Mood::Silent => {
             std::future::pending::<()>().await;
         }
+        Mood::Broken => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
     let texts = asked["input"].as_array().unwrap().iter();
     let texts: Vec<_> = texts
@@ -155,6 +162,9 @@ async fn embed(
         .collect();
     if texts.iter().any(|text| text.contains(UNFIT)) {
         return (StatusCode::BAD_REQUEST, "one of them is unfit").into_response();
+    }
+    if texts.iter().any(|text| text.contains(HEAVY)) {
+        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
     let dimensions = words.dimensions.load(Ordering::SeqCst);
     words.embedded.fetch_add(texts.len(), Ordering::SeqCst);
@@ -169,6 +179,9 @@ async fn embed(
 
 /// A number for each thing that is spoken of; other words share the places that are left.
 fn vector(text: &str, dimensions: usize) -> Vec<f32> {
+    if text.contains(VOID) {
+        return vec![0.0; dimensions];
+    }
     let mut vector = vec![0.001; dimensions];
     for word in text.split(|letter: char| !letter.is_alphanumeric()) {
         let meant = ALIKE.iter().position(|line| line.contains(&word));

@@ -1,6 +1,9 @@
 //! A control plane with a database of its own.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use axum::{Router, body::Body, response::Response};
 use http::{Method, Request, StatusCode, header};
@@ -31,7 +34,7 @@ pub(crate) struct Installation {
     config: Config,
     api: Router,
     /// Where its pictures are.
-    objects: TempDir,
+    folder: TempDir,
     /// Last: it goes when nothing uses it any more.
     pub(crate) database: TestDatabase,
 }
@@ -66,12 +69,12 @@ impl Installation {
             embeddings,
             ..with_operator(Some(OPERATOR_KEY))
         };
-        Self::new(config, true).await
+        Self::new(config, in_folder).await
     }
 
     /// Without the background work.
     pub(crate) async fn idle(operator_key: Option<&str>) -> Self {
-        Self::new(with_operator(operator_key), true).await
+        Self::new(with_operator(operator_key), in_folder).await
     }
 
     /// With the background work, and a provider of voices at this address.
@@ -81,17 +84,22 @@ impl Installation {
             voices_key: Some(SecretString::from("the provider's key")),
             ..with_operator(Some(OPERATOR_KEY))
         };
-        let installation = Self::new(config, true).await;
+        let installation = Self::new(config, in_folder).await;
         installation.start_background();
         installation
     }
 
     /// Without a place for pictures.
     pub(crate) async fn without_objects() -> Self {
-        Self::new(with_operator(Some(OPERATOR_KEY)), false).await
+        Self::new(with_operator(Some(OPERATOR_KEY)), |_| None).await
     }
 
-    async fn new(config: Config, with_objects: bool) -> Self {
+    /// Without the background work, and with objects somewhere else.
+    pub(crate) async fn with_objects(objects: Objects) -> Self {
+        Self::new(with_operator(Some(OPERATOR_KEY)), |_| Some(objects)).await
+    }
+
+    async fn new(config: Config, place: impl FnOnce(&Path) -> Option<Objects>) -> Self {
         let database = TestDatabase::create().await.unwrap();
         let (registry, shutdown, hub) = (
             prometheus::Registry::new(),
@@ -100,8 +108,7 @@ impl Installation {
         );
         let bus = Bus::start(BusConfig::local(&hub, "control"), &registry, &shutdown).unwrap();
         let folder = TempDir::new().unwrap();
-        let objects = with_objects.then(|| Objects::in_folder(folder.path()).unwrap());
-        let store = database.store().with_objects(objects);
+        let store = database.store().with_objects(place(folder.path()));
         let authenticator = Authenticator::new(store.clone(), bus.clone());
         let api = switchboard_control::router(
             &config,
@@ -120,7 +127,7 @@ impl Installation {
             hub,
             config,
             api,
-            objects: folder,
+            folder,
             database,
         }
     }
@@ -184,7 +191,22 @@ impl Installation {
     }
 
     pub(crate) fn objects_folder(&self) -> &Path {
-        self.objects.path()
+        self.folder.path()
+    }
+
+    /// The objects that are there.
+    pub(crate) fn objects(&self) -> Vec<PathBuf> {
+        let mut folders = vec![self.objects_folder().to_owned()];
+        let mut files = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+                match entry.file_type().unwrap().is_dir() {
+                    true => folders.push(entry.path()),
+                    false => files.push(entry.path()),
+                }
+            }
+        }
+        files
     }
 
     /// What the API answers to any request.
@@ -270,6 +292,10 @@ pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Opti
         Ok(answer) => answer,
         Err(_) => panic!("{what}: not within {DEADLINE:?}"),
     }
+}
+
+fn in_folder(folder: &Path) -> Option<Objects> {
+    Some(Objects::in_folder(folder).unwrap())
 }
 
 fn with_operator(operator_key: Option<&str>) -> Config {

@@ -1,6 +1,7 @@
 //! Every operation: done for its own organisation, not for others, not for strangers, not without the scope.
 
 use http::{Method, StatusCode};
+use serde_json::json;
 
 use crate::{
     cases::{credential, operations},
@@ -98,6 +99,62 @@ async fn no_list_shows_what_is_anothers() {
         assert!(!shown.as_array().unwrap().is_empty(), "{shown}");
         for one in shown.as_array().unwrap() {
             assert!(!others.contains(one), "{one}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_list_takes_a_cursor_of_anothers_or_of_another_list() {
+    let installation = Installation::start().await;
+    let (own, foreign) = (
+        installation.new_org("own").await,
+        installation.new_org("foreign").await,
+    );
+    let operations = operations();
+    let lists: Vec<_> = operations.iter().filter(|one| one.paged).collect();
+    assert!(lists.len() >= 10, "{}", lists.len());
+    // The paths of one's own lists and of theirs, and a cursor of theirs.
+    let mut found = Vec::new();
+    for list in lists {
+        let path = installation.case(list, &own).await.path;
+        let theirs = installation.case(list, &foreign).await.path;
+        installation.fill(list, &theirs, &foreign).await;
+        let first = format!("{theirs}?limit=1");
+        let (status, page) = installation
+            .send(Method::GET, &first, Some(&foreign.key), None)
+            .await;
+        assert_eq!(status, StatusCode::OK, "{first}: {page}");
+        let cursor = page["next_cursor"].as_str();
+        let cursor = cursor
+            .unwrap_or_else(|| panic!("{first}: {page}"))
+            .to_owned();
+        found.push((path, theirs, cursor));
+    }
+    for (index, (path, theirs, cursor)) in found.iter().enumerate() {
+        let next = format!("{theirs}?limit=1&cursor={cursor}");
+        let (status, page) = installation
+            .send(Method::GET, &next, Some(&foreign.key), None)
+            .await;
+        assert_eq!(status, StatusCode::OK, "{next}: {page}");
+        let (_, _, of_another_list) = &found[(index + 1) % found.len()];
+        for (path, key, cursor) in [
+            (path, &own.key, cursor),
+            (theirs, &foreign.key, of_another_list),
+        ] {
+            let asked = format!("{path}?cursor={cursor}");
+            let (status, problem) = installation
+                .send(Method::GET, &asked, Some(key), None)
+                .await;
+            assert_eq!(
+                (status, &problem["type"]),
+                (StatusCode::BAD_REQUEST, &json!("/problems/invalid_query")),
+                "{asked}: {problem}"
+            );
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(
+                detail.starts_with("`cursor` is not one of this list"),
+                "{detail}"
+            );
         }
     }
 }

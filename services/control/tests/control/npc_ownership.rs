@@ -132,7 +132,7 @@ async fn a_device_speaks_for_one_npc() {
 }
 
 #[tokio::test]
-async fn of_changes_at_once_one_is_made() {
+async fn i7_of_changes_at_once_one_is_made() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let npc = installation

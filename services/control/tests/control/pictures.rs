@@ -21,7 +21,13 @@ fn png(width: u32, height: u32, bytes: usize) -> Vec<u8> {
 }
 
 impl Installation {
-    async fn upload(&self, key: &str, query: &str, content_type: &str, bytes: Vec<u8>) -> Response {
+    pub(crate) async fn upload(
+        &self,
+        key: &str,
+        query: &str,
+        content_type: &str,
+        bytes: Vec<u8>,
+    ) -> Response {
         let request = Request::builder()
             .method(Method::POST)
             .uri(format!("/v1/pictures{query}"))
@@ -31,27 +37,12 @@ impl Installation {
     }
 
     /// A picture that is taken.
-    async fn picture(&self, key: &str, query: &str, bytes: Vec<u8>) -> Value {
+    pub(crate) async fn picture(&self, key: &str, query: &str, bytes: Vec<u8>) -> Value {
         let response = self.upload(key, query, "image/png", bytes).await;
         let status = response.status();
         let picture = body(response).await;
         assert_eq!(status, StatusCode::CREATED, "{picture}");
         picture
-    }
-
-    fn stored_objects(&self) -> usize {
-        let mut folders = vec![self.objects_folder().to_owned()];
-        let mut files = 0;
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
-                if entry.file_type().unwrap().is_dir() {
-                    folders.push(entry.path());
-                } else {
-                    files += 1;
-                }
-            }
-        }
-        files
     }
 }
 
@@ -107,7 +98,7 @@ async fn a_picture_lives_from_its_sending_to_its_removal() {
             .await;
         assert_eq!(status, expected);
     }
-    assert_eq!(installation.stored_objects(), 0);
+    assert_eq!(installation.objects().len(), 0);
 }
 
 #[tokio::test]
@@ -209,7 +200,7 @@ async fn a_type_is_read_from_the_bytes() {
         "/problems/body_too_large",
     )
     .await;
-    assert_eq!(installation.stored_objects(), 3);
+    assert_eq!(installation.objects().len(), 3);
 }
 
 #[tokio::test]
@@ -236,11 +227,11 @@ async fn the_query_is_checked_before_anything_is_stored() {
     check("?uri=pics://%7Bid%7D", 400, "invalid_query").await;
     check("?uri=switchboard://pictures/x", 400, "invalid_query").await;
     check("?uri=pics://a", 409, "uri_taken").await;
-    assert_eq!(installation.stored_objects(), 1);
+    assert_eq!(installation.objects().len(), 1);
 }
 
 #[tokio::test]
-async fn the_same_bytes_are_kept_until_the_last_picture_goes() {
+async fn each_picture_has_its_own_bytes_though_they_are_the_same() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let one = installation
@@ -250,13 +241,13 @@ async fn the_same_bytes_are_kept_until_the_last_picture_goes() {
         .picture(&org.key, "?name=two", png(4, 4, 80))
         .await;
     assert_eq!(one["sha256"], two["sha256"]);
-    assert_eq!(installation.stored_objects(), 1);
+    assert_eq!(installation.objects().len(), 2);
     for (picture, left) in [(one, 1), (two, 0)] {
         let (status, _) = installation
             .send(Method::DELETE, &path(&picture), Some(&org.key), None)
             .await;
         assert_eq!(
-            (status, installation.stored_objects()),
+            (status, installation.objects().len()),
             (StatusCode::NO_CONTENT, left)
         );
     }

@@ -166,7 +166,7 @@ async fn only_who_has_seen_the_version_changes_it() {
 }
 
 #[tokio::test]
-async fn of_changes_at_once_one_is_made() {
+async fn i7_of_changes_at_once_one_is_made() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let made = installation.make_template(&org.key, bello()).await;

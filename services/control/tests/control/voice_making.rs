@@ -29,7 +29,7 @@ const EMBEDDED: &str = "embedded";
 
 impl Installation {
     /// The voice when it is in this state.
-    async fn becomes(&self, key: &str, voice: &Value, state: &str) -> Value {
+    pub(crate) async fn becomes(&self, key: &str, voice: &Value, state: &str) -> Value {
         let at = path(voice);
         eventually(state, async || {
             let (_, shown) = self.send(Method::GET, &at, Some(key), None).await;
@@ -52,10 +52,9 @@ impl Installation {
 
     /// Takes a voice over, as a worker does that then dies.
     async fn claimed(&self) -> Option<VoiceJob> {
-        let providers = [EMBEDDED.to_owned()];
         let claim = self
             .store
-            .claim_voice(Uuid::now_v7(), Duration::ZERO, &providers);
+            .claim_voice(Uuid::now_v7(), Duration::ZERO, EMBEDDED);
         claim.await.unwrap()
     }
 }
@@ -119,11 +118,10 @@ async fn a_worker_that_lost_its_voice_has_no_say() {
     let key = &installation.new_org("Toys").await.key;
     installation.voice(key, "", wav(1_300)).await;
     let (late, lease) = (Uuid::now_v7(), Duration::from_secs(60));
-    let providers = [EMBEDDED.to_owned()];
     let store = &installation.store;
-    let job = store.claim_voice(late, Duration::ZERO, &providers).await;
+    let job = store.claim_voice(late, Duration::ZERO, EMBEDDED).await;
     let job = job.unwrap().unwrap();
-    let winner = store.claim_voice(Uuid::now_v7(), lease, &providers).await;
+    let winner = store.claim_voice(Uuid::now_v7(), lease, EMBEDDED).await;
     assert_eq!(winner.unwrap().unwrap().id, job.id);
     assert!(installation.claimed().await.is_none());
     let standing = switchboard_store::VoiceStanding::Training {
@@ -133,7 +131,7 @@ async fn a_worker_that_lost_its_voice_has_no_say() {
     assert!(!store.renew_voice(late, job.id, lease).await.unwrap());
     assert!(!store.settle_voice(late, &job, &standing).await.unwrap());
     // The winner is told the same name: it is no leftover.
-    let leftover = store.claim_voice_leftover(&providers, lease).await;
+    let leftover = store.claim_voice_leftover(EMBEDDED, lease).await;
     assert_eq!(leftover.unwrap(), None);
 }
 
@@ -143,7 +141,7 @@ async fn a_sample_that_was_tampered_with_is_no_voice() {
     let key = &installation.new_org("Toys").await.key;
     let voice = installation.voice(key, "", wav(1_300)).await;
     installation.becomes(key, &voice, "ready").await;
-    let sample = installation.samples().remove(0);
+    let sample = installation.objects().remove(0);
     std::fs::write(&sample, wav(1_400)).unwrap();
     for _ in 0..2 {
         assert_eq!(
@@ -201,8 +199,10 @@ struct Studio(Arc<Mutex<Shelf>>);
 
 #[derive(Default)]
 struct Shelf {
-    /// What it answers instead, once.
+    /// What it answers to a sample instead, once.
     moods: Vec<u16>,
+    /// Whether it makes what it is sent and says nothing of it.
+    is_mute: bool,
     /// What was sent under which key.
     sent: BTreeMap<String, (String, Bytes)>,
     /// How far each voice is.
@@ -233,7 +233,8 @@ impl Studio {
         match state {
             None => StatusCode::NOT_FOUND.into_response(),
             Some(state) => {
-                let error = json!({"kind": "noisy", "detail": "There is a dog in it."});
+                let error =
+                    json!({"detail": format!("There is a dog in it. {}", "Wuff! ".repeat(100))});
                 let error = ["failed", "expired"].contains(&state).then_some(error);
                 Json(json!({"id": id, "state": state, "error": error})).into_response()
             }
@@ -243,16 +244,22 @@ impl Studio {
 
 async fn make(State(studio): State<Studio>, headers: HeaderMap, sample: Bytes) -> Response {
     assert_eq!(headers["authorization"], "Bearer the provider's key");
-    if let Some(mood) = studio.shelf(|shelf| shelf.moods.pop()) {
-        return StatusCode::from_u16(mood).unwrap().into_response();
-    }
     let text = |name: &str| headers[name].to_str().unwrap().to_owned();
     let key = text("idempotency-key");
     let id = format!("studio/{key}");
+    if sample.is_empty() {
+        return studio.says(&id);
+    }
+    if let Some(mood) = studio.shelf(|shelf| shelf.moods.pop()) {
+        return StatusCode::from_u16(mood).unwrap().into_response();
+    }
     studio.shelf(|shelf| {
         shelf.sent.insert(key, (text("content-type"), sample));
         shelf.voices.entry(id.clone()).or_insert("training");
     });
+    if studio.shelf(|shelf| shelf.is_mute) {
+        return StatusCode::BAD_GATEWAY.into_response();
+    }
     studio.says(&id)
 }
 
@@ -292,10 +299,12 @@ async fn a_provider_over_http_makes_a_voice_loses_it_and_lets_go_of_it() {
     studio.shelf(|shelf| shelf.voices.insert(first.clone(), "expired"));
     installation.hurry().await;
     let expired = installation.becomes(key, &voice, "expired").await;
+    let detail = expired["error"]["detail"].as_str().unwrap();
     assert!(
-        expired["error"]["detail"].as_str().unwrap().contains("dog"),
+        detail.starts_with("The provider says: There is a dog in it. Wuff!"),
         "{expired}"
     );
+    assert_eq!(detail.len(), 500);
     eventually("it has let go of it", async || {
         studio.shelf(|shelf| shelf.voices.is_empty()).then_some(())
     })
@@ -359,4 +368,110 @@ async fn a_provider_that_is_away_is_asked_again_and_one_that_refuses_is_not() {
         .request(Method::GET, query, Some(key), None)
         .await;
     assert_eq!(body(page).await["voices"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn what_a_provider_never_said_that_it_made_does_not_stay_there() {
+    let (studio, endpoint, _open) = Studio::open().await;
+    let installation = Installation::with_voices_at(&endpoint).await;
+    let key = &installation.new_org("Toys").await.key;
+    studio.shelf(|shelf| shelf.is_mute = true);
+    let made = async || {
+        let voice = installation.voice(key, "provider=http", wav(1_300)).await;
+        eventually("it is made", async || {
+            studio.shelf(|shelf| (!shelf.voices.is_empty()).then_some(()))
+        })
+        .await;
+        voice
+    };
+    let let_go = async || {
+        eventually("it is let go of", async || {
+            installation.hurry().await;
+            let is_gone = "DO $$ BEGIN ASSERT (SELECT count(*) = 0 FROM voice_removals); END $$";
+            let is_gone = installation.database.execute(is_gone).await.is_ok();
+            (is_gone && studio.shelf(|shelf| shelf.voices.is_empty())).then_some(())
+        })
+        .await;
+    };
+    let voice = made().await;
+    let (status, _) = installation
+        .send(Method::DELETE, &path(&voice), Some(key), None)
+        .await;
+    assert_eq!(status, StatusCode::NO_CONTENT);
+    let_go().await;
+
+    let voice = made().await;
+    let now = "UPDATE voices SET consent_expires_at = now()";
+    installation.database.execute(now).await.unwrap();
+    eventually("its end is noticed", async || {
+        installation.hurry().await;
+        let ended = "DO $$ BEGIN ASSERT (SELECT state = 'expired' FROM voices); END $$";
+        installation.database.execute(ended).await.ok()
+    })
+    .await;
+    installation.becomes(key, &voice, "expired").await;
+    let_go().await;
+}
+
+#[tokio::test]
+async fn a_provider_that_stays_away_is_asked_less_often_and_not_for_ever() {
+    let (studio, endpoint, _open) = Studio::open().await;
+    let installation = Installation::with_voices_at(&endpoint).await;
+    let key = &installation.new_org("Toys").await.key;
+    studio.shelf(|shelf| shelf.moods = vec![500; 100]);
+    let voice = installation.voice(key, "provider=http", wav(1_300)).await;
+    // Five minutes and twenty seconds, less what this test takes to see it.
+    let rests = "DO $$ BEGIN ASSERT (SELECT failures = 7 AND worker IS NULL AND due_at > now() + interval '200 s'
+                                     FROM voices); END $$";
+    eventually("it rests", async || {
+        let often = "UPDATE voices SET failures = 6, due_at = now() WHERE worker IS NULL AND failures BETWEEN 1 AND 6";
+        installation.database.execute(often).await.unwrap();
+        installation.database.execute(rests).await.ok()
+    })
+    .await;
+    let too_often = "UPDATE voices SET failures = 149, due_at = now()";
+    installation.database.execute(too_often).await.unwrap();
+    let failed = installation.becomes(key, &voice, "failed").await;
+    assert_eq!(failed["error"]["kind"], "provider_away", "{failed}");
+    // What follows is begun anew.
+    studio.shelf(|shelf| shelf.moods.clear());
+    assert_eq!(
+        installation.train(key, &voice).await.0,
+        StatusCode::ACCEPTED
+    );
+    let made = eventually("it is asked for", async || {
+        studio.shelf(|shelf| shelf.voices.keys().next().cloned())
+    })
+    .await;
+    assert!(made.ends_with("-2"), "{made}");
+}
+
+#[tokio::test]
+async fn a_silent_provider_holds_up_nobody_elses_voices() {
+    // Connections are taken, and nobody ever answers.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}/", silent.local_addr().unwrap());
+    let installation = Installation::with_voices_at(&endpoint).await;
+    let key = &installation.new_org("Toys").await.key;
+    let waiting = installation.voice(key, "provider=http", wav(1_300)).await;
+    installation.becomes(key, &waiting, "training").await;
+    let voice = installation.voice(key, "", wav(1_300)).await;
+    installation.becomes(key, &voice, "ready").await;
+    installation.becomes(key, &waiting, "training").await;
+}
+
+#[tokio::test]
+async fn a_voice_whose_provider_was_taken_away_is_not_made_again() {
+    let installation = Installation::start().await;
+    let key = &installation.new_org("Toys").await.key;
+    let voice = installation.voice(key, "", wav(1_300)).await;
+    installation.becomes(key, &voice, "ready").await;
+    let of_another = "UPDATE voices SET provider = 'http'";
+    installation.database.execute(of_another).await.unwrap();
+    let (status, problem) = installation.train(key, &voice).await;
+    assert_eq!(
+        (status, &problem["type"]),
+        (StatusCode::CONFLICT, &json!("/problems/provider_missing"))
+    );
+    installation.becomes(key, &voice, "ready").await;
 }

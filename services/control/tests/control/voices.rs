@@ -52,20 +52,6 @@ impl Installation {
             .header(name, value);
         self.answer(request.body(Body::empty()).unwrap()).await
     }
-
-    pub(crate) fn samples(&self) -> Vec<std::path::PathBuf> {
-        let mut folders = vec![self.objects_folder().to_owned()];
-        let mut files = Vec::new();
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
-                match entry.file_type().unwrap().is_dir() {
-                    true => folders.push(entry.path()),
-                    false => files.push(entry.path()),
-                }
-            }
-        }
-        files
-    }
 }
 
 pub(crate) fn path(voice: &Value) -> String {
@@ -113,7 +99,7 @@ async fn a_voice_lives_from_its_sending_to_its_removal() {
             .await;
         assert_eq!(status, expected);
     }
-    assert_eq!(installation.samples().len(), 0);
+    assert_eq!(installation.objects().len(), 0);
 }
 
 #[tokio::test]
@@ -197,7 +183,7 @@ async fn nobodys_voice_is_taken_without_consent() {
     installation
         .problem_of(response, 400, "invalid_query")
         .await;
-    assert_eq!(installation.samples().len(), 0);
+    assert_eq!(installation.objects().len(), 0);
     let (_, page) = installation
         .send(Method::GET, "/v1/voices", Some(key), None)
         .await;
@@ -223,7 +209,7 @@ async fn what_is_no_sample_is_refused() {
         problem["detail"].as_str().unwrap().contains("900 ms"),
         "{problem}"
     );
-    assert_eq!(installation.samples().len(), 0);
+    assert_eq!(installation.objects().len(), 0);
     let nowhere = Installation::without_objects().await;
     let key = &nowhere.new_org("Toys").await.key;
     let query = format!("name=A&{CONSENT}");

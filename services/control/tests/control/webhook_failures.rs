@@ -274,6 +274,46 @@ fn authorities(certificate: &str) -> Authorities {
     Authorities::read(file.path().to_str().unwrap()).unwrap()
 }
 
+/// Lets so many more wait for a webhook, until tomorrow.
+async fn fill(installation: &Installation, webhook: &str, count: u32) {
+    let fill = format!(
+        "INSERT INTO webhook_deliveries (id, org_id, webhook_id, event, event_id, payload, next_attempt_at) \
+         SELECT uuid_by_time(), org_id, id, 'device.event', gen_random_uuid(), '{{}}', now() + interval '1 day' \
+         FROM webhooks, generate_series(1, {count}) WHERE id = '{}'",
+        webhook.trim_start_matches("whk_")
+    );
+    installation.database.execute(&fill).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_asked_for_finds_no_room_either() {
+    let installation = Installation::idle(Some(OPERATOR_KEY)).await;
+    let org = installation.new_org("own").await;
+    let document = json!({"url": "https://example.com/", "events": ["device.event"]});
+    let (webhook, _) = installation.webhook(&org, document).await;
+    let given_up = installation.try_out(&org, &webhook).await;
+    let end =
+        "UPDATE webhook_deliveries SET state = 'failed', next_attempt_at = NULL, ended_at = now()";
+    installation.database.execute(end).await.unwrap();
+    fill(&installation, &webhook, 4_999).await;
+    installation.try_out(&org, &webhook).await;
+    let again = format!("/v1/webhook-deliveries/{given_up}/redeliver");
+    for path in [format!("/v1/webhooks/{webhook}/test"), again.clone()] {
+        let (status, refused) = installation.ask(&org, &path).await;
+        assert_eq!(
+            (status, &refused["type"]),
+            (409, &json!("/problems/too_many_deliveries")),
+            "{path}"
+        );
+    }
+    let figures = installation.store.webhook_figures().await.unwrap();
+    assert_eq!(figures.pending, 5_000);
+    let one = "DELETE FROM webhook_deliveries WHERE event = 'webhook.test' AND state = 'pending'";
+    installation.database.execute(one).await.unwrap();
+    let (status, waits) = installation.ask(&org, &again).await;
+    assert_eq!((status, &waits["state"]), (201, &json!("pending")));
+}
+
 #[tokio::test]
 async fn what_finds_no_room_is_dropped_and_counted() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
@@ -281,13 +321,7 @@ async fn what_finds_no_room_is_dropped_and_counted() {
     let document = json!({"url": "https://example.com/", "events": ["device.event"]});
     let (full, _) = installation.webhook(&org, document.clone()).await;
     let (free, _) = installation.webhook(&org, document).await;
-    let fill = format!(
-        "INSERT INTO webhook_deliveries (id, org_id, webhook_id, event, event_id, payload, next_attempt_at) \
-         SELECT uuid_by_time(), org_id, id, 'device.event', gen_random_uuid(), '{{}}', now() + interval '1 day' \
-         FROM webhooks, generate_series(1, 4999) WHERE id = '{}'",
-        full.trim_start_matches("whk_")
-    );
-    installation.database.execute(&fill).await.unwrap();
+    fill(&installation, &full, 4_999).await;
     let tell = format!(
         "SELECT tell_webhooks(array_agg('{}'::uuid), array_agg('device.event'::text), array_agg(gen_random_uuid()), \
          array_agg(NULL::text), array_agg('{{}}'::text), array_agg(now())) FROM generate_series(1, 3)",

@@ -14,7 +14,7 @@ use switchboard_protocol::{
     outcome::Delivered,
 };
 use switchboard_runtime::{
-    paging::{self, Limit},
+    paging::{self, Cursor, Limit, List},
     problem::{Path, Problem, Query},
 };
 use switchboard_store::{CallFilter, CallState, KeptCall, StoreError, Withdrawal};
@@ -59,7 +59,7 @@ pub(crate) struct Listing {
     #[serde(default = "paging::default_limit")]
     limit: u16,
     /// `next_cursor` of the page before.
-    cursor: Option<CallId>,
+    cursor: Option<Cursor>,
 }
 
 /// A page of the list.
@@ -69,7 +69,7 @@ pub(crate) struct Calls<'a> {
     #[schema(max_items = 200)]
     calls: Vec<ShownCall<'a>>,
     /// The `cursor` of the next page; null after the last one.
-    next_cursor: Option<CallId>,
+    next_cursor: Option<Cursor>,
 }
 
 impl TryFrom<u64> for WaitMs {
@@ -121,6 +121,8 @@ pub(crate) async fn list(
     Query(listing): Query<Listing>,
 ) -> Result<Response, Problem> {
     let limit = Limit::new(listing.limit)?;
+    let list = List::of("/v1/calls", caller.org);
+    let after = list.after(listing.cursor)?;
     let filter = CallFilter {
         device: listing.device_id.as_ref(),
         state: listing.state,
@@ -129,11 +131,11 @@ pub(crate) async fn list(
         settle(&gateway, None).await?;
         let store = &gateway.store;
         store
-            .kept_calls(caller.org, filter, listing.cursor, limit.probe())
+            .kept_calls(caller.org, filter, after, limit.probe())
             .await
     };
     let calls = calls.await.map_err(|error| unreadable(&error))?;
-    let (calls, next_cursor) = limit.cut(calls, |call| call.id);
+    let (calls, next_cursor) = limit.cut(calls, |call| list.behind(call.id));
     let page = Calls {
         calls: calls.iter().map(ShownCall::from).collect(),
         next_cursor,

@@ -13,10 +13,7 @@ use switchboard_protocol::{
     id::{CallId, DeviceKey},
     outcome::Delivered,
 };
-use switchboard_runtime::{
-    idempotency,
-    problem::{Problem, internal},
-};
+use switchboard_runtime::{idempotency, problem::Problem};
 use switchboard_store::{CallKey, NewCall, RememberedCall, StoreError};
 
 use super::{
@@ -27,7 +24,7 @@ use super::{
     reply::Reply,
     request::CallRequest,
 };
-use crate::Gateway;
+use crate::{Gateway, store_unavailable};
 
 /// How long a call is remembered.
 pub(super) const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
@@ -176,22 +173,9 @@ pub(super) async fn within<T>(
 }
 
 fn unreserved(error: &StoreError) -> Problem {
-    if !error.is_unavailable() {
-        tracing::error!(
-            error = error.report(),
-            "an idempotency key could not be reserved; the call was not made"
-        );
-        return internal();
-    }
-    tracing::warn!(
-        error = error.report(),
-        "a call with an idempotency key was refused because the database is away"
-    );
-    Problem::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "store_unavailable",
-        "Record unavailable",
+    store_unavailable(
+        error,
+        "an idempotency key could not be reserved; the call was not made",
         "An Idempotency-Key cannot be kept at the moment; nothing was sent, and a retry is safe.",
     )
-    .header(header::RETRY_AFTER, 1)
 }

@@ -9,11 +9,7 @@ use axum::{
 };
 use chrono::Utc;
 use switchboard_protocol::outcome::{Delivered, Outcome};
-use switchboard_runtime::{
-    idempotency::replayed,
-    problem::{Problem, internal},
-    shutdown::Shutdown,
-};
+use switchboard_runtime::{idempotency::replayed, problem::Problem, shutdown::Shutdown};
 use switchboard_store::{
     CallKey, CallWork, Expiry, KeepError, Keeping, KeptCall, NewCall, NewKeptCall, QueueLimits,
     RememberedCall, StoreError, Withdrawal,
@@ -30,7 +26,7 @@ use super::{
     shown::ShownCall,
     waiters::Waiters,
 };
-use crate::{Config, Gateway};
+use crate::{Config, Gateway, store_unavailable};
 
 /// How long a call is looked for that may have been kept.
 const DOUBT_PATIENCE: Duration = Duration::from_secs(1);
@@ -230,35 +226,21 @@ async fn not_kept(gateway: &Gateway, attempt: &Attempt, mode: &Mode, error: &Kee
         KeepError::NotKept(cause) => (cause, false),
         KeepError::Unsure(cause) => (cause, true),
     };
-    if !cause.is_unavailable() {
-        tracing::error!(error = cause.report(), "a call could not be kept");
-        return attempt.refused_with(internal());
-    }
-    tracing::warn!(
-        error = cause.report(),
-        "a call was refused because it cannot be kept while the database is away"
-    );
     // An async call is sent by nobody else, whatever stands on record.
-    let queued = matches!(mode, Mode::Queued(_));
-    let refused = |detail: &str| {
-        Problem::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "store_unavailable",
-            "Record unavailable",
-            detail,
-        )
-        .header(header::RETRY_AFTER, 1)
+    let may_wait = unsure && cause.is_unavailable() && matches!(mode, Mode::Queued(_));
+    let may_wait = may_wait && !taken_back(gateway, attempt).await;
+    let detail = if may_wait {
+        "The call may wait in the queue; ask for it by its `call_id` before it is made again."
+    } else {
+        "Calls cannot be kept at the moment; nothing was sent, and a retry is safe."
     };
-    if unsure && queued && !taken_back(gateway, attempt).await {
-        let detail =
-            "The call may wait in the queue; ask for it by its `call_id` before it is made again.";
-        return attempt
-            .refused_with(refused(detail))
-            .with("delivered", Delivered::Unknown);
+    let problem = store_unavailable(cause, "a call could not be kept", detail);
+    let problem = attempt.refused_with(problem);
+    if may_wait {
+        problem.with("delivered", Delivered::Unknown)
+    } else {
+        problem
     }
-    attempt.refused_with(refused(
-        "Calls cannot be kept at the moment; nothing was sent, and a retry is safe.",
-    ))
 }
 
 async fn taken_back(gateway: &Gateway, attempt: &Attempt) -> bool {
@@ -274,19 +256,9 @@ async fn taken_back(gateway: &Gateway, attempt: &Attempt) -> bool {
 
 /// The record of calls does not answer.
 pub(super) fn unreadable(error: &StoreError) -> Problem {
-    if !error.is_unavailable() {
-        tracing::error!(error = error.report(), "the record of calls failed");
-        return internal();
-    }
-    tracing::warn!(
-        error = error.report(),
-        "a request for kept calls was refused because the database is away"
-    );
-    Problem::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "store_unavailable",
-        "Record unavailable",
+    store_unavailable(
+        error,
+        "the record of calls could not be asked",
         "The record of calls cannot be read at the moment; calls that are kept stay so.",
     )
-    .header(header::RETRY_AFTER, 1)
 }

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use http::{StatusCode, header};
+use http::StatusCode;
 use rmcp::model::ServerConfig;
 use switchboard_protocol::id::{NpcId, OrgId};
-use switchboard_runtime::problem::{Problem, internal};
+use switchboard_runtime::problem::Problem;
 use switchboard_store::{Npc, StoreError};
 
 use super::tool_name::Naming;
-use crate::Gateway;
+use crate::{Gateway, store_unavailable};
 
 /// How much of who it is stands in a server's instructions. Protects a model's context: clients put them there unasked.
 const INSTRUCTIONS_BYTES: usize = 16 * 1024;
@@ -61,16 +61,9 @@ pub(super) fn introduce(npc: &Npc, info: &mut ServerConfig) {
 }
 
 fn unreadable(error: &StoreError) -> Problem {
-    if !error.is_unavailable() {
-        tracing::error!(error = error.report(), "an NPC could not be looked up");
-        return internal();
-    }
-    tracing::warn!(error = error.report(), "an NPC could not be looked up");
-    Problem::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "store_unavailable",
-        "Record unavailable",
+    store_unavailable(
+        error,
+        "an NPC could not be looked up",
         "Who the NPC is cannot be read at the moment; nothing was sent, and a retry is safe.",
     )
-    .header(header::RETRY_AFTER, 1)
 }

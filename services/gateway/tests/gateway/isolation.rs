@@ -72,3 +72,45 @@ async fn every_operation_is_for_its_organisation_only() {
     }
     assert!(seen >= 6, "{seen}");
 }
+
+#[tokio::test]
+async fn no_list_takes_a_cursor_of_anothers() {
+    let stage = Stage::set().await;
+    let foreign = stage.foreign_key().await;
+    for device in ["toy-1", "toy-2"] {
+        stage.connect(device).await;
+        stage
+            .call("asleep", r#"{"service":"echo","mode":"queued"}"#)
+            .await;
+    }
+    let document = switchboard_gateway::document();
+    let mut cursors = Vec::new();
+    for (path, item) in document.as_json()["paths"].as_object().unwrap() {
+        let parameters = item["get"]["parameters"].as_array().into_iter().flatten();
+        if !parameters.into_iter().any(|one| one["name"] == "cursor") {
+            continue;
+        }
+        let first = stage.get(&format!("{path}?limit=1")).await;
+        let cursor = first.json["next_cursor"].as_str();
+        let cursor = cursor.unwrap_or_else(|| panic!("{path}: {}", first.text));
+        cursors.push((path.clone(), cursor.to_owned()));
+    }
+    assert!(cursors.len() >= 2, "{cursors:?}");
+    for (index, (path, cursor)) in cursors.iter().enumerate() {
+        let next = stage.get(&format!("{path}?limit=1&cursor={cursor}")).await;
+        assert_eq!(next.status, 200, "{}", next.text);
+        let theirs = format!("{path}?cursor={cursor}");
+        let theirs = send(stage.request_as(&foreign, Method::GET, &theirs)).await;
+        let (_, of_another_list) = &cursors[(index + 1) % cursors.len()];
+        let another = stage.get(&format!("{path}?cursor={of_another_list}")).await;
+        for refused in [theirs, another] {
+            assert_eq!(refused.status, 400, "{}", refused.text);
+            assert_eq!(refused.json["type"], "/problems/invalid_query");
+            let detail = refused.json["detail"].as_str().unwrap();
+            assert!(
+                detail.starts_with("`cursor` is not one of this list"),
+                "{detail}"
+            );
+        }
+    }
+}

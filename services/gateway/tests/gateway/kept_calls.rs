@@ -322,7 +322,7 @@ async fn lists_come_in_pages() {
         ("limit=0", "limit"),
         ("limit=201", "limit"),
         ("state=lost", "queued, sent or ended"),
-        ("cursor=x", "call_"),
+        ("cursor=x", "`cursor` is not one of this list"),
         ("device_id=a%20b", "device id"),
         ("page=2", "unknown field"),
     ] {

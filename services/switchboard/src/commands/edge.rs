@@ -48,32 +48,22 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         plain,
         tls: arguments.tls.listen()?,
     };
-    process::raise_file_limit();
-    let admin_url = process::url(&admin)?;
-    let process = Process::begin(admin);
-    let own = process.clone();
-    process
-        .run(arguments.drain.within(), async move {
-            start(arguments, listeners, &own, admin_url).await
-        })
-        .await
+    let within = arguments.drain.within();
+    let start = async |process: &Process| start(arguments, listeners, process).await;
+    Process::begin(admin)?.run(within, start).await
 }
 
 async fn start(
     arguments: Arguments,
     listeners: Listeners,
     process: &Process,
-    admin_url: String,
 ) -> Result<Ready, Failure> {
     let ready = Ready {
         device_addr: Some(process::reachable(&listeners.plain)?.to_string()),
         tls_addr: process::tls_addr(&listeners)?,
-        admin_url,
-        ..Ready::default()
+        ..process.ready()
     };
-    let bus = arguments::bus_config(&arguments.bus, "edge")?;
-    let bus = arguments::start_bus(bus, &process.registry, &process.stages.bus)?;
-    arguments::watch_bus("redis", &bus, &process.readiness);
+    let bus = arguments::enter_bus(arguments::bus_config(&arguments.bus, "edge")?, process)?;
     arguments::watch_trust(&bus, &process.readiness);
     process.serve_devices(listeners, arguments.edge, &bus);
     arguments::await_bus(&bus).await;

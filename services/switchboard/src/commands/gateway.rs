@@ -4,14 +4,15 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use switchboard_identity::Authenticator;
-use switchboard_runtime::admin::Need;
-use tokio::net::TcpListener;
+use axum::Router;
+use switchboard_bus::BusConfig;
+use switchboard_runtime::{admin::Need, http::HttpLimits};
 
 use crate::{
-    arguments::{self, AdminArguments, DrainArguments},
+    arguments,
     exit::Failure,
-    process::{self, Process, Ready},
+    http_service::{HttpServiceArguments, Kind, Parts},
+    process::Process,
 };
 
 /// Takes calls over HTTP, against DATABASE_URL and REDIS_URL.
@@ -32,65 +33,38 @@ pub(crate) struct Arguments {
     )]
     http_listen: String,
     #[command(flatten)]
-    admin: AdminArguments,
-    #[command(flatten)]
-    database: switchboard_store::Config,
-    #[command(flatten)]
-    objects: switchboard_store::ObjectsConfig,
-    #[command(flatten)]
-    bus: switchboard_bus::Config,
-    #[command(flatten)]
-    drain: DrainArguments,
+    service: HttpServiceArguments,
     #[command(flatten)]
     gateway: switchboard_gateway::Config,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    let admin = process::listen("--admin-listen", &arguments.admin.admin_listen)?;
-    let http = process::listen("--http-listen", &arguments.http_listen)?;
-    process::raise_file_limit();
-    let admin_url = process::url(&admin)?;
-    let process = Process::begin(admin);
-    let own = process.clone();
-    process
-        .run(arguments.drain.within(), async move {
-            start(arguments, http, &own, admin_url).await
-        })
-        .await
+    let kind = Kind {
+        name: "gateway",
+        on_bus: BusConfig::following_offers,
+        // Calls with access tokens, and with keys used lately, go on without it.
+        database: Need::Helpful,
+    };
+    let serve = |process: &Process, parts| serve(&arguments.gateway, process, parts);
+    let service = arguments.service;
+    service.run(&arguments.http_listen, kind, serve).await
 }
 
-async fn start(
-    arguments: Arguments,
-    http: TcpListener,
+fn serve(
+    gateway: &switchboard_gateway::Config,
     process: &Process,
-    admin_url: String,
-) -> Result<Ready, Failure> {
-    let ready = Ready {
-        http_url: Some(process::url(&http)?),
-        admin_url,
-        ..Ready::default()
-    };
-    let store = arguments::open_store_with_objects(&arguments.database, &arguments.objects)?;
-    let bus = arguments::bus_config(&arguments.bus, "gateway")?.following_offers();
-    let bus = arguments::start_bus(bus, &process.registry, &process.stages.bus)?;
-    arguments::watch_bus("redis", &bus, &process.readiness);
-    arguments::watch_trust(&bus, &process.readiness);
-    // Calls with access tokens, and with keys used lately, go on without it.
-    arguments::watch_database(&store, Need::Helpful, process);
-    arguments::watch_objects(&store, process);
-    let authenticator = Authenticator::new(store.clone(), bus.clone());
-    let gateway = &arguments.gateway;
+    parts: Parts,
+) -> Result<(Router, HttpLimits), Failure> {
+    arguments::watch_trust(&parts.bus, &process.readiness);
     let router = switchboard_gateway::router(
         gateway,
-        store,
-        bus.clone(),
-        authenticator,
+        parts.store,
+        parts.bus,
+        parts.authenticator,
         &process.registry,
         &process.stages.serving,
     )
     .context("the gateway's metrics cannot be registered")?;
     let router = router.merge(switchboard_gateway::document().routes());
-    process.serve_http(http, router, gateway.http_limits());
-    arguments::await_bus(&bus).await;
-    Ok(ready)
+    Ok((router, gateway.http_limits()))
 }

@@ -9,17 +9,18 @@ use switchboard_protocol::id::{DeviceId, NpcId, TemplateId};
 
 use crate::{
     api::ApiArguments,
-    collection::{Collection, CreateArguments, ListArguments},
+    collection::{ChangeArguments, Collection, CreateArguments, ListArguments},
     exit::Failure,
 };
 
 const NPCS: Collection = Collection {
+    command: "npcs",
     path: "/v1/npcs",
     member: "npcs",
     page: 20,
 };
 
-/// Shows, makes and removes NPCs: characters made from a template or on their own.
+/// Shows, makes, changes and removes NPCs: characters made from a template or on their own.
 ///
 /// Exit codes: 0 done, 1 refused or not reachable, 64 wrong settings.
 #[derive(Debug, clap::Args)]
@@ -33,6 +34,7 @@ enum Action {
     List(Listing),
     Show(One),
     Create(Creation),
+    Edit(Edit),
     Delete(One),
 }
 
@@ -77,6 +79,18 @@ struct Creation {
     create: CreateArguments,
 }
 
+/// Changes an NPC by a JSON merge patch (RFC 7396), and prints it as it is then.
+///
+/// The patch is of what `show` prints: `device_ids` are the devices that it speaks through, `overrides` what
+/// differs from the template, `template_version` the version that it stays with, null to follow the newest.
+#[derive(Debug, clap::Args)]
+struct Edit {
+    /// Which NPC
+    id: NpcId,
+    #[command(flatten)]
+    change: ChangeArguments,
+}
+
 /// What is made, as the API takes it.
 #[derive(Serialize)]
 struct Document<'a> {
@@ -110,6 +124,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         }
         Action::Show(one) => NPCS.show(&one.api, one.id).await,
         Action::Create(creation) => create(&creation).await,
+        Action::Edit(edit) => NPCS.edit(edit.id, &edit.change).await,
         Action::Delete(one) => NPCS.remove(&one.api, one.id).await,
     }?;
     Ok(ExitCode::SUCCESS)

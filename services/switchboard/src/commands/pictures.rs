@@ -9,18 +9,18 @@ use switchboard_protocol::id::PictureId;
 
 use crate::{
     api::{ApiArguments, Sent},
-    collection::{self, Collection, CreateArguments, ListArguments},
+    collection::{Collection, CreateArguments, ListArguments},
     exit::Failure,
+    files::{self, LARGEST_FILE},
     query::encoded,
 };
 
 const PICTURES: Collection = Collection {
+    command: "pictures",
     path: "/v1/pictures",
     member: "pictures",
     page: 200,
 };
-/// The largest file that is read; the API takes less.
-const LARGEST_FILE: u64 = 16 * 1024 * 1024;
 
 /// Sends, lists, fetches and removes pictures.
 ///
@@ -114,7 +114,7 @@ fn line(picture: Listed) -> String {
 }
 
 async fn send(upload: &Upload) -> Result<(), Failure> {
-    let body = collection::read_input(&upload.file, LARGEST_FILE)?;
+    let body = files::read_input(&upload.file, LARGEST_FILE)?;
     let mut path = PICTURES.path.to_owned();
     let given = [("name", &upload.name), ("uri", &upload.uri)];
     let given = given
@@ -137,5 +137,5 @@ async fn fetch(download: &Download) -> Result<(), Failure> {
     };
     let picture = download.api.connect()?.bytes(sent).await;
     let picture = picture.map_err(Failure::general)?;
-    collection::write_output(download.file.as_deref(), &picture)
+    files::write_output(download.file.as_deref(), &picture)
 }

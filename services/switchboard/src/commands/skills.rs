@@ -6,17 +6,18 @@ mod upload;
 use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
 
 use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 use switchboard_protocol::id::SkillsBookId;
 
 use crate::{
     api::ApiArguments,
-    collection::Collection,
+    collection::{Collection, CreateArguments, ListArguments},
     exit::{self, Failure},
     query::encoded,
 };
 
 const SKILLS_BOOKS: Collection = Collection {
+    command: "skills",
     path: "/v1/skills-books",
     member: "skills_books",
     page: 200,
@@ -35,9 +36,9 @@ pub(crate) struct Arguments {
 enum Command {
     /// Sends a file and waits until it can be searched
     Upload(Upload),
-    /// Lists the skills books, a line each: id, state, progress, name
-    List(Listing),
-    /// Shows one skills book as JSON
+    /// Prints a line for each skills book: id, state, progress in percent, name, with tabs between them
+    List(ListArguments),
+    /// Prints a skills book as JSON
     Show(One),
     /// Finds what a skills book says about a question
     Search(Search),
@@ -64,16 +65,7 @@ pub(crate) struct Upload {
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
-    api: ApiArguments,
-}
-
-#[derive(Debug, clap::Args)]
-struct Listing {
-    /// Print a JSON array
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    api: ApiArguments,
+    create: CreateArguments,
 }
 
 #[derive(Debug, clap::Args)]
@@ -103,6 +95,15 @@ struct Search {
     api: ApiArguments,
 }
 
+/// What a line says of a skills book.
+#[derive(Deserialize)]
+struct Listed {
+    id: SkillsBookId,
+    state: String,
+    progress: f64,
+    name: String,
+}
+
 /// What was found.
 #[derive(Deserialize)]
 struct Found {
@@ -120,45 +121,22 @@ struct Chunk {
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.command {
         Command::Upload(upload) => upload::run(&upload).await?,
-        Command::List(listing) => list(&listing).await?,
-        Command::Show(one) => {
-            let book = get(&one.api, &SKILLS_BOOKS.at(one.id)).await?;
-            exit::print(&format!("{book:#}"))?;
-        }
+        Command::List(listing) => SKILLS_BOOKS.list(&listing, &[], line).await?,
+        Command::Show(one) => SKILLS_BOOKS.show(&one.api, one.id).await?,
         Command::Search(search) => find(&search).await?,
         Command::Delete(one) => SKILLS_BOOKS.remove(&one.api, one.id).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn list(listing: &Listing) -> Result<(), Failure> {
-    let api = listing.api.connect()?;
-    let mut books: Vec<Box<RawValue>> = Vec::new();
-    let take = |book: Box<RawValue>| {
-        if !listing.json {
-            let book = serde_json::from_str(book.get()).map_err(Failure::general)?;
-            return exit::print(&line(&book));
-        }
-        books.push(book);
-        Ok(())
-    };
-    SKILLS_BOOKS.each(&api, &[], take).await?;
-    if !listing.json {
-        return Ok(());
-    }
-    let books = serde_json::to_string(&books).map_err(Failure::general)?;
-    exit::print(&books)
-}
-
-fn line(book: &Value) -> String {
-    let text = |field: &str| book[field].as_str().unwrap_or_default().to_owned();
-    let progress = book["progress"].as_f64().unwrap_or_default() * 100.0;
-    format!(
-        "{}  {:9}  {progress:3.0} %  {}",
-        text("id"),
-        text("state"),
-        text("name")
-    )
+fn line(book: Listed) -> String {
+    let Listed {
+        id,
+        state,
+        progress,
+        name,
+    } = book;
+    format!("{id}\t{state}\t{:.0}\t{name}", progress * 100.0)
 }
 
 async fn find(search: &Search) -> Result<(), Failure> {
@@ -168,11 +146,12 @@ async fn find(search: &Search) -> Result<(), Failure> {
         encoded(&search.question),
         search.limit
     );
-    let answer = get(&search.api, &path).await?;
+    let answer = search.api.connect()?.get(&path).await;
+    let answer: Box<RawValue> = answer.map_err(Failure::general)?;
     if search.json {
-        return exit::print(&answer.to_string());
+        return exit::print(answer.get());
     }
-    let found: Found = serde_json::from_value(answer).map_err(Failure::general)?;
+    let found: Found = serde_json::from_str(answer.get()).map_err(Failure::general)?;
     found
         .chunks
         .iter()
@@ -189,8 +168,4 @@ fn shown(chunk: &Chunk) -> String {
         let _ = write!(place, "  page {page}");
     }
     format!("{place}\n{}\n", chunk.text)
-}
-
-async fn get(api: &ApiArguments, path: &str) -> Result<Value, Failure> {
-    api.connect()?.get(path).await.map_err(Failure::general)
 }

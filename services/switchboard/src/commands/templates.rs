@@ -8,22 +8,21 @@ use std::{
 
 use http::{HeaderValue, Method, header};
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use switchboard_protocol::id::TemplateId;
 
 use crate::{
     api::{ApiArguments, Sent},
-    collection::{self, Collection, CreateArguments, ListArguments, print_document},
+    collection::{ChangeArguments, Collection, CreateArguments, ListArguments},
     exit::Failure,
+    files::{self, LARGEST_FILE},
 };
 
 const TEMPLATES: Collection = Collection {
+    command: "templates",
     path: "/v1/templates",
     member: "templates",
     page: 20,
 };
-/// The largest file that is read; the API takes less.
-const LARGEST_FILE: u64 = 16 * 1024 * 1024;
 
 /// Shows, makes, changes and removes templates, and moves them as character cards.
 ///
@@ -40,7 +39,7 @@ enum Action {
     /// Prints a template as JSON
     Show(One),
     Create(Creation),
-    Edit(Change),
+    Edit(Edit),
     /// Removes a template and its memories
     Delete(One),
     Export(Export),
@@ -77,17 +76,11 @@ struct Creation {
 
 /// Changes a template by a JSON merge patch (RFC 7396), and prints it as it is then.
 #[derive(Debug, clap::Args)]
-struct Change {
+struct Edit {
     /// Which template
     id: TemplateId,
-    /// A file with what changes; null removes; - is stdin
-    #[arg(value_name = "FILE", default_value = "-")]
-    file: PathBuf,
-    /// Only if it still is in this version; in whatever version when not set
-    #[arg(long, value_name = "NUMBER")]
-    if_version: Option<u64>,
     #[command(flatten)]
-    api: ApiArguments,
+    change: ChangeArguments,
 }
 
 /// Writes a template as a Character Card V2.
@@ -131,7 +124,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         }
         Action::Show(one) => TEMPLATES.show(&one.api, one.id).await,
         Action::Create(creation) => make(TEMPLATES.path, &creation.file, &creation.create).await,
-        Action::Edit(change) => edit(&change).await,
+        Action::Edit(edit) => TEMPLATES.edit(edit.id, &edit.change).await,
         Action::Delete(one) => TEMPLATES.remove(&one.api, one.id).await,
         Action::Export(export) => write_card(&export).await,
         Action::Import(import) => make(&TEMPLATES.at("import"), &import.file, &import.create).await,
@@ -151,27 +144,8 @@ fn line(template: Listed) -> String {
 
 async fn make(path: &str, file: &Path, create: &CreateArguments) -> Result<(), Failure> {
     create
-        .make(path, collection::read_input(file, LARGEST_FILE)?)
+        .make(path, files::read_input(file, LARGEST_FILE)?)
         .await
-}
-
-async fn edit(change: &Change) -> Result<(), Failure> {
-    let body = collection::read_input(&change.file, LARGEST_FILE)?;
-    let version = match change.if_version {
-        Some(version) => format!("\"{version}\""),
-        None => "*".to_owned(),
-    };
-    let version = HeaderValue::try_from(version).map_err(Failure::usage)?;
-    let sent = Sent {
-        method: Method::PATCH,
-        path: &TEMPLATES.at(change.id),
-        headers: [(header::IF_MATCH, version)].into_iter().collect(),
-        body,
-    };
-    let changed = change.api.connect()?.bytes(sent).await;
-    let changed = changed.map_err(Failure::general)?;
-    let changed: Box<RawValue> = serde_json::from_slice(&changed).map_err(Failure::general)?;
-    print_document(&changed)
 }
 
 async fn write_card(export: &Export) -> Result<(), Failure> {
@@ -195,5 +169,5 @@ async fn write_card(export: &Export) -> Result<(), Failure> {
     };
     let card = export.api.connect()?.bytes(sent).await;
     let card = card.map_err(Failure::general)?;
-    collection::write_output(export.file.as_deref(), &card)
+    files::write_output(export.file.as_deref(), &card)
 }

@@ -87,7 +87,6 @@ pub(crate) struct Arguments {
 struct Ports {
     devices: Listeners,
     http: TcpListener,
-    admin_url: String,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
@@ -100,14 +99,10 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             tls: arguments.tls.listen()?,
         },
         http: process::listen("--http-listen", &arguments.http_listen)?,
-        admin_url: process::url(&admin)?,
     };
-    process::raise_file_limit();
     let within = arguments.drain.within();
-    let process = Process::begin(admin);
-    let own = process.clone();
-    let start = Box::pin(start(arguments, ports, &folder, &own));
-    process.run(within, start).await
+    let start = async |process: &Process| start(arguments, ports, &folder, process).await;
+    Process::begin(admin)?.run(within, start).await
 }
 
 async fn start(
@@ -127,9 +122,9 @@ async fn start(
         device_addr: Some(process::reachable(&ports.devices.plain)?.to_string()),
         tls_addr: process::tls_addr(&ports.devices)?,
         http_url: Some(process::url(&ports.http)?),
-        admin_url: ports.admin_url.clone(),
         org_id: Some(org.to_string()),
         api_key: Some(instance.api_key.clone()),
+        ..process.ready()
     };
     if arguments.control.operator_key.is_none() {
         arguments.control.operator_key = Some(instance.operator_key.as_str().into());
@@ -174,8 +169,7 @@ async fn prepare(
     api_key: &SecretString,
     process: &Process,
 ) -> Result<OrgId, Failure> {
-    let mut answer = arguments::watch_database(store, Need::Required, process);
-    arguments::watch_objects(store, process);
+    let mut answer = arguments::watch_store(store, Need::Required, process);
     arguments::await_database(&mut answer).await;
     store.migrate().await.map_err(|error| {
         Failure::general(format!(

@@ -3,26 +3,27 @@
 
 mod upload;
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode};
 
 use chrono::{DateTime, Utc};
 use http::Method;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use switchboard_protocol::id::VoiceId;
 
 use crate::{
     api::{Api, ApiArguments},
-    collection::{Collection, ListArguments},
-    exit::{self, Failure},
+    collection::{Collection, CreateArguments, ListArguments, Settling, print_document},
+    exit::Failure,
 };
 
 const VOICES: Collection = Collection {
+    command: "voices",
     path: "/v1/voices",
     member: "voices",
     page: 200,
 };
-/// Between two looks at how far a voice is.
-const LOOK: Duration = Duration::from_millis(500);
+/// The states that a voice leaves by itself.
+const PASSING: &[&str] = &["uploaded", "training"];
 
 /// Sends samples of how somebody sounds, for characters to speak with.
 ///
@@ -50,10 +51,10 @@ enum Command {
 /// What is sent, and what is said of it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Upload {
-    /// 1 second to 5 minutes as WAV, MP3, FLAC, or Opus or Vorbis in Ogg
+    /// 1 second to 5 minutes as WAV, MP3, FLAC, or Opus or Vorbis in Ogg; - is stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What people call it; the file's name when not set
+    /// What people call it; the file's name when not set; stdin has none
     #[arg(long)]
     name: Option<String>,
     /// What the person agreed to whose voice it is
@@ -81,7 +82,7 @@ pub(crate) struct Upload {
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
-    api: ApiArguments,
+    create: CreateArguments,
 }
 
 #[derive(Debug, clap::Args)]
@@ -116,7 +117,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Train(one) => {
             let api = one.api.connect()?;
             let train = format!("{}/train", VOICES.at(one.id));
-            let begun = api.send::<Value>(Method::POST, &train, Vec::new()).await;
+            let begun = api.send(Method::POST, &train, Vec::new()).await;
             settled(&api, begun.map_err(Failure::general)?).await?;
         }
         Command::Delete(one) => VOICES.remove(&one.api, one.id).await?,
@@ -148,15 +149,11 @@ fn line(voice: Value) -> String {
 }
 
 /// Waits until a voice can be spoken with, or will not be, and prints it.
-async fn settled(api: &Api, mut voice: Value) -> Result<(), Failure> {
-    let id = voice["id"].as_str().and_then(|id| id.parse().ok());
-    let id: VoiceId = id.ok_or_else(|| Failure::general("the voice has no id"))?;
-    while matches!(voice["state"].as_str(), Some("uploaded" | "training")) {
-        tokio::time::sleep(LOOK).await;
-        voice = api.get(&VOICES.at(id)).await.map_err(Failure::general)?;
-    }
-    if let Some(detail) = voice["error"]["detail"].as_str() {
-        return Err(Failure::general(format!("{id} is not ready: {detail}")));
-    }
-    exit::print(&voice.to_string())
+async fn settled(api: &Api, voice: Box<RawValue>) -> Result<(), Failure> {
+    let settling = Settling {
+        api,
+        of: &VOICES,
+        passing: PASSING,
+    };
+    print_document(&settling.settled(voice, |_| ()).await?)
 }

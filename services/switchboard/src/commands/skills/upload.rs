@@ -1,13 +1,12 @@
 //! One file on its way: hashed, sent in parts, watched until it can be searched.
 //! Never: more of the file in memory than one part.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use anyhow::Context as _;
 use http::Method;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 use sha2::{Digest, Sha256};
 use tokio::{
     fs::File,
@@ -16,37 +15,24 @@ use tokio::{
 
 use super::{SKILLS_BOOKS, Upload};
 use crate::{
-    api::Api,
+    api::{Api, ApiError},
+    collection::{Making, Settling, Standing, print_document},
     exit::{self, Failure},
 };
 
 /// How many bytes a part has.
 const PART_BYTES: usize = 4 * 1024 * 1024;
-/// Between two looks at how far it is.
-const LOOK: Duration = Duration::from_millis(500);
-
-/// What matters here of a skills book.
-#[derive(Deserialize)]
-struct Book {
-    id: String,
-    state: String,
-    progress: f64,
-    error: Option<Fault>,
-    #[serde(flatten)]
-    rest: serde_json::Map<String, Value>,
-}
-
-#[derive(Deserialize)]
-struct Fault {
-    detail: String,
-}
+/// The state in which parts are taken.
+const TAKES_PARTS: &str = "uploading";
+/// The states that a book leaves by itself once all of it is sent.
+const PASSING: &[&str] = &["parsing", "indexing"];
 
 pub(super) async fn run(upload: &Upload) -> Result<(), Failure> {
     let mime_type = match &upload.mime_type {
         Some(given) => given.as_str(),
         None => mime_type(&upload.file)?,
     };
-    let api = upload.api.connect()?;
+    let making = upload.create.begin()?;
     let named = || format!("{} cannot be read", upload.file.display());
     let mut file = File::open(&upload.file).await.with_context(named)?;
     let size = file.metadata().await.with_context(named)?.len();
@@ -54,49 +40,53 @@ pub(super) async fn run(upload: &Upload) -> Result<(), Failure> {
     let begun = json!({
         "name": name(upload), "mime_type": mime_type, "locale": upload.locale, "size_bytes": size, "sha256": sha256,
     });
-    let begun = api.send(
-        Method::POST,
-        SKILLS_BOOKS.path,
-        begun.to_string().into_bytes(),
-    );
-    let book: Book = begun.await.map_err(Failure::general)?;
-    let place = SKILLS_BOOKS.at(&book.id);
-    send(&api, &place, &mut file, size)
-        .await
-        .map_err(|failure| left(&book.id, failure))?;
-    let finish = format!("{place}/finish");
-    let finished = api.send(Method::POST, &finish, Vec::new());
-    let book: Book = finished
-        .await
-        .map_err(|error| left(&book.id, Failure::general(error)))?;
-    let book = if upload.no_wait {
-        book
+    let begun = begun.to_string().into_bytes();
+    let begun: Box<RawValue> = making.made(SKILLS_BOOKS.path, begun).await?;
+    let id = Standing::of(&begun)?.id;
+    let place = SKILLS_BOOKS.at(&id);
+    // Who repeats is told what was begun then; it may have come further.
+    let book = making.api.get::<Box<RawValue>>(&place).await;
+    let book = book.map_err(|error| unseen(&making, &id, error))?;
+    let book = if Standing::of(&book)?.state == TAKES_PARTS {
+        let sent = send(&making.api, &place, &mut file, size).await;
+        sent.map_err(|failure| left(&making, &id, failure))?;
+        finish(&making, &id).await?
     } else {
-        wait(&api, &place, book).await?
+        book
     };
-    if let Some(fault) = book.error {
-        return Err(Failure::general(format!(
-            "{} cannot be read: {}",
-            book.id, fault.detail
-        )));
+    if upload.no_wait {
+        return print_document(&book);
     }
-    let mut printed = book.rest;
-    for (field, value) in [
-        ("id", json!(book.id)),
-        ("state", json!(book.state)),
-        ("progress", json!(book.progress)),
-    ] {
-        printed.insert(field.to_owned(), value);
-    }
-    exit::print(&Value::Object(printed).to_string())
+    print_document(&wait(&making.api, book).await?)
 }
 
-/// A failure, and that a book was begun that will not go by itself.
-fn left(id: &str, failure: Failure) -> Failure {
+async fn finish(making: &Making, id: &str) -> Result<Box<RawValue>, Failure> {
+    let path = format!("{}/finish", SKILLS_BOOKS.at(id));
+    let finished = making.api.send(Method::POST, &path, Vec::new()).await;
+    finished.map_err(|error| {
+        if error.is_refusal() {
+            left(making, id, Failure::general(error))
+        } else {
+            unseen(making, id, error)
+        }
+    })
+}
+
+/// A failure, and that a book was begun that will not go on by itself.
+fn left(making: &Making, id: &str, failure: Failure) -> Failure {
     exit::say(&format!(
-        "switchboard: {id} was begun and is not whole; remove it with `switchboard skills delete {id}`"
+        "switchboard: {id} was begun and is not whole; go on with --idempotency-key {}, or remove it with `switchboard skills delete {id}`",
+        making.key
     ));
     failure
+}
+
+/// No answer that says how far a book is, which may be whole.
+fn unseen(making: &Making, id: &str, error: ApiError) -> Failure {
+    Failure::general(format!(
+        "{id} was begun and may be whole; look with `switchboard skills show {id}`, or go on with --idempotency-key {}: {error}",
+        making.key
+    ))
 }
 
 async fn hash(file: &mut File) -> std::io::Result<String> {
@@ -138,22 +128,26 @@ async fn send(api: &Api, place: &str, file: &mut File, size: u64) -> Result<(), 
     Ok(())
 }
 
-/// Waits until the book is ready, or is not going to be.
-async fn wait(api: &Api, place: &str, mut book: Book) -> Result<Book, Failure> {
+/// Waits until a book is ready, or is not going to be.
+async fn wait(api: &Api, book: Box<RawValue>) -> Result<Box<RawValue>, Failure> {
     let bar = bar(100, "{msg:8} {bar:40} {percent} %");
-    while matches!(book.state.as_str(), "parsing" | "indexing") {
+    let settling = Settling {
+        api,
+        of: &SKILLS_BOOKS,
+        passing: PASSING,
+    };
+    let drawn = |book: &Standing| {
         bar.set_message(book.state.clone());
         // From 0 to 1, so nothing is lost.
         bar.set_position((book.progress * 100.0) as u64);
-        tokio::time::sleep(LOOK).await;
-        let shown = api.send(Method::GET, place, Vec::new()).await;
-        book = shown.map_err(Failure::general)?;
-    }
+    };
+    let book = settling.settled(book, drawn).await?;
     bar.finish_and_clear();
-    match book.state.as_str() {
-        "cancelled" => Err(Failure::general(format!("{} was cancelled", book.id))),
-        _ => Ok(book),
+    let Standing { id, state, .. } = Standing::of(&book)?;
+    if state == "cancelled" {
+        return Err(Failure::general(format!("{id} was cancelled")));
     }
+    Ok(book)
 }
 
 /// Drawn on stderr, and only for a person.

@@ -1,0 +1,125 @@
+//! What objects are called: whose each is, and for which row it was put.
+//! Never: a name that is given twice; whoever puts bytes makes a new one.
+
+use std::fmt;
+
+use object_store::path::Path as ObjectPath;
+use switchboard_protocol::id::{PictureId, SkillsBookId, VoiceId};
+use uuid::Uuid;
+
+use crate::owner::Owner;
+
+/// Which object.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ObjectKey(String);
+
+/// For which row an object was put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum PutFor {
+    /// As the row of a picture names it.
+    Picture(String),
+    /// A part of a skills book.
+    Part { book: Uuid, object: Uuid },
+    /// The sample of a voice.
+    Voice(Uuid),
+}
+
+impl ObjectKey {
+    /// Where all objects are, a kind each.
+    pub(crate) const FOLDERS: [&str; 3] = ["pictures", "skills-books", "voices"];
+
+    /// The bytes of a new picture.
+    pub(crate) fn new_picture(owner: Owner, picture: PictureId) -> Self {
+        Self::picture(owner, &picture.uuid().simple().to_string())
+    }
+
+    /// The bytes of a picture whose row names them so.
+    pub(crate) fn picture(owner: Owner, object: &str) -> Self {
+        Self(format!("pictures/{owner}/{object}"))
+    }
+
+    /// A part of a skills book; each writing of it is another object.
+    pub(crate) fn skills_book_part(owner: Owner, book: SkillsBookId, object: Uuid) -> Self {
+        Self(format!("skills-books/{owner}/{book}/{}", object.simple()))
+    }
+
+    /// Where all parts of a skills book are, and nothing else.
+    pub(crate) fn skills_book(owner: Owner, book: SkillsBookId) -> String {
+        format!("skills-books/{owner}/{book}")
+    }
+
+    /// The sample of a voice.
+    pub(crate) fn voice(owner: Owner, voice: VoiceId) -> Self {
+        Self(format!("voices/{owner}/{voice}"))
+    }
+
+    pub(super) fn path(&self) -> ObjectPath {
+        ObjectPath::from(self.0.as_str())
+    }
+
+    pub(super) fn at(path: &ObjectPath) -> Self {
+        Self(path.to_string())
+    }
+
+    /// For which row it was put; nothing when it is none of ours.
+    pub(crate) fn put_for(&self) -> Option<PutFor> {
+        let mut segments = self.0.split('/');
+        let (kind, _owner, name) = (segments.next()?, segments.next()?, segments.next()?);
+        let below = segments.next();
+        if segments.next().is_some() {
+            return None;
+        }
+        match (kind, below) {
+            ("pictures", None) if [32, 64].contains(&name.len()) => {
+                Some(PutFor::Picture(name.to_owned()))
+            }
+            ("skills-books", Some(object)) => Some(PutFor::Part {
+                book: name.parse::<SkillsBookId>().ok()?.uuid(),
+                object: Uuid::try_parse(object).ok()?,
+            }),
+            ("voices", None) => Some(PutFor::Voice(name.parse::<VoiceId>().ok()?.uuid())),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::hex;
+
+    #[test]
+    fn a_key_says_for_which_row_it_is() {
+        let owner = Owner::Installation;
+        let id = Uuid::now_v7();
+        let check = |key: ObjectKey, expect: Option<PutFor>| {
+            assert_eq!(key.put_for(), expect, "{key}");
+        };
+        let simple = id.simple().to_string();
+        let key = ObjectKey::new_picture(owner, PictureId::from_uuid(id));
+        check(key, Some(PutFor::Picture(simple.clone())));
+        let hash = hex(&[7; 32]);
+        let key = ObjectKey::picture(owner, &hash);
+        check(key, Some(PutFor::Picture(hash)));
+        let key = ObjectKey::skills_book_part(owner, SkillsBookId::from_uuid(id), id);
+        let (book, object) = (id, id);
+        check(key, Some(PutFor::Part { book, object }));
+        let key = ObjectKey::voice(owner, VoiceId::from_uuid(id));
+        check(key, Some(PutFor::Voice(id)));
+        for strange in [
+            String::new(),
+            "pictures/public/notes.txt".to_owned(),
+            format!("pictures/public/{simple}/x"),
+            format!("voices/public/{simple}"),
+            format!("backups/public/{simple}"),
+        ] {
+            check(ObjectKey(strange), None);
+        }
+    }
+}
