@@ -13,6 +13,7 @@ use serde_json::Value;
 /// What `switchboard up` serves.
 fn document() -> Value {
     switchboard_gateway::document()
+        .merged(switchboard_chat::document())
         .merged(switchboard_control::document())
         .as_json()
         .clone()

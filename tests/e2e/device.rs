@@ -31,6 +31,8 @@ pub struct Device {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Received {
     pub kind: Kind,
+    pub task: TaskId,
+    pub seq: u16,
     pub payload: Vec<u8>,
 }
 
@@ -114,6 +116,8 @@ impl Device {
             {
                 let received = Received {
                     kind: frame.kind,
+                    task: frame.task,
+                    seq: frame.seq,
                     payload: frame.payload.to_vec(),
                 };
                 self.buffer.drain(..consumed);

@@ -11,6 +11,8 @@
 mod data_folder;
 #[path = "../support/eventually.rs"]
 mod eventually;
+#[path = "../support/haproxy.rs"]
+mod haproxy;
 #[path = "../support/redis_server.rs"]
 mod redis_server;
 #[path = "../support/s3_server.rs"]
@@ -21,7 +23,9 @@ mod baseline;
 mod busy;
 mod calls;
 mod clients;
+mod collector;
 mod command_line;
+mod conversations;
 mod device;
 mod durability;
 mod faults;
@@ -30,12 +34,19 @@ mod idempotency;
 mod kept_calls;
 mod lost_answers;
 mod mcp;
+mod metrics;
+mod models;
 mod objects;
 mod plant;
 mod presence;
 mod program;
+mod provider;
 mod restart;
+mod rolling;
+mod site;
 mod skills;
 mod stdio;
+mod traces;
+mod turns;
 mod voices;
 mod webhooks;

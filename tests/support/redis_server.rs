@@ -2,12 +2,25 @@
 //! Never: the Redis that other programs of this machine use.
 
 use std::{
+    hash::{BuildHasher, Hasher, RandomState},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
 
 use nix::{sys::signal::Signal, unistd::Pid};
+
+/// Where nobody listens. The system gives ports above these to whoever connects to something, so that no such
+/// connection has taken it before the server does.
+pub fn free_port() -> u16 {
+    loop {
+        let drawn = RandomState::new().build_hasher().finish() % 16_000;
+        let port = 16_000 + u16::try_from(drawn).expect("it is small");
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
 
 pub struct RedisServer {
     port: u16,
@@ -23,11 +36,8 @@ impl RedisServer {
 
     /// Starts one with more options on its command line.
     pub fn start_with(options: &[&str]) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("an address").port();
-        drop(listener);
         let mut server = Self {
-            port,
+            port: free_port(),
             options: options.iter().map(ToString::to_string).collect(),
             child: None,
         };

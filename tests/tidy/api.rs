@@ -8,7 +8,8 @@ const OWN_PROTOCOL: &str = "services/gateway/src/mcp.rs";
 
 fn routes(source: &Source) -> Vec<Offence> {
     let service = source.path.starts_with("services/control/src/")
-        || source.path.starts_with("services/gateway/src/");
+        || source.path.starts_with("services/gateway/src/")
+        || source.path.starts_with("services/chat/src/");
     if !service || source.path == OWN_PROTOCOL {
         return Vec::new();
     }
@@ -55,6 +56,7 @@ fn slugs(source: &Source) -> Vec<(usize, String)> {
 
 fn unexplained(source: &Source, document: &str) -> Vec<Offence> {
     let served = source.path.starts_with("services/control/src/")
+        || source.path.starts_with("services/chat/src/")
         || source.path.starts_with("services/gateway/src/") && !source.path.contains("/mcp");
     if !served {
         return Vec::new();

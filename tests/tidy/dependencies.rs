@@ -4,10 +4,12 @@
 use super::{Offence, Source, check, sources, verdict};
 
 /// Our crates and which of our crates each may use. `*` stands for all of them.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("switchboard-protocol", &[]),
     ("switchboard-runtime", &[]),
+    ("switchboard-tools", &[]),
     ("switchboard-embeddings", &["switchboard-runtime"]),
+    ("switchboard-completions", &["switchboard-runtime"]),
     (
         "switchboard-bus",
         &["switchboard-protocol", "switchboard-runtime"],
@@ -33,6 +35,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
             "switchboard-runtime",
         ],
     ),
+    ("switchboard-chat", SERVICE_OVER_STORE),
     ("switchboard-gateway", SERVICE_OVER_STORE),
     ("switchboard-control", SERVICE_OVER_STORE),
     ("switchboard", &["*"]),
@@ -52,8 +55,10 @@ const SERVICE_OVER_STORE: &[&str] = &[
     "switchboard-store",
     "switchboard-identity",
     "switchboard-embeddings",
+    "switchboard-completions",
     "switchboard-protocol",
     "switchboard-runtime",
+    "switchboard-tools",
 ];
 
 /// Libraries that one crate keeps to itself, so that its knowledge stays in one place.

@@ -12,10 +12,12 @@ use switchboard_protocol::{
 
 use crate::{
     backlog::Weighed,
+    conversations::{Conversation, ConversationKey, Keeping, NewVersion},
     error::BusError,
     fact::{Fact, FactId},
     node::{Epoch, NodeId},
     offers::OfferChange,
+    turns::{Held, NewTurn, TakenTurn, TurnAt},
 };
 
 /// A backend's answer, later.
@@ -30,6 +32,9 @@ pub(crate) trait Inbox: Send + Sync + 'static {
 
     /// The connection was (re)built and verified.
     fn healed(&self);
+
+    /// Something that is said to every node may not have been heard here.
+    fn missed(&self);
 
     /// Whether the node wants to hear of registrations.
     fn follows(&self) -> bool;
@@ -100,6 +105,17 @@ pub(crate) struct TrustRecord {
     pub(crate) revoked: Vec<(TokenId, u64)>,
 }
 
+/// How much there is of what all nodes share.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// Entries of the directory.
+    pub(crate) devices: i64,
+    /// Facts that wait to be written.
+    pub(crate) facts: i64,
+    /// Turns that nobody has taken.
+    pub(crate) turns: i64,
+}
+
 /// How well a node is connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Condition {
@@ -116,11 +132,15 @@ pub(crate) trait Backend: Send + Sync + 'static {
     /// Takes a pack for a node, without waiting; [`Self::flush`] sends what was taken. A pack
     /// that does not arrive is told to [`Inbox::undelivered`].
     fn post(&self, to: &NodeId, pack: Bytes);
-    fn flush(&self);
-    /// Whether nothing is under way, so that a pack had better leave at once than wait for others.
-    fn is_clear(&self) -> bool;
-    /// Waits until nothing is under way.
-    fn clear(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+    /// By how many ways packs leave, that do not wait for each other.
+    fn ways(&self) -> usize;
+    /// By which of them a pack for this node would leave now.
+    fn way(&self, to: &NodeId) -> usize;
+    fn flush(&self, way: usize);
+    /// Whether nothing is under way there, so that a pack had better leave at once than wait for others.
+    fn is_clear(&self, way: usize) -> bool;
+    /// Waits until nothing is under way there.
+    fn clear(&self, way: usize) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
     fn broadcast(&self, pack: Bytes) -> Reply<'_, ()>;
     /// Which of these nodes have nobody listening at their inbox.
     fn silent<'a>(&'a self, nodes: &'a [NodeId]) -> Reply<'a, Vec<NodeId>>;
@@ -143,6 +163,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn entered(&self) -> Reply<'_, Vec<(DeviceKey, Epoch)>>;
     /// Renews this node's lease and takes out what dead nodes left.
     fn beat(&self) -> Reply<'_, Vec<(DeviceKey, Epoch)>>;
+    /// How much is shared now. The directory is counted by one node for all, and seldom.
+    fn figures(&self) -> Reply<'_, Figures>;
     /// Ends this node: nobody is heard here any more. With `clean` it leaves nothing behind and
     /// gives its lease back; else the lease ends by itself and what is left is reaped.
     fn leave(&self, clean: bool) -> Reply<'_, ()>;
@@ -164,4 +186,25 @@ pub(crate) trait Backend: Send + Sync + 'static {
         wait: Duration,
     ) -> Reply<'a, Vec<(FactId, Fact)>>;
     fn acknowledge<'a>(&'a self, ids: &'a [FactId]) -> Reply<'a, ()>;
+
+    /// Puts a turn where one of those who take them finds it; its place in their order.
+    fn begin_turn(&self, turn: NewTurn) -> Reply<'_, TurnAt>;
+    /// Takes out turns that nobody wants answered any more, taken or not.
+    fn withdraw_turns<'a>(&'a self, turns: &'a [TurnAt]) -> Reply<'a, ()>;
+    /// The next turns, for this node alone until its lease of them ends.
+    fn take_turns(&self, most: usize, wait: Duration) -> Reply<'_, Vec<TakenTurn>>;
+    /// Renews leases; of which turns, because they are still this node's.
+    fn keep_turns<'a>(&'a self, turns: &'a [Held]) -> Reply<'a, Vec<Held>>;
+    /// Notes that the turn's taker acts; false when it is not this node's any more.
+    fn turn_acted(&self, turn: Held) -> Reply<'_, bool>;
+    /// Strikes a turn out, if it still is this node's.
+    fn end_turn(&self, turn: Held) -> Reply<'_, ()>;
+
+    fn conversation<'a>(&'a self, key: &'a ConversationKey) -> Reply<'a, Option<Conversation>>;
+    /// Keeps it if what stands is what is to be replaced.
+    fn keep_conversation<'a>(&'a self, new: NewVersion<'a>) -> Reply<'a, Keeping>;
+    /// Forgets it in this version; whether it stood.
+    fn drop_conversation<'a>(&'a self, key: &'a ConversationKey, version: u64) -> Reply<'a, bool>;
+    /// Those that are due, for nobody else until the lease ends.
+    fn take_due_conversations(&self, most: usize, lease: Duration) -> Reply<'_, Vec<Conversation>>;
 }

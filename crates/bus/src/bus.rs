@@ -21,7 +21,7 @@ use crate::{
     host::{Host, ReplyTo},
     inbound::Mailbox,
     local,
-    metrics::Metrics,
+    metrics::{self, Metrics},
     node::{Epoch, NodeId},
     offers::{Followers, followers},
     pending::{Pending, Verdict},
@@ -30,6 +30,7 @@ use crate::{
     settings::{self, BusConfig},
     shelf::Shelf,
     trust::Trust,
+    turns::{Begun, Stoppers, Strays, Superseded, stoppers},
     upkeep,
 };
 
@@ -65,6 +66,13 @@ pub(crate) struct Node {
     pub(crate) trust_changed: Notify,
     /// Only a node that follows registrations has this.
     pub(crate) followers: Option<Followers>,
+    /// Turns of the devices that this node holds.
+    pub(crate) begun: Begun,
+    pub(crate) stoppers: Stoppers,
+    /// Takers that were told that nobody waits for what they say.
+    pub(crate) strays: Strays,
+    /// Turns that are not to be answered when they are taken over.
+    pub(crate) superseded: Superseded,
 }
 
 /// Whether a node may take new work.
@@ -85,15 +93,18 @@ impl Bus {
     /// registry has a bus's metrics already.
     pub fn start(
         config: BusConfig,
-        metrics: &prometheus::Registry,
+        registry: &prometheus::Registry,
         shutdown: &Shutdown,
     ) -> Result<Self, BusError> {
-        let metrics = Metrics::new(metrics).map_err(|error| BusError::Metrics(Arc::new(error)))?;
+        let taken = |error| BusError::Metrics(Arc::new(error));
+        let metrics = Metrics::new(registry).map_err(taken)?;
         let id = NodeId::incarnate(&config.node_name);
         let followers = config.follow_offers.then(followers);
         let inbox = Arc::new(Mailbox::new(followers.clone()));
         let backend: Arc<dyn Backend> = match config.backend {
             settings::Backend::Local(hub) => {
+                // Inside one process nobody can be unheard.
+                metrics.up.set(1);
                 local::join(&hub, id.clone(), Arc::clone(&inbox) as Arc<dyn Inbox>)
             }
             settings::Backend::Redis { url } => {
@@ -129,7 +140,12 @@ impl Bus {
             unentered: Unentered::default(),
             trust_changed: Notify::new(),
             followers,
+            begun: Begun::default(),
+            stoppers: stoppers(),
+            strays: Strays::default(),
+            superseded: Superseded::default(),
         });
+        metrics::watch(&node, registry).map_err(taken)?;
         inbox.open(&node);
         upkeep::start(&node, shutdown);
         Ok(Self(node))
@@ -193,11 +209,13 @@ impl Bus {
 
     /// Ends an inbound call. Does not wait.
     pub fn answer(&self, to: &ReplyTo, answer: Answer) {
+        to.handling.end(answer.outcome);
         self.0.reply(to, answer);
     }
 
     /// Says that the connection meant is not here: the device never saw the call.
     pub fn not_here(&self, to: &ReplyTo) {
+        to.handling.note("not here");
         if to.node == self.0.id {
             self.0.pending.settle(to.token, Verdict::NotThere);
         } else {

@@ -36,9 +36,16 @@ pub(crate) struct Courier {
     metrics: Metrics,
     shutdown: Shutdown,
     lanes: papaya::HashMap<NodeId, Arc<Lane>>,
+    /// One for each way by which packs leave.
+    rounds: Vec<Round>,
+}
+
+/// What leaves by one way when what is under way there has arrived.
+#[derive(Default)]
+struct Round {
     /// Lanes with something to send in the next round.
     due: Mutex<Vec<Arc<Lane>>>,
-    round: Notify,
+    begins: Notify,
 }
 
 impl Courier {
@@ -49,15 +56,15 @@ impl Courier {
         metrics: Metrics,
         shutdown: Shutdown,
     ) -> Self {
+        let rounds = (0..backend.ways()).map(|_| Round::default());
         Self {
+            rounds: rounds.collect(),
             sender,
             backend,
             pending,
             metrics,
             shutdown,
             lanes: papaya::HashMap::new(),
-            due: Mutex::new(Vec::new()),
-            round: Notify::new(),
         }
     }
 
@@ -95,41 +102,58 @@ impl Courier {
 
     /// At once when nothing is under way, else in the next round.
     fn send_soon(&self, lane: Arc<Lane>) {
-        if self.backend.is_clear() {
+        let way = self.backend.way(&lane.to);
+        if self.backend.is_clear(way) {
             let more = self.hand_over(&lane);
-            self.backend.flush();
+            self.backend.flush(way);
             if !more {
                 return;
             }
         }
-        self.send_later(lane);
+        self.send_later(lane, way);
     }
 
-    fn send_later(&self, lane: Arc<Lane>) {
-        let mut due = self.due.lock();
+    fn send_later(&self, lane: Arc<Lane>, way: usize) {
+        // There is a round for each way.
+        let Some(round) = self.rounds.get(way) else {
+            return;
+        };
+        let mut due = round.due.lock();
         due.push(lane);
         let first = due.len() == 1;
         drop(due);
         if first {
-            self.round.notify_one();
+            round.begins.notify_one();
         }
     }
 
-    /// Sends what is due, round after round, for ever.
-    pub(crate) async fn make_rounds(&self) {
+    /// By how many ways packs leave.
+    pub(crate) fn ways(&self) -> usize {
+        self.rounds.len()
+    }
+
+    /// Sends what is due by one way, round after round, for ever.
+    pub(crate) async fn make_rounds(&self, way: usize) {
+        let Some(Round { due, begins }) = self.rounds.get(way) else {
+            return;
+        };
         let mut round = Vec::new();
         loop {
-            self.round.notified().await;
-            self.backend.clear().await;
+            begins.notified().await;
+            self.backend.clear(way).await;
             // Whoever is ready to run adds to this round first.
             tokio::task::yield_now().await;
-            std::mem::swap(&mut round, &mut *self.due.lock());
+            std::mem::swap(&mut round, &mut *due.lock());
             for lane in round.drain(..) {
-                if self.hand_over(&lane) {
-                    self.send_later(lane);
+                let now = self.backend.way(&lane.to);
+                if now != way {
+                    // What is under way there goes first.
+                    self.send_later(lane, now);
+                } else if self.hand_over(&lane) {
+                    self.send_later(lane, way);
                 }
             }
-            self.backend.flush();
+            self.backend.flush(way);
         }
     }
 
@@ -147,7 +171,14 @@ impl Courier {
     /// Whether nothing is under way.
     pub(crate) fn is_still(&self) -> bool {
         let lanes = self.lanes.pin();
-        lanes.values().all(|lane| lane.is_still()) && self.backend.is_clear()
+        lanes.values().all(|lane| lane.is_still())
+            && (0..self.ways()).all(|way| self.backend.is_clear(way))
+    }
+
+    /// How many envelopes wait to be published.
+    pub(crate) fn waiting(&self) -> usize {
+        let lanes = self.lanes.pin();
+        lanes.values().map(|lane| lane.waiting()).sum()
     }
 
     /// Takes down the lanes that nothing has used for a while.
@@ -198,8 +229,10 @@ impl Courier {
                 Envelope::Answer { .. }
                 | Envelope::NotHere { .. }
                 | Envelope::Takeover { .. }
-                | Envelope::Cancel { .. } => again.push(envelope),
+                | Envelope::Cancel { .. }
+                | Envelope::Piece(_) => again.push(envelope),
                 Envelope::Notice { .. }
+                | Envelope::Stop { .. }
                 | Envelope::Withdraw { .. }
                 | Envelope::Probe { .. }
                 | Envelope::Revoked { .. }
@@ -245,6 +278,8 @@ mod tests {
 
         fn healed(&self) {}
 
+        fn missed(&self) {}
+
         fn follows(&self) -> bool {
             false
         }
@@ -272,7 +307,7 @@ mod tests {
         *listener.echo.lock() = Some(Arc::downgrade(&courier));
         let mut rounds = JoinSet::new();
         let rounding = Arc::clone(&courier);
-        rounds.spawn(async move { rounding.make_rounds().await });
+        rounds.spawn(async move { rounding.make_rounds(0).await });
         courier.send(&to, &Envelope::NotHere { token: 1 }).unwrap();
         let mut heard = heard.1;
         for token in [1, 2] {

@@ -6,6 +6,7 @@ use switchboard_protocol::{
     id::{DeviceId, DeviceKey, OrgId},
     schema::Digest,
 };
+use switchboard_runtime::clock::unix_now_ms;
 use uuid::Uuid;
 
 use crate::{
@@ -15,7 +16,6 @@ use crate::{
     error::BusError,
     fact::{Fact, LeftReason},
     node::{Epoch, NodeId},
-    trust::unix_now_ms,
 };
 
 impl Bus {

@@ -4,23 +4,28 @@
 //! little-endian, texts have their length in front, the last field takes what is left.
 //! Never: a copy of a payload on the way in; everything is a slice of the received buffer.
 
+mod speech;
+
 use bytes::{Buf, Bytes};
 use switchboard_protocol::{
     id::{CallId, OrgId, TokenId},
     outcome::{Delivered, Outcome},
 };
+use switchboard_runtime::trace::TraceContext;
 use uuid::Uuid;
 
+pub(crate) use self::speech::PieceEnvelope;
 use crate::{
     call::Handle,
     node::{Epoch, NodeId},
     notice::NoticeKind,
     text::Text,
+    turns::Stop,
 };
 
 /// Bumped whenever a field's place or meaning changes: nodes of two versions refuse each other's
 /// packs instead of misreading them.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// A pack that no node of this version wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -71,6 +76,10 @@ pub(crate) enum Envelope {
     Prompts { org: Option<OrgId> },
     /// A resource of an organisation changed, or of all; for everybody.
     Resources { org: Option<OrgId>, uri: Bytes },
+    /// A step of the answer to what a device said.
+    Piece(PieceEnvelope),
+    /// A device does not want some answers, went on to something else, or has gone; for everybody.
+    Stop(Stop),
 }
 
 /// A call on its way to the node that holds the device.
@@ -84,6 +93,8 @@ pub(crate) struct CallEnvelope {
     pub(crate) left_ms: u64,
     /// Whether the caller wants to hear what the device says meanwhile.
     pub(crate) wants_notices: bool,
+    /// Only of a call in a sampled trace.
+    pub(crate) trace: Option<Box<TraceContext>>,
     pub(crate) device: Text,
     pub(crate) service: Text,
     /// Most often empty.
@@ -103,6 +114,11 @@ const NOTICE: u8 = 9;
 const PROMPTS: u8 = 10;
 const RESOURCES: u8 = 11;
 const WITHDRAW: u8 = 12;
+const PIECE: u8 = 13;
+const STOP: u8 = 14;
+/// A call behind the context of its trace. Nodes from before there were traces do not read it: traces are switched on
+/// when there are none of them left, and until then nothing is sent that they would not understand.
+const TRACED_CALL: u8 = 15;
 
 /// Begins a pack in an empty buffer.
 pub(crate) fn begin_pack(out: &mut Vec<u8>, sender: &NodeId) {
@@ -173,6 +189,8 @@ pub(crate) fn put(out: &mut Vec<u8>, envelope: &Envelope) {
             put_org(out, *org);
             out.extend_from_slice(uri);
         }
+        Envelope::Piece(piece) => speech::put_piece(out, piece),
+        Envelope::Stop(stop) => speech::put_stop(out, stop),
     }
     let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
     if let Some(slot) = out.get_mut(start..start + 4) {
@@ -181,7 +199,13 @@ pub(crate) fn put(out: &mut Vec<u8>, envelope: &Envelope) {
 }
 
 fn put_call(out: &mut Vec<u8>, call: &CallEnvelope) {
-    out.push(CALL);
+    match &call.trace {
+        None => out.push(CALL),
+        Some(trace) => {
+            out.push(TRACED_CALL);
+            trace.put(out);
+        }
+    }
     out.extend_from_slice(&call.token.to_le_bytes());
     out.extend_from_slice(call.id.uuid().as_bytes());
     out.extend_from_slice(call.org.uuid().as_bytes());
@@ -253,22 +277,12 @@ impl Iterator for Unpacked {
 fn parse(mut body: Bytes) -> Result<Envelope, Malformed> {
     let body = &mut body;
     let envelope = match body.try_get_u8().map_err(|_| Malformed)? {
-        CALL => Envelope::Call(parse_call(body)?),
-        ANSWER => Envelope::Answer {
-            token: number(body)?,
-            outcome: body
-                .try_get_u8()
-                .ok()
-                .and_then(Outcome::from_code)
-                .ok_or(Malformed)?,
-            delivered: match body.try_get_u8() {
-                Ok(0) => Delivered::No,
-                Ok(1) => Delivered::Unknown,
-                Ok(2) => Delivered::Yes,
-                _ => return Err(Malformed),
-            },
-            body: std::mem::take(body),
-        },
+        CALL => Envelope::Call(parse_call(body, None)?),
+        TRACED_CALL => {
+            let trace = trace(body)?;
+            Envelope::Call(parse_call(body, Some(trace))?)
+        }
+        ANSWER => parse_answer(body)?,
         NOTICE => Envelope::Notice {
             token: number(body)?,
             kind: body
@@ -317,13 +331,43 @@ fn parse(mut body: Bytes) -> Result<Envelope, Malformed> {
             org: some_org(body)?,
             uri: std::mem::take(body),
         },
+        PIECE => Envelope::Piece(speech::parse_piece(body)?),
+        STOP => Envelope::Stop(speech::parse_stop(body)?),
         _ => return Err(Malformed),
     };
     Ok(envelope)
 }
 
-fn parse_call(body: &mut Bytes) -> Result<CallEnvelope, Malformed> {
+fn parse_answer(body: &mut Bytes) -> Result<Envelope, Malformed> {
+    Ok(Envelope::Answer {
+        token: number(body)?,
+        outcome: body
+            .try_get_u8()
+            .ok()
+            .and_then(Outcome::from_code)
+            .ok_or(Malformed)?,
+        delivered: match body.try_get_u8() {
+            Ok(0) => Delivered::No,
+            Ok(1) => Delivered::Unknown,
+            Ok(2) => Delivered::Yes,
+            _ => return Err(Malformed),
+        },
+        body: std::mem::take(body),
+    })
+}
+
+fn trace(body: &mut Bytes) -> Result<Box<TraceContext>, Malformed> {
+    let (trace, length) = TraceContext::take(body).ok_or(Malformed)?;
+    body.advance(length);
+    Ok(Box::new(trace))
+}
+
+fn parse_call(
+    body: &mut Bytes,
+    trace: Option<Box<TraceContext>>,
+) -> Result<CallEnvelope, Malformed> {
     Ok(CallEnvelope {
+        trace,
         token: number(body)?,
         id: CallId::from_uuid(uuid(body)?),
         org: OrgId::from_uuid(uuid(body)?),
@@ -370,24 +414,47 @@ fn short(from: &mut Bytes) -> Result<Text, Malformed> {
 
 #[cfg(test)]
 mod tests {
+    use switchboard_protocol::id::DeviceKey;
+    use switchboard_runtime::trace::Incoming;
+
     use super::*;
+    use crate::turns::{Piece, StopReason, TurnAt};
+
+    fn context() -> TraceContext {
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let incoming = Incoming::parse(parent, Some("vendor=state"));
+        incoming.sampled().unwrap()
+    }
+
+    /// One that is not traced, and one that is.
+    fn calls() -> [Envelope; 2] {
+        let call = CallEnvelope {
+            token: 1,
+            id: CallId::from_uuid(Uuid::from_u128(8)),
+            org: OrgId::from_uuid(Uuid::from_u128(7)),
+            epoch: Epoch(u64::MAX),
+            left_ms: 3,
+            wants_notices: true,
+            trace: None,
+            device: "toy-1".into(),
+            service: "现在几点".into(),
+            input: Bytes::from_static(b"{\"responses\":{}}"),
+            params: Bytes::from_static(b"{\"a\":1}"),
+        };
+        let traced = CallEnvelope {
+            trace: Some(Box::new(context())),
+            ..call.clone()
+        };
+        [Envelope::Call(call), Envelope::Call(traced)]
+    }
 
     fn samples() -> Vec<Envelope> {
         let org = OrgId::from_uuid(Uuid::from_u128(7));
         let id = CallId::from_uuid(Uuid::from_u128(8));
+        let [call, traced] = calls();
         vec![
-            Envelope::Call(CallEnvelope {
-                token: 1,
-                id,
-                org,
-                epoch: Epoch(u64::MAX),
-                left_ms: 3,
-                wants_notices: true,
-                device: "toy-1".into(),
-                service: "现在几点".into(),
-                input: Bytes::from_static(b"{\"responses\":{}}"),
-                params: Bytes::from_static(b"{\"a\":1}"),
-            }),
+            call,
+            traced,
             Envelope::Answer {
                 token: 2,
                 outcome: Outcome::Failed,
@@ -424,7 +491,39 @@ mod tests {
                 org: Some(org),
                 uri: Bytes::from_static(b"test://a"),
             },
+            piece(org, Piece::Text("现在##END".into())),
+            piece(org, Piece::Busy),
+            piece(org, Piece::End),
+            stop(org, Some([0xff; 8]), StopReason::Unwanted),
+            stop(org, None, StopReason::Superseded),
         ]
+    }
+
+    fn piece(org: OrgId, piece: Piece) -> Envelope {
+        Envelope::Piece(PieceEnvelope {
+            at: TurnAt { ms: 9, number: 2 },
+            attempt: 1,
+            number: 3,
+            org,
+            epoch: Epoch(4),
+            task: *b"task0001",
+            device: "toy-1".into(),
+            piece,
+        })
+    }
+
+    fn stop(org: OrgId, task: Option<[u8; 8]>, why: StopReason) -> Envelope {
+        let device = DeviceKey {
+            org,
+            device: "toy-1".parse().unwrap(),
+        };
+        Envelope::Stop(Stop {
+            device,
+            epoch: Epoch(4),
+            task,
+            why,
+            before: task.map(|_| TurnAt { ms: 9, number: 2 }),
+        })
     }
 
     fn pack(envelopes: &[Envelope]) -> Vec<u8> {
@@ -442,6 +541,20 @@ mod tests {
         assert_eq!(unpacked.sender, NodeId::from("edge~1"));
         let back: Vec<_> = unpacked.map(Result::unwrap).collect();
         assert_eq!(back, samples());
+    }
+
+    #[test]
+    fn a_call_that_is_not_traced_carries_nothing_of_it() {
+        fn bytes(envelope: &Envelope) -> Vec<u8> {
+            let mut out = Vec::new();
+            put(&mut out, envelope);
+            out
+        }
+        let [plain, traced] = calls();
+        let (plain, traced) = (bytes(&plain), bytes(&traced));
+        assert_eq!((plain[4], traced[4]), (CALL, TRACED_CALL));
+        assert_eq!(traced.len(), plain.len() + 26 + "vendor=state".len());
+        assert_eq!(traced[4 + 1 + 26 + "vendor=state".len()..], plain[5..]);
     }
 
     #[test]

@@ -12,9 +12,12 @@ pub enum BusError {
     /// No answer in time; the connection is being checked.
     #[error("the bus did not answer within {} ms", .0.as_millis())]
     Timeout(Duration),
-    /// More waits to be sent to that node than this one may hold.
-    #[error("too much waits to be sent")]
+    /// More waits than may: to be sent to that node, or to be answered.
+    #[error("too much waits already")]
     Overloaded,
+    /// What was to be kept is no such thing, or too large: it is the same at every attempt.
+    #[error("the bus does not keep this: {0}")]
+    Unfit(String),
     /// The bus answered something that this version does not understand, or refused.
     #[error("the bus refused: {0}")]
     Unexpected(String),
@@ -29,9 +32,17 @@ pub enum BusError {
 impl From<redis::RedisError> for BusError {
     fn from(error: redis::RedisError) -> Self {
         if error.is_timeout() || error.is_io_error() || error.is_connection_dropped() {
-            Self::Unavailable
-        } else {
-            Self::Unexpected(error.to_string())
+            return Self::Unavailable;
+        }
+        match error.code() {
+            // A server that is being replaced, or a slot on its way.
+            Some("CLUSTERDOWN" | "MASTERDOWN" | "READONLY" | "LOADING" | "TRYAGAIN") => {
+                Self::Unavailable
+            }
+            Some("MOVED" | "ASK" | "CROSSSLOT") => Self::Unexpected(format!(
+                "{error}; a cluster is named by a URL that begins with redis+cluster://"
+            )),
+            _ => Self::Unexpected(error.to_string()),
         }
     }
 }

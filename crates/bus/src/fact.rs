@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use switchboard_protocol::{id::DeviceKey, schema::Digest};
+use switchboard_runtime::label;
 use uuid::Uuid;
 
 use crate::{backlog::Weighed, node::Epoch};
@@ -40,24 +41,18 @@ pub enum LeftReason {
     NodeLost,
 }
 
-impl LeftReason {
-    /// The name in answers and as a metric label.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::IdleTimeout => "idle_timeout",
-            Self::Takeover => "takeover",
-            Self::ProtocolError => "protocol_error",
-            Self::SlowReader => "slow_reader",
-            Self::Revoked => "revoked",
-            Self::Expired => "expired",
-            Self::Drain => "drain",
-            Self::Failed => "failed",
-            Self::NodeLost => "node_lost",
-        }
-    }
-}
+label!(LeftReason {
+    Closed => "closed",
+    IdleTimeout => "idle_timeout",
+    Takeover => "takeover",
+    ProtocolError => "protocol_error",
+    SlowReader => "slow_reader",
+    Revoked => "revoked",
+    Expired => "expired",
+    Drain => "drain",
+    Failed => "failed",
+    NodeLost => "node_lost",
+});
 
 /// Something that happened to a device.
 #[derive(Debug, Clone, PartialEq, Eq)]

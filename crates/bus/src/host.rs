@@ -12,6 +12,7 @@ use switchboard_protocol::{
 use crate::{
     node::{Epoch, NodeId},
     text::Text,
+    trace::Handling,
 };
 
 /// A node that holds device connections.
@@ -25,6 +26,19 @@ pub trait Host: Send + Sync + 'static {
 
     /// A newer connection of this device exists; one with a smaller epoch must close.
     fn takeover(&self, org: OrgId, device: &str, epoch: Epoch);
+
+    /// The next piece of the answer to what the device said on this task.
+    fn say(&self, org: OrgId, device: &str, epoch: Epoch, task: [u8; 8], text: Text);
+
+    /// Another goes on with that answer, in place of one who fell silent in the middle of it: what
+    /// is said next is its beginning once more.
+    fn begin_again(&self, _org: OrgId, _device: &str, _epoch: Epoch, _task: [u8; 8]) {}
+
+    /// That answer is still being worked on.
+    fn busy(&self, org: OrgId, device: &str, epoch: Epoch, task: [u8; 8]);
+
+    /// That answer is over; not `whole` when a piece of it got lost.
+    fn finish(&self, org: OrgId, device: &str, epoch: Epoch, task: [u8; 8], whole: bool);
 
     /// Everything held now, to be entered again after the bus was away.
     fn held(&self) -> Vec<Holding>;
@@ -81,6 +95,7 @@ pub struct ReplyTo {
     pub(crate) node: NodeId,
     pub(crate) token: u64,
     pub(crate) wants_notices: bool,
+    pub(crate) handling: Handling,
 }
 
 impl ReplyTo {
@@ -88,6 +103,12 @@ impl ReplyTo {
     #[must_use]
     pub const fn wants_notices(&self) -> bool {
         self.wants_notices
+    }
+
+    /// What of the call is traced here.
+    #[must_use]
+    pub const fn handling(&self) -> &Handling {
+        &self.handling
     }
 }
 
@@ -115,6 +136,7 @@ mod tests {
                 node: NodeId::from("a~1"),
                 token: 1,
                 wants_notices: false,
+                handling: Handling::default(),
             },
         };
         let before = call.clone();

@@ -18,6 +18,7 @@ use crate::{
     notice::Notice,
     offers::{Followers, OfferChange},
     pending::Verdict,
+    trace::{Handled, Handling},
 };
 
 /// No deadline is further away than this, whatever another node says.
@@ -87,6 +88,12 @@ impl Node {
                 org,
                 uri: (!uri.is_empty()).then(|| String::from_utf8_lossy(&uri).into()),
             }),
+            Envelope::Piece(piece) => self.take_piece(sender, &piece),
+            Envelope::Stop(stop) => {
+                self.note_superseded(&stop);
+                // Nobody may be answering anything here.
+                let _ = self.stoppers.send(stop);
+            }
         }
     }
 
@@ -98,14 +105,22 @@ impl Node {
     }
 
     fn deliver(&self, sender: &NodeId, call: CallEnvelope) {
+        let Some(host) = self.host() else {
+            self.post(sender, &Envelope::NotHere { token: call.token });
+            return;
+        };
+        let handled = Handled {
+            id: call.id,
+            org: call.org,
+            device: &call.device,
+            service: &call.service,
+            node: &self.id,
+        };
         let reply = ReplyTo {
             node: sender.clone(),
             token: call.token,
             wants_notices: call.wants_notices,
-        };
-        let Some(host) = self.host() else {
-            self.post(sender, &Envelope::NotHere { token: call.token });
-            return;
+            handling: Handling::begin(call.trace.as_deref(), &handled),
         };
         let left = Duration::from_millis(call.left_ms);
         host.deliver(InboundCall {
@@ -169,6 +184,13 @@ impl Inbox for Mailbox {
                 self.offer_changed(&OfferChange::Missed);
             }
         }
+    }
+
+    fn missed(&self) {
+        if let Some(node) = self.node() {
+            node.trust_changed.notify_one();
+        }
+        self.offer_changed(&OfferChange::Missed);
     }
 
     fn follows(&self) -> bool {

@@ -6,6 +6,7 @@ mod backend;
 mod backlog;
 mod bus;
 mod call;
+mod conversations;
 mod courier;
 mod directory;
 mod envelope;
@@ -25,12 +26,17 @@ mod reentry;
 mod settings;
 mod shelf;
 mod text;
+mod trace;
 mod trust;
+mod turns;
 mod upkeep;
 
 pub use backend::Presence;
 pub use bus::{Bus, Health};
 pub use call::{Answer, Call, Handle};
+pub use conversations::{
+    Conversation, ConversationKey, Kept, MAX_CONVERSATION_BYTES, MAX_CONVERSATION_NAME_BYTES,
+};
 pub use error::BusError;
 pub use fact::{Fact, FactId, LeftReason};
 pub use host::{Holding, Host, InboundCall, ReplyTo};
@@ -40,4 +46,6 @@ pub use notice::{Notice, NoticeKind};
 pub use offers::{OfferChange, OfferChanges};
 pub use settings::{Backend, BusConfig, Config};
 pub use text::Text;
+pub use trace::Handling;
 pub use trust::TrustError;
+pub use turns::{Stop, StopReason, TURN_LEASE, TURN_PATIENCE, Turn, TurnId, TurnStops};

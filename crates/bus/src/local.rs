@@ -1,7 +1,9 @@
 //! The bus inside one process, for `up` and tests: same packs, same directory, no Redis.
 //! Never: a shortcut that Redis could not take; packs are written and read here too.
 
+mod conversations;
 mod state;
+mod turns;
 
 use std::{
     collections::HashSet,
@@ -18,18 +20,20 @@ use switchboard_protocol::{
     id::{DeviceId, DeviceKey, OrgId, TokenId},
     schema::Digest,
 };
+use switchboard_runtime::clock::unix_now_ms;
 use tokio::{sync::Notify, time::timeout};
 
 use self::state::State;
 use crate::{
     backend::{
-        Backend, Claimed, Condition, Entry, Inbox, Presence, Release, Reply, TrustRecord,
+        Backend, Claimed, Condition, Entry, Figures, Inbox, Presence, Release, Reply, TrustRecord,
         Undelivered,
     },
+    conversations::{Conversation, ConversationKey, Keeping, NewVersion},
     error::BusError,
     fact::{Fact, FactId},
     node::{Epoch, NodeId},
-    trust::unix_now_ms,
+    turns::{Held, NewTurn, TakenTurn, TurnAt},
 };
 
 /// What the nodes of one process share; cheap to clone.
@@ -48,6 +52,7 @@ impl std::fmt::Debug for LocalHub {
 struct Hub {
     state: Mutex<State>,
     recorded: Notify,
+    begun: Notify,
 }
 
 struct Member {
@@ -102,13 +107,21 @@ impl Backend for Member {
         }
     }
 
-    fn flush(&self) {}
+    fn ways(&self) -> usize {
+        1
+    }
 
-    fn is_clear(&self) -> bool {
+    fn way(&self, _: &NodeId) -> usize {
+        0
+    }
+
+    fn flush(&self, _: usize) {}
+
+    fn is_clear(&self, _: usize) -> bool {
         true
     }
 
-    fn clear(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    fn clear(&self, _: usize) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(ready(()))
     }
 
@@ -217,6 +230,10 @@ impl Backend for Member {
         self.with(|state| state.entered(&self.node))
     }
 
+    fn figures(&self) -> Reply<'_, Figures> {
+        self.with(|state| state.figures())
+    }
+
     fn leave(&self, _clean: bool) -> Reply<'_, ()> {
         self.with(|state| state.leave(&self.node))
     }
@@ -286,5 +303,63 @@ impl Backend for Member {
                 .taken
                 .retain(|(number, _, _)| !struck.contains(number))
         })
+    }
+
+    fn begin_turn(&self, turn: NewTurn) -> Reply<'_, TurnAt> {
+        let begun = self.hub.0.state.lock().turns.begin(turn);
+        self.hub.0.begun.notify_waiters();
+        Box::pin(ready(begun))
+    }
+
+    fn withdraw_turns<'a>(&'a self, turns: &'a [TurnAt]) -> Reply<'a, ()> {
+        self.with(|state| state.turns.withdraw(turns))
+    }
+
+    fn take_turns(&self, most: usize, wait: Duration) -> Reply<'_, Vec<TakenTurn>> {
+        Box::pin(async move {
+            let next = async {
+                loop {
+                    let begun = self.hub.0.begun.notified();
+                    let (batch, lease) = {
+                        let turns = &mut self.hub.0.state.lock().turns;
+                        (turns.take(&self.node, most), turns.next_lease())
+                    };
+                    if !batch.is_empty() {
+                        return batch;
+                    }
+                    // Whether it was told or a lease ends: look again.
+                    let _ = timeout(lease, begun).await;
+                }
+            };
+            Ok::<_, BusError>(timeout(wait, next).await.unwrap_or_default())
+        })
+    }
+
+    fn keep_turns<'a>(&'a self, turns: &'a [Held]) -> Reply<'a, Vec<Held>> {
+        self.with(|state| state.turns.keep(&self.node, turns))
+    }
+
+    fn turn_acted(&self, turn: Held) -> Reply<'_, bool> {
+        self.with(|state| state.turns.acted(&self.node, turn))
+    }
+
+    fn end_turn(&self, turn: Held) -> Reply<'_, ()> {
+        self.with(|state| state.turns.end(&self.node, turn))
+    }
+
+    fn conversation<'a>(&'a self, key: &'a ConversationKey) -> Reply<'a, Option<Conversation>> {
+        self.with(|state| state.conversations.find(key))
+    }
+
+    fn keep_conversation<'a>(&'a self, new: NewVersion<'a>) -> Reply<'a, Keeping> {
+        self.with(|state| state.conversations.keep(new))
+    }
+
+    fn drop_conversation<'a>(&'a self, key: &'a ConversationKey, version: u64) -> Reply<'a, bool> {
+        self.with(|state| state.conversations.remove(key, version))
+    }
+
+    fn take_due_conversations(&self, most: usize, lease: Duration) -> Reply<'_, Vec<Conversation>> {
+        self.with(|state| state.conversations.take_due(most, lease))
     }
 }

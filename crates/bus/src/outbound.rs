@@ -7,7 +7,9 @@ use switchboard_protocol::{
     id::{CallId, DeviceKey},
     outcome::Outcome,
 };
+use switchboard_runtime::trace::{TraceContext, note};
 use tokio::time::timeout;
+use tracing::{Instrument as _, Span};
 
 use crate::{
     backend::Presence,
@@ -18,6 +20,7 @@ use crate::{
     host::{InboundCall, ReplyTo},
     pending::Verdict,
     text::Text,
+    trace::{Calling, Handled, Handling},
 };
 
 /// How often a call is directed anew because the device was not where the directory said.
@@ -35,20 +38,29 @@ impl Bus {
     /// The call was not accepted and never reaches a device: the bus is away, or too much
     /// waits to be sent.
     pub async fn call(&self, call: Call) -> Result<Answer, BusError> {
-        let node = &*self.0;
         if call.service.len() > MAX_SERVICE_BYTES {
             return Ok(Answer::ended(
                 Outcome::UnknownService,
                 "no service has so long a name",
             ));
         }
+        let calling = Calling::begin(&call);
+        let span = &calling.span;
+        let ended = self.make(call, span).instrument(span.clone()).await;
+        calling.end(&ended);
+        ended
+    }
+
+    async fn make(&self, call: Call, span: &Span) -> Result<Answer, BusError> {
+        let node = &*self.0;
         let deadline = Instant::now() + call.timeout;
         let mut doubted = None;
         for _ in 0..MAX_DIRECTIONS {
             let Some(presence) = node.direct(&call, doubted.as_ref(), deadline).await? else {
                 break;
             };
-            match node.hand_over(&call, &presence, deadline).await? {
+            note(span, "found");
+            match node.hand_over(&call, &presence, span, deadline).await? {
                 Verdict::Answered(answer) => return Ok(answer),
                 Verdict::NotThere => {
                     node.remembered.remove(&call.device);
@@ -122,6 +134,7 @@ impl Node {
         &self,
         call: &Call,
         presence: &Presence,
+        span: &Span,
         deadline: Instant,
     ) -> Result<Verdict, BusError> {
         let generation = self.backend.condition().generation;
@@ -139,6 +152,7 @@ impl Node {
             self.pending.forget(token);
             return Err(error);
         }
+        note(span, "published");
         let left = deadline.saturating_duration_since(Instant::now());
         Ok(match timeout(left, wait).await {
             Ok(Ok(verdict)) => verdict,
@@ -171,14 +185,22 @@ impl Node {
         let device = Text::from(call.device.device.as_str());
         let service = Text::from(&*call.service);
         if presence.node == self.id {
+            let Some(host) = self.host() else {
+                self.pending.settle(token, Verdict::NotThere);
+                return Ok(());
+            };
+            let handled = Handled {
+                id: call.id,
+                org: call.device.org,
+                device: &device,
+                service: &service,
+                node: &self.id,
+            };
             let reply = ReplyTo {
                 node: self.id.clone(),
                 token,
                 wants_notices: call.notices.is_some(),
-            };
-            let Some(host) = self.host() else {
-                self.pending.settle(token, Verdict::NotThere);
-                return Ok(());
+                handling: Handling::begin(TraceContext::current().as_ref(), &handled),
             };
             host.deliver(InboundCall {
                 org: call.device.org,
@@ -205,6 +227,7 @@ impl Node {
             epoch: presence.epoch,
             left_ms,
             wants_notices: call.notices.is_some(),
+            trace: TraceContext::current().map(Box::new),
             device,
             service,
             input: call.input.clone(),

@@ -1,21 +1,49 @@
 //! The bus over Redis: packs through pub/sub, shared state in keys.
 //! Never: a call that waits for Redis without an end, or a key without this system's prefix.
 
+mod address;
 mod backend;
+mod cluster;
+mod conversations;
 mod dial;
 mod directory;
+mod doubles;
+mod ear;
+mod ears;
+mod figures;
+mod keys;
 mod link;
+mod live;
 mod publisher;
 mod record;
 mod script;
+mod sentinels;
+mod shard;
+mod slot;
+mod standing;
+mod stream;
+mod turns;
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
-use redis::{IntoConnectionInfo, ProtocolVersion, io::tcp::TcpSettings};
 use secrecy::{ExposeSecret, SecretString};
-use switchboard_protocol::id::OrgId;
 use switchboard_runtime::shutdown::Shutdown;
+use tokio::sync::Notify;
 
+pub(crate) use self::keys::Keys;
+use self::{
+    address::Address,
+    backend::RedisBackend,
+    cluster::{Cluster, Detours},
+    doubles::Doubles,
+    link::{Link, Reach, Straight},
+    publisher::Returns,
+    script::Scripts,
+    sentinels::Sentinels,
+    shard::{Hearing, Household, Shard, Whereabouts},
+    standing::Standing,
+    stream::Reader,
+};
 use crate::{
     backend::{Backend, Inbox},
     error::BusError,
@@ -23,81 +51,7 @@ use crate::{
     node::NodeId,
 };
 
-/// Names of keys and channels. One place, so that what this system keeps in Redis is one list.
-#[derive(Debug, Clone)]
-pub(crate) struct Keys(Arc<str>);
-
-impl Keys {
-    pub(crate) fn new(prefix: &str) -> Self {
-        Self(prefix.into())
-    }
-
-    fn key(&self, rest: impl fmt::Display) -> String {
-        format!("{}:{rest}", self.0)
-    }
-
-    /// Channel: a node's inbox.
-    fn inbox(&self, node: &NodeId) -> String {
-        self.key(format_args!("in:{node}"))
-    }
-
-    /// Channel: every node's ear.
-    fn everybody(&self) -> String {
-        self.key("all")
-    }
-
-    /// Channel: what changes in what devices offer.
-    fn registered(&self) -> String {
-        self.key("registered")
-    }
-
-    /// Sorted set: node → its last beat, in milliseconds of Redis's clock.
-    fn nodes(&self) -> String {
-        self.key("nodes")
-    }
-
-    /// Hash: registrations of a node's devices by digest; lives as long as the node's lease.
-    fn shelf(&self, node: &NodeId) -> String {
-        self.key(format_args!("node:{node}:services"))
-    }
-
-    /// Set: organisations with live devices.
-    fn orgs(&self) -> String {
-        self.key("orgs")
-    }
-
-    /// Hash: an organisation's live devices, `epoch node digest` each.
-    fn directory(&self, org: OrgId) -> String {
-        self.key(format_args!("{{{org}}}:live"))
-    }
-
-    /// Sorted set: the ids of the same devices, for listing in order.
-    fn ids(&self, org: OrgId) -> String {
-        self.key(format_args!("{{{org}}}:ids"))
-    }
-
-    /// String: the public keys.
-    fn trust(&self) -> String {
-        self.key("trust:keys")
-    }
-
-    /// Sorted set: revoked tokens by expiry.
-    fn revoked(&self) -> String {
-        self.key("trust:revoked")
-    }
-
-    /// String: changes whenever one of the two changes.
-    fn trust_version(&self) -> String {
-        self.key("trust:version")
-    }
-
-    /// Stream: facts for the record.
-    fn facts(&self) -> String {
-        self.key("facts")
-    }
-}
-
-/// Starts the supervised connection of a node.
+/// Starts the supervised connections of a node.
 pub(crate) fn connect(
     url: &SecretString,
     keys: Keys,
@@ -106,26 +60,54 @@ pub(crate) fn connect(
     metrics: Metrics,
     shutdown: &Shutdown,
 ) -> Result<Arc<dyn Backend>, BusError> {
-    let address = |error: redis::RedisError| BusError::Address(error.category().to_owned());
-    let info = url
-        .expose_secret()
-        .into_connection_info()
-        .map_err(address)?;
-    let settings = info
-        .redis_settings()
-        .clone()
-        .set_protocol(ProtocolVersion::RESP3);
-    let info = info
-        .set_redis_settings(settings)
-        .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    let client = redis::Client::open(info).map_err(address)?;
-    let link = Arc::new(link::Link::new(
-        client.clone(),
-        keys.clone(),
-        node,
-        inbox,
-        metrics,
-    ));
+    let address = Address::parse(url.expose_secret())?;
+    let standing = Standing::new(node.clone(), Arc::clone(&inbox), metrics.clone());
+    let standing = Arc::new(standing);
+    let scripts = Arc::new(Scripts::new());
+    let house = |keys: &Keys, returns: Arc<dyn Returns>| Household {
+        node: node.clone(),
+        inbox_channel: keys.inbox(&node),
+        scripts: Arc::clone(&scripts),
+        inbox: Arc::clone(&inbox),
+        returns,
+        metrics: metrics.clone(),
+        hearing: Arc::new(Notify::new()),
+        doubles: Arc::new(Doubles::new()),
+    };
+    let (keys, reach) = match address {
+        Address::One(info) => {
+            let house = house(&keys, Arc::new(Straight(inbox.clone())));
+            let one = the_one(Whereabouts::At(info), &keys, house);
+            (keys, Reach::One(one))
+        }
+        Address::Sentinel(sentinel) => {
+            let house = house(&keys, Arc::new(Straight(inbox.clone())));
+            let whereabouts = Whereabouts::Sentinels(Sentinels::new(sentinel));
+            let one = the_one(whereabouts, &keys, house);
+            (keys, Reach::One(one))
+        }
+        Address::Cluster(seeds) => {
+            let keys = keys.sharded()?;
+            let detours = Arc::new(Detours::new(keys.clone(), inbox.clone()));
+            let house = house(&keys, detours.clone());
+            let cluster = Cluster::new(
+                keys.clone(),
+                house,
+                Arc::clone(&standing),
+                detours,
+                seeds,
+                shutdown.clone(),
+            );
+            (keys, Reach::Many(Arc::new(cluster)))
+        }
+    };
+    let link = Arc::new(Link {
+        keys,
+        node: node.clone(),
+        scripts: Arc::clone(&scripts),
+        standing,
+        reach,
+    });
     let (supervised, stop) = (Arc::clone(&link), shutdown.clone());
     shutdown.spawn(async move {
         tokio::select! {
@@ -133,8 +115,21 @@ pub(crate) fn connect(
             () = stop.stopping() => {}
         }
     });
-    Ok(Arc::new(backend::RedisBackend {
+    Ok(Arc::new(RedisBackend {
+        facts: Reader::new(record::stream(&link.keys)),
+        turns: Reader::new(turns::stream(&link.keys)),
+        commands: metrics.commands.clone(),
         link,
-        reader: record::Reader::new(client, keys),
     }))
+}
+
+/// The server that has everything, and where this node hears everything.
+fn the_one(whereabouts: Whereabouts, keys: &Keys, house: Household) -> Shard {
+    let mut others = vec![keys.everybody()];
+    if house.inbox.follows() {
+        others.extend(keys.all_registered());
+    }
+    // The lease stands before the first device is entered under it.
+    let greeting = directory::beat(keys, &house.node, &house.scripts).into_pipeline();
+    Shard::new(whereabouts, Hearing::Whole { others, greeting }, house)
 }

@@ -9,6 +9,7 @@ use std::{
 
 use parking_lot::Mutex;
 use switchboard_protocol::{id::DeviceKey, schema::Digest};
+use switchboard_runtime::clock::unix_now_ms;
 use tokio::{
     sync::Notify,
     time::{interval_at, sleep},
@@ -21,7 +22,6 @@ use crate::{
     fact::Fact,
     host::Holding,
     node::Epoch,
-    trust::unix_now_ms,
     upkeep::RETRY_PAUSE,
 };
 

@@ -9,7 +9,10 @@ use crate::local::LocalHub;
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub struct Config {
-    /// Redis that carries calls, results and the directory, as `redis://[user:password@]host:port[/db]`
+    /// Redis that carries calls, results and the directory, as `redis://[user:password@]host:port[/db]`;
+    /// with sentinels as `redis+sentinel://[user:password@]host:26379,host:26379/name[/db]`, where
+    /// `?sentinel_user=` and `&sentinel_password=` sign in at these; as a cluster as
+    /// `redis+cluster://[user:password@]host:port,host:port`, of which some are enough
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Option<SecretString>,
 
@@ -39,7 +42,7 @@ pub struct BusConfig {
 /// What carries the messages.
 #[derive(Debug, Clone)]
 pub enum Backend {
-    /// A Redis server, version 6 or newer (RESP3).
+    /// Redis, version 6.2 or newer: a server, a master that sentinels know, or (from 7.0 on) a cluster.
     Redis {
         /// Where it is; may hold a password.
         url: SecretString,

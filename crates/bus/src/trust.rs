@@ -1,13 +1,14 @@
 //! Whose tokens are good: the public keys, less what was revoked.
 //! Never: a token accepted before the keys have come.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use switchboard_protocol::{
     access::{AccessError, Claims, VerifyingKey, VerifyingKeys},
     id::TokenId,
 };
+use switchboard_runtime::clock::unix_time;
 use tokio::sync::{Notify, broadcast};
 
 use crate::{backend::TrustRecord, bus::Bus, envelope::Envelope, error::BusError};
@@ -46,7 +47,7 @@ impl Trust {
     pub(crate) fn verify(&self, token: &str) -> Result<Claims, TrustError> {
         let keys = self.keys.load();
         let keys = keys.as_ref().ok_or(TrustError::NoKeys)?;
-        let claims = keys.verify(token, unix_now_s())?;
+        let claims = keys.verify(token, unix_time().as_secs())?;
         if self.is_revoked(claims.id) {
             return Err(AccessError::Revoked.into());
         }
@@ -79,7 +80,9 @@ impl Trust {
     }
 
     pub(crate) fn revoke(&self, token: TokenId, expires_at: u64) {
-        if expires_at > unix_now_s() && self.revoked.pin().insert(token, expires_at).is_none() {
+        if expires_at > unix_time().as_secs()
+            && self.revoked.pin().insert(token, expires_at).is_none()
+        {
             // Nobody may be listening on this node; the set is what counts.
             let _ = self.announced.send(token);
         }
@@ -87,7 +90,7 @@ impl Trust {
 
     /// Forgets revocations of tokens that have expired anyway.
     pub(crate) fn sweep(&self) {
-        let now = unix_now_s();
+        let now = unix_time().as_secs();
         self.revoked.pin().retain(|_, expires_at| *expires_at > now);
     }
 }
@@ -171,17 +174,4 @@ impl Bus {
         };
         self.0.backend.broadcast(self.0.pack(&revoked)).await
     }
-}
-
-pub(crate) fn unix_now_s() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |elapsed| elapsed.as_secs())
-}
-
-pub(crate) fn unix_now_ms() -> u64 {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
-    elapsed.map_or(0, |elapsed| {
-        u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
-    })
 }

@@ -6,6 +6,7 @@ use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use switchboard_protocol::schema::Digest;
+use switchboard_runtime::clock::unix_now_ms;
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +19,6 @@ use crate::{
     fact::{Fact, LeftReason},
     node::NodeId,
     reentry,
-    trust::unix_now_ms,
 };
 
 /// A lease is renewed this often and lives three times as long.
@@ -29,6 +29,8 @@ const WATCH: Duration = Duration::from_millis(500);
 const TRUST_POLL: Duration = Duration::from_secs(2);
 /// What answers under way have left when the process ends.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How often it is looked at how much all nodes share.
+const COUNT: Duration = Duration::from_secs(15);
 const STILL_CHECK: Duration = Duration::from_millis(5);
 pub(crate) const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -37,11 +39,14 @@ pub(crate) fn start(node: &Arc<Node>, shutdown: &Shutdown) {
     spawn(shutdown, watch(Arc::clone(node)));
     spawn(shutdown, follow_trust(Arc::clone(node)));
     spawn(shutdown, reentry::follow(Arc::clone(node)));
+    spawn(shutdown, count(Arc::clone(node)));
     let (node, stop) = (Arc::clone(node), shutdown.clone());
     // What waits to be sent is sent until the node has left.
-    let (courier, left) = (Arc::clone(&node.courier), CancellationToken::new());
-    let rounds = left.clone();
-    shutdown.spawn(async move { rounds.run_until_cancelled(courier.make_rounds()).await });
+    let left = CancellationToken::new();
+    for way in 0..node.courier.ways() {
+        let (courier, rounds) = (Arc::clone(&node.courier), left.clone());
+        shutdown.spawn(async move { rounds.run_until_cancelled(courier.make_rounds(way)).await });
+    }
     shutdown.spawn(async move {
         tokio::select! {
             () = write_facts(&node) => {}
@@ -112,6 +117,20 @@ async fn watch(node: Arc<Node>) {
                     .lose(&other, "the node that held the device is gone");
                 tracing::warn!(node.id = %other, calls = lost, "lost the calls of a node that is gone");
             }
+        }
+    }
+}
+
+/// Shows how much all nodes share. While Redis is away, what was seen last stands.
+async fn count(node: Arc<Node>) {
+    loop {
+        let healed = node.healed.notified();
+        if let Ok(figures) = node.backend.figures().await {
+            node.metrics.shared.show(&figures);
+        }
+        tokio::select! {
+            () = sleep(COUNT) => {}
+            () = healed => {}
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use http::Uri;
 use secrecy::SecretString;
+use switchboard_runtime::outbound::base;
 
 /// What an operator sets.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -25,34 +26,4 @@ pub struct Config {
     /// Key for that endpoint, if it wants one
     #[arg(long, env = "SWITCHBOARD_EMBEDDINGS_KEY", hide_env_values = true)]
     pub embeddings_key: Option<SecretString>,
-}
-
-fn base(text: &str) -> Result<Uri, String> {
-    let uri: Uri = text.parse().map_err(|_| "it is no URL".to_owned())?;
-    let known = matches!(uri.scheme_str(), Some("http" | "https")) && uri.query().is_none();
-    match uri.authority() {
-        Some(host) if known && !host.as_str().contains('@') => Ok(uri),
-        _ => Err(
-            "it must be http:// or https:// with a host, and without a user or a query".to_owned(),
-        ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_endpoint_is_a_place_below_which_there_are_paths() {
-        fn check(text: &str, fits: bool) {
-            assert_eq!(base(text).is_ok(), fits, "{text}");
-        }
-        check("https://api.example.com/v1", true);
-        check("http://127.0.0.1:8080", true);
-        check("https://key@api.example.com/v1", false);
-        check("https://api.example.com/v1?key=a", false);
-        check("ftp://api.example.com", false);
-        check("/v1", false);
-        check("", false);
-    }
 }

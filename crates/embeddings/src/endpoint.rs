@@ -59,10 +59,8 @@ impl Endpoint {
             HeaderValue::from_static("application/json"),
         );
         if let Some(key) = &config.embeddings_key {
-            let bearer = format!("Bearer {}", key.expose_secret());
             // One with a line break could not be sent; the endpoint then says that it misses a key.
-            if let Ok(mut bearer) = HeaderValue::try_from(bearer) {
-                bearer.set_sensitive(true);
+            if let Ok(bearer) = outbound::bearer(key.expose_secret()) {
                 headers.insert(header::AUTHORIZATION, bearer);
             }
         }

@@ -2,8 +2,12 @@
 //! Never: a database query for an access token; those are judged by their signature.
 
 use http::{HeaderMap, header};
+use prometheus::{IntCounterVec, Registry};
 use switchboard_bus::Bus;
-use switchboard_runtime::problem::{Problem, internal};
+use switchboard_runtime::{
+    metrics::Group,
+    problem::{Problem, internal},
+};
 use switchboard_store::{Store, StoreError};
 
 use crate::{ApiKeySecret, Caller, Credential, key_verdicts::KeyVerdicts, refusal};
@@ -17,6 +21,7 @@ use crate::{ApiKeySecret, Caller, Credential, key_verdicts::KeyVerdicts, refusal
 pub struct Authenticator {
     pub(crate) keys: KeyVerdicts,
     pub(crate) bus: Bus,
+    failures: Option<IntCounterVec>,
 }
 
 /// A credential as it came, told by its form.
@@ -32,7 +37,23 @@ impl Authenticator {
         Self {
             keys: KeyVerdicts::new(store),
             bus,
+            failures: None,
         }
+    }
+
+    /// The same, with a count of who was not let in at this service, by the reason.
+    ///
+    /// # Errors
+    /// When the registry has such a metric already.
+    pub fn counted(self, service: &str, registry: &Registry) -> Result<Self, prometheus::Error> {
+        let group = Group::new(registry, "switchboard_http").of_service(service);
+        let help = "Requests without a credential that is good, by what was wrong with it";
+        let failures =
+            group.named_counters("auth_failures_total", help, "kind", refusal::kinds())?;
+        Ok(Self {
+            failures: Some(failures),
+            ..self
+        })
     }
 
     /// Whom the `Authorization` header names.
@@ -40,9 +61,18 @@ impl Authenticator {
     /// # Errors
     /// A 401 problem that says what was wrong, with `WWW-Authenticate: Bearer`; 503 when this node cannot judge.
     pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
-        match presented(headers)? {
-            Presented::Key(secret) => self.by_key(&secret).await,
-            Presented::Token(token) => self.by_token(token),
+        let judged = match presented(headers) {
+            Ok(Presented::Key(secret)) => self.by_key(&secret).await,
+            Ok(Presented::Token(token)) => self.by_token(token),
+            Err(problem) => Err(problem),
+        };
+        judged.inspect_err(|problem| self.count(problem))
+    }
+
+    fn count(&self, problem: &Problem) {
+        let is_known = refusal::kinds().any(|kind| kind == problem.slug);
+        if let Some(failures) = self.failures.as_ref().filter(|_| is_known) {
+            failures.with_label_values(&[problem.slug]).inc();
         }
     }
 

@@ -36,6 +36,15 @@ pub enum Credential {
     },
 }
 
+/// Whoever shares a limit: an API key, or the subject of access tokens, which outlives the token.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum CallerId {
+    /// An API key.
+    Key(ApiKeyId),
+    /// A subject of an organisation.
+    Subject(OrgId, Subject),
+}
+
 impl Credential {
     /// Whoever holds it, by a name that is the same for all tokens of one subject. Of one organisation; two may
     /// call different holders the same.
@@ -49,6 +58,15 @@ impl Credential {
 }
 
 impl Caller {
+    /// By whom its limits are shared.
+    #[must_use]
+    pub fn id(&self) -> CallerId {
+        match &self.credential {
+            Credential::ApiKey(id) => CallerId::Key(*id),
+            Credential::AccessToken { subject, .. } => CallerId::Subject(self.org, subject.clone()),
+        }
+    }
+
     /// Insists on a scope.
     ///
     /// # Errors

@@ -10,5 +10,5 @@ mod standing;
 
 pub use api_key::ApiKeySecret;
 pub use authenticator::Authenticator;
-pub use caller::{Caller, Credential};
+pub use caller::{Caller, CallerId, Credential};
 pub use standing::Standing;

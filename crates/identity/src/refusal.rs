@@ -9,10 +9,20 @@ use switchboard_runtime::problem::Problem;
 const BARE_CHALLENGE: &str = "Bearer";
 const INVALID_TOKEN: &str = "Bearer error=\"invalid_token\"";
 
+const MISSING: &str = "missing_credentials";
+const UNKNOWN_KEY: &str = "unknown_api_key";
+const UNVERIFIABLE: &str = "credentials_unverifiable";
+
+/// The slugs of all refusals, but for that of a good credential.
+pub(crate) fn kinds() -> impl Iterator<Item = &'static str> {
+    let own = [MISSING, UNKNOWN_KEY, UNVERIFIABLE];
+    own.into_iter().chain(AccessError::CODES)
+}
+
 /// 401: no `Authorization` header, or one that is not a bearer's.
 pub(crate) fn missing_credentials() -> Problem {
     unauthorized(
-        "missing_credentials",
+        MISSING,
         "Missing credentials",
         "Send `Authorization: Bearer` with an API key or an access token.",
         BARE_CHALLENGE,
@@ -32,7 +42,7 @@ pub(crate) fn malformed() -> Problem {
 /// 401: never made, or revoked; which of the two is nobody's business.
 pub(crate) fn unknown_api_key() -> Problem {
     unauthorized(
-        "unknown_api_key",
+        UNKNOWN_KEY,
         "Unknown API key",
         "The API key does not exist or was revoked.",
         INVALID_TOKEN,
@@ -58,7 +68,7 @@ pub(crate) fn token(error: &TrustError) -> Problem {
 pub(crate) fn unavailable(detail: &str) -> Problem {
     Problem::new(
         StatusCode::SERVICE_UNAVAILABLE,
-        "credentials_unverifiable",
+        UNVERIFIABLE,
         "Credentials cannot be verified",
         format!("{detail} Try again in a moment."),
     )
@@ -103,6 +113,7 @@ mod tests {
         fn check(error: impl Into<TrustError>, status: u16, slug: &str) {
             let problem = token(&error.into());
             assert_eq!((problem.status.as_u16(), problem.slug), (status, slug));
+            assert!(kinds().any(|kind| kind == slug), "{slug} is counted");
             assert!(problem.detail.ends_with('.'), "{}", problem.detail);
             let challenged = problem
                 .headers

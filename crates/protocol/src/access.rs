@@ -50,6 +50,20 @@ pub enum AccessError {
 }
 
 impl AccessError {
+    /// What [`Self::code`] may answer.
+    pub const CODES: [&str; 10] = [
+        "token_malformed",
+        "token_unknown_key",
+        "token_bad_signature",
+        "token_expired",
+        "token_wrong_audience",
+        "token_wrong_issuer",
+        "token_revoked",
+        "bad_key",
+        "unknown_scope",
+        "bad_subject",
+    ];
+
     /// The stable name of the error.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -65,5 +79,27 @@ impl AccessError {
             Self::UnknownScope => "unknown_scope",
             Self::BadSubject => "bad_subject",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_listed() {
+        let errors = [
+            AccessError::Malformed,
+            AccessError::UnknownKey,
+            AccessError::BadSignature,
+            AccessError::Expired { at: 1 },
+            AccessError::WrongAudience,
+            AccessError::WrongIssuer,
+            AccessError::Revoked,
+            AccessError::BadKey,
+            AccessError::UnknownScope,
+            AccessError::BadSubject,
+        ];
+        assert_eq!(errors.map(|error| error.code()), AccessError::CODES);
     }
 }

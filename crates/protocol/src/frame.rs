@@ -157,6 +157,9 @@ pub enum FrameError {
 }
 
 impl FrameError {
+    /// What [`Self::code`] may answer.
+    pub const CODES: [&str; 4] = ["bad_start", "bad_type", "bad_seq", "frame_too_long"];
+
     /// The stable name for the ERROR frame and the metric.
     #[must_use]
     pub const fn code(&self) -> &'static str {

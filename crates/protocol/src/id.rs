@@ -162,6 +162,10 @@ prefixed_id! {
     /// A line of the audit log: who changed which setting.
     AuditEntryId, "aud_"
 }
+prefixed_id! {
+    /// A conversation of somebody without a device.
+    ConversationId, "conv_"
+}
 
 /// The name a device has within its organisation: 1 to 64 of `[A-Za-z0-9._:-]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ToSchema)]

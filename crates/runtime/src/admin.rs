@@ -1,17 +1,19 @@
 //! The admin port: `/healthz`, `/readyz`, `/metrics`. It is the last thing of a process to go.
 //! Never: a dependency asked over the network while somebody waits; probes report what is known.
 
+mod exposition;
+
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use axum::{
     Router,
     extract::State,
-    http::{StatusCode, header},
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
     routing::get,
 };
 use parking_lot::RwLock;
-use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
+use prometheus::Registry;
 use serde::Serialize;
 use tokio::net::TcpListener;
 
@@ -156,14 +158,8 @@ async fn readyz(State(admin): State<Admin>) -> Response {
     (status, axum::Json(report)).into_response()
 }
 
-async fn metrics(State(admin): State<Admin>) -> Response {
-    match TextEncoder::new().encode_to_string(&admin.registry.gather()) {
-        Ok(text) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
-        Err(error) => {
-            tracing::error!(%error, "the metrics could not be written");
-            problem::internal().into_response()
-        }
-    }
+async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
+    exposition::expose(&admin.registry, &headers)
 }
 
 #[cfg(test)]

@@ -5,13 +5,15 @@ mod acceptor;
 mod body;
 mod connection;
 mod listener;
+mod observed;
 mod stream;
 
 use std::time::Duration;
 
-pub use acceptor::serve;
+pub use acceptor::{serve, serve_counted};
 pub(crate) use body::BodyTimeout;
 pub use listener::listen;
+pub use observed::{HttpMetrics, RequestTrace, observed};
 
 /// What one HTTP port takes from its clients.
 #[derive(Debug, Clone)]

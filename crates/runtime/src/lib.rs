@@ -4,15 +4,20 @@
 pub mod admin;
 pub mod api;
 pub mod backoff;
+pub mod clock;
 pub mod http;
 pub mod idempotency;
+pub mod latency;
+pub mod metrics;
 pub mod outbound;
 pub mod paging;
 pub mod problem;
+pub mod rates;
 pub mod ready;
 pub mod settings;
 pub mod shutdown;
 pub mod signals;
 pub mod telemetry;
+pub mod trace;
 
 pub use ready::ready;

@@ -5,13 +5,19 @@ use std::{error::Error, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::{Request, Response, body::Body};
+use hyper::{
+    Request, Response, Uri,
+    body::{Body, Incoming},
+    header::{HeaderValue, InvalidHeaderValue},
+};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{self, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
 use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer};
+
+use crate::trace::TraceContext;
 
 /// How long it may take to be connected.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
@@ -70,7 +76,47 @@ where
         .build(connector.enable_http1().wrap_connector(tcp)))
 }
 
-/// Sends a request, and reads an answer of so many bytes at most.
+/// A place below which there are paths, as an operator sets it: `https://host/v1`.
+///
+/// # Errors
+/// What would be right, when it is none.
+pub fn base(text: &str) -> Result<Uri, String> {
+    let uri: Uri = text.parse().map_err(|_| "it is no URL".to_owned())?;
+    let known = matches!(uri.scheme_str(), Some("http" | "https")) && uri.query().is_none();
+    match uri.authority() {
+        Some(host) if known && !host.as_str().contains('@') => Ok(uri),
+        _ => Err(
+            "it must be http:// or https:// with a host, and without a user or a query".to_owned(),
+        ),
+    }
+}
+
+/// A key as it is sent, and shown in no log.
+///
+/// # Errors
+/// When a header cannot carry it.
+pub fn bearer(key: &str) -> Result<HeaderValue, InvalidHeaderValue> {
+    let mut bearer = HeaderValue::try_from(format!("Bearer {key}"))?;
+    bearer.set_sensitive(true);
+    Ok(bearer)
+}
+
+/// Sends a request to whoever an operator set, and waits for the head of its answer. It goes along in the trace that this is
+/// part of. Not for strangers, such as webhooks: what is traced here is none of their business.
+///
+/// # Errors
+/// When there is no answer; it waits for ever, unless the caller does not.
+pub async fn begin(
+    client: &Client<Full<Bytes>>,
+    mut request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>, legacy::Error> {
+    if let Some(trace) = TraceContext::current() {
+        trace.write(request.headers_mut());
+    }
+    client.request(request).await
+}
+
+/// The same, and reads an answer of so many bytes at most.
 ///
 /// # Errors
 /// [`AskError`] when there is none; it waits for ever, unless the caller does not.
@@ -79,7 +125,7 @@ pub async fn ask(
     request: Request<Full<Bytes>>,
     longest: usize,
 ) -> Result<Response<Bytes>, AskError> {
-    let answer = client.request(request).await;
+    let answer = begin(client, request).await;
     let (head, body) = answer.map_err(|error| chain(&error))?.into_parts();
     let body = Limited::new(body, longest).collect().await;
     let body = body.map_err(|error| chain(&*error))?.to_bytes();
@@ -96,3 +142,6 @@ fn chain(error: &dyn Error) -> AskError {
     }
     AskError(text)
 }
+
+#[cfg(test)]
+mod tests;

@@ -158,6 +158,24 @@ pub fn internal() -> Problem {
     )
 }
 
+/// A record could not be asked, so that `failed`. The detail says what that means while it is away; all else is our own
+/// fault. `report` is for the log alone.
+#[must_use]
+pub fn record_failed(is_away: bool, report: &str, failed: &str, detail: &str) -> Problem {
+    if !is_away {
+        tracing::error!(error = report, "{failed}");
+        return internal();
+    }
+    tracing::warn!(error = report, "{failed}");
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "store_unavailable",
+        "Record unavailable",
+        detail,
+    )
+    .header(header::RETRY_AFTER, 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -38,16 +38,26 @@ impl Shutdown {
     }
 
     /// Starts a tracked task under the current span.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place where tasks are born"
-    )]
     pub fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.tasks.spawn(task.instrument(Span::current()))
+        self.spawn_in(Span::current(), task)
+    }
+
+    /// Starts a tracked task under a span of its own: one that outlives what started it is no part of that, and one
+    /// that has nothing to do with it has [`Span::none`].
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where tasks are born"
+    )]
+    pub fn spawn_in<F>(&self, span: Span, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.tasks.spawn(task.instrument(span))
     }
 
     /// Asks everything to finish what is under way and to take nothing new.

@@ -7,19 +7,27 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::shutdown::Shutdown;
 
-/// Drains on the first signal, and stops on the second or when `grace` has run out since.
+/// Leaves and then drains on the first signal, and stops on the second or when `grace` has run out since the drain.
 ///
-/// Also counts `grace` when the drain was asked for elsewhere. Returns once stopping; await it beside
+/// `leave` is what is done while everything is still served: saying so, and waiting until others have heard of it. Also counts `grace` when the drain was asked for elsewhere. Returns once stopping; await it beside
 /// the work and drop it when the work is done.
 ///
 /// # Errors
 /// When the signals cannot be listened to.
-pub async fn watch(shutdown: &Shutdown, grace: Duration) -> io::Result<()> {
+pub async fn watch(
+    shutdown: &Shutdown,
+    leave: impl Future<Output = ()>,
+    grace: Duration,
+) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         name = first(&mut terminate, &mut interrupt) => {
             tracing::info!(signal = name, grace_s = grace.as_secs_f64(), "draining on a signal");
+            tokio::select! {
+                () = leave => {}
+                _ = first(&mut terminate, &mut interrupt) => {}
+            }
         }
         () = shutdown.draining() => {}
     }
@@ -52,7 +60,10 @@ mod tests {
     async fn the_grace_counts_from_any_drain() {
         let shutdown = Shutdown::new();
         shutdown.drain();
-        watch(&shutdown, Duration::from_millis(1)).await.unwrap();
+        let leave = std::future::pending();
+        watch(&shutdown, leave, Duration::from_millis(1))
+            .await
+            .unwrap();
         assert!(shutdown.is_stopping());
     }
 
@@ -60,6 +71,8 @@ mod tests {
     async fn a_stop_elsewhere_ends_the_watch() {
         let shutdown = Shutdown::new();
         shutdown.stop();
-        watch(&shutdown, Duration::from_secs(3600)).await.unwrap();
+        watch(&shutdown, async {}, Duration::from_secs(3600))
+            .await
+            .unwrap();
     }
 }

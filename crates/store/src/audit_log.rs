@@ -5,10 +5,12 @@ use chrono::{DateTime, Utc};
 use switchboard_protocol::id::AuditEntryId;
 use uuid::Uuid;
 
-use crate::{Store, StoreError, database::bounded, owner::Owner};
-
-/// How many old entries one statement removes, so that none holds its locks for long.
-const PURGE_STEP: i64 = 5_000;
+use crate::{
+    Store, StoreError,
+    database::bounded,
+    owner::Owner,
+    purge::{PURGE_STEP, in_steps},
+};
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,19 +120,15 @@ impl Store {
     /// # Errors
     /// As every query; what was removed until then stays removed.
     pub async fn purge_audit_log(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        let mut purged = 0;
-        loop {
+        in_steps(|| async {
             let query = sqlx::query!(
                 "DELETE FROM audit_log WHERE id IN (SELECT id FROM audit_log WHERE at < $1 ORDER BY at LIMIT $2)",
                 before,
                 PURGE_STEP
             );
-            let done = bounded(async { query.execute(&mut *self.throughout().await?).await });
-            let step = done.await?.rows_affected();
-            purged += step;
-            if step < PURGE_STEP.unsigned_abs() {
-                return Ok(purged);
-            }
-        }
+            let done = query.execute(&mut *self.throughout().await?).await?;
+            Ok(done.rows_affected())
+        })
+        .await
     }
 }

@@ -48,7 +48,35 @@ pub struct ClaimedCall {
     pub created_at: DateTime<Utc>,
 }
 
+/// How many calls ended by themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SettledCalls {
+    /// Those that had waited too long.
+    pub expired: u64,
+    /// Those that had been sent and never heard of again.
+    pub lost: u64,
+}
+
+impl SettledCalls {
+    /// Both kinds.
+    #[must_use]
+    pub const fn all(self) -> u64 {
+        self.expired.saturating_add(self.lost)
+    }
+}
+
 impl Store {
+    /// How many calls wait in queues, of all organisations.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn queued_calls(&self) -> Result<i64, StoreError> {
+        let count = sqlx::query_scalar!(
+            r#"SELECT count(*) AS "waiting!" FROM calls WHERE state = 'queued'"#
+        );
+        bounded(async { count.fetch_one(&mut *self.throughout().await?).await }).await
+    }
+
     /// Takes the first call of a device's queue. When this returns it, it stands on record as sent. A queue that is put
     /// aside, or that somebody else is at, is passed by unless `anyway`: whoever has just ended a call of it, or knows
     /// that its device has come, must not leave the next one lying.
@@ -179,7 +207,7 @@ impl Store {
         only: Option<CallId>,
         expired: &CallEnd,
         lost: &CallEnd,
-    ) -> Result<u64, StoreError> {
+    ) -> Result<SettledCalls, StoreError> {
         let only = only.map(CallId::uuid);
         let expire = sqlx::query_scalar!(
             r#"WITH due AS (
@@ -202,7 +230,7 @@ impl Store {
             expired.delivered.as_str(),
             expired.answer
         );
-        let ended =
+        let expired =
             bounded(async { expire.fetch_one(&mut *self.throughout().await?).await }).await?;
         let lose = sqlx::query_scalar!(
             r#"WITH due AS (
@@ -222,9 +250,11 @@ impl Store {
             lost.answer,
             interval(SETTLING)
         );
-        Ok((ended
-            + bounded(async { lose.fetch_one(&mut *self.throughout().await?).await }).await?)
-            .unsigned_abs())
+        let lost = bounded(async { lose.fetch_one(&mut *self.throughout().await?).await }).await?;
+        Ok(SettledCalls {
+            expired: expired.unsigned_abs(),
+            lost: lost.unsigned_abs(),
+        })
     }
 
     /// Queues in the order of their devices, strictly after `after`: all, or those to be looked at by now.

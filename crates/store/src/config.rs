@@ -7,7 +7,7 @@ use secrecy::SecretString;
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub struct Config {
-    /// PostgreSQL 13 or newer, as `postgres://user[:password]@host[:port]/database`
+    /// PostgreSQL 15 or newer, as `postgres://user[:password]@host[:port]/database`
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<SecretString>,
 

@@ -88,6 +88,12 @@ impl Connections {
         (*self.pool.connect_options()).clone()
     }
 
+    /// How many there are, and how many of them nobody uses.
+    pub(crate) fn numbers(&self) -> (usize, usize) {
+        let all = usize::try_from(self.pool.size()).unwrap_or(usize::MAX);
+        (all, self.pool.num_idle())
+    }
+
     /// Closes all of them, after what is under way on them.
     pub(crate) async fn close(&self) {
         self.pool.close().await;

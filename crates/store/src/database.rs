@@ -10,7 +10,7 @@ use sqlx::{
     postgres::{PgConnectOptions, types::PgInterval},
 };
 
-use crate::{Config, Objects, StoreError, connections::Connections};
+use crate::{Config, Objects, StoreError, connections::Connections, metrics, metrics::Outcome};
 
 /// How long the server works on one statement.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
@@ -130,6 +130,14 @@ impl Store {
         Ok(())
     }
 
+    /// Registers what is counted of questions to databases, all of this process, and of this one's connections.
+    ///
+    /// # Errors
+    /// When the registry has metrics of these names already.
+    pub fn register(&self, registry: &prometheus::Registry) -> Result<(), prometheus::Error> {
+        metrics::register(registry, self.connections.clone())
+    }
+
     /// Closes all connections, after what is under way on them.
     pub async fn close(&self) {
         self.connections.close().await;
@@ -141,9 +149,21 @@ pub(crate) async fn bounded<T, E>(work: impl Future<Output = Result<T, E>>) -> R
 where
     StoreError: From<E>,
 {
+    let asked = metrics::begin();
     match tokio::time::timeout(ANSWER_LIMIT, work).await {
-        Ok(answer) => answer.map_err(StoreError::from),
-        Err(_) => Err(StoreError::Unavailable(None)),
+        Ok(Ok(answer)) => {
+            asked.end(Outcome::Ok);
+            Ok(answer)
+        }
+        Ok(Err(error)) => {
+            let error = StoreError::from(error);
+            asked.end(Outcome::of(&error));
+            Err(error)
+        }
+        Err(_) => {
+            asked.end(Outcome::Timeout);
+            Err(StoreError::Unavailable(None))
+        }
     }
 }
 

@@ -11,10 +11,8 @@ use uuid::Uuid;
 use crate::{
     Store, StoreError,
     database::{bounded, interval},
+    purge::{PURGE_STEP, in_steps},
 };
-
-/// How many expired calls one statement removes, so that none holds its locks for long.
-const PURGE_STEP: i64 = 5_000;
 
 /// What one call is remembered under.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,8 +166,7 @@ impl Store {
     /// # Errors
     /// As every query; what was removed until then stays removed.
     pub async fn purge_calls(&self) -> Result<u64, StoreError> {
-        let mut purged = 0;
-        loop {
+        in_steps(|| async {
             let query = sqlx::query!(
                 "DELETE FROM idempotent_calls WHERE (org_id, key_hash) IN
                  (SELECT org_id, key_hash FROM idempotent_calls
@@ -177,14 +174,10 @@ impl Store {
                  AND expires_at <= now()",
                 PURGE_STEP
             );
-            let step = bounded(async { query.execute(&mut *self.throughout().await?).await })
-                .await?
-                .rows_affected();
-            purged += step;
-            if step < PURGE_STEP.unsigned_abs() {
-                return Ok(purged);
-            }
-        }
+            let done = query.execute(&mut *self.throughout().await?).await?;
+            Ok(done.rows_affected())
+        })
+        .await
     }
 }
 

@@ -7,10 +7,8 @@ use crate::{
     Owner, Store, StoreError,
     creation::Creation,
     database::{bounded, interval},
+    purge::{PURGE_STEP, in_steps},
 };
-
-/// How many expired answers one statement removes, so that none holds its locks for long.
-const PURGE_STEP: i64 = 5_000;
 
 /// What one request is remembered under.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,22 +91,17 @@ impl Store {
     /// # Errors
     /// As every query; what was removed until then stays removed.
     pub async fn purge_answers(&self) -> Result<u64, StoreError> {
-        let mut purged = 0;
-        loop {
+        in_steps(|| async {
             let query = sqlx::query!(
                 "DELETE FROM idempotent_requests WHERE key_hash IN
                  (SELECT key_hash FROM idempotent_requests WHERE expires_at <= now() ORDER BY expires_at LIMIT $1)
                  AND expires_at <= now()",
                 PURGE_STEP
             );
-            let step = bounded(async { query.execute(&mut *self.throughout().await?).await })
-                .await?
-                .rows_affected();
-            purged += step;
-            if step < PURGE_STEP.unsigned_abs() {
-                return Ok(purged);
-            }
-        }
+            let done = query.execute(&mut *self.throughout().await?).await?;
+            Ok(done.rows_affected())
+        })
+        .await
     }
 }
 

@@ -16,13 +16,11 @@ use crate::{
     CallKey, NewCall, RememberedCall, Store, StoreError,
     database::{bounded, interval, undecodable},
     idempotent_calls::{remembered, take},
+    purge::{PURGE_STEP, in_steps},
 };
 
 /// After the deadline of a call this much may pass until its end is on record; then it is lost.
 pub const SETTLING: Duration = Duration::from_secs(2);
-/// How many calls one statement removes, so that none holds its locks for long.
-const PURGE_STEP: i64 = 5_000;
-
 /// What happens to a call whose caller does not wait for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ToSchema)]
 #[schema(as = KeptCallMode, rename_all = "lowercase", example = "queued")]
@@ -360,8 +358,7 @@ impl Store {
     /// # Errors
     /// As every query; what was removed until then stays removed.
     pub async fn purge_kept_calls(&self, kept: Duration) -> Result<u64, StoreError> {
-        let mut purged = 0;
-        loop {
+        in_steps(|| async {
             let query = sqlx::query_scalar!(
                 r#"WITH gone AS (
                      DELETE FROM calls WHERE call_id IN
@@ -376,13 +373,10 @@ impl Store {
                 interval(kept),
                 PURGE_STEP
             );
-            let step =
-                bounded(async { query.fetch_one(&mut *self.throughout().await?).await }).await?;
-            purged += step.unsigned_abs();
-            if step < PURGE_STEP {
-                return Ok(purged);
-            }
-        }
+            let gone = query.fetch_one(&mut *self.throughout().await?).await?;
+            Ok(gone.unsigned_abs())
+        })
+        .await
     }
 }
 

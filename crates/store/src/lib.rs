@@ -20,6 +20,7 @@ mod kept_calls;
 mod leftovers;
 mod memories;
 pub mod merge_patch;
+mod metrics;
 mod npcs;
 mod objects;
 mod orgs;
@@ -29,6 +30,7 @@ mod pictures;
 mod placed;
 pub mod placeholders;
 mod prompts;
+mod purge;
 mod registrations;
 mod resources;
 mod row_security;
@@ -49,7 +51,7 @@ mod webhooks;
 pub use api_keys::{ApiKey, KeyRevocation, NewApiKey};
 pub use audit_log::{AuditEntry, AuditFilter};
 pub use call_ends::CallEnds;
-pub use call_queues::{Claim, ClaimedCall};
+pub use call_queues::{Claim, ClaimedCall, SettledCalls};
 pub use config::Config;
 pub use creation::Creation;
 pub use database::Store;
@@ -69,6 +71,7 @@ pub use memories::{
 };
 pub use npcs::{Effective, Npc, NpcFilter, NpcSettings, NpcWrite, apply_overrides};
 pub use objects::{ObjectError, ObjectKey, Objects, ObjectsConfig};
+pub use orgs::{Org, OrgSettings, OrgWrite};
 pub use owner::Owner;
 pub use page::Page;
 pub use pictures::{NewPicture, Picture, PictureError, PictureRemoval, PictureWrite};
@@ -84,13 +87,13 @@ pub use skills_books::{
     SkillsBookError,
 };
 pub use templates::{
-    CardRest, MemoryPolicy, Model, Persona, Prompt, PromptArgument, PromptContent, PromptMessage,
-    PromptRole, RENDERED_LIMIT_BYTES, RenderError, SHOWN_LIMIT_BYTES, Template, TemplateRemoval,
-    TemplateSettings, TemplateWrite, ToolPolicy, Voice, render,
+    CardRest, Conversation, MemoryPolicy, Model, Persona, Prompt, PromptArgument, PromptContent,
+    PromptMessage, PromptRole, RENDERED_LIMIT_BYTES, RenderError, SHOWN_LIMIT_BYTES, Template,
+    TemplateRemoval, TemplateSettings, TemplateWrite, ToolPolicy, Voice, render,
 };
 pub use tokens::{IssuedToken, RevokedToken};
 pub use uri_template::{LONGEST_URI, UriError, UriTemplate, UriValues};
-pub use usage::{CountedCalls, Holdings, UsedCalls};
+pub use usage::{CountedCalls, CountedTurns, Holdings, UsageCounter, UsedCalls, UsedTurns};
 pub use voices::{
     NewVoice, StoredVoice, VoiceChange, VoiceConsent, VoiceError, VoiceFault, VoiceFilter,
     VoiceJob, VoiceLeftover, VoiceRemake, VoiceRemoval, VoiceSample, VoiceSettings, VoiceStanding,

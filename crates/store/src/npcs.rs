@@ -407,17 +407,31 @@ async fn read_one(
     org: OrgId,
     id: NpcId,
 ) -> Result<Option<Npc>, sqlx::Error> {
-    let found = read(connection, org, &[id.uuid()]).await?;
+    let found = read(connection, org, Wanted::Ids(&[id.uuid()])).await?;
     Ok(found.into_iter().next())
 }
 
-/// NPCs with these ids, in their order. The newest version of a template is the newest that is kept: a
+/// Which NPCs are read.
+#[derive(Debug, Clone, Copy)]
+enum Wanted<'a> {
+    /// Those with these ids.
+    Ids(&'a [Uuid]),
+    /// The one that speaks through this device, else the one that the organisation has for all other devices.
+    Answering(&'a DeviceId),
+}
+
+/// NPCs in the order of their ids. The newest version of a template is the newest that is kept: a
 /// process of a version before this one keeps none.
 async fn read(
     connection: &mut PgConnection,
     org: OrgId,
-    ids: &[Uuid],
+    wanted: Wanted<'_>,
 ) -> Result<Vec<Npc>, sqlx::Error> {
+    let (ids, device) = match wanted {
+        Wanted::Ids(ids) => (Some(ids), None),
+        Wanted::Answering(device) => (None, Some(device.as_str())),
+    };
+    // Behind a policy, an index is asked only for what is known before: so a SELECT stands around what is wanted.
     let rows = sqlx::query_as!(
         Row,
         r#"SELECT n.id, n.org_id, n.template_id, n.template_version, n.overrides AS "overrides: Json<Map<String, Value>>",
@@ -429,10 +443,13 @@ async fn read(
                SELECT v.version, v.settings FROM template_versions v
                WHERE v.template_id = n.template_id AND v.version = COALESCE(n.template_version, v.version)
                ORDER BY v.version DESC LIMIT 1) t ON true
-           WHERE n.org_id = $1 AND n.id = ANY($2)
+           WHERE n.org_id = $1 AND n.id = ANY((SELECT COALESCE($2, ARRAY[COALESCE(
+               (SELECT d.npc_id FROM npc_devices d WHERE d.org_id = $1 AND d.device_id = $3),
+               (SELECT o.default_npc_id FROM orgs o WHERE o.id = $1))]))::uuid[])
            ORDER BY n.id"#,
         org.uuid(),
-        ids
+        ids as _,
+        device
     )
     .fetch_all(connection)
     .await?;

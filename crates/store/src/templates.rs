@@ -22,7 +22,7 @@ pub use prompt::{
     Prompt, PromptArgument, PromptContent, PromptMessage, PromptRole, RENDERED_LIMIT_BYTES,
     RenderError, SHOWN_LIMIT_BYTES, render,
 };
-pub use settings::{MemoryPolicy, Model, TemplateSettings, ToolPolicy, Voice};
+pub use settings::{Conversation, MemoryPolicy, Model, TemplateSettings, ToolPolicy, Voice};
 
 /// A template as it is stored.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,6 +84,7 @@ struct Row {
     tools: Json<ToolPolicy>,
     skills_book_ids: Vec<Uuid>,
     memory: Json<MemoryPolicy>,
+    conversation: Json<Conversation>,
     prompt: Option<Json<Prompt>>,
     version: i64,
     created_at: DateTime<Utc>,
@@ -107,6 +108,7 @@ impl From<Row> for Template {
                 tools: row.tools.0,
                 skills_book_ids: books.map(SkillsBookId::from_uuid).collect(),
                 memory: row.memory.0,
+                conversation: row.conversation.0,
                 prompt: row.prompt.map(|prompt| prompt.0),
             },
             version: row.version,
@@ -269,6 +271,7 @@ impl Store {
             r#"SELECT id, org_id, name, avatar, locale, tags, persona AS "persona: Json<Persona>",
                       model AS "model: Json<Model>", voice AS "voice: Json<Voice>",
                       tools AS "tools: Json<ToolPolicy>", skills_book_ids, memory AS "memory: Json<MemoryPolicy>",
+                      conversation AS "conversation: Json<Conversation>",
                       prompt AS "prompt: Json<Prompt>", version, created_at, updated_at
                FROM templates WHERE id = $1 AND (org_id = $2 OR org_id IS NULL)"#,
             id.uuid(),
@@ -288,8 +291,8 @@ async fn insert(
 ) -> Result<Template, sqlx::Error> {
     let row = sqlx::query!(
         "INSERT INTO templates (id, org_id, name, avatar, locale, tags, persona, model, voice, tools,
-                                skills_book_ids, memory, prompt, prompt_name)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+                                skills_book_ids, memory, conversation, prompt, prompt_name)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
          RETURNING version, created_at, updated_at",
         id.uuid(),
         owner.column(),
@@ -303,6 +306,7 @@ async fn insert(
         Json(&settings.tools) as _,
         &settings.books(),
         Json(&settings.memory) as _,
+        Json(&settings.conversation) as _,
         settings.prompt.as_ref().map(Json) as _,
         settings.prompt_name(id)
     )
@@ -327,7 +331,7 @@ async fn update(
     let row = sqlx::query!(
         "UPDATE templates
          SET name = $4, avatar = $5, locale = $6, tags = $7, persona = $8, model = $9, voice = $10, tools = $11,
-             skills_book_ids = $12, memory = $13, prompt = $14, prompt_name = $15,
+             skills_book_ids = $12, memory = $13, conversation = $14, prompt = $15, prompt_name = $16,
              version = version + 1, updated_at = now()
          WHERE id = $1 AND org_id IS NOT DISTINCT FROM $2 AND version = $3
          RETURNING version, created_at, updated_at",
@@ -344,6 +348,7 @@ async fn update(
         Json(&settings.tools) as _,
         &settings.books(),
         Json(&settings.memory) as _,
+        Json(&settings.conversation) as _,
         settings.prompt.as_ref().map(Json) as _,
         settings.prompt_name(id)
     )

@@ -7,10 +7,12 @@ use switchboard_protocol::{
     id::{OrgId, TokenId},
 };
 
-use crate::{Creation, Store, StoreError, database::bounded, scope_list};
-
-/// How many expired tokens one statement removes, so that none holds its locks for long.
-const PURGE_STEP: i64 = 5_000;
+use crate::{
+    Creation, Store, StoreError,
+    database::bounded,
+    purge::{PURGE_STEP, in_steps},
+    scope_list,
+};
 
 /// A token about to be given out.
 #[derive(Debug, Clone)]
@@ -112,21 +114,16 @@ impl Store {
     /// # Errors
     /// As every query; what was removed until then stays removed.
     pub async fn purge_tokens(&self, expired_before: DateTime<Utc>) -> Result<u64, StoreError> {
-        let mut purged = 0;
-        loop {
+        in_steps(|| async {
             let query = sqlx::query!(
                 "DELETE FROM tokens WHERE id IN
                  (SELECT id FROM tokens WHERE expires_at < $1 ORDER BY expires_at LIMIT $2)",
                 expired_before,
                 PURGE_STEP
             );
-            let step = bounded(async { query.execute(&mut *self.throughout().await?).await })
-                .await?
-                .rows_affected();
-            purged += step;
-            if step < PURGE_STEP.unsigned_abs() {
-                return Ok(purged);
-            }
-        }
+            let done = query.execute(&mut *self.throughout().await?).await?;
+            Ok(done.rows_affected())
+        })
+        .await
     }
 }

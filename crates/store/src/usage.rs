@@ -1,5 +1,8 @@
-//! What organisations use: calls by hour, added up; and what they have at the moment, counted.
+//! What organisations use: calls and turns by hour, added up; and what they have at the moment, counted.
 //! Never: a batch counted twice, or one organisation's figures in another's.
+
+mod counter;
+mod turns;
 
 use std::time::Duration;
 
@@ -11,6 +14,9 @@ use crate::{
     Store, StoreError,
     database::{bounded, interval},
 };
+use counter::Countable;
+pub use counter::UsageCounter;
+pub use turns::{CountedTurns, UsedTurns};
 
 /// Calls of one organisation that ended in one hour in one way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +30,49 @@ pub struct CountedCalls {
     /// How many.
     pub calls: i64,
     /// How long they took together.
-    pub milliseconds: i64,
+    pub microseconds: i64,
+}
+
+impl CountedCalls {
+    /// A call that ended at this moment.
+    #[must_use]
+    pub fn one(org: OrgId, at: DateTime<Utc>, outcome: &'static str, took: Duration) -> Self {
+        Self {
+            org,
+            hour: hour(at),
+            outcome,
+            calls: 1,
+            microseconds: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+impl Countable for CountedCalls {
+    type Place = (OrgId, DateTime<Utc>, &'static str);
+
+    fn place(&self) -> Self::Place {
+        (self.org, self.hour, self.outcome)
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.calls = self.calls.saturating_add(other.calls);
+        self.microseconds = self.microseconds.saturating_add(other.microseconds);
+    }
+
+    async fn write(
+        store: &Store,
+        counter: Uuid,
+        batch: i64,
+        sums: &[Self],
+    ) -> Result<(), StoreError> {
+        store.add_usage(counter, batch, sums).await
+    }
+}
+
+/// The hour that a moment is in.
+fn hour(at: DateTime<Utc>) -> DateTime<Utc> {
+    let seconds = at.timestamp();
+    DateTime::from_timestamp(seconds - seconds.rem_euclid(3_600), 0).unwrap_or(at)
 }
 
 /// Calls that ended in one way, within some time.
@@ -85,7 +133,7 @@ impl Store {
         let hours: Vec<_> = calls.iter().map(|one| one.hour).collect();
         let outcomes: Vec<_> = calls.iter().map(|one| one.outcome.to_owned()).collect();
         let counts: Vec<_> = calls.iter().map(|one| one.calls).collect();
-        let milliseconds: Vec<_> = calls.iter().map(|one| one.milliseconds).collect();
+        let milliseconds: Vec<_> = calls.iter().map(|one| one.microseconds / 1_000).collect();
         // All writers lock rows in one order.
         let query = sqlx::query!(
             "WITH new AS (
@@ -182,14 +230,34 @@ impl Store {
             "DELETE FROM usage_calls WHERE hour < now() - $1::interval",
             &kept
         );
-        let purged = bounded(async { calls.execute(&mut *self.throughout().await?).await })
-            .await?
-            .rows_affected();
+        let calls = bounded(async { calls.execute(&mut *self.throughout().await?).await }).await?;
+        let turns = sqlx::query!(
+            "DELETE FROM usage_turns WHERE hour < now() - $1::interval",
+            &kept
+        );
+        let turns = bounded(async { turns.execute(&mut *self.throughout().await?).await }).await?;
         let batches = sqlx::query!(
             "DELETE FROM usage_batches WHERE written_at < now() - $1::interval",
             &kept
         );
         bounded(async { batches.execute(&mut *self.throughout().await?).await }).await?;
-        Ok(purged)
+        Ok(calls.rows_affected() + turns.rows_affected())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_hour_begins_with_its_first_second() {
+        fn check(at: i64, expected: i64) {
+            let at = DateTime::from_timestamp(at, 999).unwrap();
+            assert_eq!(hour(at), DateTime::from_timestamp(expected, 0).unwrap());
+        }
+        check(0, 0);
+        check(3_599, 0);
+        check(3_600, 3_600);
+        check(-1, -3_600);
     }
 }

@@ -123,10 +123,12 @@ async fn what_was_sent_and_never_heard_of_is_lost_and_the_next_one_follows() {
         end(Outcome::Expired, Delivered::No),
         end(Outcome::Lost, Delivered::Unknown),
     );
-    assert_eq!(store.settle_calls(None, &expired, &lost).await.unwrap(), 0);
+    let settled = store.settle_calls(None, &expired, &lost).await.unwrap();
+    assert_eq!(settled.all(), 0);
     let late = "UPDATE calls SET deadline = now() - interval '3 s' WHERE state = 'sent'";
     database.execute(late).await.unwrap();
-    assert_eq!(store.settle_calls(None, &expired, &lost).await.unwrap(), 1);
+    let settled = store.settle_calls(None, &expired, &lost).await.unwrap();
+    assert_eq!((settled.expired, settled.lost), (0, 1));
     let known = store.kept_call(device.org, first).await.unwrap().unwrap();
     assert_eq!(known.end, Some(lost.clone()));
     let cancelled = end(Outcome::Cancelled, Delivered::No);
@@ -140,7 +142,8 @@ async fn what_was_sent_and_never_heard_of_is_lost_and_the_next_one_follows() {
         "never after its time"
     );
     let settled = store.settle_calls(Some(second), &expired, &lost).await;
-    assert_eq!(settled.unwrap(), 1);
+    let settled = settled.unwrap();
+    assert_eq!((settled.expired, settled.lost), (1, 0));
     let known = store.kept_call(device.org, second).await.unwrap().unwrap();
     assert_eq!(known.end, Some(expired));
     assert_eq!(store.purge_kept_calls(DAY).await.unwrap(), 0);

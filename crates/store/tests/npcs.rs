@@ -103,12 +103,16 @@ impl Plant {
     }
 
     async fn remember(&self, npc: NpcId, texts: &[&str]) {
+        self.remember_of(npc, None, texts).await;
+    }
+
+    async fn remember_of(&self, npc: NpcId, subject: Option<&str>, texts: &[&str]) {
         let memories: Vec<_> = texts
             .iter()
             .map(|text| NewMemory {
                 id: MemoryId::from_uuid(Uuid::now_v7()),
                 uri: None,
-                subject: None,
+                subject: subject.map(str::to_owned),
                 text: (*text).to_owned(),
                 kind: None,
                 importance: 0.5,
@@ -128,9 +132,14 @@ impl Plant {
     }
 
     async fn found(&self, npc: NpcId, text: &str) -> Vec<String> {
+        self.found_about(npc, None, text).await
+    }
+
+    async fn found_about(&self, npc: NpcId, about: Option<&[&str]>, text: &str) -> Vec<String> {
         let filter = MemoryFilter {
             template: Some(self.template),
             npc: Some(npc),
+            about: about.map(|names| names.iter().map(ToString::to_string).collect()),
             ..MemoryFilter::default()
         };
         let question = MemoryQuestion {
@@ -411,4 +420,27 @@ async fn what_an_npc_reads_has_a_digest() {
         .npc(None, json!({"name": "3", "avatar": avatar}))
         .await;
     assert_ne!(digest(&shows).await, second);
+}
+
+#[tokio::test]
+async fn memories_are_found_about_whom_is_asked_and_about_nobody() {
+    let plant = Plant::new(TestDatabase::create().await.unwrap()).await;
+    let npc = plant.npc(None, json!({})).await.id;
+    plant.remember(npc, &["tea is hot"]).await;
+    for (subject, text) in [
+        ("user:anna", "Anna likes tea"),
+        ("user:ben", "Ben likes tea"),
+    ] {
+        plant.remember_of(npc, Some(subject), &[text]).await;
+    }
+    let check = async |about: Option<&[&str]>, expected: &[&str]| {
+        let mut found = plant.found_about(npc, about, "tea").await;
+        found.sort();
+        assert_eq!(found, expected, "{about:?}");
+    };
+    check(None, &["Anna likes tea", "Ben likes tea", "tea is hot"]).await;
+    check(Some(&["user:anna"]), &["Anna likes tea"]).await;
+    check(Some(&["", "user:ben"]), &["Ben likes tea", "tea is hot"]).await;
+    check(Some(&[""]), &["tea is hot"]).await;
+    check(Some(&[]), &[]).await;
 }

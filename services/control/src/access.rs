@@ -71,7 +71,7 @@ impl FromRequestParts<Arc<Control>> for Reader {
     }
 }
 
-async fn admit(parts: &Parts, control: &Control, scope: Scope) -> Result<Owner, Problem> {
+async fn admit(parts: &mut Parts, control: &Control, scope: Scope) -> Result<Owner, Problem> {
     if admit_operator(&parts.headers, control.operator_key.as_ref()).is_ok() {
         return Ok(Owner::Installation);
     }
@@ -79,21 +79,40 @@ async fn admit(parts: &Parts, control: &Control, scope: Scope) -> Result<Owner, 
     Ok(Owner::Org(caller.org))
 }
 
-async fn authorize(parts: &Parts, control: &Control, scope: Scope) -> Result<Caller, Problem> {
-    let caller = control.authenticator.authenticate(&parts.headers).await?;
+async fn authorize(parts: &mut Parts, control: &Control, scope: Scope) -> Result<Caller, Problem> {
+    let caller = caller(parts, control).await?;
     caller.require(scope)?;
     Ok(caller)
 }
 
+/// Who was found to send a request, kept with it.
+#[derive(Clone)]
+struct Known(Caller);
+
+async fn caller(parts: &mut Parts, control: &Control) -> Result<Caller, Problem> {
+    let ask = async |headers: &HeaderMap| control.authenticator.authenticate(headers).await;
+    known_or(parts, ask).await
+}
+
+/// Who sends a request. It is asked once, however many want to know: the answer is the same for all of them.
+async fn known_or(
+    parts: &mut Parts,
+    ask: impl AsyncFnOnce(&HeaderMap) -> Result<Caller, Problem>,
+) -> Result<Caller, Problem> {
+    if let Some(Known(caller)) = parts.extensions.get() {
+        return Ok(caller.clone());
+    }
+    let caller = ask(&parts.headers).await?;
+    parts.extensions.insert(Known(caller.clone()));
+    Ok(caller)
+}
+
 /// Whose a request is, and what its sender is called among the owner's.
-pub(crate) async fn who(
-    headers: &HeaderMap,
-    control: &Control,
-) -> Result<(Owner, String), Problem> {
-    if admit_operator(headers, control.operator_key.as_ref()).is_ok() {
+pub(crate) async fn who(parts: &mut Parts, control: &Control) -> Result<(Owner, String), Problem> {
+    if admit_operator(&parts.headers, control.operator_key.as_ref()).is_ok() {
         return Ok((Owner::Installation, "operator".to_owned()));
     }
-    let caller = control.authenticator.authenticate(headers).await?;
+    let caller = caller(parts, control).await?;
     Ok((Owner::Org(caller.org), caller.credential.holder()))
 }
 
@@ -108,7 +127,7 @@ impl FromRequestParts<Arc<Control>> for Acting {
         parts: &mut Parts,
         control: &Arc<Control>,
     ) -> Result<Self, Problem> {
-        let (_, actor) = who(&parts.headers, control).await?;
+        let (_, actor) = who(parts, control).await?;
         Ok(Self(Arc::new(control.acting(&actor))))
     }
 }
@@ -185,7 +204,32 @@ pub(crate) fn forbidden(detail: &str) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use http::Request;
+    use switchboard_identity::Credential;
+    use switchboard_protocol::id::{ApiKeyId, OrgId};
+    use uuid::Uuid;
+
     use super::*;
+
+    #[tokio::test]
+    async fn who_sends_a_request_is_asked_once_and_again_for_another() {
+        let caller = |number| Caller {
+            org: OrgId::from_uuid(Uuid::from_u128(number)),
+            scopes: [Scope::Read].into_iter().collect(),
+            credential: Credential::ApiKey(ApiKeyId::from_uuid(Uuid::from_u128(number))),
+        };
+        let parts = || Request::new(()).into_parts().0;
+        let mut first = parts();
+        let refused = known_or(&mut first, async |_| Err(unauthorized())).await;
+        assert_eq!(refused.unwrap_err().status, StatusCode::UNAUTHORIZED);
+        // Who was not let in is not known.
+        let found = known_or(&mut first, async |_| Ok(caller(1))).await;
+        assert_eq!(found.unwrap(), caller(1));
+        let again = known_or(&mut first, async |_| Err(unauthorized())).await;
+        assert_eq!(again.unwrap(), caller(1));
+        let second = known_or(&mut parts(), async |_| Ok(caller(2))).await;
+        assert_eq!(second.unwrap(), caller(2));
+    }
 
     #[test]
     fn only_the_operator_key_is_admitted() {

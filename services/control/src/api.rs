@@ -13,7 +13,7 @@ use crate::{
     },
     memories::shape as memories,
     npcs::shape as npcs,
-    routes,
+    orgs, routes,
     skills_books::{
         asked::{PART_RULES, Question},
         shape as books,
@@ -27,7 +27,7 @@ use crate::{
 const TAGS: &[(&str, &str)] = &[
     (
         "Organisations",
-        "Who owns devices and settings. Made by the operator.",
+        "Who owns devices and settings, and what they come to. Made by the operator.",
     ),
     ("API keys", "What an organisation's backends hold."),
     ("Tokens", "What devices and clients hold, for a while."),
@@ -229,6 +229,8 @@ const LIMITS: &[(&str, &[Rule])] = &[
     ("NewWebhook", webhooks::RULES),
     ("Webhook", webhooks::RULES),
     ("CreatedWebhook", webhooks::RULES),
+    ("OrgSettings", orgs::RULES),
+    ("Org", orgs::RULES),
     ("AuditEntry", audit_log::RULES),
     ("Label", &[rule("", Line(label::LONGEST))]),
     ("ApiKey", &[rule("/name", Line(label::LONGEST))]),
@@ -248,7 +250,8 @@ const LIMITS: &[(&str, &[Rule])] = &[
 const LONGEST_LAPSED: usize = 64;
 
 /// What is read strictly, member by member.
-const CLOSED: [&str; 8] = [
+const CLOSED: [&str; 9] = [
+    "OrgSettings",
     "TemplateSettings",
     "NewTemplate",
     "NewNpc",
@@ -288,6 +291,7 @@ pub fn document() -> Document {
     document
         .limited("SkillsBookQuestion", "", &Question::as_schema())
         .with_patch("TemplatePatch", "TemplateSettings")
+        .with_patch("OrgPatch", "OrgSettings")
         .with_patch("NpcPatch", "NewNpc")
         .with_patch("WebhookPatch", "NewWebhook")
         .with_patch("VoicePatch", "VoiceSettings")

@@ -153,6 +153,7 @@ fn routes() -> OpenApiRouter<Arc<Control>> {
     let voices = routes!(voices::create).layer(DefaultBodyLimit::max(voices::LARGEST_BYTES));
     OpenApiRouter::with_openapi(OfParameters::openapi())
         .routes(routes!(orgs::create))
+        .routes(routes!(orgs::show, orgs::change))
         .routes(routes!(api_keys::create, api_keys::list))
         .routes(routes!(api_keys::revoke))
         .routes(routes!(tokens::create))
@@ -214,13 +215,17 @@ pub fn start(
     let metrics = BackgroundMetrics::new(registry)?;
     let publisher = trust::Publisher::new(store.clone(), bus.clone(), metrics.clone());
     shutdown.spawn(publisher.run(shutdown.clone()));
-    let ingestion = IngestionMetrics::new(registry)?;
+    // They are there whatever is set, so that whoever watches asks for the same everywhere.
+    let (ingestion, voices) = (
+        IngestionMetrics::new(registry)?,
+        VoiceMetrics::new(registry)?,
+    );
     if store.objects().is_some() {
         for _ in 0..config.skills_readers {
             let reading = ingestion::Ingestion::new(store.clone(), bus.clone(), ingestion.clone());
             shutdown.spawn(leases::Worker::new(reading).run(shutdown.clone()));
         }
-        let (providers, voices) = (voices::Providers::new(config), VoiceMetrics::new(registry)?);
+        let providers = voices::Providers::new(config);
         // One for each: a provider that is silent holds up nobody else's voices.
         for provider in providers.names() {
             let metrics = voices.clone();
@@ -234,9 +239,9 @@ pub fn start(
         let worker = webhooks::Worker::new(config, store.clone(), webhook_metrics);
         shutdown.spawn(worker.run(shutdown.clone()));
     }
+    let embedded = EmbeddingMetrics::new(registry)?;
     if let Some(endpoint) = Endpoint::from_config(&config.embeddings) {
-        let metrics = EmbeddingMetrics::new(registry)?;
-        let worker = embedding::Worker::new(store.clone(), endpoint, metrics);
+        let worker = embedding::Worker::new(store.clone(), endpoint, embedded);
         shutdown.spawn(worker.run(shutdown.clone()));
     }
     let recorder = facts::Recorder::new(store, bus, config.facts_batch, metrics);

@@ -251,7 +251,7 @@ impl Control {
         let filter = MemoryFilter {
             template: reading.template,
             npc: reading.npc,
-            subject: listing.subject,
+            about: listing.subject.map(|subject| vec![subject]),
             kind: listing.kind,
         };
         let (store, reader) = (&self.store, reading.reader);

@@ -1,10 +1,15 @@
 //! What the control plane counts.
 //! Never: a label that grows with organisations or devices.
 
-use prometheus::{
-    Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
-    core::Collector,
+use prometheus::{Gauge, Histogram, IntCounter, IntGauge, Registry};
+use switchboard_runtime::{
+    labels,
+    metrics::{Counters, Group},
 };
+
+const BATCH_SIZES: [f64; 9] = [
+    1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0,
+];
 
 /// What requests did.
 #[derive(Debug, Clone)]
@@ -26,10 +31,20 @@ pub(crate) struct BackgroundMetrics {
     pub(crate) answers_purged: IntCounter,
 }
 
+labels! {
+    /// What came of an attempt at a delivery.
+    pub(crate) enum Attempted {
+        Delivered => "delivered",
+        /// There is another one.
+        Failed => "failed",
+        GivenUp => "given_up",
+    }
+}
+
 /// What became of deliveries to webhooks.
 #[derive(Debug, Clone)]
 pub(crate) struct WebhookMetrics {
-    pub(crate) attempts: IntCounterVec,
+    pub(crate) attempts: Counters<Attempted>,
     pub(crate) pending: IntGauge,
     pub(crate) dropped: IntGauge,
 }
@@ -40,16 +55,11 @@ impl WebhookMetrics {
     /// # Errors
     /// When the registry has metrics of these names already.
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let attempts = Opts::new(
-            "switchboard_control_webhook_attempts_total",
-            "Attempts at deliveries to webhooks, by what came of them",
-        );
-        let gauge = |name: &str, help: &str| {
-            let name = format!("switchboard_control_webhook_{name}");
-            register(registry, IntGauge::new(name, help))
-        };
+        let group = group(registry);
+        let attempts = "Attempts at deliveries to webhooks, by what came of them";
+        let gauge = |name: &str, help| group.gauge(&format!("webhook_{name}"), help);
         Ok(Self {
-            attempts: register(registry, IntCounterVec::new(attempts, &["result"]))?,
+            attempts: group.counters("webhook_attempts_total", attempts, "result")?,
             pending: gauge("deliveries_pending", "Deliveries to webhooks that wait")?,
             dropped: gauge(
                 "events_dropped",
@@ -160,21 +170,13 @@ impl BackgroundMetrics {
         let size = "Facts about devices that were written in one transaction";
         let lag = "Age of the oldest fact in the batch that was written last";
         let published = "Whether the last round told all nodes which tokens to trust";
-        let sizes = HistogramOpts::new("switchboard_control_facts_batch_size", size).buckets(vec![
-            1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0,
-        ]);
+        let group = group(registry);
         Ok(Self {
             facts_written: counter(registry, "facts_written_total", written)?,
             facts_skipped: counter(registry, "facts_skipped_total", skipped)?,
-            facts_batch_size: register(registry, Histogram::with_opts(sizes))?,
-            facts_lag_seconds: register(
-                registry,
-                Gauge::new("switchboard_control_facts_lag_seconds", lag),
-            )?,
-            trust_published: register(
-                registry,
-                IntGauge::new("switchboard_control_trust_published", published),
-            )?,
+            facts_batch_size: group.histogram("facts_batch_size", size, &BATCH_SIZES)?,
+            facts_lag_seconds: group.float_gauge("facts_lag_seconds", lag)?,
+            trust_published: group.gauge("trust_published", published)?,
             tokens_purged: counter(
                 registry,
                 "tokens_purged_total",
@@ -195,17 +197,9 @@ impl BackgroundMetrics {
 }
 
 fn counter(registry: &Registry, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
-    register(
-        registry,
-        IntCounter::new(format!("switchboard_control_{name}"), help),
-    )
+    group(registry).counter(name, help)
 }
 
-fn register<C: Collector + Clone + 'static>(
-    registry: &Registry,
-    metric: Result<C, prometheus::Error>,
-) -> Result<C, prometheus::Error> {
-    let metric = metric?;
-    registry.register(Box::new(metric.clone()))?;
-    Ok(metric)
+const fn group(registry: &Registry) -> Group<'_> {
+    Group::new(registry, "switchboard_control")
 }

@@ -94,8 +94,8 @@ where
             let body = T::from_request(request, control).await?;
             return Ok(Self(Ticket(None), body));
         };
-        let (head, body) = read_whole(request).await?;
-        let named = Named::new(&head, &body, &key, control).await?;
+        let (mut head, body) = read_whole(request).await?;
+        let named = Named::new(&mut head, &body, &key, control).await?;
         if let Some(kept) = control.store.kept_answer(&named.key).await? {
             return Err(named.answered(kept));
         }
@@ -146,8 +146,13 @@ impl Ticket {
 impl Named {
     /// The key is the caller's own: an API key's, or a token's subject's, which outlives the token. Hashed, so that
     /// others can neither guess nor meet it.
-    async fn new(head: &Parts, body: &[u8], key: &str, control: &Control) -> Result<Self, Problem> {
-        let (owner, caller) = access::who(&head.headers, control).await?;
+    async fn new(
+        head: &mut Parts,
+        body: &[u8],
+        key: &str,
+        control: &Control,
+    ) -> Result<Self, Problem> {
+        let (owner, caller) = access::who(head, control).await?;
         let target = head
             .uri
             .path_and_query()

@@ -1,4 +1,4 @@
-//! `/v1/usage`: what an organisation's calls come to, and what it has.
+//! `/v1/usage`: what an organisation's calls and conversations come to, and what it has.
 //! Never: figures of another organisation, or of what is public.
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -7,7 +7,7 @@ use axum::extract::State;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 use switchboard_runtime::problem::{Problem, Query};
-use switchboard_store::{Holdings, UsedCalls};
+use switchboard_store::{Holdings, UsedCalls, UsedTurns};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::{Control, access::Member, error::ControlError};
@@ -17,7 +17,7 @@ const LONGEST_BY_HOUR: TimeDelta = TimeDelta::days(31);
 /// The longest time that is shown at all: as long as usage is kept.
 const LONGEST: TimeDelta = TimeDelta::days(400);
 
-/// By what calls are added up.
+/// By what calls and turns are added up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[schema(example = "day")]
@@ -34,10 +34,10 @@ pub(crate) enum Granularity {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Asked {
-    /// Calls of hours that begin at this time or later; 30 days before `to`, or 24 hours by hours, when not given.
+    /// Calls and turns of hours that begin at this time or later; 30 days before `to`, or 24 hours by hours, when not given.
     #[param(value_type = Option<String>, format = DateTime, example = "2026-01-01T00:00:00Z")]
     from: Option<DateTime<Utc>>,
-    /// Calls of hours that begin before this time; now when not given.
+    /// Calls and turns of hours that begin before this time; now when not given.
     #[param(value_type = Option<String>, format = DateTime, example = "2026-02-01T00:00:00Z")]
     to: Option<DateTime<Utc>>,
     /// `day` (of UTC; when not given), at most 400 of them, or `hour`, at most 31 days of them.
@@ -55,18 +55,18 @@ pub(crate) struct Usage {
     /// The end that was asked for.
     #[schema(value_type = String, format = DateTime, example = "2026-01-01T00:00:00Z")]
     to: DateTime<Utc>,
-    /// By what calls are added up.
+    /// By what calls and turns are added up.
     granularity: Granularity,
-    /// Calls of each hour or day that has some, in the order of time.
+    /// Calls and turns of each hour or day that has some, in the order of time.
     #[schema(max_items = 744)]
     periods: Vec<Period>,
     /// All of them together.
-    total: Calls,
+    total: Sums,
     /// What the organisation has at the moment.
     now: Now,
 }
 
-/// Calls of an hour or a day.
+/// Calls and turns of an hour or a day.
 #[derive(Serialize, ToSchema)]
 #[schema(as = UsagePeriod)]
 struct Period {
@@ -74,14 +74,14 @@ struct Period {
     #[schema(value_type = String, format = DateTime, example = "2026-01-01T00:00:00Z")]
     start: DateTime<Utc>,
     #[serde(flatten)]
-    calls: Calls,
+    sums: Sums,
 }
 
-/// Calls that have ended.
+/// Calls that have ended, and turns of conversations that were answered.
 #[derive(Default, Serialize, ToSchema)]
-#[schema(as = UsageCalls)]
-struct Calls {
-    /// How many.
+#[schema(as = UsageSums)]
+struct Sums {
+    /// How many calls.
     #[schema(minimum = 0, example = 12)]
     calls: i64,
     /// How many milliseconds they took together.
@@ -90,6 +90,18 @@ struct Calls {
     /// How many ended in which way; ways in which none did are left out.
     #[schema(example = json!({"succeeded": 11, "offline": 1}))]
     by_outcome: BTreeMap<String, i64>,
+    /// How many turns.
+    #[schema(minimum = 0, example = 3)]
+    turns: i64,
+    /// How many tokens models read for them.
+    #[schema(minimum = 0, example = 2100)]
+    prompt_tokens: i64,
+    /// How many tokens models wrote for them.
+    #[schema(minimum = 0, example = 96)]
+    completion_tokens: i64,
+    /// What models cost for them: their tokens, at the prices that the operator set for each model; 0 where none are set.
+    #[schema(minimum = 0, example = 0.004)]
+    cost: f64,
 }
 
 /// What the organisation has at the moment, without what is public.
@@ -166,13 +178,37 @@ impl Asked {
     }
 }
 
-impl Calls {
-    fn add(&mut self, used: &UsedCalls) {
+impl Sums {
+    fn add_calls(&mut self, used: &UsedCalls) {
         self.calls = self.calls.saturating_add(used.calls);
         self.milliseconds = self.milliseconds.saturating_add(used.milliseconds);
         let known = self.by_outcome.entry(used.outcome.clone()).or_default();
         *known = known.saturating_add(used.calls);
     }
+
+    fn add_turns(&mut self, used: &UsedTurns) {
+        self.turns = self.turns.saturating_add(used.turns);
+        self.prompt_tokens = self.prompt_tokens.saturating_add(used.prompt_tokens);
+        let completion_tokens = self.completion_tokens;
+        self.completion_tokens = completion_tokens.saturating_add(used.completion_tokens);
+        self.cost += used.cost;
+    }
+}
+
+/// What each hour or day comes to, and all of them together.
+fn added_up(calls: &[UsedCalls], turns: &[UsedTurns]) -> (Vec<Period>, Sums) {
+    let (mut periods, mut total) = (BTreeMap::<_, Sums>::new(), Sums::default());
+    for used in calls {
+        total.add_calls(used);
+        periods.entry(used.start).or_default().add_calls(used);
+    }
+    for used in turns {
+        total.add_turns(used);
+        periods.entry(used.start).or_default().add_turns(used);
+    }
+    let periods = periods.into_iter();
+    let periods = periods.map(|(start, sums)| Period { start, sums });
+    (periods.collect(), total)
 }
 
 impl From<Holdings> for Now {
@@ -194,7 +230,7 @@ impl From<Holdings> for Now {
     }
 }
 
-/// Shows what the organisation's calls come to in some time, and what it has now.
+/// Shows what the organisation's calls and conversations come to in some time, and what it has now.
 #[utoipa::path(
     get, path = "/v1/usage", tag = "Organisations", operation_id = "getUsage",
     params(Asked),
@@ -209,23 +245,11 @@ pub(crate) async fn show(
 ) -> Result<axum::Json<Usage>, ControlError> {
     let (from, to) = asked.period(Utc::now())?;
     let by_days = asked.granularity == Granularity::Day;
-    let used = control.store.usage(reader.org, from, to, by_days).await?;
-    let now = control.store.holdings(reader.org, from).await?.into();
-    let (mut periods, mut total) = (Vec::<Period>::new(), Calls::default());
-    for used in used {
-        total.add(&used);
-        match periods.last_mut() {
-            Some(period) if period.start == used.start => period.calls.add(&used),
-            _ => {
-                let mut calls = Calls::default();
-                calls.add(&used);
-                periods.push(Period {
-                    start: used.start,
-                    calls,
-                });
-            }
-        }
-    }
+    let store = &control.store;
+    let calls = store.usage(reader.org, from, to, by_days).await?;
+    let turns = store.turn_usage(reader.org, from, to, by_days).await?;
+    let now = store.holdings(reader.org, from).await?.into();
+    let (periods, total) = added_up(&calls, &turns);
     Ok(axum::Json(Usage {
         from,
         to,

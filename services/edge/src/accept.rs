@@ -2,6 +2,8 @@
 //! Never: an accept error that ends the listener, work for a connection on the accept loop.
 
 mod admission;
+mod introduction;
+mod proxy_header;
 mod rate;
 
 use std::{io, sync::Arc, time::Duration};
@@ -17,39 +19,80 @@ use tokio::{
 use tokio_rustls::{Accept, TlsAcceptor, server::TlsStream};
 use tracing::{debug, warn};
 
-pub(crate) use self::admission::{Admission, Admitted};
-use crate::{connection, edge::Edge};
+use self::introduction::introduce;
+pub(crate) use self::{
+    admission::{Admission, Admitted},
+    proxy_header::LABELS as HEADERS,
+};
+use crate::{
+    connection,
+    edge::Edge,
+    metrics::{AcceptError, Limit},
+};
 
 /// How long to wait after an accept failed for want of resources.
 const BACKOFF: Duration = Duration::from_millis(50);
 
-/// Takes plain TCP connections until the edge drains.
-pub(crate) async fn plain(listener: TcpListener, edge: Arc<Edge>) {
-    each(listener, &edge, |stream, admitted| {
-        let deadline = auth_deadline(&edge);
-        edge.connections
-            .spawn(connection::serve(stream, admitted, deadline));
-    })
-    .await;
+/// How a device comes to us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comes {
+    /// Its own socket is at the other end.
+    Itself,
+    /// A balancer's is, which says whose it is in a PROXY header.
+    Relayed,
 }
 
-/// Takes TLS connections until the edge drains. A handshake is part of the time for AUTH.
-pub(crate) async fn tls(listener: TcpListener, config: Arc<rustls::ServerConfig>, edge: Arc<Edge>) {
-    let acceptor = TlsAcceptor::from(config);
-    each(listener, &edge, |stream, admitted| {
+/// Takes plain TCP connections until the edge drains.
+pub(crate) async fn plain(listener: TcpListener, edge: Arc<Edge>) {
+    each(listener, &edge, |stream, admitted, comes| {
         let deadline = auth_deadline(&edge);
-        let handshake = acceptor.accept(stream);
-        let handshake = Box::pin(shake_hands(Arc::clone(&edge), handshake, deadline));
+        if comes == Comes::Itself {
+            edge.connections
+                .spawn(connection::serve(stream, admitted, deadline));
+            return;
+        }
+        // Boxed, so that a connection at rest does not carry its room.
+        let introduced = Box::pin(async move {
+            let (stream, admitted) = introduce(stream, admitted, deadline).await?;
+            Some(connection::serve(stream, admitted, deadline))
+        });
         edge.connections.spawn(async move {
-            if let Some(stream) = handshake.await {
-                connection::serve(stream, admitted, deadline).await;
+            if let Some(serving) = introduced.await {
+                serving.await;
             }
         });
     })
     .await;
 }
 
-async fn each(listener: TcpListener, edge: &Arc<Edge>, mut serve: impl FnMut(TcpStream, Admitted)) {
+/// Takes TLS connections until the edge drains. A PROXY header and a handshake are part of the time for AUTH.
+pub(crate) async fn tls(listener: TcpListener, config: Arc<rustls::ServerConfig>, edge: Arc<Edge>) {
+    let acceptor = TlsAcceptor::from(config);
+    each(listener, &edge, |stream, admitted, comes| {
+        let deadline = auth_deadline(&edge);
+        let acceptor = acceptor.clone();
+        let shaken = Box::pin(async move {
+            let (stream, admitted) = match comes {
+                Comes::Itself => (stream, admitted),
+                Comes::Relayed => Box::pin(introduce(stream, admitted, deadline)).await?,
+            };
+            let stream = shake_hands(&admitted, acceptor.accept(stream), deadline).await?;
+            Some(connection::serve(stream, admitted, deadline))
+        });
+        edge.connections.spawn(async move {
+            if let Some(serving) = shaken.await {
+                serving.await;
+            }
+        });
+    })
+    .await;
+}
+
+async fn each(
+    listener: TcpListener,
+    edge: &Arc<Edge>,
+    mut serve: impl FnMut(TcpStream, Admitted, Comes),
+) {
     loop {
         let accepted = tokio::select! {
             biased;
@@ -63,13 +106,18 @@ async fn each(listener: TcpListener, edge: &Arc<Edge>, mut serve: impl FnMut(Tcp
                 continue;
             }
         };
-        match Admitted::take(edge, peer.ip()) {
+        let (comes, admitted) = if edge.config.is_balancer(peer.ip()) {
+            (Comes::Relayed, Admitted::take_relayed(edge, peer.ip()))
+        } else {
+            (Comes::Itself, Admitted::take(edge, peer.ip()))
+        };
+        match admitted {
             Ok(admitted) => {
                 // Without it a call would wait for the acknowledgement of the one before.
                 if let Err(error) = stream.set_nodelay(true) {
                     debug!(%error, "a socket was gone before it was served");
                 }
-                serve(stream, admitted);
+                serve(stream, admitted, comes);
             }
             Err(limit) => turn_away(edge, &stream, limit),
         }
@@ -90,8 +138,12 @@ async fn survive(edge: &Edge, error: &io::Error) {
             | io::ErrorKind::ConnectionRefused
             | io::ErrorKind::Interrupted
     );
-    let kind = if peer_left { "peer" } else { "resources" };
-    edge.metrics.accept_errors.with_label_values(&[kind]).inc();
+    let kind = if peer_left {
+        AcceptError::Peer
+    } else {
+        AcceptError::Resources
+    };
+    edge.metrics.accept_errors.inc(kind);
     if !peer_left {
         warn!(%error, "a connection could not be accepted; trying again shortly");
         sleep(BACKOFF).await;
@@ -99,8 +151,8 @@ async fn survive(edge: &Edge, error: &io::Error) {
 }
 
 /// Says when to come back, if that fits into the socket at once, and closes.
-fn turn_away(edge: &Edge, stream: &TcpStream, limit: &'static str) {
-    edge.metrics.shed.with_label_values(&[limit]).inc();
+fn turn_away(edge: &Edge, stream: &TcpStream, limit: Limit) {
+    edge.metrics.shed.inc(limit);
     let retry_after_ms = edge.retry_after_ms();
     let goaway = Goaway {
         reason: "overload".to_owned(),
@@ -123,10 +175,11 @@ fn turn_away(edge: &Edge, stream: &TcpStream, limit: &'static str) {
 
 /// The stream behind the handshake, none when it fails, is late, or the edge drains first.
 async fn shake_hands(
-    edge: Arc<Edge>,
+    admitted: &Admitted,
     handshake: Accept<TcpStream>,
     deadline: Instant,
 ) -> Option<TlsStream<TcpStream>> {
+    let edge = admitted.edge();
     let shaken = tokio::select! {
         biased;
         () = edge.connections.draining() => Err(io::ErrorKind::ConnectionAborted.into()),
@@ -137,7 +190,7 @@ async fn shake_hands(
     shaken
         .inspect_err(|error| {
             edge.metrics.refused.with_label_values(&["tls"]).inc();
-            debug!(%error, "a TLS handshake failed");
+            debug!(device.address = %admitted.address(), %error, "a TLS handshake failed");
         })
         .ok()
 }

@@ -1,8 +1,9 @@
 //! The edge's settings and limits.
 //! Never: a limit without a sentence on what it protects.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
+use ipnet::IpNet;
 use switchboard_protocol::schema::SchemaLimits;
 
 /// How an edge treats its devices. Every limit can be set by flag, environment or file.
@@ -22,7 +23,18 @@ pub struct Config {
     #[arg(long, env = "SWITCHBOARD_DEVICE_ACCEPTS_PER_ADDRESS_PER_S", default_value_t = Config::default().device_accepts_per_address_per_s)]
     pub device_accepts_per_address_per_s: u32,
 
-    /// Milliseconds from accept to a valid AUTH, the TLS handshake included: protects the slots of
+    /// Networks of balancers, like `10.0.0.0/8`. A connection from there must begin with a PROXY header (version 1 or 2),
+    /// before TLS, and counts as the device's that it names; from anywhere else no header is taken. Protects one
+    /// device's rate from all others behind the same balancer
+    #[arg(
+        long,
+        env = "SWITCHBOARD_PROXY_PROTOCOL_FROM",
+        value_delimiter = ',',
+        value_name = "NETWORK,…"
+    )]
+    pub proxy_protocol_from: Vec<IpNet>,
+
+    /// Milliseconds from accept to a valid AUTH, a PROXY header and the TLS handshake included: protects the slots of
     /// the unauthenticated from being sat on.
     #[arg(long, env = "SWITCHBOARD_DEVICE_AUTH_TIMEOUT_MS", default_value_t = Config::default().device_auth_timeout_ms)]
     pub device_auth_timeout_ms: u64,
@@ -44,6 +56,34 @@ pub struct Config {
     /// Most tasks a device may have open at a time (unfinished text or audio): protects memory.
     #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_OPEN_TASKS", default_value_t = Config::default().device_max_open_tasks)]
     pub device_max_open_tasks: u8,
+
+    /// Bytes of what a device may say in one turn; a longer one is answered with one sentence: protects
+    /// memory and whoever answers.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_TURN_BYTES", default_value_t = Config::default().device_max_turn_bytes)]
+    pub device_max_turn_bytes: usize,
+
+    /// Turns of a device that may be answered at a time, 8 at most; one more is answered with one sentence: protects
+    /// whoever answers.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_MAX_TURNS", default_value_t = Config::default().device_max_turns,
+        value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(0..=8))]
+    pub device_max_turns: usize,
+
+    /// Turns in a row that a device may begin; one more is answered with one sentence: protects the bus, and whoever
+    /// pays for answers.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_TURN_BURST", default_value_t = Config::default().device_turn_burst,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub device_turn_burst: u32,
+
+    /// Milliseconds after which it may begin one more: protects the same.
+    #[arg(long, env = "SWITCHBOARD_DEVICE_TURN_EVERY_MS", default_value_t = Config::default().device_turn_every_ms,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub device_turn_every_ms: u32,
+
+    /// Milliseconds without a sign of whoever answers a turn before the device is told that nobody does:
+    /// protects devices from waiting for ever.
+    #[arg(long, env = "SWITCHBOARD_TURN_PATIENCE_MS", default_value_t = Config::default().turn_patience_ms,
+        value_parser = clap::value_parser!(u64).range(1..))]
+    pub turn_patience_ms: u64,
 
     /// Registrations that a device may send in a row: protects the processors that compile them
     /// and the record that keeps them.
@@ -154,11 +194,17 @@ impl Default for Config {
             device_max_connections: 100_000,
             device_max_unauthenticated: 16_384,
             device_accepts_per_address_per_s: 5_000,
+            proxy_protocol_from: Vec::new(),
             device_auth_timeout_ms: 10_000,
             device_heartbeat_s: 30,
             device_max_hello_bytes: 4_096,
             device_max_frame_bytes: 262_144,
             device_max_open_tasks: 16,
+            device_max_turn_bytes: 32_768,
+            device_max_turns: 4,
+            device_turn_burst: 20,
+            device_turn_every_ms: 1_000,
+            turn_patience_ms: 30_000,
             device_register_burst: 10,
             device_register_every_ms: 1_000,
             device_max_notice_bytes: 16_384,
@@ -214,6 +260,15 @@ impl Config {
         Duration::from_millis(u64::from(self.device_heartbeat_s) * 2_500)
     }
 
+    /// Whether connections from this address are a balancer's.
+    #[must_use]
+    pub fn is_balancer(&self, address: IpAddr) -> bool {
+        // An IPv4 address in the clothes of IPv6 is what it is inside.
+        let address = address.to_canonical();
+        let mut networks = self.proxy_protocol_from.iter();
+        networks.any(|network| network.contains(&address))
+    }
+
     /// Silence after which a device is asked whether it is there.
     #[must_use]
     pub fn heartbeat(&self) -> Duration {
@@ -248,6 +303,26 @@ mod tests {
         check(10_000, 200);
         check(300, 150);
         check(1, 50);
+    }
+
+    #[test]
+    fn balancers_are_known_in_every_spelling_and_there_are_none_by_default() {
+        let config = Config {
+            proxy_protocol_from: ["10.0.0.0/8", "2001:db8::/64"]
+                .map(|network| network.parse().unwrap())
+                .to_vec(),
+            ..Config::default()
+        };
+        let check = |address: &str, expect: bool| {
+            let address = address.parse().unwrap();
+            assert_eq!(config.is_balancer(address), expect, "{address}");
+            assert!(!Config::default().is_balancer(address), "{address}");
+        };
+        check("10.1.2.3", true);
+        check("::ffff:10.1.2.3", true);
+        check("2001:db8::1", true);
+        check("11.0.0.1", false);
+        check("2001:db8:0:1::1", false);
     }
 
     #[test]

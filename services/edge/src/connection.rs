@@ -11,7 +11,7 @@ mod seat;
 mod turn;
 mod wire;
 
-use std::{future::poll_fn, io, sync::Arc, task::Poll};
+use std::{future::poll_fn, io, net::IpAddr, sync::Arc, task::Poll, time::Duration};
 
 use switchboard_protocol::session::Session;
 use tokio::{
@@ -20,6 +20,7 @@ use tokio::{
 };
 use tracing::{debug, info};
 
+pub(crate) use self::hello::refusals;
 use self::{
     departure::Departure,
     hello::Refusal,
@@ -29,7 +30,7 @@ use self::{
 use crate::{
     accept::Admitted,
     allowance::Allowance,
-    edge::Edge,
+    edge::{Edge, millis},
     link::{Eviction, Link, Signal},
 };
 
@@ -52,10 +53,16 @@ struct Live<'a, S> {
     wire: &'a mut Wire<S>,
     session: &'a mut Session,
     link: &'a Arc<Link>,
-    edge: &'a Edge,
+    edge: &'a Arc<Edge>,
     allowance: Allowance,
-    /// How many events it may tell of now; no room is held for it before the first.
-    events: Option<Box<Allowance>>,
+    /// How much it may say unasked now; no room is held for it before the first time.
+    unasked: Option<Box<Unasked>>,
+}
+
+/// What a device may do without having been asked.
+struct Unasked {
+    events: Allowance,
+    turns: Allowance,
 }
 
 /// Serves one connection from its first byte to its last.
@@ -70,31 +77,34 @@ pub(crate) fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let edge = Arc::clone(admitted.edge());
-    let mut wire = Wire::new(stream, edge.config.device_max_hello_bytes);
-    let mut session = Session::new(edge.config.device_max_open_tasks);
+    let config = &admitted.edge().config;
+    let mut wire = Wire::new(stream, config.device_max_hello_bytes);
+    let mut session = Session::new(config.device_max_open_tasks);
+    // Half as large as the deadline itself.
+    let left_ms = millis(deadline.saturating_duration_since(Instant::now()));
     async move {
+        let deadline = Instant::now() + Duration::from_millis(left_ms);
         // Short phases are boxed, so that a connection at rest does not carry their room.
-        let hello = Box::pin(hello::take_in(&mut wire, &mut session, &edge, deadline)).await;
-        let link = match hello {
+        let hello = hello::take_in(&mut wire, &mut session, &admitted, deadline);
+        let link = match Box::pin(hello).await {
             Ok(link) => link,
-            Err(refusal) => return Box::pin(turn_away(&mut wire, &edge, refusal)).await,
+            Err(refusal) => return Box::pin(turn_away(&mut wire, &admitted, refusal)).await,
         };
         admitted.authenticated();
-        let seat = Seat::take(&edge, link);
-        let departure = attend(&mut wire, &mut session, seat.link(), &edge).await;
-        Box::pin(let_go(&mut wire, &edge, seat, departure)).await;
+        let seat = Seat::take(admitted.edge(), link);
+        let departure = attend(&mut wire, &mut session, seat.link(), admitted.edge()).await;
+        Box::pin(let_go(&mut wire, &admitted, seat, departure)).await;
     }
 }
 
 /// Tells a connection that was not taken in why.
-async fn turn_away<S>(wire: &mut Wire<S>, edge: &Edge, refusal: Refusal)
+async fn turn_away<S>(wire: &mut Wire<S>, admitted: &Admitted, refusal: Refusal)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let label = refusal.label();
+    let (edge, label) = (admitted.edge(), refusal.label());
     edge.metrics.refused.with_label_values(&[label]).inc();
-    log_refusal(&refusal);
+    log_refusal(&refusal, admitted.address());
     farewell::say(wire, refusal.notice(), edge.retry_after_ms()).await;
 }
 
@@ -103,7 +113,7 @@ async fn attend<S>(
     wire: &mut Wire<S>,
     session: &mut Session,
     link: &Arc<Link>,
-    edge: &Edge,
+    edge: &Arc<Edge>,
 ) -> Departure
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -114,7 +124,7 @@ where
         link,
         edge,
         allowance: Allowance::new(edge.config.device_register_burst, edge.now_ms()),
-        events: None,
+        unasked: None,
     };
     loop {
         let registering = match poll_fn(|cx| live.poll_input(cx)).await {
@@ -137,6 +147,16 @@ where
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
+    fn unasked(&mut self) -> &mut Unasked {
+        let (config, now_ms) = (&self.edge.config, self.edge.now_ms());
+        self.unasked.get_or_insert_with(|| {
+            Box::new(Unasked {
+                events: Allowance::new(config.device_event_burst, now_ms),
+                turns: Allowance::new(config.device_turn_burst, now_ms),
+            })
+        })
+    }
+
     /// Writes what is ready, then waits for whatever happens first.
     fn poll_input(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Input> {
         let writable = match self.poll_send(cx) {
@@ -180,31 +200,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
 }
 
 /// Gives a device's seat up, and tells the device why.
-async fn let_go<S>(wire: &mut Wire<S>, edge: &Edge, seat: Seat<'_>, departure: Departure)
+async fn let_go<S>(wire: &mut Wire<S>, admitted: &Admitted, seat: Seat<'_>, departure: Departure)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    log_departure(seat.link(), &departure);
+    log_departure(seat.link(), &departure, admitted.address());
     seat.give_up(departure.reason());
-    farewell::say(wire, departure.notice(), edge.retry_after_ms()).await;
+    farewell::say(wire, departure.notice(), admitted.edge().retry_after_ms()).await;
 }
 
-fn log_refusal(refusal: &Refusal) {
+fn log_refusal(refusal: &Refusal, address: IpAddr) {
     let cause = refusal as &dyn std::error::Error;
-    debug!(reason = refusal.label(), cause, "a connection was refused");
+    debug!(device.address = %address, reason = refusal.label(), cause, "a connection was refused");
 }
 
-fn log_departure(link: &Link, departure: &Departure) {
+fn log_departure(link: &Link, departure: &Departure, address: IpAddr) {
     let unsettled = link.calls();
     let (device, org) = (&link.key.device, link.key.org);
     let reason = departure.reason().as_str();
     let cause = departure as &dyn std::error::Error;
     if departure.is_ordinary() {
-        debug!(device.id = %device, org.id = %org, device.epoch = link.epoch.0, reason,
-            calls.unsettled = unsettled, cause, "a device left");
+        debug!(device.id = %device, org.id = %org, device.epoch = link.epoch.0,
+            device.address = %address, reason, calls.unsettled = unsettled, cause, "a device left");
     } else {
-        info!(device.id = %device, org.id = %org, device.epoch = link.epoch.0, reason,
-            calls.unsettled = unsettled, cause, "a device was closed");
+        info!(device.id = %device, org.id = %org, device.epoch = link.epoch.0,
+            device.address = %address, reason, calls.unsettled = unsettled, cause, "a device was closed");
     }
 }
 

@@ -1,7 +1,7 @@
 //! What all connections of one edge share.
 //! Never: anything about a single device beyond its entry in the table.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use switchboard_bus::{Answer, Bus, ReplyTo};
 use switchboard_protocol::{
@@ -10,7 +10,13 @@ use switchboard_protocol::{
 };
 use switchboard_runtime::shutdown::Shutdown;
 
-use crate::{accept::Admission, config::Config, link::Unsettled, metrics::Metrics, table::Table};
+use crate::{
+    accept::Admission,
+    config::Config,
+    link::{TurnEnd, TurnLimits, Unsettled},
+    metrics::Metrics,
+    table::Table,
+};
 
 /// One edge: its settings, the bus, and the devices it holds.
 pub(crate) struct Edge {
@@ -51,6 +57,21 @@ impl Edge {
         rand::random_range(0..=self.config.device_retry_within_ms)
     }
 
+    /// What may be under way of conversations on one connection.
+    pub(crate) fn turn_limits(&self) -> TurnLimits {
+        TurnLimits {
+            words: self.config.device_max_turn_bytes,
+            under_way: self.config.device_max_turns,
+            unsent: self.config.device_max_unsent_bytes,
+        }
+    }
+
+    pub(crate) fn count_turns(&self, ended: &[TurnEnd]) {
+        for end in ended {
+            self.metrics.turns.inc(*end);
+        }
+    }
+
     /// Ends a call with the device's own result or another ready body.
     pub(crate) fn answer(&self, to: &ReplyTo, answer: Answer) {
         self.metrics.ended(answer.outcome);
@@ -69,13 +90,6 @@ impl Edge {
             Answer::ended(outcome, detail).with_delivered(delivered),
         );
     }
-}
-
-/// Unix time; a clock before 1970 counts as 1970.
-pub(crate) fn unix_time() -> Duration {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
 }
 
 /// A duration in whole milliseconds.

@@ -3,8 +3,9 @@
 
 use std::sync::{Arc, Weak};
 
-use switchboard_bus::{Answer, Epoch, Holding, Host, InboundCall};
+use switchboard_bus::{Answer, Epoch, Holding, Host, InboundCall, Text};
 use switchboard_protocol::{
+    frame::TaskId,
     id::{CallId, OrgId},
     outcome::Outcome,
 };
@@ -20,6 +21,16 @@ pub(crate) struct Attached(Weak<Edge>);
 impl Attached {
     pub(crate) fn new(edge: &Arc<Edge>) -> Self {
         Self(Arc::downgrade(edge))
+    }
+
+    /// Looks at this very connection of the device, if it is here.
+    fn with_link(&self, org: OrgId, device: &str, epoch: Epoch, look: impl FnOnce(&Edge, &Link)) {
+        let Some(edge) = self.0.upgrade() else { return };
+        edge.table.with(org, device, |link| {
+            if link.epoch == epoch {
+                look(&edge, link);
+            }
+        });
     }
 }
 
@@ -52,6 +63,29 @@ impl Host for Attached {
             if link.epoch < epoch {
                 link.evict(Eviction::Takeover);
             }
+        });
+    }
+
+    fn say(&self, org: OrgId, device: &str, epoch: Epoch, task: [u8; 8], text: Text) {
+        self.with_link(org, device, epoch, |edge, link| {
+            link.say(TaskId(task), &text, edge.turn_limits());
+        });
+    }
+
+    fn begin_again(&self, org: OrgId, device: &str, epoch: Epoch, task: [u8; 8]) {
+        self.with_link(org, device, epoch, |_, link| link.begin_again(TaskId(task)));
+    }
+
+    fn busy(&self, org: OrgId, device: &str, epoch: Epoch, task: [u8; 8]) {
+        self.with_link(org, device, epoch, |edge, link| {
+            link.say(TaskId(task), "", edge.turn_limits());
+        });
+    }
+
+    fn finish(&self, org: OrgId, device: &str, epoch: Epoch, task: [u8; 8], whole: bool) {
+        self.with_link(org, device, epoch, |edge, link| {
+            link.finish_answer(TaskId(task), whole);
+            edge.count_turns(&link.take_ended());
         });
     }
 

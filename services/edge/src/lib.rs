@@ -8,6 +8,7 @@ mod config;
 mod connection;
 mod drain;
 mod edge;
+mod errands;
 mod host;
 mod link;
 mod metrics;

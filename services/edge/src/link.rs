@@ -2,6 +2,8 @@
 //! Never: I/O, an await, anything that blocks for longer than a short lock.
 
 mod ledger;
+mod speech;
+mod turns;
 
 use std::{
     sync::{
@@ -19,8 +21,11 @@ use switchboard_protocol::{
     schema::Registration,
 };
 
-use self::ledger::Ledger;
-pub(crate) use self::ledger::{Dispatch, NoticeRate, Stray, Unheard, Unsettled};
+use self::{ledger::Ledger, turns::Turns};
+pub(crate) use self::{
+    ledger::{Dispatch, NoticeRate, Stray, Unheard, Unsettled},
+    turns::{Errand, Step, TurnEnd, TurnLimits},
+};
 
 /// `stalled_since_ms` of a connection whose socket takes what it is given.
 const NOT_STALLED: u64 = u64::MAX;
@@ -74,6 +79,7 @@ pub(crate) enum Signal {
 /// What is to be written to the device.
 pub(crate) enum Command {
     Call(Dispatch),
+    Answer(Step),
     Cancel(CallId),
     Ping,
     GoAway,
@@ -84,6 +90,8 @@ pub(crate) struct Expired {
     pub(crate) calls: Vec<Unsettled>,
     /// How many are still in flight.
     pub(crate) in_flight: usize,
+    /// How many still wait to be written.
+    pub(crate) waiting: usize,
 }
 
 /// The limits a call has to pass to be queued.
@@ -127,6 +135,10 @@ struct State {
     ledger: Ledger,
     cancels: Vec<CallId>,
     registration: Option<Arc<Registration>>,
+    /// Only while something is said.
+    turns: Option<Box<Turns>>,
+    /// Whether the device ever said something.
+    has_spoken: bool,
     waker: Option<Waker>,
 }
 
@@ -154,12 +166,19 @@ impl std::fmt::Debug for Link {
 
 impl State {
     fn has_commands(&self) -> bool {
-        self.go_away || self.ping || !self.cancels.is_empty() || self.ledger.waiting() > 0
+        self.go_away
+            || self.ping
+            || !self.cancels.is_empty()
+            || self.ledger.waiting() > 0
+            || self.has_steps()
     }
 
     /// Whether a drained connection has nothing left to do.
     fn is_done(&self) -> bool {
-        self.stage >= Stage::Draining && !self.go_away && self.ledger.is_empty()
+        self.stage >= Stage::Draining
+            && !self.go_away
+            && self.ledger.is_empty()
+            && self.has_answered()
     }
 }
 
@@ -269,7 +288,7 @@ impl Link {
         let mut state = self.state.lock();
         let calls = state.ledger.expire(now);
         state.ledger.forget(now);
-        let in_flight = state.ledger.in_flight();
+        let (in_flight, waiting) = (state.ledger.in_flight(), state.ledger.waiting());
         let done = if state.is_done() {
             state.waker.take()
         } else {
@@ -277,7 +296,11 @@ impl Link {
         };
         drop(state);
         done.into_iter().for_each(Waker::wake);
-        Expired { calls, in_flight }
+        Expired {
+            calls,
+            in_flight,
+            waiting,
+        }
     }
 
     pub(crate) fn registration(&self) -> Option<Arc<Registration>> {
@@ -332,7 +355,10 @@ impl Link {
             }
             return Some(Command::Cancel(id));
         }
-        state.ledger.dispatch().map(Command::Call)
+        if let Some(call) = state.ledger.dispatch() {
+            return Some(Command::Call(call));
+        }
+        state.next_step()
     }
 
     /// Takes back a call that will not be written; none if its caller has withdrawn it by now.

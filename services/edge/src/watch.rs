@@ -5,10 +5,11 @@
 use std::{sync::Arc, time::Instant};
 
 use switchboard_protocol::outcome::Outcome;
+use switchboard_runtime::clock::unix_time;
 use tokio::{sync::broadcast::error::RecvError, time::MissedTickBehavior};
 
 use crate::{
-    edge::{Edge, millis, unix_time},
+    edge::{Edge, millis},
     link::{Eviction, Link},
 };
 
@@ -49,7 +50,7 @@ pub(crate) async fn revocations(edge: Arc<Edge>) {
 fn look_over(edge: &Edge) {
     let (now, now_ms, unix_s) = (Instant::now(), edge.now_ms(), unix_time().as_secs());
     let heartbeat_ms = millis(edge.config.heartbeat());
-    let mut in_flight = 0;
+    let (mut in_flight, mut queued) = (0, 0);
     edge.table.each(|link| {
         if let Some(eviction) = overdue(edge, link, now_ms, unix_s) {
             link.evict(eviction);
@@ -58,6 +59,7 @@ fn look_over(edge: &Edge) {
         }
         let expired = link.expire(now);
         in_flight += expired.in_flight;
+        queued += expired.waiting;
         for call in expired.calls {
             edge.give_up(
                 &call,
@@ -66,9 +68,9 @@ fn look_over(edge: &Edge) {
             );
         }
     });
-    edge.metrics
-        .in_flight
-        .set(i64::try_from(in_flight).unwrap_or(i64::MAX));
+    let count = |calls: usize| i64::try_from(calls).unwrap_or(i64::MAX);
+    edge.metrics.in_flight.set(count(in_flight));
+    edge.metrics.queued.set(count(queued));
     edge.admission.forget(now);
 }
 

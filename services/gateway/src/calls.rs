@@ -37,7 +37,7 @@ pub(crate) use kept::Kept;
 pub(crate) use reply::milliseconds;
 pub(crate) use request::CallRequest;
 
-use crate::{Gateway, access::MayCall, bus_unavailable};
+use crate::{Gateway, access::MayCall, bus_unavailable, rates};
 use idempotency::Key;
 use mode::Mode;
 use reply::Reply;
@@ -103,7 +103,7 @@ pub(crate) async fn create(
     let attempt = Attempt::begin(device, request);
     let key = Key::find(&headers)?;
     if let Err(refused) = gateway.rates.admit_call(&attempt.device) {
-        return Err(attempt.refused_with(refused.into()));
+        return Err(attempt.refused_with(rates::not_sent(refused)));
     }
     if attempt.request.bytes() > gateway.params_limit_bytes {
         return Ok(attempt.too_large(&gateway).into_response());
@@ -147,10 +147,7 @@ impl Attempt {
     }
 
     fn too_large(&self, gateway: &Gateway) -> Reply {
-        gateway
-            .metrics
-            .begin(self.device.org)
-            .settle(Outcome::Overloaded);
+        gateway.metrics.begin(self.device.org).too_large();
         let limit = gateway.params_limit_bytes;
         let sent = self.request.bytes();
         Reply::params_too_large(

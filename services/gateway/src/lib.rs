@@ -56,19 +56,22 @@ pub fn router(
     registry: &prometheus::Registry,
     shutdown: &Shutdown,
 ) -> Result<Router, prometheus::Error> {
+    let metrics = Metrics::new(registry)?;
     let gateway = Arc::new(Gateway {
         bus,
         store,
         authenticator,
         params_limit_bytes: config.params_limit_bytes,
-        metrics: Metrics::new(registry)?,
-        rates: Rates::new(config),
+        rates: Rates::new(config, metrics.shed.clone()),
+        metrics,
         mcp: Mcp::new(config, shutdown),
         kept: Kept::new(config, shutdown),
     });
     calls::start(&gateway, shutdown);
     shutdown.spawn(write_usage(Arc::clone(&gateway), shutdown.clone()));
-    shutdown.spawn(sweep_rates(Arc::clone(&gateway), shutdown.clone()));
+    let swept = Arc::clone(&gateway);
+    let sweep = move || swept.rates.sweep();
+    shutdown.spawn(switchboard_runtime::rates::sweep(sweep, shutdown.clone()));
     let watch = mcp::watch_listeners(Arc::clone(&gateway), shutdown.clone());
     shutdown.spawn(watch);
     let (routes, _) = routes().split_for_parts();
@@ -100,16 +103,6 @@ async fn write_usage(gateway: Arc<Gateway>, shutdown: Shutdown) {
         .await;
 }
 
-async fn sweep_rates(gateway: Arc<Gateway>, shutdown: Shutdown) {
-    let mut ticks = tokio::time::interval(rates::SWEEP_EVERY);
-    loop {
-        tokio::select! {
-            _ = ticks.tick() => gateway.rates.sweep(),
-            () = shutdown.draining() => return,
-        }
-    }
-}
-
 /// The bus could not be asked, and nothing was sent to any device.
 fn bus_unavailable(error: &switchboard_bus::BusError) -> Problem {
     tracing::warn!(%error, "a request was refused because the bus is away");
@@ -125,16 +118,5 @@ fn bus_unavailable(error: &switchboard_bus::BusError) -> Problem {
 /// The record could not be asked, so that `failed`. The detail says what that means while the database is away; all
 /// else is our own fault.
 fn store_unavailable(error: &StoreError, failed: &str, detail: &str) -> Problem {
-    if !error.is_unavailable() {
-        tracing::error!(error = error.report(), "{failed}");
-        return problem::internal();
-    }
-    tracing::warn!(error = error.report(), "{failed}");
-    Problem::new(
-        http::StatusCode::SERVICE_UNAVAILABLE,
-        "store_unavailable",
-        "Record unavailable",
-        detail,
-    )
-    .header(http::header::RETRY_AFTER, 1)
+    problem::record_failed(error.is_unavailable(), &error.report(), failed, detail)
 }

@@ -29,11 +29,10 @@ mod sites;
 mod stream;
 mod subscription;
 mod target;
-mod text;
 mod tool_call;
-mod tool_name;
 mod toolset;
 mod toolsets;
+mod trace;
 
 use std::sync::Arc;
 
@@ -255,7 +254,7 @@ async fn serve(
 ) -> Result<Response, Problem> {
     let encoding = Encoding::of(request.headers())?;
     let (mut head, body) = problem::read_whole(request).await?;
-    if let Some(answer) = plain_call::answer(gateway, &visit, &head.headers, &body).await {
+    if let Some(answer) = plain_call::answer(gateway, &visit, &head, &body).await {
         return Ok(answer);
     }
     let body = match encoding.read(&mut head.headers, body) {

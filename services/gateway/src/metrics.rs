@@ -1,50 +1,95 @@
 //! What the gateway counts.
 //! Never: a label that names an organisation, a device or a caller.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{IntGauge, Registry};
 use switchboard_protocol::{id::OrgId, outcome::Outcome};
-use switchboard_runtime::shutdown::Shutdown;
-use switchboard_store::Store;
+use switchboard_runtime::{
+    labels,
+    latency::Latency,
+    metrics::{Counters, Group, Label, SECONDS},
+    shutdown::Shutdown,
+};
+use switchboard_store::{SettledCalls, Store};
 
 use crate::usage::Usage;
 
-const SECONDS: [f64; 14] = [
-    0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0,
-];
+/// How a call is counted.
+#[derive(Debug, Clone, Copy)]
+enum Counted {
+    /// It ended so.
+    Ended(Outcome),
+    /// The bus did not take it.
+    Unavailable,
+    /// Its params were larger than any may be. Its caller is told `overloaded`, but waiting would not help, and it is
+    /// nobody's fault here.
+    TooLarge,
+}
 
-/// The label of calls that the bus did not take.
-const UNAVAILABLE: &str = "unavailable";
+impl Label for Counted {
+    fn all() -> impl Iterator<Item = Self> {
+        let ended = Outcome::ALL.into_iter().map(Self::Ended);
+        ended.chain([Self::Unavailable, Self::TooLarge])
+    }
+
+    fn index(self) -> usize {
+        match self {
+            Self::Ended(outcome) => outcome.code().into(),
+            Self::Unavailable => Outcome::ALL.len(),
+            Self::TooLarge => Outcome::ALL.len() + 1,
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Ended(outcome) => outcome.as_str(),
+            Self::Unavailable => "unavailable",
+            Self::TooLarge => "too_large",
+        }
+    }
+}
+
+labels! {
+    /// The limit for which something was refused.
+    pub(crate) enum Shed {
+        /// How often a caller may ask.
+        CallerRate => "caller_rate",
+        /// How often a device may be called.
+        DeviceRate => "device_rate",
+        /// Calls that wait for a device.
+        DeviceQueue => "device_queue",
+        /// Calls that wait in an organisation.
+        OrgQueue => "org_queue",
+        /// Calls under way that nobody waits for.
+        KeptCalls => "kept_calls",
+        /// Listeners of a caller.
+        Listeners => "listeners",
+    }
+}
 
 pub(crate) struct Metrics {
-    by_outcome: [IntCounter; Outcome::ALL.len()],
-    unavailable: IntCounter,
-    seconds: Histogram,
+    calls: Counters<Counted>,
+    seconds: Latency,
     in_flight: IntGauge,
+    /// Calls in queues, of all gateways, as of the last look.
+    pub(crate) queued: IntGauge,
+    pub(crate) shed: Counters<Shed>,
     usage: Usage,
 }
 
 impl Metrics {
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let calls = IntCounterVec::new(
-            Opts::new("switchboard_gateway_calls_total", "Calls by outcome."),
-            &["outcome"],
-        )?;
-        let seconds = HistogramOpts::new(
-            "switchboard_gateway_call_seconds",
-            "Time from a call's request to its outcome.",
-        );
-        let seconds = Histogram::with_opts(seconds.buckets(SECONDS.to_vec()))?;
-        let in_flight = IntGauge::new("switchboard_gateway_calls_in_flight", "Calls under way.")?;
-        registry.register(Box::new(calls.clone()))?;
-        registry.register(Box::new(seconds.clone()))?;
-        registry.register(Box::new(in_flight.clone()))?;
+        let group = Group::new(registry, "switchboard_gateway");
+        let seconds = "Time from a call's request to its outcome";
+        let queued = "Calls that wait in queues for their devices, of all gateways, as of this one's last look";
+        let shed = "Requests refused because of a limit, by that limit";
         Ok(Self {
-            by_outcome: Outcome::ALL.map(|outcome| calls.with_label_values(&[outcome.as_str()])),
-            unavailable: calls.with_label_values(&[UNAVAILABLE]),
-            seconds,
-            in_flight,
+            calls: group.counters("calls_total", "Calls by outcome", "outcome")?,
+            seconds: group.latency("call_seconds", seconds, &SECONDS)?,
+            in_flight: group.gauge("calls_in_flight", "Calls under way")?,
+            queued: group.gauge("calls_waiting", queued)?,
+            shed: group.counters("shed_total", shed, "reason")?,
             usage: Usage::new(registry)?,
         })
     }
@@ -65,10 +110,12 @@ impl Metrics {
         }
     }
 
-    fn count(&self, outcome: Outcome) {
-        if let Some(counter) = self.by_outcome.get(usize::from(outcome.code())) {
-            counter.inc();
-        }
+    /// Counts calls that ended on record only, with no gateway at them.
+    pub(crate) fn settled(&self, settled: SettledCalls) {
+        let expired = Counted::Ended(Outcome::Expired);
+        self.calls.inc_by(expired, settled.expired);
+        let lost = Counted::Ended(Outcome::Lost);
+        self.calls.inc_by(lost, settled.lost);
     }
 }
 
@@ -82,35 +129,32 @@ pub(crate) struct InFlight<'a> {
 
 impl InFlight<'_> {
     pub(crate) fn settle(mut self, outcome: Outcome) {
-        self.ended = true;
-        self.count(outcome);
-        self.metrics
-            .seconds
-            .observe(self.started.elapsed().as_secs_f64());
+        let took = self.started.elapsed();
+        self.count(Counted::Ended(outcome), outcome.as_str(), took);
+        self.metrics.seconds.observe(took);
     }
 
     /// The bus did not take the call.
     pub(crate) fn refuse(mut self) {
-        self.ended = true;
-        self.metrics.unavailable.inc();
-        self.used(UNAVAILABLE);
+        let counted = Counted::Unavailable;
+        self.count(counted, counted.as_str(), self.started.elapsed());
     }
 
-    fn count(&self, outcome: Outcome) {
-        self.metrics.count(outcome);
-        self.used(outcome.as_str());
+    /// Its params are larger than any may be.
+    pub(crate) fn too_large(mut self) {
+        let told = Outcome::Overloaded.as_str();
+        self.count(Counted::TooLarge, told, self.started.elapsed());
     }
 
-    fn used(&self, outcome: &'static str) {
-        let took = self.started.elapsed();
-        self.metrics.usage.count(self.org, outcome, took);
-    }
-}
-
-impl InFlight<'_> {
     /// The call was not delivered and is none of this moment any more: it waits.
     pub(crate) fn put_back(mut self) {
         self.ended = true;
+    }
+
+    fn count(&mut self, counted: Counted, told: &'static str, took: Duration) {
+        self.ended = true;
+        self.metrics.calls.inc(counted);
+        self.metrics.usage.count(self.org, told, took);
     }
 }
 
@@ -118,7 +162,9 @@ impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         self.metrics.in_flight.dec();
         if !self.ended {
-            self.count(Outcome::Cancelled);
+            let cancelled = Outcome::Cancelled;
+            let took = self.started.elapsed();
+            self.count(Counted::Ended(cancelled), cancelled.as_str(), took);
         }
     }
 }
@@ -133,18 +179,25 @@ mod tests {
         let org = OrgId::from_uuid(uuid::Uuid::from_u128(1));
         metrics.begin(org).settle(Outcome::Failed);
         metrics.begin(org).refuse();
+        metrics.begin(org).too_large();
+        metrics.settled(SettledCalls {
+            expired: 3,
+            lost: 2,
+        });
         let call = metrics.begin(org);
         assert_eq!(metrics.in_flight.get(), 1);
         drop(call);
         assert_eq!(metrics.in_flight.get(), 0);
-        assert_eq!(metrics.unavailable.get(), 1);
-        assert_eq!(metrics.seconds.get_sample_count(), 1);
-        for outcome in Outcome::ALL {
-            let expected = u64::from(matches!(outcome, Outcome::Failed | Outcome::Cancelled));
-            assert_eq!(
-                metrics.by_outcome[usize::from(outcome.code())].get(),
-                expected
-            );
+        assert_eq!(metrics.seconds.count(), 1);
+        for counted in Counted::all() {
+            let expected = match counted.as_str() {
+                "failed" | "cancelled" | "unavailable" | "too_large" => 1,
+                "expired" => 3,
+                "lost" => 2,
+                // What is too large is no matter of load.
+                _ => 0,
+            };
+            assert_eq!(metrics.calls.get(counted), expected, "{counted:?}");
         }
     }
 }

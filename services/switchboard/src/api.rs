@@ -15,6 +15,7 @@ use switchboard_protocol::{
 
 use crate::{
     arguments::DataArguments,
+    events::Events,
     exit::Failure,
     site::{Ask, Site},
 };
@@ -411,6 +412,40 @@ impl Api {
         serde_json::from_slice(answer).map_err(|error| self.unusable(error))
     }
 
+    /// Asks for something that is told event by event.
+    ///
+    /// # Errors
+    /// When the API is not reachable or refuses.
+    pub(crate) async fn events(&self, path: &str, body: Vec<u8>) -> Result<Events, ApiError> {
+        let mut headers = HeaderMap::new();
+        self.sign(&mut headers)?;
+        let ask = Ask {
+            method: Method::POST,
+            path,
+            headers,
+            body,
+            within: REQUEST_TIMEOUT,
+        };
+        let opened = self.site.open(ask).await;
+        let mut answer = opened.map_err(|error| self.unusable(error))?;
+        if answer.status.is_success() {
+            return Ok(Events::of(answer));
+        }
+        let whole = answer.whole().await;
+        let whole = whole.map_err(|error| self.unusable(error))?;
+        Err(self.refusal(answer.status, &whole))
+    }
+
+    /// Says who asks, and in which form.
+    fn sign(&self, headers: &mut HeaderMap) -> Result<(), ApiError> {
+        let mut credential = self.header_value(&format!("Bearer {}", self.key.expose_secret()))?;
+        credential.set_sensitive(true);
+        headers.insert(header::AUTHORIZATION, credential);
+        let json = HeaderValue::from_static("application/json");
+        headers.insert(header::CONTENT_TYPE, json);
+        Ok(())
+    }
+
     /// The body of an answer that is no refusal.
     async fn answer(
         &self,
@@ -419,13 +454,7 @@ impl Api {
         body: Vec<u8>,
         within: Duration,
     ) -> Result<Bytes, ApiError> {
-        let mut credential = self.header_value(&format!("Bearer {}", self.key.expose_secret()))?;
-        credential.set_sensitive(true);
-        headers.insert(header::AUTHORIZATION, credential);
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/json"),
-        );
+        self.sign(&mut headers)?;
         let ask = Ask {
             method,
             path,
@@ -460,7 +489,7 @@ impl Api {
             .map_err(|_| self.unusable("a key cannot hold line breaks and the like"))
     }
 
-    fn unusable(&self, reason: impl ToString) -> ApiError {
+    pub(crate) fn unusable(&self, reason: impl ToString) -> ApiError {
         ApiError::Unreachable {
             url: self.url.clone(),
             reason: reason.to_string(),

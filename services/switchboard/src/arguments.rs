@@ -49,6 +49,19 @@ pub(crate) fn open_store(config: &switchboard_store::Config) -> Result<Store, Fa
         .map_err(|error| Failure::usage(format!("DATABASE_URL (--database-url): {error}")))
 }
 
+/// Has what is asked of the database counted.
+///
+/// # Errors
+/// When it is counted already.
+pub(crate) fn count_questions(store: &Store, process: &Process) -> Result<(), Failure> {
+    let counted = store.register(&process.registry);
+    counted.map_err(|error| {
+        Failure::general(format!(
+            "the metrics of the database cannot be registered: {error}"
+        ))
+    })
+}
+
 /// Starts this node on the bus; Redis need not be there yet.
 ///
 /// # Errors
@@ -85,7 +98,8 @@ pub(crate) fn bus_config(
     let Some(url) = &config.redis_url else {
         return Err(Failure::usage(
             "REDIS_URL is not set: give --redis-url or the environment variable REDIS_URL \
-             (redis://HOST:PORT/NUMBER)",
+             (redis://HOST:PORT/NUMBER, redis+sentinel://HOST:PORT,HOST:PORT/NAME or \
+             redis+cluster://HOST:PORT,HOST:PORT)",
         ));
     };
     let name = config.node_name.as_deref().unwrap_or(service);
@@ -116,12 +130,34 @@ pub(crate) struct DrainArguments {
         value_name = "SECONDS"
     )]
     drain_timeout_s: u16,
+    /// Milliseconds after SIGTERM in which everything is still served, though /readyz says that it ends: for balancers that look
+    /// there, so that nothing new comes when the ports close
+    #[arg(
+        long,
+        env = "SWITCHBOARD_LEAVE_MS",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(..=60_000),
+        value_name = "MS"
+    )]
+    leave_ms: u32,
+}
+
+/// How long what takes at the end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Drain {
+    /// Everything is served, and unready.
+    pub(crate) leave: Duration,
+    /// What is under way finishes.
+    pub(crate) within: Duration,
 }
 
 impl DrainArguments {
-    /// The time as such.
-    pub(crate) fn within(&self) -> Duration {
-        Duration::from_secs(self.drain_timeout_s.into())
+    /// The times as such.
+    pub(crate) fn drain(&self) -> Drain {
+        Drain {
+            leave: Duration::from_millis(self.leave_ms.into()),
+            within: Duration::from_secs(self.drain_timeout_s.into()),
+        }
     }
 }
 

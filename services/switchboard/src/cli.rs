@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use switchboard_runtime::telemetry;
 
-use crate::{commands, exit::Failure};
+use crate::{commands, exit::Failure, process::Telemetry};
 
 /// Calls devices behind NAT: they dial in, say what they can do, and are called on that connection.
 ///
@@ -35,9 +35,10 @@ pub(crate) enum Command {
     Voices(commands::voices::Arguments),
     Stdio(commands::stdio::Arguments),
     Convert(commands::convert::Arguments),
-    Doctor(commands::doctor::Arguments),
+    Doctor(Box<commands::doctor::Arguments>),
     Edge(Box<commands::edge::Arguments>),
     Gateway(Box<commands::gateway::Arguments>),
+    Chat(Box<commands::chat::Arguments>),
     Control(Box<commands::control::Arguments>),
     Migrate(commands::migrate::Arguments),
     #[command(hide = true)]
@@ -45,10 +46,22 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Runs the subcommand to its end.
-    pub(crate) async fn run(self) -> Result<ExitCode, Failure> {
+    /// What it is called in traces and metrics, if it serves.
+    pub(crate) const fn service(&self) -> Option<&'static str> {
         match self {
-            Self::Up(arguments) => Box::pin(commands::up::run(*arguments)).await,
+            Self::Up(_) => Some("up"),
+            Self::Edge(_) => Some("edge"),
+            Self::Gateway(_) => Some("gateway"),
+            Self::Chat(_) => Some("chat"),
+            Self::Control(_) => Some("control"),
+            _ => None,
+        }
+    }
+
+    /// Runs the subcommand to its end.
+    pub(crate) async fn run(self, telemetry: Telemetry) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Up(arguments) => Box::pin(commands::up::run(*arguments, telemetry)).await,
             Self::Device(arguments) => Box::pin(commands::device::run(arguments)).await,
             Self::Call(arguments) => Box::pin(commands::call::run(arguments)).await,
             Self::Calls(arguments) => Box::pin(commands::calls::run(arguments)).await,
@@ -60,10 +73,15 @@ impl Command {
             Self::Voices(arguments) => Box::pin(commands::voices::run(arguments)).await,
             Self::Stdio(arguments) => Box::pin(commands::stdio::run(arguments)).await,
             Self::Convert(arguments) => commands::convert::run(&arguments),
-            Self::Doctor(arguments) => Box::pin(commands::doctor::run(arguments)).await,
-            Self::Edge(arguments) => Box::pin(commands::edge::run(*arguments)).await,
-            Self::Gateway(arguments) => Box::pin(commands::gateway::run(*arguments)).await,
-            Self::Control(arguments) => Box::pin(commands::control::run(*arguments)).await,
+            Self::Doctor(arguments) => Box::pin(commands::doctor::run(*arguments)).await,
+            Self::Edge(arguments) => Box::pin(commands::edge::run(*arguments, telemetry)).await,
+            Self::Gateway(arguments) => {
+                Box::pin(commands::gateway::run(*arguments, telemetry)).await
+            }
+            Self::Chat(arguments) => Box::pin(commands::chat::run(*arguments, telemetry)).await,
+            Self::Control(arguments) => {
+                Box::pin(commands::control::run(*arguments, telemetry)).await
+            }
             Self::Migrate(arguments) => Box::pin(commands::migrate::run(arguments)).await,
             Self::ReadSkillsBook(arguments) => commands::read_skills_book::run(&arguments),
         }

@@ -3,6 +3,7 @@
 
 pub(crate) mod call;
 pub(crate) mod calls;
+pub(crate) mod chat;
 pub(crate) mod control;
 pub(crate) mod convert;
 pub(crate) mod device;

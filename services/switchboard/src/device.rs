@@ -34,6 +34,8 @@ pub(crate) struct Device {
     pub(crate) tokens: Tokens,
     /// What it can do.
     pub(crate) services: Arc<Services>,
+    /// What it says once it is online; it ends when that is answered.
+    pub(crate) words: Option<String>,
 }
 
 /// Why a connection ended.
@@ -59,6 +61,9 @@ enum Ended {
         /// How long to wait before.
         wait: Duration,
     },
+    /// What it said was answered to the end.
+    #[error("the answer is complete")]
+    Answered,
     /// Nothing was heard for too long.
     #[error("the server has been silent for {} s", .0.as_secs())]
     Silent(Duration),
@@ -71,7 +76,7 @@ impl Ended {
     }
 }
 
-/// Connects again and again, until stopped.
+/// Connects again and again, until stopped or answered.
 ///
 /// # Errors
 /// When the server refuses the services, which no repetition would change.
@@ -87,6 +92,11 @@ pub(crate) async fn run(mut device: Device, shutdown: &Shutdown) -> Result<(), F
         }
         let wait = match ended {
             Ok(never) => match never {},
+            Err(Ended::Answered) => return Ok(()),
+            // Said once more, it might be done once more.
+            Err(ended) if registered && device.words.is_some() => {
+                return Err(Failure::general(format!("not answered: {ended}")));
+            }
             Err(Ended::ServicesRefused(reason)) => {
                 return Err(Failure::general(format!(
                     "the services were refused: {reason}"
@@ -131,7 +141,10 @@ async fn live(
         "online as {} at {}",
         welcome.device_id, device.address.host_and_port
     ));
-    announce(&welcome.device_id);
+    match &device.words {
+        Some(words) => connection.speak(words).await?,
+        None => announce(&welcome.device_id),
+    }
     connection.answer_calls(&device.services, calls).await
 }
 

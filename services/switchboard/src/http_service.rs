@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use crate::{
     arguments::{self, AdminArguments, DrainArguments},
     exit::Failure,
-    process::{self, Process, Ready},
+    process::{self, Process, Ready, Telemetry},
 };
 
 /// What all of them are told.
@@ -57,13 +57,14 @@ impl HttpServiceArguments {
         self,
         http_listen: &str,
         kind: Kind,
+        telemetry: Telemetry,
         serve: impl FnOnce(&Process, Parts) -> Result<(Router, HttpLimits), Failure>,
     ) -> Result<ExitCode, Failure> {
         let admin = process::listen("--admin-listen", &self.admin.admin_listen)?;
         let http = process::listen("--http-listen", http_listen)?;
-        let within = self.drain.within();
+        let drain = self.drain.drain();
         let start = async |process: &Process| self.start(http, kind, process, serve).await;
-        Process::begin(admin)?.run(within, start).await
+        Process::begin(admin, telemetry)?.run(drain, start).await
     }
 
     async fn start(
@@ -78,11 +79,12 @@ impl HttpServiceArguments {
             ..process.ready()
         };
         let store = arguments::open_store_with_objects(&self.database, &self.objects)?;
+        arguments::count_questions(&store, process)?;
         let bus = (kind.on_bus)(arguments::bus_config(&self.bus, kind.name)?);
         let bus = arguments::enter_bus(bus, process)?;
         let mut database = arguments::watch_store(&store, kind.database, process);
         let parts = Parts {
-            authenticator: Authenticator::new(store.clone(), bus.clone()),
+            authenticator: process.counted(Authenticator::new(store.clone(), bus.clone()))?,
             bus: bus.clone(),
             store,
         };

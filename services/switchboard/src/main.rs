@@ -5,7 +5,7 @@ use std::{process::ExitCode, time::Duration};
 
 use switchboard_runtime::settings;
 
-use crate::{cli::Cli, exit::Failure};
+use crate::{cli::Cli, exit::Failure, process::Telemetry};
 
 mod api;
 mod arguments;
@@ -14,6 +14,7 @@ mod collection;
 mod commands;
 mod data_folder;
 mod device;
+mod events;
 mod exit;
 mod files;
 mod http_service;
@@ -36,7 +37,6 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return exit::report_settings(&error),
     };
-    cli.logs.init();
     match run(cli) {
         Ok(code) => code,
         Err(failure) => failure.report(),
@@ -44,11 +44,12 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let telemetry = Telemetry::begin(&cli)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::general(format!("the runtime does not start: {error}")))?;
-    let outcome = runtime.block_on(cli.command.run());
+    let outcome = runtime.block_on(cli.command.run(telemetry));
     runtime.shutdown_timeout(LINGER);
     outcome
 }

@@ -5,20 +5,23 @@ use std::{future::Future, net::SocketAddr, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
 use axum::Router;
-use prometheus::Registry;
+use prometheus::{IntGauge, Opts, Registry};
 use switchboard_bus::Bus;
 use switchboard_edge::{self as edge, Listeners};
+use switchboard_identity::Authenticator;
 use switchboard_runtime::{
     admin::{self, Readiness},
-    http::{self, HttpLimits},
+    http::{self, HttpLimits, HttpMetrics},
+    metrics::of_process,
     problem, ready,
     shutdown::Shutdown,
     signals,
+    trace::Traces,
 };
 use tokio::{net::TcpListener, sync::watch};
 use tracing::{error, info, warn};
 
-use crate::exit::Failure;
+use crate::{arguments::Drain, cli::Cli, exit::Failure};
 
 /// How long a part may take to obey once it is told to stop at once.
 const FORCED_END: Duration = Duration::from_secs(10);
@@ -36,6 +39,8 @@ pub(crate) struct Stages {
     pub(crate) bus: Shutdown,
     /// The private database and whatever watches a database.
     pub(crate) database: Shutdown,
+    /// What is still to be told of all that.
+    traces: Shutdown,
     /// Health and metrics, which outlive everything they report on.
     admin: Shutdown,
 }
@@ -45,8 +50,34 @@ pub(crate) struct Process {
     pub(crate) registry: Registry,
     pub(crate) readiness: Readiness,
     pub(crate) stages: Stages,
+    http: HttpMetrics,
+    service: &'static str,
     admin_url: String,
     broken: watch::Sender<Option<String>>,
+}
+
+/// What a process is called by those who watch it, and what it has to send them.
+#[derive(Debug)]
+pub(crate) struct Telemetry {
+    service: &'static str,
+    traces: Option<Traces>,
+}
+
+impl Telemetry {
+    /// Starts logs, and traces if the subcommand serves and they are to go somewhere.
+    ///
+    /// # Errors
+    /// When the metrics of traces cannot be made.
+    pub(crate) fn begin(cli: &Cli) -> Result<Self, Failure> {
+        let service = cli.command.service();
+        let host = nix::unistd::gethostname().unwrap_or_default();
+        let node = format!("{}:{}", host.to_string_lossy(), std::process::id());
+        let traces = cli.logs.init(service.map(|_| node.as_str()));
+        Ok(Self {
+            service: service.unwrap_or_default(),
+            traces: traces.map_err(Failure::general)?,
+        })
+    }
 }
 
 /// The line that says where a process can be reached. Fields that do not apply are left out.
@@ -70,10 +101,20 @@ impl Process {
     ///
     /// # Errors
     /// As [`reachable`].
-    pub(crate) fn begin(admin_listener: TcpListener) -> Result<Self, Failure> {
+    pub(crate) fn begin(
+        admin_listener: TcpListener,
+        telemetry: Telemetry,
+    ) -> Result<Self, Failure> {
         raise_file_limit();
+        let Telemetry { service, traces } = telemetry;
+        let registry = Registry::new();
+        let taken = "the metrics of the process cannot be registered";
+        show_build(service, &registry).context(taken)?;
+        of_process(&registry).context(taken)?;
         let process = Self {
-            registry: Registry::new(),
+            http: HttpMetrics::new(service, &registry).context(taken)?,
+            service,
+            registry,
             readiness: Readiness::default(),
             stages: Stages::default(),
             admin_url: url(&admin_listener)?,
@@ -86,6 +127,11 @@ impl Process {
             process.stages.admin.clone(),
         );
         process.part("the admin port", &process.stages.admin, serve);
+        if let Some(traces) = traces {
+            let stage = &process.stages.traces;
+            let export = traces.export(service, process.registry.clone(), stage.clone());
+            process.part("the export of traces", stage, export);
+        }
         Ok(process)
     }
 
@@ -125,29 +171,45 @@ impl Process {
 
     /// Takes HTTP requests until drained.
     pub(crate) fn serve_http(&self, listener: TcpListener, router: Router, limits: HttpLimits) {
-        let router = router.fallback(problem::not_found);
-        let serve = http::serve(listener, router, limits, self.stages.serving.clone());
-        self.part("the HTTP port", &self.stages.serving, serve);
+        let router = http::observed(router.fallback(problem::not_found), &self.http);
+        let (metrics, shutdown) = (self.http.clone(), self.stages.serving.clone());
+        self.part("the HTTP port", &self.stages.serving, async move {
+            http::serve_counted(listener, router, limits, Some(&metrics), shutdown).await
+        });
+    }
+
+    /// The same authenticator, with a count of whom it does not let in.
+    ///
+    /// # Errors
+    /// When there is such a count already.
+    pub(crate) fn counted(&self, who: Authenticator) -> Result<Authenticator, Failure> {
+        let counted = who.counted(self.service, &self.registry);
+        Ok(counted.context("the metrics of credentials cannot be registered")?)
     }
 
     /// Starts, says so, serves until a signal or a broken part, and ends in order. After a signal
-    /// what is under way has `drain_within` to finish; a second signal ends it at once.
+    /// it is unready, then what is under way has its time to finish; a second signal ends it at once.
     ///
     /// # Errors
     /// When the start or a part failed; everything has ended by then.
     pub(crate) async fn run(
         self,
-        drain_within: Duration,
+        drain: Drain,
         start: impl AsyncFnOnce(&Self) -> Result<Ready, Failure>,
     ) -> Result<ExitCode, Failure> {
         let serving = self.stages.serving.clone();
-        let watch = async move { signals::watch(&serving, drain_within).await };
+        let unready = self.stages.admin.clone();
+        let leave = async move {
+            unready.drain();
+            tokio::time::sleep(drain.leave).await;
+        };
+        let watch = async move { signals::watch(&serving, leave, drain.within).await };
         self.part("signal handling", &self.stages.admin, watch);
         let served = tokio::select! {
             served = self.serve(Box::pin(start(&self))) => served,
             () = self.stages.serving.draining() => Ok(()),
         };
-        self.stages.end(drain_within).await;
+        self.stages.end(drain.within).await;
         served.map(|()| {
             info!("ended as asked");
             ExitCode::SUCCESS
@@ -178,6 +240,7 @@ impl Stages {
         end_stage("background", &self.background, SETTLE).await;
         end_stage("bus", &self.bus, Duration::ZERO).await;
         end_stage("database", &self.database, Duration::ZERO).await;
+        end_stage("traces", &self.traces, SETTLE).await;
         end_stage("admin", &self.admin, Duration::ZERO).await;
     }
 }
@@ -256,6 +319,20 @@ pub(crate) fn tls_addr(listeners: &Listeners) -> Result<Option<String>, Failure>
     let tls = listeners.tls.as_ref();
     tls.map(|(listener, _)| Ok(reachable(listener)?.to_string()))
         .transpose()
+}
+
+/// Which program this is, for whoever compares nodes.
+fn show_build(service: &str, registry: &Registry) -> Result<(), prometheus::Error> {
+    let opts = Opts::new("switchboard_build_info", "Which program this is; always 1")
+        .const_label("version", env!("CARGO_PKG_VERSION"))
+        .const_label(
+            "revision",
+            option_env!("SWITCHBOARD_REVISION").unwrap_or("unknown"),
+        )
+        .const_label("service", service);
+    let build = IntGauge::with_opts(opts)?;
+    build.set(1);
+    registry.register(Box::new(build))
 }
 
 /// Every connection is a file descriptor, so the soft limit is raised to what is allowed.

@@ -1,7 +1,6 @@
 //! The Model Context Protocol on stdin and stdout, revision 2025-11-25: lines in, lines out, a gateway behind them.
 //! Never: a request before the handshake, or anything on stdout that is no message.
 
-mod events;
 mod gateway;
 mod lines;
 mod listener;

@@ -97,12 +97,13 @@ impl Kind {
         world.ask((Method::POST, &path), Some(mark), body).await
     }
 
-    /// What there is, by its mark.
+    /// What there is, by its mark. A call that was taken back is on record, and is as good as absent.
     async fn there_is(&self, world: &World) -> HashMap<String, Vec<Value>> {
         let mut found: HashMap<String, Vec<Value>> = HashMap::new();
         if let Some((path, member, mark)) = self.listed {
             let path = path.replace("{template}", &world.template);
-            for thing in world.all(&path, member).await {
+            let all = world.all(&path, member).await.into_iter();
+            for thing in all.filter(|thing| !is_taken_back(thing)) {
                 if let Some(mark) = thing.pointer(mark).and_then(Value::as_str) {
                     found.entry(mark.to_owned()).or_default().push(thing);
                 }
@@ -162,6 +163,12 @@ impl Kind {
             assert_eq!(content, picture(mark), "{mark} has other bytes");
         }
     }
+}
+
+/// Whether it is a call of which its gateway could not tell at first that it was kept, and ended it as soon as it could:
+/// no device ever sees that one, its caller was told so, and its key makes another.
+fn is_taken_back(thing: &Value) -> bool {
+    thing["outcome"] == "cancelled" && thing["delivered"] == "no"
 }
 
 /// What an answer tells of: one thing, or several of a batch.

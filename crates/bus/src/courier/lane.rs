@@ -26,6 +26,8 @@ pub(super) struct Lane {
 
 struct Waiting {
     pack: Vec<u8>,
+    /// How many envelopes are in the pack.
+    envelopes: usize,
     /// Whether somebody is about to send the pack.
     awaited: bool,
     /// Whether somebody is posting the pack before this one.
@@ -53,6 +55,7 @@ impl Lane {
     pub(super) fn new(to: NodeId) -> Self {
         let state = Waiting {
             pack: Vec::new(),
+            envelopes: 0,
             awaited: false,
             posting: false,
             resting: false,
@@ -97,6 +100,7 @@ impl Lane {
         let mut waiting = self.state.lock();
         waiting.used = Instant::now();
         waiting.posting = true;
+        waiting.envelopes = 0;
         let pack = Some(std::mem::take(&mut waiting.pack)).filter(|pack| !pack.is_empty());
         let posting = Posting {
             lane: self,
@@ -108,6 +112,11 @@ impl Lane {
     /// Whether nothing is about to be sent.
     pub(super) fn is_still(&self) -> bool {
         !self.state.lock().awaited
+    }
+
+    /// How many envelopes wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.state.lock().envelopes
     }
 
     /// Whether it is in use, or was of late.
@@ -167,6 +176,7 @@ impl Waiting {
             envelope::begin_pack(&mut self.pack, sender);
         }
         envelope::put(&mut self.pack, envelope);
+        self.envelopes += 1;
     }
 }
 
@@ -196,7 +206,9 @@ mod tests {
         assert!(add());
         let (pack, posting) = lane.begin_posting();
         assert!(pack.is_some());
+        assert_eq!(lane.waiting(), 0);
         assert!(!add(), "somebody posts");
+        assert_eq!(lane.waiting(), 1);
         assert!(posting.end(), "and sends that, too");
         let (pack, posting) = lane.begin_posting();
         assert!(pack.is_some());

@@ -12,14 +12,15 @@ use switchboard_protocol::{
     id::{DeviceId, DeviceKey, OrgId},
     schema::Digest,
 };
+use switchboard_runtime::clock::unix_now_ms;
 
+use super::{conversations::Conversations, turns::Turns};
 use crate::{
-    backend::{Entry, Inbox, Presence, Release, TrustRecord},
+    backend::{Entry, Figures, Inbox, Presence, Release, TrustRecord},
     backlog::Weighed,
     fact::{FACT_PATIENCE, Fact, FactId},
     node::{Epoch, NodeId},
     offers::OfferChange,
-    trust::unix_now_ms,
 };
 
 /// Facts that wait while no control plane reads them. Protects memory.
@@ -36,11 +37,23 @@ pub(super) struct State {
     fact_bytes: usize,
     pub(super) facts: VecDeque<(u64, Fact)>,
     pub(super) taken: Vec<(u64, Fact, Instant)>,
+    pub(super) turns: Turns,
+    pub(super) conversations: Conversations,
 }
 
 impl State {
     pub(super) fn inbox(&self, node: &NodeId) -> Option<Arc<dyn Inbox>> {
         self.inboxes.get(node).and_then(Weak::upgrade)
+    }
+
+    pub(super) fn figures(&self) -> Figures {
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let devices = self.directory.values().map(BTreeMap::len).sum();
+        Figures {
+            devices: count(devices),
+            facts: count(self.facts.len() + self.taken.len()),
+            turns: count(self.turns.waiting()),
+        }
     }
 
     pub(super) fn next_epoch(&mut self) -> Epoch {

@@ -1,48 +1,59 @@
 //! Redis as a backend: each operation as the commands it takes.
 //! Never: more than one round trip where one would do.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
-use redis::{Pipeline, Value};
+use redis::{Cmd, Value};
 use switchboard_protocol::{
     access::VerifyingKey,
     id::{DeviceId, DeviceKey, OrgId, TokenId},
     schema::Digest,
 };
+use switchboard_runtime::{clock::unix_time, metrics::Histograms};
 
 use super::{
-    link::Link,
-    record::{self, Reader},
-    script,
+    link::{Batch, Link},
+    record, script,
+    stream::Reader,
 };
 use crate::{
-    backend::{Backend, Claimed, Condition, Entry, Presence, Release, Reply, TrustRecord},
+    backend::{Backend, Claimed, Condition, Entry, Figures, Presence, Release, Reply, TrustRecord},
+    conversations::{Conversation, ConversationKey, Keeping, NewVersion},
     error::BusError,
     fact::{Fact, FactId},
+    metrics::Command,
     node::{Epoch, NodeId},
-    trust::unix_now_s,
+    turns::{Held, NewTurn, TakenTurn, TurnAt},
 };
 
 pub(super) struct RedisBackend {
     pub(super) link: Arc<Link>,
-    pub(super) reader: Reader,
+    pub(super) facts: Reader,
+    pub(super) turns: Reader,
+    pub(super) commands: Histograms<Command>,
 }
 
 impl RedisBackend {
-    async fn silent_of(&self, nodes: &[NodeId]) -> Result<Vec<NodeId>, BusError> {
-        let mut ask = redis::cmd("PUBSUB");
-        ask.arg("NUMSUB");
-        for node in nodes {
-            ask.arg(self.link.keys.inbox(node));
-        }
-        let listening: std::collections::HashMap<String, u64> = self.link.query(&ask).await?;
-        let silent = nodes.iter().filter(|node| {
-            listening
-                .get(&self.link.keys.inbox(node))
-                .is_none_or(|n| *n == 0)
-        });
-        Ok(silent.cloned().collect())
+    /// The same, with a note of how long it took, unless there was nobody to ask.
+    fn timed<'a, T: 'a>(
+        &'a self,
+        command: Command,
+        asked: impl Future<Output = Result<T, BusError>> + Send + 'a,
+    ) -> Reply<'a, T> {
+        Box::pin(async move {
+            let began = Instant::now();
+            let answer = asked.await;
+            if !matches!(answer, Err(BusError::Unavailable)) {
+                self.commands.observe(command, began.elapsed());
+            }
+            answer
+        })
     }
 
     async fn entrust_with(
@@ -63,29 +74,31 @@ impl RedisBackend {
         }
         for round in rounds {
             let mut entrust = script::run(&self.link.scripts.entrust, &names);
-            entrust.arg(&keys).arg(unix_now_s());
+            entrust.arg(&keys).arg(unix_time().as_secs());
             for (token, expires_at) in round {
                 entrust.arg(token.to_string()).arg(*expires_at);
             }
-            self.link.query::<Value>(&entrust).await?;
+            self.link.query::<Value>(&names[0], &entrust).await?;
         }
         Ok(())
     }
 
     async fn trust_since(&self, known: u64) -> Result<Option<TrustRecord>, BusError> {
         let names = &self.link.keys;
-        let version: Option<u64> = self
-            .link
-            .query(redis::cmd("GET").arg(names.trust_version()))
-            .await?;
+        let version = names.trust_version();
+        let mut ask = redis::cmd("GET");
+        ask.arg(&version);
+        let version: Option<u64> = self.link.query(&version, &ask).await?;
         let Some(version) = version.filter(|version| *version != known) else {
             return Ok(None);
         };
-        let mut read = Pipeline::new();
-        read.get(names.trust())
-            .zrange_withscores(names.revoked(), 0, -1);
+        let (trust, revoked) = (names.trust(), names.revoked());
+        let mut read = Batch::default();
+        read.add(&trust, Cmd::get(&trust));
+        read.add(&revoked, Cmd::zrange_withscores(&revoked, 0, -1));
+        let read = Value::Array(self.link.query_all(read).await?);
         let (keys, revoked): (Option<String>, Vec<(String, f64)>) =
-            self.link.query_all(&read).await?;
+            redis::from_redis_value(read).map_err(redis::RedisError::from)?;
         let keys = keys.map_or_else(|| Ok(Vec::new()), |keys| serde_json::from_str(&keys));
         let keys = keys.map_err(|error| {
             BusError::Unexpected(format!("the public keys are not readable: {error}"))
@@ -107,7 +120,7 @@ impl RedisBackend {
         max: usize,
         wait: Duration,
     ) -> Result<Vec<(FactId, Fact)>, BusError> {
-        let entries = self.reader.read(consumer, max, wait).await?;
+        let entries = self.facts.read(&self.link, consumer, max, wait).await?;
         let (facts, unreadable) = record::split(entries);
         if !unreadable.is_empty() {
             tracing::error!(
@@ -129,44 +142,54 @@ impl Backend for RedisBackend {
         self.link.post(to, pack);
     }
 
-    fn flush(&self) {
-        self.link.flush();
+    fn ways(&self) -> usize {
+        self.link.ways()
     }
 
-    fn is_clear(&self) -> bool {
-        self.link.is_clear()
+    fn way(&self, to: &NodeId) -> usize {
+        self.link.way(to)
     }
 
-    fn clear(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(self.link.clear())
+    fn flush(&self, way: usize) {
+        self.link.flush(way);
+    }
+
+    fn is_clear(&self, way: usize) -> bool {
+        self.link.is_clear(way)
+    }
+
+    fn clear(&self, way: usize) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.link.clear(way))
     }
 
     fn broadcast(&self, pack: Bytes) -> Reply<'_, ()> {
         Box::pin(async move {
-            let mut publish = redis::cmd("PUBLISH");
-            publish.arg(self.link.keys.everybody()).arg(&pack[..]);
-            self.link.query::<Value>(&publish).await.map(|_| ())
+            let everybody = self.link.keys.everybody();
+            let mut publish = redis::cmd(self.link.keys.speech.publish);
+            publish.arg(&everybody).arg(&pack[..]);
+            let published = self.link.query::<Value>(&everybody, &publish).await;
+            published.map(|_| ())
         })
     }
 
     fn silent<'a>(&'a self, nodes: &'a [NodeId]) -> Reply<'a, Vec<NodeId>> {
-        Box::pin(self.silent_of(nodes))
+        Box::pin(self.link.silent(nodes))
     }
 
     fn claim<'a>(&'a self, device: &'a DeviceKey) -> Reply<'a, Claimed> {
-        Box::pin(self.link.claim(device))
+        self.timed(Command::Claim, self.link.claim(device))
     }
 
     fn enter(&self, entries: Vec<Entry>) -> Reply<'_, Vec<Option<Epoch>>> {
-        Box::pin(self.link.enter(entries))
+        self.timed(Command::Enter, self.link.enter(entries))
     }
 
     fn release(&self, releases: Vec<Release>) -> Reply<'_, ()> {
-        Box::pin(self.link.release(releases))
+        self.timed(Command::Enter, self.link.release(releases))
     }
 
     fn find<'a>(&'a self, org: OrgId, devices: &'a [DeviceId]) -> Reply<'a, Vec<Option<Presence>>> {
-        Box::pin(self.link.find(org, devices))
+        self.timed(Command::Lookup, self.link.find(org, devices))
     }
 
     fn list<'a>(
@@ -175,7 +198,7 @@ impl Backend for RedisBackend {
         after: Option<&'a str>,
         limit: usize,
     ) -> Reply<'a, Vec<(DeviceId, Presence)>> {
-        Box::pin(self.link.list(org, after, limit))
+        self.timed(Command::Lookup, self.link.list(org, after, limit))
     }
 
     fn services<'a>(&'a self, presence: &'a Presence) -> Reply<'a, Option<Bytes>> {
@@ -183,16 +206,20 @@ impl Backend for RedisBackend {
             let Some(digest) = presence.digest else {
                 return Ok(None);
             };
+            let shelf = self.link.keys.shelf(&presence.node);
             let mut get = redis::cmd("HGET");
-            get.arg(self.link.keys.shelf(&presence.node))
-                .arg(digest.to_string());
-            let json: Option<Vec<u8>> = self.link.query(&get).await?;
+            get.arg(&shelf).arg(digest.to_string());
+            let json: Option<Vec<u8>> = self.link.query(&shelf, &get).await?;
             Ok(json.map(Bytes::from))
         })
     }
 
     fn beat(&self) -> Reply<'_, Vec<(DeviceKey, Epoch)>> {
-        Box::pin(self.link.beat())
+        self.timed(Command::Renew, self.link.beat())
+    }
+
+    fn figures(&self) -> Reply<'_, Figures> {
+        Box::pin(self.link.figures())
     }
 
     fn leave(&self, clean: bool) -> Reply<'_, ()> {
@@ -220,7 +247,7 @@ impl Backend for RedisBackend {
     }
 
     fn record(&self, facts: Vec<Fact>) -> Reply<'_, ()> {
-        Box::pin(self.link.record(facts))
+        self.timed(Command::Stream, self.link.record(facts))
     }
 
     fn facts<'a>(
@@ -233,9 +260,50 @@ impl Backend for RedisBackend {
     }
 
     fn acknowledge<'a>(&'a self, ids: &'a [FactId]) -> Reply<'a, ()> {
-        Box::pin(async move {
-            let ids: Vec<String> = ids.iter().map(|id| id.0.clone()).collect();
-            self.link.acknowledge(&ids).await
-        })
+        let ids: Vec<String> = ids.iter().map(|id| id.0.clone()).collect();
+        self.timed(
+            Command::Stream,
+            async move { self.link.acknowledge(&ids).await },
+        )
+    }
+
+    fn begin_turn(&self, turn: NewTurn) -> Reply<'_, TurnAt> {
+        self.timed(Command::Stream, self.link.begin_turn(turn))
+    }
+
+    fn withdraw_turns<'a>(&'a self, turns: &'a [TurnAt]) -> Reply<'a, ()> {
+        Box::pin(self.link.withdraw_turns(turns))
+    }
+
+    fn take_turns(&self, most: usize, wait: Duration) -> Reply<'_, Vec<TakenTurn>> {
+        Box::pin(self.link.take_turns(&self.turns, most, wait))
+    }
+
+    fn keep_turns<'a>(&'a self, turns: &'a [Held]) -> Reply<'a, Vec<Held>> {
+        self.timed(Command::Stream, self.link.keep_turns(turns))
+    }
+
+    fn turn_acted(&self, turn: Held) -> Reply<'_, bool> {
+        Box::pin(self.link.turn_acted(turn))
+    }
+
+    fn end_turn(&self, turn: Held) -> Reply<'_, ()> {
+        self.timed(Command::Stream, self.link.end_turn(turn))
+    }
+
+    fn conversation<'a>(&'a self, key: &'a ConversationKey) -> Reply<'a, Option<Conversation>> {
+        Box::pin(self.link.conversation(key))
+    }
+
+    fn keep_conversation<'a>(&'a self, new: NewVersion<'a>) -> Reply<'a, Keeping> {
+        Box::pin(self.link.keep_conversation(new))
+    }
+
+    fn drop_conversation<'a>(&'a self, key: &'a ConversationKey, version: u64) -> Reply<'a, bool> {
+        Box::pin(self.link.drop_conversation(key, version))
+    }
+
+    fn take_due_conversations(&self, most: usize, lease: Duration) -> Reply<'_, Vec<Conversation>> {
+        Box::pin(self.link.take_due_conversations(most, lease))
     }
 }

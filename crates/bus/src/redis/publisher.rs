@@ -15,14 +15,11 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use redis::ConnectionInfo;
+use switchboard_runtime::metrics::Histograms;
 use tokio::{io::Interest, net, sync::Notify, time::sleep};
 
-use super::{dial::dial, link::COMMAND_LIMIT};
-use crate::{
-    backend::{Inbox, Undelivered},
-    error::BusError,
-    node::NodeId,
-};
+use super::{dial::dial, live::COMMAND_LIMIT};
+use crate::{backend::Undelivered, error::BusError, metrics::Command, node::NodeId};
 
 /// What no later command has done is done after this: replies are read, and what the socket had
 /// no room for is written. So late does a lone call to a node that is gone learn of it.
@@ -30,10 +27,49 @@ const LOOK_AFTER: Duration = Duration::from_millis(2);
 /// What the buffer keeps of its size when it is empty.
 const KEPT_BYTES: usize = 64 * 1024;
 
+/// What a cluster refuses because it is to be said elsewhere, or later: the connection is as good as before.
+const ELSEWHERE: [&str; 3] = ["MOVED ", "TRYAGAIN", "CLUSTERDOWN"];
+
+/// Where a pack is published.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Channel<'a> {
+    /// The command.
+    pub(super) publish: &'static str,
+    pub(super) name: &'a str,
+}
+
+/// What was tried with a pack so far.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Attempt {
+    /// When it was to be sent for the first time.
+    pub(super) since: Instant,
+    /// It may have arrived once, though its server knew of nobody who heard it.
+    pub(super) doubted: bool,
+}
+
+/// Takes back what did not arrive.
+pub(super) trait Returns: Send + Sync {
+    fn returned(&self, parcel: Returned);
+}
+
+/// A pack that did not arrive, as far as is known.
+pub(super) struct Returned {
+    pub(super) to: NodeId,
+    pub(super) pack: Bytes,
+    pub(super) why: Undelivered,
+    /// What Redis had against it.
+    pub(super) refusal: Option<String>,
+    pub(super) attempt: Attempt,
+    /// Which server said so, if one did.
+    pub(super) server: Option<Arc<str>>,
+}
+
 pub(super) struct Publisher {
+    /// The server that packs go to.
+    pub(super) server: Arc<str>,
     /// Never blocks, and is not known to the runtime.
     socket: TcpStream,
-    inbox: Arc<dyn Inbox>,
+    returns: Arc<dyn Returns>,
     state: Mutex<State>,
     /// There is something to look after.
     posted: Notify,
@@ -55,12 +91,15 @@ struct State {
     /// Whether somebody looks after what is unwritten and unanswered.
     attended: bool,
     watched: Option<Watched>,
+    /// How long replies take.
+    commands: Histograms<Command>,
 }
 
 /// A published pack whose reply has not been read.
 struct Parcel {
     to: NodeId,
     pack: Bytes,
+    attempt: Attempt,
     posted_at: Instant,
     /// Where its command begins, counted like [`State::written`].
     begins: u64,
@@ -71,9 +110,6 @@ struct Watched {
     stream: Arc<net::TcpStream>,
     used: bool,
 }
-
-/// A pack that did not arrive, as far as is known.
-type Failed = (Parcel, Undelivered);
 
 /// Why a connection is no good any more.
 #[derive(Debug, thiserror::Error)]
@@ -88,28 +124,74 @@ enum Broken {
     Refused(String),
 }
 
+impl Parcel {
+    fn returned(self, why: Undelivered, refusal: Option<String>) -> Returned {
+        Returned {
+            to: self.to,
+            pack: self.pack,
+            why,
+            refusal,
+            attempt: self.attempt,
+            server: None,
+        }
+    }
+}
+
+impl Attempt {
+    /// It is to be sent now.
+    pub(super) fn first() -> Self {
+        Self {
+            since: Instant::now(),
+            doubted: false,
+        }
+    }
+
+    /// It may have arrived.
+    pub(super) fn in_doubt(self) -> Self {
+        Self {
+            doubted: true,
+            ..self
+        }
+    }
+}
+
+impl Returned {
+    /// It did not even leave.
+    pub(super) fn unsent(to: &NodeId, pack: Bytes, attempt: Attempt) -> Self {
+        Self {
+            to: to.clone(),
+            pack,
+            why: Undelivered::Unsent,
+            refusal: None,
+            attempt,
+            server: None,
+        }
+    }
+}
+
 impl Publisher {
     /// Connects and signs in.
     pub(super) async fn connect(
         info: &ConnectionInfo,
-        inbox: Arc<dyn Inbox>,
+        returns: Arc<dyn Returns>,
+        commands: Histograms<Command>,
     ) -> Result<Self, BusError> {
         Ok(Self {
+            server: info.addr().to_string().into(),
             socket: dial(info).await?,
-            inbox,
-            state: Mutex::new(State::new()),
+            returns,
+            state: Mutex::new(State::new(commands)),
             posted: Notify::new(),
             cleared: Notify::new(),
         })
     }
 
-    /// Takes a pack for a channel; [`Self::flush`] sends it. Its fate is told to the inbox
-    /// unless it arrived.
-    pub(super) fn post(&self, channel: &str, to: &NodeId, pack: Bytes) {
+    /// Takes a pack for a channel; [`Self::flush`] sends it. It is given back unless it arrived.
+    pub(super) fn post(&self, channel: Channel<'_>, to: &NodeId, pack: Bytes, attempt: Attempt) {
         let mut state = self.state.lock();
         if !state.open {
             drop(state);
-            self.inbox.undelivered(to, pack, Undelivered::Unsent);
+            self.returns.returned(Returned::unsent(to, pack, attempt));
             return;
         }
         let begins = state.written + state.unwritten.len() as u64;
@@ -117,6 +199,7 @@ impl Publisher {
         state.unanswered.push_back(Parcel {
             to: to.clone(),
             pack,
+            attempt,
             posted_at: Instant::now(),
             begins,
         });
@@ -241,19 +324,20 @@ impl Publisher {
             } else {
                 Undelivered::Unsent
             };
-            (parcel, why)
+            parcel.returned(why, None)
         });
-        let failed: Vec<Failed> = failed.collect();
+        let failed: Vec<Returned> = failed.collect();
         drop(state);
         self.cleared.notify_waiters();
         self.tell(failed);
         since.unwrap_or_else(Instant::now)
     }
 
-    /// Never under the lock: the inbox may publish.
-    fn tell(&self, failed: Vec<Failed>) {
-        for (parcel, why) in failed {
-            self.inbox.undelivered(&parcel.to, parcel.pack, why);
+    /// Never under the lock: who takes it back may publish.
+    fn tell(&self, failed: Vec<Returned>) {
+        for parcel in failed {
+            let server = Some(Arc::clone(&self.server));
+            self.returns.returned(Returned { server, ..parcel });
         }
     }
 }
@@ -265,9 +349,10 @@ impl Drop for Publisher {
 }
 
 impl State {
-    fn new() -> Self {
+    fn new(commands: Histograms<Command>) -> Self {
         Self {
             open: true,
+            commands,
             unwritten: Vec::new(),
             written: 0,
             unanswered: VecDeque::new(),
@@ -300,7 +385,7 @@ impl State {
     }
 
     /// Reads the replies that are there.
-    fn read(&mut self, mut socket: &TcpStream, failed: &mut Vec<Failed>) -> Result<(), Broken> {
+    fn read(&mut self, mut socket: &TcpStream, failed: &mut Vec<Returned>) -> Result<(), Broken> {
         let mut chunk = [0; 512];
         loop {
             match socket.read(&mut chunk) {
@@ -319,7 +404,7 @@ impl State {
     }
 
     /// Reads and writes what goes without waiting.
-    fn exchange(&mut self, socket: &TcpStream, failed: &mut Vec<Failed>) -> Result<(), Broken> {
+    fn exchange(&mut self, socket: &TcpStream, failed: &mut Vec<Returned>) -> Result<(), Broken> {
         self.read(socket, failed)?;
         match self.write(socket) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error.into()),
@@ -327,37 +412,43 @@ impl State {
         }
     }
 
-    fn take_replies(&mut self, bytes: &[u8], failed: &mut Vec<Failed>) {
+    fn take_replies(&mut self, bytes: &[u8], failed: &mut Vec<Returned>) {
+        let now = Instant::now();
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.reply.extend_from_slice(part);
             if part.ends_with(b"\n") {
-                self.take_reply(failed);
+                self.take_reply(now, failed);
                 self.reply.clear();
             }
         }
     }
 
-    fn take_reply(&mut self, failed: &mut Vec<Failed>) {
-        let why = match receivers(&self.reply) {
-            Ok(0) => Undelivered::NobodyThere,
-            Ok(_) => {
-                self.unanswered.pop_front();
-                return;
-            }
-            Err(answer) => {
-                let (why, refusal) = match answer.strip_prefix('-') {
-                    Some(refusal) => (Undelivered::Unsent, refusal),
-                    None => (Undelivered::Unknown, &*answer),
-                };
-                self.refusal.get_or_insert_with(|| refusal.to_owned());
-                why
-            }
+    fn take_reply(&mut self, now: Instant, failed: &mut Vec<Returned>) {
+        let parcel = self.unanswered.pop_front();
+        if let Some(parcel) = &parcel {
+            let took = now.saturating_duration_since(parcel.posted_at);
+            self.commands.observe(Command::Publish, took);
+        }
+        let (why, refusal) = match receivers(&self.reply) {
+            Ok(0) => (Undelivered::NobodyThere, None),
+            Ok(_) => return,
+            Err(answer) => match answer.strip_prefix('-') {
+                Some(refusal) => (Undelivered::Unsent, Some(refusal.to_owned())),
+                None => (Undelivered::Unknown, Some(answer)),
+            },
         };
-        failed.extend(self.unanswered.pop_front().map(|parcel| (parcel, why)));
+        let serious = |refusal: &&String| {
+            let redirects = |known: &&str| refusal.starts_with(*known);
+            !ELSEWHERE.iter().any(redirects)
+        };
+        if let Some(refusal) = refusal.as_ref().filter(serious) {
+            self.refusal.get_or_insert_with(|| refusal.clone());
+        }
+        failed.extend(parcel.map(|parcel| parcel.returned(why, refusal)));
     }
 
     /// What is due to be looked after; whether the connection is still good.
-    fn settle(&mut self, socket: &TcpStream, failed: &mut Vec<Failed>) -> Result<(), Broken> {
+    fn settle(&mut self, socket: &TcpStream, failed: &mut Vec<Returned>) -> Result<(), Broken> {
         self.watched
             .take_if(|watched| !std::mem::take(&mut watched.used));
         self.exchange(socket, failed)?;
@@ -380,8 +471,9 @@ fn receivers(line: &[u8]) -> Result<u64, String> {
         .ok_or_else(|| text.to_owned())
 }
 
-fn put_publish(out: &mut Vec<u8>, channel: &str, pack: &[u8]) {
-    put_command(out, &[b"PUBLISH", channel.as_bytes(), pack]);
+fn put_publish(out: &mut Vec<u8>, channel: Channel<'_>, pack: &[u8]) {
+    let Channel { publish, name } = channel;
+    put_command(out, &[publish.as_bytes(), name.as_bytes(), pack]);
 }
 
 /// A command as the Redis serialization protocol has it: an array of bulk strings.
@@ -400,10 +492,12 @@ mod tests {
     use super::*;
 
     fn waiting(names: &[&str]) -> State {
-        let mut state = State::new();
+        let commands = Histograms::new("test_seconds", "Test", "command", &[1.0]).unwrap();
+        let mut state = State::new(commands);
         let parcels = names.iter().map(|name| Parcel {
             to: NodeId::from(*name),
             pack: Bytes::new(),
+            attempt: Attempt::first(),
             posted_at: Instant::now(),
             begins: 0,
         });
@@ -421,12 +515,13 @@ mod tests {
             state.take_replies(tail, &mut seen);
             let seen: Vec<_> = seen
                 .iter()
-                .map(|(parcel, why)| (parcel.to.as_str(), *why))
+                .map(|parcel| (parcel.to.as_str(), parcel.why))
                 .collect();
             assert_eq!(seen, failed, "{replies:?} cut at {cut}");
             assert_eq!(state.refusal.as_deref(), refusal);
             let answered = replies.matches('\n').count();
             assert_eq!(state.unanswered.len(), 3 - answered);
+            assert_eq!(state.commands.count(Command::Publish), answered as u64);
         }
     }
 
@@ -443,12 +538,19 @@ mod tests {
         let failed = [("a", Undelivered::Unsent), ("b", Undelivered::NobodyThere)];
         check(refused, &failed, Some("NOPERM no channel"));
         check("+OK\r\n", &[("a", Undelivered::Unknown)], Some("+OK"));
+        // What a cluster wants to be said elsewhere does not break the connection.
+        let moved = "-MOVED 7 127.0.0.1:7000\r\n:1\r\n";
+        check(moved, &[("a", Undelivered::Unsent)], None);
     }
 
     #[test]
     fn a_command_is_an_array_of_bulk_strings() {
         let mut out = Vec::new();
-        put_publish(&mut out, "sb:in:节点", b"\r\n\0");
+        let channel = Channel {
+            publish: "PUBLISH",
+            name: "sb:in:节点",
+        };
+        put_publish(&mut out, channel, b"\r\n\0");
         let expected = "*3\r\n$7\r\nPUBLISH\r\n$12\r\nsb:in:节点\r\n$3\r\n\r\n\0\r\n";
         assert_eq!(String::from_utf8_lossy(&out), expected);
     }

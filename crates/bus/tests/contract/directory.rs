@@ -6,7 +6,7 @@ use switchboard_protocol::{id::DeviceId, outcome::Outcome};
 
 use crate::{
     eventually::eventually,
-    over_both,
+    over_all,
     station::{call, device, org},
 };
 
@@ -14,7 +14,7 @@ const SHORTLY: Duration = Duration::from_secs(5);
 
 #[tokio::test]
 async fn the_newest_connection_wins_and_the_former_holder_is_told() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let caller = site.caller("caller").await;
         let (first, second) = (site.station("first").await, site.station("second").await);
         let toy = device("toy-1");
@@ -36,7 +36,7 @@ async fn the_newest_connection_wins_and_the_former_holder_is_told() {
 
 #[tokio::test]
 async fn a_late_release_does_not_remove_the_newer_connection() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let (first, second) = (site.station("first").await, site.station("second").await);
         let (toy, other) = (device("toy-1"), device("toy-2"));
         let old = first.connect(&toy).await;
@@ -63,7 +63,7 @@ async fn a_late_release_does_not_remove_the_newer_connection() {
 
 #[tokio::test]
 async fn a_registration_is_readable_while_its_device_is_live() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
         let toy = device("toy-1");
         edge.connect(&toy).await;
@@ -105,7 +105,7 @@ async fn a_registration_is_readable_while_its_device_is_live() {
 
 #[tokio::test]
 async fn devices_with_one_firmware_share_a_registration() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let edge = site.station("edge").await;
         let (one, two) = (device("toy-1"), device("toy-2"));
         edge.connect(&one).await;
@@ -130,7 +130,7 @@ async fn devices_with_one_firmware_share_a_registration() {
 
 #[tokio::test]
 async fn live_devices_are_listed_in_order_and_by_organisation() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let edge = site.station("edge").await;
         for id in ["b", "a", "C", "d:1"] {
             edge.connect(&device(id)).await;
@@ -167,7 +167,7 @@ async fn live_devices_are_listed_in_order_and_by_organisation() {
 
 #[tokio::test]
 async fn a_node_that_leaves_takes_its_devices_with_it() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
         edge.connect(&device("toy-1")).await;
         edge.disconnect(&device("toy-1"));
@@ -185,7 +185,7 @@ async fn a_node_that_leaves_takes_its_devices_with_it() {
 
 #[tokio::test]
 async fn services_that_come_into_use_again_stay_readable() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let edge = site.station("edge").await;
         for round in 0..20 {
             let toy = device(&format!("toy-{round}"));

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use switchboard_bus::{Fact, FactId, LeftReason};
 
-use crate::{eventually::eventually, over_both, station::device};
+use crate::{eventually::eventually, over_all, station::device};
 
 const WAIT: Duration = Duration::from_millis(100);
 
 #[tokio::test]
 async fn i6_facts_come_in_order_and_again_until_they_are_acknowledged() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let (control, edge) = (site.caller("control").await, site.station("edge").await);
         let toy = device("toy-1");
         let at = edge.connect(&toy).await;
@@ -21,7 +21,7 @@ async fn i6_facts_come_in_order_and_again_until_they_are_acknowledged() {
             facts.extend(control.facts("one", 100, Duration::from_secs(5)).await.unwrap());
         }
         let story: Vec<Fact> = facts.iter().map(|(_, fact)| fact.clone()).collect();
-        assert!(matches!(&story[0], Fact::Connected { device, epoch, .. } if *device == toy && *epoch == at));
+        assert!(matches!(&story[0], Fact::Connected { device, epoch, .. } if *device == toy && *epoch == at), "{story:?}");
         assert!(matches!(&story[1], Fact::Registered { digest, json: Some(json), .. } if *digest == told && **json == *b"{}"));
         assert!(matches!(&story[2], Fact::Left { reason: LeftReason::Closed, .. }));
         control.acknowledge(std::slice::from_ref(&facts[0].0)).await.unwrap();

@@ -22,7 +22,7 @@ use crate::{
     station::{Site, call, call_for, device, org},
 };
 
-async fn works_again(caller: &switchboard_bus::Bus, within: Duration) {
+pub async fn works_again(caller: &switchboard_bus::Bus, within: Duration) {
     let again = async || {
         let mut brief = call_for(&device("toy-1"), "{}");
         brief.timeout = Duration::from_millis(300);

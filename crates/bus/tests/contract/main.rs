@@ -1,5 +1,5 @@
-//! What the bus promises, asked of both backends, and what Redis in trouble may cost.
-//! Never: a promise asked of one backend only, unless it is about Redis itself.
+//! What the bus promises, asked of all backends, and what Redis in trouble may cost.
+//! Never: a promise asked of some backends only, unless it is about Redis itself.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -13,21 +13,36 @@ mod eventually;
 mod redis_server;
 
 mod calls;
+mod cluster;
+mod cluster_servers;
+mod conversations;
 mod directory;
 mod facts;
 mod faults;
+mod moves;
 mod notices;
 mod offers;
+mod probes;
+mod sentinel;
 mod station;
+mod superseding;
 mod trust;
+mod turns;
 
 use station::Site;
 
-/// Runs one promise over both backends.
-async fn over_both<F>(promise: impl Fn(Site) -> F)
+/// In a run that is about a cluster only: where it is.
+const CLUSTER: &str = "SWITCHBOARD_TEST_CLUSTER";
+
+/// Runs one promise over every backend; a cluster takes seconds to start, so all promises share one: see
+/// `cluster::a_cluster_keeps_every_promise`.
+async fn over_all<F>(promise: impl Fn(Site) -> F)
 where
     F: Future<Output = ()>,
 {
+    if let Ok(url) = std::env::var(CLUSTER) {
+        return promise(Site::among_others(url)).await;
+    }
     promise(Site::local()).await;
     promise(Site::redis().await).await;
 }

@@ -5,7 +5,7 @@ use switchboard_protocol::{id::DeviceKey, outcome::Outcome};
 use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
-    over_both,
+    over_all,
     station::{call, call_for, device, done},
 };
 
@@ -50,7 +50,7 @@ fn drain(heard: &mut mpsc::Receiver<Notice>) -> (Vec<Notice>, bool) {
 
 #[tokio::test]
 async fn notices_come_in_order_and_before_the_answer() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
         let toy = device("toy-1");
         edge.connect(&toy).await;
@@ -81,7 +81,7 @@ async fn notices_come_in_order_and_before_the_answer() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_notices_of_many_calls_keep_their_order() {
     const CALLS: usize = 32;
-    over_both(|site| async move {
+    over_all(|site| async move {
         let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
         let toy = device("toy-1");
         edge.connect(&toy).await;
@@ -110,7 +110,7 @@ async fn the_notices_of_many_calls_keep_their_order() {
 
 #[tokio::test]
 async fn a_call_that_wants_no_notices_gets_none() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
         let toy = device("toy-1");
         edge.connect(&toy).await;
@@ -133,7 +133,7 @@ async fn a_call_that_wants_no_notices_gets_none() {
 
 #[tokio::test]
 async fn a_caller_that_does_not_keep_up_misses_notices_and_gets_its_answer() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let (caller, counted) = site.counting_caller("caller").await;
         let edge = site.station("edge").await;
         let toy = device("toy-1");

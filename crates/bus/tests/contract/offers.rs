@@ -7,7 +7,7 @@ use switchboard_protocol::{id::DeviceKey, schema::Digest};
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
-    over_both,
+    over_all,
     station::{Site, device},
 };
 
@@ -32,7 +32,7 @@ pub async fn await_event(events: &mut OfferChanges, wanted: &OfferChange, within
 
 #[tokio::test]
 async fn what_devices_offer_is_told_to_every_node_that_follows() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let edge = site.station("edge").await;
         let (one, two) = (site.follower("one").await, site.follower("two").await);
         assert!(edge.bus.offer_changes().is_none(), "it does not follow");
@@ -66,7 +66,7 @@ async fn what_devices_offer_is_told_to_every_node_that_follows() {
 
 #[tokio::test]
 async fn a_device_that_moves_has_no_services_until_it_registers_there() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let (from, to) = (site.station("from").await, site.station("to").await);
         let follower = site.follower("follower").await;
         let mut events = follower.offer_changes().unwrap();
@@ -84,7 +84,7 @@ async fn a_device_that_moves_has_no_services_until_it_registers_there() {
 
 #[tokio::test]
 async fn the_devices_of_a_node_that_leaves_are_told() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let edge = site.station("edge").await;
         let follower = site.follower("follower").await;
         let mut events = follower.offer_changes().unwrap();
@@ -101,7 +101,7 @@ async fn the_devices_of_a_node_that_leaves_are_told() {
 
 #[tokio::test]
 async fn a_follower_that_reads_too_slowly_is_told_that_it_missed_some() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let edge = site.station("edge").await;
         let follower = site.follower("follower").await;
         let mut events = follower.offer_changes().unwrap();

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use switchboard_bus::{
     Answer, Bus, BusConfig, BusError, Call, Epoch, Holding, Host, InboundCall, LocalHub, NodeId,
-    ReplyTo,
+    ReplyTo, Text,
 };
 use switchboard_protocol::{
     id::{CallId, DeviceId, DeviceKey, OrgId},
@@ -29,9 +29,13 @@ enum Reach {
     Local(LocalHub),
     Redis {
         url: String,
+        prefix: String,
         server: Option<RedisServer>,
     },
 }
+
+/// What keys begin with where nobody else has any.
+const PREFIX: &str = "test";
 
 impl Site {
     pub fn local() -> Self {
@@ -46,6 +50,7 @@ impl Site {
         Self {
             reach: Reach::Redis {
                 url: server.url(),
+                prefix: PREFIX.to_owned(),
                 server: Some(server),
             },
             shutdown: Shutdown::new(),
@@ -55,7 +60,23 @@ impl Site {
     /// Nodes that reach Redis by another way than its own port.
     pub fn through(url: String) -> Self {
         Self {
-            reach: Reach::Redis { url, server: None },
+            reach: Reach::Redis {
+                url,
+                prefix: PREFIX.to_owned(),
+                server: None,
+            },
+            shutdown: Shutdown::new(),
+        }
+    }
+
+    /// Nodes that share a Redis with those of other tests.
+    pub fn among_others(url: String) -> Self {
+        Self {
+            reach: Reach::Redis {
+                url,
+                prefix: format!("test-{}", Uuid::now_v7().simple()),
+                server: None,
+            },
             shutdown: Shutdown::new(),
         }
     }
@@ -83,7 +104,7 @@ impl Site {
     /// Lets a node's lease be one that ended long ago, until its next beat.
     pub async fn end_lease(&self, node: &NodeId) {
         let mut end = redis::cmd("ZADD");
-        end.arg("test:nodes").arg(1).arg(node.as_str());
+        end.arg("test:{nodes}").arg(1).arg(node.as_str());
         self.ask::<()>(&end).await;
     }
 
@@ -93,7 +114,8 @@ impl Site {
         self.ask::<()>(&set).await;
     }
 
-    async fn ask<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> T {
+    /// Asks this site's Redis.
+    pub async fn ask<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> T {
         let Reach::Redis { url, .. } = &self.reach else {
             panic!("this site has no Redis");
         };
@@ -123,6 +145,12 @@ impl Site {
         self.node(config, &Registry::new(), &self.shutdown).await
     }
 
+    /// The same, which may never be ready.
+    pub fn unready_follower(&self, name: &str) -> Bus {
+        let config = self.config(name).following_offers();
+        Bus::start(config, &Registry::new(), &self.shutdown).unwrap()
+    }
+
     /// A node that holds devices.
     pub async fn station(&self, name: &str) -> Arc<Station> {
         let shutdown = self.shutdown.child();
@@ -141,7 +169,7 @@ impl Site {
     fn config(&self, name: &str) -> BusConfig {
         match &self.reach {
             Reach::Local(hub) => BusConfig::local(hub, name),
-            Reach::Redis { url, .. } => BusConfig::redis(&url.clone().into(), name, "test"),
+            Reach::Redis { url, prefix, .. } => BusConfig::redis(&url.clone().into(), name, prefix),
         }
     }
 
@@ -172,6 +200,7 @@ struct State {
     unanswered: Vec<ReplyTo>,
     delivered: Vec<CallId>,
     cancelled: Vec<CallId>,
+    said: String,
 }
 
 impl Station {
@@ -253,6 +282,19 @@ impl Station {
         self.state.lock().delivered.clone()
     }
 
+    /// Everything that its devices were answered: `|` ends an answer, `!` one with a hole, `~` is a sign of life,
+    /// `^` another beginning.
+    pub fn said(&self) -> String {
+        self.state.lock().said.clone()
+    }
+
+    /// Waits until that is all, and forgets it.
+    pub async fn has_said(&self, expected: &str) {
+        let said = async || self.said();
+        eventually(Duration::from_secs(5), said, |said| said == expected).await;
+        self.state.lock().said.clear();
+    }
+
     pub fn cancelled(&self) -> Vec<CallId> {
         self.state.lock().cancelled.clone()
     }
@@ -289,6 +331,24 @@ impl Host for Station {
         state.held.retain(|key, (held, _)| {
             key.org != org || key.device.as_str() != device || *held >= epoch
         });
+    }
+
+    fn say(&self, _: OrgId, device: &str, _: Epoch, task: [u8; 8], text: Text) {
+        let task = str::from_utf8(&task).unwrap();
+        let said = format!("[{device} {task} {}]", &*text);
+        self.state.lock().said.push_str(&said);
+    }
+
+    fn begin_again(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8]) {
+        self.state.lock().said.push('^');
+    }
+
+    fn busy(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8]) {
+        self.state.lock().said.push('~');
+    }
+
+    fn finish(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8], whole: bool) {
+        self.state.lock().said.push(if whole { '|' } else { '!' });
     }
 
     fn held(&self) -> Vec<Holding> {

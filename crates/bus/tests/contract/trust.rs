@@ -9,7 +9,7 @@ use switchboard_protocol::{
 };
 use uuid::Uuid;
 
-use crate::{eventually::eventually, over_both, station::org};
+use crate::{eventually::eventually, over_all, station::org};
 
 const FAR_FUTURE_S: u64 = 4_000_000_000;
 
@@ -35,7 +35,7 @@ async fn verdict_becomes(node: &Bus, token: &str, wanted: Result<Claims, TrustEr
 
 #[tokio::test]
 async fn i11_keys_and_revocations_reach_every_node_within_five_seconds() {
-    over_both(|site| async move {
+    over_all(|site| async move {
         let (control, edge) = (site.caller("control").await, site.caller("edge").await);
         let key = SigningKey::from_seed(&[7; 32]);
         let (good, bad) = (claims(1), claims(2));

@@ -82,6 +82,21 @@ pub enum SessionError {
 }
 
 impl SessionError {
+    /// What [`Self::code`] may answer, beside the codes of frames.
+    pub const CODES: [&str; 11] = [
+        "not_authenticated",
+        "already_authenticated",
+        "bad_auth",
+        "seq_gap",
+        "nothing_to_end",
+        "task_too_long",
+        "too_many_tasks",
+        "mixed_task",
+        "end_with_payload",
+        "bad_text",
+        "unexpected_kind",
+    ];
+
     /// The stable name for the ERROR frame and the metric.
     #[must_use]
     pub const fn code(&self) -> &'static str {

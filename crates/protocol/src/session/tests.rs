@@ -1,6 +1,7 @@
 //! What a session accepts, in which order, and what it says otherwise.
 
 use super::*;
+use crate::frame::FrameError;
 
 const HELLO: &str = r#"{"token":"t"}"#;
 const LOG: &str = r#"{"type":"log","data":{}}"#;
@@ -251,4 +252,36 @@ fn an_idle_session_is_small() {
         .handle(frame(Kind::End, b"task-a  ", 1, ""))
         .unwrap();
     assert_eq!(session.open.capacity(), 0);
+}
+
+#[test]
+fn every_code_is_listed() {
+    let (task, limit) = (TaskId::MCP, 1);
+    let errors = [
+        SessionError::NotAuthenticated,
+        SessionError::AlreadyAuthenticated,
+        SessionError::BadAuth { line: 1, column: 1 },
+        SessionError::SeqGap {
+            task,
+            expected: 1,
+            got: 2,
+        },
+        SessionError::NothingToEnd { task },
+        SessionError::TaskTooLong { task },
+        SessionError::TooManyTasks { task, limit },
+        SessionError::MixedTask { task },
+        SessionError::EndWithPayload { task },
+        SessionError::BadText { task, at: 0 },
+        SessionError::UnexpectedKind { kind: Kind::Pong },
+    ];
+    let codes = errors.map(|error| error.code());
+    assert_eq!(codes, SessionError::CODES);
+    for error in [
+        FrameError::Garbage,
+        FrameError::UnknownKind(0),
+        FrameError::BadSeq,
+    ] {
+        let code = SessionError::from(error).code();
+        assert!(FrameError::CODES.contains(&code), "{code}");
+    }
 }

@@ -7,13 +7,14 @@ use axum::{
     Router,
     http::{StatusCode, header},
 };
+use prometheus::IntCounter;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
 };
 
 use super::{
-    HttpLimits,
+    HttpLimits, HttpMetrics,
     connection::{self, Served},
 };
 use crate::{problem::Problem, shutdown::Shutdown};
@@ -33,7 +34,22 @@ pub async fn serve(
     limits: HttpLimits,
     shutdown: Shutdown,
 ) -> io::Result<()> {
-    let admission = Admission::new(router, limits, shutdown.child());
+    serve_counted(listener, router, limits, None, shutdown).await
+}
+
+/// The same, with a count of the connections that find no room.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_counted(
+    listener: TcpListener,
+    router: Router,
+    limits: HttpLimits,
+    metrics: Option<&HttpMetrics>,
+    shutdown: Shutdown,
+) -> io::Result<()> {
+    let mut admission = Admission::new(router, limits, shutdown.child());
+    admission.counted = metrics.map(|metrics| metrics.refused.clone());
     let mut failures = 0_u32;
     loop {
         let accepted = tokio::select! {
@@ -70,6 +86,7 @@ struct Admission {
     places: Arc<Semaphore>,
     refused: Served,
     refusals: Arc<Semaphore>,
+    counted: Option<IntCounter>,
     shutdown: Shutdown,
 }
 
@@ -84,6 +101,7 @@ impl Admission {
             places,
             refused: Served::new(Router::new().fallback(full), limits),
             refusals: Arc::new(Semaphore::new(REFUSALS)),
+            counted: None,
             shutdown,
         }
     }
@@ -91,10 +109,13 @@ impl Admission {
     fn admit(&self, socket: TcpStream) {
         let (place, served) = match self.places.clone().try_acquire_owned() {
             Ok(place) => (place, self.served.clone()),
-            Err(_) => match self.refusals.clone().try_acquire_owned() {
-                Ok(place) => (place, self.refused.clone()),
-                Err(_) => return,
-            },
+            Err(_) => {
+                self.counted.iter().for_each(IntCounter::inc);
+                match self.refusals.clone().try_acquire_owned() {
+                    Ok(place) => (place, self.refused.clone()),
+                    Err(_) => return,
+                }
+            }
         };
         let shutdown = self.shutdown.clone();
         self.shutdown.spawn(async move {

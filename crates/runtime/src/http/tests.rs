@@ -323,3 +323,63 @@ async fn connections_beyond_the_limit_are_told() {
     drop(first);
     assert_eq!(port.event().await, "dropped");
 }
+
+#[tokio::test]
+async fn requests_are_counted_by_route_method_and_status() {
+    let registry = prometheus::Registry::new();
+    let metrics = HttpMetrics::new("test", &registry).unwrap();
+    let (entered, mut events) = mpsc::channel(1);
+    let router = Router::new()
+        .route("/things/{id}", get(|| async { "thing" }))
+        .route("/panic", get(panics))
+        .route("/wait", get(wait))
+        .fallback(problem::not_found)
+        .with_state(Seen(entered, Arc::default()));
+    let router = observed(router, &metrics);
+    let listener = listen("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let shutdown = Shutdown::new();
+    let limits = HttpLimits::default();
+    let serving = shutdown.spawn(serve(listener, router, limits, shutdown.clone()));
+    let ask = async |line: &str| {
+        let request = format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let mut socket = TcpStream::connect(addr).await.unwrap();
+        socket.write_all(request.as_bytes()).await.unwrap();
+        socket
+    };
+    for line in [
+        "GET /things/1",
+        "GET /things/2?q=3",
+        "POST /things/2",
+        "BREW /things/2",
+        "GET /panic",
+        "GET /made/up",
+    ] {
+        rest(&mut ask(line).await).await;
+    }
+    let waiting = ask("GET /wait").await;
+    timeout(LONG, events.recv()).await.unwrap();
+    drop(waiting);
+    timeout(LONG, events.recv()).await.unwrap();
+    shutdown.stop();
+    timeout(LONG, serving).await.unwrap().unwrap().unwrap();
+
+    let text = prometheus::TextEncoder::new()
+        .encode_to_string(&registry.gather())
+        .unwrap();
+    let counted: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("switchboard_http_requests_total"))
+        .collect();
+    let expected = [
+        r#"{method="GET",route="/panic",service="test",status="500"} 1"#,
+        r#"{method="GET",route="/things/{id}",service="test",status="200"} 2"#,
+        r#"{method="GET",route="/wait",service="test",status="499"} 1"#,
+        r#"{method="GET",route="unmatched",service="test",status="404"} 1"#,
+        r#"{method="POST",route="/things/{id}",service="test",status="405"} 1"#,
+        r#"{method="_OTHER",route="/things/{id}",service="test",status="405"} 1"#,
+    ];
+    assert_eq!(counted, expected);
+    let timed = r#"switchboard_http_request_seconds_count{route="/things/{id}",service="test"} 4"#;
+    assert!(text.contains(timed), "{text}");
+}

@@ -42,7 +42,7 @@ impl Store {
                      FROM embeddings e JOIN memories m ON m.id = e.memory_id
                      WHERE {IS_CURRENT} AND e.holder_id = ANY ($3)
                            AND (m.org_id = $4 OR m.org_id IS NULL) AND (m.expires_at IS NULL OR m.expires_at > now())
-                           AND ($5::text IS NULL OR m.subject = $5) AND ($6::text IS NULL OR m.kind = $6)
+                           AND ($5::text[] IS NULL OR coalesce(m.subject, '') = ANY ($5)) AND ($6::text IS NULL OR m.kind = $6)
                      ORDER BY e.embedding <=> $2::halfvec LIMIT {NEAREST})
                  SELECT id FROM nearest WHERE likeness > 0 ORDER BY likeness * (1 + importance) DESC, id DESC"
             )))
@@ -50,7 +50,7 @@ impl Store {
             .bind(written(&meaning.vector))
             .bind(holders.into_iter().flatten().collect::<Vec<_>>())
             .bind(reader.column())
-            .bind(&filter.subject)
+            .bind(&filter.about)
             .bind(&filter.kind)
             .fetch_all(&mut *transaction)
             .await?;

@@ -17,8 +17,8 @@ pub struct MemoryFilter {
     pub template: Option<TemplateId>,
     /// Those of this NPC, beside the template's.
     pub npc: Option<NpcId>,
-    /// Only those about this end user or device.
-    pub subject: Option<String>,
+    /// Only those about one of these end users or devices; an empty one stands for nobody.
+    pub about: Option<Vec<String>>,
     /// Only those of this kind.
     pub kind: Option<String>,
 }
@@ -106,7 +106,7 @@ impl Store {
             r#"WITH readable AS NOT MATERIALIZED (
                    SELECT * FROM memories
                    WHERE (org_id = $1 OR org_id IS NULL) AND (expires_at IS NULL OR expires_at > now()) AND id > $4
-                         AND ($5::text IS NULL OR subject = $5) AND ($6::text IS NULL OR kind = $6)),
+                         AND ($5::text[] IS NULL OR coalesce(subject, '') = ANY ($5)) AND ($6::text IS NULL OR kind = $6)),
                templates AS (SELECT * FROM readable WHERE template_id = $2 ORDER BY id LIMIT $7),
                own AS (SELECT * FROM readable WHERE npc_id = $3 ORDER BY id LIMIT $7)
                SELECT m.id AS "id!", m.org_id, m.template_id, m.npc_id, r.uri, m.subject, m.text AS "text!", m.kind,
@@ -118,7 +118,7 @@ impl Store {
             filter.template.map(TemplateId::uuid),
             filter.npc.map(NpcId::uuid),
             after.map_or(Uuid::nil(), MemoryId::uuid),
-            filter.subject,
+            filter.about.as_deref(),
             filter.kind,
             i64::from(limit)
         );
@@ -155,7 +155,7 @@ impl Store {
                    FROM memories m, asked
                    WHERE m.terms @@ asked.query AND (m.template_id = $2 OR m.npc_id = $3)
                          AND (m.org_id = $1 OR m.org_id IS NULL) AND (m.expires_at IS NULL OR m.expires_at > now())
-                         AND ($6::text IS NULL OR m.subject = $6) AND ($7::text IS NULL OR m.kind = $7)
+                         AND ($6::text[] IS NULL OR coalesce(m.subject, '') = ANY ($6)) AND ($7::text IS NULL OR m.kind = $7)
                    ORDER BY score DESC, m.id DESC LIMIT greatest($8::bigint, cardinality($9::uuid[]))),
                by_words AS (SELECT id, score, row_number() OVER (ORDER BY score DESC, id DESC) AS place FROM found),
                by_meaning AS (SELECT id, place FROM UNNEST($9::uuid[]) WITH ORDINALITY AS nearest (id, place)),
@@ -174,7 +174,7 @@ impl Store {
             filter.npc.map(NpcId::uuid),
             question.text.to_lowercase(),
             question.locale.map(language),
-            filter.subject,
+            filter.about.as_deref(),
             filter.kind,
             i64::from(limit),
             nearest.as_deref() as Option<&[Uuid]>

@@ -4,7 +4,28 @@
 use sqlx::PgConnection;
 use switchboard_protocol::id::{DeviceId, NpcId, OrgId};
 
-use super::NpcWrite;
+use super::{Npc, NpcWrite, Wanted, read};
+use crate::{Store, StoreError, database::bounded};
+
+impl Store {
+    /// Who answers for a device: the NPC that speaks through it, else the one that its organisation has for all devices
+    /// through which none speaks.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn npc_of_device(
+        &self,
+        org: OrgId,
+        device: &DeviceId,
+    ) -> Result<Option<Npc>, StoreError> {
+        bounded(async {
+            let mut connection = self.within(org).await?;
+            let found = read(&mut connection, org, Wanted::Answering(device)).await?;
+            Ok::<_, sqlx::Error>(found.into_iter().next())
+        })
+        .await
+    }
+}
 
 /// Gives an NPC these devices and takes all others from it. Says which of them another NPC has; then the transaction
 /// must not be committed.

@@ -108,6 +108,21 @@ mod tests {
             json!({"name": "B", "voice": null, "model": null, "tags": ["b"]}),
             &["model", "voice"],
         );
+        check(
+            json!({"name": "A", "conversation": {"barge_in": false}, "memory": {"retention_days": 3}}),
+            json!({"memory": {"from_conversations": false}}),
+            json!({
+                "conversation": {"barge_in": false},
+                "memory": {"retention_days": 3, "from_conversations": false},
+            }),
+            &[],
+        );
+        check(
+            json!({"name": "A", "conversation": {"barge_in": false}}),
+            json!({"conversation": {"barge_in": true}}),
+            json!({"conversation": {"barge_in": true}, "memory": {"retention_days": null, "from_conversations": true}}),
+            &[],
+        );
         let says = json!([{"role": "user", "content": {"type": "text", "text": "{{who}}"}}]);
         check(
             json!({"name": "A", "prompt": {"arguments": [{"name": "who"}], "messages": []}}),

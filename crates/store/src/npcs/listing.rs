@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 use switchboard_protocol::id::{DeviceId, NpcId, OrgId, TemplateId};
 use uuid::Uuid;
 
-use super::{Npc, NpcFilter, read};
+use super::{Npc, NpcFilter, Wanted, read};
 use crate::{
     Store, StoreError,
     database::bounded,
@@ -30,7 +30,7 @@ impl Store {
             let mut connection = self.within(org).await?;
             let ahead = ahead(&mut connection, org, after, filter, limit).await?;
             let (ids, more) = fill(&ahead, limit);
-            let elements = read(&mut connection, org, &ids).await?;
+            let elements = read(&mut connection, org, Wanted::Ids(&ids)).await?;
             Ok::<_, sqlx::Error>(Page { elements, more })
         })
         .await

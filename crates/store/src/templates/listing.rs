@@ -5,7 +5,7 @@ use sqlx::{PgConnection, types::Json};
 use switchboard_protocol::id::TemplateId;
 use uuid::Uuid;
 
-use super::{MemoryPolicy, Model, Persona, Prompt, Row, Template, ToolPolicy, Voice};
+use super::{Conversation, MemoryPolicy, Model, Persona, Prompt, Row, Template, ToolPolicy, Voice};
 use crate::{
     Store, StoreError,
     database::bounded,
@@ -53,7 +53,7 @@ async fn ahead(
                UNION ALL
                SELECT ahead.number + 1, next.id,
                       ahead.bytes + octet_length(concat(next.name, next.tags, next.persona, next.model, next.voice,
-                                                        next.tools, next.memory, next.prompt))
+                                                        next.tools, next.memory, next.conversation, next.prompt))
                FROM ahead CROSS JOIN LATERAL (
                    (SELECT * FROM templates WHERE org_id = $1 AND id > ahead.id ORDER BY id LIMIT 1)
                    UNION ALL
@@ -81,6 +81,7 @@ async fn read(
         r#"SELECT id, org_id, name, avatar, locale, tags, persona AS "persona: Json<Persona>",
                   model AS "model: Json<Model>", voice AS "voice: Json<Voice>",
                   tools AS "tools: Json<ToolPolicy>", skills_book_ids, memory AS "memory: Json<MemoryPolicy>",
+                  conversation AS "conversation: Json<Conversation>",
                   prompt AS "prompt: Json<Prompt>", version, created_at, updated_at
            FROM templates WHERE id = ANY($2) AND (org_id = $1 OR org_id IS NULL) ORDER BY id"#,
         reader.column(),

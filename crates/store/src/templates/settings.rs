@@ -43,6 +43,9 @@ pub struct TemplateSettings {
     /// How it remembers.
     #[serde(default)]
     pub memory: MemoryPolicy,
+    /// How it converses.
+    #[serde(default)]
+    pub conversation: Conversation,
     /// How it reads as a prompt; its persona when not given.
     #[serde(default)]
     pub prompt: Option<Prompt>,
@@ -100,10 +103,38 @@ pub struct ToolPolicy {
 }
 
 /// How a character remembers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct MemoryPolicy {
     /// After how many days a memory that names no end of its own ends; never when not given.
     #[schema(example = 365)]
     pub retention_days: Option<u32>,
+    /// Whether what is worth keeping of a conversation becomes a memory when it ends; true when not given.
+    #[schema(example = true)]
+    pub from_conversations: bool,
+}
+
+impl Default for MemoryPolicy {
+    fn default() -> Self {
+        Self {
+            retention_days: None,
+            from_conversations: true,
+        }
+    }
+}
+
+/// How a character converses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Conversation {
+    /// Whether what a device says while it is being answered ends that answer; otherwise both are answered. True when
+    /// not given.
+    #[schema(example = true)]
+    pub barge_in: bool,
+}
+
+impl Default for Conversation {
+    fn default() -> Self {
+        Self { barge_in: true }
+    }
 }

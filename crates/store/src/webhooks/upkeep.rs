@@ -6,10 +6,8 @@ use std::time::Duration;
 use crate::{
     Store, StoreError,
     database::{bounded, interval},
+    purge::{PURGE_STEP, in_steps},
 };
-
-/// How many deliveries one statement removes, so that none holds its locks for long.
-const PURGE_STEP: i64 = 5_000;
 
 /// What waits and what was dropped, of all organisations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +38,7 @@ impl Store {
     /// # Errors
     /// As every query; what was removed until then stays removed.
     pub async fn purge_deliveries(&self, kept: Duration, most: i64) -> Result<u64, StoreError> {
-        let mut purged = 0;
-        loop {
+        in_steps(|| async {
             let query = sqlx::query!(
                 "WITH beyond AS (
                    SELECT hook.id AS webhook_id, edge.id FROM webhooks hook CROSS JOIN LATERAL (
@@ -57,13 +54,9 @@ impl Store {
                 most,
                 PURGE_STEP
             );
-            let step = bounded(async { query.execute(&mut *self.throughout().await?).await })
-                .await?
-                .rows_affected();
-            purged += step;
-            if step < PURGE_STEP.unsigned_abs() {
-                return Ok(purged);
-            }
-        }
+            let done = query.execute(&mut *self.throughout().await?).await?;
+            Ok(done.rows_affected())
+        })
+        .await
     }
 }

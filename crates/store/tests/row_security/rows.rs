@@ -51,6 +51,7 @@ const ORGS: &str = "
     INSERT INTO calls (call_id, org_id, device_id, mode, state, service, timeout_ms, deadline)
         VALUES ('{mark}0000-0000-0000-000000000008', {org}, 'd', 'async', 'sent', 's', 1, now());
     INSERT INTO usage_calls VALUES ({org}, date_trunc('hour', now()), '{mark}', 1, 1);
+    INSERT INTO usage_turns VALUES ({org}, date_trunc('hour', now()), 1, 1, 1, 0.5);
     INSERT INTO call_queues VALUES ({org}, 'd', now());
     INSERT INTO webhooks (id, org_id, url, events, enabled, secret)
         VALUES ('{mark}0000-0000-0000-000000000010', {org}, 'u', '{call.finished}', true, sha256('{mark}'));
@@ -61,6 +62,7 @@ const ORGS: &str = "
 /// What is an organisation's, beside its own templates, pictures and books.
 const NPCS: &str = "
     INSERT INTO npcs (id, org_id, overrides) VALUES ('{mark}0000-0000-0000-000000000009', {org}, '{}');
+    UPDATE orgs SET default_npc_id = '{mark}0000-0000-0000-000000000009' WHERE id = {org};
     INSERT INTO npc_devices VALUES ({org}, 'd', '{mark}0000-0000-0000-000000000009');
     INSERT INTO npc_pictures VALUES ('{mark}0000-0000-0000-000000000009', '{mark}0000-0000-0000-000000000002');
     INSERT INTO npc_voices VALUES ('{mark}0000-0000-0000-000000000009', '{mark}0000-0000-0000-00000000000a');

@@ -411,6 +411,7 @@ mod tests {
     fn the_policy_ends_what_names_no_end() {
         let policy = MemoryPolicy {
             retention_days: Some(2),
+            ..MemoryPolicy::default()
         };
         let end = |document: Value| {
             read(&document, &policy).unwrap().memories()[0]

@@ -172,7 +172,8 @@ mod tests {
             },
             "model": {"provider": "p", "model": "m", "temperature": 0.5, "max_tokens": 100},
             "voice": {"voice_id": "v", "rate": 1, "pitch": 1, "volume": 1},
-            "tools": {"allow": ["a"], "deny": ["d"]}, "skills_book_ids": [], "memory": {"retention_days": 3},
+            "tools": {"allow": ["a"], "deny": ["d"]}, "skills_book_ids": [],
+            "memory": {"retention_days": 3, "from_conversations": false}, "conversation": {"barge_in": false},
             "prompt": {
                 "name": "bello", "title": "t", "description": "d",
                 "arguments": [{"name": "who", "title": "t", "description": "d", "required": true, "question": "q",
@@ -217,6 +218,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_said_of_conversations_holds_as_usual() {
+        fn check(document: Value, barge_in: bool, from_conversations: bool) {
+            let settings = read(&document).unwrap();
+            assert_eq!(settings.conversation.barge_in, barge_in, "{document}");
+            let kept = settings.memory.from_conversations;
+            assert_eq!(kept, from_conversations, "{document}");
+        }
+        check(json!({"name": "A"}), true, true);
+        check(
+            json!({"name": "A", "conversation": {}, "memory": {"retention_days": 3}}),
+            true,
+            true,
+        );
+        check(
+            json!({"name": "A", "conversation": {"barge_in": false}}),
+            false,
+            true,
+        );
+        check(
+            json!({"name": "A", "memory": {"from_conversations": false}}),
+            true,
+            false,
+        );
+    }
+
+    #[test]
     fn what_does_not_fit_is_pointed_at() {
         fn check(place: &str, value: Value, pointer: &str) {
             let mut document = full();
@@ -237,6 +264,17 @@ mod tests {
         );
         check("/prompt", json!({}), "/prompt/messages");
         check("/voice/rate", json!(9), "/voice/rate");
+        let barge_in = "/conversation/barge_in";
+        check(barge_in, json!("yes"), barge_in);
+        check(barge_in, json!(null), barge_in);
+        check(
+            "/conversation",
+            json!({"bargein": true}),
+            "/conversation/bargein",
+        );
+        check("/conversation", json!(true), "/conversation");
+        let kept = "/memory/from_conversations";
+        check(kept, json!(1), kept);
         check("/skills_book_ids", json!(["a book"]), "/skills_book_ids/0");
         check("/model", json!({"provider": "p"}), "/model");
         check("/persona", json!({"rôle": "x"}), "/persona/rôle");

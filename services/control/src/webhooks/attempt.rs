@@ -13,7 +13,7 @@ use super::{
     schedule,
     secret::Vault,
 };
-use crate::metrics::WebhookMetrics;
+use crate::metrics::{Attempted, WebhookMetrics};
 
 /// How long nothing may arrive at a webhook until it is disabled.
 const PATIENCE: Duration = Duration::from_secs(3 * 24 * 3600);
@@ -50,12 +50,12 @@ impl Desk {
                 pause: schedule::pause_after(delivery.attempt),
             },
         };
-        let label = match &end {
-            AttemptEnd::Arrived { .. } => "delivered",
-            AttemptEnd::Failed { pause: None, .. } => "given_up",
-            AttemptEnd::Failed { .. } => "failed",
+        let attempted = match &end {
+            AttemptEnd::Arrived { .. } => Attempted::Delivered,
+            AttemptEnd::Failed { pause: None, .. } => Attempted::GivenUp,
+            AttemptEnd::Failed { .. } => Attempted::Failed,
         };
-        self.metrics.attempts.with_label_values(&[label]).inc();
+        self.metrics.attempts.inc(attempted);
         if let Err(error) = &sent {
             let cause = std::error::Error::source(error).map(ToString::to_string);
             tracing::debug!(delivery.id = %delivery.id, %error, cause, "a delivery did not arrive");

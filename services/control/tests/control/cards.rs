@@ -153,7 +153,8 @@ async fn a_template_with_all_it_can_have_comes_back_whole() {
             "card": {"data": {"creator": ""}, "root": {"fav": true}},
         },
         "model": {"provider": "p", "model": "m", "temperature": 0.5}, "voice": {"voice_id": "v"},
-        "tools": {"allow": [], "deny": ["x"]}, "memory": {"retention_days": 3},
+        "tools": {"allow": [], "deny": ["x"]}, "memory": {"retention_days": 3, "from_conversations": false},
+        "conversation": {"barge_in": false},
         "prompt": {"arguments": [{"name": "char"}], "messages": [{"role": "user", "content": {"type": "text", "text": "{{char}}"}}]},
     });
     let (status, made) = installation

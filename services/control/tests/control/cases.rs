@@ -112,6 +112,7 @@ pub(crate) fn wav(milliseconds: u32) -> Vec<u8> {
 fn request_of(operation: &str) -> (&'static str, Content) {
     match operation {
         "createOrg" => ("", Content::Json(json!({"name": "Toys"}))),
+        "changeOrg" => ("", Content::Json(json!({"name": "Games"}))),
         "createApiKey" => ("", Content::Json(json!({"name": "backend"}))),
         "createToken" => (
             "",
@@ -121,9 +122,8 @@ fn request_of(operation: &str) -> (&'static str, Content) {
         "importTemplate" => ("", Content::Json(crate::cards::card("Bello"))),
         "addPicture" => ("", Content::Bytes(png(3))),
         "listApiKeys" | "getKeySet" | "listTemplates" | "listPictures" | "listNpcs"
-        | "listSkillsBooks" | "listVoices" | "listWebhooks" | "listAuditLog" | "getUsage" => {
-            ("", Content::Nothing)
-        }
+        | "listSkillsBooks" | "listVoices" | "listWebhooks" | "listAuditLog" | "getUsage"
+        | "getOrg" => ("", Content::Nothing),
         "createWebhook" => ("", Content::Json(webhook())),
         "getWebhook"
         | "removeWebhook"
@@ -184,6 +184,7 @@ impl Installation {
                 operation.id.as_str(),
                 "changeTemplate"
                     | "removeTemplate"
+                    | "changeOrg"
                     | "changeNpc"
                     | "removeNpc"
                     | "changeWebhook"

@@ -21,6 +21,7 @@ mod memories;
 mod npc_ownership;
 mod npcs;
 mod objects;
+mod orgs;
 mod pictures;
 mod recall;
 mod receiver;

@@ -3,7 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use switchboard_store::CountedCalls;
+use switchboard_store::{CountedCalls, CountedTurns};
 use uuid::Uuid;
 
 use crate::installation::{Installation, OPERATOR_KEY, Org};
@@ -14,7 +14,7 @@ fn counted(org: &Org, hour: &str, outcome: &'static str, calls: i64) -> CountedC
         hour: hour.parse().unwrap(),
         outcome,
         calls,
-        milliseconds: calls * 10,
+        microseconds: calls * 10_000,
     }
 }
 
@@ -23,6 +23,19 @@ async fn usage(installation: &Installation, key: &str, query: &str) -> Value {
     let (status, usage) = installation.send(Method::GET, &path, Some(key), None).await;
     assert_eq!(status, StatusCode::OK, "{usage}");
     usage
+}
+
+/// What is said of calls, where nobody has conversed.
+fn calls_of(said: &Value) -> Value {
+    if let Some(periods) = said.as_array() {
+        return periods.iter().map(calls_of).collect();
+    }
+    let mut calls = said.clone();
+    for name in ["turns", "prompt_tokens", "completion_tokens", "cost"] {
+        let none = calls.as_object_mut().unwrap().remove(name);
+        assert_eq!(none.unwrap().as_f64(), Some(0.0), "{name}");
+    }
+    calls
 }
 
 #[tokio::test]
@@ -62,20 +75,20 @@ async fn calls_are_added_up_by_hours_and_days_for_their_organisation() {
     let march = "?from=2026-03-01T00:00:00Z&to=2026-03-05T00:00:00Z";
     let days = usage(&installation, &own.key, march).await;
     assert_eq!(
-        days["periods"],
+        calls_of(&days["periods"]),
         json!([
             {"start": "2026-03-01T00:00:00Z", "calls": 16, "milliseconds": 160, "by_outcome": {"succeeded": 14, "offline": 2}},
             {"start": "2026-03-02T00:00:00Z", "calls": 9, "milliseconds": 90, "by_outcome": {"failed": 9}},
         ])
     );
     assert_eq!(
-        days["total"],
+        calls_of(&days["total"]),
         json!({"calls": 25, "milliseconds": 250, "by_outcome": {"succeeded": 14, "offline": 2, "failed": 9}})
     );
     let hours = "?granularity=hour&from=2026-03-01T22:30:00Z&to=2026-03-02T00:00:00Z";
     let hours = usage(&installation, &own.key, hours).await;
     assert_eq!(
-        hours["periods"],
+        calls_of(&hours["periods"]),
         json!([
             {"start": "2026-03-01T23:00:00Z", "calls": 4, "milliseconds": 40, "by_outcome": {"succeeded": 4}},
         ])
@@ -88,6 +101,66 @@ async fn calls_are_added_up_by_hours_and_days_for_their_organisation() {
         usage(&installation, &own.key, "").await["periods"],
         json!([])
     );
+}
+
+/// The same, with turns of 100 and 20 tokens each.
+fn with_turns(mut sums: Value, turns: i64, cost: f64) -> Value {
+    sums["turns"] = turns.into();
+    sums["prompt_tokens"] = (turns * 100).into();
+    sums["completion_tokens"] = (turns * 20).into();
+    sums["cost"] = cost.into();
+    sums
+}
+
+#[tokio::test]
+async fn turns_stand_beside_the_calls_of_their_time() {
+    let installation = Installation::start().await;
+    let (own, other) = (
+        installation.new_org("Toys").await,
+        installation.new_org("Games").await,
+    );
+    let turn =
+        |org: &Org, at: &str, cost| CountedTurns::one(org.id(), at.parse().unwrap(), 100, 20, cost);
+    let turns = [
+        turn(&own, "2026-03-01T21:59:59Z", 0.25),
+        turn(&own, "2026-03-01T22:00:00Z", 0.5),
+        turn(&own, "2026-03-03T10:30:00Z", 0.0),
+        turn(&other, "2026-03-01T22:00:00Z", 8.0),
+    ];
+    let counter = Uuid::now_v7();
+    let store = &installation.store;
+    store.add_turn_usage(counter, 1, &turns).await.unwrap();
+    let calls = [counted(&own, "2026-03-01T22:00:00Z", "succeeded", 5)];
+    store.add_usage(Uuid::now_v7(), 1, &calls).await.unwrap();
+
+    let march = "?from=2026-03-01T00:00:00Z&to=2026-03-05T00:00:00Z";
+    let days = usage(&installation, &own.key, march).await;
+    let none = json!({"calls": 0, "milliseconds": 0, "by_outcome": {}});
+    let calls = json!({"calls": 5, "milliseconds": 50, "by_outcome": {"succeeded": 5}});
+    let at = |start: &str, mut sums: Value| {
+        sums["start"] = start.into();
+        sums
+    };
+    assert_eq!(
+        days["periods"],
+        json!([
+            at("2026-03-01T00:00:00Z", with_turns(calls.clone(), 2, 0.75)),
+            at("2026-03-03T00:00:00Z", with_turns(none.clone(), 1, 0.0)),
+        ])
+    );
+    assert_eq!(days["total"], with_turns(calls.clone(), 3, 0.75));
+    let hours = format!("{march}&granularity=hour");
+    let hours = usage(&installation, &own.key, &hours).await;
+    assert_eq!(
+        hours["periods"],
+        json!([
+            at("2026-03-01T21:00:00Z", with_turns(none.clone(), 1, 0.25)),
+            at("2026-03-01T22:00:00Z", with_turns(calls, 1, 0.5)),
+            at("2026-03-03T10:00:00Z", with_turns(none.clone(), 1, 0.0)),
+        ])
+    );
+    let theirs = usage(&installation, &other.key, march).await;
+    assert_eq!(theirs["total"], with_turns(none, 1, 8.0));
 }
 
 #[tokio::test]

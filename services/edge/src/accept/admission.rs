@@ -13,7 +13,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::rate::AcceptRate;
-use crate::{config::Config, edge::Edge};
+use crate::{config::Config, edge::Edge, metrics::Limit};
 
 /// The counters behind the limits.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct Admission {
 /// A connection's slots; given back when it is dropped.
 pub(crate) struct Admitted {
     edge: Arc<Edge>,
+    /// The device's; a balancer's until that has said whose the connection is.
+    address: IpAddr,
     authenticated: bool,
 }
 
@@ -38,6 +40,14 @@ impl Admission {
         }
     }
 
+    fn take_rate(&self, address: IpAddr) -> Result<(), Limit> {
+        if self.rate.lock().take(address, Instant::now()) {
+            Ok(())
+        } else {
+            Err(Limit::AcceptsPerAddress)
+        }
+    }
+
     /// Gives back what is kept for addresses that stay away.
     pub(crate) fn forget(&self, now: Instant) {
         self.rate.lock().forget_full(now);
@@ -46,31 +56,46 @@ impl Admission {
 
 impl Admitted {
     /// Takes the slots of a new connection, or names the limit that forbids it.
-    pub(crate) fn take(edge: &Arc<Edge>, address: IpAddr) -> Result<Self, &'static str> {
+    pub(crate) fn take(edge: &Arc<Edge>, address: IpAddr) -> Result<Self, Limit> {
+        edge.admission.take_rate(address)?;
+        Self::take_relayed(edge, address)
+    }
+
+    /// The same for a connection from a balancer: all devices come from its address, so it has no rate.
+    pub(crate) fn take_relayed(edge: &Arc<Edge>, address: IpAddr) -> Result<Self, Limit> {
         let admission = &edge.admission;
-        if !admission.rate.lock().take(address, Instant::now()) {
-            return Err("accepts_per_address");
-        }
         take(&admission.connections, edge.config.device_max_connections)
-            .map_err(|()| "max_connections")?;
+            .map_err(|()| Limit::MaxConnections)?;
         take(
             &admission.unauthenticated,
             edge.config.device_max_unauthenticated,
         )
         .map_err(|()| {
             admission.connections.fetch_sub(1, Ordering::Relaxed);
-            "max_unauthenticated"
+            Limit::MaxUnauthenticated
         })?;
         edge.metrics.connections.inc();
         edge.metrics.unauthenticated.inc();
         Ok(Self {
             edge: Arc::clone(edge),
+            address,
             authenticated: false,
         })
     }
 
+    /// It is a device at this address that the balancer brings; names the limit that forbids it.
+    pub(crate) fn introduce(&mut self, device: IpAddr) -> Result<(), Limit> {
+        self.address = device;
+        self.edge.admission.take_rate(device)
+    }
+
     pub(crate) fn edge(&self) -> &Arc<Edge> {
         &self.edge
+    }
+
+    /// Where the device is, as far as we know.
+    pub(crate) const fn address(&self) -> IpAddr {
+        self.address
     }
 
     /// Gives back the slot of a stranger.

@@ -37,6 +37,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
                 Some(Command::Ping) => self.wire.put(Kind::Ping, TaskId::MCP, 0, &[]),
                 Some(Command::Cancel(id)) => self.send_cancel(id),
                 Some(Command::Call(call)) => self.send_call(registration.as_deref(), &call),
+                Some(Command::Answer(step)) => self.send_answer(&step),
             }
         }
     }
@@ -57,6 +58,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
         };
         let Some((outcome, refusal)) = refused else {
             self.edge.metrics.dispatched.inc();
+            call.handling.note("sent");
             return;
         };
         // None: the caller has withdrawn it meanwhile and has its answer.

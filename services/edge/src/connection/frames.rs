@@ -17,10 +17,10 @@ use switchboard_protocol::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, warn};
 
-use super::{Live, departure::Departure, turn, wire::Received};
+use super::{Live, departure::Departure, wire::Received};
 use crate::{
-    allowance::Allowance,
     link::{NoticeRate, Stray, Unheard},
+    metrics::{Note, NoticeLimit, Registered},
 };
 
 /// What a register message is answered with when it names no call.
@@ -65,37 +65,37 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
                 return Ok(self.take_services(call_id.map(Into::into), services));
             }
             Event::Rejected { call_id, detail } => {
-                metrics.notes.with_label_values(&["rejected"]).inc();
+                metrics.notes.inc(Note::Rejected);
                 self.send_result(call_id.as_deref().unwrap_or(REGISTER), Some(&detail));
             }
             Event::Ping(payload) => self.wire.put(Kind::Pong, task, seq, payload),
-            Event::End { task } => {
-                turn::answer(
-                    self.wire.out(),
-                    task,
-                    self.edge.config.device_max_frame_bytes,
-                );
-            }
+            Event::End { task } => self.take_turn(task),
             Event::Message(DeviceMessage::Progress { call_id, raw }) => {
-                self.note("progress");
+                self.note(Note::Progress);
                 self.pass_on(NoticeKind::Progress, Some(&call_id), raw);
             }
             Event::Message(DeviceMessage::Log { call_id, raw }) => {
-                self.note("log");
+                self.note(Note::Log);
                 self.pass_on(NoticeKind::Log, call_id.as_deref(), raw);
             }
             Event::DeviceEvent { raw } => self.record_event(raw),
-            Event::Cancel { .. } => self.note("cancel"),
-            Event::Text { .. } => self.note("text"),
-            Event::Audio { .. } => self.note("audio"),
+            Event::Cancel { task } => {
+                self.note(Note::Cancel);
+                self.cancel_turn(task);
+            }
+            Event::Text { task, text, .. } => {
+                self.note(Note::Text);
+                self.take_words(task, text);
+            }
+            Event::Audio { .. } => self.note(Note::Audio),
             Event::Pong(_) => {}
             Event::Auth(_) => return Err(SessionError::AlreadyAuthenticated),
         }
         Ok(None)
     }
 
-    fn note(&self, kind: &'static str) {
-        self.edge.metrics.notes.with_label_values(&[kind]).inc();
+    fn note(&self, kind: Note) {
+        self.edge.metrics.notes.inc(kind);
     }
 
     /// Tells the caller what the device says of its call. What belongs to no call in flight here,
@@ -115,27 +115,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
                 let data = Bytes::copy_from_slice(raw.get().as_bytes());
                 return self.edge.bus.notify(&reply, Notice { kind, data });
             }
-            Ok(_) => "bytes",
-            Err(Unheard::TooOften) => "rate",
+            Ok(_) => NoticeLimit::Bytes,
+            Err(Unheard::TooOften) => NoticeLimit::Rate,
             Err(Unheard::NobodyListens) => return,
         };
-        let dropped = &self.edge.metrics.notices_dropped;
-        dropped.with_label_values(&[dropped_by]).inc();
+        self.edge.metrics.notices_dropped.inc(dropped_by);
     }
 
     /// Puts on record what the device says unasked, for the webhooks of its organisation.
     fn record_event(&mut self, raw: &[u8]) {
-        self.note("event");
+        self.note(Note::Event);
         let config = &self.edge.config;
         let (burst, every_ms) = (config.device_event_burst, config.device_event_every_ms);
         let now_ms = self.edge.now_ms();
-        let events = self
-            .events
-            .get_or_insert_with(|| Box::new(Allowance::new(burst, now_ms)));
-        let is_allowed = raw.len() <= config.device_max_notice_bytes
-            && events.take(burst, every_ms, now_ms).is_ok();
+        let fits = raw.len() <= config.device_max_notice_bytes;
+        let events = &mut self.unasked().events;
+        let is_allowed = fits && events.take(burst, every_ms, now_ms).is_ok();
         if !is_allowed {
-            return self.note("event_dropped");
+            return self.note(Note::EventDropped);
         }
         let (device, epoch) = (self.link.key.clone(), self.link.epoch);
         let json = Bytes::copy_from_slice(raw);
@@ -147,11 +144,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
         let reply = match call.and_then(|id| self.link.settle(id)) {
             Ok(reply) => reply,
             Err(stray) => {
-                self.edge
-                    .metrics
-                    .stray_results
-                    .with_label_values(&[stray.as_str()])
-                    .inc();
+                self.edge.metrics.stray_results.inc(stray);
                 return;
             }
         };
@@ -199,12 +192,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
     fn refuse_services(&mut self, call_id: Option<&str>, detail: &str) {
         debug!(device.id = %self.link.key.device, org.id = %self.link.key.org, detail,
             "a registration was refused");
-        let refused = self
-            .edge
-            .metrics
-            .registrations
-            .with_label_values(&["refused"]);
-        refused.inc();
+        self.edge.metrics.registrations.inc(Registered::Refused);
         self.send_result(call_id.unwrap_or(REGISTER), Some(detail));
     }
 
@@ -220,16 +208,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
         let (key, epoch) = (&self.link.key, self.link.epoch);
         let services = (registration.digest, &registration.json);
         let announced = self.edge.bus.announce(key, epoch, former, services).await;
-        let label = if announced.is_ok() {
-            "accepted"
+        self.edge.metrics.registrations.inc(if announced.is_ok() {
+            Registered::Accepted
         } else {
-            "unannounced"
-        };
-        self.edge
-            .metrics
-            .registrations
-            .with_label_values(&[label])
-            .inc();
+            Registered::Unannounced
+        });
         if let Err(error) = announced {
             warn!(device.id = %key.device, org.id = %key.org, %error,
                 "services are in force but not in the directory before the bus is back");

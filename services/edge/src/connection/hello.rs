@@ -5,8 +5,8 @@ use std::{future::poll_fn, io, sync::Arc};
 
 use switchboard_bus::{BusError, LeftReason, TrustError};
 use switchboard_protocol::{
-    access::{Claims, Scope, Subject},
-    frame::{Kind, TaskId},
+    access::{AccessError, Claims, Scope, Subject},
+    frame::{FrameError, Kind, TaskId},
     id::DeviceKey,
     message::{self, AuthAccepted},
     session::{Event, Session, SessionError},
@@ -23,6 +23,7 @@ use super::{
     wire::{Received, Wire},
 };
 use crate::{
+    accept::Admitted,
     edge::Edge,
     link::{Eviction, Identity, Link},
     table::Entered,
@@ -101,6 +102,25 @@ impl Refusal {
     }
 }
 
+/// The labels of all refusals.
+pub(crate) fn refusals() -> impl Iterator<Item = &'static str> {
+    let own = [
+        "left",
+        "broken",
+        "auth_timeout",
+        "drain",
+        "no_keys",
+        "not_a_device",
+        "bus_unavailable",
+        "takeover",
+        "tls",
+    ];
+    own.into_iter()
+        .chain(FrameError::CODES)
+        .chain(SessionError::CODES)
+        .chain(AccessError::CODES)
+}
+
 fn code(error: &TrustError) -> &'static str {
     match error {
         TrustError::NoKeys => "no_keys",
@@ -112,12 +132,13 @@ fn code(error: &TrustError) -> &'static str {
 pub(super) async fn take_in<S>(
     wire: &mut Wire<S>,
     session: &mut Session,
-    edge: &Edge,
+    admitted: &Admitted,
     deadline: Instant,
 ) -> Result<Arc<Link>, Refusal>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let edge = admitted.edge();
     let (claims, task) = tokio::select! {
         biased;
         () = edge.connections.draining() => return Err(Refusal::Draining),
@@ -128,7 +149,7 @@ where
     let identity = identify(claims)?;
     let link = enter(edge, identity).await?;
     debug!(device.id = %link.key.device, org.id = %link.key.org, device.epoch = link.epoch.0,
-        "a device connected");
+        device.address = %admitted.address(), "a device connected");
     session.authenticated();
     wire.set_max_frame_bytes(edge.config.device_max_frame_bytes);
     let accepted = AuthAccepted {

@@ -10,14 +10,14 @@ use crate::{edge::Edge, link::Link};
 
 /// The place of one live connection.
 pub(super) struct Seat<'a> {
-    edge: &'a Edge,
+    edge: &'a Arc<Edge>,
     link: Arc<Link>,
     reason: LeftReason,
 }
 
 impl<'a> Seat<'a> {
     /// Of a device that was taken in.
-    pub(super) const fn take(edge: &'a Edge, link: Arc<Link>) -> Self {
+    pub(super) const fn take(edge: &'a Arc<Edge>, link: Arc<Link>) -> Self {
         Self {
             edge,
             link,
@@ -41,12 +41,16 @@ impl Drop for Seat<'_> {
     fn drop(&mut self) {
         let (edge, link, reason) = (self.edge, &self.link, self.reason);
         let unsettled = link.close();
+        let is_remembered = link.fall_silent();
+        edge.count_turns(&link.take_ended());
+        if is_remembered {
+            edge.bus.forget_turns(&link.key, link.epoch);
+        }
         edge.table.leave(link);
         let digest = link.registration().map(|registration| registration.digest);
         edge.bus
             .release(link.key.clone(), link.epoch, digest, reason);
-        let left = edge.metrics.left.with_label_values(&[reason.as_str()]);
-        left.inc();
+        edge.metrics.left.inc(reason);
         for call in unsettled {
             if call.dispatched {
                 let detail = "The connection ended before a result came.";
@@ -96,8 +100,7 @@ mod tests {
         });
         assert!(task.await.is_err());
         assert_eq!(edge.table.len(), 0);
-        let failed = edge.metrics.left.with_label_values(&["failed"]);
-        assert_eq!(failed.get(), 1);
+        assert_eq!(edge.metrics.left.get(LeftReason::Failed), 1);
         while edge.bus.find(&key).await.unwrap().is_some() {
             tokio::task::yield_now().await;
         }

@@ -6,8 +6,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use switchboard_bus::{InboundCall, ReplyTo, Text};
+use switchboard_bus::{Handling, InboundCall, ReplyTo, Text};
 use switchboard_protocol::id::CallId;
+use switchboard_runtime::label;
 
 use crate::allowance::Allowance;
 
@@ -24,6 +25,7 @@ pub(crate) struct Dispatch {
     /// Empty when the device asked for nothing before.
     pub(crate) input: bytes::Bytes,
     pub(crate) deadline: Instant,
+    pub(crate) handling: Handling,
 }
 
 /// A call that ends without a result.
@@ -44,16 +46,11 @@ pub(crate) enum Stray {
     Foreign,
 }
 
-impl Stray {
-    /// The metric label.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Repeated => "repeated",
-            Self::Late => "late",
-            Self::Foreign => "foreign",
-        }
-    }
-}
+label!(Stray {
+    Repeated => "repeated",
+    Late => "late",
+    Foreign => "foreign",
+});
 
 /// How often a device may say something of one call, and when it does.
 #[derive(Debug, Clone, Copy)]
@@ -128,6 +125,7 @@ impl Ledger {
 
     /// Queues a call for the connection's task.
     pub(crate) fn admit(&mut self, call: InboundCall) {
+        call.reply.handling().note("queued");
         self.waiting_bytes += bytes_of(&call);
         self.waiting.push_back(call);
     }
@@ -145,6 +143,7 @@ impl Ledger {
             reply,
             ..
         } = call;
+        let handling = reply.handling().clone();
         self.in_flight.push(InFlight {
             id,
             deadline,
@@ -157,6 +156,7 @@ impl Ledger {
             params,
             input,
             deadline,
+            handling,
         })
     }
 

@@ -315,3 +315,29 @@ async fn more_bytes_than_may_wait_are_shed() {
     let answer = node.call(node.prepare("lamp", &large)).await.unwrap();
     check(&answer, Outcome::Overloaded, Delivered::No);
 }
+
+#[tokio::test]
+async fn calls_that_the_socket_does_not_take_are_seen_to_wait() {
+    let node = Node::start(Config {
+        device_max_waiting_bytes: usize::MAX,
+        ..Config::default()
+    })
+    .await;
+    let lamp = node.lamp("lamp").await;
+    let large = format!(r#"{{"on":true,"note":"{}"}}"#, "x".repeat(200_000));
+    let calls: Vec<_> = (0..60)
+        .map(|_| {
+            let (caller, call) = (node.caller.clone(), node.prepare("lamp", &large));
+            // The bus itself refuses some of so many bytes at once, which is not the point here.
+            node.shutdown.spawn(async move { caller.call(call).await })
+        })
+        .collect();
+    eventually("calls wait", || node.metric("calls_queued", None) > 0.5).await;
+    assert!(node.metric("calls_in_flight", None) > 0.5);
+    drop(lamp);
+    for call in calls {
+        let _ended = tokio::time::timeout(SOON, call).await.unwrap().unwrap();
+    }
+    node.metric_is("calls_queued", None, 0.0).await;
+    node.metric_is("calls_in_flight", None, 0.0).await;
+}

@@ -6,10 +6,12 @@
     reason = "a test says where it failed by panicking there"
 )]
 
-#[expect(dead_code, reason = "other tests ask more of it")]
+#[path = "../../../../tests/support/haproxy.rs"]
+mod haproxy;
 #[path = "../../../../tests/support/redis_server.rs"]
 mod redis_server;
 
+mod balancer;
 mod calls;
 mod departure;
 mod device;
@@ -18,6 +20,8 @@ mod load;
 mod node;
 mod notices;
 mod outage;
+mod proxy_header;
 mod refusals;
 mod registration;
 mod tls;
+mod turns;

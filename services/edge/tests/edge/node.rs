@@ -67,6 +67,22 @@ impl Node {
         node
     }
 
+    /// Two edges of one installation, with a caller each and the same certificate.
+    pub async fn start_two(config: Config, tls: &Arc<rustls::ServerConfig>) -> [Self; 2] {
+        let hub = LocalHub::default();
+        let start = async |names: [&str; 2]| {
+            let buses = names.map(|name| BusConfig::local(&hub, name));
+            Self::start_on(buses, config.clone(), Some(Arc::clone(tls))).await
+        };
+        let nodes = [
+            start(["edge-1", "caller-1"]).await,
+            start(["edge-2", "caller-2"]).await,
+        ];
+        nodes[0].trust().await;
+        eventually("both edges have keys", || nodes[1].bus.has_keys()).await;
+        nodes
+    }
+
     async fn start_on(
         [edge, caller]: [BusConfig; 2],
         config: Config,

@@ -83,26 +83,6 @@ async fn broken_turns_end_the_connection() {
 }
 
 #[tokio::test]
-async fn a_turn_is_answered_in_plain_words() {
-    let node = Node::start(Config::default()).await;
-    let mut device = node.device("toy").await;
-    let task = TaskId(*b"task1234");
-    for kind in [Kind::Text, Kind::Audio] {
-        device.send(kind, task, 0, "你好".as_bytes()).await;
-        device.send(Kind::End, task, 1, b"").await;
-        let text = device.expect(Kind::Text).await;
-        assert_eq!((text.task, text.seq), (task, 0));
-        assert!(
-            String::from_utf8(text.payload)
-                .unwrap()
-                .contains("no conversation service")
-        );
-        let end = device.expect(Kind::End).await;
-        assert_eq!((end.task, end.seq, end.payload.len()), (task, 1, 0));
-    }
-}
-
-#[tokio::test]
 async fn messages_that_are_wrong_are_answered_and_the_device_stays() {
     let node = Node::start(Config::default()).await;
     let mut device = node.device("toy").await;

@@ -14,12 +14,12 @@ use crate::{
     node::{Node, check},
 };
 
-struct Pki {
-    server: Arc<rustls::ServerConfig>,
-    roots: RootCertStore,
+pub struct Pki {
+    pub server: Arc<rustls::ServerConfig>,
+    pub roots: RootCertStore,
 }
 
-fn pki() -> Pki {
+pub fn pki() -> Pki {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) = (
@@ -36,7 +36,7 @@ fn pki() -> Pki {
     }
 }
 
-fn client(roots: RootCertStore, version: &'static SupportedProtocolVersion) -> TlsConnector {
+pub fn client(roots: RootCertStore, version: &'static SupportedProtocolVersion) -> TlsConnector {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[version])

@@ -226,7 +226,8 @@ async fn read(gateway: &Gateway, org: OrgId, id: CallId) -> Result<KeptCall, Pro
 /// Ends what is over by itself.
 async fn settle(gateway: &Gateway, only: Option<CallId>) -> Result<(), StoreError> {
     let (expired, lost) = (ending::expired(), ending::lost());
-    gateway.store.settle_calls(only, &expired, &lost).await?;
+    let settled = gateway.store.settle_calls(only, &expired, &lost).await?;
+    gateway.metrics.settled(settled);
     Ok(())
 }
 

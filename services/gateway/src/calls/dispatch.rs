@@ -13,7 +13,12 @@ use switchboard_protocol::{
     id::DeviceKey,
     outcome::{Delivered, Outcome},
 };
+use switchboard_runtime::{
+    span_from,
+    trace::{self, Incoming},
+};
 use switchboard_store::{Claim, ClaimedCall};
+use tracing::{Instrument as _, Span};
 
 use super::{Attempt, CallRequest, ending};
 use crate::Gateway;
@@ -56,7 +61,8 @@ pub(super) fn wake(gateway: &Arc<Gateway>, device: DeviceKey, how: Look) {
             let device = idle.key().clone();
             idle.insert(None);
             let gateway = Arc::clone(gateway);
-            kept.shutdown.spawn(async move {
+            // It is no part of the request that woke it: others' calls wait there too.
+            kept.shutdown.spawn_in(Span::none(), async move {
                 work_off(&gateway, &device, how).await;
                 drop(permit);
             });
@@ -113,6 +119,12 @@ async fn is_there(gateway: &Gateway, device: &DeviceKey) -> bool {
 
 /// Sends a call that stands as sent, and puts on record what became of it; false when it is back in its queue.
 async fn deliver(gateway: &Gateway, call: ClaimedCall, started: Instant) -> bool {
+    let beginning = trace::begin(Incoming::Nothing);
+    let span = span_from!(beginning, "call.queued", switchboard.call.id = %call.id);
+    make(gateway, call, started).instrument(span).await
+}
+
+async fn make(gateway: &Gateway, call: ClaimedCall, started: Instant) -> bool {
     let shutdown = &gateway.kept.shutdown;
     let (id, number) = (call.id, call.attempt);
     let attempt = attempt(call, started);

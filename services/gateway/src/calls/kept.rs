@@ -9,7 +9,7 @@ use axum::{
 };
 use chrono::Utc;
 use switchboard_protocol::outcome::{Delivered, Outcome};
-use switchboard_runtime::{idempotency::replayed, problem::Problem, shutdown::Shutdown};
+use switchboard_runtime::{idempotency::replayed, problem::Problem, shutdown::Shutdown, span};
 use switchboard_store::{
     CallKey, CallWork, Expiry, KeepError, Keeping, KeptCall, NewCall, NewKeptCall, QueueLimits,
     RememberedCall, StoreError, Withdrawal,
@@ -26,7 +26,7 @@ use super::{
     shown::ShownCall,
     waiters::Waiters,
 };
-use crate::{Config, Gateway, store_unavailable};
+use crate::{Config, Gateway, metrics::Shed, store_unavailable};
 
 /// How long a call is looked for that may have been kept.
 const DOUBT_PATIENCE: Duration = Duration::from_secs(1);
@@ -77,6 +77,7 @@ pub(super) async fn create(
             return repeat(gateway, &attempt, mode, existing).await;
         }
         Ok(Keeping::DeviceQueueFull) => {
+            gateway.metrics.shed.inc(Shed::DeviceQueue);
             let limit = gateway.kept.limits.per_device;
             return Err(full(
                 &attempt,
@@ -84,6 +85,7 @@ pub(super) async fn create(
             ));
         }
         Ok(Keeping::OrgQueueFull) => {
+            gateway.metrics.shed.inc(Shed::OrgQueue);
             let limit = gateway.kept.limits.per_org;
             return Err(full(
                 &attempt,
@@ -97,8 +99,9 @@ pub(super) async fn create(
     };
     match permit {
         Some(permit) => {
+            let span = span!("call.async", switchboard.call.id = %attempt.id);
             let run = run(Arc::clone(gateway), attempt, permit);
-            gateway.kept.shutdown.spawn(run);
+            gateway.kept.shutdown.spawn_in(span, run);
         }
         None => dispatch::wake(gateway, attempt.device, Look::IfDue),
     }
@@ -196,6 +199,7 @@ fn accepted(call: &KeptCall) -> Response {
 fn permit(gateway: &Gateway, attempt: &Attempt) -> Result<OwnedSemaphorePermit, Problem> {
     let permit = Arc::clone(&gateway.kept.permits).try_acquire_owned();
     permit.map_err(|_| {
+        gateway.metrics.shed.inc(Shed::KeptCalls);
         gateway
             .metrics
             .begin(attempt.device.org)

@@ -153,7 +153,15 @@ async fn look(gateway: &Arc<Gateway>, arrivals: &mut Arrivals, due: bool) -> Res
 async fn sweep(gateway: &Arc<Gateway>, due_only: bool) -> Result<(), LookError> {
     let how = if due_only { Look::IfDue } else { Look::Anyway };
     let (expired, lost) = (ending::expired(), ending::lost());
-    while gateway.store.settle_calls(None, &expired, &lost).await? >= PAGE.into() {}
+    loop {
+        let settled = gateway.store.settle_calls(None, &expired, &lost).await?;
+        gateway.metrics.settled(settled);
+        if settled.all() < PAGE.into() {
+            break;
+        }
+    }
+    let waiting = gateway.store.queued_calls().await?;
+    gateway.metrics.queued.set(waiting);
     let mut after = None;
     loop {
         let queues = gateway.store.call_queues(after.as_ref(), due_only, PAGE);

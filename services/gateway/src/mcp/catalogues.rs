@@ -11,6 +11,7 @@ use switchboard_protocol::{
     schema::Digest,
 };
 use tokio::sync::watch;
+use tracing::Span;
 
 use crate::Gateway;
 
@@ -67,7 +68,7 @@ impl Catalogues {
         let (editions, follower) = watch::channel(0);
         followed.insert(org, editions.clone());
         let shutdown = &gateway.mcp.shutdown;
-        shutdown.spawn(catalogue.keep(editions));
+        shutdown.spawn_in(Span::none(), catalogue.keep(editions));
         Some(follower)
     }
 

@@ -16,8 +16,8 @@ use serde::{
 use serde_json::{Map, Value, json, value::RawValue};
 use switchboard_bus::{Answer, BusError};
 use switchboard_protocol::outcome::{Delivered, Outcome, Violation};
+use switchboard_tools::text::{clean, clean_value};
 
-use super::text::{clean, clean_value};
 use crate::calls::{Attempt, milliseconds};
 
 /// What a device answered, each field as it wrote it, so that an odd one spoils no other. (Supplement 5.2; `content` and

@@ -21,9 +21,10 @@ use secrecy::{ExposeSecret as _, SecretBox};
 use serde::Deserialize;
 use serde_json::{Map, Value, json, value::RawValue};
 use switchboard_store::{Store, StoreError};
+use switchboard_tools::text::clean_value;
 use tokio::sync::OnceCell;
 
-use super::{binding::Binding, text::clean_value};
+use super::binding::Binding;
 
 /// How long a client may take for its answer.
 const STATE_LIFE: Duration = Duration::from_mins(15);

@@ -6,12 +6,12 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, StatusCode, header};
 use parking_lot::Mutex;
-use switchboard_identity::{Caller, Standing};
+use switchboard_identity::{Caller, CallerId, Standing};
 use switchboard_runtime::{problem::Problem, shutdown::Shutdown};
 use tokio::{sync::broadcast::error::RecvError, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use crate::{Gateway, rates::CallerId};
+use crate::{Gateway, metrics::Shed};
 
 /// How often credentials are asked for. With the 3 s that an API key is taken as good, a listener ends within 5 s.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -135,7 +135,11 @@ pub(super) fn enter(
     let standing = gateway.authenticator.standing(headers);
     let standing = standing.map_err(Denied::Credential)?;
     let listeners = &gateway.mcp.listeners;
-    listeners.admit(CallerId::of(caller), standing)
+    let admitted = listeners.admit(caller.id(), standing);
+    if let Err(Denied::TooMany { .. }) = &admitted {
+        gateway.metrics.shed.inc(Shed::Listeners);
+    }
+    admitted
 }
 
 /// Ends those whose credential is no longer good, until draining ends all of them.

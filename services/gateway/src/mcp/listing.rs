@@ -4,11 +4,11 @@
 use rmcp::{ErrorData, model::Tool};
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
 use switchboard_store::Npc;
+use switchboard_tools::tool_name::{self, Naming};
 
 use super::{
     access::{Reach, Visit},
     npc,
-    tool_name::{self, Naming},
     toolset::{self, Offered},
     toolsets::ToolsetError,
 };

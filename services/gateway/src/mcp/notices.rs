@@ -19,13 +19,11 @@ use serde::Deserialize;
 use serde_json::Value;
 use switchboard_bus::{Notice, NoticeKind};
 use switchboard_protocol::id::DeviceId;
+use switchboard_tools::text::{clean, clean_value};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
-use super::{
-    encoding::Encoding,
-    era::is_modern,
-    text::{clean, clean_value},
-};
+use super::{encoding::Encoding, era::is_modern};
 
 /// Notices that wait for a client that reads slowly. Protects memory; those beyond are dropped.
 pub(super) const WAITING: usize = 64;
@@ -78,9 +76,13 @@ impl Listener {
         })
     }
 
-    /// Tells the client all that is said, until nothing more can come.
-    pub(super) async fn tell(mut self, mut said: mpsc::Receiver<Notice>) {
-        while let Some(notice) = said.recv().await {
+    /// Tells the client all that is said, until nothing more can come or it is enough.
+    pub(super) async fn tell(
+        mut self,
+        mut said: mpsc::Receiver<Notice>,
+        enough: &CancellationToken,
+    ) {
+        while let Some(Some(notice)) = enough.run_until_cancelled(said.recv()).await {
             self.pass_on(&notice).await;
         }
     }

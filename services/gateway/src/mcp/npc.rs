@@ -8,8 +8,8 @@ use rmcp::model::ServerConfig;
 use switchboard_protocol::id::{NpcId, OrgId};
 use switchboard_runtime::problem::Problem;
 use switchboard_store::{Npc, StoreError};
+use switchboard_tools::Naming;
 
-use super::tool_name::Naming;
 use crate::{Gateway, store_unavailable};
 
 /// How much of who it is stands in a server's instructions. Protects a model's context: clients put them there unasked.
@@ -40,12 +40,10 @@ pub(super) fn naming(npc: &Npc) -> Naming {
     }
 }
 
-/// Whether its policy lets it use a service. Policies name a service as its device does, or as that device's endpoint.
+/// Whether its policy lets it use a service.
 pub(super) fn may_use(npc: &Npc, service: &str) -> bool {
     let policy = &npc.effective.settings.tools;
-    let tool = Naming::Alone.service(service);
-    let named = |list: &[String]| list.iter().any(|name| name == service || *name == tool);
-    !named(&policy.deny) && policy.allow.as_deref().is_none_or(named)
+    switchboard_tools::permits(policy.allow.as_deref(), &policy.deny, service)
 }
 
 /// Says in what a client learns of its server whom it speaks for.

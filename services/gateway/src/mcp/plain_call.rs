@@ -5,20 +5,22 @@ use std::borrow::Cow;
 
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, request::Parts};
 use rmcp::{
     ErrorData,
     model::{CallToolResponse, ClientCapabilities, ErrorCode, ProtocolVersion, ServerResult},
 };
-use serde::{Deserialize, Serialize, de::IgnoredAny};
+use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
-use switchboard_runtime::problem::internal;
+use switchboard_runtime::{problem::internal, rates::TooOften};
+use tracing::{Instrument as _, Span};
 
-use super::{access::Visit, binding::Binding, era::VERSION_HEADER, target::Target, tool_call};
+use super::{
+    access::Visit, binding::Binding, era::VERSION_HEADER, target::Target, tool_call, trace,
+};
 use crate::{
     Gateway,
     calls::{Attempt, CallRequest},
-    rates::TooOften,
 };
 
 const METHOD: &str = "tools/call";
@@ -32,6 +34,8 @@ struct PlainCall<'a> {
     name: Cow<'a, str>,
     arguments: Bytes,
     able: ClientCapabilities,
+    traceparent: Option<Cow<'a, str>>,
+    tracestate: Option<Cow<'a, str>>,
 }
 
 /// Every member that such a request has; another one makes it no plain one.
@@ -68,6 +72,24 @@ struct Meta<'a> {
     /// Asks for notifications.
     #[serde(rename = "progressToken")]
     progress_token: Option<IgnoredAny>,
+    #[serde(default, borrow, deserialize_with = "text")]
+    traceparent: Option<Cow<'a, str>>,
+    #[serde(default, borrow, deserialize_with = "text")]
+    tracestate: Option<Cow<'a, str>>,
+}
+
+/// A text; whatever else stands there is as if nothing did.
+fn text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Cow<'de, str>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Sent<'a> {
+        Text(#[serde(borrow)] Cow<'a, str>),
+        Other(IgnoredAny),
+    }
+    Ok(match Sent::deserialize(from)? {
+        Sent::Text(text) => Some(text),
+        Sent::Other(_) => None,
+    })
 }
 
 /// An answer as JSON-RPC has it: with a result, or with an error.
@@ -85,10 +107,10 @@ struct Answered<'a> {
 pub(super) async fn answer(
     gateway: &Gateway,
     visit: &Visit,
-    headers: &HeaderMap,
+    head: &Parts,
     body: &Bytes,
 ) -> Option<Response> {
-    let call = PlainCall::read(headers, body)?;
+    let call = PlainCall::read(&head.headers, body)?;
     let target = Target::find(gateway, visit, &call.name).await.ok()?;
     let tool = target.tool(&call.name).ok()?;
     if !tool.headers.is_empty() {
@@ -104,7 +126,10 @@ pub(super) async fn answer(
         timeout: tool.timeout,
     };
     let attempt = Attempt::begin(target.device, request);
-    Some(call.perform(gateway, visit, &attempt).await)
+    let (parent, state) = (call.traceparent.as_deref(), call.tracestate.as_deref());
+    let span = trace::of_plain_call(&call.name, parent, state, &head.extensions);
+    let answered = call.perform(gateway, visit, &attempt).instrument(span);
+    Some(answered.await)
 }
 
 impl<'a> PlainCall<'a> {
@@ -128,6 +153,8 @@ impl<'a> PlainCall<'a> {
             able,
             log_level,
             progress_token,
+            traceparent,
+            tracestate,
         } = params.meta;
         let arguments = match params.arguments {
             Some(arguments) if arguments.get().starts_with('{') => {
@@ -148,6 +175,8 @@ impl<'a> PlainCall<'a> {
             name: params.name,
             arguments,
             able,
+            traceparent,
+            tracestate,
         })
     }
 
@@ -155,10 +184,13 @@ impl<'a> PlainCall<'a> {
         if let Some(refused) = tool_call::too_large(gateway, attempt) {
             return self.succeeded(refused.into());
         }
+        let performing = trace::Performing::begin(&Span::current());
         let ended = attempt.perform(gateway, None).await;
         let binding = Binding::new(visit, METHOD, &self.name, &self.arguments);
         let able = Some(&self.able);
-        match tool_call::conclude(gateway, attempt, &ended, &binding, able).await {
+        let concluded = tool_call::conclude(gateway, attempt, &ended, &binding, able).await;
+        performing.end(&concluded);
+        match concluded {
             Ok(response) => self.succeeded(response),
             Err(error) => self.failed(error),
         }
@@ -339,6 +371,22 @@ mod tests {
             check(name, Some("other"), false);
         }
         check("x-other", Some("value"), true);
+    }
+
+    #[test]
+    fn a_context_is_read_where_it_is_a_text() {
+        fn check(sent: Value, expected: Option<&str>) {
+            let mut body = body();
+            body["params"]["_meta"]["traceparent"] = sent;
+            let sent = Bytes::from(body.to_string());
+            let call = PlainCall::read(&headers(), &sent).unwrap();
+            assert_eq!(call.traceparent.as_deref(), expected, "{body}");
+        }
+        check(json!("00-a"), Some("00-a"));
+        check(json!("a\"b"), Some("a\"b"));
+        check(json!(7), None);
+        check(json!({"a": []}), None);
+        check(Value::Null, None);
     }
 
     #[test]

@@ -24,10 +24,11 @@ use rmcp::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use tracing::Instrument as _;
 
 use super::{
     access::Visit, era, knowledge::Readable, listing, npc, prompts, resources, subscription,
-    tool_call,
+    tool_call, trace,
 };
 use crate::Gateway;
 
@@ -147,7 +148,13 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let visit = visit(&context)?;
-        tool_call::perform(&self.gateway, visit, request, &context).await
+        let span = trace::of_call(&request, &context);
+        let performing = trace::Performing::begin(&span);
+        let ended = tool_call::perform(&self.gateway, visit, request, &context)
+            .instrument(span)
+            .await;
+        performing.end(&ended);
+        ended
     }
 
     async fn list_prompts(

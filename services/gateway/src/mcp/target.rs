@@ -7,12 +7,12 @@ use quick_cache::sync::Cache;
 use rmcp::ErrorData;
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
 use switchboard_store::Npc;
+use switchboard_tools::tool_name::{self, Naming, Part};
 
 use super::{
     access::{Reach, Visit},
     listing::unavailable,
     npc,
-    tool_name::{self, Naming, Part},
     toolset::{Offered, Toolset},
     toolsets::ToolsetError,
 };

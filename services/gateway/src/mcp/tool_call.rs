@@ -23,7 +23,9 @@ use switchboard_protocol::{
     id::DeviceKey,
     outcome::{Delivered, Outcome},
 };
-use tokio::sync::mpsc;
+use switchboard_runtime::rates::TooOften;
+use tokio::{sync::mpsc, time::timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     access::Visit,
@@ -38,7 +40,6 @@ use super::{
 use crate::{
     Gateway,
     calls::{Attempt, CallRequest},
-    rates::TooOften,
 };
 
 /// What a call is refused with that comes too often.
@@ -174,7 +175,8 @@ async fn attend(
         return attempt.perform(gateway, None).await;
     };
     let (sender, said) = mpsc::channel(notices::WAITING);
-    let mut telling = pin!(listener.tell(said));
+    let enough = CancellationToken::new();
+    let mut telling = pin!(listener.tell(said, &enough));
     let call = pin!(attempt.perform(gateway, Some(sender)));
     let ended = match select(call, &mut telling).await {
         Either::Left((ended, _)) => ended,
@@ -182,7 +184,14 @@ async fn attend(
         Either::Right(((), call)) => return call.await,
     };
     // What was said before the answer is heard before it, unless the client keeps it waiting.
-    let _ = tokio::time::timeout(notices::LAST_WORDS, telling).await;
+    if timeout(notices::LAST_WORDS, telling.as_mut())
+        .await
+        .is_err()
+    {
+        // The one on its way is: nothing is told of a call that is over, and the answer waits for the same client anyway.
+        enough.cancel();
+        telling.await;
+    }
     ended
 }
 
@@ -216,10 +225,7 @@ pub(super) fn too_often(refused: TooOften) -> ErrorData {
 pub(super) fn too_large(gateway: &Gateway, attempt: &Attempt) -> Option<CallToolResult> {
     let (sent, limit) = (attempt.request.bytes(), gateway.params_limit_bytes);
     (sent > limit).then(|| {
-        gateway
-            .metrics
-            .begin(attempt.device.org)
-            .settle(Outcome::Overloaded);
+        gateway.metrics.begin(attempt.device.org).too_large();
         let detail = format!("The arguments have {sent} bytes; {limit} is the limit.");
         content::refused(attempt, &Answer::ended(Outcome::Overloaded, detail))
     })

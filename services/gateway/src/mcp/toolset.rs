@@ -5,21 +5,17 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Map, Value, json};
-
-use super::{
-    param_headers::ParamHeaders,
+use switchboard_tools::{
+    Naming, describe,
     text::{clean, clean_schema, clean_to, members_hide_something},
-    tool_name::Naming,
 };
 
-/// What a model reads of a tool. Protects its context.
-const DESCRIPTION_BYTES: usize = 4_096;
+use super::param_headers::ParamHeaders;
+
+/// What a model reads of a tool's title. Protects its context.
 const TITLE_BYTES: usize = 256;
 /// How long a call may take where the device does not say; what clients wait by themselves.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
-/// What a description says where the schema of the parameters is left out.
-const UNSHOWN: &str =
-    "[The schema of its parameters is not shown: invisible characters hide in it.]";
 /// The identity of a device's own output schema inside ours, so that its references stay its own.
 const OUTPUT_ID: &str = "urn:switchboard:output";
 
@@ -135,23 +131,17 @@ fn bytes_of_members(members: &JsonObject) -> u64 {
 }
 
 fn offer(service: String, definition: Value, naming: Naming) -> Offered {
+    let described = describe(&service, &definition, naming);
     let mut fields = match definition {
         Value::Object(fields) => fields,
         _ => Map::new(),
     };
-    let name = naming.service(&service);
-    let description = fields.get("description").and_then(Value::as_str);
-    let mut description = description.map(|words| clean_to(words, DESCRIPTION_BYTES));
-    let mut input = input_schema(fields.remove("parameters"));
-    if members_hide_something(&input) {
-        // Without those characters it would be another schema, and with them a model reads what people do not see.
-        input = input_schema(None);
-        let words = description.get_or_insert_default();
-        words.push_str(if words.is_empty() { "" } else { "\n" });
-        words.push_str(UNSHOWN);
-    }
-    let headers = ParamHeaders::of(&input);
-    let mut tool = Tool::new_with_raw(name, description.map(Into::into), Arc::new(input));
+    let headers = ParamHeaders::of(&described.parameters);
+    let mut tool = Tool::new_with_raw(
+        described.name,
+        described.description.map(Into::into),
+        Arc::new(described.parameters),
+    );
     if *tool.name != *service {
         tool.title = Some(clean_to(&service, TITLE_BYTES));
     }
@@ -165,17 +155,6 @@ fn offer(service: String, definition: Value, naming: Naming) -> Offered {
         timeout: timeout.map_or(DEFAULT_TIMEOUT, Duration::from_millis),
         headers,
     }
-}
-
-/// As registered, with `type: object`, which the protocol insists on and every set of params is anyway.
-fn input_schema(registered: Option<Value>) -> JsonObject {
-    let mut schema = match registered {
-        Some(Value::Object(schema)) => schema,
-        _ => Map::new(),
-    };
-    schema.insert("type".to_owned(), "object".into());
-    clean_schema(&mut schema);
-    schema
 }
 
 /// The shape of every structured result, with `data` as the device described it; `None` where something hides in that.

@@ -8,8 +8,9 @@ use serde_json::value::RawValue;
 use switchboard_bus::{BusError, Presence};
 use switchboard_protocol::{id::DeviceKey, schema::Digest};
 use switchboard_store::StoreError;
+use switchboard_tools::Naming;
 
-use super::{tool_name::Naming, toolset::Toolset};
+use super::toolset::Toolset;
 use crate::{Gateway, devices::Entry};
 
 /// What the registrations that a node remembers as tools take, in bytes. Protects memory; devices of one firmware share

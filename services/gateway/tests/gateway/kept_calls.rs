@@ -51,8 +51,7 @@ async fn an_async_call_is_answered_at_once_and_its_end_is_kept() {
     let ended = stage.end_of(&kept.json["call_id"]).await;
     let result = r#""result":{ "success" : true, "data":{"text":"你好","n":1.50e0}}"#;
     assert!(ended.text.contains(result), "{}", ended.text);
-    let metrics = prometheus::TextEncoder::new().encode_to_string(&stage.registry.gather());
-    assert!(metrics.unwrap().contains("{outcome=\"succeeded\"} 1"));
+    stage.must_show("switchboard_gateway_calls_total{outcome=\"succeeded\"} 1");
 }
 
 #[tokio::test]
@@ -159,6 +158,7 @@ async fn a_call_that_waited_too_long_is_never_sent() {
         started.elapsed() < Duration::from_secs(2),
         "not by the sweep"
     );
+    stage.must_show("switchboard_gateway_calls_total{outcome=\"expired\"} 1");
     stage.connect("toy-1").await;
     let next = keep(&stage, "toy-1", queued("echo")).await;
     assert_eq!(outcome(&end_of(&stage, &next).await), ("succeeded", "yes"));
@@ -223,6 +223,9 @@ async fn so_many_wait_and_no_more() {
     check("toy-1", true).await;
     check("toy-2", false).await;
     check("toy-3", true).await;
+    stage.must_show("switchboard_gateway_shed_total{reason=\"device_queue\"} 1");
+    stage.must_show("switchboard_gateway_shed_total{reason=\"org_queue\"} 1");
+    stage.must_show("switchboard_gateway_shed_total{reason=\"kept_calls\"} 0");
 }
 
 #[tokio::test]

@@ -82,6 +82,8 @@ async fn what_comes_too_often_is_refused_with_the_time_to_wait() {
         (429, &json!("/problems/rate_limited"))
     );
     assert_eq!(stage.edge.seen.lock().len(), 2);
+    stage.must_show("switchboard_gateway_shed_total{reason=\"device_rate\"} 2");
+    stage.must_show("switchboard_gateway_shed_total{reason=\"caller_rate\"} 0");
 
     let stage = Stage::with_flags(&["--caller-rate-per-s=1", "--caller-burst=1"]).await;
     assert_eq!(exchange(ping(&stage)).await.status, 200);

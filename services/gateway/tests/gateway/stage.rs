@@ -13,7 +13,7 @@ use secrecy::ExposeSecret;
 use serde_json::Value;
 use switchboard_bus::{
     Answer, Bus, BusConfig, Epoch, Holding, Host, InboundCall, LeftReason, LocalHub, Notice,
-    NoticeKind, ReplyTo,
+    NoticeKind, ReplyTo, Text,
 };
 use switchboard_gateway::Config;
 use switchboard_identity::{ApiKeySecret, Authenticator};
@@ -71,6 +71,16 @@ pub(crate) struct Response {
 }
 
 impl Stage {
+    /// Fails unless this begins a line of what is counted.
+    #[track_caller]
+    pub(crate) fn must_show(&self, beginning: &str) {
+        let families = self.registry.gather();
+        let shown = prometheus::TextEncoder::new().encode_to_string(&families);
+        let shown = shown.unwrap();
+        let is_there = shown.lines().any(|line| line.starts_with(beginning));
+        assert!(is_there, "{beginning} is not in {shown}");
+    }
+
     pub(crate) async fn set() -> Self {
         let hub = LocalHub::default();
         let bus = BusConfig::local(&hub, "gateway").following_offers();
@@ -475,6 +485,12 @@ impl Host for Edge {
     }
 
     fn takeover(&self, _org: OrgId, _device: &str, _epoch: Epoch) {}
+
+    fn say(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8], _: Text) {}
+
+    fn busy(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8]) {}
+
+    fn finish(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8], _: bool) {}
 
     fn held(&self) -> Vec<Holding> {
         Vec::new()

@@ -10,7 +10,7 @@ use switchboard_runtime::{admin::Need, http::HttpLimits};
 use crate::{
     exit::Failure,
     http_service::{HttpServiceArguments, Kind, Parts},
-    process::Process,
+    process::{Process, Telemetry},
 };
 
 /// Serves organisations, keys, tokens, settings and registrations, against DATABASE_URL and REDIS_URL.
@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     control: switchboard_control::Config,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<ExitCode, Failure> {
     let kind = Kind {
         name: "control",
         on_bus: std::convert::identity,
@@ -44,7 +44,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     };
     let serve = |process: &Process, parts| serve(&arguments.control, process, parts);
     let service = arguments.service;
-    service.run(&arguments.http_listen, kind, serve).await
+    service
+        .run(&arguments.http_listen, kind, telemetry, serve)
+        .await
 }
 
 fn serve(

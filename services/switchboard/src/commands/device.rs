@@ -24,7 +24,8 @@ const TLS_PORT: u16 = 7701;
 ///
 /// Without anything given it connects to the `up` that runs on --data-dir, with the services
 /// get_current_time, create_file and echo. Prints {"event":"online","device_id"} on stdout each time
-/// its services are registered; what happens otherwise goes to stderr. Reconnects for ever.
+/// its services are registered; what happens otherwise goes to stderr. Reconnects for ever, or with
+/// --say until it is answered.
 ///
 /// Exit codes: 0 ended as asked, 1 its services were refused, 64 wrong settings.
 #[derive(Debug, clap::Args)]
@@ -49,6 +50,9 @@ pub(crate) struct Arguments {
     /// Where create_file puts its files [default: the folder `scratch` of --data-dir]
     #[arg(long, value_name = "FOLDER", conflicts_with = "services")]
     scratch: Option<PathBuf>,
+    /// Say this to whoever answers, print the answer on stdout, and end; calls are answered meanwhile
+    #[arg(long, value_name = "TEXT")]
+    say: Option<String>,
     #[command(flatten)]
     api: ApiArguments,
 }
@@ -65,11 +69,12 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         address: address(&arguments)?,
         tokens: tokens(&arguments)?,
         services: Arc::new(services),
+        words: arguments.say,
     };
     let shutdown = Shutdown::new();
     let answered = tokio::select! {
         answered = device::run(device, &shutdown) => answered,
-        watched = signals::watch(&shutdown, device::END_WITHIN) => {
+        watched = signals::watch(&shutdown, async {}, device::END_WITHIN) => {
             watched.context("signals cannot be handled")?;
             Ok(())
         }

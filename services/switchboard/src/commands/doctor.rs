@@ -10,6 +10,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use prometheus::Registry;
 use secrecy::{ExposeSecret, SecretString};
+use switchboard_chat::EMBEDDED_RESPONDER;
+use switchboard_completions::Providers;
 use switchboard_embeddings::Endpoint;
 use switchboard_runtime::shutdown::Shutdown;
 use switchboard_store::{ObjectError, Objects, ObjectsConfig, StoreError};
@@ -43,6 +45,8 @@ pub(crate) struct Arguments {
     bus: switchboard_bus::Config,
     #[command(flatten)]
     embeddings: switchboard_embeddings::Config,
+    #[command(flatten)]
+    completions: switchboard_completions::Config,
     /// The HTTP API; without it that of the `up` on --data-dir
     #[arg(long, env = "SWITCHBOARD_URL", value_name = "URL")]
     url: Option<String>,
@@ -81,6 +85,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         findings.push(("Redis", redis(&arguments).await));
     }
     findings.push(("embeddings", embeddings(&arguments).await));
+    findings.push(("conversations", conversations(&arguments)));
     let instance = instance.as_ref();
     let given = |own: &Option<String>, running: Option<&String>| own.clone().or(running.cloned());
     if let Some(url) = given(&arguments.url, instance.and_then(|i| i.http_url.as_ref())) {
@@ -235,6 +240,18 @@ async fn redis(arguments: &Arguments) -> Finding {
     shutdown.stop();
     shutdown.finished(WITHIN).await;
     finding
+}
+
+/// Says who answers. No model is asked anything: that would cost.
+fn conversations(arguments: &Arguments) -> Finding {
+    match Providers::from_config(&arguments.completions) {
+        Ok(Some(providers)) => {
+            let names: Vec<_> = providers.names().collect();
+            Ok(format!("language models answer: {}", names.join(", ")))
+        }
+        Ok(None) => Ok(format!("no provider: {EMBEDDED_RESPONDER}")),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Without them searches go on, by words alone.

@@ -8,7 +8,7 @@ use switchboard_edge::Listeners;
 use crate::{
     arguments::{self, AdminArguments, DrainArguments},
     exit::Failure,
-    process::{self, Process, Ready},
+    process::{self, Process, Ready, Telemetry},
     tls::TlsArguments,
 };
 
@@ -41,16 +41,16 @@ pub(crate) struct Arguments {
     edge: switchboard_edge::Config,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<ExitCode, Failure> {
     let admin = process::listen("--admin-listen", &arguments.admin.admin_listen)?;
     let plain = process::listen("--device-listen", &arguments.device_listen)?;
     let listeners = Listeners {
         plain,
         tls: arguments.tls.listen()?,
     };
-    let within = arguments.drain.within();
+    let drain = arguments.drain.drain();
     let start = async |process: &Process| start(arguments, listeners, process).await;
-    Process::begin(admin)?.run(within, start).await
+    Process::begin(admin, telemetry)?.run(drain, start).await
 }
 
 async fn start(

@@ -12,7 +12,7 @@ use crate::{
     arguments,
     exit::Failure,
     http_service::{HttpServiceArguments, Kind, Parts},
-    process::Process,
+    process::{Process, Telemetry},
 };
 
 /// Takes calls over HTTP, against DATABASE_URL and REDIS_URL.
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
     gateway: switchboard_gateway::Config,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<ExitCode, Failure> {
     let kind = Kind {
         name: "gateway",
         on_bus: BusConfig::following_offers,
@@ -47,7 +47,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     };
     let serve = |process: &Process, parts| serve(&arguments.gateway, process, parts);
     let service = arguments.service;
-    service.run(&arguments.http_listen, kind, serve).await
+    service
+        .run(&arguments.http_listen, kind, telemetry, serve)
+        .await
 }
 
 fn serve(

@@ -3,14 +3,16 @@
 
 use std::process::ExitCode;
 
+use bytes::Bytes;
+use http::{HeaderValue, Method, header};
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::{json, value::RawValue};
 use switchboard_protocol::id::{DeviceId, NpcId, TemplateId};
 
 use crate::{
-    api::ApiArguments,
+    api::{Api, ApiArguments, Sent},
     collection::{ChangeArguments, Collection, CreateArguments, ListArguments},
-    exit::Failure,
+    exit::{self, Failure},
 };
 
 const NPCS: Collection = Collection {
@@ -19,6 +21,9 @@ const NPCS: Collection = Collection {
     member: "npcs",
     page: 20,
 };
+
+/// Where it stands who answers for all other devices.
+const ORG: &str = "/v1/org";
 
 /// Shows, makes, changes and removes NPCs: characters made from a template or on their own.
 ///
@@ -36,6 +41,7 @@ enum Action {
     Create(Creation),
     Edit(Edit),
     Delete(One),
+    Default(Answering),
 }
 
 /// Prints a line for each NPC: id, name, template and devices, with tabs between them.
@@ -91,6 +97,19 @@ struct Edit {
     change: ChangeArguments,
 }
 
+/// Prints which NPC answers for devices through which none speaks, as `list` does; - for none. Sets it when one is given.
+#[derive(Debug, clap::Args)]
+struct Answering {
+    /// Which NPC shall answer from now on
+    #[arg(conflicts_with = "none", value_name = "NPC")]
+    id: Option<NpcId>,
+    /// Nobody shall answer any more
+    #[arg(long)]
+    none: bool,
+    #[command(flatten)]
+    api: ApiArguments,
+}
+
 /// What is made, as the API takes it.
 #[derive(Serialize)]
 struct Document<'a> {
@@ -114,6 +133,12 @@ struct Effective {
     name: String,
 }
 
+/// What matters here of an organisation.
+#[derive(Deserialize)]
+struct Org {
+    default_npc_id: Option<NpcId>,
+}
+
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.action {
         Action::List(listing) => {
@@ -126,6 +151,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Action::Create(creation) => create(&creation).await,
         Action::Edit(edit) => NPCS.edit(edit.id, &edit.change).await,
         Action::Delete(one) => NPCS.remove(&one.api, one.id).await,
+        Action::Default(default) => answering(&default).await,
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -137,6 +163,34 @@ fn line(npc: Listed) -> String {
     let devices: Vec<_> = npc.device_ids.iter().map(DeviceId::as_str).collect();
     let name = npc.effective.name;
     format!("{}\t{name}\t{template}\t{}", npc.id, devices.join(","))
+}
+
+/// Prints who answers for all other devices, and sets it before when that is asked for.
+async fn answering(asked: &Answering) -> Result<(), Failure> {
+    let api = asked.api.connect()?;
+    let org: Org = if asked.none || asked.id.is_some() {
+        let org = set_answering(&api, asked.id).await?;
+        serde_json::from_slice(&org).map_err(Failure::general)?
+    } else {
+        api.get(ORG).await.map_err(Failure::general)?
+    };
+    let Some(id) = org.default_npc_id else {
+        return exit::print("-");
+    };
+    let npc = api.get(&NPCS.at(id)).await.map_err(Failure::general)?;
+    exit::print(&line(npc))
+}
+
+/// Says who answers, in whatever version the organisation is; gives it as it is then.
+async fn set_answering(api: &Api, npc: Option<NpcId>) -> Result<Bytes, Failure> {
+    let any = [(header::IF_MATCH, HeaderValue::from_static("*"))];
+    let sent = Sent {
+        method: Method::PATCH,
+        path: ORG,
+        headers: any.into_iter().collect(),
+        body: json!({"default_npc_id": npc}).to_string().into_bytes(),
+    };
+    api.bytes(sent).await.map_err(Failure::general)
 }
 
 async fn create(creation: &Creation) -> Result<(), Failure> {
@@ -157,5 +211,37 @@ fn overrides(text: &str) -> Result<Box<RawValue>, String> {
         Ok(raw)
     } else {
         Err("overrides are a JSON object".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn who_answers_is_asked_for_set_or_taken_away() {
+        fn check(words: &[&str], expected: Option<(bool, bool)>) {
+            let line = ["npcs", "default"].iter().chain(words);
+            let read = Line::try_parse_from(line).ok();
+            let asked = read.and_then(|line| match line.arguments.action {
+                Action::Default(asked) => Some((asked.id.is_some(), asked.none)),
+                _ => None,
+            });
+            assert_eq!(asked, expected, "{words:?}");
+        }
+        let npc = format!("npc_{}", "0".repeat(32));
+        check(&[], Some((false, false)));
+        check(&[&npc], Some((true, false)));
+        check(&["--none"], Some((false, true)));
+        check(&[&npc, "--none"], None);
+        check(&["Rex"], None);
     }
 }

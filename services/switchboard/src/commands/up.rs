@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use secrecy::SecretString;
 use switchboard_bus::{Bus, BusConfig, LocalHub};
 use switchboard_edge::Listeners;
+use switchboard_embeddings::{Endpoint, Questions};
 use switchboard_identity::Authenticator;
 use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{admin::Need, http::HttpLimits};
@@ -18,14 +19,14 @@ use crate::{
     data_folder::{DataFolder, Instance},
     exit::Failure,
     postgres::{self, PostgresError},
-    process::{self, Process, Ready},
+    process::{self, Process, Ready, Telemetry},
     tls::TlsArguments,
 };
 
 /// How long publishing the first keys may take.
 const TRUST_WITHIN: Duration = Duration::from_secs(10);
 
-/// Runs everything in one process: device port, calls over HTTP, settings, and a private Postgres.
+/// Runs everything in one process: device port, calls over HTTP, conversations, settings, and a private Postgres.
 ///
 /// Prints {"event":"ready","device_addr","http_url","admin_url","org_id","api_key"} on stdout when it
 /// can serve; everything else goes to stderr. The API key is made at the first start and kept, with
@@ -81,6 +82,8 @@ pub(crate) struct Arguments {
     gateway: switchboard_gateway::Config,
     #[command(flatten)]
     control: switchboard_control::Config,
+    #[command(flatten)]
+    chat: switchboard_chat::Config,
 }
 
 /// What was bound before anything was started.
@@ -89,7 +92,7 @@ struct Ports {
     http: TcpListener,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<ExitCode, Failure> {
     let folder = DataFolder::open(&arguments.data.path()?)?;
     let admin = process::listen("--admin-listen", &arguments.admin_listen)?;
     let plain = process::listen("--device-listen", &arguments.device_listen)?;
@@ -100,9 +103,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         },
         http: process::listen("--http-listen", &arguments.http_listen)?,
     };
-    let within = arguments.drain.within();
+    let drain = arguments.drain.drain();
     let start = async |process: &Process| start(arguments, ports, &folder, process).await;
-    Process::begin(admin)?.run(within, start).await
+    Process::begin(admin, telemetry)?.run(drain, start).await
 }
 
 async fn start(
@@ -116,6 +119,7 @@ async fn start(
     folder.keep(&instance)?;
     let api_key = SecretString::from(instance.api_key.as_str());
     let store = open_store(&mut arguments, folder, process).await?;
+    arguments::count_questions(&store, process)?;
     let org = prepare(&store, &api_key, process).await?;
 
     let ready = Ready {
@@ -207,13 +211,14 @@ fn serve(
         edge,
         gateway,
         control,
+        chat,
         ..
     } = arguments;
     let (registry, background) = (&process.registry, &process.stages.background);
     let taken = "the metrics cannot be registered";
     switchboard_control::start(&control, store.clone(), bus.clone(), registry, background)
         .context(taken)?;
-    let authenticator = Authenticator::new(store.clone(), bus.clone());
+    let authenticator = process.counted(Authenticator::new(store.clone(), bus.clone()))?;
     let identity = authenticator.clone();
     let serving = &process.stages.serving;
     let calls = switchboard_gateway::router(
@@ -225,6 +230,14 @@ fn serve(
         serving,
     )
     .context(taken)?;
+    let deps = switchboard_chat::Deps {
+        bus: bus.clone(),
+        store: store.clone(),
+        authenticator: authenticator.clone(),
+        questions: Endpoint::from_config(&control.embeddings).map(Questions::new),
+    };
+    let talk =
+        switchboard_chat::start(&chat, deps, registry, serving).map_err(super::chat::failure)?;
     let settings =
         switchboard_control::router(&control, store, bus.clone(), authenticator, registry)
             .context(taken)?;
@@ -232,8 +245,10 @@ fn serve(
         larger_bodies: switchboard_control::LARGER_BODIES,
         ..gateway.http_limits()
     };
-    let document = switchboard_gateway::document().merged(switchboard_control::document());
-    let router = calls.merge(settings).merge(document.routes());
+    let document = switchboard_gateway::document()
+        .merged(switchboard_chat::document())
+        .merged(switchboard_control::document());
+    let router = calls.merge(talk).merge(settings).merge(document.routes());
     process.serve_http(ports.http, router, limits);
     process.serve_devices(ports.devices, edge, &bus);
     Ok(bus)

@@ -19,7 +19,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval_at, timeout},
 };
 
-use crate::exit::say;
+use crate::exit::{self, say};
 
 use super::{
     Ended,
@@ -35,6 +35,8 @@ const MAX_CALLS: usize = 64;
 const REGISTER: &str = "register";
 /// The task of frames that are no 0x06 messages.
 const OWN_TASK: TaskId = TaskId(*b"device01");
+/// The task of what was said with --say.
+const SPOKEN_TASK: TaskId = TaskId(*b"spoken01");
 /// Header, delimiters and room for the escapes that a frame adds to a result.
 const FRAME_OVERHEAD: usize = 512;
 
@@ -127,6 +129,16 @@ impl Connection {
         }
     }
 
+    /// Says something, for which `answer_calls` prints the answer.
+    ///
+    /// # Errors
+    /// When the wire fails.
+    pub(super) async fn speak(&mut self, words: &str) -> Result<(), WireError> {
+        self.wire
+            .send_words(SPOKEN_TASK, words, self.max_result_bytes)
+            .await
+    }
+
     /// Answers calls until the connection ends. Asked to go because the edge drains, it finishes
     /// what is under way; the server closes when nothing is.
     pub(super) async fn answer_calls(
@@ -146,6 +158,9 @@ impl Connection {
                 received = self.wire.receive() => {
                     heard = Instant::now();
                     let received = received.map_err(|error| leaving.take().unwrap_or(error.into()))?;
+                    if received.task == SPOKEN_TASK {
+                        heard_answer(&received)?;
+                    }
                     let calls = Calls { services, tasks, finish: &finish, max_result_bytes: self.max_result_bytes };
                     match calls.take(received, &mut running) {
                         Ok(Some((kind, payload))) => self.wire.send(kind, OWN_TASK, &payload).await?,
@@ -327,6 +342,21 @@ fn result_message(call_id: &str, outcome: Result<Box<RawValue>, String>, limit: 
         message.len()
     ))
     .into_bytes()
+}
+
+/// Prints a piece of the answer to what was said; its last frame ends the conversation.
+fn heard_answer(received: &Received) -> Result<(), Ended> {
+    let piece: &[u8] = match received.kind {
+        Kind::Text => &received.payload,
+        Kind::End => b"\n",
+        _ => return Ok(()),
+    };
+    let closed = |_| WireError::Unexpected("stdout, which is closed".to_owned());
+    exit::print_bytes(piece).map_err(closed)?;
+    if received.kind == Kind::End {
+        return Err(Ended::Answered);
+    }
+    Ok(())
 }
 
 fn goaway(payload: &[u8]) -> Goaway {

@@ -65,6 +65,8 @@ pub(super) enum WireError {
 pub(super) struct Received {
     /// Its type.
     pub(super) kind: Kind,
+    /// What it belongs to.
+    pub(super) task: TaskId,
     /// Its payload.
     pub(super) payload: Vec<u8>,
 }
@@ -116,6 +118,7 @@ impl Wire {
             if let Some((frame, consumed)) = self.decoder.decode(&self.inbound)? {
                 let received = Received {
                     kind: frame.kind,
+                    task: frame.task,
                     payload: frame.payload.to_vec(),
                 };
                 self.inbound.advance(consumed);
@@ -129,7 +132,7 @@ impl Wire {
         }
     }
 
-    /// Sends one frame. Every message of a device is one frame, so it is always the task's first.
+    /// Sends one frame. Every message of a device but its words is one frame, so it is always the task's first.
     ///
     /// # Errors
     /// When the other side takes nothing.
@@ -141,6 +144,41 @@ impl Wire {
     ) -> Result<(), WireError> {
         self.outbound.clear();
         frame::encode(&mut self.outbound, kind, task, 0, Spelling::Plain, payload);
+        self.flush().await
+    }
+
+    /// Sends words in as many frames as they need, and the frame that ends them.
+    ///
+    /// # Errors
+    /// When there are too many of them, or the other side takes nothing.
+    pub(super) async fn send_words(
+        &mut self,
+        task: TaskId,
+        words: &str,
+        limit_bytes: usize,
+    ) -> Result<(), WireError> {
+        self.outbound.clear();
+        let next = frame::encode_stream(
+            &mut self.outbound,
+            Kind::Text,
+            task,
+            0,
+            words.as_bytes(),
+            limit_bytes,
+        );
+        let next = next.map_err(|error| WireError::Unexpected(error.to_string()))?;
+        frame::encode(
+            &mut self.outbound,
+            Kind::End,
+            task,
+            next,
+            Spelling::Plain,
+            &[],
+        );
+        self.flush().await
+    }
+
+    async fn flush(&mut self) -> Result<(), WireError> {
         let write = async {
             self.socket.write_all(&self.outbound).await?;
             self.socket.flush().await

@@ -11,11 +11,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{
-    events::Events,
-    message::{self, Code, Id, Request},
-};
+use super::message::{self, Code, Id, Request};
 use crate::{
+    events::Events,
     exit::Failure,
     site::{Answer, Ask, AskError, Site},
 };
@@ -152,6 +150,7 @@ async fn relay(
 ) -> Result<String, AskError> {
     let mut events = Events::of(answer);
     while let Some(event) = events.next().await? {
+        let event = event.data;
         if !message::is_notification(&event) {
             return request.id.answered(&event).ok_or_else(no_answer);
         }

@@ -22,9 +22,9 @@ pub(super) async fn follow(gateway: Arc<Gateway>, out: mpsc::Sender<String>) {
                     return;
                 }
                 tracing::debug!("the gateway tells what changes");
-                while let Ok(Some(message)) = events.next().await {
+                while let Ok(Some(event)) = events.next().await {
                     if out
-                        .send(super::message::on_one_line(&message))
+                        .send(super::message::on_one_line(&event.data))
                         .await
                         .is_err()
                     {

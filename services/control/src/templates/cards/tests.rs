@@ -56,7 +56,7 @@ prop_compose! {
         topics in collection::vec(line(), 0..3),
         (model, voice) in (any::<bool>(), any::<bool>()),
         (allow, prompt) in (option::of(collection::vec(line(), 0..3)), any::<bool>()),
-        days in option::of(1_u32..99),
+        (days, keeps, barges) in (option::of(1_u32..99), any::<bool>(), any::<bool>()),
         (kept, others, mut root) in (members(KEPT), members(OTHERS), members(&["fav", "name", "chat"])),
         extensions in option::of(extensions()),
     ) -> TemplateSettings {
@@ -82,7 +82,8 @@ prop_compose! {
             },
             "model": model.then(|| json!({"provider": "p", "model": "m", "max_tokens": 7})),
             "voice": voice.then(|| json!({"voice_id": "v", "rate": 1.5})),
-            "tools": {"allow": allow, "deny": []}, "memory": {"retention_days": days}, "prompt": prompt,
+            "tools": {"allow": allow, "deny": []}, "prompt": prompt,
+            "memory": {"retention_days": days, "from_conversations": keeps}, "conversation": {"barge_in": barges},
         });
         serde_json::from_value(settings).unwrap()
     }
@@ -142,6 +143,25 @@ proptest! {
             prop_assert_eq!(again, Ok(settings));
         }
     }
+}
+
+#[test]
+fn how_it_converses_stands_in_the_card_when_it_is_not_as_usual() {
+    fn check(settings: Value, expected: Value) {
+        let settings: TemplateSettings = serde_json::from_value(settings).unwrap();
+        let card = v2::card(&settings);
+        assert_eq!(card["data"]["extensions"], expected);
+        assert_eq!(v2::settings(card).unwrap(), settings);
+    }
+    check(
+        json!({"name": "Bello", "conversation": {"barge_in": true}}),
+        json!({}),
+    );
+    let unusual =
+        json!({"conversation": {"barge_in": false}, "memory": {"from_conversations": false}});
+    let mut settings = unusual.clone();
+    settings["name"] = "Bello".into();
+    check(settings, json!({"switchboard": {"template": unusual}}));
 }
 
 #[test]

@@ -1,0 +1,191 @@
+//! Turns of conversations, by hour.
+//! Never: a batch counted twice, or a cost that is no number.
+
+use chrono::{DateTime, Utc};
+use switchboard_protocol::id::OrgId;
+use uuid::Uuid;
+
+use super::{counter::Countable, hour};
+use crate::{Store, StoreError, database::bounded};
+
+/// The most that one turn counts for: a sum of such never is too large to be stored.
+const MOST_COST: f64 = 1_000_000_000.0;
+
+/// Turns of one organisation that were answered in one hour.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CountedTurns {
+    /// Whose.
+    pub org: OrgId,
+    /// When the hour began.
+    pub hour: DateTime<Utc>,
+    /// How many.
+    pub turns: i64,
+    /// Tokens that models read for them.
+    pub prompt_tokens: i64,
+    /// Tokens that models wrote for them.
+    pub completion_tokens: i64,
+    /// What they cost together: tokens, at the prices that the operator set for each model.
+    pub cost: f64,
+}
+
+impl CountedTurns {
+    /// A turn that was answered at this moment. A cost that is no amount counts as none.
+    #[must_use]
+    pub fn one(
+        org: OrgId,
+        at: DateTime<Utc>,
+        prompt_tokens: u32,
+        completion_tokens: u32,
+        cost: f64,
+    ) -> Self {
+        Self {
+            org,
+            hour: hour(at),
+            turns: 1,
+            prompt_tokens: prompt_tokens.into(),
+            completion_tokens: completion_tokens.into(),
+            cost: if cost.is_nan() {
+                0.0
+            } else {
+                cost.clamp(0.0, MOST_COST)
+            },
+        }
+    }
+}
+
+impl Countable for CountedTurns {
+    type Place = (OrgId, DateTime<Utc>);
+
+    fn place(&self) -> Self::Place {
+        (self.org, self.hour)
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.turns = self.turns.saturating_add(other.turns);
+        self.prompt_tokens = self.prompt_tokens.saturating_add(other.prompt_tokens);
+        let completion_tokens = self.completion_tokens;
+        self.completion_tokens = completion_tokens.saturating_add(other.completion_tokens);
+        self.cost += other.cost;
+    }
+
+    async fn write(
+        store: &Store,
+        counter: Uuid,
+        batch: i64,
+        sums: &[Self],
+    ) -> Result<(), StoreError> {
+        store.add_turn_usage(counter, batch, sums).await
+    }
+}
+
+/// Turns that were answered within some time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct UsedTurns {
+    /// When that time began.
+    pub start: DateTime<Utc>,
+    /// How many.
+    pub turns: i64,
+    /// Tokens that models read for them.
+    pub prompt_tokens: i64,
+    /// Tokens that models wrote for them.
+    pub completion_tokens: i64,
+    /// What they cost together.
+    pub cost: f64,
+}
+
+impl Store {
+    /// Adds turns up, as [`Store::add_usage`] does calls.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn add_turn_usage(
+        &self,
+        counter: Uuid,
+        batch: i64,
+        turns: &[CountedTurns],
+    ) -> Result<(), StoreError> {
+        let orgs: Vec<_> = turns.iter().map(|one| one.org.uuid()).collect();
+        let hours: Vec<_> = turns.iter().map(|one| one.hour).collect();
+        let counts: Vec<_> = turns.iter().map(|one| one.turns).collect();
+        let prompts: Vec<_> = turns.iter().map(|one| one.prompt_tokens).collect();
+        let completions: Vec<_> = turns.iter().map(|one| one.completion_tokens).collect();
+        let costs: Vec<_> = turns.iter().map(|one| one.cost).collect();
+        // All writers lock rows in one order.
+        let query = sqlx::query!(
+            "WITH new AS (
+                 INSERT INTO usage_batches AS known (counter, batch) VALUES ($1, $2)
+                 ON CONFLICT (counter) DO UPDATE SET batch = EXCLUDED.batch, written_at = now()
+                 WHERE known.batch < EXCLUDED.batch
+                 RETURNING counter)
+             INSERT INTO usage_turns AS used (org_id, hour, turns, prompt_tokens, completion_tokens, cost)
+             SELECT counted.org_id, counted.hour, counted.turns, counted.prompt_tokens, counted.completion_tokens, counted.cost
+             FROM new, UNNEST($3::uuid[], $4::timestamptz[], $5::bigint[], $6::bigint[], $7::bigint[], $8::float8[])
+                      AS counted (org_id, hour, turns, prompt_tokens, completion_tokens, cost)
+             JOIN orgs ON orgs.id = counted.org_id
+             ORDER BY counted.org_id, counted.hour
+             ON CONFLICT (org_id, hour)
+             DO UPDATE SET turns = used.turns + EXCLUDED.turns, prompt_tokens = used.prompt_tokens + EXCLUDED.prompt_tokens,
+                           completion_tokens = used.completion_tokens + EXCLUDED.completion_tokens,
+                           cost = used.cost + EXCLUDED.cost",
+            counter,
+            batch,
+            &orgs,
+            &hours,
+            &counts,
+            &prompts,
+            &completions,
+            &costs
+        );
+        bounded(async { query.execute(&mut *self.throughout().await?).await })
+            .await
+            .map(drop)
+    }
+
+    /// An organisation's turns, by time as [`Store::usage`] gives calls.
+    ///
+    /// # Errors
+    /// As every query.
+    pub async fn turn_usage(
+        &self,
+        org: OrgId,
+        from: DateTime<Utc>,
+        to: DateTime<Utc>,
+        by_days: bool,
+    ) -> Result<Vec<UsedTurns>, StoreError> {
+        let query = sqlx::query_as!(
+            UsedTurns,
+            r#"SELECT date_trunc(CASE WHEN $4 THEN 'day' ELSE 'hour' END, hour, 'UTC') AS "start!",
+                      sum(turns)::bigint AS "turns!", sum(prompt_tokens)::bigint AS "prompt_tokens!",
+                      sum(completion_tokens)::bigint AS "completion_tokens!", sum(cost) AS "cost!"
+               FROM usage_turns WHERE org_id = $1 AND hour >= $2 AND hour < $3
+               GROUP BY 1 ORDER BY 1"#,
+            org.uuid(),
+            from,
+            to,
+            by_days
+        );
+        bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cost_that_is_no_amount_counts_as_none() {
+        fn check(cost: f64, expected: f64) {
+            let org = OrgId::from_uuid(Uuid::nil());
+            let one = CountedTurns::one(org, DateTime::UNIX_EPOCH, 1, 2, cost);
+            assert!(
+                (one.cost - expected).abs() < f64::EPSILON,
+                "{cost}: {one:?}"
+            );
+        }
+        check(0.25, 0.25);
+        check(-1.0, 0.0);
+        check(f64::NAN, 0.0);
+        check(f64::NEG_INFINITY, 0.0);
+        check(f64::INFINITY, MOST_COST);
+    }
+}

@@ -1,0 +1,258 @@
+//! What conversations need of a real PostgreSQL: who answers for a device, how, and what it comes to.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+use std::{cell::Cell, time::Duration};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::{Value, json};
+use switchboard_protocol::{
+    access::Scope,
+    id::{ApiKeyId, DeviceId, NpcId, OrgId, TemplateId},
+};
+use switchboard_runtime::shutdown::Shutdown;
+use switchboard_store::{
+    CountedCalls, CountedTurns, NewApiKey, NpcSettings, NpcWrite, Org, OrgSettings, OrgWrite,
+    Owner, Store, TemplateSettings, TemplateWrite, UsageCounter, testing::TestDatabase,
+};
+use uuid::Uuid;
+
+async fn new_org(store: &Store, byte: u8) -> OrgId {
+    let org = OrgId::from_uuid(Uuid::now_v7());
+    let key = NewApiKey {
+        id: ApiKeyId::from_uuid(Uuid::now_v7()),
+        name: "key".to_owned(),
+        prefix: "sb_abcdefgh".to_owned(),
+        secret_hash: [byte; 32],
+        scopes: [Scope::Admin].into_iter().collect(),
+    };
+    store.create_org(org, "an org", &key).await.unwrap();
+    org
+}
+
+async fn new_npc(store: &Store, org: OrgId, devices: &[&str]) -> NpcId {
+    let id = NpcId::from_uuid(Uuid::now_v7());
+    let settings = NpcSettings {
+        overrides: json!({"name": "Rex"}).as_object().unwrap().clone(),
+        devices: devices.iter().map(|id| id.parse().unwrap()).collect(),
+        ..NpcSettings::default()
+    };
+    let written = store.create_npc(org, id, &settings).await.unwrap();
+    assert!(matches!(written, NpcWrite::Written(_)), "{written:?}");
+    id
+}
+
+async fn set_default(store: &Store, org: OrgId, npc: Option<NpcId>) -> OrgWrite {
+    let Org {
+        version, settings, ..
+    } = store.org(org).await.unwrap().unwrap();
+    let settings = OrgSettings {
+        default_npc: npc,
+        ..settings
+    };
+    store.replace_org(org, version, &settings).await.unwrap()
+}
+
+async fn answers(store: &Store, org: OrgId, device: &str) -> Option<NpcId> {
+    let device: DeviceId = device.parse().unwrap();
+    let npc = store.npc_of_device(org, &device).await.unwrap();
+    npc.map(|npc| npc.id)
+}
+
+#[tokio::test]
+async fn the_npc_of_a_device_answers_else_that_of_its_organisation() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let (org, other) = (new_org(&store, 1).await, new_org(&store, 2).await);
+    let bound = new_npc(&store, org, &["toy-1"]).await;
+    let theirs = new_npc(&store, other, &["toy-2"]).await;
+    assert_eq!(answers(&store, org, "toy-1").await, Some(bound));
+    assert_eq!(answers(&store, org, "toy-2").await, None);
+    let default = new_npc(&store, org, &["toy-3", "toy-4"]).await;
+    let written = set_default(&store, org, Some(default)).await;
+    assert!(matches!(written, OrgWrite::Written(_)), "{written:?}");
+    for (device, expected) in [("toy-1", bound), ("toy-2", default), ("toy-3", default)] {
+        assert_eq!(
+            answers(&store, org, device).await,
+            Some(expected),
+            "{device}"
+        );
+    }
+    let device: DeviceId = "toy-2".parse().unwrap();
+    let whole = store.npc_of_device(org, &device).await.unwrap();
+    assert_eq!(whole, store.npc(org, default).await.unwrap());
+    assert_eq!(answers(&store, other, "toy-1").await, None);
+    assert_eq!(answers(&store, other, "toy-2").await, Some(theirs));
+    let nobody = OrgId::from_uuid(Uuid::now_v7());
+    assert_eq!(answers(&store, nobody, "toy-1").await, None);
+}
+
+#[tokio::test]
+async fn the_default_npc_is_one_of_its_own_and_goes_with_it() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let (org, other) = (new_org(&store, 1).await, new_org(&store, 2).await);
+    let theirs = new_npc(&store, other, &[]).await;
+    for unknown in [theirs, NpcId::from_uuid(Uuid::now_v7())] {
+        let write = set_default(&store, org, Some(unknown)).await;
+        assert_eq!(write, OrgWrite::UnknownNpc, "{unknown}");
+    }
+    let made = store.org(org).await.unwrap().unwrap();
+    assert_eq!(
+        (made.version, made.settings.default_npc, made.updated_at),
+        (1, None, made.created_at)
+    );
+    let npc = new_npc(&store, org, &[]).await;
+    let OrgWrite::Written(set) = set_default(&store, org, Some(npc)).await else {
+        unreachable!("it is there");
+    };
+    assert_eq!((set.version, set.settings.default_npc), (2, Some(npc)));
+    assert!(set.updated_at > made.updated_at);
+    assert_eq!(store.org(org).await.unwrap(), Some(set.clone()));
+    // What changes nothing makes no version.
+    assert_eq!(
+        set_default(&store, org, Some(npc)).await,
+        OrgWrite::Written(set.clone())
+    );
+    let stale = store.replace_org(org, 1, &made.settings).await.unwrap();
+    assert_eq!(stale, OrgWrite::Stale);
+
+    assert!(store.delete_npc(org, npc, 1).await.unwrap());
+    let after = store.org(org).await.unwrap().unwrap();
+    // Whoever has seen it before has not seen that nobody answers.
+    assert_eq!((after.version, after.settings.default_npc), (3, None));
+    assert_eq!(after.settings.name, "an org");
+    let theirs = store.org(other).await.unwrap().unwrap();
+    assert_eq!(theirs.version, 1);
+}
+
+#[tokio::test]
+async fn templates_from_before_converse_as_usual() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let owner = Owner::Org(new_org(&store, 1).await);
+    let template = async |id| store.template(owner, id).await.unwrap().unwrap().settings;
+    let make = async |document: Value| {
+        let settings: TemplateSettings = serde_json::from_value(document).unwrap();
+        let id = TemplateId::from_uuid(Uuid::now_v7());
+        let written = store.create_template(owner, id, &settings).await.unwrap();
+        assert!(matches!(written, TemplateWrite::Written(_)), "{written:?}");
+        (id, settings)
+    };
+    let unusual = json!({
+        "name": "A", "conversation": {"barge_in": false}, "memory": {"retention_days": 3, "from_conversations": false},
+    });
+    let (id, settings) = make(unusual).await;
+    assert_eq!(template(id).await, settings);
+    let listed = store.templates(owner, false, None, 10).await.unwrap();
+    assert_eq!(listed.elements.first().unwrap().settings, settings);
+    let mut usual = settings.clone();
+    usual.conversation.barge_in = true;
+    usual.memory.from_conversations = true;
+    let written = store.replace_template(owner, id, 1, &usual).await.unwrap();
+    assert!(matches!(written, TemplateWrite::Written(_)), "{written:?}");
+    assert_eq!(template(id).await, usual);
+    let kept = store.template_version(owner, id, 1).await.unwrap();
+    assert_eq!(kept, Some(settings));
+
+    // As an earlier version wrote it.
+    let row = format!(
+        "UPDATE templates SET memory = '{{\"retention_days\": 3}}', conversation = DEFAULT WHERE id = '{}'; \
+         UPDATE template_versions SET settings = settings - 'conversation' - 'memory' WHERE version = 2",
+        id.uuid()
+    );
+    database.execute(&row).await.unwrap();
+    assert_eq!(template(id).await, usual);
+    let kept = store.template_version(owner, id, 2).await.unwrap().unwrap();
+    assert!(kept.conversation.barge_in && kept.memory.from_conversations);
+}
+
+/// This year's hours, as far as they have begun.
+fn all() -> (DateTime<Utc>, DateTime<Utc>) {
+    let now = Utc::now();
+    (now - TimeDelta::days(300), now)
+}
+
+#[tokio::test]
+async fn what_is_counted_is_written_when_draining_begins() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let (org, other) = (new_org(&store, 1).await, new_org(&store, 2).await);
+    let nobody = OrgId::from_uuid(Uuid::now_v7());
+    let at = Utc::now() - TimeDelta::hours(1);
+    let (turns, calls) = (UsageCounter::default(), UsageCounter::default());
+    for org in [org, org, nobody, other] {
+        assert!(turns.count(&CountedTurns::one(org, at, 100, 20, 0.25)));
+    }
+    let took = Duration::from_micros(1_500);
+    assert!(calls.count(&CountedCalls::one(org, at, "succeeded", took)));
+    let shutdown = Shutdown::new();
+    shutdown.drain();
+    // What is under way when draining begins is counted as well.
+    let first = Cell::new(true);
+    let under_way = || {
+        let goes_on = first.replace(false);
+        if goes_on {
+            assert!(turns.count(&CountedTurns::one(org, at, 1, 1, 0.5)));
+        }
+        goes_on
+    };
+    turns.run(under_way, store.clone(), shutdown.clone()).await;
+    calls.run(|| false, store.clone(), shutdown).await;
+    let (from, to) = all();
+    let used = store.turn_usage(org, from, to, true).await.unwrap();
+    let sums: Vec<_> = used
+        .iter()
+        .map(|one| {
+            (
+                one.turns,
+                one.prompt_tokens,
+                one.completion_tokens,
+                one.cost,
+            )
+        })
+        .collect();
+    assert_eq!(sums, [(3, 201, 41, 1.0)]);
+    let used = store.turn_usage(other, from, to, false).await.unwrap();
+    assert_eq!(used.first().map(|one| one.turns), Some(1));
+    assert!(
+        store
+            .turn_usage(nobody, from, to, true)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    let used = store.usage(org, from, to, true).await.unwrap();
+    let sums: Vec<_> = used
+        .iter()
+        .map(|one| (one.calls, one.milliseconds))
+        .collect();
+    assert_eq!(sums, [(1, 1)]);
+}
+
+#[tokio::test]
+async fn a_batch_of_turns_that_comes_twice_counts_once() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let org = new_org(&store, 1).await;
+    let (one, two) = (Uuid::now_v7(), Uuid::now_v7());
+    let (from, to) = all();
+    let batch = [
+        CountedTurns::one(org, to - TimeDelta::hours(3), 10, 1, 0.5),
+        CountedTurns::one(org, to - TimeDelta::hours(2), 10, 1, 0.0),
+    ];
+    for (counter, number) in [(one, 1), (one, 1), (two, 1), (one, 2)] {
+        store.add_turn_usage(counter, number, &batch).await.unwrap();
+    }
+    let used = store.turn_usage(org, from, to, false).await.unwrap();
+    let sums: Vec<_> = used.iter().map(|one| (one.turns, one.cost)).collect();
+    assert_eq!(sums, [(3, 1.5), (3, 0.0)]);
+    assert!(used.is_sorted_by_key(|one| one.start));
+    // The older hour goes, and the newer one stays.
+    let between = used.first().map(|one| one.start).unwrap() + TimeDelta::minutes(30);
+    let kept = (Utc::now() - between).to_std().unwrap();
+    assert_eq!(store.purge_usage(kept).await.unwrap(), 1);
+    assert_eq!(
+        store.turn_usage(org, from, to, false).await.unwrap(),
+        used[1..]
+    );
+}

@@ -1,0 +1,276 @@
+//! Text that a device supplied, made fit to be read by a model.
+//! Never: a character that hides from people what a model reads, or a text without a bound.
+
+use std::{borrow::Cow, mem};
+
+use icu_properties::{
+    CodePointSetData, CodePointSetDataBorrowed,
+    props::{DefaultIgnorableCodePoint, Emoji},
+};
+use serde_json::{Map, Value};
+
+/// The most that waits for the rest of an emoji.
+const HELD_BYTES: usize = 64;
+/// What a cut text ends with.
+const ELLIPSIS: &str = "…";
+/// What Unicode says to show nothing for.
+const IGNORABLE: CodePointSetDataBorrowed<'static> =
+    CodePointSetData::new::<DefaultIgnorableCodePoint>();
+const EMOJI: CodePointSetDataBorrowed<'static> = CodePointSetData::new::<Emoji>();
+const TEXT_STYLE: char = '\u{fe0e}';
+const EMOJI_STYLE: char = '\u{fe0f}';
+const JOINER: char = '\u{200d}';
+
+/// The text without characters that nobody sees: controls, direction marks, zero-width ones, tags, fillers, variation
+/// selectors. Line breaks and tabs stay, and what makes one emoji of several characters.
+#[must_use]
+pub fn clean(text: &str) -> Cow<'_, str> {
+    let Some(first) = hidden(text).next() else {
+        return Cow::Borrowed(text);
+    };
+    let mut cleaned = String::with_capacity(text.len());
+    let mut from = 0;
+    for (at, c) in std::iter::once(first).chain(hidden(text).skip(1)) {
+        cleaned.push_str(text.get(from..at).unwrap_or_default());
+        from = at.saturating_add(c.len_utf8());
+    }
+    cleaned.push_str(text.get(from..).unwrap_or_default());
+    Cow::Owned(cleaned)
+}
+
+/// Whether there is something that [`clean`] takes out.
+#[must_use]
+pub fn has_hidden(text: &str) -> bool {
+    hidden(text).next().is_some()
+}
+
+/// The hidden characters and where they stand.
+fn hidden(text: &str) -> impl Iterator<Item = (usize, char)> {
+    let mut before = None;
+    text.char_indices().filter(move |(at, c)| {
+        let last = before.replace(*c);
+        is_ignorable(*c) && {
+            let rest = text.get(at.saturating_add(c.len_utf8())..);
+            let next = rest.and_then(|rest| rest.chars().next());
+            !belongs_to_emoji(last, *c, next)
+        }
+    })
+}
+
+/// The same with at most `limit` bytes, cut between two characters.
+#[must_use]
+pub fn clean_to(text: &str, limit: usize) -> String {
+    let mut cleaned = clean(text).into_owned();
+    if cleaned.len() > limit {
+        let room = limit.saturating_sub(ELLIPSIS.len());
+        cleaned.truncate(cleaned.floor_char_boundary(room));
+        cleaned.push_str(ELLIPSIS);
+    }
+    cleaned
+}
+
+/// Cleans a text that comes piece by piece.
+#[derive(Debug, Default)]
+pub struct StreamCleaner {
+    /// The last character that was given out.
+    last: Option<char>,
+    /// What shows nothing by itself, and may hold an emoji together when its other half has come.
+    held: String,
+}
+
+impl StreamCleaner {
+    /// What is known to be fit of the text up to here: everything but what shows nothing at its end.
+    pub fn next(&mut self, piece: &str) -> String {
+        let mut text = mem::take(&mut self.held);
+        text.push_str(piece);
+        let most = text.len().saturating_sub(HELD_BYTES);
+        let shown = text.trim_end_matches(is_ignorable).len();
+        self.held = text.split_off(shown.max(text.ceil_char_boundary(most)));
+        self.clean(&text)
+    }
+
+    /// What is left when nothing more comes.
+    pub fn rest(&mut self) -> String {
+        let text = mem::take(&mut self.held);
+        self.clean(&text)
+    }
+
+    fn clean(&mut self, text: &str) -> String {
+        let before = self.last.map(String::from).unwrap_or_default();
+        let whole = format!("{before}{text}");
+        let cleaned = clean(&whole);
+        let cleaned = cleaned.strip_prefix(&before).unwrap_or(&cleaned);
+        self.last = cleaned.chars().next_back().or(self.last);
+        cleaned.to_owned()
+    }
+}
+
+/// Cleans every string and every key of a value. Its depth is bounded by the parser that made it.
+#[must_use]
+pub fn clean_value(mut value: Value) -> Value {
+    clean_in_place(&mut value);
+    value
+}
+
+fn clean_in_place(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(cleaned) = clean(text) {
+                *text = cleaned;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(clean_in_place),
+        Value::Object(members) => {
+            members.values_mut().for_each(clean_in_place);
+            if members.keys().any(|key| has_hidden(key)) {
+                let all = std::mem::take(members).into_iter();
+                *members = all
+                    .map(|(key, value)| (clean(&key).into_owned(), value))
+                    .collect();
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Cleans what a schema says in words, and nothing that decides what matches it.
+pub fn clean_schema(schema: &mut Map<String, Value>) {
+    for (keyword, value) in schema.iter_mut() {
+        match (keyword.as_str(), value) {
+            ("title" | "description" | "$comment" | "default" | "examples", words)
+                if !matches!(words, Value::Object(_) | Value::Bool(_)) =>
+            {
+                clean_in_place(words);
+            }
+            // Data, not schemas: a changed character would be another value.
+            ("enum" | "const", _) => {}
+            (_, Value::Object(inner)) => clean_schema(inner),
+            (_, Value::Array(items)) => {
+                let schemas = items.iter_mut().filter_map(Value::as_object_mut);
+                schemas.for_each(clean_schema);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether something hides in a value: in a name, or in a string.
+#[must_use]
+pub fn hides_something(value: &Value) -> bool {
+    match value {
+        Value::String(text) => has_hidden(text),
+        Value::Array(items) => items.iter().any(hides_something),
+        Value::Object(members) => members_hide_something(members),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// The same of an object's members.
+#[must_use]
+pub fn members_hide_something(members: &Map<String, Value>) -> bool {
+    members
+        .iter()
+        .any(|(name, value)| has_hidden(name) || hides_something(value))
+}
+
+/// Characters that show nothing by themselves.
+fn is_ignorable(c: char) -> bool {
+    match c {
+        '\n' | '\t' | '\r' => false,
+        '\u{0}'..='\u{7f}' => c.is_ascii_control(),
+        // Line and paragraph separators; annotations.
+        '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{fff9}'..='\u{fffb}' => true,
+        _ => IGNORABLE.contains(c),
+    }
+}
+
+/// Whether this one makes an emoji of what stands before it, or joins it with the next.
+fn belongs_to_emoji(before: Option<char>, c: char, next: Option<char>) -> bool {
+    let follows = |c| EMOJI.contains(c);
+    match c {
+        TEXT_STYLE | EMOJI_STYLE => before.is_some_and(follows),
+        JOINER => {
+            before.is_some_and(|c| c == EMOJI_STYLE || follows(c)) && next.is_some_and(follows)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_hides_is_taken_out() {
+        fn check(text: &str, expected: &str) {
+            assert_eq!(clean(text), expected, "{text:?}");
+        }
+        check("plain\n\ttext", "plain\n\ttext");
+        check("现在几点？", "现在几点？");
+        check("a\u{200b}b\u{202e}c\u{1b}[31m", "abc[31m");
+        check("\u{feff}ignore\u{e0041}", "ignore");
+        check("x\0y\u{9b}", "xy");
+        check(
+            "a\u{fe01}b\u{e0101}c\u{3164}\u{115f}\u{ffa0}d\u{34f}",
+            "abcd",
+        );
+        check("❤\u{fe0f}\u{fe0f}\u{fe0e}x\u{fe0f}", "❤\u{fe0f}x");
+        check("👨\u{200d}👩\u{200d}👧", "👨\u{200d}👩\u{200d}👧");
+        check(
+            "❤\u{fe0f}\u{200d}🔥a\u{200d}b👨\u{200d}",
+            "❤\u{fe0f}\u{200d}🔥ab👨",
+        );
+    }
+
+    #[test]
+    fn a_text_in_pieces_is_cleaned_like_a_whole_one() {
+        fn check(text: &str) {
+            let characters: Vec<char> = text.chars().collect();
+            for size in 1..=characters.len() {
+                let mut cleaner = StreamCleaner::default();
+                let pieces = characters.chunks(size).map(String::from_iter);
+                let mut cleaned: String = pieces.map(|piece| cleaner.next(&piece)).collect();
+                cleaned.push_str(&cleaner.rest());
+                assert_eq!(cleaned, clean(text), "{text:?} by {size}");
+            }
+        }
+        check("Good ❤\u{fe0f} morning 👨\u{200d}👩\u{200d}👧!");
+        check("a\u{200b}b\u{202e}c 现在\u{200d}是");
+        check("👍🏽 1\u{fe0f}\u{20e3}");
+        let mut cleaner = StreamCleaner::default();
+        assert_eq!(cleaner.next("Hel"), "Hel");
+        assert_eq!(cleaner.next("lo ❤"), "lo ❤");
+        assert_eq!(cleaner.next("\u{fe0f}"), "");
+        assert_eq!(cleaner.next("."), "\u{fe0f}.");
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        fn check(text: &str, limit: usize, expected: &str) {
+            let cut = clean_to(text, limit);
+            assert_eq!(cut, expected);
+            assert!(cut.len() <= limit.max(ELLIPSIS.len()));
+        }
+        check("abc", 3, "abc");
+        check("abcdef", 5, "ab…");
+        check("现在几点", 10, "现在…");
+    }
+
+    #[test]
+    fn a_schema_keeps_its_meaning() {
+        let mut schema = json!({
+            "description": "a\u{200b}b",
+            "properties": {"description": {"title": "t\u{202e}", "enum": ["x\u{200b}"]}},
+            "anyOf": [{"description": "\u{feff}c", "pattern": "\u{200b}"}],
+        });
+        clean_schema(schema.as_object_mut().unwrap());
+        let expected = json!({
+            "description": "ab",
+            "properties": {"description": {"title": "t", "enum": ["x\u{200b}"]}},
+            "anyOf": [{"description": "c", "pattern": "\u{200b}"}],
+        });
+        assert_eq!(schema, expected);
+    }
+}

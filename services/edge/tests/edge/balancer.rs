@@ -1,0 +1,120 @@
+//! A real haproxy between devices and two edges: plain and TLS, either version of the header, and its health checks.
+//! Never: a device whose address is taken for the balancer's.
+
+use std::{
+    fmt::Write,
+    net::{Ipv4Addr, SocketAddr},
+};
+
+use rustls_pki_types::ServerName;
+use switchboard_edge::Config;
+use switchboard_protocol::outcome::{Delivered, Outcome};
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::{
+    device::{Device, LIGHT},
+    haproxy::{Haproxy, free_port},
+    node::{Node, check, eventually},
+    tls::{client, pki},
+};
+
+/// Where haproxy connects from; devices have other addresses.
+const BALANCER: &str = "127.0.0.1/32";
+
+/// The configuration with these ports, each with its servers and how they are told whose connection it is.
+fn listening(ports: &[(u16, &str, [SocketAddr; 2])]) -> String {
+    let mut config =
+        "defaults\n mode tcp\n timeout connect 5s\n timeout client 1m\n timeout server 1m\n"
+            .to_owned();
+    for (port, send, servers) in ports {
+        writeln!(config, "listen from-{port}\n bind 127.0.0.1:{port}").unwrap();
+        for (number, server) in servers.iter().enumerate() {
+            writeln!(
+                config,
+                " server edge-{number} {server} {send} check inter 100ms"
+            )
+            .unwrap();
+        }
+    }
+    config
+}
+
+/// A connection from this address to haproxy, once it listens.
+async fn connect(from: Ipv4Addr, port: u16) -> TcpStream {
+    let deadline = std::time::Instant::now() + crate::node::SOON;
+    loop {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((from, 0).into()).unwrap();
+        match socket.connect((Ipv4Addr::LOCALHOST, port).into()).await {
+            Ok(stream) => return stream,
+            Err(error) => assert!(std::time::Instant::now() < deadline, "{error}"),
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn devices_behind_haproxy_have_their_own_addresses() {
+    let pki = pki();
+    let config = Config {
+        proxy_protocol_from: vec![BALANCER.parse().unwrap()],
+        device_accepts_per_address_per_s: 1,
+        ..Config::default()
+    };
+    let nodes = Node::start_two(config, &pki.server).await;
+    let plain = [nodes[0].addr, nodes[1].addr];
+    let tls = [nodes[0].tls_addr.unwrap(), nodes[1].tls_addr.unwrap()];
+    let [text, binary, over_tls] = [free_port(), free_port(), free_port()];
+    let _haproxy = Haproxy::start(&listening(&[
+        (text, "send-proxy", plain),
+        (binary, "send-proxy-v2", plain),
+        (over_tls, "send-proxy-v2", tls),
+    ]));
+    let headers = |label: &str| -> [f64; 2] {
+        [0, 1].map(|node: usize| nodes[node].metric("proxy_headers_total", Some(label)))
+    };
+    eventually("haproxy looks after both edges, often", || {
+        headers("local").iter().all(|looks| *looks > 10.0)
+    })
+    .await;
+
+    // Round robin: of two devices in a row, each edge gets one, and one address may come to each twice.
+    let mut lamps = Vec::new();
+    for (port, last) in [(text, 2), (text, 2), (binary, 3), (binary, 3)] {
+        let stream = connect(Ipv4Addr::new(127, 0, 0, last), port).await;
+        let mut lamp = Device::over(stream);
+        let id = format!("lamp-{}", lamps.len());
+        lamp.hello(&nodes[0].token(&id)).await;
+        lamp.register(LIGHT).await;
+        let answer = nodes[0].call(nodes[0].prepare(&id, r#"{"on":true}"#));
+        let call = lamp.next().await.expect("a call").call_id();
+        lamp.result(&call, "done").await;
+        check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
+        lamps.push(lamp);
+    }
+    assert_eq!((headers("v1"), headers("v2")), ([1.0; 2], [1.0; 2]));
+
+    let connector = client(pki.roots, &rustls::version::TLS13);
+    for _ in 0..2 {
+        let tcp = connect(Ipv4Addr::new(127, 0, 0, 4), over_tls).await;
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut lamp = Device::over(connector.connect(name, tcp).await.unwrap());
+        lamp.hello(&nodes[0].token("lamp-tls")).await;
+    }
+    assert_eq!(headers("v2"), [2.0; 2]);
+
+    // One address has its rate on each edge, and nobody else feels it.
+    let shed = || -> f64 {
+        let shed = |node: &Node| node.metric("shed_total", Some("accepts_per_address"));
+        nodes.iter().map(shed).sum()
+    };
+    let mut crowd = Vec::new();
+    for _ in 0..40 {
+        crowd.push(connect(Ipv4Addr::new(127, 0, 0, 5), binary).await);
+    }
+    eventually("most of a crowd are turned away", || shed() > 25.0).await;
+    let mut other = Device::over(connect(Ipv4Addr::new(127, 0, 0, 6), binary).await);
+    other.hello(&nodes[0].token("other")).await;
+    let refused = nodes.iter().map(|node| node.metric("refused_total", None));
+    assert_eq!(refused.sum::<f64>(), 0.0, "a health check is no device");
+}

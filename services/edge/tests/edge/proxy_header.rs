@@ -1,0 +1,326 @@
+//! Devices behind a balancer: whose connection it is, says a PROXY header, and only the balancer may say it.
+//! Never: a real balancer; `haproxy.rs` has one.
+
+use std::net::{IpAddr, SocketAddr};
+
+use rustls_pki_types::ServerName;
+use switchboard_edge::Config;
+use switchboard_protocol::{
+    frame::{Kind, TaskId},
+    outcome::{Delivered, Outcome},
+};
+use tokio::{io::AsyncWriteExt, net::TcpStream};
+
+use crate::{
+    device::{Device, LIGHT},
+    node::{Node, check, eventually},
+    tls::{client, pki},
+};
+
+const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+/// LOCAL, without an address: the balancer looks whether the edge is there.
+const LOCAL: [u8; 4] = [0x20, 0, 0, 0];
+
+/// Everybody here is a balancer.
+fn behind() -> Config {
+    Config {
+        proxy_protocol_from: vec!["127.0.0.0/8".parse().unwrap()],
+        ..Config::default()
+    }
+}
+
+fn text(device: &str) -> Vec<u8> {
+    let device: IpAddr = device.parse().unwrap();
+    let line = match device {
+        IpAddr::V4(_) => format!("PROXY TCP4 {device} 192.0.2.1 40000 9000\r\n"),
+        IpAddr::V6(_) => format!("PROXY TCP6 {device} 2001:db8::1 40000 9000\r\n"),
+    };
+    line.into_bytes()
+}
+
+fn binary(device: &str, notes: &[u8]) -> Vec<u8> {
+    let (family, mut rest) = match device.parse().unwrap() {
+        IpAddr::V4(device) => (0x11, [device.octets(), [192, 0, 2, 1]].concat()),
+        IpAddr::V6(device) => (0x21, [device.octets(), [0x20; 16]].concat()),
+    };
+    rest.extend([0x9c, 0x40, 0x23, 0x28]);
+    rest.extend(notes);
+    version_2(0x21, family, &rest)
+}
+
+fn version_2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
+    let [high, low] = u16::try_from(rest.len()).unwrap().to_be_bytes();
+    [SIGNATURE, &[command, family, high, low], rest].concat()
+}
+
+/// A connection that begins with these bytes.
+async fn begin(addr: SocketAddr, bytes: &[u8]) -> Device {
+    let mut device = Device::connect(addr).await;
+    device.send_raw(bytes).await;
+    device
+}
+
+#[tokio::test]
+async fn both_versions_are_taken_and_what_follows_is_the_devices() {
+    async fn works(node: &Node, header: &[u8], id: &str) {
+        let mut device = Device::connect(node.addr).await;
+        let auth = format!(r#"{{"token":"{}"}}"#, node.token(id));
+        let register = format!(r#"{{"type":"register","data":{{"services":{LIGHT}}}}}"#);
+        let mut bytes = header.to_vec();
+        for (kind, payload) in [(Kind::Auth, auth), (Kind::Control, register)] {
+            let spelling = switchboard_protocol::frame::Spelling::Plain;
+            let payload = payload.as_bytes();
+            switchboard_protocol::frame::encode(
+                &mut bytes,
+                kind,
+                TaskId::MCP,
+                0,
+                spelling,
+                payload,
+            );
+        }
+        device.send_raw(&bytes).await;
+        device.expect(Kind::Auth).await;
+        device.expect(Kind::Control).await;
+        let answer = node.call(node.prepare(id, r#"{"on":true}"#));
+        let call = device.expect(Kind::Control).await.call_id();
+        device.result(&call, "done").await;
+        check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
+    }
+    let node = Node::start(behind()).await;
+    works(&node, &text("203.0.113.7"), "text-4").await;
+    works(&node, &text("2001:db8::7"), "text-6").await;
+    works(&node, &binary("203.0.113.7", b""), "binary-4").await;
+    works(&node, &binary("2001:db8::7", b""), "binary-6").await;
+    // A note for which nobody asked, and the longest header there may be.
+    works(&node, &binary("203.0.113.7", &[4, 0, 1, 0]), "notes").await;
+    works(&node, &binary("203.0.113.7", &[0; 1_024 - 28]), "long").await;
+    node.metric_is("proxy_headers_total", Some("v1"), 2.0).await;
+    node.metric_is("proxy_headers_total", Some("v2"), 4.0).await;
+}
+
+#[tokio::test]
+async fn a_header_may_come_byte_by_byte() {
+    let node = Node::start(behind()).await;
+    for header in [text("203.0.113.7"), binary("203.0.113.7", &[4, 0, 0])] {
+        let mut device = Device::connect(node.addr).await;
+        device.stream.set_nodelay(true).unwrap();
+        for byte in header {
+            device.send_raw(&[byte]).await;
+            tokio::task::yield_now().await;
+        }
+        device.hello(&node.token("toy")).await;
+    }
+}
+
+#[tokio::test]
+async fn the_rate_is_the_devices_and_not_the_balancers() {
+    let config = Config {
+        device_accepts_per_address_per_s: 1,
+        ..behind()
+    };
+    let node = Node::start(config).await;
+    // Whatever the version and the spelling, these are one address, and it may come twice.
+    let same = [
+        text("203.0.113.7"),
+        binary("203.0.113.7", b""),
+        binary("::ffff:203.0.113.7", b""),
+    ];
+    let [first, second, third] = same;
+    let mut kept = Vec::new();
+    for (header, id) in [(first, "toy-1"), (second, "toy-2")] {
+        let mut device = begin(node.addr, &header).await;
+        device.hello(&node.token(id)).await;
+        kept.push(device);
+    }
+    begin(node.addr, &third)
+        .await
+        .expect_go_away("overload")
+        .await;
+    node.metric_is("shed_total", Some("accepts_per_address"), 1.0)
+        .await;
+    for other in 0..5 {
+        let mut device = begin(node.addr, &text(&format!("203.0.113.{}", 100 + other))).await;
+        device.hello(&node.token(&format!("other-{other}"))).await;
+        kept.push(device);
+    }
+    // A balancer that speaks for itself has no rate at all.
+    for unknown in 0..5 {
+        let mut device = begin(node.addr, b"PROXY UNKNOWN\r\n").await;
+        device
+            .hello(&node.token(&format!("unknown-{unknown}")))
+            .await;
+        kept.push(device);
+    }
+    node.metric_is("connections", None, 12.0).await;
+}
+
+#[tokio::test]
+async fn nobody_else_is_believed() {
+    let far = Config {
+        proxy_protocol_from: vec!["10.0.0.0/8".parse().unwrap()],
+        ..Config::default()
+    };
+    for config in [far, Config::default()] {
+        let node = Node::start(config).await;
+        for header in [text("203.0.113.7"), binary("203.0.113.7", b"")] {
+            begin(node.addr, &header)
+                .await
+                .expect_error("bad_start")
+                .await;
+        }
+        node.device("toy").await;
+        assert!(node.metric("proxy_headers_total", None) < 0.5);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_header_ends_the_connection() {
+    async fn check(node: &Node, bytes: &[u8], outcome: &str) {
+        let before = node.metric("proxy_headers_total", Some(outcome));
+        let mut device = begin(node.addr, bytes).await;
+        device.stream.shutdown().await.unwrap();
+        device.expect_end().await;
+        let counted = || node.metric("proxy_headers_total", Some(outcome)) > before + 0.5;
+        let what = format!("{} is {outcome}", bytes.escape_ascii());
+        eventually(&what, counted).await;
+    }
+    let node = Node::start(behind()).await;
+    check(&node, b"", "cut").await;
+    check(&node, b"PROXY TCP4 203.0.113.7", "cut").await;
+    check(&node, &binary("203.0.113.7", b"")[..20], "cut").await;
+    for other in [
+        &b"##START\x10mcp000010000{}##END"[..],
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"proxy TCP4 203.0.113.7 192.0.2.1 40000 9000\r\n",
+        b"PROXYTCP4 203.0.113.7 192.0.2.1 40000 9000\r\n",
+        b"\r\n\r\n\0\r\nQUIT\r",
+    ] {
+        check(&node, other, "missing").await;
+    }
+    for line in [
+        "PROXY TCP4 203.0.113.7\r\n",
+        "PROXY TCP4 203.0.113.300 192.0.2.1 40000 9000\r\n",
+        "PROXY TCP4 2001:db8::7 2001:db8::1 40000 9000\r\n",
+        "PROXY TCP6 203.0.113.7 192.0.2.1 40000 9000\r\n",
+        "PROXY TCP4 203.0.113.7 192.0.2.1 40000 90000\r\n",
+        "PROXY TCP4 203.0.113.7 192.0.2.1 40000 9000 1\r\n",
+        "PROXY TCP4 203.0.113.7 192.0.2.1 40000 9000\n",
+        "PROXY UDP4 203.0.113.7 192.0.2.1 40000 9000\r\n",
+        "PROXY TCP4  203.0.113.7 192.0.2.1 40000 9000\r\n",
+        "PROXY \r\n",
+    ] {
+        check(&node, line.as_bytes(), "malformed").await;
+    }
+    for header in [
+        version_2(0x31, 0x11, &[1; 12]),
+        version_2(0x22, 0x11, &[1; 12]),
+        version_2(0x21, 0x41, &[1; 12]),
+        version_2(0x21, 0x12, &[1; 12]),
+        version_2(0x21, 0x11, &[1; 11]),
+        version_2(0x21, 0x21, &[1; 35]),
+        version_2(0x21, 0x31, &[1; 215]),
+    ] {
+        check(&node, &header, "malformed").await;
+    }
+    check(&node, &[b"PROXY ", &[b'x'; 101][..]].concat(), "too_long").await;
+    check(&node, &binary("203.0.113.7", &[0; 1_025 - 28]), "too_long").await;
+    // None of them was a device, or is here still.
+    assert!(node.metric("refused_total", None) < 0.5);
+    node.metric_is("connections", None, 0.0).await;
+    node.metric_is("unauthenticated", None, 0.0).await;
+}
+
+#[tokio::test]
+async fn a_header_has_its_time_and_waits_in_a_slot() {
+    let config = Config {
+        device_auth_timeout_ms: 50,
+        ..behind()
+    };
+    let node = Node::start(config).await;
+    begin(node.addr, b"PROXY TC").await.expect_end().await;
+    node.metric_is("proxy_headers_total", Some("late"), 1.0)
+        .await;
+
+    let config = Config {
+        device_max_unauthenticated: 1,
+        ..behind()
+    };
+    let node = Node::start(config).await;
+    let mut waiting = begin(node.addr, b"PROXY").await;
+    node.metric_is("unauthenticated", None, 1.0).await;
+    let mut second = Device::connect(node.addr).await;
+    second.expect_go_away("overload").await;
+    node.shutdown.drain();
+    waiting.expect_end().await;
+    node.metric_is("connections", None, 0.0).await;
+    assert!(node.metric("proxy_headers_total", None) < 0.5);
+}
+
+#[tokio::test]
+async fn a_balancer_may_look_whether_the_edge_is_there() {
+    let node = Node::start(behind()).await;
+    let local = [SIGNATURE, &LOCAL].concat();
+    // The rest of LOCAL means nothing, whatever it is.
+    let odd = [
+        local.clone(),
+        version_2(0x20, 0x11, &[]),
+        version_2(0x20, 0xff, &[1; 40]),
+        version_2(0x21, 0x00, &[]),
+        b"PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\n".to_vec(),
+    ];
+    for header in &odd {
+        let mut look = begin(node.addr, header).await;
+        look.stream.shutdown().await.unwrap();
+        look.expect_end().await;
+    }
+    node.metric_is("proxy_headers_total", Some("local"), 5.0)
+        .await;
+    node.metric_is("connections", None, 0.0).await;
+    assert!(node.metric("refused_total", None) < 0.5);
+
+    let mut device = begin(node.addr, &local).await;
+    device.hello(&node.token("toy")).await;
+    device.send_raw(b"garbage").await;
+    device.expect_error("bad_start").await;
+
+    let config = Config {
+        device_auth_timeout_ms: 50,
+        ..behind()
+    };
+    let node = Node::start(config).await;
+    begin(node.addr, &local).await.expect_end().await;
+    assert!(node.metric("refused_total", None) < 0.5);
+}
+
+#[tokio::test]
+async fn tls_begins_behind_the_header() {
+    let pki = pki();
+    let node = Node::start_with(behind(), Some(pki.server), true).await;
+    let tls_addr = node.tls_addr.unwrap();
+    let connector = client(pki.roots, &rustls::version::TLS13);
+    for header in [text("203.0.113.7"), binary("2001:db8::7", b"")] {
+        let mut tcp = TcpStream::connect(tls_addr).await.unwrap();
+        tcp.write_all(&header).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut lamp = Device::over(connector.connect(name, tcp).await.unwrap());
+        lamp.hello(&node.token("lamp")).await;
+        lamp.register(LIGHT).await;
+    }
+    let tcp = TcpStream::connect(tls_addr).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    assert!(connector.connect(name, tcp).await.is_err());
+    node.metric_is("proxy_headers_total", Some("missing"), 1.0)
+        .await;
+    begin(tls_addr, &[SIGNATURE, &LOCAL].concat())
+        .await
+        .stream
+        .shutdown()
+        .await
+        .unwrap();
+    node.metric_is("proxy_headers_total", Some("local"), 1.0)
+        .await;
+    node.metric_is("connections", None, 0.0).await;
+    assert!(node.metric("refused_total", Some("tls")) < 0.5);
+}
