@@ -99,6 +99,28 @@ need_redis() {
     install "a Redis server" redis-server redis redis valkey redis redis
 }
 
+# A balancer: tests put it between devices and edges.
+need_haproxy() {
+    command -v haproxy >/dev/null 2>&1 && return 0
+    install "a balancer" haproxy haproxy haproxy haproxy haproxy haproxy
+    command -v haproxy >/dev/null 2>&1 || fail "haproxy was installed, and it is not found"
+}
+
+# Alerts are checked and tested with it; Debian has it beside the server.
+need_promtool() {
+    command -v promtool >/dev/null 2>&1 && return 0
+    install "Prometheus and promtool" prometheus golang-github-prometheus prometheus prometheus golang-github-prometheus-prometheus prometheus
+    command -v promtool >/dev/null 2>&1 || fail "Prometheus was installed, and \`promtool\` is not found"
+}
+
+# The compose file is read by the program that will; no engine is needed for that. Alpine has it as a part of `docker`.
+need_docker_compose() {
+    command -v docker-compose >/dev/null 2>&1 && return 0
+    docker compose version >/dev/null 2>&1 && return 0
+    install "Docker Compose" docker-compose docker-compose "docker-cli docker-cli-compose" docker-compose docker-compose docker-compose
+    command -v docker-compose >/dev/null 2>&1 || docker compose version >/dev/null 2>&1 || fail "Docker Compose was installed, and it is not found"
+}
+
 # The schema compiler: tests of the FlatBuffers encoding ask it what it makes of our buffers.
 need_flatc() {
     command -v flatc >/dev/null 2>&1 && return 0

@@ -2,8 +2,11 @@
 //! medians over rounds, CPU by the scheduler's own account (method: docs/performance.md).
 //! Never: a verdict that fails the run, or a process that outlives it.
 
+mod account;
 pub(crate) mod bed;
 mod calls;
+pub(crate) mod certificate;
+mod chat;
 mod control_plane;
 mod goals;
 mod installation;
@@ -63,6 +66,19 @@ pub(crate) struct Options {
     /// Cargo profile to build with; figures of any but `release` mean nothing
     #[arg(long, default_value = "release")]
     pub(crate) profile: String,
+
+    /// Collector that our services send their traces to; without it they trace nothing
+    #[arg(long, value_name = "URL")]
+    otlp_endpoint: Option<String>,
+
+    /// Share of the calls that is traced
+    #[arg(
+        long,
+        default_value = "0.1",
+        value_name = "RATIO",
+        requires = "otlp_endpoint"
+    )]
+    trace_sample_ratio: String,
 }
 
 /// What can be measured alone.
@@ -82,6 +98,8 @@ pub(crate) enum Part {
     Mcp,
     /// Settings read and written over HTTP, next to the same statements without it
     Settings,
+    /// A language model's words on their way to a device
+    Chat,
     /// Memory of idle devices
     Idle,
     /// Many devices connecting at once
@@ -91,6 +109,18 @@ pub(crate) enum Part {
 impl Options {
     pub(crate) fn wants(&self, part: Part) -> bool {
         self.only.is_empty() || self.only.contains(&part)
+    }
+
+    /// What our services are told of traces.
+    pub(crate) fn traces(&self) -> Vec<&str> {
+        let ratio = ["--trace-sample-ratio", &self.trace_sample_ratio];
+        match &self.otlp_endpoint {
+            Some(endpoint) => ["--otlp-endpoint", endpoint]
+                .into_iter()
+                .chain(ratio)
+                .collect(),
+            None => Vec::new(),
+        }
     }
 
     pub(crate) fn window(&self) -> Duration {
@@ -119,6 +149,10 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
     if options.wants(Part::Settings) {
         let outcome = settings::measure(&bed, &mut report).await;
         report.skip_unless("settings", outcome);
+    }
+    if options.wants(Part::Chat) {
+        let outcome = chat::measure(&bed, &mut report).await;
+        report.skip_unless("chat", outcome);
     }
     if options.wants(Part::Idle) {
         scale::idle(&bed, &mut report).await?;

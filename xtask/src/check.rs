@@ -58,10 +58,26 @@ const STEPS: [Step; 5] = [
     },
 ];
 
-const NEXTEST: Step = Step::new("test", &["nextest", "run", "--workspace", "--locked"]);
+/// A verdict names every test that failed, not the first alone.
+const NEXTEST: Step = Step::new(
+    "test",
+    &[
+        "nextest",
+        "run",
+        "--workspace",
+        "--locked",
+        "--no-fail-fast",
+    ],
+);
 const CARGO_TEST: Step = Step::new(
     "test",
-    &["test", "--workspace", "--all-targets", "--locked"],
+    &[
+        "test",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--no-fail-fast",
+    ],
 );
 const DOC_TESTS: Step = Step::new("doc tests", &["test", "--workspace", "--doc", "--locked"]);
 /// What the tests point at our endpoints.
@@ -77,6 +93,16 @@ const CONFORMANCE: Step = Step {
 const SCHEMATHESIS: Step = Step {
     program: Some(("python3", "apt-get install python3-venv")),
     ..Step::new("schemathesis", &["xtask", "schemathesis", "--seed", "1"])
+};
+
+const DEPLOY: Step = Step {
+    program: Some(("promtool", "apt-get install prometheus")),
+    ..Step::new("deploy", &["xtask", "deploy"])
+};
+
+const HELM: Step = Step {
+    program: Some(("python3", "apt-get install python3-venv")),
+    ..Step::new("helm", &["xtask", "helm"])
 };
 
 impl Step {
@@ -117,7 +143,15 @@ struct Finding {
 pub(crate) fn run() -> anyhow::Result<()> {
     let tests = if has("nextest") { NEXTEST } else { CARGO_TEST };
     let mut findings = Vec::new();
-    let tested = [CLIENTS, tests, DOC_TESTS, CONFORMANCE, SCHEMATHESIS];
+    let tested = [
+        CLIENTS,
+        DEPLOY,
+        HELM,
+        tests,
+        DOC_TESTS,
+        CONFORMANCE,
+        SCHEMATHESIS,
+    ];
     for step in STEPS.into_iter().chain(tested) {
         let began = Instant::now();
         let skipped = missing(&step);

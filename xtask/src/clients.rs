@@ -228,7 +228,7 @@ mod tests {
         let requirements = PYTHON_CLIENTS.map(|version| format!("python-{version}.txt"));
         for name in requirements
             .into_iter()
-            .chain([S3_SERVER, "schemathesis"].map(|name| format!("{name}.txt")))
+            .chain([S3_SERVER, "schemathesis", "helm", "deploy"].map(|name| format!("{name}.txt")))
         {
             let text = read(&pinned().join(&name)).unwrap();
             let pins: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();

@@ -5,6 +5,8 @@ mod bench;
 mod check;
 mod clients;
 mod conformance;
+mod deploy;
+mod helm;
 mod run;
 mod schemathesis;
 
@@ -32,6 +34,10 @@ enum Task {
     Conformance(conformance::Options),
     /// Asks every operation of the API for what its document says and for what it does not, with REDIS_URL and DATABASE_URL
     Schemathesis(schemathesis::Options),
+    /// Lints the image, the compose file, the balancer, the alerts with their tests, and the scripts
+    Deploy,
+    /// Lints and renders the Helm chart, and compares the renderings with Kubernetes' schemas and with those before
+    Helm(helm::Options),
     /// One process of a measurement, driven by lines on stdin
     #[command(hide = true, subcommand)]
     BenchRole(bench::role::Role),
@@ -44,6 +50,8 @@ fn main() -> ExitCode {
         Task::Bench(options) => bench::run(&options),
         Task::Conformance(options) => conformance::run(&options),
         Task::Schemathesis(options) => schemathesis::run(&options),
+        Task::Deploy => deploy::run(),
+        Task::Helm(options) => helm::run(&options),
         Task::BenchRole(role) => bench::role::run(role),
     };
     // Without a backtrace: what failed is a command or a measurement, not this program.

@@ -58,10 +58,12 @@ async fn examine(options: &Options, corner: &Corner, python: &Path) -> anyhow::R
     let token = system
         .token(&org, "client:fuzzer", &["call", "read", "admin"])
         .await?;
+    let npc = system.npc(&org).await?;
     let mut failed = Vec::new();
     for (name, url) in [
         ("control", system.control_url()),
         ("gateway", system.gateway_url()),
+        ("chat", system.chat_url()),
     ] {
         println!("\n== {name}: {url}/openapi.json");
         let mut fuzzer = Command::new(python);
@@ -85,6 +87,7 @@ async fn examine(options: &Options, corner: &Corner, python: &Path) -> anyhow::R
             ])
             .args(options.seed.map(|seed| format!("--seed={seed}")))
             .env("SWITCHBOARD_OPERATOR_KEY", system.operator_key())
+            .env("SWITCHBOARD_NPC", &npc)
             .current_dir(findings.path())
             .stdin(Stdio::null())
             .kill_on_drop(true);

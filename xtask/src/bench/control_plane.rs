@@ -1,6 +1,8 @@
 //! The control plane with the stores behind it, and an organisation of its own.
 //! Never: a store that others use too.
 
+use std::sync::Arc;
+
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -10,6 +12,7 @@ use super::{
     ours::{Service, switchboard},
     postgres::Postgres,
     server::{Server, redis},
+    subject::Servers,
 };
 
 /// Ends with all its processes when dropped.
@@ -70,6 +73,16 @@ impl Stores {
 }
 
 impl ControlPlane {
+    /// All processes of it and this edge.
+    pub(crate) fn with(&self, edge: &Service) -> Servers {
+        vec![
+            ("edge", Arc::clone(&edge.process)),
+            ("redis", Arc::clone(&self.stores.redis.process)),
+            ("control", Arc::clone(&self.control.process)),
+            ("postgres", Arc::clone(&self.stores.postgres.process)),
+        ]
+    }
+
     pub(crate) async fn start(bed: &Bed<'_>) -> anyhow::Result<Self> {
         let stores = Stores::start(bed).await?;
         let control = stores.serve(bed, "control", &[]).await?;

@@ -1,14 +1,13 @@
 //! Our whole system as callers over HTTP find it: control plane, gateway, edge, and the stores behind them.
 //! Never: a limit left where it would be measured instead of the system.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use super::{
     bed::Bed,
     calls::connect_the_rest,
     control_plane::ControlPlane,
     ours::{Service, edge},
-    postgres::Postgres,
     subject::Subject,
     worker::Worker,
 };
@@ -22,16 +21,9 @@ const UNREACHED: &str = "1000000";
 pub(crate) struct Installation {
     edge: Service,
     gateway: Service,
-    /// All of them connected and registered, of the plane's organisation.
-    devices: Worker,
+    // All of them connected and registered, of the plane's organisation, as long as it lives.
+    _devices: Worker,
     pub(crate) plane: ControlPlane,
-}
-
-/// What calls do not go through and still must be there; its CPU is not counted.
-pub(crate) struct Beside {
-    // Each ends with it.
-    _control: Service,
-    _postgres: Postgres,
 }
 
 impl Installation {
@@ -48,69 +40,55 @@ impl Installation {
         let rates = rates.map(|flag| [flag, UNREACHED]);
         let gateway = plane.stores.serve(bed, "gateway", rates.as_flattened());
         let gateway = gateway.await?;
-        let devices = devices(bed, &edge, &plane).await?;
+        let mut devices = devices(bed, &edge, &plane).await?;
+        connect_the_rest(bed, &mut devices).await?;
         Ok(Self {
             edge,
             gateway,
-            devices,
+            _devices: devices,
             plane,
         })
     }
 
-    /// A system under measurement, whose caller is this role; what comes beside it must outlive it.
+    /// It under measurement, with this role as its caller. Its devices must outlive that.
     pub(crate) async fn called_by(
-        self,
+        &self,
         bed: &Bed<'_>,
         name: &'static str,
-        role: &str,
-    ) -> anyhow::Result<(Subject, Beside)> {
-        let ControlPlane {
-            control,
-            stores,
-            api_key,
-        } = self.plane;
-        let caller = http_caller(bed, role, self.gateway.address, &api_key).await?;
-        let subject = Subject {
+        role: &[&str],
+    ) -> anyhow::Result<Subject> {
+        let gateway = ("gateway", Arc::clone(&self.gateway.process));
+        let servers = [vec![gateway], self.plane.with(&self.edge)].concat();
+        Ok(Subject {
             name,
-            caller,
-            devices: Some(self.devices),
-            servers: vec![
-                ("gateway", self.gateway.process),
-                ("edge", self.edge.process),
-                ("redis", stores.redis.process),
-            ],
+            caller: http_caller(bed, role, self.gateway.address, &self.plane.api_key).await?,
+            devices: None,
+            servers,
             counts_caller: false,
             counts_devices: false,
-        };
-        let beside = Beside {
-            _control: control,
-            _postgres: stores.postgres,
-        };
-        Ok((subject, beside))
+        })
     }
 }
 
 /// A role that posts to this address, as a client with this key.
 pub(crate) async fn http_caller(
     bed: &Bed<'_>,
-    role: &str,
+    role: &[&str],
     address: SocketAddr,
     api_key: &str,
 ) -> anyhow::Result<Worker> {
     let (address, count) = (address.to_string(), bed.options.devices.to_string());
-    let arguments = [
-        role,
-        "--address",
-        &address,
-        "--devices",
-        &count,
-        "--api-key",
-        api_key,
-    ];
+    let whom = ["--address", &address, "--devices", &count];
+    let arguments = [role, &whom, &["--api-key", api_key]].concat();
     bed.worker(&arguments).await
 }
 
-async fn devices(bed: &Bed<'_>, edge: &Service, plane: &ControlPlane) -> anyhow::Result<Worker> {
+/// Devices of the plane's organisation that dial this edge, with tokens issued for each; the first is there.
+pub(crate) async fn devices(
+    bed: &Bed<'_>,
+    edge: &Service,
+    plane: &ControlPlane,
+) -> anyhow::Result<Worker> {
     let address = edge.address.to_string();
     let token_url = format!("http://{}/v1/tokens", plane.control.address);
     let arguments = [
@@ -124,6 +102,5 @@ async fn devices(bed: &Bed<'_>, edge: &Service, plane: &ControlPlane) -> anyhow:
     ];
     let mut devices = bed.worker(&arguments).await?;
     devices.open_first(FIRST_DEVICE_WITHIN).await?;
-    connect_the_rest(bed, &mut devices).await?;
     Ok(devices)
 }

@@ -22,7 +22,7 @@ const WITHOUT_HTTP: &str = "Switchboard, without HTTP";
 pub(crate) async fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
     let installation = Installation::start(bed).await?;
     let api_key = installation.plane.api_key.clone();
-    let (ours, _beside) = installation.called_by(bed, OURS, "mcp-caller").await?;
+    let ours = installation.called_by(bed, OURS, &["mcp-caller"]).await?;
     let mut subjects = [
         ours,
         rmcp_alone(bed, &api_key).await?,
@@ -43,7 +43,7 @@ async fn rmcp_alone(bed: &Bed<'_>, api_key: &str) -> anyhow::Result<Subject> {
     let devices = bed.worker(&["mcp-server", "--listen", &listen]).await?;
     Ok(Subject {
         name: RMCP,
-        caller: http_caller(bed, "mcp-caller", address, api_key).await?,
+        caller: http_caller(bed, &["mcp-caller"], address, api_key).await?,
         devices: Some(devices),
         servers: Vec::new(),
         counts_caller: false,

@@ -1,7 +1,7 @@
 //! Our own system for a measurement: a private Redis, an edge and a caller node.
 //! Never: a setting that an operator could not choose.
 
-use std::{net::SocketAddr, path::Path, process::Stdio, time::Duration};
+use std::{net::SocketAddr, path::Path, process::Stdio, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use switchboard_protocol::id::OrgId;
@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::{
     bed::Bed,
+    certificate::Certificate,
     process::Process,
     server::{Server, redis},
     worker::Worker,
@@ -27,9 +28,11 @@ const SEED: &str = "5b0c1f7a9d3e42868f1a6c0b7d2e9435c8a1f0e37b6d4c529a8e1d0f2b3c
 
 /// One of our services.
 pub(crate) struct Service {
-    pub(crate) process: Process,
+    pub(crate) process: Arc<Process>,
     /// Where it serves.
     pub(crate) address: SocketAddr,
+    /// Its ready line.
+    pub(crate) ready: serde_json::Value,
 }
 
 impl Service {
@@ -45,6 +48,7 @@ impl Service {
         command
             .args(arguments)
             .args(["--admin-listen", "127.0.0.1:0"])
+            .args(bed.options.traces())
             .stdout(Stdio::piped());
         let mut process = Process::start(bed.folder(), name, &mut command)?;
         let stdout = process
@@ -68,7 +72,11 @@ impl Service {
             .parse()?;
         // Whoever prints to a closed pipe is ended by it.
         process.child.stdout = Some(stdout.into_inner());
-        Ok(Self { process, address })
+        Ok(Self {
+            process: process.into(),
+            address,
+            ready,
+        })
     }
 }
 
@@ -80,17 +88,25 @@ pub(crate) fn switchboard(program: &Path, folder: &Path, environment: &[(&str, &
     command
 }
 
+/// A device of a benchmark says something again as soon as it is answered.
+pub(crate) const TALKATIVE: [&str; 2] = ["--device-turn-burst", "4000000000"];
+
 /// Starts an edge that takes as many devices from one address as come.
 pub(crate) async fn edge(bed: &Bed<'_>, redis: &Server) -> anyhow::Result<Service> {
+    let listen = ["--device-listen", "127.0.0.1:0"];
+    start_edge(bed, redis, &listen, "device_addr").await
+}
+
+async fn start_edge(
+    bed: &Bed<'_>,
+    redis: &Server,
+    listen: &[&str],
+    member: &str,
+) -> anyhow::Result<Service> {
     let url = redis.redis_url();
-    let arguments = [
-        "edge",
-        "--device-listen",
-        "127.0.0.1:0",
-        "--device-accepts-per-address-per-s",
-        "0",
-    ];
-    Service::start(bed, &arguments, &[("REDIS_URL", &url)], "device_addr").await
+    let whoever = ["edge", "--device-accepts-per-address-per-s", "0"];
+    let arguments = [&whoever[..], &TALKATIVE, listen].concat();
+    Service::start(bed, &arguments, &[("REDIS_URL", &url)], member).await
 }
 
 /// Two nodes and Redis, with the first device connected.
@@ -105,6 +121,29 @@ impl System {
     pub(crate) async fn start(bed: &Bed<'_>) -> anyhow::Result<Self> {
         let redis = redis(bed.folder()).await?;
         let edge = edge(bed, &redis).await?;
+        Self::around(bed, redis, edge, &[]).await
+    }
+
+    /// The same with devices that come over TLS.
+    pub(crate) async fn over_tls(bed: &Bed<'_>) -> anyhow::Result<Self> {
+        let certificate = Certificate::create(bed.folder())?;
+        let redis = redis(bed.folder()).await?;
+        let listen = [
+            ["--device-listen", "127.0.0.1:0"],
+            ["--tls-listen", "127.0.0.1:0"],
+            ["--tls-cert", &certificate.chain],
+            ["--tls-key", &certificate.key],
+        ];
+        let edge = start_edge(bed, &redis, listen.as_flattened(), "tls_addr").await?;
+        Self::around(bed, redis, edge, &["--certificate", &certificate.chain]).await
+    }
+
+    async fn around(
+        bed: &Bed<'_>,
+        redis: Server,
+        edge: Service,
+        trust: &[&str],
+    ) -> anyhow::Result<Self> {
         let org = OrgId::from_uuid(Uuid::now_v7()).to_string();
         let count = bed.options.devices.to_string();
         let url = redis.redis_url();
@@ -112,15 +151,8 @@ impl System {
         let caller = [&["bus-caller", "--url", &url], &whom[..]].concat();
         let caller = bed.worker(&caller).await?;
         let address = edge.address.to_string();
-        let devices = [
-            "wire-devices",
-            "--address",
-            &address,
-            "--org",
-            &org,
-            "--seed",
-            SEED,
-        ];
+        let dialling = ["wire-devices", "--address", &address];
+        let devices = [&dialling[..], &["--org", &org, "--seed", SEED], trust].concat();
         let mut devices = bed.worker(&devices).await?;
         devices.open_first(FIRST_DEVICE_WITHIN).await?;
         Ok(Self {

@@ -6,24 +6,24 @@ use std::{
     os::unix::fs::{PermissionsExt as _, chown},
     path::{Path, PathBuf},
     process::Stdio,
-    time::{Duration, Instant},
+    sync::Arc,
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use nix::unistd::{User, geteuid};
-use tokio::{net::TcpStream, process::Command};
+use tokio::process::Command;
 
-use super::{process::Process, server::free_address};
+use super::{
+    process::Process,
+    server::{free_address, listening},
+};
 
-const READY_WITHIN: Duration = Duration::from_secs(15);
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const INSTALL: &str = "PostgreSQL is missing: apt-get install postgresql";
 
-/// Ends, with its data, when dropped.
+/// Ends when nobody holds its process any more.
 pub(crate) struct Postgres {
     pub(crate) url: String,
-    // Ends with it.
-    _process: Process,
+    pub(crate) process: Arc<Process>,
 }
 
 impl Postgres {
@@ -44,18 +44,11 @@ impl Postgres {
         serve.arg("-D").arg(&data).arg("-k").arg(&data);
         serve.args(["-h", "127.0.0.1", "-p", &port, "-c", "fsync=off"]);
         let mut process = Process::start(folder, "postgres", serve.stdout(Stdio::null()))?;
-        let until = Instant::now() + READY_WITHIN;
-        while TcpStream::connect(address).await.is_err() {
-            process.assert_alive()?;
-            if Instant::now() > until {
-                bail!("PostgreSQL does not listen:\n{}", process.last_words());
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
+        listening(&mut process, address).await?;
         let url = format!("postgres://postgres@{address}/postgres");
         Ok(Self {
             url,
-            _process: process,
+            process: process.into(),
         })
     }
 }

@@ -12,6 +12,8 @@ use anyhow::{Context as _, bail};
 use nix::{sys::wait::waitpid, unistd::Pid};
 use tokio::process::{Child, Command};
 
+use super::account::Account;
+
 /// Less CPU than this within [`GLANCE`] is rest.
 const REST: Duration = Duration::from_millis(2);
 const GLANCE: Duration = Duration::from_millis(100);
@@ -39,21 +41,32 @@ impl Process {
         Ok(Self { child, pid, log })
     }
 
-    /// CPU time of all its living threads since they began.
+    /// CPU time of all its living threads since they began, and of its living children: a database works in them.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
         let mut nanoseconds = 0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.pid))? {
-            // A thread may end between being listed and being read.
-            let Ok(statistics) = fs::read_to_string(thread?.path().join("schedstat")) else {
+        let mut members = vec![self.pid];
+        while let Some(pid) = members.pop() {
+            // A child or a thread may end between being listed and being read.
+            let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
                 continue;
             };
-            let first = statistics
-                .split_whitespace()
-                .next()
-                .context("an empty schedstat")?;
-            nanoseconds += first.parse::<u64>()?;
+            for thread in threads {
+                let thread = thread?.path();
+                let Ok(statistics) = fs::read_to_string(thread.join("schedstat")) else {
+                    continue;
+                };
+                let first = statistics.split_whitespace().next();
+                nanoseconds += first.context("an empty schedstat")?.parse::<u64>()?;
+                let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
+                members.extend(children.split_whitespace().flat_map(str::parse::<u32>));
+            }
         }
         Ok(Duration::from_nanos(nanoseconds))
+    }
+
+    /// Counts it and what it starts from now on in this account.
+    pub(crate) fn enter(&self, account: &Account) -> anyhow::Result<()> {
+        account.take(self.pid)
     }
 
     /// Memory of its own: anonymous pages that are resident.
@@ -97,7 +110,7 @@ impl Drop for Process {
 }
 
 /// CPU time of several processes.
-pub(crate) fn cpu_of(processes: &[&Process]) -> anyhow::Result<Duration> {
+fn cpu_of(processes: &[&Process]) -> anyhow::Result<Duration> {
     processes.iter().map(|process| process.cpu()).sum()
 }
 

@@ -1,7 +1,7 @@
 //! All figures of a run, as one table for people and one JSON document for programs.
 //! Never: a figure without what it was measured next to.
 
-use std::{fmt, thread};
+use std::{collections::BTreeMap, fmt, thread};
 
 use serde_json::json;
 
@@ -36,6 +36,8 @@ pub(crate) struct Report {
     pub(crate) mcp: Vec<Series>,
     /// Settings read and written, each next to the statements alone.
     pub(crate) settings: Vec<Series>,
+    /// Words of a model on their way to a device.
+    pub(crate) chat: Vec<Series>,
     pub(crate) idle: Vec<Memory>,
     pub(crate) storms: Vec<Storm>,
     skipped: Vec<String>,
@@ -51,13 +53,14 @@ impl Report {
             "devices": options.devices,
             "payload_bytes": super::role::PAYLOAD_BYTES,
         });
-        let (calls, rest, mcp, settings, idle, storms, skipped) = Default::default();
+        let (calls, rest, mcp, settings, chat, idle, storms, skipped) = Default::default();
         Self {
             conditions,
             calls,
             rest,
             mcp,
             settings,
+            chat,
             idle,
             storms,
             skipped,
@@ -79,6 +82,7 @@ impl Report {
             "rest": self.rest,
             "mcp": self.mcp,
             "settings": self.settings,
+            "chat": self.chat,
             "idle": self.idle,
             "storms": self.storms,
             "skipped": self.skipped,
@@ -101,6 +105,7 @@ impl Report {
                 what.over_http(),
             ));
         }
+        rows.extend(self.chat.iter().map(|series| row_of(series, String::new())));
         rows.extend(self.idle.iter().map(|memory| self.memory_row(memory)));
         rows.extend(self.storms.iter().map(|storm| self.storm_row(storm)));
         rows
@@ -110,6 +115,9 @@ impl Report {
         let store = memory
             .store_bytes_each
             .map(|bytes| format!(", {bytes:.0} more in Redis"));
+        let charged = memory
+            .charged_bytes_each
+            .map(|bytes| format!("; {bytes:.0} charged to its container"));
         let ours = self
             .idle
             .iter()
@@ -123,9 +131,10 @@ impl Report {
             String::new(),
             String::new(),
             format!(
-                "{:.0} bytes each{}",
+                "{:.0} bytes each{}{}",
                 memory.bytes_each,
-                store.unwrap_or_default()
+                store.unwrap_or_default(),
+                charged.unwrap_or_default()
             ),
             ratio
                 .map(|ours| format!("bytes {:.2}", ours.bytes_each / memory.bytes_each))
@@ -145,8 +154,8 @@ impl Report {
             format!("{:.0}", median(storm.per_second.iter().copied())),
             String::new(),
             String::new(),
-            format!("{:.1}", median(storm.cpu_us.iter().copied())),
-            String::new(),
+            format!("{:.1}", median(storm.cpu_us())),
+            parts(&storm.cpu_parts_us.iter().collect::<Vec<_>>()),
             ratio
                 .map(|ours| format!("CPU {:.2}", ours.cpu_ratio_to(storm)))
                 .unwrap_or_default(),
@@ -174,15 +183,25 @@ fn call_rows(all: &[Series], ours: &str) -> Vec<[String; 8]> {
     all.iter().map(row).collect()
 }
 
+/// The median of each process over the rounds.
+fn parts(rounds: &[&BTreeMap<&'static str, f64>]) -> String {
+    let names = rounds.first().into_iter().flat_map(|parts| parts.keys());
+    let parts = names.map(|name| {
+        let of = rounds
+            .iter()
+            .map(|parts| parts.get(name).copied().unwrap_or(0.0));
+        format!("{name} {:.1}", median(of))
+    });
+    parts.collect::<Vec<_>>().join(", ")
+}
+
 fn row_of(series: &Series, ratios: String) -> [String; 8] {
-    let parts = series.windows.first().map(|window| &window.cpu_parts_us);
-    let parts = parts
-        .into_iter()
-        .flat_map(|parts| parts.keys())
-        .map(|name| {
-            let of = |window: &Window| window.cpu_parts_us.get(name).copied().unwrap_or(0.0);
-            format!("{name} {:.1}", median(series.windows.iter().map(of)))
-        });
+    let windows = series.windows.iter();
+    let parts = parts(
+        &windows
+            .map(|window| &window.cpu_parts_us)
+            .collect::<Vec<_>>(),
+    );
     [
         series.subject.to_owned(),
         format!("{} in flight", series.in_flight),
@@ -190,7 +209,7 @@ fn row_of(series: &Series, ratios: String) -> [String; 8] {
         format!("{:.0}", series.median(|window| window.p50_us)),
         format!("{:.0}", series.median(|window| window.p99_us)),
         format!("{:.1}", series.median(|window| window.cpu_us)),
-        parts.collect::<Vec<_>>().join(", "),
+        parts,
         ratios,
     ]
 }

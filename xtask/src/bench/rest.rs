@@ -9,10 +9,18 @@ const IN_FLIGHT: [u32; 2] = [1, 64];
 /// Measures the REST interface by itself.
 pub(crate) async fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Result<()> {
     let installation = Installation::start(bed).await?;
-    let (subject, _beside) = installation
-        .called_by(bed, "Switchboard, REST", "rest-caller")
-        .await?;
-    let mut subjects = [subject];
+    let mut subjects = [
+        installation
+            .called_by(bed, "Switchboard, REST", &["rest-caller"])
+            .await?,
+        installation
+            .called_by(
+                bed,
+                "the same with a key, so on record",
+                &["rest-caller", "--keyed"],
+            )
+            .await?,
+    ];
     for in_flight in IN_FLIGHT {
         report
             .rest

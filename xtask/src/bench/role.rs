@@ -19,6 +19,7 @@ mod redis_responder;
 mod rest_caller;
 mod settings_caller;
 mod store_caller;
+mod turn_caller;
 mod wire_devices;
 
 use std::net::SocketAddr;
@@ -58,6 +59,8 @@ pub(crate) enum Role {
     SettingsCaller(settings_caller::Options),
     /// Reads or writes settings in the database
     StoreCaller(store_caller::Options),
+    /// Devices that say something, and the model that is asked for the answer
+    TurnCaller(turn_caller::Options),
     /// An MCP server with one tool and no devices
     McpServer(mcp_server::Options),
 }
@@ -100,6 +103,7 @@ pub(crate) fn run(role: Role) -> anyhow::Result<()> {
         Role::McpCaller(options) => call(mcp_caller::McpCaller::start(options)),
         Role::SettingsCaller(options) => call(settings_caller::SettingsCaller::start(options)),
         Role::StoreCaller(options) => call(store_caller::StoreCaller::start(options)),
+        Role::TurnCaller(options) => call(turn_caller::TurnCaller::start(options)),
         Role::McpServer(options) => mcp_server::run(&options),
         Role::WireDevices(options) => host(wire_devices::WireFleet::new(options)?),
         Role::RedisResponder(options) => host(redis_responder::RedisFleet::new(&options)?),

@@ -6,6 +6,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::Stdio,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -14,13 +15,13 @@ use tokio::{net::TcpStream, process::Command};
 
 use super::process::Process;
 
-const READY_WITHIN: Duration = Duration::from_secs(10);
+const READY_WITHIN: Duration = Duration::from_secs(15);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub(crate) process: Process,
+    pub(crate) process: Arc<Process>,
     pub(crate) address: SocketAddr,
 }
 
@@ -66,30 +67,30 @@ impl Program {
             .args(arguments(address.port())?)
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        let process = Process::start(folder, self.name, &mut command)?;
-        let mut server = Server { process, address };
-        server.ready().await?;
-        Ok(server)
+        let mut process = Process::start(folder, self.name, &mut command)?;
+        listening(&mut process, address).await?;
+        Ok(Server {
+            process: process.into(),
+            address,
+        })
     }
 }
 
-impl Server {
-    async fn ready(&mut self) -> anyhow::Result<()> {
-        let until = Instant::now() + READY_WITHIN;
-        while TcpStream::connect(self.address).await.is_err() {
-            self.process.assert_alive()?;
-            if Instant::now() > until {
-                bail!(
-                    "nothing listens on {}:\n{}",
-                    self.address,
-                    self.process.last_words()
-                );
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
+/// Waits until a server takes connections.
+pub(crate) async fn listening(process: &mut Process, address: SocketAddr) -> anyhow::Result<()> {
+    let until = Instant::now() + READY_WITHIN;
+    while TcpStream::connect(address).await.is_err() {
+        process.assert_alive()?;
+        if Instant::now() > until {
+            let said = process.last_words();
+            bail!("nothing listens on {address}:\n{said}");
         }
-        Ok(())
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
+    Ok(())
+}
 
+impl Server {
     /// As a Redis client wants it.
     pub(crate) fn redis_url(&self) -> String {
         format!("redis://{}/", self.address)

@@ -1,6 +1,8 @@
 //! Settings read and written through the control plane, next to the same statements from a process without HTTP.
 //! Never: a statement that one side makes and the other does not, but for who is asking.
 
+use std::sync::Arc;
+
 use anyhow::Context as _;
 use clap::ValueEnum;
 use reqwest::Client;
@@ -10,6 +12,8 @@ use super::{
     bed::Bed,
     control_plane::ControlPlane,
     ours::Service,
+    postgres::Postgres,
+    process::Process,
     report::Report,
     subject::{Series, Subject, find, rounds},
     worker::Worker,
@@ -88,10 +92,11 @@ pub(crate) async fn measure(bed: &Bed<'_>, report: &mut Report) -> anyhow::Resul
             bed,
             what,
             made: &made,
+            postgres: &stores.postgres,
         };
         let mut subjects = [
             callers.over_http(control, &api_key).await?,
-            callers.alone(&stores.postgres.url).await?,
+            callers.alone().await?,
         ];
         for in_flight in IN_FLIGHT {
             let measured = rounds(&mut subjects, in_flight, bed.options).await?;
@@ -106,6 +111,8 @@ struct Callers<'a> {
     what: Operation,
     /// The template that is read.
     made: &'a Value,
+    /// That of both.
+    postgres: &'a Postgres,
 }
 
 impl Callers<'_> {
@@ -122,22 +129,32 @@ impl Callers<'_> {
             name: self.what.over_http(),
             caller: self.worker(&arguments).await?,
             devices: None,
-            servers: vec![("control", control.process)],
+            servers: vec![("control", control.process), self.postgres()],
             counts_caller: false,
             counts_devices: false,
         })
     }
 
-    async fn alone(&self, database_url: &str) -> anyhow::Result<Subject> {
+    fn postgres(&self) -> (&'static str, Arc<Process>) {
+        ("postgres", Arc::clone(&self.postgres.process))
+    }
+
+    async fn alone(&self) -> anyhow::Result<Subject> {
         let org = self.made["org_id"]
             .as_str()
             .context("a template without an organisation")?;
-        let arguments = ["store-caller", "--database-url", database_url, "--org", org];
+        let arguments = [
+            "store-caller",
+            "--database-url",
+            &self.postgres.url,
+            "--org",
+            org,
+        ];
         Ok(Subject {
             name: self.what.alone(),
             caller: self.worker(&arguments).await?,
             devices: None,
-            servers: Vec::new(),
+            servers: vec![self.postgres()],
             counts_caller: true,
             counts_devices: false,
         })

@@ -1,21 +1,24 @@
 //! One system under measurement, and its figures window by window.
 //! Never: two systems at work in the same window.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::ensure;
 use serde::Serialize;
 
 use super::{Options, process::Process, worker::Worker};
 
+/// Processes, each with its name in the table; several subjects may share one.
+pub(crate) type Servers = Vec<(&'static str, Arc<Process>)>;
+
 /// A caller, what it calls, and whose CPU counts.
 pub(crate) struct Subject {
     pub(crate) name: &'static str,
     pub(crate) caller: Worker,
-    /// Absent where nothing but servers is called.
+    /// Absent where somebody else holds them, or nothing but servers is called.
     pub(crate) devices: Option<Worker>,
     /// Servers and brokers; their CPU always counts.
-    pub(crate) servers: Vec<(&'static str, Process)>,
+    pub(crate) servers: Servers,
     /// Whether the caller's CPU counts.
     pub(crate) counts_caller: bool,
     /// Whether the CPU of what is called counts.
@@ -45,7 +48,10 @@ pub(crate) struct Series {
 
 impl Subject {
     fn counted(&self) -> Vec<(&'static str, &Process)> {
-        let servers = self.servers.iter().map(|(name, process)| (*name, process));
+        let servers = self
+            .servers
+            .iter()
+            .map(|(name, process)| (*name, &**process));
         let caller = self
             .counts_caller
             .then_some(("caller", &self.caller.process));
@@ -54,17 +60,10 @@ impl Subject {
         caller.into_iter().chain(servers).chain(devices).collect()
     }
 
-    fn cpu(&self) -> anyhow::Result<BTreeMap<&'static str, Duration>> {
-        self.counted()
-            .into_iter()
-            .map(|(name, process)| Ok((name, process.cpu()?)))
-            .collect()
-    }
-
     async fn window(&mut self, in_flight: u32, length: Duration) -> anyhow::Result<Window> {
-        let before = self.cpu()?;
+        let before = CpuTimes::of(self.counted())?;
         let reply = self.caller.run(in_flight, length).await?;
-        let after = self.cpu()?;
+        let spent = before.until(CpuTimes::of(self.counted())?);
         let why = reply
             .first_error
             .as_deref()
@@ -77,12 +76,7 @@ impl Subject {
         if reply.errors > 0 {
             eprintln!("{}: {} errors, the first: {why}", self.name, reply.errors);
         }
-        let each = |spent: Duration| spent.as_secs_f64() * 1e6 / reply.count as f64;
-        let parts = after.into_iter().map(|(name, now)| {
-            let then = before.get(name).copied().unwrap_or_default();
-            (name, each(now.saturating_sub(then)))
-        });
-        let cpu_parts_us: BTreeMap<_, _> = parts.collect();
+        let cpu_parts_us = spent.us_each(reply.count as f64);
         Ok(Window {
             per_second: reply.count as f64 * 1e6 / reply.elapsed_us,
             p50_us: reply.p50_us,
@@ -91,6 +85,37 @@ impl Subject {
             cpu_parts_us,
             errors: reply.errors,
         })
+    }
+}
+
+/// CPU times by process.
+pub(crate) struct CpuTimes(BTreeMap<&'static str, Duration>);
+
+impl CpuTimes {
+    pub(crate) fn of<'a>(
+        processes: impl IntoIterator<Item = (&'static str, &'a Process)>,
+    ) -> anyhow::Result<Self> {
+        let processes = processes.into_iter();
+        let times = processes.map(|(name, process)| Ok((name, process.cpu()?)));
+        times.collect::<anyhow::Result<_>>().map(Self)
+    }
+
+    /// What was spent from this to then.
+    pub(crate) fn until(self, then: Self) -> Self {
+        let spent = then.0.into_iter().map(|(name, now)| {
+            let before = self.0.get(name).copied().unwrap_or_default();
+            (name, now.saturating_sub(before))
+        });
+        Self(spent.collect())
+    }
+
+    /// In microseconds, divided by so many operations.
+    pub(crate) fn us_each(&self, operations: f64) -> BTreeMap<&'static str, f64> {
+        let each = |spent: &Duration| spent.as_secs_f64() * 1e6 / operations;
+        self.0
+            .iter()
+            .map(|(name, spent)| (*name, each(spent)))
+            .collect()
     }
 }
 

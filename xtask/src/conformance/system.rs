@@ -53,6 +53,7 @@ pub(crate) struct System {
     control: Service,
     edge: Service,
     gateway: Service,
+    chat: Service,
     http: reqwest::Client,
     operator_key: String,
     folder: PathBuf,
@@ -146,6 +147,7 @@ impl System {
             control: start("control").await?,
             edge: start("edge").await?,
             gateway: start("gateway").await?,
+            chat: start("chat").await?,
             http: reqwest::Client::new(),
             folder: folder.to_owned(),
             _database: database,
@@ -166,6 +168,10 @@ impl System {
 
     pub(crate) fn gateway_url(&self) -> &str {
         self.gateway.address("http_url")
+    }
+
+    pub(crate) fn chat_url(&self) -> &str {
+        self.chat.address("http_url")
     }
 
     /// What the installation's operator holds.
@@ -217,6 +223,16 @@ impl System {
         Ok(token.context("an answer without a token")?.to_owned())
     }
 
+    /// An NPC of the organisation, to be talked to.
+    pub(crate) async fn npc(&self, org: &Org) -> anyhow::Result<String> {
+        let settings = json!({"overrides": {"name": DEVICE}});
+        let answer = self.create("/v1/npcs", &org.key, &settings).await?;
+        Ok(answer["id"]
+            .as_str()
+            .context("an NPC without an id")?
+            .to_owned())
+    }
+
     async fn create(&self, path: &str, key: &str, body: &Value) -> anyhow::Result<Value> {
         let url = format!("{}{path}", self.control_url());
         let request = self.http.post(url).bearer_auth(key).json(body);
@@ -227,7 +243,7 @@ impl System {
     /// Keys travel to the nodes in the background: the first token is good when they are there.
     async fn trusted(&self) -> anyhow::Result<()> {
         let until = Instant::now() + TRUSTED_WITHIN;
-        for service in [&self.edge, &self.gateway] {
+        for service in [&self.edge, &self.gateway, &self.chat] {
             let url = format!("{}/readyz", service.address("admin_url"));
             while self.http.get(&url).send().await?.status() != StatusCode::OK {
                 if Instant::now() > until {
@@ -243,7 +259,7 @@ impl System {
     pub(crate) async fn ended(&self) -> anyhow::Result<()> {
         loop {
             sleep(ALIVE_EVERY).await;
-            for service in [&self.control, &self.edge, &self.gateway] {
+            for service in [&self.control, &self.edge, &self.gateway, &self.chat] {
                 let alive = service.process.lock().assert_alive();
                 alive.with_context(|| service.name)?;
             }

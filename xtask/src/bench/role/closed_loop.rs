@@ -26,6 +26,19 @@ pub(super) trait Caller: Send + Sync + 'static {
     /// Request number `sequence` of the worker with this number.
     fn call(&self, worker: usize, sequence: u64)
     -> impl Future<Output = anyhow::Result<()>> + Send;
+
+    /// The same, and how long it took: all of it, unless a part of it is what is measured.
+    fn timed(
+        &self,
+        worker: usize,
+        sequence: u64,
+    ) -> impl Future<Output = anyhow::Result<Duration>> + Send {
+        async move {
+            let began = Instant::now();
+            self.call(worker, sequence).await?;
+            Ok(began.elapsed())
+        }
+    }
 }
 
 /// The device whose turn it is: workers start at different ones and go round all of them.
@@ -84,9 +97,8 @@ async fn work<C: Caller>(
     let (mut latencies, mut errors) = (Vec::new(), Vec::new());
     let mut sequence = 0;
     while Instant::now() < until {
-        let began = Instant::now();
-        match caller.call(worker, sequence).await {
-            Ok(()) => latencies.push(u32::try_from(began.elapsed().as_nanos()).unwrap_or(u32::MAX)),
+        match caller.timed(worker, sequence).await {
+            Ok(took) => latencies.push(u32::try_from(took.as_nanos()).unwrap_or(u32::MAX)),
             Err(error) => {
                 errors.push(error);
                 tokio::time::sleep(PAUSE_AFTER_ERROR).await;

@@ -4,11 +4,15 @@
 
 use std::{
     net::SocketAddr,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::json;
 use switchboard_protocol::{
     access::{Claims, Scope, SigningKey, Subject},
@@ -17,16 +21,20 @@ use switchboard_protocol::{
     message::{ServerMessage, parse_auth_answer},
 };
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
     time::{Interval, MissedTickBehavior, interval_at},
 };
+use tokio_rustls::TlsConnector;
 use uuid::Uuid;
 
 use super::{PAYLOAD_BYTES, device_name, fleet::Fleet};
+use crate::bench::certificate::HOST;
 
 const FRAME_LIMIT_BYTES: usize = 1 << 20;
 const TOKEN_LIFE_S: u64 = 3600;
+/// The task of whatever a device says.
+const TASK: TaskId = TaskId(*b"task0001");
 
 /// Where the edge is, and where the devices get their tokens.
 #[derive(Debug, Args)]
@@ -46,6 +54,9 @@ pub(crate) struct Options {
     /// What tokens are exchanged for
     #[arg(long)]
     api_key: Option<String>,
+    /// The edge's certificate: devices dial over TLS then
+    #[arg(long)]
+    certificate: Option<PathBuf>,
 }
 
 /// Where tokens come from.
@@ -65,11 +76,17 @@ enum Tokens {
 pub(super) struct WireFleet {
     address: SocketAddr,
     tokens: Tokens,
+    tls: Option<TlsConnector>,
 }
+
+/// What a connection is, plain or not.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// A registered connection.
 pub(super) struct WireDevice {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     received: Vec<u8>,
     decoder: Decoder,
     heartbeat: Interval,
@@ -107,8 +124,31 @@ impl WireFleet {
         Ok(Self {
             address: options.address,
             tokens,
+            tls: options.certificate.as_deref().map(trusting).transpose()?,
         })
     }
+
+    async fn connect(&self) -> anyhow::Result<Box<dyn Stream>> {
+        let stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        let Some(tls) = &self.tls else {
+            return Ok(Box::new(stream));
+        };
+        let stream = tls.connect(HOST.try_into()?, stream).await?;
+        Ok(Box::new(stream))
+    }
+}
+
+/// Trusts nothing but this certificate.
+fn trusting(certificate: &Path) -> anyhow::Result<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certificate)?)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config).into())
 }
 
 impl Tokens {
@@ -153,10 +193,8 @@ impl Fleet for WireFleet {
     async fn dial(&self, index: u32) -> anyhow::Result<WireDevice> {
         let name = device_name(index);
         let token = self.tokens.token(&name).await?;
-        let stream = TcpStream::connect(self.address).await?;
-        stream.set_nodelay(true)?;
         let mut device = WireDevice {
-            stream,
+            stream: self.connect().await?,
             received: Vec::new(),
             decoder: Decoder::new(FRAME_LIMIT_BYTES),
             heartbeat: heartbeat(Duration::from_secs(3600)),
@@ -177,7 +215,7 @@ impl Fleet for WireFleet {
                 }
                 _ = device.heartbeat.tick() => frame(&mut answers, Kind::Ping, b""),
             }
-            device.stream.write_all(&answers).await?;
+            send(&mut device.stream, &answers).await?;
             answers.clear();
         }
     }
@@ -211,10 +249,42 @@ impl WireDevice {
         }
     }
 
+    /// Says something, and hears the answer to its end: when its first word came, and all of it.
+    pub(super) async fn ask(&mut self, words: &str) -> anyhow::Result<(Instant, String)> {
+        let mut said = Vec::new();
+        encode(
+            &mut said,
+            Kind::Text,
+            TASK,
+            0,
+            Spelling::Plain,
+            words.as_bytes(),
+        );
+        encode(&mut said, Kind::End, TASK, 1, Spelling::Plain, b"");
+        send(&mut self.stream, &said).await?;
+        let (mut first, mut heard) = (None, Vec::new());
+        loop {
+            while let Some((frame, consumed)) = self.decoder.decode(&self.received)? {
+                let is_end = frame.kind == Kind::End;
+                if frame.kind == Kind::Text {
+                    first.get_or_insert_with(Instant::now);
+                    heard.extend_from_slice(frame.payload);
+                }
+                self.received.drain(..consumed);
+                if is_end {
+                    let first = first.context("an answer without a word")?;
+                    return Ok((first, String::from_utf8(heard)?));
+                }
+            }
+            let read = self.stream.read_buf(&mut self.received).await?;
+            ensure!(read > 0, "the edge closed");
+        }
+    }
+
     async fn send(&mut self, kind: Kind, payload: &[u8]) -> anyhow::Result<()> {
         let mut bytes = Vec::new();
         frame(&mut bytes, kind, payload);
-        Ok(self.stream.write_all(&bytes).await?)
+        send(&mut self.stream, &bytes).await
     }
 
     /// The payload of the next frame, which must be of this kind.
@@ -259,6 +329,12 @@ impl WireDevice {
         self.received.drain(..consumed);
         Ok(())
     }
+}
+
+/// Over TLS, what was written may still be in the session: it is on its way when it is flushed.
+async fn send(stream: &mut Box<dyn Stream>, bytes: &[u8]) -> anyhow::Result<()> {
+    stream.write_all(bytes).await?;
+    Ok(stream.flush().await?)
 }
 
 /// A call's id needs no escaping: the edge made it.

@@ -1,0 +1,73 @@
+{{- /* Names, labels and the image. Never: a label that changes with the version among those that select pods. */ -}}
+
+{{- define "switchboard.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "switchboard.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := include "switchboard.name" . -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* Takes (dict "root" $ "component" "edge"). */ -}}
+{{- define "switchboard.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "switchboard.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- /* Takes the same; without a component for what belongs to all. */ -}}
+{{- define "switchboard.labels" -}}
+{{ include "switchboard.selectorLabels" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: switchboard
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* Of pods: nothing that changes with the chart alone, or devices would move for it. Takes the same, and "settings" of a service. */ -}}
+{{- define "switchboard.podLabels" -}}
+{{ include "switchboard.selectorLabels" . }}
+app.kubernetes.io/part-of: switchboard
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- with .settings }}
+{{- with .podLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "switchboard.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{- define "switchboard.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{ .Values.serviceAccount.name | default (include "switchboard.fullname" .) }}
+{{- else -}}
+{{ .Values.serviceAccount.name | default "default" }}
+{{- end -}}
+{{- end -}}
+
+{{- define "switchboard.objectsClaim" -}}
+{{ .Values.objects.folder.existingClaim | default (printf "%s-objects" (include "switchboard.fullname" .)) }}
+{{- end -}}

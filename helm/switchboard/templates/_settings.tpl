@@ -1,0 +1,87 @@
+{{- /* Environment variables out of values and secrets. Never: a secret's value. */ -}}
+
+{{- /* Takes (list NAME SECRET KEY); nothing without a secret. */ -}}
+{{- define "switchboard.secretEnv" -}}
+{{- if index . 1 }}
+- name: {{ index . 0 }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ index . 1 }}
+      key: {{ index . 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* Takes (list NAME VALUE); nothing for what is empty. */ -}}
+{{- define "switchboard.plainEnv" -}}
+{{- if index . 1 }}
+- name: {{ index . 0 }}
+  value: {{ index . 1 | toString | quote }}
+{{- end }}
+{{- end -}}
+
+{{- define "switchboard.logsEnv" -}}
+- name: SWITCHBOARD_LOG
+  value: {{ .Values.logs.level | quote }}
+- name: SWITCHBOARD_LOG_FORMAT
+  value: {{ .Values.logs.format }}
+{{- end -}}
+
+{{- define "switchboard.redisEnv" -}}
+{{- include "switchboard.secretEnv" (list "REDIS_URL" .Values.redis.existingSecret .Values.redis.key) }}
+- name: SWITCHBOARD_REDIS_PREFIX
+  value: {{ .Values.redis.prefix | quote }}
+{{- end -}}
+
+{{- define "switchboard.databaseEnv" -}}
+{{- include "switchboard.secretEnv" (list "DATABASE_URL" .Values.database.existingSecret .Values.database.key) }}
+- name: SWITCHBOARD_DATABASE_CONNECTIONS
+  value: {{ .Values.database.connections | quote }}
+{{- end -}}
+
+{{- define "switchboard.objectsEnv" -}}
+{{- with .Values.objects }}
+{{- if .folder.enabled }}
+- name: SWITCHBOARD_OBJECTS
+  value: file:///var/lib/switchboard/objects
+{{- else if .url }}
+- name: SWITCHBOARD_OBJECTS
+  value: {{ .url | quote }}
+{{- include "switchboard.plainEnv" (list "AWS_REGION" .region) }}
+{{- include "switchboard.plainEnv" (list "AWS_ENDPOINT_URL" .endpointUrl) }}
+{{- include "switchboard.plainEnv" (list "AWS_ALLOW_HTTP" .allowHttp) }}
+{{- include "switchboard.plainEnv" (list "AWS_VIRTUAL_HOSTED_STYLE_REQUEST" .virtualHostedStyle) }}
+{{- include "switchboard.secretEnv" (list "AWS_ACCESS_KEY_ID" .existingSecret .accessKeyIdKey) }}
+{{- include "switchboard.secretEnv" (list "AWS_SECRET_ACCESS_KEY" .existingSecret .secretAccessKeyKey) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "switchboard.embeddingsEnv" -}}
+{{- with .Values.embeddings }}
+{{- if .endpoint }}
+{{- include "switchboard.plainEnv" (list "SWITCHBOARD_EMBEDDINGS_ENDPOINT" .endpoint) }}
+{{- include "switchboard.plainEnv" (list "SWITCHBOARD_EMBEDDINGS_MODEL" .model) }}
+{{- include "switchboard.secretEnv" (list "SWITCHBOARD_EMBEDDINGS_KEY" .existingSecret .key) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* The settings file of a service: TOML, whose strings, numbers and booleans are those of JSON. */ -}}
+{{- define "switchboard.settingsFile" -}}
+{{- range $name, $value := . }}
+{{ $name }} = {{ toJson $value }}
+{{- end }}
+{{- end -}}
+
+{{- /* The providers of language models, as --completions-file reads them; keys stay in the environment. */ -}}
+{{- define "switchboard.providersFile" -}}
+{{- $listed := list }}
+{{- range $index, $given := .Values.completions.providers }}
+{{- $entry := dict "name" $given.name "endpoint" $given.endpoint "model" $given.model }}
+{{- if $given.existingSecret }}{{ $_ := set $entry "key_env" (printf "COMPLETIONS_KEY_%d" $index) }}{{ end }}
+{{- with $given.limitField }}{{ $_ := set $entry "limit_field" . }}{{ end }}
+{{- with $given.prices }}{{ $_ := set $entry "prices" . }}{{ end }}
+{{- $listed = append $listed $entry }}
+{{- end }}
+{{- toPrettyJson $listed }}
+{{- end -}}

@@ -1,0 +1,134 @@
+//! The compose file: its schema, its lint, and compose itself, with an environment that `make-env` wrote and without one.
+//! Never: a secret on the terminal; what compose prints has them filled in.
+
+use std::{
+    env, fs,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use anyhow::{Context as _, ensure};
+
+use super::{root, succeed};
+
+const FILE: &str = "docker-compose.yml";
+const LINT: &str = "deploy/dclint.json";
+const MAKE_ENV: &str = "deploy/make-env";
+const COLLECTOR: &str = "deploy/collector/collector.yml";
+/// Processes post their spans over HTTP there.
+const ENDPOINT: &str = "SWITCHBOARD_OTLP_ENDPOINT=http://collector:";
+
+pub(super) fn check(schema: &Path, node: &Path) -> anyhow::Result<()> {
+    let vendored = ["--builtin-schema", "vendor.compose-spec", FILE];
+    succeed(schema, vendored)?;
+    let dclint = node.join("node_modules/dclint/bin/dclint.cjs");
+    let dclint = dclint.display().to_string();
+    succeed(
+        node.join("node_modules/node/bin/node"),
+        [&dclint, "--config", LINT, "--max-warnings", "0", FILE],
+    )?;
+    environment()
+}
+
+/// Without an environment compose starts nothing and names the way to one; with one it reads the file.
+fn environment() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (none, made) = (folder.path().join("none"), folder.path().join("made"));
+    fs::write(&none, "")?;
+    let refused = compose(&none)?;
+    ensure!(
+        !refused.status.success() && said(&refused).contains(MAKE_ENV),
+        "compose takes {FILE} without an environment, or does not name {MAKE_ENV}: {}",
+        said(&refused)
+    );
+    let first = make_env(&made)?;
+    ensure!(first.status.success(), "{MAKE_ENV}: {}", said(&first));
+    let written = fs::read_to_string(&made)?;
+    let collector = fs::read_to_string(root().join(COLLECTOR))?;
+    ensure!(
+        traces_arrive(&written, &collector),
+        "{MAKE_ENV} sends traces where {COLLECTOR} takes no HTTP"
+    );
+    let read = compose(&made)?;
+    ensure!(read.status.success(), "{FILE}: {}", said(&read));
+    let second = make_env(&made)?;
+    ensure!(
+        !second.status.success() && fs::read_to_string(&made)? == written,
+        "{MAKE_ENV} changes an environment that is there"
+    );
+    Ok(())
+}
+
+/// Whether the port that processes are told is the one at which the collector takes OTLP over HTTP.
+fn traces_arrive(environment: &str, collector: &str) -> bool {
+    let port = environment
+        .lines()
+        .find_map(|line| line.strip_prefix(ENDPOINT));
+    let mut receivers = collector.lines().map(str::trim);
+    let taken = receivers
+        .any(|line| line == "http:")
+        .then(|| receivers.next())
+        .flatten();
+    port.is_some_and(|port| taken == Some(format!("endpoint: 0.0.0.0:{port}").as_str()))
+}
+
+fn make_env(file: &Path) -> anyhow::Result<Output> {
+    let mut command = Command::new(root().join(MAKE_ENV));
+    command
+        .arg("--observability")
+        .env("SWITCHBOARD_ENV_FILE", file);
+    let output = command.stdin(Stdio::null()).output();
+    output.with_context(|| format!("{MAKE_ENV} could not be started"))
+}
+
+/// `config`, with no settings but those of the file. What it would do is not kept.
+fn compose(environment: &Path) -> anyhow::Result<Output> {
+    let mut command = Command::new("docker-compose");
+    if !works("docker-compose") && works("docker") {
+        command = Command::new("docker");
+        command.arg("compose");
+    }
+    let kept = ["PATH", "HOME"].map(|name| (name, env::var_os(name).unwrap_or_default()));
+    command
+        .arg("--env-file")
+        .arg(environment)
+        .args(["--file", FILE, "config", "--quiet"])
+        .current_dir(root())
+        .env_clear()
+        .envs(kept)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let child = command.spawn().context("compose could not be started")?;
+    Ok(child.wait_with_output()?)
+}
+
+fn works(program: &str) -> bool {
+    let mut command = Command::new(program);
+    command.arg("--version");
+    command.stdin(Stdio::null()).output().is_ok()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traces_arrive_at_the_port_for_http() {
+        let collector = "
+      grpc:
+        endpoint: 0.0.0.0:4317
+      http:
+        endpoint: 0.0.0.0:4318
+";
+        let environment = |port| format!("A=b\n{ENDPOINT}{port}\n");
+        assert!(traces_arrive(&environment(4318), collector));
+        assert!(!traces_arrive(&environment(4317), collector));
+        assert!(!traces_arrive("A=b\n", collector));
+        assert!(!traces_arrive(&environment(4318), "receivers:\n"));
+    }
+}
