@@ -165,6 +165,9 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn beat(&self) -> Reply<'_, Vec<(DeviceKey, Epoch)>>;
     /// How much is shared now. The directory is counted by one node for all, and seldom.
     fn figures(&self) -> Reply<'_, Figures>;
+    /// Takes no pack in any more, so that whoever posts one from now on is told that nobody is there; every pack that came
+    /// before has been received when this ends. Asked for once, at the end of a node that still says what it has to say.
+    fn close_inbox(&self) -> Reply<'_, ()>;
     /// Ends this node: nobody is heard here any more. With `clean` it leaves nothing behind and
     /// gives its lease back; else the lease ends by itself and what is left is reaped.
     fn leave(&self, clean: bool) -> Reply<'_, ()>;

@@ -18,7 +18,7 @@ use crate::{
     envelope::{self, Envelope},
     error::BusError,
     fact::{Fact, FactId},
-    host::{Host, ReplyTo},
+    host::{Host, InboundCall, ReplyTo},
     inbound::Mailbox,
     local,
     metrics::{self, Metrics},
@@ -215,13 +215,7 @@ impl Bus {
 
     /// Says that the connection meant is not here: the device never saw the call.
     pub fn not_here(&self, to: &ReplyTo) {
-        to.handling.note("not here");
-        if to.node == self.0.id {
-            self.0.pending.settle(to.token, Verdict::NotThere);
-        } else {
-            self.0
-                .post(&to.node, &Envelope::NotHere { token: to.token });
-        }
+        self.0.not_here(to);
     }
 
     /// The next facts for one of several consumers that share them; empty after `wait`. Facts
@@ -260,6 +254,22 @@ impl Node {
     pub(crate) fn post(&self, to: &NodeId, envelope: &Envelope) {
         if self.courier.send(to, envelope).is_err() {
             self.metrics.dropped.inc();
+        }
+    }
+
+    /// Has a host take a call that came for one of its devices.
+    pub(crate) fn deliver_to(&self, host: &dyn Host, call: InboundCall) {
+        if let Err(reply) = host.deliver(call) {
+            self.not_here(&reply);
+        }
+    }
+
+    fn not_here(&self, to: &ReplyTo) {
+        to.handling.note("not here");
+        if to.node == self.id {
+            self.pending.settle(to.token, Verdict::NotThere);
+        } else {
+            self.post(&to.node, &Envelope::NotHere { token: to.token });
         }
     }
 

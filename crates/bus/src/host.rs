@@ -17,9 +17,12 @@ use crate::{
 
 /// A node that holds device connections.
 pub trait Host: Send + Sync + 'static {
-    /// A call for a device that the directory says is here. Ends in exactly one
+    /// A call for a device that the directory says is here. Once it is taken it ends in exactly one
     /// [`Bus::answer`](crate::Bus::answer) or [`Bus::not_here`](crate::Bus::not_here).
-    fn deliver(&self, call: InboundCall);
+    ///
+    /// # Errors
+    /// Whom to tell that the connection meant is not here: the device never saw the call.
+    fn deliver(&self, call: InboundCall) -> Result<(), ReplyTo>;
 
     /// The caller gave up: what is still queued must not reach the device.
     fn cancel(&self, org: OrgId, device: &str, call: CallId);

@@ -123,7 +123,7 @@ impl Node {
             handling: Handling::begin(call.trace.as_deref(), &handled),
         };
         let left = Duration::from_millis(call.left_ms);
-        host.deliver(InboundCall {
+        let call = InboundCall {
             org: call.org,
             device: call.device,
             epoch: call.epoch,
@@ -133,7 +133,8 @@ impl Node {
             input: call.input,
             deadline: Instant::now() + left.min(LONGEST_CALL),
             reply,
-        });
+        };
+        self.deliver_to(&*host, call);
     }
 }
 

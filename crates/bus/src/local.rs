@@ -234,6 +234,10 @@ impl Backend for Member {
         self.with(|state| state.figures())
     }
 
+    fn close_inbox(&self) -> Reply<'_, ()> {
+        self.with(|state| state.close_inbox(&self.node))
+    }
+
     fn leave(&self, _clean: bool) -> Reply<'_, ()> {
         self.with(|state| state.leave(&self.node))
     }

@@ -202,7 +202,7 @@ impl Node {
                 wants_notices: call.notices.is_some(),
                 handling: Handling::begin(TraceContext::current().as_ref(), &handled),
             };
-            host.deliver(InboundCall {
+            let call = InboundCall {
                 org: call.device.org,
                 device,
                 epoch: presence.epoch,
@@ -212,7 +212,8 @@ impl Node {
                 input: call.input.clone(),
                 deadline,
                 reply,
-            });
+            };
+            self.deliver_to(&*host, call);
             return Ok(());
         }
         if self.backend.condition().deaf_for.is_some() {

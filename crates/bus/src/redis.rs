@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretString};
 use switchboard_runtime::shutdown::Shutdown;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 pub(crate) use self::keys::Keys;
 use self::{
@@ -107,6 +107,7 @@ pub(crate) fn connect(
         scripts: Arc::clone(&scripts),
         standing,
         reach,
+        supervised: Mutex::new(()),
     });
     let (supervised, stop) = (Arc::clone(&link), shutdown.clone());
     shutdown.spawn(async move {

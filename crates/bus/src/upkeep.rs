@@ -203,6 +203,10 @@ impl Node {
     async fn depart(&self) {
         // An answer that does not get out in this time ends as lost at its caller.
         let _ = timeout(LAST_WORDS, async {
+            // Who calls from now on is told that nobody is here; who called before is still answered.
+            if let Err(error) = self.backend.close_inbox().await {
+                tracing::debug!(%error, "what is sent here until the end is lost");
+            }
             while !self.courier.is_still() {
                 sleep(STILL_CHECK).await;
             }

@@ -111,6 +111,8 @@ async fn recall(chat: &Chat, question: &Question, exchange: &Exchange) -> Option
         }
     }
     known.without(&exchange.id);
+    // Whoever gave those may have died before noting their ends.
+    known.end_begun_before(chat.all_ended_before_ms());
     Some(known)
 }
 

@@ -148,8 +148,17 @@ impl Conversation {
 
     /// Those answers have ended, wherever they had come to.
     pub(crate) fn end_beside(&mut self, id: &str) {
+        self.end_where(|exchange| exchange.id != id);
+    }
+
+    /// So have those that began before this time, in ms since 1970.
+    pub(crate) fn end_begun_before(&mut self, at_ms: u64) {
+        self.end_where(|exchange| exchange.at_ms < at_ms);
+    }
+
+    fn end_where(&mut self, has_ended: impl Fn(&Exchange) -> bool) {
         let open = self.exchanges.iter_mut();
-        for exchange in open.filter(|exchange| exchange.is_open && exchange.id != id) {
+        for exchange in open.filter(|exchange| exchange.is_open && has_ended(exchange)) {
             (exchange.is_open, exchange.is_interrupted) = (false, true);
         }
     }
@@ -319,6 +328,12 @@ mod tests {
         assert_eq!(said(&conversation), ["a", "a story", "a song"]);
         assert_eq!(conversation.exchanges[1].answered, "Once upon");
         assert!(!conversation.is_open_beside("2") && conversation.is_open_beside("3"));
+        let begun_ms = conversation.exchanges[2].at_ms;
+        conversation.end_begun_before(begun_ms);
+        assert!(conversation.is_open_beside("3"));
+        let mut later = conversation.clone();
+        later.end_begun_before(begun_ms + 1);
+        assert!(!later.is_open_beside("3") && later.exchanges[2].is_interrupted);
         conversation.end_beside("3");
         assert!(!conversation.is_open_beside("3") && conversation.exchanges[2].is_interrupted);
         conversation.without("2");

@@ -109,8 +109,7 @@ async fn end(chat: &Chat, kept: &switchboard_bus::Conversation) {
         return;
     };
     // Its answer is noted when it has ended, and the conversation rests from then on.
-    let longest = u64::try_from(chat.turn_timeout.as_millis()).unwrap_or(u64::MAX);
-    if conversation.is_open_since(unix_now_ms().saturating_sub(longest)) {
+    if conversation.is_open_since(chat.all_ended_before_ms()) {
         return;
     }
     let (id, end) = (conversation.id, conversation.next());

@@ -36,6 +36,7 @@ use switchboard_completions::{ConfigError, Providers};
 use switchboard_embeddings::Questions;
 use switchboard_identity::{Authenticator, CallerId};
 use switchboard_runtime::{
+    clock::unix_now_ms,
     rates::{self, Buckets},
     shutdown::Shutdown,
 };
@@ -105,6 +106,14 @@ struct Chat {
     turn_timeout: Duration,
     call_timeout: Duration,
     rounds: u32,
+}
+
+impl Chat {
+    /// In ms since 1970: every turn that began before has ended, whether or not its end was noted.
+    fn all_ended_before_ms(&self) -> u64 {
+        let longest = u64::try_from(self.turn_timeout.as_millis()).unwrap_or(u64::MAX);
+        unix_now_ms().saturating_sub(longest)
+    }
 }
 
 /// Starts answering turns, until drained, and gives the routes for those who talk over HTTP. Whoever serves them, alone or

@@ -5,7 +5,9 @@ use prometheus::{IntGauge, Registry};
 use switchboard_runtime::{
     labels,
     metrics::{Counters, Group},
+    trace::TraceContext,
 };
+use tracing::Span;
 
 labels! {
     /// How a turn ended.
@@ -62,7 +64,15 @@ impl Metrics {
         })
     }
 
+    /// Counts how a turn ended, and says so in its span.
     pub(crate) fn ended(&self, end: TurnEnd) {
         self.turns.inc(end);
+        let span = Span::current();
+        if TraceContext::of(&span).is_some() {
+            span.record("switchboard.turn.end", end.as_str());
+            if end == TurnEnd::Failed {
+                span.record("otel.status_code", "ERROR");
+            }
+        }
     }
 }

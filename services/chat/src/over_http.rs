@@ -21,6 +21,7 @@ use switchboard_runtime::{
 };
 use switchboard_store::{Npc, StoreError};
 use tokio_util::sync::CancellationToken;
+use tracing::field::Empty;
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 use uuid::Uuid;
@@ -117,8 +118,10 @@ pub(crate) async fn talk(
     let (chat, ending) = (Arc::clone(&site.chat), site.shutdown.clone());
     let span = span!(
         "turn",
+        otel.status_code = Empty,
         switchboard.org.id = %caller.org,
         switchboard.npc.id = %id,
+        switchboard.turn.end = Empty,
         gen_ai.operation.name = "invoke_agent",
     );
     site.shutdown.spawn_in(span, async move {

@@ -4,12 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use switchboard_bus::{BusError, ConversationKey, StopReason, TURN_LEASE, Turn};
-use switchboard_runtime::{
-    backoff::Backoff,
-    shutdown::Shutdown,
-    span_from,
-    trace::{self, TraceContext},
-};
+use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown, span_from, trace};
 use switchboard_store::Npc;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -135,13 +130,6 @@ async fn take(
     drop(under_way);
     chat.metrics.ended(end);
     debug!(turn = %turn.id, ?end, "a turn has ended");
-    let span = Span::current();
-    if TraceContext::of(&span).is_some() {
-        span.record("switchboard.turn.end", end.as_str());
-        if end == TurnEnd::Failed {
-            span.record("otel.status_code", "ERROR");
-        }
-    }
     if end != TurnEnd::LetGo
         && let Err(error) = strike_out(|| chat.bus.end_turn(&turn.id), shutdown).await
     {

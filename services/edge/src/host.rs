@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-use switchboard_bus::{Answer, Epoch, Holding, Host, InboundCall, Text};
+use switchboard_bus::{Answer, Epoch, Holding, Host, InboundCall, ReplyTo, Text};
 use switchboard_protocol::{
     frame::TaskId,
     id::{CallId, OrgId},
@@ -35,11 +35,12 @@ impl Attached {
 }
 
 impl Host for Attached {
-    fn deliver(&self, call: InboundCall) {
-        // Without an edge the process is about to end, and so is its lease.
-        if let Some(edge) = self.0.upgrade() {
-            deliver(&edge, call);
-        }
+    fn deliver(&self, call: InboundCall) -> Result<(), ReplyTo> {
+        // Without an edge the process is about to end, after its last connection.
+        let Some(edge) = self.0.upgrade() else {
+            return Err(call.reply);
+        };
+        deliver(&edge, call)
     }
 
     fn cancel(&self, org: OrgId, device: &str, call: CallId) {
@@ -99,7 +100,7 @@ impl Host for Attached {
     }
 }
 
-fn deliver(edge: &Edge, call: InboundCall) {
+fn deliver(edge: &Edge, call: InboundCall) -> Result<(), ReplyTo> {
     let limits = CallLimits {
         waiting: edge.config.device_max_calls_waiting,
         waiting_bytes: edge.config.device_max_waiting_bytes,
@@ -112,7 +113,7 @@ fn deliver(edge: &Edge, call: InboundCall) {
         link.deliver(call, limits).err()
     });
     match refused.flatten() {
-        Some((reply, NotQueued::Gone)) => edge.bus.not_here(&reply),
+        Some((reply, NotQueued::Gone)) => return Err(reply),
         Some((reply, NotQueued::Full)) => edge.answer(
             &reply,
             Answer::ended(
@@ -127,12 +128,9 @@ fn deliver(edge: &Edge, call: InboundCall) {
                 "The device has had a call with this id; it gets an id once.",
             ),
         ),
-        None => {
-            if let Some(call) = pending {
-                edge.bus.not_here(&call.reply);
-            }
-        }
+        None => return pending.map_or(Ok(()), |call| Err(call.reply)),
     }
+    Ok(())
 }
 
 fn holding(link: &Link) -> Holding {

@@ -131,8 +131,12 @@ impl State {
     }
 
     /// Takes a node out with all it entered.
-    pub(super) fn leave(&mut self, node: &NodeId) {
+    pub(super) fn close_inbox(&mut self, node: &NodeId) {
         self.inboxes.remove(node);
+    }
+
+    pub(super) fn leave(&mut self, node: &NodeId) {
+        self.close_inbox(node);
         self.shelves.retain(|(holder, _), _| holder != node);
         let mut gone = Vec::new();
         self.directory.retain(|org, devices| {

@@ -222,6 +222,10 @@ impl Backend for RedisBackend {
         Box::pin(self.link.figures())
     }
 
+    fn close_inbox(&self) -> Reply<'_, ()> {
+        Box::pin(self.link.close_inbox())
+    }
+
     fn leave(&self, clean: bool) -> Reply<'_, ()> {
         Box::pin(self.link.leave(clean))
     }

@@ -150,11 +150,11 @@ impl Ears {
         self.changed.notify_one();
     }
 
-    /// Waits until Redis has confirmed a channel.
-    pub(super) async fn confirmed(&self, channel: &str) {
+    /// Waits until Redis has confirmed that a channel is heard here, or is not.
+    pub(super) async fn confirmed(&self, channel: &str, heard: bool) {
         loop {
             let confirming = self.confirming.notified();
-            if self.hears(channel) {
+            if self.hears(channel) == heard {
                 return;
             }
             confirming.await;

@@ -8,6 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use redis::{Cmd, ConnectionInfo, FromRedisValue, Pipeline, RedisError, Value};
+use tokio::sync::Mutex;
 
 use super::{
     cluster::{Cluster, WAYS},
@@ -33,6 +34,8 @@ pub(super) struct Link {
     pub(super) scripts: Arc<Scripts>,
     pub(super) standing: Arc<Standing>,
     pub(super) reach: Reach,
+    /// Held by whoever supervises.
+    pub(super) supervised: Mutex<()>,
 }
 
 /// How many servers there are.
@@ -88,9 +91,20 @@ impl Link {
 
     /// Keeps the way open for as long as the process lives.
     pub(super) async fn supervise(&self) {
+        let _supervised = self.supervised.lock().await;
         match &self.reach {
             Reach::One(shard) => shard.supervise(self).await,
             Reach::Many(cluster) => cluster.supervise().await,
+        }
+    }
+
+    /// Has this node's inbox heard no more, and takes what came there until then.
+    pub(super) async fn close_inbox(&self) -> Result<(), BusError> {
+        // Whoever supervises would listen again.
+        let _ended = self.supervised.lock().await;
+        match &self.reach {
+            Reach::One(shard) => shard.close_inbox().await,
+            Reach::Many(cluster) => cluster.close_inbox().await,
         }
     }
 

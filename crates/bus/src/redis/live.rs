@@ -106,6 +106,12 @@ impl Live {
         Ok(silent.map(|(node, _)| node.clone()).collect())
     }
 
+    /// Hears nothing more at a channel of the connection for commands; what came there before has been taken then.
+    pub(super) async fn unsubscribe(&self, channel: &str) -> Result<(), Fault> {
+        self.run(|mut connection| async move { connection.unsubscribe(channel).await })
+            .await
+    }
+
     async fn run<T, F>(&self, query: impl FnOnce(MultiplexedConnection) -> F) -> Result<T, Fault>
     where
         F: Future<Output = Result<T, RedisError>>,

@@ -206,6 +206,12 @@ impl Shard {
         }
     }
 
+    /// Has the one server's inbox heard no more, and takes what came there until then.
+    pub(super) async fn close_inbox(&self) -> Result<(), BusError> {
+        let live = self.live().ok_or(BusError::Unavailable)?;
+        Ok(live.unsubscribe(&self.house.inbox_channel).await?)
+    }
+
     /// Where this node hears itself.
     fn own_channel(&self) -> &str {
         match &self.hearing {
@@ -254,7 +260,7 @@ impl Shard {
         });
         let verify = async {
             if live.ear.is_some() {
-                live.ears.confirmed(self.own_channel()).await;
+                live.ears.confirmed(self.own_channel(), true).await;
             }
             self.probe(&live, watcher).await
         };

@@ -121,6 +121,37 @@ async fn a_device_that_moved_is_found_and_called_once() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn i14_a_node_that_leaves_answers_whatever_it_was_sent() {
+    over_all(|site| async move {
+        let caller = site.caller("caller").await;
+        let toy = device("toy-1");
+        for _ in 0..10 {
+            let edge = site.station("edge").await;
+            edge.connect(&toy).await;
+            let mut flows = tokio::task::JoinSet::new();
+            for _ in 0..8 {
+                let (caller, toy) = (caller.clone(), toy.clone());
+                flows.spawn(async move {
+                    loop {
+                        let answer = call(&caller, &toy).await.unwrap();
+                        if answer.outcome != Outcome::Succeeded {
+                            return (answer.outcome, answer.delivered);
+                        }
+                    }
+                });
+            }
+            let delivered = async || edge.delivered().len();
+            eventually(Duration::from_secs(5), delivered, |count| *count > 100).await;
+            edge.shutdown.stop();
+            for end in flows.join_all().await {
+                assert_eq!(end, (Outcome::Offline, Delivered::No));
+            }
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_dropped_call_is_cancelled_at_its_node() {
     over_all(|site| async move {

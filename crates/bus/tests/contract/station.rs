@@ -301,25 +301,25 @@ impl Station {
 }
 
 impl Host for Station {
-    fn deliver(&self, call: InboundCall) {
+    fn deliver(&self, call: InboundCall) -> Result<(), ReplyTo> {
         let mut state = self.state.lock();
         let here = state.held.iter().any(|(key, (epoch, _))| {
             key.org == call.org && key.device.as_str() == &*call.device && *epoch == call.epoch
         });
         if !here {
-            drop(state);
-            return self.bus.not_here(&call.reply);
+            return Err(call.reply);
         }
         state.delivered.push(call.id);
         if state.mute {
             state.unanswered.push(call.reply);
-            return;
+            return Ok(());
         }
         drop(state);
         let params = std::str::from_utf8(&call.params).unwrap();
         let body = format!("{{\"success\":true,\"data\":{params}}}");
         self.bus
             .answer(&call.reply, Answer::result(true, body.into()));
+        Ok(())
     }
 
     fn cancel(&self, _org: OrgId, _device: &str, call: CallId) {

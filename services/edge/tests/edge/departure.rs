@@ -183,7 +183,7 @@ async fn a_device_that_asks_for_more_than_it_reads_is_closed() {
 
 #[tokio::test]
 async fn a_drain_lets_calls_finish() {
-    let node = Node::start(Config::default()).await;
+    let mut node = Node::start(Config::default()).await;
     let (mut busy, mut idle) = (node.lamp("busy").await, node.lamp("idle").await);
     let answer = node.call(node.prepare("busy", ON));
     let id = busy.expect(Kind::Control).await.call_id();
@@ -199,10 +199,13 @@ async fn a_drain_lets_calls_finish() {
     busy.result(&second_id, "done").await;
     check(&second.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
     busy.expect_end().await;
-    let ended = tokio::time::timeout(SOON, node.running).await;
+    let ended = tokio::time::timeout(SOON, &mut node.running).await;
     ended.expect("the edge ends").unwrap().unwrap();
     let again = tokio::net::TcpStream::connect(node.addr).await;
     assert!(again.is_err(), "nobody listens any more");
+    // Who remembers where the device was is told all the same, as long as the node is there.
+    let late = node.caller.call(node.prepare("busy", ON)).await;
+    check(&late.unwrap(), Outcome::Offline, Delivered::No);
 }
 
 #[tokio::test]

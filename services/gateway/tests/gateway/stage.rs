@@ -423,10 +423,10 @@ impl Edge {
 }
 
 impl Host for Edge {
-    fn deliver(&self, call: InboundCall) {
+    fn deliver(&self, call: InboundCall) -> Result<(), ReplyTo> {
         let refused = |outcome| Answer::ended(outcome, "refused by the edge");
         let answer = match &*call.service {
-            "not_here" => return self.bus.not_here(&call.reply),
+            "not_here" => return Err(call.reply),
             "unknown" => refused(Outcome::UnknownService),
             "overloaded" => refused(Outcome::Overloaded),
             "busy" if self.refuses() => refused(Outcome::Overloaded),
@@ -451,7 +451,7 @@ impl Host for Edge {
                 match service {
                     "silent" => {
                         self.unanswered.lock().push((call.id, call.reply));
-                        return;
+                        return Ok(());
                     }
                     "talk" => {
                         self.talk(&call);
@@ -478,6 +478,7 @@ impl Host for Edge {
             }
         };
         self.bus.answer(&call.reply, answer);
+        Ok(())
     }
 
     fn cancel(&self, _org: OrgId, _device: &str, call: CallId) {

@@ -10,7 +10,10 @@ use std::{
 use tokio::time::{sleep, timeout};
 
 use super::{ASK_LIMIT, Cluster};
-use crate::redis::{directory, live::Live, slot};
+use crate::{
+    error::BusError,
+    redis::{directory, live::Live, shard::Shard, slot},
+};
 
 /// Between two looks, when nothing is missing and when something is.
 const LOOK: Duration = Duration::from_millis(250);
@@ -123,6 +126,22 @@ impl Cluster {
             }
         }
         look
+    }
+
+    /// Has the inbox heard nowhere, and takes what came there until then.
+    pub(in crate::redis) async fn close_inbox(&self) -> Result<(), BusError> {
+        let inbox = &self.house.inbox_channel;
+        let table = self.table.load_full();
+        let lives = table.shards().filter_map(Shard::live);
+        for live in lives.filter(|live| live.ears.hears(inbox)) {
+            ask(&live, "SUNSUBSCRIBE", inbox).await;
+            let ear = live.ear.as_ref().ok_or(BusError::Unavailable)?;
+            tokio::select! {
+                () = live.ears.confirmed(inbox, false) => {}
+                why = ear.listen(&live.ears, |_| {}) => return Err(BusError::Unexpected(why)),
+            }
+        }
+        Ok(())
     }
 
     /// Says whether this node is heard.
