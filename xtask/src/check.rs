@@ -3,7 +3,9 @@
 
 use std::{
     env,
+    num::NonZero,
     process::{Command, Stdio},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -13,7 +15,8 @@ use anyhow::{Context as _, bail};
 struct Step {
     name: &'static str,
     arguments: &'static [&'static str],
-    environment: Option<(&'static str, &'static str)>,
+    /// A variable that it is given.
+    environment: Option<(&'static str, fn() -> String)>,
     /// A cargo subcommand that may be missing, and how to get it.
     tool: Option<(&'static str, &'static str)>,
     /// A program that may be missing, and how to get it.
@@ -43,7 +46,7 @@ const STEPS: [Step; 5] = [
         )
     },
     Step {
-        environment: Some(("RUSTDOCFLAGS", "-D warnings")),
+        environment: Some(("RUSTDOCFLAGS", || "-D warnings".to_owned())),
         ..Step::new("doc", &["doc", "--workspace", "--no-deps", "--locked"])
     },
     Step {
@@ -58,17 +61,21 @@ const STEPS: [Step; 5] = [
     },
 ];
 
+const TEST_THREADS: &str = "NEXTEST_TEST_THREADS";
 /// A verdict names every test that failed, not the first alone.
-const NEXTEST: Step = Step::new(
-    "test",
-    &[
-        "nextest",
-        "run",
-        "--workspace",
-        "--locked",
-        "--no-fail-fast",
-    ],
-);
+const NEXTEST: Step = Step {
+    environment: Some((TEST_THREADS, test_threads)),
+    ..Step::new(
+        "test",
+        &[
+            "nextest",
+            "run",
+            "--workspace",
+            "--locked",
+            "--no-fail-fast",
+        ],
+    )
+};
 const CARGO_TEST: Step = Step::new(
     "test",
     &[
@@ -122,7 +129,7 @@ impl Step {
         println!("\n== {}: {line}", self.name);
         let status = cargo()
             .args(self.arguments)
-            .envs(self.environment)
+            .envs(self.environment.map(|(name, value)| (name, value())))
             .status()
             .with_context(|| format!("`{line}` could not be started"))?;
         if !status.success() {
@@ -191,6 +198,12 @@ fn summarise(findings: &[Finding]) {
             Some(why) => println!("{:<12} skipped: {why}", finding.name),
         }
     }
+}
+
+/// Twice the cores unless somebody has said: most tests wait for servers most of the time.
+fn test_threads() -> String {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    env::var(TEST_THREADS).unwrap_or_else(|_| (2 * cores).to_string())
 }
 
 fn missing(step: &Step) -> Option<String> {
