@@ -139,6 +139,8 @@ pub(crate) trait Backend: Send + Sync + 'static {
     fn flush(&self, way: usize);
     /// Whether nothing is under way there, so that a pack had better leave at once than wait for others.
     fn is_clear(&self, way: usize) -> bool;
+    /// Whether no pack has come back that goes on from here without its sender.
+    fn is_settled(&self) -> bool;
     /// Waits until nothing is under way there.
     fn clear(&self, way: usize) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
     fn broadcast(&self, pack: Bytes) -> Reply<'_, ()>;

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use self::lane::Lane;
 use crate::{
@@ -35,6 +36,8 @@ pub(crate) struct Courier {
     pending: Arc<Pending>,
     metrics: Metrics,
     shutdown: Shutdown,
+    /// The node has said all it had to say.
+    pub(crate) left: CancellationToken,
     lanes: papaya::HashMap<NodeId, Arc<Lane>>,
     /// One for each way by which packs leave.
     rounds: Vec<Round>,
@@ -64,6 +67,7 @@ impl Courier {
             pending,
             metrics,
             shutdown,
+            left: CancellationToken::new(),
             lanes: papaya::HashMap::new(),
         }
     }
@@ -172,6 +176,7 @@ impl Courier {
     pub(crate) fn is_still(&self) -> bool {
         let lanes = self.lanes.pin();
         lanes.values().all(|lane| lane.is_still())
+            && self.backend.is_settled()
             && (0..self.ways()).all(|way| self.backend.is_clear(way))
     }
 
@@ -194,7 +199,7 @@ impl Courier {
             return;
         }
         let lane = self.lane(to);
-        if self.shutdown.is_stopping() || !lane.is_worth_trying() {
+        if self.left.is_cancelled() || !lane.is_worth_trying() {
             self.metrics.dropped.inc_by(again.len() as u64);
             return;
         }

@@ -126,6 +126,12 @@ pub(crate) fn begin_pack(out: &mut Vec<u8>, sender: &NodeId) {
     put_short(out, sender.as_str());
 }
 
+/// The envelopes of a begun pack, as they stand in it; nothing of an empty buffer.
+pub(crate) fn contents(pack: &[u8]) -> &[u8] {
+    let sender = pack.get(1).map_or(0, |length| usize::from(*length));
+    pack.get(2 + sender..).unwrap_or_default()
+}
+
 /// Appends one envelope to a begun pack.
 pub(crate) fn put(out: &mut Vec<u8>, envelope: &Envelope) {
     let start = out.len();

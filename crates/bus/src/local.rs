@@ -117,6 +117,10 @@ impl Backend for Member {
 
     fn flush(&self, _: usize) {}
 
+    fn is_settled(&self) -> bool {
+        true
+    }
+
     fn is_clear(&self, _: usize) -> bool {
         true
     }

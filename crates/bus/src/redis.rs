@@ -29,6 +29,7 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret, SecretString};
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::sync::{Mutex, Notify};
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::keys::Keys;
 use self::{
@@ -108,7 +109,10 @@ pub(crate) fn connect(
         standing,
         reach,
         supervised: Mutex::new(()),
+        ended: CancellationToken::new(),
     });
+    let redirecting = Arc::clone(&link);
+    shutdown.spawn(async move { redirecting.redirect().await });
     let (supervised, stop) = (Arc::clone(&link), shutdown.clone());
     shutdown.spawn(async move {
         tokio::select! {

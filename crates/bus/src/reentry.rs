@@ -27,6 +27,8 @@ use crate::{
 
 /// How many connections are entered in one go.
 const BATCH: usize = 256;
+/// How often that is tried before others get their turn.
+const TRIES: usize = 10;
 /// An entry is a ghost when its connection is missing at two looks this far apart: a claim that
 /// is under way takes less.
 const SECOND_LOOK: Duration = Duration::from_secs(3);
@@ -78,13 +80,10 @@ pub(crate) async fn follow(node: Arc<Node>) {
 
 impl Node {
     async fn enter_again(&self) {
-        let held = self.held();
-        for chunk in held.chunks(BATCH) {
-            self.enter_some(chunk).await;
-        }
-        if !held.is_empty() {
+        let count = self.enter(|_| true).await;
+        if count > 0 {
             tracing::info!(
-                devices = held.len(),
+                devices = count,
                 "entered the devices again after the bus was away"
             );
         }
@@ -93,11 +92,29 @@ impl Node {
     /// If the bus goes away meanwhile, its healing enters everything.
     async fn enter_unentered(&self) {
         let devices = std::mem::take(&mut *self.unentered.devices.lock());
+        self.enter(|holding| devices.contains(&holding.device))
+            .await;
+    }
+
+    /// Enters those connections of this node that are meant; how many.
+    async fn enter(&self, is_meant: impl Fn(&Holding) -> bool) -> usize {
+        // What is told again is as old as this look: a device that leaves while it is entered has left.
+        let at_ms = unix_now_ms();
         let mut held = self.held();
-        held.retain(|holding| devices.contains(&holding.device));
+        held.retain(is_meant);
         for chunk in held.chunks(BATCH) {
-            self.enter_some(chunk).await;
+            self.enter_some(chunk, at_ms).await;
         }
+        // Its entry may have been written behind its release.
+        let present = self.present();
+        let gone = held
+            .iter()
+            .filter(|holding| present.get(&holding.device) != Some(&holding.epoch));
+        for holding in gone {
+            let entry = Release::Entry(holding.device.clone(), holding.epoch);
+            self.releases.push(entry);
+        }
+        held.len()
     }
 
     fn held(&self) -> Vec<Holding> {
@@ -126,28 +143,29 @@ impl Node {
         }
         let entered: HashSet<(DeviceKey, Epoch)> =
             self.backend.entered().await?.into_iter().collect();
-        let mut missing = self.held();
-        missing.retain(|holding| !entered.contains(&(holding.device.clone(), holding.epoch)));
-        for chunk in missing.chunks(BATCH) {
-            self.enter_some(chunk).await;
-        }
+        self.enter(|holding| !entered.contains(&(holding.device.clone(), holding.epoch)))
+            .await;
         Ok(())
     }
 
     /// Entries of this node whose connection is not here.
     async fn ghosts(&self) -> Result<Vec<(DeviceKey, Epoch)>, BusError> {
         let mut entered = self.backend.entered().await?;
-        let held: HashMap<DeviceKey, Epoch> = self
-            .held()
-            .into_iter()
-            .map(|holding| (holding.device, holding.epoch))
-            .collect();
-        entered.retain(|(device, epoch)| held.get(device) != Some(epoch));
+        let present = self.present();
+        entered.retain(|(device, epoch)| present.get(device) != Some(epoch));
         Ok(entered)
     }
 
-    /// Enters live connections again, and closes those that have a newer one elsewhere.
-    async fn enter_some(&self, held: &[Holding]) {
+    /// Which devices are connected here, and by which connection.
+    fn present(&self) -> HashMap<DeviceKey, Epoch> {
+        let held = self.held().into_iter();
+        held.map(|holding| (holding.device, holding.epoch))
+            .collect()
+    }
+
+    /// Enters live connections again, and closes those that have a newer one elsewhere. What the directory does not take it is
+    /// offered again later.
+    async fn enter_some(&self, held: &[Holding], at_ms: u64) {
         let mut shelved: HashSet<Digest> = HashSet::new();
         let entries: Vec<Entry> = held
             .iter()
@@ -163,23 +181,28 @@ impl Node {
                 }
             })
             .collect();
-        let standing = loop {
+        for _ in 0..TRIES {
             match self.backend.enter(entries.clone()).await {
-                Ok(standing) => break standing,
+                Ok(standing) => {
+                    for (holding, newer) in held.iter().zip(standing) {
+                        match newer {
+                            Some(epoch) => self.take_over(&holding.device, epoch),
+                            None => self.tell_again(holding, at_ms),
+                        }
+                    }
+                    return;
+                }
                 Err(_) if self.backend.condition().deaf_for.is_some() => return,
                 Err(_) => sleep(RETRY_PAUSE).await,
             }
-        };
-        for (holding, newer) in held.iter().zip(standing) {
-            match newer {
-                Some(epoch) => self.take_over(&holding.device, epoch),
-                None => self.tell_again(holding),
-            }
+        }
+        for holding in held {
+            self.unentered.add(&holding.device);
         }
     }
 
-    fn tell_again(&self, holding: &Holding) {
-        let (device, epoch, at_ms) = (holding.device.clone(), holding.epoch, unix_now_ms());
+    fn tell_again(&self, holding: &Holding, at_ms: u64) {
+        let (device, epoch) = (holding.device.clone(), holding.epoch);
         self.tell(Fact::Connected {
             device: device.clone(),
             epoch,

@@ -9,7 +9,6 @@ use switchboard_protocol::schema::Digest;
 use switchboard_runtime::clock::unix_now_ms;
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::Release,
@@ -42,10 +41,12 @@ pub(crate) fn start(node: &Arc<Node>, shutdown: &Shutdown) {
     spawn(shutdown, count(Arc::clone(node)));
     let (node, stop) = (Arc::clone(node), shutdown.clone());
     // What waits to be sent is sent until the node has left.
-    let left = CancellationToken::new();
     for way in 0..node.courier.ways() {
-        let (courier, rounds) = (Arc::clone(&node.courier), left.clone());
-        shutdown.spawn(async move { rounds.run_until_cancelled(courier.make_rounds(way)).await });
+        let courier = Arc::clone(&node.courier);
+        shutdown.spawn(async move {
+            let rounds = courier.make_rounds(way);
+            courier.left.run_until_cancelled(rounds).await
+        });
     }
     shutdown.spawn(async move {
         tokio::select! {
@@ -55,7 +56,7 @@ pub(crate) fn start(node: &Arc<Node>, shutdown: &Shutdown) {
         }
         // The writers have put back what they were writing.
         node.depart().await;
-        left.cancel();
+        node.courier.left.cancel();
     });
 }
 

@@ -217,7 +217,7 @@ impl Thread<'_> {
             params,
             deadline: self.context.deadline,
         };
-        let ending = service_call::perform(&self.chat.bus, used, self.chat.call_timeout).await;
+        let ending = service_call::perform(self.chat, used).await;
         let result = service_call::as_data(&ending);
         self.hearer.called(begun, &result);
         self.fence.around(&call.name, &result)
@@ -232,11 +232,13 @@ impl Thread<'_> {
         })
     }
 
-    /// A model that has nothing to say, in spite of all, is not left unheard; nor one that thought for as long as it may speak.
+    /// A model that has nothing to say, in spite of all, is not left unheard; nor one that thought for as long as it may speak, or
+    /// that would still rather call than tell.
     fn end(&self, reply: &Reply) -> End {
         let is_cut_off = reply.finish == Finish::Length;
         let says_nothing = reply.text.trim().is_empty();
-        if says_nothing && (is_cut_off || !self.hearer.has_said_something()) {
+        let wants_more = is_cut_off || !reply.calls.is_empty();
+        if says_nothing && (wants_more || !self.hearer.has_said_something()) {
             return self.apologise(Phrases::speechless);
         }
         if is_cut_off {

@@ -90,7 +90,7 @@ async fn call(
         params,
         deadline: context.deadline,
     };
-    let ending = service_call::perform(&chat.bus, used, chat.call_timeout).await;
+    let ending = service_call::perform(chat, used).await;
     hearer.called(begun, &service_call::as_data(&ending));
     Ok(ending)
 }

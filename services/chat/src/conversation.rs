@@ -1,6 +1,8 @@
 //! What was said so far, as it is kept between turns.
 //! Never: more of it than fits beside a prompt, or words that belong to another conversation.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use switchboard_protocol::id::{DeviceId, NpcId};
@@ -207,6 +209,18 @@ impl Conversation {
         self.before(end).get(learned..).unwrap_or_default()
     }
 
+    /// After how long it is to be looked at: when it has rested, or, once it has, when somebody may try again to learn from it.
+    pub(crate) fn due_in(&self, now_ms: u64, rests_after: Duration) -> Duration {
+        let rest_ms = u64::try_from(rests_after.as_millis()).unwrap_or(u64::MAX);
+        let goes_on = |exchange: &Exchange| exchange.at_ms.saturating_add(rest_ms) > now_ms;
+        match self.learning {
+            Some(learning) if !self.exchanges.last().is_some_and(goes_on) => {
+                Duration::from_millis(learning.until_ms.saturating_sub(now_ms))
+            }
+            _ => rests_after,
+        }
+    }
+
     fn bytes(&self) -> usize {
         let summary = self.summary.as_ref().map_or(0, String::len);
         summary + self.exchanges.iter().map(Exchange::bytes).sum::<usize>()
@@ -338,6 +352,35 @@ mod tests {
         assert!(!conversation.is_open_beside("3") && conversation.exchanges[2].is_interrupted);
         conversation.without("2");
         assert_eq!(said(&conversation), ["a", "a story"]);
+    }
+
+    #[test]
+    fn only_what_has_rested_is_looked_at_before_it_rests_again() {
+        let (now_ms, rests_after) = (1_000_000, Duration::from_secs(600));
+        let check = |said_ms: u64, until_ms: Option<u64>, expected_s: u64| {
+            let mut conversation = Conversation::begin(None, None);
+            conversation.note(Exchange {
+                at_ms: said_ms,
+                ..exchange("a")
+            });
+            conversation.learning = until_ms.map(|until_ms| Learning {
+                up_to: 1,
+                attempts: 1,
+                until_ms,
+            });
+            let due_in = conversation.due_in(now_ms, rests_after);
+            assert_eq!(
+                due_in,
+                Duration::from_secs(expected_s),
+                "{said_ms} {until_ms:?}"
+            );
+        };
+        check(now_ms, None, 600);
+        check(0, None, 600);
+        check(0, Some(now_ms + 5_000), 5);
+        check(0, Some(now_ms - 1), 0);
+        // Somebody goes on with it, and that is not to end it.
+        check(now_ms - 1_000, Some(now_ms + 5_000), 600);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use switchboard_bus::{Bus, BusError, ConversationKey, Kept};
+use switchboard_runtime::clock::unix_now_ms;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
@@ -110,9 +111,8 @@ impl Conversations {
             });
         };
         let bytes = Bytes::from(serde_json::to_vec(&changed).unwrap_or_default());
-        let kept = self
-            .bus
-            .keep_conversation(key, version, bytes, self.rests_after);
+        let due_in = changed.due_in(unix_now_ms(), self.rests_after);
+        let kept = self.bus.keep_conversation(key, version, bytes, due_in);
         Ok(match kept.await? {
             Kept::Yes(_) => Tried::Done(Some(changed)),
             Kept::Changed => Tried::Overtaken,

@@ -6,9 +6,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use switchboard_bus::{Answer, Bus, BusError, Call};
+use switchboard_bus::{Answer, BusError, Call};
 use switchboard_protocol::{
-    id::{CallId, DeviceKey},
+    id::{CallId, DeviceKey, OrgId},
     outcome::{Delivered, Outcome},
 };
 use switchboard_runtime::span;
@@ -17,7 +17,11 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-use crate::embedded::{Ability, Ending};
+use crate::{
+    Chat,
+    embedded::{Ability, Ending},
+    usage::TurnUsage,
+};
 
 /// No call lasts longer, whatever a device says of its service.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -25,6 +29,8 @@ const LONGEST: Duration = Duration::from_secs(300);
 const TELLING: Duration = Duration::from_millis(500);
 /// What a model reads of a result. Protects its context.
 const RESULT_BYTES: usize = 8 * 1024;
+/// How a call that the bus did not take stands in the usage.
+const UNAVAILABLE: &str = "unavailable";
 const CUT: &str = "… [the rest is left out]";
 
 /// One use of a service.
@@ -47,7 +53,7 @@ struct DeviceResult {
 }
 
 /// Calls it and waits for its end, as long as the answer has time. Dropping the future cancels the call on the device.
-pub(crate) async fn perform(bus: &Bus, used: Use<'_>, usual: Duration) -> Ending {
+pub(crate) async fn perform(chat: &Chat, used: Use<'_>) -> Ending {
     let Use {
         device,
         ability,
@@ -68,7 +74,11 @@ pub(crate) async fn perform(bus: &Bus, used: Use<'_>, usual: Duration) -> Ending
         service: ability.service.clone(),
         params: Bytes::from(Value::Object(params).to_string()),
         input: Bytes::new(),
-        timeout: ability.timeout.unwrap_or(usual).min(LONGEST).min(left),
+        timeout: ability
+            .timeout
+            .unwrap_or(chat.call_timeout)
+            .min(LONGEST)
+            .min(left),
         notices: None,
         handle: None,
     };
@@ -79,9 +89,42 @@ pub(crate) async fn perform(bus: &Bus, used: Use<'_>, usual: Duration) -> Ending
         gen_ai.tool.name = &*ability.service,
         gen_ai.tool.call.id = %call.id,
     );
-    match bus.call(call).instrument(span).await {
-        Ok(answer) => ending(&answer),
-        Err(error) => not_sent(&error),
+    let mut counted = Counted::begin(&chat.usage, device.org);
+    match chat.bus.call(call).instrument(span).await {
+        Ok(answer) => {
+            counted.outcome = answer.outcome.as_str();
+            ending(&answer)
+        }
+        Err(error) => {
+            counted.outcome = UNAVAILABLE;
+            not_sent(&error)
+        }
+    }
+}
+
+/// A call in its organisation's usage. Dropped before its end it was cancelled.
+struct Counted<'a> {
+    usage: &'a TurnUsage,
+    org: OrgId,
+    began: Instant,
+    outcome: &'static str,
+}
+
+impl<'a> Counted<'a> {
+    fn begin(usage: &'a TurnUsage, org: OrgId) -> Self {
+        Self {
+            usage,
+            org,
+            began: Instant::now(),
+            outcome: Outcome::Cancelled.as_str(),
+        }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        let took = self.began.elapsed();
+        self.usage.count_call(self.org, self.outcome, took);
     }
 }
 

@@ -1,20 +1,21 @@
-//! What each organisation's conversations come to, counted and written to the record.
-//! Never: a statement for each turn.
+//! What each organisation's conversations come to, and the calls made in them, counted and written to the record.
+//! Never: a statement for each turn or call.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use chrono::Utc;
 use prometheus::{IntCounter, Registry};
 use switchboard_completions::Usage;
 use switchboard_protocol::id::OrgId;
 use switchboard_runtime::shutdown::Shutdown;
-use switchboard_store::{CountedTurns, UsageCounter};
+use switchboard_store::{CountedCalls, CountedTurns, UsageCounter};
 
 use crate::Chat;
 
-/// Counts turns, and has them written by [`run`].
+/// Counts turns and calls, and has them written by [`run`].
 pub(crate) struct TurnUsage {
-    counter: UsageCounter<CountedTurns>,
+    turns: UsageCounter<CountedTurns>,
+    calls: UsageCounter<CountedCalls>,
     lost: IntCounter,
 }
 
@@ -22,30 +23,39 @@ impl TurnUsage {
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let lost = IntCounter::new(
             "switchboard_chat_usage_lost_total",
-            "Turns that are missing in the usage of their organisations, because too many sums wait",
+            "Turns and calls that are missing in the usage of their organisations, because too many sums wait",
         )?;
         registry.register(Box::new(lost.clone()))?;
         Ok(Self {
-            counter: UsageCounter::default(),
+            turns: UsageCounter::default(),
+            calls: UsageCounter::default(),
             lost,
         })
     }
 
     /// Counts a turn that has ended.
     pub(crate) fn count_turn(&self, org: OrgId) {
-        self.count(&counted(org, &Usage::default()));
+        let turn = counted(org, &Usage::default());
+        self.note(self.turns.count(&turn));
     }
 
     /// Counts what models read and wrote, for turns and beside them, whatever becomes of it.
     pub(crate) fn count_used(&self, org: OrgId, used: &Usage) {
-        self.count(&CountedTurns {
+        let used = CountedTurns {
             turns: 0,
             ..counted(org, used)
-        });
+        };
+        self.note(self.turns.count(&used));
     }
 
-    fn count(&self, one: &CountedTurns) {
-        if !self.counter.count(one) {
+    /// Counts a call that has ended.
+    pub(crate) fn count_call(&self, org: OrgId, outcome: &'static str, took: Duration) {
+        let call = CountedCalls::one(org, Utc::now(), outcome, took);
+        self.note(self.calls.count(&call));
+    }
+
+    fn note(&self, is_counted: bool) {
+        if !is_counted {
             self.lost.inc();
         }
     }
@@ -65,6 +75,11 @@ fn counted(org: OrgId, used: &Usage) -> CountedTurns {
 /// Writes what is counted until draining begins and the last turns have ended.
 pub(crate) async fn run(chat: Arc<Chat>, shutdown: Shutdown) {
     let under_way = || chat.metrics.under_way.get() > 0;
-    let store = chat.store.clone();
-    chat.usage.counter.run(under_way, store, shutdown).await;
+    let usage = &chat.usage;
+    tokio::join!(
+        usage
+            .turns
+            .run(under_way, chat.store.clone(), shutdown.clone()),
+        usage.calls.run(under_way, chat.store.clone(), shutdown),
+    );
 }

@@ -41,6 +41,8 @@ enum Input {
     /// Something waits to be written to the device.
     Commands,
     /// Somebody wants the connection closed.
+    /// It was told to go, nothing is left to do, and the device says nothing.
+    Nothing,
     Evicted(Eviction),
     /// The device closed its side.
     End,
@@ -126,6 +128,7 @@ where
         allowance: Allowance::new(edge.config.device_register_burst, edge.now_ms()),
         unasked: None,
     };
+    let mut is_leaving = false;
     loop {
         let registering = match poll_fn(|cx| live.poll_input(cx)).await {
             Input::Bytes(received) => match live.take_frames(received) {
@@ -136,10 +139,17 @@ where
                 live.send_commands();
                 None
             }
+            // What has just come in is known when the runtime has looked.
+            Input::Nothing if !std::mem::replace(&mut is_leaving, true) => {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            Input::Nothing => return Departure::Evicted(Eviction::Drained),
             Input::Evicted(eviction) => return Departure::Evicted(eviction),
             Input::End => return Departure::Closed,
             Input::Broken(error) => return Departure::Broken(error),
         };
+        is_leaving = false;
         if let Some(registering) = registering {
             Box::pin(live.register(registering)).await;
         }
@@ -163,19 +173,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
             Ok(writable) => writable,
             Err(error) => return Poll::Ready(Input::Broken(error)),
         };
-        match self.link.poll_signal(cx, writable) {
+        let is_done = match self.link.poll_signal(cx, writable) {
             Poll::Ready(Signal::Leave(eviction)) => return Poll::Ready(Input::Evicted(eviction)),
             Poll::Ready(Signal::Commands) => return Poll::Ready(Input::Commands),
-            Poll::Pending => {}
-        }
-        self.wire.poll_receive(cx).map(|received| match received {
-            Ok(Some((received, length))) => {
+            Poll::Ready(Signal::Done) => true,
+            Poll::Pending => false,
+        };
+        match self.wire.poll_receive(cx) {
+            Poll::Ready(Ok(Some((received, length)))) => {
                 self.edge.metrics.received_bytes.inc_by(length as u64);
-                Input::Bytes(received)
+                Poll::Ready(Input::Bytes(received))
             }
-            Ok(None) => Input::End,
-            Err(error) => Input::Broken(error),
-        })
+            Poll::Ready(Ok(None)) => Poll::Ready(Input::End),
+            Poll::Ready(Err(error)) => Poll::Ready(Input::Broken(error)),
+            Poll::Pending if is_done => Poll::Ready(Input::Nothing),
+            Poll::Pending => Poll::Pending,
+        }
     }
 
     /// Writes what is ready; whether the socket took all of it.

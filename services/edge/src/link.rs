@@ -73,6 +73,8 @@ pub(crate) enum Eviction {
 /// What the connection's task has to do.
 pub(crate) enum Signal {
     Commands,
+    /// Told to go, and nothing is left to do; unless the device has just sent something.
+    Done,
     Leave(Eviction),
 }
 
@@ -175,10 +177,7 @@ impl State {
 
     /// Whether a drained connection has nothing left to do.
     fn is_done(&self) -> bool {
-        self.stage >= Stage::Draining
-            && !self.go_away
-            && self.ledger.is_empty()
-            && self.has_answered()
+        self.stage >= Stage::Draining && !self.go_away && self.ledger.is_empty() && self.is_silent()
     }
 }
 
@@ -331,7 +330,7 @@ impl Link {
             return Poll::Ready(Signal::Commands);
         }
         if writable && state.is_done() {
-            return Poll::Ready(Signal::Leave(Eviction::Drained));
+            return Poll::Ready(Signal::Done);
         }
         match &mut state.waker {
             Some(waker) => waker.clone_from(cx.waker()),

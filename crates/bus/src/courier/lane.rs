@@ -1,7 +1,10 @@
 //! What waits to be sent to one node: a pack that grows until somebody posts it.
 //! Never: two that post for one lane at a time, so that what was added first arrives first.
 
-use std::time::{Duration, Instant};
+use std::{
+    mem,
+    time::{Duration, Instant},
+};
 
 use parking_lot::Mutex;
 
@@ -26,7 +29,9 @@ pub(super) struct Lane {
 
 struct Waiting {
     pack: Vec<u8>,
-    /// How many envelopes are in the pack.
+    /// What came back, and goes before what was added since.
+    returned: Vec<u8>,
+    /// How many envelopes are in the two.
     envelopes: usize,
     /// Whether somebody is about to send the pack.
     awaited: bool,
@@ -55,6 +60,7 @@ impl Lane {
     pub(super) fn new(to: NodeId) -> Self {
         let state = Waiting {
             pack: Vec::new(),
+            returned: Vec::new(),
             envelopes: 0,
             awaited: false,
             posting: false,
@@ -76,7 +82,7 @@ impl Lane {
         room: usize,
     ) -> Result<bool, BusError> {
         let mut waiting = self.state.lock();
-        if waiting.pack.len() > room {
+        if waiting.returned.len() + waiting.pack.len() > room {
             return Err(BusError::Overloaded);
         }
         waiting.put(sender, envelope);
@@ -87,7 +93,7 @@ impl Lane {
     pub(super) fn put_back(&self, sender: &NodeId, envelopes: &[Envelope]) -> bool {
         let mut waiting = self.state.lock();
         for envelope in envelopes {
-            waiting.put(sender, envelope);
+            waiting.put_first(sender, envelope);
         }
         // Whoever is posting may be the one who failed, and shall not try again at once.
         let sent_soon = waiting.awaited && !waiting.posting;
@@ -100,8 +106,7 @@ impl Lane {
         let mut waiting = self.state.lock();
         waiting.used = Instant::now();
         waiting.posting = true;
-        waiting.envelopes = 0;
-        let pack = Some(std::mem::take(&mut waiting.pack)).filter(|pack| !pack.is_empty());
+        let pack = Some(waiting.take()).filter(|pack| !pack.is_empty());
         let posting = Posting {
             lane: self,
             ended: false,
@@ -153,7 +158,7 @@ impl Posting<'_> {
         if waiting.resting {
             return false;
         }
-        waiting.awaited = !waiting.pack.is_empty();
+        waiting.awaited = waiting.envelopes > 0;
         waiting.awaited
     }
 }
@@ -177,6 +182,26 @@ impl Waiting {
         }
         envelope::put(&mut self.pack, envelope);
         self.envelopes += 1;
+    }
+
+    /// Behind what came back before, and before what was added since that was sent first.
+    fn put_first(&mut self, sender: &NodeId, envelope: &Envelope) {
+        if self.returned.is_empty() {
+            envelope::begin_pack(&mut self.returned, sender);
+        }
+        envelope::put(&mut self.returned, envelope);
+        self.envelopes += 1;
+    }
+
+    /// All of it, as one pack.
+    fn take(&mut self) -> Vec<u8> {
+        self.envelopes = 0;
+        let (mut first, then) = (mem::take(&mut self.returned), mem::take(&mut self.pack));
+        if first.is_empty() {
+            return then;
+        }
+        first.extend_from_slice(envelope::contents(&then));
+        first
     }
 }
 
@@ -223,6 +248,25 @@ mod tests {
         let (pack, posting) = lane.begin_posting();
         assert!(pack.is_some());
         assert!(!posting.end() && lane.is_still());
+    }
+
+    #[test]
+    fn what_came_back_goes_first_and_in_its_order() {
+        let (sender, lane) = (NodeId::from("a~1"), Lane::new(NodeId::from("b~1")));
+        let of = |token| Envelope::NotHere { token };
+        lane.add(&sender, &of(4), 1000).unwrap();
+        lane.put_back(&sender, &[of(1), of(2)]);
+        lane.put_back(&sender, &[of(3)]);
+        lane.add(&sender, &of(5), 1000).unwrap();
+        assert_eq!(lane.waiting(), 5);
+        let (pack, _posting) = lane.begin_posting();
+        let unpacked = envelope::unpack(pack.unwrap().into()).unwrap();
+        assert_eq!(unpacked.sender, sender);
+        let tokens = unpacked.map(|envelope| match envelope {
+            Ok(Envelope::NotHere { token }) => token,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(tokens.collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     }
 
     #[test]

@@ -154,6 +154,10 @@ impl Backend for RedisBackend {
         self.link.flush(way);
     }
 
+    fn is_settled(&self) -> bool {
+        self.link.is_settled()
+    }
+
     fn is_clear(&self, way: usize) -> bool {
         self.link.is_clear(way)
     }

@@ -108,14 +108,14 @@ impl Cluster {
         }
     }
 
-    /// Keeps the table true, the channels heard, and packs going where they belong now.
+    /// Keeps the table true, and the channels heard.
     pub(super) async fn supervise(self: &Arc<Self>) {
-        tokio::join!(
-            self.follow_map(),
-            self.listen(),
-            self.resend(),
-            self.look_into_absences()
-        );
+        tokio::join!(self.follow_map(), self.listen());
+    }
+
+    /// Keeps packs going where they belong now, the last words of a node that leaves as well.
+    pub(super) async fn redirect(self: &Arc<Self>) {
+        tokio::join!(self.resend(), self.look_into_absences());
     }
 
     pub(super) fn end(&self) {
@@ -208,6 +208,7 @@ impl Cluster {
                     Some(true) | None => self.detours.give_up(&to, pack, Undelivered::Unknown),
                 }
             }
+            self.detours.looked_into();
         }
     }
 
@@ -225,6 +226,11 @@ impl Cluster {
 
     pub(super) fn is_clear(&self, way: usize) -> bool {
         self.table.load().by_way(way).all(|shard| shard.is_clear())
+    }
+
+    /// Whether no pack has come back that goes on from here.
+    pub(super) fn is_settled(&self) -> bool {
+        self.detours.is_empty()
     }
 
     pub(super) async fn clear(&self, way: usize) {

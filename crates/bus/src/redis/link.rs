@@ -9,6 +9,7 @@ use std::{
 use bytes::Bytes;
 use redis::{Cmd, ConnectionInfo, FromRedisValue, Pipeline, RedisError, Value};
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use super::{
     cluster::{Cluster, WAYS},
@@ -36,6 +37,7 @@ pub(super) struct Link {
     pub(super) reach: Reach,
     /// Held by whoever supervises.
     pub(super) supervised: Mutex<()>,
+    pub(super) ended: CancellationToken,
 }
 
 /// How many servers there are.
@@ -98,6 +100,21 @@ impl Link {
         }
     }
 
+    /// Sends on what came back, until the way is given up.
+    pub(super) async fn redirect(&self) {
+        if let Reach::Many(cluster) = &self.reach {
+            self.ended.run_until_cancelled(cluster.redirect()).await;
+        }
+    }
+
+    /// Whether no pack has come back that goes on from here.
+    pub(super) fn is_settled(&self) -> bool {
+        match &self.reach {
+            Reach::One(_) => true,
+            Reach::Many(cluster) => cluster.is_settled(),
+        }
+    }
+
     /// Has this node's inbox heard no more, and takes what came there until then.
     pub(super) async fn close_inbox(&self) -> Result<(), BusError> {
         // Whoever supervises would listen again.
@@ -111,6 +128,7 @@ impl Link {
     /// Gives the way up: nobody is heard here any more.
     pub(super) fn end(&self) {
         self.standing.deaf(Instant::now());
+        self.ended.cancel();
         match &self.reach {
             Reach::One(shard) => shard.end(),
             Reach::Many(cluster) => cluster.end(),

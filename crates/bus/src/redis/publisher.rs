@@ -328,8 +328,9 @@ impl Publisher {
         });
         let failed: Vec<Returned> = failed.collect();
         drop(state);
-        self.cleared.notify_waiters();
+        // What comes back goes before what has waited for it.
         self.tell(failed);
+        self.cleared.notify_waiters();
         since.unwrap_or_else(Instant::now)
     }
 

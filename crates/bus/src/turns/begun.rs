@@ -22,6 +22,8 @@ pub(crate) struct Begun(Mutex<HashMap<DeviceKey, DeviceTurns>>);
 struct DeviceTurns {
     /// The newest of its connections on which anything was asked.
     epoch: Epoch,
+    /// The newest of them that has ended.
+    ended: Option<Epoch>,
     /// Turns that are being handed over, by connection and task: their place is not known yet.
     expected: Vec<(Epoch, [u8; 8])>,
     current: VecDeque<Answering>,
@@ -104,9 +106,12 @@ impl Begun {
             return Stopped::default();
         };
         let stopped = turns.stop(epoch, task);
-        // A newer connection may have asked what is not here yet.
-        if task.is_none() && turns.current.is_empty() && turns.epoch <= epoch {
-            begun.remove(device);
+        if task.is_none() {
+            turns.ended = turns.ended.max(Some(epoch));
+            // A newer connection may have asked what is not here yet.
+            if turns.current.is_empty() && Some(turns.epoch) <= turns.ended {
+                begun.remove(device);
+            }
         }
         stopped
     }
@@ -132,6 +137,7 @@ impl DeviceTurns {
     const fn new(epoch: Epoch) -> Self {
         Self {
             epoch,
+            ended: None,
             expected: Vec::new(),
             current: VecDeque::new(),
             over: VecDeque::new(),

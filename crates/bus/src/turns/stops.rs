@@ -15,7 +15,7 @@ const REMEMBERED: usize = 1024;
 pub struct Stop {
     /// Which device.
     pub device: DeviceKey,
-    /// On which of its connections it had asked.
+    /// On which of its connections it had asked; superseded are those before as well.
     pub epoch: Epoch,
     /// On which task; none when it does not matter.
     pub task: Option<[u8; 8]>,
@@ -51,8 +51,12 @@ impl Stop {
     /// it came on the same task and is taken before the stop is heard of.
     #[must_use]
     pub fn concerns(&self, turn: &Turn) -> bool {
+        let is_on_it = match self.why {
+            StopReason::Unwanted => turn.epoch == self.epoch,
+            StopReason::Superseded => turn.epoch <= self.epoch,
+        };
         turn.device == self.device
-            && turn.epoch == self.epoch
+            && is_on_it
             && self.task.is_none_or(|task| task == turn.task)
             && self.before.is_none_or(|before| turn.id.at() < before)
     }

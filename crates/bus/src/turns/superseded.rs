@@ -1,5 +1,5 @@
 //! Turns that came to nothing because their device went on to say something else.
-//! Never: a turn superseded by itself, by an older one, or by one of another connection.
+//! Never: a turn superseded by itself, or by an older one.
 
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
@@ -17,7 +17,7 @@ use crate::{
 /// 100 bytes. One that is forgotten costs an answer that nobody waits for.
 const REMEMBERED: usize = 4096;
 
-/// By device: on which of its connections, and before which turn, all are superseded.
+/// By device: up to which of its connections, and before which turn, all are superseded.
 pub(crate) struct Superseded {
     before: Cache<DeviceKey, (Epoch, TurnAt)>,
     /// Held from a look to the change that follows from it.
@@ -44,13 +44,13 @@ impl Superseded {
 
     fn concerns(&self, turn: &Turn) -> bool {
         let known = self.before.get(&turn.device);
-        known.is_some_and(|(epoch, before)| epoch == turn.epoch && turn.id.at() < before)
+        known.is_some_and(|(epoch, before)| turn.epoch <= epoch && turn.id.at() < before)
     }
 }
 
 impl Bus {
-    /// Tells everybody that what the device said earlier on this connection, on whichever task, is
-    /// superseded by this turn. Who answers an older one hears a [`Stop`] that says so, and owes
+    /// Tells everybody that what the device said earlier, on whichever task, is superseded by this
+    /// turn; on this connection or on an earlier one, whose edge may have died without a word. Who answers an older one hears a [`Stop`] that says so, and owes
     /// the device the end of that message: [`finish`](Self::finish), then
     /// [`end_turn`](Self::end_turn). Whoever takes an older one later is not given it.
     ///

@@ -201,6 +201,9 @@ struct State {
     delivered: Vec<CallId>,
     cancelled: Vec<CallId>,
     said: String,
+    /// How often it was asked what it holds, and what leaves right after the next time.
+    looks: usize,
+    leaving: Option<DeviceKey>,
 }
 
 impl Station {
@@ -242,6 +245,15 @@ impl Station {
             digest,
             switchboard_bus::LeftReason::Closed,
         );
+    }
+
+    /// Has a device leave right after the next look at what is held.
+    pub fn disconnect_when_seen(&self, device: &DeviceKey) {
+        self.state.lock().leaving = Some(device.clone());
+    }
+
+    pub fn looks(&self) -> usize {
+        self.state.lock().looks
     }
 
     pub fn mute(&self) {
@@ -352,14 +364,20 @@ impl Host for Station {
     }
 
     fn held(&self) -> Vec<Holding> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.looks += 1;
         let held = state.held.iter();
-        held.map(|(device, (epoch, registration))| Holding {
+        let held = held.map(|(device, (epoch, registration))| Holding {
             device: device.clone(),
             epoch: *epoch,
             registration: registration.clone(),
-        })
-        .collect()
+        });
+        let (held, leaving) = (held.collect(), state.leaving.take());
+        drop(state);
+        if let Some(device) = leaving {
+            self.disconnect(&device);
+        }
+        held
     }
 }
 

@@ -100,6 +100,7 @@ impl Events {
         let ended = *end.0.lock();
         let problem = |slug, title, detail: &str| {
             let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, slug, title, detail);
+            let problem = problem.with("conversation_id", conversation);
             Event::default()
                 .event("error")
                 .data(String::from_utf8_lossy(&problem.document()))

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use switchboard_protocol::frame::TaskId;
 
-use super::{Command, Errand, Eviction, Link, State, Step, TurnEnd, TurnLimits};
+use super::{Command, Errand, Eviction, Link, Stage, State, Step, TurnEnd, TurnLimits};
 
 impl State {
     /// What waits to be written of answers.
@@ -20,8 +20,9 @@ impl State {
         self.turns.as_ref().is_some_and(|turns| turns.has_steps())
     }
 
-    pub(super) fn has_answered(&self) -> bool {
-        self.turns.as_ref().is_none_or(|turns| turns.has_answered())
+    /// Whether nothing is being said, either way.
+    pub(super) fn is_silent(&self) -> bool {
+        self.turns.as_ref().is_none_or(|turns| turns.is_silent())
     }
 
     /// Gives the room back when nothing is under way.
@@ -42,6 +43,13 @@ impl Link {
     pub(crate) fn complete(&self, task: TaskId, limits: TurnLimits) -> bool {
         self.change_turns(limits, |state| {
             state.has_spoken = true;
+            // What is not over soon would be cut off.
+            let is_finishing = state.stage >= Stage::Finishing;
+            let under_way = if is_finishing { 0 } else { limits.under_way };
+            let limits = TurnLimits {
+                under_way,
+                ..limits
+            };
             let turns = state.turns.get_or_insert_default();
             turns.complete(task, Instant::now(), limits)
         })

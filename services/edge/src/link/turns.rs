@@ -22,13 +22,13 @@ const NOT_TEXT: &str = "There is no conversation service for sound here. Text is
 /// Said when there was no sign of anybody.
 const NOBODY: &str = "Nobody answers: there is no conversation service here, or it is busy. Services of this \
                       device can still be called.";
-/// Said when whoever was answering is heard of no more, or a piece got lost.
-const BROKEN_OFF: &str = "\nThe answer broke off here. Please ask again.";
+/// Said when whoever was answering is heard of no more, or a piece got lost. Nobody is asked to say once more what may have been done.
+const BROKEN_OFF: &str =
+    "\nThe answer broke off here. What you asked for may have been done all the same.";
 /// Said between the words of one who fell silent and those of another who answers in its place.
 const ONCE_MORE: &str = "\nI was interrupted; once more:\n";
-/// Said when the turn could not be handed over.
-const UNREACHABLE: &str =
-    "The conversation service can not be reached now. Please ask again in a moment.";
+/// Said when it is not known that the turn was handed over.
+const UNREACHABLE: &str = "The conversation service can not be reached now. Should nothing happen, please ask again in a moment.";
 /// What an answer holds in memory beside its text.
 const ANSWER_BYTES: usize = 128;
 
@@ -147,15 +147,12 @@ label!(TurnEnd {
 impl Turns {
     /// Whether nothing is under way, so that nothing has to be kept.
     pub(super) fn is_idle(&self) -> bool {
-        self.gathering.is_empty()
-            && self.has_answered()
-            && !self.is_attended
-            && self.ended.is_empty()
+        self.is_silent() && !self.is_attended && self.ended.is_empty()
     }
 
-    /// Whether every turn was answered to its end.
-    pub(super) fn has_answered(&self) -> bool {
-        self.answers.is_empty()
+    /// Whether the device says nothing, and was answered everything to the end.
+    pub(super) fn is_silent(&self) -> bool {
+        self.gathering.is_empty() && self.answers.is_empty()
     }
 
     /// Whether something can be written.

@@ -209,6 +209,37 @@ async fn a_drain_lets_calls_finish() {
 }
 
 #[tokio::test]
+async fn what_a_device_has_sent_is_taken_before_it_goes() {
+    let node = Node::start(Config::default()).await;
+    let mut lamp = node.lamp("lamp").await;
+    let event = br#"{"name":"pressed","data":{}}"#;
+    lamp.send(Kind::Event, TaskId::MCP, 0, event).await;
+    node.shutdown.drain();
+    lamp.expect_go_away("drain").await;
+    node.metric_is("notes_total", Some("event"), 1.0).await;
+}
+
+#[tokio::test]
+async fn a_device_is_heard_out_before_it_goes() {
+    let node = Node::start(Config::default()).await;
+    let mut lamp = node.lamp("lamp").await;
+    let task = TaskId(*b"task0001");
+    lamp.send(Kind::Text, task, 0, b"What time ").await;
+    node.metric_is("notes_total", Some("text"), 1.0).await;
+    node.shutdown.drain();
+    assert_eq!(lamp.expect(Kind::Goaway).await.json()["reason"], "drain");
+    lamp.send(Kind::Text, task, 1, b"is it?").await;
+    lamp.send(Kind::End, task, 2, b"").await;
+    let turns = node.caller.take_turns(1, SOON).await.unwrap();
+    assert_eq!(turns[0].text, "What time is it?");
+    node.caller.say(&turns[0], "Noon.");
+    node.caller.finish(&turns[0]);
+    assert_eq!(lamp.expect(Kind::Text).await.payload, b"Noon.");
+    lamp.expect(Kind::End).await;
+    lamp.expect_end().await;
+}
+
+#[tokio::test]
 async fn a_drain_ends_even_if_a_device_does_not_answer() {
     let node = Node::start(Config {
         device_drain_timeout_ms: 300,

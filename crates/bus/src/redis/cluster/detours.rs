@@ -58,6 +58,8 @@ struct State {
     packs: Vec<Held>,
     /// Packs that nobody heard, which may be because their server was none to be asked; and that server.
     absences: Vec<(Held, Arc<str>)>,
+    /// Whether some of those are being looked into.
+    is_looking: bool,
     bytes: usize,
     /// Those for whom packs wait here or are about to be sent again: later ones wait behind them.
     awaiting: HashSet<NodeId>,
@@ -134,12 +136,27 @@ impl Detours {
     /// What nobody heard, where that is not explained by a slot that changed hands.
     pub(super) async fn absences(&self) -> Vec<(Held, Arc<str>)> {
         loop {
-            let absences = std::mem::take(&mut self.state.lock().absences);
-            if !absences.is_empty() {
-                return absences;
+            {
+                let mut state = self.state.lock();
+                let absences = std::mem::take(&mut state.absences);
+                state.is_looking = !absences.is_empty();
+                if state.is_looking {
+                    return absences;
+                }
             }
             self.absent.notified().await;
         }
+    }
+
+    /// Each of those that were taken has gone on, or was given up.
+    pub(super) fn looked_into(&self) {
+        self.state.lock().is_looking = false;
+    }
+
+    /// Whether no pack is here.
+    pub(super) fn is_empty(&self) -> bool {
+        let state = self.state.lock();
+        state.awaiting.is_empty() && state.absences.is_empty() && !state.is_looking
     }
 
     pub(super) fn give_up(&self, to: &NodeId, pack: Bytes, why: Undelivered) {

@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::Notify,
+    time::{sleep, timeout},
+};
 
 use super::{ASK_LIMIT, Cluster};
 use crate::{
@@ -132,13 +135,22 @@ impl Cluster {
     pub(in crate::redis) async fn close_inbox(&self) -> Result<(), BusError> {
         let inbox = &self.house.inbox_channel;
         let table = self.table.load_full();
+        // Where it belongs it may have been asked for a moment ago.
+        let owner = self.live_at(slot::of(inbox));
+        let belongs =
+            |live: &Arc<Live>| owner.as_ref().is_some_and(|owner| Arc::ptr_eq(owner, live));
         let lives = table.shards().filter_map(Shard::live);
-        for live in lives.filter(|live| live.ears.hears(inbox)) {
-            ask(&live, "SUNSUBSCRIBE", inbox).await;
+        for live in lives.filter(|live| live.ears.hears(inbox) || belongs(live)) {
             let ear = live.ear.as_ref().ok_or(BusError::Unavailable)?;
+            // What was asked before is confirmed before, so that the last word is the end.
+            live.ears.confirm(inbox.as_bytes(), true);
+            ask(&live, "SUNSUBSCRIBE", inbox).await;
+            let refused = Notify::new();
             tokio::select! {
                 () = live.ears.confirmed(inbox, false) => {}
-                why = ear.listen(&live.ears, |_| {}) => return Err(BusError::Unexpected(why)),
+                // The slot is another's: nothing is heard of it here.
+                () = refused.notified() => {}
+                why = ear.listen(&live.ears, |_| refused.notify_one()) => return Err(BusError::Unexpected(why)),
             }
         }
         Ok(())

@@ -60,6 +60,7 @@ struct End {
 #[derive(Deserialize)]
 struct Problem {
     detail: String,
+    conversation_id: Option<String>,
 }
 
 pub(super) async fn run(
@@ -85,7 +86,7 @@ pub(super) async fn run(
 }
 
 impl Talk<'_> {
-    /// Says each line of stdin, until its end.
+    /// Says each line of stdin, until its end. Who sits there may say something else after a failure; a script does not go on.
     async fn run(&mut self) -> Result<(), Failure> {
         let is_asked = stdin().is_terminal();
         let mut lines = tokio::io::BufReader::new(tokio::io::stdin()).lines();
@@ -97,7 +98,12 @@ impl Talk<'_> {
             let line = lines.next_line().await.map_err(Failure::general)?;
             match line {
                 Some(line) if line.trim().is_empty() => {}
-                Some(line) => self.say(&line).await?,
+                Some(line) => match self.say(&line).await {
+                    Err(failure) if is_asked => {
+                        failure.report();
+                    }
+                    said => said?,
+                },
                 None => return Ok(()),
             }
         }
@@ -141,7 +147,9 @@ impl Talk<'_> {
             }
             "error" => {
                 exit::print("")?;
-                return Err(Failure::general(self.read::<Problem>(event)?.detail));
+                let problem: Problem = self.read(event)?;
+                self.conversation = problem.conversation_id.or(self.conversation.take());
+                return Err(Failure::general(problem.detail));
             }
             _ => {}
         }
