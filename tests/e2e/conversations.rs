@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use reqwest::Method;
 use serde_json::{Value, json};
 use switchboard_protocol::frame::{Kind, TaskId};
 use tokio::{sync::Barrier, task::JoinSet};
@@ -31,7 +32,7 @@ async fn called(device: &mut Device) -> (String, Value) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_supplements_example_goes_frame_for_frame_on_two_edges() {
     let plant = Plant::start(2).await;
-    let _chat = start_chat(&plant, &[]);
+    let chat = start_chat(&plant, &[]);
     let questions = ["What time is it?", "现在几点了?"];
     for (edge, (question, description)) in questions.into_iter().zip(DESCRIPTIONS).enumerate() {
         let mut toy = plant.device(edge, &format!("toy-{edge}")).await;
@@ -51,6 +52,15 @@ async fn the_supplements_example_goes_frame_for_frame_on_two_edges() {
         assert_eq!(words.contains("现在是"), edge == 1, "{words}");
         assert_eq!(words.starts_with("It is"), edge == 0, "{words}");
     }
+    // Its calls count like anybody's.
+    let site = Site::of(&plant, &chat);
+    let used = async || {
+        let (_, usage) = site.ask(Method::GET, "/v1/usage", &Value::Null).await;
+        let total = &usage["total"];
+        (total["turns"].clone(), total["by_outcome"].clone())
+    };
+    let expected = (json!(2), json!({"succeeded": 2}));
+    eventually(TAKEOVER, used, |used| *used == expected).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
