@@ -219,6 +219,17 @@ def reaches(place, objects, values):
             fail(place, f"balancers may not look at the admin port of {component}")
 
 
+def held(place, objects):
+    """A balancer that asks edges whether they are ready cuts off no device of one that is not: it holds them still."""
+    aws = "service.beta.kubernetes.io/aws-load-balancer-"
+    for found in objects:
+        given = found["metadata"].get("annotations") or {}
+        if found["kind"] == "Service" and given.get(aws + "healthcheck-path") == "/readyz":
+            attributes = given.get(aws + "target-group-attributes", "").split(",")
+            if "target_health_state.unhealthy.connection_termination.enabled=false" not in attributes:
+                fail(place, f"{found['metadata']['name']}: devices of an edge that is not ready are cut off")
+
+
 def hooks(place, objects, values):
     """The job and the test run where they are told to, with what they are given, and Helm can print the test's log."""
     for found, pod in pods(objects):
@@ -427,6 +438,7 @@ def main():
         selected(path.stem, objects)
         routes(path.stem, objects, merged)
         named(path.stem, objects)
+        held(path.stem, objects)
         for check in (reaches, hooks, traced):
             check(path.stem, objects, merged)
     replicas()
