@@ -292,7 +292,8 @@ def documented(objects):
         for kind, name in re.findall(r"\b(deployment|service|job|pod)[/ ](switchboard(?:-[a-z]+)*)", text):
             if f"{kind}/{name}" not in names:
                 fail(path.name, f"there is no {kind}/{name}")
-        for name in re.findall(r"docker compose (?:exec|restart|stop|start|logs)(?: -[A-Za-z]+)* ([a-z][a-z0-9-]*)", text):
+        used = re.findall(r"docker compose (?:exec|restart|stop|start|logs|run|up)(?: --entrypoint [a-z]+| --?[A-Za-z-]+)* ([a-z][a-z0-9-]*)", text)
+        for name in used + " ".join(re.findall(r"for service in ([a-z0-9 -]+);", text)).split():
             if name not in composed:
                 fail(path.name, f"docker compose has no {name}")
         for value in re.findall(r"--set ([A-Za-z.]+)=", text):

@@ -77,7 +77,9 @@ fn environment() -> anyhow::Result<()> {
 /// compares the two numbers of processes, where the one that is not given is 0; `docker-compose` 1 takes both.
 fn limited_twice(read: &str) -> Vec<&str> {
     let lines = read.lines().skip_while(|line| *line != "services:");
-    let inside = lines.skip(1).take_while(|line| line.starts_with(' '));
+    // Texts of several lines have empty ones.
+    let is_inside = |line: &&str| line.is_empty() || line.starts_with(' ');
+    let inside = lines.skip(1).take_while(is_inside);
     let (mut counted, mut limited) = (BTreeSet::new(), BTreeSet::new());
     let mut service = "";
     for line in inside {
@@ -170,7 +172,7 @@ mod tests {
     fn limits_at_two_places_are_found() {
         let read = |first: &str, second: &str| {
             format!(
-                "networks:\n  inside:\n    pids_limit: 1\nservices:\n  a:\n{first}\n    image: a\n  b:\n{second}\nversion: '3.9'\n"
+                "networks:\n  inside:\n    pids_limit: 1\nservices:\n  a:\n{first}\n    command: 'a\n\n      b'\n  b:\n{second}\nversion: '3.9'\n"
             )
         };
         let limits = "    deploy:\n      resources:\n        limits:\n          cpus: '1'";
