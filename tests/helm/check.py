@@ -219,6 +219,17 @@ def reaches(place, objects, values):
             fail(place, f"balancers may not look at the admin port of {component}")
 
 
+def held(place, objects):
+    """A balancer that asks edges whether they are ready cuts off no device of one that is not: it holds them still."""
+    aws = "service.beta.kubernetes.io/aws-load-balancer-"
+    for found in objects:
+        given = found["metadata"].get("annotations") or {}
+        if found["kind"] == "Service" and given.get(aws + "healthcheck-path") == "/readyz":
+            attributes = given.get(aws + "target-group-attributes", "").split(",")
+            if "target_health_state.unhealthy.connection_termination.enabled=false" not in attributes:
+                fail(place, f"{found['metadata']['name']}: devices of an edge that is not ready are cut off")
+
+
 def hooks(place, objects, values):
     """The job and the test run where they are told to, with what they are given, and Helm can print the test's log."""
     for found, pod in pods(objects):
@@ -281,7 +292,8 @@ def documented(objects):
         for kind, name in re.findall(r"\b(deployment|service|job|pod)[/ ](switchboard(?:-[a-z]+)*)", text):
             if f"{kind}/{name}" not in names:
                 fail(path.name, f"there is no {kind}/{name}")
-        for name in re.findall(r"docker compose (?:exec|restart|stop|start|logs)(?: -[A-Za-z]+)* ([a-z][a-z0-9-]*)", text):
+        used = re.findall(r"docker compose (?:exec|restart|stop|start|logs|run|up)(?: --entrypoint [a-z]+| --?[A-Za-z-]+)* ([a-z][a-z0-9-]*)", text)
+        for name in used + " ".join(re.findall(r"for service in ([a-z0-9 -]+);", text)).split():
             if name not in composed:
                 fail(path.name, f"docker compose has no {name}")
         for value in re.findall(r"--set ([A-Za-z.]+)=", text):
@@ -427,6 +439,7 @@ def main():
         selected(path.stem, objects)
         routes(path.stem, objects, merged)
         named(path.stem, objects)
+        held(path.stem, objects)
         for check in (reaches, hooks, traced):
             check(path.stem, objects, merged)
     replicas()

@@ -11,12 +11,15 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
+/// The name of a variable, and what it is set to.
+type Variable = (&'static str, fn() -> String);
+
 /// One command that must succeed.
 struct Step {
     name: &'static str,
     arguments: &'static [&'static str],
     /// A variable that it is given.
-    environment: Option<(&'static str, fn() -> String)>,
+    environment: Option<Variable>,
     /// A cargo subcommand that may be missing, and how to get it.
     tool: Option<(&'static str, &'static str)>,
     /// A program that may be missing, and how to get it.

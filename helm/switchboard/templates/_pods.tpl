@@ -37,6 +37,18 @@ securityContext:
     drop: [ALL]
 {{- end -}}
 
+{{- /* Takes a quantity of memory, as 512Mi, 2G or 1073741824: its bytes. */ -}}
+{{- define "switchboard.bytes" -}}
+{{- $text := printf "%v" . }}
+{{- $number := regexFind "^[0-9.]+(e[+-]?[0-9]+)?" $text }}
+{{- $unit := trimPrefix $number $text }}
+{{- $units := dict "" 1 "m" 0.001 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 }}
+{{- if or (not $number) (not (hasKey $units $unit)) }}
+{{- fail (printf "%s is no quantity of memory" $text) }}
+{{- end }}
+{{- mulf (float64 $number) (index $units $unit) }}
+{{- end -}}
+
 {{- /* Takes the values of a service, of the job or of the test: on which nodes its pods run. */ -}}
 {{- define "switchboard.nodes" -}}
 {{- with .nodeSelector }}

@@ -2,6 +2,7 @@
 //! Never: a secret on the terminal; what compose prints has them filled in.
 
 use std::{
+    collections::BTreeSet,
     env, fs,
     path::Path,
     process::{Command, Output, Stdio},
@@ -51,12 +52,47 @@ fn environment() -> anyhow::Result<()> {
     );
     let read = compose(&made)?;
     ensure!(read.status.success(), "{FILE}: {}", said(&read));
+    let read = String::from_utf8_lossy(&read.stdout);
+    let twice = limited_twice(&read);
+    ensure!(
+        twice.is_empty(),
+        "{FILE}: {} have pids_limit and deploy.resources.limits, which Docker Compose refuses side by side: write cpus and \
+         mem_limit beside pids_limit, and no deploy",
+        twice.join(", ")
+    );
     let second = make_env(&made)?;
     ensure!(
         !second.status.success() && fs::read_to_string(&made)? == written,
         "{MAKE_ENV} changes an environment that is there"
     );
+    let set = |name: &str| said(&second).contains(name);
+    ensure!(
+        ["COMPOSE_PROFILES=", ENDPOINT].into_iter().all(set),
+        "{MAKE_ENV} leaves an environment that is there, and does not say what to set in it"
+    );
     Ok(())
+}
+
+/// Services of what compose read, anchors filled in, with limits at both of the places that it knows for them. Docker's own
+/// compares the two numbers of processes, where the one that is not given is 0; `docker-compose` 1 takes both.
+fn limited_twice(read: &str) -> Vec<&str> {
+    let lines = read.lines().skip_while(|line| *line != "services:");
+    // Texts of several lines have empty ones.
+    let is_inside = |line: &&str| line.is_empty() || line.starts_with(' ');
+    let inside = lines.skip(1).take_while(is_inside);
+    let (mut counted, mut limited) = (BTreeSet::new(), BTreeSet::new());
+    let mut service = "";
+    for line in inside {
+        let words = line.trim_start();
+        match (line.len() - words.len(), words.split(':').next()) {
+            (2, Some(name)) => service = name,
+            (4, Some("pids_limit")) => _ = counted.insert(service),
+            // So deep there are no limits but those of deploy.resources.
+            (8, Some("limits")) => _ = limited.insert(service),
+            _ => {}
+        }
+    }
+    counted.intersection(&limited).copied().collect()
 }
 
 /// Whether the port that processes are told is the one at which the collector takes OTLP over HTTP.
@@ -81,7 +117,7 @@ fn make_env(file: &Path) -> anyhow::Result<Output> {
     output.with_context(|| format!("{MAKE_ENV} could not be started"))
 }
 
-/// `config`, with no settings but those of the file. What it would do is not kept.
+/// `config`, with no settings but those of the file. What it prints has secrets in it.
 fn compose(environment: &Path) -> anyhow::Result<Output> {
     let mut command = Command::new("docker-compose");
     if !works("docker-compose") && works("docker") {
@@ -92,12 +128,12 @@ fn compose(environment: &Path) -> anyhow::Result<Output> {
     command
         .arg("--env-file")
         .arg(environment)
-        .args(["--file", FILE, "config", "--quiet"])
+        .args(["--file", FILE, "config"])
         .current_dir(root())
         .env_clear()
         .envs(kept)
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let child = command.spawn().context("compose could not be started")?;
     Ok(child.wait_with_output()?)
@@ -130,5 +166,35 @@ mod tests {
         assert!(!traces_arrive(&environment(4317), collector));
         assert!(!traces_arrive("A=b\n", collector));
         assert!(!traces_arrive(&environment(4318), "receivers:\n"));
+    }
+
+    #[test]
+    fn limits_at_two_places_are_found() {
+        let read = |first: &str, second: &str| {
+            format!(
+                "networks:\n  inside:\n    pids_limit: 1\nservices:\n  a:\n{first}\n    command: 'a\n\n      b'\n  b:\n{second}\nversion: '3.9'\n"
+            )
+        };
+        let limits = "    deploy:\n      resources:\n        limits:\n          cpus: '1'";
+        let both = format!("{limits}\n    pids_limit: 64");
+        let other = format!("    pids_limit: 64\n{limits}");
+        let set = "    cpus: 1.0\n    mem_limit: 1G\n    pids_limit: 64";
+        for (first, second, expected) in [
+            (set, set, vec![]),
+            (&both, set, vec!["a"]),
+            (&other, &both, vec!["a", "b"]),
+            (limits, set, vec![]),
+            (
+                "    deploy:\n      replicas: 2\n    pids_limit: 64",
+                set,
+                vec![],
+            ),
+        ] {
+            assert_eq!(
+                limited_twice(&read(first, second)),
+                expected,
+                "{first} {second}"
+            );
+        }
     }
 }
