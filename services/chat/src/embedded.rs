@@ -2,22 +2,33 @@
 //! Never: a guess at what a required parameter could be, or a pretence of being more than rules.
 
 mod abilities;
+mod amounts;
 mod arguments;
+mod chinese_numerals;
+mod choices;
+mod clauses;
 mod concepts;
+mod consent;
+mod declining;
+mod deeds;
 mod empty_words;
 mod features;
 mod language;
 mod matching;
 mod mood;
 mod naming;
+mod negations;
 mod numbers;
 mod numerals;
 mod parameters;
 mod phrases;
+mod questions;
+mod small_talk;
 mod stretches;
 mod telling;
 #[cfg(test)]
 mod tests;
+mod wording;
 mod words;
 mod worth;
 
@@ -27,11 +38,13 @@ use serde_json::{Map, Value};
 use switchboard_protocol::id::DeviceKey;
 
 pub(crate) use abilities::{Abilities, Ability};
+pub(crate) use declining::{declines, declines_something};
 pub(crate) use language::Language;
-pub(crate) use mood::SmallTalk;
 pub(crate) use naming::named;
 pub(crate) use phrases::{Nature, Phrases};
+pub(crate) use small_talk::SmallTalk;
 pub(crate) use telling::{Ending, tell};
+pub(crate) use wording::Wording;
 pub(crate) use worth::worth_keeping;
 
 use mood::Mood;
@@ -92,30 +105,50 @@ pub(crate) struct Manner {
     pub(crate) topic: Option<String>,
 }
 
-/// Decides what to do about a sentence, with the abilities of one device.
-pub(crate) fn plan<'a>(abilities: &'a Abilities, text: &str) -> Planned<'a> {
-    let sentence = Sentence::read(text);
+/// Decides what to do about what was said, with the abilities of one device.
+pub(crate) fn plan<'a>(abilities: &'a Abilities, said: &Wording) -> Planned<'a> {
+    let sentence = said.sentence();
     let mood = Mood::of(&sentence);
     let unfit = |plan| Planned { plan, fit: 0.0 };
     // Whoever asks what answers is told so, whatever services are called.
-    if mood::asks_who(&sentence) {
+    if small_talk::asks_who(&sentence) {
         return unfit(Plan::Talk(SmallTalk::Who));
     }
     let (found, fit) = matching::best(abilities, &sentence, &mood);
+    let forbidden = match &found {
+        matching::Found::None => !mood.forbids.is_empty(),
+        matching::Found::One(ability) => consent::is_forbidden(ability, &sentence, &mood),
+        matching::Found::Several(alike) => {
+            let mut alike = alike.iter();
+            alike.any(|ability| consent::is_forbidden(ability, &sentence, &mood))
+        }
+    };
+    // `Don't go left, go right`: what is ordered behind what is forbidden stands for itself.
+    if let Some(then) = mood.then.filter(|then| forbidden && *then > 0) {
+        let planned = plan(abilities, &said.from(then));
+        if planned.fit > 0.0 || matches!(planned.plan, Plan::Leave) {
+            return planned;
+        }
+    }
     let plan = match found {
         matching::Found::None => {
-            let talk = mood::small_talk(&sentence);
+            let talk = small_talk::small_talk(&sentence);
             return unfit(talk.map_or(Plan::Unmatched, Plan::Talk));
         }
+        _ if forbidden => return unfit(Plan::Leave),
         matching::Found::Several(alike) => Plan::Choose(alike),
-        matching::Found::One(_) if mood.forbids => return unfit(Plan::Leave),
-        matching::Found::One(ability) => plan_call(ability, &sentence, &mood),
+        matching::Found::One(ability) => plan_call(ability, said, &sentence, &mood),
     };
     Planned { plan, fit }
 }
 
-fn plan_call<'a>(ability: &'a Ability, sentence: &Sentence, mood: &Mood) -> Plan<'a> {
-    let filled = arguments::fill(ability, sentence);
+fn plan_call<'a>(
+    ability: &'a Ability,
+    said: &Wording,
+    sentence: &Sentence,
+    mood: &Mood,
+) -> Plan<'a> {
+    let filled = arguments::fill(ability, &said.parts());
     if !filled.missing.is_empty() {
         return Plan::Ask {
             ability,
@@ -132,6 +165,12 @@ fn plan_call<'a>(ability: &'a Ability, sentence: &Sentence, mood: &Mood) -> Plan
             topic: matching::topic(ability, sentence),
         },
     }
+}
+
+/// Whether a sentence forbids, or asks something of its own.
+pub(crate) fn is_no_answer(text: &str) -> bool {
+    let mood = Mood::of(&Sentence::read(text));
+    mood.asks || !mood.forbids.is_empty()
 }
 
 /// How much of a question a text speaks of, from 0 to 1.

@@ -11,6 +11,7 @@ use switchboard_tools::text::clean_to;
 
 use super::{
     concepts::{Kind, Meaning},
+    deeds,
     features::{self, Feature},
     parameters::{self, Parameter, Takes},
     words::Sentence,
@@ -45,6 +46,10 @@ pub(crate) struct Ability {
     pub(super) meanings: HashSet<Meaning>,
     /// What its name alone means.
     pub(super) named: HashSet<Meaning>,
+    /// What it says when this is asked for is all that it does.
+    pub(crate) tells: bool,
+    /// What is said of what it does, rather than of what it does it with.
+    pub(super) verbs: HashSet<Feature>,
 }
 
 impl Abilities {
@@ -101,7 +106,7 @@ impl Ability {
         let mut meanings = meanings_of(&described);
         meanings.extend(&named);
         let timeout = definition.get("timeout_ms").and_then(Value::as_u64);
-        Self {
+        let mut read = Self {
             description: clean_to(
                 if description.trim().is_empty() {
                     &service
@@ -116,7 +121,12 @@ impl Ability {
             features,
             meanings,
             named,
-        }
+            tells: false,
+            verbs: HashSet::new(),
+        };
+        read.tells = deeds::tells(&read, &name_words, &described);
+        read.verbs = deeds::verbs(&read, &name_words);
+        read
     }
 
     /// It tells something, and changes nothing.
@@ -128,6 +138,31 @@ impl Ability {
             return true;
         }
         self.meanings.contains(&Meaning::Get) && !deeds(&self.named)
+    }
+
+    /// It may be what ends or removes something.
+    pub(crate) fn may_undo(&self) -> bool {
+        let undoes = [Meaning::Stop, Meaning::Delete, Meaning::Off];
+        let mut meanings = undoes.iter();
+        self.is_told_what() || meanings.any(|meaning| self.meanings.contains(meaning))
+    }
+
+    /// All that it does is to end something.
+    pub(crate) fn only_stops(&self) -> bool {
+        self.named.iter().eq([&Meaning::Stop])
+    }
+
+    /// Whether a text is one of the values that it takes.
+    pub(crate) fn takes_value(&self, text: &str) -> bool {
+        let text = text.trim().to_lowercase();
+        let mut taken = self.parameters.iter();
+        taken.any(|parameter| match &parameter.takes {
+            Takes::OneOf(values) => {
+                let mut values = values.iter().filter_map(Value::as_str);
+                values.any(|value| value.to_lowercase() == text)
+            }
+            _ => false,
+        })
     }
 
     /// Its values, not its name, say what is done.

@@ -7,8 +7,11 @@ use serde_json::{Map, Value};
 
 use super::{
     abilities::Ability,
+    amounts::{self, Amount},
+    choices, clauses,
     concepts::{Kind, Meaning},
-    features::{self, Feature},
+    features::Feature,
+    mood::Mood,
     numbers::{self, Number},
     parameters::{Parameter, Takes},
     stretches,
@@ -24,43 +27,56 @@ pub(super) struct Filled<'a> {
 /// A sentence, and what of it is spoken for already.
 struct Said<'a> {
     sentence: &'a Sentence,
+    mood: Mood,
     ability: &'a Ability,
     numbers: Vec<Number>,
     quotes: Vec<std::ops::Range<usize>>,
     /// Tokens that are values of other parameters.
     used: HashSet<usize>,
+    /// Parameters of which something was said that is not understood.
+    unclear: HashSet<&'a str>,
 }
 
-pub(super) fn fill<'a>(ability: &'a Ability, sentence: &Sentence) -> Filled<'a> {
-    let mut said = Said {
-        sentence,
-        ability,
-        numbers: numbers::all(sentence),
-        quotes: stretches::quoted(&sentence.text),
-        used: HashSet::new(),
-    };
-    let mut filled = Filled {
-        params: Map::new(),
-        missing: Vec::new(),
-    };
+/// What a question and the answers to what was asked back say; each answer is for what is still missing.
+pub(super) fn fill<'a>(ability: &'a Ability, said: &[Sentence]) -> Filled<'a> {
+    let mut params = Map::new();
+    let mut unclear = HashSet::new();
     // Texts come last: they are what nothing else took.
     let texts = |parameter: &&Parameter| parameter.takes == Takes::Text;
     let (last, first): (Vec<&Parameter>, Vec<&Parameter>) =
         ability.parameters.iter().partition(texts);
-    for parameter in first.into_iter().chain(last) {
-        match said.value_of(parameter) {
-            Some(value) => {
-                filled.params.insert(parameter.name.clone(), value);
+    let all: Vec<&Parameter> = first.into_iter().chain(last).collect();
+    for sentence in said {
+        let mut said = Said {
+            sentence,
+            mood: Mood::of(sentence),
+            ability,
+            numbers: numbers::all(sentence),
+            quotes: stretches::quoted(&sentence.text),
+            used: HashSet::new(),
+            unclear: HashSet::new(),
+        };
+        for parameter in &all {
+            if params.contains_key(&parameter.name) {
+                continue;
             }
-            None if parameter.required => filled.missing.push(&parameter.name),
-            None => {}
+            if let Some(value) = said.value_of(parameter) {
+                params.insert(parameter.name.clone(), value);
+            }
         }
+        unclear.extend(said.unclear);
     }
-    filled
+    let is_missing = |parameter: &&&Parameter| {
+        let is_wanted = parameter.required || unclear.contains(parameter.name.as_str());
+        is_wanted && !params.contains_key(&parameter.name)
+    };
+    let missing = all.iter().filter(is_missing);
+    let missing = missing.map(|parameter| parameter.name.as_str()).collect();
+    Filled { params, missing }
 }
 
-impl Said<'_> {
-    fn value_of(&mut self, parameter: &Parameter) -> Option<Value> {
+impl<'a> Said<'a> {
+    fn value_of(&mut self, parameter: &'a Parameter) -> Option<Value> {
         match &parameter.takes {
             Takes::OneOf(values) => self.choice(values),
             Takes::Flag => self.flag(parameter),
@@ -71,95 +87,103 @@ impl Said<'_> {
         }
     }
 
-    /// The value whose words are said; of several the one that most is said of.
     fn choice(&mut self, values: &[Value]) -> Option<Value> {
-        let said = features::of(self.sentence);
-        let mut best: Option<(f64, &Value, Vec<usize>)> = None;
-        for value in values {
-            let text = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
-            let wanted = features::present(&Sentence::read(&text));
-            let hits = said
-                .iter()
-                .filter(|(feature, _, _)| wanted.contains(feature));
-            let hits: Vec<_> = hits.collect();
-            let mut score: f64 = hits.iter().map(|(_, weight, _)| weight).sum();
-            // The very characters, when they are not part of a word.
-            let whole = self
-                .sentence
-                .english()
-                .contains(&text.to_lowercase().as_str());
-            if whole || !text.is_ascii() && self.sentence.text.contains(&text) {
-                score += 2.0;
-            }
-            if score > best.as_ref().map_or(0.0, |(score, _, _)| *score) {
-                best = Some((score, value, hits.iter().map(|(_, _, at)| *at).collect()));
-            }
-        }
-        let (_, value, tokens) = best?;
-        self.used.extend(tokens);
-        Some(value.clone())
+        let counts = |_: usize, token: &Token| !self.mood.excludes(token);
+        let chosen = choices::choose(values, self.sentence, counts)?;
+        self.used.extend(chosen.tokens);
+        Some(chosen.value.clone())
     }
 
     fn flag(&self, parameter: &Parameter) -> Option<Value> {
-        let says =
-            |meanings: &[Meaning]| meanings.iter().any(|meaning| self.sentence.has(*meaning));
-        let said = features::present(self.sentence);
+        let tokens = self.sentence.tokens.iter();
+        let (denied, meant): (Vec<&Token>, Vec<&Token>) =
+            tokens.partition(|token| self.mood.excludes(token));
+        let says = |meanings: &[Meaning]| {
+            let mut said = meant.iter().flat_map(|token| &token.meanings);
+            said.any(|meaning| meanings.contains(meaning))
+        };
         // A switch of its own is meant when it is named; otherwise the words for on and off are about the whole.
         let is_switch =
             parameter.required || parameter.features.contains(&Feature::Meaning(Meaning::On));
-        let named = parameter.features.iter().any(|feature| {
-            said.contains(feature) && !matches!(feature, Feature::Meaning(Meaning::On))
-        });
-        let off = says(&[Meaning::Off, Meaning::Close, Meaning::Stop, Meaning::Unlock]);
+        let names = |token: &&Token| {
+            let is_on = token.meanings.contains(&Meaning::On);
+            !is_on && !token.empty && is_named(parameter, token)
+        };
         let unlocks = parameter
             .features
             .contains(&Feature::Meaning(Meaning::Unlock));
-        match () {
-            () if unlocks && (is_switch || named) => {
-                says(&[Meaning::Lock, Meaning::Unlock]).then(|| says(&[Meaning::Unlock]).into())
+        let (mut on, mut off) = (
+            says(&[Meaning::On, Meaning::Open, Meaning::Start, Meaning::Lock]),
+            says(&[Meaning::Off, Meaning::Close, Meaning::Stop, Meaning::Unlock]),
+        );
+        if unlocks {
+            (on, off) = (says(&[Meaning::Unlock]), says(&[Meaning::Lock]));
+        }
+        if denied.iter().any(names) {
+            return Some(false.into());
+        }
+        if !is_switch && !meant.iter().any(names) {
+            return None;
+        }
+        match (on, off) {
+            (true, false) => Some(true.into()),
+            (false, true) => Some(false.into()),
+            (false, false) if parameter.required => {
+                let last = meant.last().and_then(|token| clauses::english(token));
+                matches!(last, Some("yes" | "true")).then(|| true.into())
             }
-            () if off && (is_switch || named) => Some(false.into()),
-            () if says(&[Meaning::On, Meaning::Open, Meaning::Start, Meaning::Lock])
-                && is_switch
-                || named =>
-            {
-                Some(true.into())
-            }
-            () => None,
+            (false, false) => self.is_with(&meant, names).then(|| true.into()),
+            (true, true) => None,
         }
     }
 
-    /// The number that stands nearest to the parameter's own words, or else the first that is left.
-    fn number(&mut self, parameter: &Parameter, whole: bool) -> Option<Value> {
+    /// Whether it is said that something is to be used, not only spoken of.
+    fn is_with(&self, meant: &[&Token], names: impl Fn(&&Token) -> bool) -> bool {
+        let Some(first) = meant.iter().find(|token| names(token)) else {
+            return false;
+        };
+        let before = self
+            .sentence
+            .text
+            .get(..first.place.start)
+            .unwrap_or_default();
+        let last = before.split_whitespace().next_back().unwrap_or_default();
+        matches!(
+            last.to_lowercase().as_str(),
+            "with" | "use" | "using" | "and"
+        ) || before.trim_end().ends_with(['带', '用', '并'])
+    }
+
+    fn number(&mut self, parameter: &'a Parameter, whole: bool) -> Option<Value> {
         let named = self
             .sentence
             .tokens
             .iter()
             .filter(|token| is_named(parameter, token));
         let named: Vec<usize> = named.map(|token| token.place.start).collect();
-        let nearest = |number: &Number| {
-            named
-                .iter()
-                .map(|at| at.abs_diff(number.place.start))
-                .min()
-                .unwrap_or_default()
+        let takes_numbers =
+            |other: &&Parameter| matches!(other.takes, Takes::Whole | Takes::Number);
+        let wanted = self.ability.parameters.iter().filter(takes_numbers).count();
+        let picked = amounts::pick(
+            &self.numbers,
+            parameter,
+            self.ability,
+            self.sentence,
+            &named,
+            wanted,
+        );
+        let at = match picked {
+            Amount::At(at) => at,
+            Amount::None => return None,
+            Amount::Unclear => {
+                self.unclear.insert(&parameter.name);
+                return None;
+            }
         };
-        // What is perhaps no number is one only where one is wanted, and no other is there.
-        let fits = |at: &usize| {
-            let number = self.numbers.get(*at);
-            number.is_some_and(|number| parameter.required || !number.is_vague)
-        };
-        let rank = |at: &usize| {
-            let number = self.numbers.get(*at);
-            number.map(|number| (number.is_vague, nearest(number)))
-        };
-        let at = (0..self.numbers.len()).filter(fits).min_by_key(rank)?;
         let number = self.numbers.remove(at);
         self.use_place(&number.place);
         let mut value = number.value;
-        if let (Some(seconds), Some(unit)) = (number.seconds, unit_of(parameter)) {
+        if let (Some(seconds), Some(unit)) = (number.seconds, amounts::unit_of(parameter)) {
             value = value * seconds / unit;
         }
         if number.percent && parameter.maximum.is_some_and(|most| most <= 1.0) {
@@ -169,6 +193,7 @@ impl Said<'_> {
             return Some(Value::from(value as i64));
         }
         if whole {
+            self.unclear.insert(&parameter.name);
             None
         } else {
             Some(Value::from(value))
@@ -192,6 +217,9 @@ impl Said<'_> {
         if !alone {
             return None;
         }
+        if let Some(text) = self.behind_colon() {
+            return Some(text);
+        }
         let left = stretches::left(self.sentence, |at, token| {
             self.used.contains(&at) || self.is_understood(token)
         });
@@ -200,6 +228,21 @@ impl Said<'_> {
             .filter(|stretch| parameter.required || stretch.is_attached);
         fits.max_by_key(|stretch| stretch.text.len())
             .map(|stretch| stretch.text)
+    }
+
+    /// `Send a message: …`: all that follows, as it was said.
+    fn behind_colon(&self) -> Option<String> {
+        let text = &self.sentence.text;
+        let (at, mark) = text.char_indices().find(|(at, c)| {
+            let rest = text.get(at + c.len_utf8()..).unwrap_or_default();
+            *c == '：' || *c == ':' && rest.starts_with(char::is_whitespace)
+        })?;
+        let mut before = self.sentence.tokens.iter();
+        before
+            .any(|token| token.place.end <= at && self.is_understood(token))
+            .then_some(())?;
+        let text = text.get(at + mark.len_utf8()..)?.trim();
+        (!text.is_empty()).then(|| text.to_owned())
     }
 
     /// The quotation behind the parameter's own words, or else the first that is left.
@@ -295,25 +338,4 @@ fn parameter_word(parameter: &Parameter, token: &Token) -> bool {
         }
         _ => false,
     }
-}
-
-/// How many seconds the unit has that the parameter counts, if it counts time.
-fn unit_of(parameter: &Parameter) -> Option<f64> {
-    let text = parameter.words.text.to_lowercase();
-    let units = [
-        ("millisecond", 0.001),
-        ("毫秒", 0.001),
-        ("_ms", 0.001),
-        ("second", 1.0),
-        ("秒", 1.0),
-        ("_s.", 1.0),
-        ("minute", 60.0),
-        ("分钟", 60.0),
-        ("hour", 3600.0),
-        ("小时", 3600.0),
-    ];
-    units
-        .iter()
-        .find(|(unit, _)| text.contains(unit))
-        .map(|(_, seconds)| *seconds)
 }

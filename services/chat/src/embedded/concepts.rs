@@ -88,19 +88,19 @@ concepts! {
     Version Topic ["version" "firmware"] ["版本" "固件"];
     Face Topic ["face" "expression" "emotion" "mood"] ["表情" "情绪" "心情"];
     Play Deed ["play"] ["播放" "放一首" "放首" "来一首" "放点" "放些" "听"];
-    On Deed ["on" "enable" "activate"] ["打开" "打開" "开启" "点亮" "开"];
-    Off Deed ["off" "disable" "deactivate" "extinguish"] ["关闭" "關閉" "关掉" "关上" "熄灭" "熄" "关"];
-    Open Deed ["open"] ["打开" "打開" "开启" "拉开" "开"];
-    Close Deed ["close" "shut"] ["关闭" "關閉" "关上" "拉上" "关"];
+    On Deed ["on" "enable" "activate"] ["打开" "打開" "开启" "開啟" "点亮" "开" "開"];
+    Off Deed ["off" "disable" "deactivate" "extinguish"] ["关闭" "關閉" "关掉" "关上" "熄灭" "熄" "關掉" "關上" "关" "關"];
+    Open Deed ["open"] ["打开" "打開" "开启" "開啟" "拉开" "开" "開"];
+    Close Deed ["close" "shut"] ["关闭" "關閉" "关上" "關上" "拉上" "关" "關"];
     Lock Deed ["lock"] ["上锁" "锁上" "锁定" "锁"];
-    Unlock Deed ["unlock"] ["解锁" "开锁"];
+    Unlock Deed ["unlock"] ["解锁" "解鎖" "开锁" "開鎖"];
     Start Deed ["start" "begin" "launch" "run"] ["启动" "開始" "开始" "运行"];
     Stop Deed ["stop" "halt" "freeze" "cancel"] ["停止" "停下" "停" "取消"];
     Pause Deed ["pause"] ["暂停" "停一下"];
     Next Deed ["next" "skip"] ["下一首" "下一个" "下一曲" "切歌"];
     Previous Deed ["previous" "former"] ["上一首" "上一个" "上一曲"];
-    Up Deed ["up" "increase" "raise" "louder" "brighter" "higher" "warmer"] ["调高" "调大" "增大" "升高" "提高" "增加" "大一点" "高一点" "大声" "亮一点"];
-    Down Deed ["down" "decrease" "lower" "reduce" "quieter" "dimmer" "cooler"] ["调低" "调小" "减小" "降低" "减少" "小一点" "低一点" "小声" "暗一点"];
+    Up Deed ["up" "increase" "raise" "louder" "brighter" "higher" "warmer" "hotter"] ["调高" "調高" "上调" "调大" "調大" "增大" "升高" "提高" "增加" "大一点" "高一点" "大声" "亮一点"];
+    Down Deed ["down" "decrease" "lower" "reduce" "quieter" "dimmer" "cooler" "colder"] ["调低" "調低" "下调" "调小" "調小" "减小" "降低" "减少" "小一点" "低一点" "小声" "暗一点"];
     Create Deed ["create" "make" "write" "new" "add" "save"] ["创建" "新建" "建立" "写入" "写" "生成" "添加" "保存"];
     Delete Deed ["delete" "remove" "erase"] ["删除" "移除" "清除"];
     Send Deed ["send" "post"] ["发送" "发给" "发"];
@@ -108,6 +108,7 @@ concepts! {
     Set Deed ["set" "adjust" "change" "tune"] ["设置" "設置" "设定" "调到" "调成" "调整" "调节" "设为" "设成" "改成" "变成" "换成" "调"];
     Get Vague ["get" "retrieve" "read" "query" "fetch" "check" "measure" "return" "report" "obtain" "show" "list"] ["获取" "獲取" "查询" "查詢" "读取" "查看" "得到" "返回" "测量" "显示" "列出" "看看" "查一下"];
     Now Vague ["current" "now" "currently"] ["当前" "當前" "目前" "现在" "現在" "此刻"];
+    Room Vague ["room"] ["房间" "房間"];
     Status Vague ["status" "state" "info" "information" "condition"] ["状态" "狀態" "信息" "情况"];
     Device Vague ["device" "robot" "toy" "machine" "system" "local"] ["设备" "機器人" "机器人" "玩具" "系统" "本地"];
     Front Value ["forward" "ahead" "front" "straight"] ["向前" "往前" "前进" "前方" "前"];
@@ -148,6 +149,44 @@ concepts! {
     Celsius Value ["celsius" "centigrade"] ["摄氏"];
     Fahrenheit Value ["fahrenheit"] ["华氏"];
 }
+
+/// Topics that are deeds as well.
+pub(super) const ACTS: &[Meaning] = &[
+    Meaning::Walk,
+    Meaning::Rotate,
+    Meaning::Photo,
+    Meaning::Video,
+    Meaning::Speak,
+    Meaning::Repeat,
+    Meaning::Dance,
+    Meaning::Jump,
+    Meaning::Wave,
+    Meaning::Sweep,
+    Meaning::Dock,
+    Meaning::Water,
+    Meaning::Feed,
+    Meaning::Coffee,
+    Meaning::Arm,
+];
+
+/// Topics that a service tells of unless it says what it does with them.
+pub(super) const TOLD: &[Meaning] = &[
+    Meaning::Time,
+    Meaning::Date,
+    Meaning::Battery,
+    Meaning::Temperature,
+    Meaning::Humidity,
+    Meaning::Weather,
+    Meaning::Place,
+    Meaning::Weight,
+    Meaning::News,
+    Meaning::Steps,
+    Meaning::Heart,
+    Meaning::Network,
+    Meaning::Memory,
+    Meaning::Uptime,
+    Meaning::Version,
+];
 
 /// Deeds of which one undoes, or rules out, the other.
 pub(super) const OPPOSITES: &[(Meaning, Meaning)] = &[

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::{
     abilities::{Abilities, Ability},
     concepts::{Kind, Meaning, OPPOSITES},
+    consent,
     features::{self, Feature},
     mood::Mood,
     stretches,
@@ -19,7 +20,7 @@ const LEAST_COVERAGE: f64 = 0.25;
 const PLENTY: f64 = 2.2;
 /// Services that fit as well as each other, up to this.
 const ALIKE: f64 = 0.999;
-/// What is asked is rarely answered by what only changes something, and what is ordered rarely done by reading.
+/// What is ordered is rarely done by reading.
 const AGAINST_MOOD: f64 = 0.35;
 /// The most that can be offered to choose from.
 const MOST_ALIKE: usize = 4;
@@ -41,8 +42,12 @@ pub(super) fn best<'a>(
     let mut asked: BTreeMap<Feature, f64> = BTreeMap::new();
     for (feature, weight, at) in features::of(sentence) {
         let place = sentence.tokens.get(at).map_or(0, |token| token.place.start);
+        let is_excluded = sentence
+            .tokens
+            .get(at)
+            .is_some_and(|token| mood.excludes(token));
         // What is quoted is a value, and says nothing of the service.
-        if !quoted.iter().any(|quote| quote.contains(&place)) {
+        if !is_excluded && !quoted.iter().any(|quote| quote.contains(&place)) {
             asked.insert(feature, weight);
         }
     }
@@ -80,7 +85,9 @@ fn score(
     sentence: &Sentence,
     mood: &Mood,
 ) -> f64 {
-    if undoes(ability, sentence) {
+    // What is asked is answered by what tells it, of the opposite too.
+    let tells = mood.asks && ability.tells;
+    if !tells && undoes(ability, sentence) || consent::is_only_spoken_of(ability, sentence, mood) {
         return 0.0;
     }
     let (mut score, mut found, mut all) = (0.0, 0.0, 0.0);
@@ -105,13 +112,8 @@ fn score(
         Meaning::Up,
         Meaning::Down,
     ];
-    let changes = sets.iter().any(|meaning| ability.named.contains(meaning)) && !reads;
     let ordered = sets.iter().any(|meaning| sentence.has(*meaning)) && !mood.asks;
-    let factor = if mood.asks && changes || ordered && reads {
-        AGAINST_MOOD
-    } else {
-        1.0
-    };
+    let factor = if ordered && reads { AGAINST_MOOD } else { 1.0 };
     let score = score * factor;
     if score < LEAST {
         0.0

@@ -1,25 +1,36 @@
 //! Which ids a text names.
 //! Never: an id found within a longer one.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, ops::Range};
 
 use super::words::is_chinese;
 
-/// The places of those that it names, as whole words and whatever their case.
-pub(crate) fn named<'a>(text: &str, ids: impl Iterator<Item = &'a str>) -> Vec<usize> {
-    let mut left = text.to_lowercase();
-    let mut ids: Vec<(usize, String)> = ids.map(str::to_lowercase).enumerate().collect();
+/// What a text names.
+#[derive(Debug, Default)]
+pub(crate) struct Named {
+    /// The places of the ids among all.
+    pub(crate) which: Vec<usize>,
+    /// Where in the text they stand.
+    pub(crate) places: Vec<Range<usize>>,
+}
+
+/// The ids that it names, as whole words and whatever their case.
+pub(crate) fn named<'a>(text: &str, ids: impl Iterator<Item = &'a str>) -> Named {
+    // Ids are of ASCII, and so no place is moved.
+    let mut left = text.to_ascii_lowercase();
+    let mut ids: Vec<(usize, String)> = ids.map(str::to_ascii_lowercase).enumerate().collect();
     // What a longer one names is not there for a shorter one.
     ids.sort_by_key(|(_, id)| Reverse(id.len()));
-    let mut found = Vec::new();
+    let mut found = Named::default();
     for (place, id) in ids.into_iter().filter(|(_, id)| !id.is_empty()) {
         let places = left.match_indices(&id).map(|(at, _)| at);
         let whole: Vec<usize> = places.filter(|at| is_whole(&left, *at, id.len())).collect();
         for at in &whole {
             left.replace_range(*at..*at + id.len(), &" ".repeat(id.len()));
+            found.places.push(*at..*at + id.len());
         }
         if !whole.is_empty() {
-            found.push(place);
+            found.which.push(place);
         }
     }
     found

@@ -20,6 +20,10 @@ const PREPOSITIONS: &[&str] = &[
     "in", "at", "for", "to", "from", "about", "of", "into", "saying", "called", "named",
 ];
 
+const DENIALS: &[&str] = &[
+    "not", "dont", "no", "never", "cant", "cannot", "wont", "不要", "别", "不用", "不",
+];
+
 /// Where there are quotations, without their marks.
 pub(super) fn quoted(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
@@ -108,7 +112,21 @@ fn is_edge(sentence: &Sentence, at: usize) -> bool {
 
 fn stretch(sentence: &Sentence, run: &[usize]) -> Option<Stretch> {
     let says = |at: &&usize| sentence.tokens.get(**at).is_some_and(|token| !token.empty);
+    // Without its `not` a text would say the opposite; it is left as it was said.
+    let denies = |at: &usize| {
+        let token = sentence.tokens.get(*at);
+        let said = token.and_then(|token| sentence.text.get(token.place.clone()));
+        said.is_some_and(|said| {
+            let said = said.to_lowercase().replace(['\'', '’'], "");
+            DENIALS.contains(&said.as_str())
+        })
+    };
     let first = *run.iter().find(says)?;
+    let first = if run.iter().any(denies) {
+        *run.first()?
+    } else {
+        first
+    };
     let last = *run.iter().rev().find(says)?;
     let (from, to) = (sentence.tokens.get(first)?, sentence.tokens.get(last)?);
     let text = sentence.text.get(from.place.start..to.place.end)?.trim();

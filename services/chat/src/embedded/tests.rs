@@ -1,8 +1,10 @@
 //! Sentences to several kinds of devices, and what becomes of them.
 
+mod orders;
+
 use serde_json::{Value, json};
 
-use super::{Abilities, Ending, Language, Manner, Plan, plan, tell};
+use super::{Abilities, Ending, Language, Manner, Plan, Wording, plan, tell};
 
 fn object(properties: Value, required: &[&str]) -> Value {
     json!({"type": "object", "properties": properties, "required": required})
@@ -77,7 +79,11 @@ fn player() -> Value {
 /// A plan in a form that can stand in a table: `service {params}`, `service?missing`, or what else it is.
 fn shown(services: &Value, text: &str) -> String {
     let abilities = Abilities::read(services.as_object().unwrap().clone());
-    match plan(&abilities, text).plan {
+    let said = Wording {
+        text: text.to_owned(),
+        ..Wording::default()
+    };
+    match plan(&abilities, &said).plan {
         Plan::Call {
             ability, params, ..
         } => format!("{} {}", ability.service, Value::Object(params)),

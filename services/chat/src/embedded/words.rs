@@ -36,6 +36,8 @@ pub(super) struct Token {
 pub(super) struct Sentence {
     pub(super) text: String,
     pub(super) tokens: Vec<Token>,
+    /// Where devices are named; what stands there counts nothing.
+    pub(super) names: Vec<Range<usize>>,
 }
 
 impl Sentence {
@@ -81,6 +83,7 @@ impl Sentence {
         Self {
             text: text.to_owned(),
             tokens,
+            names: Vec::new(),
         }
     }
 
