@@ -41,8 +41,6 @@ enum Input {
     /// Something waits to be written to the device.
     Commands,
     /// Somebody wants the connection closed.
-    /// It was told to go, nothing is left to do, and the device says nothing.
-    Nothing,
     Evicted(Eviction),
     /// The device closed its side.
     End,
@@ -128,7 +126,6 @@ where
         allowance: Allowance::new(edge.config.device_register_burst, edge.now_ms()),
         unasked: None,
     };
-    let mut is_leaving = false;
     loop {
         let registering = match poll_fn(|cx| live.poll_input(cx)).await {
             Input::Bytes(received) => match live.take_frames(received) {
@@ -139,17 +136,10 @@ where
                 live.send_commands();
                 None
             }
-            // What has just come in is known when the runtime has looked.
-            Input::Nothing if !std::mem::replace(&mut is_leaving, true) => {
-                tokio::task::yield_now().await;
-                continue;
-            }
-            Input::Nothing => return Departure::Evicted(Eviction::Drained),
             Input::Evicted(eviction) => return Departure::Evicted(eviction),
             Input::End => return Departure::Closed,
             Input::Broken(error) => return Departure::Broken(error),
         };
-        is_leaving = false;
         if let Some(registering) = registering {
             Box::pin(live.register(registering)).await;
         }
@@ -173,11 +163,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
             Ok(writable) => writable,
             Err(error) => return Poll::Ready(Input::Broken(error)),
         };
-        let is_done = match self.link.poll_signal(cx, writable) {
+        let done = match self.link.poll_signal(cx, writable) {
             Poll::Ready(Signal::Leave(eviction)) => return Poll::Ready(Input::Evicted(eviction)),
             Poll::Ready(Signal::Commands) => return Poll::Ready(Input::Commands),
-            Poll::Ready(Signal::Done) => true,
-            Poll::Pending => false,
+            Poll::Ready(Signal::Done { again }) => Some(again),
+            Poll::Pending => None,
         };
         match self.wire.poll_receive(cx) {
             Poll::Ready(Ok(Some((received, length)))) => {
@@ -186,8 +176,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
             }
             Poll::Ready(Ok(None)) => Poll::Ready(Input::End),
             Poll::Ready(Err(error)) => Poll::Ready(Input::Broken(error)),
-            Poll::Pending if is_done => Poll::Ready(Input::Nothing),
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => match done {
+                Some(true) => Poll::Ready(Input::Evicted(Eviction::Drained)),
+                Some(false) => {
+                    // What has just come in is known when the runtime has looked.
+                    let waker = cx.waker().clone();
+                    self.edge.connections.spawn(async move {
+                        tokio::task::yield_now().await;
+                        waker.wake();
+                    });
+                    Poll::Pending
+                }
+                None => Poll::Pending,
+            },
         }
     }
 

@@ -73,8 +73,11 @@ pub(crate) enum Eviction {
 /// What the connection's task has to do.
 pub(crate) enum Signal {
     Commands,
-    /// Told to go, and nothing is left to do; unless the device has just sent something.
-    Done,
+    /// Told to go, and nothing is left to do, unless the device has just sent something; said once more if nobody has found
+    /// anything to do since.
+    Done {
+        again: bool,
+    },
     Leave(Eviction),
 }
 
@@ -133,6 +136,8 @@ struct State {
     go_away: bool,
     /// Whether the device is still to be asked whether it is there.
     ping: bool,
+    /// Whether nothing was left to do at the last look.
+    was_done: bool,
     eviction: Option<Eviction>,
     ledger: Ledger,
     cancels: Vec<CallId>,
@@ -330,8 +335,10 @@ impl Link {
             return Poll::Ready(Signal::Commands);
         }
         if writable && state.is_done() {
-            return Poll::Ready(Signal::Done);
+            let again = std::mem::replace(&mut state.was_done, true);
+            return Poll::Ready(Signal::Done { again });
         }
+        state.was_done = false;
         match &mut state.waker {
             Some(waker) => waker.clone_from(cx.waker()),
             none => *none = Some(cx.waker().clone()),
