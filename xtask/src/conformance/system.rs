@@ -33,6 +33,7 @@ const TRUSTED_WITHIN: Duration = Duration::from_secs(15);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const ALIVE_EVERY: Duration = Duration::from_secs(1);
 const ANY_PORT: &str = "127.0.0.1:0";
+const MORE_THAN_COME: &str = "1000000";
 /// Keys looked at in one step when a run cleans up.
 const KEYS_A_STEP: u32 = 500;
 
@@ -141,6 +142,8 @@ impl System {
             ("SWITCHBOARD_HTTP_LISTEN", ANY_PORT),
             ("SWITCHBOARD_DEVICE_LISTEN", ANY_PORT),
             ("SWITCHBOARD_MCP_ALLOWED_ORIGINS", origin),
+            // What is examined is how each request is answered, not how often one may come.
+            ("SWITCHBOARD_CHAT_CALLER_BURST", MORE_THAN_COME),
         ];
         let start = async |name| Service::start(&program, folder, name, &environment).await;
         let system = Self {
