@@ -16,7 +16,7 @@ use serde_json::{json, value::RawValue};
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt as _},
-    sync::mpsc,
+    sync::{mpsc, watch},
     task::{self, AbortHandle, JoinError, JoinSet},
     time::timeout,
 };
@@ -55,6 +55,8 @@ struct Session {
     under_way: HashMap<Id, AbortHandle>,
     /// Says that nothing is waited for any more.
     leaving: Shutdown,
+    /// Whether the gateway tells of changes, or cannot: what is listed before may change without a word.
+    followed: watch::Sender<bool>,
 }
 
 /// Serves one client until its input ends and every request is answered; what then takes too long is answered with
@@ -119,6 +121,7 @@ impl Session {
             asked: JoinSet::new(),
             under_way: HashMap::new(),
             leaving: Shutdown::new(),
+            followed: watch::Sender::new(false),
         }
     }
 
@@ -182,6 +185,7 @@ impl Session {
                     following.spawn(listener::follow(
                         Arc::clone(&self.gateway),
                         self.out.clone(),
+                        self.followed.clone(),
                     ));
                 }
                 "notifications/cancelled" => self.cancel(params.as_deref()),
@@ -253,9 +257,17 @@ impl Session {
         }
         let (gateway, out) = (Arc::clone(&self.gateway), self.out.clone());
         let leaving = self.leaving.clone();
+        let mut followed = self.followed.subscribe();
         let asking = self.asked.spawn(async move {
+            let forwarded = async {
+                if request.method == "tools/list" {
+                    // Not for ever: what changes until then is told later.
+                    let _ = timeout(listener::AT_ONCE, followed.wait_for(|is| *is)).await;
+                }
+                gateway.forward(&request, &out).await
+            };
             tokio::select! {
-                answer = gateway.forward(&request, &out) => answer,
+                answer = forwarded => answer,
                 () = leaving.stopping() => {
                     let late = AskError::Broken(anyhow!("stdin ended, and no answer came in time"));
                     gateway::unanswered(&request, &late)

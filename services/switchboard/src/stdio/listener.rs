@@ -5,18 +5,32 @@ use std::{sync::Arc, time::Duration};
 
 use rand::RngExt as _;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 
 use super::Gateway;
 
 /// Between two attempts, at most.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Follows the gateway until nobody reads any more, over all its restarts.
-pub(super) async fn follow(gateway: Arc<Gateway>, out: mpsc::Sender<String>) {
-    let mut missed = false;
+/// For so long the first list waits until changes of it would be told.
+pub(super) const AT_ONCE: Duration = Duration::from_secs(2);
+
+/// Follows the gateway until nobody reads any more, over all its restarts; says when what changes is told, or is not for now.
+pub(super) async fn follow(
+    gateway: Arc<Gateway>,
+    out: mpsc::Sender<String>,
+    followed: watch::Sender<bool>,
+) {
+    let began = Instant::now();
+    let mut was_away = false;
     loop {
-        match gateway.listen().await {
+        let listening = gateway.listen().await;
+        let missed = was_away || (!*followed.borrow() && began.elapsed() >= AT_ONCE);
+        followed.send_replace(true);
+        match listening {
             Ok(mut events) => {
                 if missed && out.send(list_changed()).await.is_err() {
                     return;
@@ -35,7 +49,7 @@ pub(super) async fn follow(gateway: Arc<Gateway>, out: mpsc::Sender<String>) {
             }
             Err(error) => tracing::debug!(%error, "the gateway does not tell what changes"),
         }
-        missed = true;
+        was_away = true;
         let pause = PAUSE.mul_f64(rand::rng().random());
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
