@@ -50,9 +50,10 @@ impl Superseded {
 
 impl Bus {
     /// Tells everybody that what the device said earlier, on whichever task, is superseded by this
-    /// turn; on this connection or on an earlier one, whose edge may have died without a word. Who answers an older one hears a [`Stop`] that says so, and owes
-    /// the device the end of that message: [`finish`](Self::finish), then
-    /// [`end_turn`](Self::end_turn). Whoever takes an older one later is not given it.
+    /// turn; on this connection or on an earlier one, whose edge may have died without a word. Who
+    /// answers an older one hears a [`Stop`] that says so, and owes the device the end of that
+    /// message: [`finish`](Self::finish), then [`end_turn`](Self::end_turn). Whoever takes an older
+    /// one later is not given it.
     ///
     /// # Errors
     /// When the bus does not answer: others may not have heard, and go on.
