@@ -1,6 +1,6 @@
 # shellcheck shell=sh
-# What `up` and `check` need from the system: found, or installed with the system's package manager.
-# Sourced, never run. Everything it says goes to stderr.
+# Finds or installs the system packages that `up` and `check` need. Sourced by them, not executed.
+# All messages go to stderr.
 
 say() {
     echo "switchboard: $*" >&2
@@ -11,14 +11,14 @@ fail() {
     exit 69
 }
 
-# Runs a command as root: as it is when we are root, with sudo when there is one.
+# Runs a command as root: directly, or with sudo.
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         "$@"
     elif command -v sudo >/dev/null 2>&1; then
         sudo "$@"
     else
-        fail "this needs root, and there is no sudo: run as root: $*"
+        fail "root is required, and sudo is not installed; run this as root: $*"
     fi
 }
 
@@ -28,7 +28,7 @@ install() {
     if command -v apt-get >/dev/null 2>&1; then
         set -- "$2" apt-get install --yes --no-install-recommends
         say "installing $what with apt-get: $1"
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get update >&2 || say "the package lists are as old as they are"
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get update >&2 || say "apt-get update failed; continuing with the present package lists"
     elif command -v dnf >/dev/null 2>&1; then
         set -- "$3" dnf install --assumeyes
     elif command -v apk >/dev/null 2>&1; then
@@ -43,16 +43,16 @@ install() {
         brew install $7 >&2
         return
     else
-        fail "$what is missing, and no package manager known to this script is here: install it by hand"
+        fail "$what is missing, and no supported package manager was found; install it manually"
     fi
     packages=$1
     shift
     say "installing $what: $* $packages"
     # shellcheck disable=SC2086 # a list of packages
-    as_root env DEBIAN_FRONTEND=noninteractive "$@" $packages >&2 || fail "$what could not be installed"
+    as_root env DEBIAN_FRONTEND=noninteractive "$@" $packages >&2 || fail "could not install $what"
 }
 
-# Prints the newest folder with PostgreSQL's server programs, where packages put them.
+# Prints the newest folder with PostgreSQL's server programs.
 postgres_folder() {
     for program in \
         "$(command -v postgres || true)" \
@@ -71,25 +71,25 @@ postgres_folder() {
 
 need_postgres() {
     [ -z "$(postgres_folder)" ] || return 0
-    # Debian's package would also make and start a server of its own, which nobody asked for.
+    # By default, Debian's package also creates and starts a server.
     if command -v apt-get >/dev/null 2>&1 && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
-        say "writing /etc/postgresql-common/createcluster.conf: no server of the system's own"
+        say "writing /etc/postgresql-common/createcluster.conf, so that the package starts no server"
         as_root mkdir -p /etc/postgresql-common
         echo 'create_main_cluster = false' | as_root tee /etc/postgresql-common/createcluster.conf >/dev/null
     fi
     install "a PostgreSQL server" postgresql postgresql-server postgresql postgresql postgresql-server postgresql@17
-    [ -n "$(postgres_folder)" ] || fail "PostgreSQL was installed, and its server program is not found"
+    [ -n "$(postgres_folder)" ] || fail "PostgreSQL was installed, but its server program was not found"
 }
 
-# Where searches by meaning keep their numbers. Not every system has a package for its version of PostgreSQL; the tests
-# of these searches are then left out, and that is said.
+# The vector type for searches by meaning. Some systems have no package for their version of
+# PostgreSQL; the tests of these searches are then skipped with a message.
 need_pgvector() {
     major=$("$(postgres_folder)/postgres" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')
     for folder in "$("$(postgres_folder)/pg_config" --sharedir 2>/dev/null || true)" "/usr/share/postgresql/$major" /usr/share/postgresql; do
         if [ -e "$folder/extension/vector.control" ]; then return 0; fi
     done
     if (install pgvector "postgresql-$major-pgvector" pgvector postgresql-pgvector pgvector "postgresql$major-pgvector" pgvector); then return 0; fi
-    say "NOT TESTED: searches by meaning. There is no package of pgvector for PostgreSQL $major here; install it by hand to have them tested"
+    say "NOT TESTED: searches by meaning. This system has no pgvector package for PostgreSQL $major; install pgvector manually to test them"
     SWITCHBOARD_TESTS_WITHOUT_PGVECTOR=1
     export SWITCHBOARD_TESTS_WITHOUT_PGVECTOR
 }
@@ -99,55 +99,55 @@ need_redis() {
     install "a Redis server" redis-server redis redis valkey redis redis
 }
 
-# A balancer: tests put it between devices and edges.
+# The load balancer between devices and edges in tests.
 need_haproxy() {
     command -v haproxy >/dev/null 2>&1 && return 0
-    install "a balancer" haproxy haproxy haproxy haproxy haproxy haproxy
-    command -v haproxy >/dev/null 2>&1 || fail "haproxy was installed, and it is not found"
+    install "HAProxy" haproxy haproxy haproxy haproxy haproxy haproxy
+    command -v haproxy >/dev/null 2>&1 || fail "HAProxy was installed, but \`haproxy\` was not found"
 }
 
-# Alerts are checked and tested with it; Debian has it beside the server.
+# Checks and tests alerts. Debian packages it with the server.
 need_promtool() {
     command -v promtool >/dev/null 2>&1 && return 0
     install "Prometheus and promtool" prometheus golang-github-prometheus prometheus prometheus golang-github-prometheus-prometheus prometheus
-    command -v promtool >/dev/null 2>&1 || fail "Prometheus was installed, and \`promtool\` is not found"
+    command -v promtool >/dev/null 2>&1 || fail "Prometheus was installed, but \`promtool\` was not found"
 }
 
-# The compose file is read by the program that will; no engine is needed for that. Alpine has it as a part of `docker`.
+# Checks the compose file, which needs no engine. On Alpine it is a plugin of `docker`.
 need_docker_compose() {
     command -v docker-compose >/dev/null 2>&1 && return 0
     docker compose version >/dev/null 2>&1 && return 0
     install "Docker Compose" docker-compose docker-compose "docker-cli docker-cli-compose" docker-compose docker-compose docker-compose
-    command -v docker-compose >/dev/null 2>&1 || docker compose version >/dev/null 2>&1 || fail "Docker Compose was installed, and it is not found"
+    command -v docker-compose >/dev/null 2>&1 || docker compose version >/dev/null 2>&1 || fail "Docker Compose was installed, but neither \`docker-compose\` nor \`docker compose\` was found"
 }
 
-# The schema compiler: tests of the FlatBuffers encoding ask it what it makes of our buffers.
+# The schema compiler, which tests compare with our FlatBuffers encoding.
 need_flatc() {
     command -v flatc >/dev/null 2>&1 && return 0
     install "the FlatBuffers compiler" flatbuffers-compiler flatbuffers-compiler flatc flatbuffers flatbuffers-devel flatbuffers
-    command -v flatc >/dev/null 2>&1 || fail "the FlatBuffers compiler was installed, and \`flatc\` is not found"
+    command -v flatc >/dev/null 2>&1 || fail "the FlatBuffers compiler was installed, but \`flatc\` was not found"
 }
 
-# Clients in TypeScript, which the tests point at our endpoints: npm brings the Node that they run on.
+# npm installs the TypeScript clients of the tests, and the Node.js version that runs them.
 need_node() {
     command -v npm >/dev/null 2>&1 && command -v node >/dev/null 2>&1 && return 0
     install "Node.js with npm" "nodejs npm" "nodejs nodejs-npm" "nodejs npm" "nodejs npm" "nodejs-default npm-default" node
-    command -v npm >/dev/null 2>&1 || fail "npm was installed, and it is not found"
+    command -v npm >/dev/null 2>&1 || fail "npm was installed, but \`npm\` was not found"
 }
 
-# Whether this Python can make environments with pip in them: Debian packages that apart.
+# Whether Python can create virtual environments with pip. Debian has separate packages for that.
 python_is_enough() {
     python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1
 }
 
-# Clients in Python likewise.
+# Runs the Python clients of the tests.
 need_python() {
     python_is_enough && return 0
     install "Python with venv" "python3 python3-venv" "python3 python3-pip" "python3 py3-pip" python "python313 python313-pip" python@3.13
-    python_is_enough || fail "the MCP clients of the tests need Python 3.11 or newer as \`python3\`, with venv and ensurepip"
+    python_is_enough || fail "the Python clients of the tests need \`python3\` 3.11 or newer, with venv and ensurepip"
 }
 
-# Crates with C in them (the allocator, the cryptography) need a compiler and make.
+# Crates with C code (the allocator, the cryptography) need a compiler and make.
 need_compiler() {
     command -v cc >/dev/null 2>&1 && command -v make >/dev/null 2>&1 && return 0
     install "a C compiler" "gcc libc6-dev make" "gcc make" "gcc musl-dev make" "gcc make" "gcc make" "make"
@@ -160,5 +160,13 @@ need_rust() {
         export PATH
         return 0
     fi
-    fail "Rust is missing: install it from https://rustup.rs and run this again"
+    fail "Rust is missing; install it from https://rustup.rs and run this command again"
+}
+
+# need_cargo_tool NAME: a program that cargo installs and runs as a subcommand.
+need_cargo_tool() {
+    command -v "$1" >/dev/null 2>&1 && return 0
+    [ ! -x "${CARGO_HOME:-$HOME/.cargo}/bin/$1" ] || return 0
+    say "installing $1 with cargo; this takes some minutes"
+    cargo install --locked --quiet "$1" >&2 || fail "$1 could not be installed"
 }

@@ -1,16 +1,21 @@
-//! The API's document: complete, reviewed as a file, and about every route.
-//! Never: a field that nobody explains, or a change of the API that no diff shows.
+//! The API document: complete, equal to the reviewed file, and with every route.
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     reason = "helpers of tests fail like tests"
 )]
+
+#[path = "compatibility/http.rs"]
+mod compatibility;
+#[path = "support/snapshot.rs"]
+mod snapshot;
 
 use std::{collections::BTreeSet, env, fs, path::Path};
 
 use serde_json::Value;
 
-/// What `switchboard up` serves.
+/// The document that `switchboard up` serves.
 fn document() -> Value {
     switchboard_gateway::document()
         .merged(switchboard_chat::document())
@@ -21,7 +26,7 @@ fn document() -> Value {
 
 /// Refreshed with `UPDATE_OPENAPI=1 cargo test -p switchboard --test api_document`.
 #[test]
-fn the_document_is_the_one_that_was_reviewed() {
+fn document_matches_reviewed_file() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
     let now = format!("{}\n", serde_json::to_string_pretty(&document()).unwrap());
     if env::var_os("UPDATE_OPENAPI").is_some() {
@@ -34,7 +39,7 @@ fn the_document_is_the_one_that_was_reviewed() {
         .position(|(one, other)| one != other);
     assert!(
         reviewed == now,
-        "docs/openapi.json is not what the code says, from line {} on; run this test with UPDATE_OPENAPI=1 and review the change",
+        "docs/openapi.json differs from the code from line {} on; run this test with UPDATE_OPENAPI=1 and review the change",
         line.map_or(
             reviewed.lines().count().min(now.lines().count()),
             |line| line + 1
@@ -54,7 +59,7 @@ fn operations(document: &Value) -> Vec<(String, &Value)> {
 }
 
 #[test]
-fn every_operation_is_explained() {
+fn every_operation_has_description() {
     let document = document();
     let mut ids = BTreeSet::new();
     let tags = document["tags"].as_array().unwrap();
@@ -77,12 +82,12 @@ fn every_operation_is_explained() {
         );
         assert!(
             operation["security"].is_array(),
-            "{name} does not say who may"
+            "{name} does not name the permitted callers"
         );
         assert_eq!(
             operation["x-problems"],
             Value::Null,
-            "{name}: kinds of problems that nobody explains"
+            "{name}: kinds of problems without a description"
         );
         for (status, response) in operation["responses"].as_object().unwrap() {
             assert!(
@@ -114,7 +119,7 @@ fn every_field_has_a_description_a_limit_and_an_example() {
             fields += 1;
             let place = format!("{name}.{member}");
             assert!(
-                said(&document, field, "description"),
+                has_member(&document, field, "description"),
                 "{place} has no description"
             );
             complain(&document, &place, field, field);
@@ -142,7 +147,7 @@ fn complain(document: &Value, place: &str, field: &Value, sample: &Value) {
             other => panic!("{place} has the type {other:?}: {schema}"),
         };
         assert!(good, "{place} has no limit: {schema}");
-        let shown = said(document, sample, "examples") || !sample["example"].is_null();
+        let shown = has_member(document, sample, "examples") || !sample["example"].is_null();
         let composed = schema["properties"].is_object() || kind == "array";
         assert!(
             shown || composed || !schema["examples"].is_null(),
@@ -151,15 +156,15 @@ fn complain(document: &Value, place: &str, field: &Value, sample: &Value) {
     }
 }
 
-/// Whether a schema, or one that it refers to, says something under this name.
-fn said(document: &Value, schema: &Value, name: &str) -> bool {
+/// Whether a schema, or a schema that it refers to, has this member.
+fn has_member(document: &Value, schema: &Value, name: &str) -> bool {
     !schema[name].is_null()
         || variants(document, schema)
             .iter()
             .any(|schema| !schema[name].is_null())
 }
 
-/// What a schema can be: itself, what it refers to, its branches; not null.
+/// The alternatives of a schema: itself, its target, its branches, without null.
 fn variants<'a>(document: &'a Value, schema: &'a Value) -> Vec<&'a Value> {
     let schema = resolved(document, schema);
     let branches = ["oneOf", "anyOf", "allOf"]

@@ -1,9 +1,9 @@
-//! `switchboard convert` as people meet it: pipes in, pipes out, and its words when the input is wrong.
-//! Never: a look into the encoding; the tests of the protocol crate do that.
+//! `switchboard convert` through pipes, and its error messages. The protocol crate tests the
+//! encoding.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "a test that fails by panicking says where"
+    reason = "a test fails by panicking, which reports the line"
 )]
 
 use std::{
@@ -27,7 +27,7 @@ fn convert(arguments: [&str; 4], more: &[&str], input: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // The program may end without having read all of it.
+    // The program may exit before it has read all input.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
@@ -35,24 +35,24 @@ fn convert(arguments: [&str; 4], more: &[&str], input: &[u8]) -> Output {
 #[track_caller]
 fn converted(arguments: [&str; 4], more: &[&str], input: &[u8]) -> Vec<u8> {
     let output = convert(arguments, more, input);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    assert_eq!(said, "");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert_eq!(stderr, "");
     output.stdout
 }
 
-/// The input is refused in these words, and not a byte is written.
+/// Asserts that the input is rejected with this message and without output.
 #[track_caller]
 fn refused(arguments: [&str; 4], more: &[&str], input: &[u8], code: i32, words: &str) {
     let output = convert(arguments, more, input);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    assert!(said.contains(words), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(stderr.contains(words), "{stderr}");
     assert!(output.stdout.is_empty(), "{}", output.stdout.escape_ascii());
 }
 
 #[test]
-fn one_message_there_and_back() {
+fn one_message_round_trips() {
     for message in [PING, DONE] {
         let spaced = message.replace(':', " : ");
         let buffer = converted(TO_FLAT, &[], spaced.as_bytes());
@@ -63,7 +63,7 @@ fn one_message_there_and_back() {
 }
 
 #[test]
-fn many_messages_there_and_back() {
+fn many_messages_round_trip() {
     let lines = format!("{PING}\r\n\n{DONE}");
     let stream = converted(TO_FLAT, &["--stream"], lines.as_bytes());
     let size = u32::from_le_bytes(*stream.first_chunk().unwrap()) as usize;
@@ -79,7 +79,7 @@ fn many_messages_there_and_back() {
 }
 
 #[test]
-fn a_table_for_itself() {
+fn table_alone_round_trips() {
     let tool = r#"{"name":"t","inputSchema":{"type":"object"},"title":"T"}"#;
     let table = ["--table", "Tool"];
     let buffer = converted(TO_FLAT, &table, tool.as_bytes());
@@ -90,40 +90,40 @@ fn a_table_for_itself() {
 }
 
 #[test]
-fn wrong_settings_are_named() {
+fn invalid_settings_are_named() {
     let same = ["--from", "json", "--to", "json"];
     refused(
         same,
         &[],
         PING.as_bytes(),
         64,
-        "--from and --to name one format",
+        "--from and --to are the same format",
     );
     let unknown = ["--from", "json", "--to", "xml"];
     refused(unknown, &[], PING.as_bytes(), 64, "flatbuffers");
 }
 
 #[test]
-fn wrong_input_is_named_and_nothing_is_written() {
+fn invalid_input_is_named_without_output() {
     let json = |more: &[&str], input: &str, words: &str| {
         refused(TO_FLAT, more, input.as_bytes(), 1, words);
     };
-    json(&[], "", "stdin: this is no JSON: EOF");
+    json(&[], "", "stdin: invalid JSON: EOF");
     json(
         &[],
         &format!("{PING}\n{DONE}"),
-        "stdin: this is no JSON: trailing characters at line 2",
+        "stdin: invalid JSON: trailing characters at line 2",
     );
     json(
         &[],
         r#"{"jsonrpc":"2.0"}"#,
-        "stdin: message.method is missing; right would be",
+        "stdin: message.method is missing; expected",
     );
     let broken = format!("{PING}\n\n{{\"jsonrpc\":\"1.0\"}}\n");
     json(
         &["--stream"],
         &broken,
-        "stdin, line 3: message.jsonrpc is `\"1.0\"`; right would be `\"2.0\"`",
+        "stdin, line 3: message.jsonrpc is `\"1.0\"`; expected `\"2.0\"`",
     );
 
     let buffer = converted(TO_FLAT, &[], PING.as_bytes());
@@ -131,12 +131,12 @@ fn wrong_input_is_named_and_nothing_is_written() {
     bytes(
         &[],
         b"",
-        "stdin: Message: at byte 4 something leads out of the buffer",
+        "stdin: Message: at byte 4 an offset is out of bounds",
     );
     bytes(
         &[],
         PING.as_bytes(),
-        "stdin: bytes 4 to 7 are `onrp`; right would be `MCPP`",
+        "stdin: bytes 4 to 7 are `onrp`; expected `MCPP`",
     );
     bytes(
         &[],
@@ -152,7 +152,7 @@ fn wrong_input_is_named_and_nothing_is_written() {
 }
 
 #[test]
-fn more_than_a_message_may_have_is_refused() {
+fn message_above_limit_is_rejected() {
     let long = vec![b' '; 16 * 1024 * 1024 + 1];
     refused(TO_FLAT, &[], &long, 1, "stdin: more than 16777216 bytes");
 }

@@ -1,5 +1,5 @@
-//! House rules that no lint knows, as tests: they read the repository and name every offender.
-//! Never: a rule that cannot fail (each has a bad sample), or one that stops at the first finding.
+//! House rules that no lint covers, as tests: they read the repository and list every offence.
+//! Invariant: every rule has a sample that it rejects, and reports all offences, not the first.
 
 #![expect(
     clippy::unwrap_used,
@@ -16,6 +16,8 @@ mod documents;
 mod layout;
 #[path = "tidy/promises.rs"]
 mod promises;
+#[path = "tidy/terms.rs"]
+mod terms;
 #[path = "tidy/words.rs"]
 mod words;
 
@@ -24,7 +26,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One place that breaks a rule.
+/// A line that breaks a rule.
 #[derive(Debug, PartialEq, Eq)]
 struct Offence {
     path: String,
@@ -66,7 +68,7 @@ impl Source {
         self.text.lines().count()
     }
 
-    /// Whether the whole file is a test: these may be longer.
+    /// Whether the whole file is a test. Tests may be longer.
     fn is_test(&self) -> bool {
         self.path
             .split('/')
@@ -78,7 +80,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Folders that hold what tools make, not what people write.
+/// Folders of generated files.
 const FOREIGN: [&str; 5] = ["target", "node_modules", "artifacts", "corpus", "coverage"];
 
 fn collect(folder: &Path, prefix: &str, wanted: &dyn Fn(&str) -> bool, found: &mut Vec<Source>) {
@@ -121,7 +123,7 @@ fn verdict(offences: &[Offence]) {
     );
 }
 
-/// Holds a rule against a sample: it must find exactly this many offences.
+/// Applies a rule to a sample: it must find exactly this many offences.
 #[track_caller]
 fn check(rule: impl Fn(&Source) -> Vec<Offence>, path: &str, text: &str, expected: usize) {
     let source = Source {

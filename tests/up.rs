@@ -1,11 +1,10 @@
-//! `switchboard up` as people meet it: from nothing, after a crash, and with something in its way.
-//! Never: a data folder or a port that another test or another `up` uses.
+//! `switchboard up` from an empty folder, after a crash, and with startup conflicts.
 
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test that fails by panicking says where"
+    reason = "a test fails by panicking, which reports the line"
 )]
 
 use std::{
@@ -29,13 +28,13 @@ mod program;
 use data_folder::{Folder, processes_in};
 use program::Program;
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Folder {
-    /// Starts an `up` that cannot start, and gives its exit code and words.
+    /// Starts an `up` that must fail. Returns its exit code and output.
     async fn failing(&self, more: &[&str]) -> (i32, String) {
         let mut program = Program::launch(&self.up_arguments(more), &[]);
-        let code = program.exit_code(DEADLINE).await.unwrap();
+        let code = program.exit_code(START_TIMEOUT).await.unwrap();
         (code, program.logged())
     }
 
@@ -55,7 +54,7 @@ impl Folder {
         command
     }
 
-    /// Asks until the answer has this exit code.
+    /// Repeats the command until it has this exit code.
     fn until(&self, arguments: &[&str], code: i32, within: Duration) -> Output {
         let deadline = Instant::now() + within;
         loop {
@@ -63,10 +62,10 @@ impl Folder {
             if output.status.code() == Some(code) {
                 return output;
             }
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let output_text = String::from_utf8_lossy(&output.stderr).into_owned();
             assert!(
                 Instant::now() < deadline,
-                "{arguments:?} still says {:?}: {said}",
+                "{arguments:?} still exits with {:?}: {output_text}",
                 output.status
             );
         }
@@ -82,7 +81,7 @@ async fn device(folder: &Folder, more: &[&str]) -> tokio::process::Child {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let line = timeout(DEADLINE, lines.next_line())
+    let line = timeout(START_TIMEOUT, lines.next_line())
         .await
         .unwrap()
         .unwrap()
@@ -102,7 +101,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn everything_works_from_nothing_and_ends_without_a_trace() {
+async fn up_in_empty_folder_works_and_stops_cleanly() {
     let folder = Folder::new();
     let mut up = folder.up();
     for (field, start) in [
@@ -153,14 +152,18 @@ async fn everything_works_from_nothing_and_ends_without_a_trace() {
     );
     let doctor = folder.run(&["doctor"]);
     assert_eq!(doctor.status.code(), Some(0), "{}", text(&doctor.stdout));
-    assert!(text(&doctor.stdout).contains("embeddings: not set"));
+    assert!(text(&doctor.stdout).contains("embeddings: not configured"));
     drop(demo);
-    folder.until(&["call", "demo-1", "echo", r#"{"text":"x"}"#], 4, DEADLINE);
+    folder.until(
+        &["call", "demo-1", "echo", r#"{"text":"x"}"#],
+        4,
+        START_TIMEOUT,
+    );
 
     let cluster = folder.cluster();
     assert!(!processes_in(&cluster).is_empty());
     up.terminate();
-    assert_eq!(up.exit_code(DEADLINE).await, Some(0));
+    assert_eq!(up.exit_code(START_TIMEOUT).await, Some(0));
     assert_eq!(processes_in(&cluster), Vec::<String>::new());
     assert!(!cluster.join("postmaster.pid").exists());
     assert_eq!(
@@ -170,7 +173,7 @@ async fn everything_works_from_nothing_and_ends_without_a_trace() {
 }
 
 #[tokio::test]
-async fn calls_that_nobody_waits_for_are_asked_for_by_their_ids() {
+async fn async_calls_are_returned_by_id() {
     let folder = Folder::new();
     let _up = folder.up();
     let echo = ["call", "demo-1", "echo", r#"{"text":"x"}"#];
@@ -193,12 +196,12 @@ async fn calls_that_nobody_waits_for_are_asked_for_by_their_ids() {
 }
 
 #[tokio::test]
-async fn after_a_kill_it_comes_back_as_it_was() {
+async fn up_after_kill_restores_state() {
     let folder = Folder::new();
     let mut first = folder.up();
     let orphan = postmaster(&folder);
     first.kill();
-    // Its PostgreSQL is still there, and is not in the way of the next one.
+    // Its PostgreSQL is still running and does not block the next start.
     assert!(nix::sys::signal::kill(orphan, None).is_ok());
     let mut second = folder.up();
     assert_ne!(postmaster(&folder), orphan);
@@ -206,17 +209,21 @@ async fn after_a_kill_it_comes_back_as_it_was() {
         assert_eq!(first.address(field), second.address(field));
     }
     let online = device(&folder, &[]).await;
-    folder.until(&["call", "demo-1", "echo", r#"{"text":"x"}"#], 0, DEADLINE);
+    folder.until(
+        &["call", "demo-1", "echo", r#"{"text":"x"}"#],
+        0,
+        START_TIMEOUT,
+    );
     drop(online);
     second.terminate();
-    assert_eq!(second.exit_code(DEADLINE).await, Some(0));
+    assert_eq!(second.exit_code(START_TIMEOUT).await, Some(0));
 }
 
 #[tokio::test]
-async fn a_picture_is_kept_over_a_kill() {
+async fn picture_survives_kill() {
     let folder = Folder::new();
     let mut first = folder.up();
-    // Larger than any other body may be.
+    // Larger than every other body may be.
     let mut picture = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0".to_vec();
     picture.resize(3 * 1024 * 1024, 7);
     let client = reqwest::Client::new();
@@ -240,10 +247,10 @@ async fn a_picture_is_kept_over_a_kill() {
 }
 
 #[tokio::test]
-async fn npcs_are_made_shown_and_removed() {
+async fn npcs_are_created_shown_and_deleted() {
     let folder = Folder::new();
     let mut up = folder.up();
-    let said = |arguments: &[&str], code: i32| {
+    let run = |arguments: &[&str], code: i32| {
         let output = folder.run(&[&["npcs"], arguments].concat());
         assert_eq!(
             output.status.code(),
@@ -251,43 +258,43 @@ async fn npcs_are_made_shown_and_removed() {
             "{arguments:?}: {}",
             text(&output.stderr)
         );
-        let said = if code == 0 {
+        let output_text = if code == 0 {
             output.stdout
         } else {
             output.stderr
         };
-        text(&said).trim_end().to_owned()
+        text(&output_text).trim_end().to_owned()
     };
-    let id = said(
+    let id = run(
         &["create", r#"{"name":"小白"}"#, "--device-id", "toy-1,toy-2"],
         0,
     );
     assert!(id.starts_with("npc_"), "{id}");
     let line = format!("{id}\t小白\t-\ttoy-1,toy-2");
-    assert_eq!(said(&["list"], 0), line);
-    assert_eq!(said(&["list", "--device-id", "toy-2"], 0), line);
-    assert_eq!(said(&["list", "--device-id", "toy-3"], 0), "");
-    let shown: Value = serde_json::from_str(&said(&["show", &id], 0)).unwrap();
+    assert_eq!(run(&["list"], 0), line);
+    assert_eq!(run(&["list", "--device-id", "toy-2"], 0), line);
+    assert_eq!(run(&["list", "--device-id", "toy-3"], 0), "");
+    let shown: Value = serde_json::from_str(&run(&["show", &id], 0)).unwrap();
     assert_eq!(
         (&shown["id"], &shown["effective"]["name"]),
         (&id.as_str().into(), &"小白".into())
     );
-    let listed: Value = serde_json::from_str(&said(&["list", "--json"], 0)).unwrap();
+    let listed: Value = serde_json::from_str(&run(&["list", "--json"], 0)).unwrap();
     assert_eq!(listed, shown);
-    let taken = said(&["create", r#"{"name":"B"}"#, "--device-id", "toy-1"], 1);
+    let taken = run(&["create", r#"{"name":"B"}"#, "--device-id", "toy-1"], 1);
     assert!(taken.contains(&id) && taken.contains("409"), "{taken}");
-    assert!(said(&["create"], 1).contains("missing field `name`"));
-    assert!(said(&["create", "[]"], 64).contains("JSON object"));
-    assert!(said(&["create", "--template-version", "1"], 64).contains("--template"));
-    said(&["delete", &id], 0);
-    assert!(said(&["delete", &id], 1).contains("404"));
-    assert_eq!(said(&["list"], 0), "");
+    assert!(run(&["create"], 1).contains("missing field `name`"));
+    assert!(run(&["create", "[]"], 64).contains("JSON object"));
+    assert!(run(&["create", "--template-version", "1"], 64).contains("--template"));
+    run(&["delete", &id], 0);
+    assert!(run(&["delete", &id], 1).contains("404"));
+    assert_eq!(run(&["list"], 0), "");
     up.terminate();
-    assert_eq!(up.exit_code(DEADLINE).await, Some(0));
+    assert_eq!(up.exit_code(START_TIMEOUT).await, Some(0));
 }
 
 #[tokio::test]
-async fn a_killed_postgres_is_started_again_within_seconds() {
+async fn killed_postgres_is_restarted_within_seconds() {
     let folder = Folder::new();
     let mut up = folder.up();
     let before = postmaster(&folder);
@@ -309,11 +316,11 @@ async fn a_killed_postgres_is_started_again_within_seconds() {
     }
     folder.until(&["token", "--device", "toy-1"], 0, Duration::from_secs(5));
     up.terminate();
-    assert_eq!(up.exit_code(DEADLINE).await, Some(0));
+    assert_eq!(up.exit_code(START_TIMEOUT).await, Some(0));
 }
 
 #[tokio::test]
-async fn what_is_in_the_way_is_named() {
+async fn startup_conflicts_are_named() {
     let folder = Folder::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -322,10 +329,13 @@ async fn what_is_in_the_way_is_named() {
     fs::write(&config, "device-listne = \"127.0.0.1:1\"\n").unwrap();
     let none = empty.path().join("none");
     let check = async |more: &[&str], code: i32, words: &[&str]| {
-        let (got, said) = folder.failing(more).await;
-        assert_eq!(got, code, "{more:?}: {said}");
+        let (got, output_text) = folder.failing(more).await;
+        assert_eq!(got, code, "{more:?}: {output_text}");
         for word in words {
-            assert!(said.contains(word), "{more:?}: {word} is not in {said}");
+            assert!(
+                output_text.contains(word),
+                "{more:?}: {word} is not in {output_text}"
+            );
         }
     };
     let config = config.to_str().unwrap();
@@ -356,30 +366,30 @@ async fn what_is_in_the_way_is_named() {
         .unwrap();
     arguments[position + 1] = &address;
     let mut program = Program::launch(&arguments, &[]);
-    assert_eq!(program.exit_code(DEADLINE).await, Some(1));
-    let said = program.logged();
+    assert_eq!(program.exit_code(START_TIMEOUT).await, Some(1));
+    let output_text = program.logged();
     assert!(
-        said.contains(&address) && said.contains("--http-listen"),
-        "{said}"
+        output_text.contains(&address) && output_text.contains("--http-listen"),
+        "{output_text}"
     );
 }
 
 #[tokio::test]
-async fn one_folder_has_one_instance() {
+async fn second_instance_in_folder_is_rejected() {
     let folder = Folder::new();
     let mut up = folder.up();
-    let (code, said) = folder.failing(&[]).await;
-    assert_eq!(code, 1, "{said}");
+    let (code, output_text) = folder.failing(&[]).await;
+    assert_eq!(code, 1, "{output_text}");
     assert!(
-        said.contains(&up.pid().to_string()) && said.contains("--data-dir"),
-        "{said}"
+        output_text.contains(&up.pid().to_string()) && output_text.contains("--data-dir"),
+        "{output_text}"
     );
     up.terminate();
-    assert_eq!(up.exit_code(DEADLINE).await, Some(0));
+    assert_eq!(up.exit_code(START_TIMEOUT).await, Some(0));
 }
 
 #[tokio::test]
-async fn a_device_runs_the_commands_of_a_file() {
+async fn device_runs_commands_of_file() {
     let folder = Folder::new();
     let mut up = folder.up();
     let file = Path::new(folder.path()).join("services.json");
@@ -410,5 +420,5 @@ async fn a_device_runs_the_commands_of_a_file() {
     assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stderr));
     drop(online);
     up.terminate();
-    assert_eq!(up.exit_code(DEADLINE).await, Some(0));
+    assert_eq!(up.exit_code(START_TIMEOUT).await, Some(0));
 }

@@ -1,4 +1,5 @@
-//! Rebuilds the crate when a migration changes: they are embedded, and cargo does not see that.
+//! Rebuilds the crate when a migration changes: migrations are embedded, and cargo does not track
+//! them.
 
 fn main() {
     println!("cargo:rerun-if-changed=../../migrations");

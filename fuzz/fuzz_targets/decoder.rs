@@ -1,4 +1,4 @@
-//! Feeds `switchboard_fuzz::decoder`.
+//! Runs `switchboard_fuzz::decoder`.
 
 #![no_main]
 

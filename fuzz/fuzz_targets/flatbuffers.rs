@@ -1,4 +1,4 @@
-//! Feeds `switchboard_fuzz::flatbuffers`.
+//! Runs `switchboard_fuzz::flatbuffers`.
 
 #![no_main]
 

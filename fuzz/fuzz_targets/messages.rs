@@ -1,4 +1,4 @@
-//! Feeds `switchboard_fuzz::messages`.
+//! Runs `switchboard_fuzz::messages`.
 
 #![no_main]
 

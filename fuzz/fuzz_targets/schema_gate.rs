@@ -1,4 +1,4 @@
-//! Feeds `switchboard_fuzz::schema_gate`.
+//! Runs `switchboard_fuzz::schema_gate`.
 
 #![no_main]
 

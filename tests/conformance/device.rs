@@ -1,6 +1,6 @@
-//! The device that the conformance suite calls: it dials in over TCP, registers the fixture tools and
-//! serves them, many calls at a time.
-//! Never: the product's own client, or an answer that did not travel as a frame.
+//! The device that the conformance suite calls: it connects over TCP, registers the fixture tools
+//! and
+//! serves concurrent calls, without the product's device client.
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, anyhow, bail, ensure};
 use serde_json::{Map, Value, json};
 use switchboard_protocol::{
-    frame::{Decoder, Kind, Spelling, TaskId, encode},
+    frame::{Decoder, Kind, SeqFormat, TaskId, encode},
     message::{ServerMessage, parse_auth_answer},
 };
 use tokio::{
@@ -33,19 +33,19 @@ use super::{
 };
 
 const FRAME_LIMIT_BYTES: usize = 1 << 20;
-/// Between what a tool says meanwhile; the suite asks for about this much.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Between two notifications of a tool, about what the suite asks for.
+const NOTIFICATION_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A registered connection.
 pub(super) struct Device {
     incoming: OwnedReadHalf,
     received: Vec<u8>,
     decoder: Decoder,
-    desk: Arc<Desk>,
+    state: Arc<DeviceState>,
 }
 
-/// What every call under way needs.
-struct Desk {
+/// State shared by all calls in flight.
+struct DeviceState {
     outgoing: Mutex<OwnedWriteHalf>,
     fixtures: Fixtures,
     registrations: AtomicU32,
@@ -61,7 +61,7 @@ impl Device {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (incoming, outgoing) = stream.into_split();
-        let desk = Desk {
+        let state = DeviceState {
             outgoing: Mutex::new(outgoing),
             fixtures,
             registrations: AtomicU32::new(0),
@@ -70,10 +70,10 @@ impl Device {
             incoming,
             received: Vec::new(),
             decoder: Decoder::new(FRAME_LIMIT_BYTES),
-            desk: Arc::new(desk),
+            state: Arc::new(state),
         };
         device.authenticate(token).await?;
-        device.desk.register().await?;
+        device.state.register().await?;
         let answer = device.expect(Kind::Control).await?;
         accepted(&ServerMessage::parse(&answer)?)?;
         Ok(device)
@@ -81,13 +81,13 @@ impl Device {
 
     async fn authenticate(&mut self, token: &str) -> anyhow::Result<()> {
         let hello = json!({"token": token, "client": {"name": "conformance", "version": "1"}});
-        self.desk.send(Kind::Auth, &hello.to_string()).await?;
+        self.state.send(Kind::Auth, &hello.to_string()).await?;
         let answer = self.expect(Kind::Auth).await?;
         parse_auth_answer(&answer)?.map_err(|error| anyhow!("refused: {error}"))?;
         Ok(())
     }
 
-    /// Answers calls; ends with an error, because the server has no reason to close.
+    /// Answers calls. Always ends with an error, since the server has no reason to close.
     pub(super) async fn serve(mut self) -> anyhow::Result<()> {
         let mut calls = JoinSet::new();
         loop {
@@ -108,7 +108,7 @@ impl Device {
         calls: &mut JoinSet<anyhow::Result<()>>,
     ) -> anyhow::Result<()> {
         match kind {
-            Kind::Ping => self.desk.send(Kind::Pong, "").await,
+            Kind::Ping => self.state.send(Kind::Pong, "").await,
             Kind::Goaway | Kind::Error => {
                 bail!("sent away: {}", String::from_utf8_lossy(payload))
             }
@@ -126,10 +126,10 @@ impl Device {
                         input: input
                             .map_or(Ok(Value::Null), |input| serde_json::from_str(input.get()))?,
                     };
-                    calls.spawn(perform(Arc::clone(&self.desk), call));
+                    calls.spawn(perform(Arc::clone(&self.state), call));
                     Ok(())
                 }
-                // Nothing here takes long enough to be worth stopping.
+                // Every tool is fast, so cancellations are ignored.
                 ServerMessage::Cancel { .. } => Ok(()),
                 answer @ ServerMessage::Result { .. } => accepted(&answer),
             },
@@ -145,7 +145,7 @@ impl Device {
         Ok(payload)
     }
 
-    /// The next frame. Dropped between two polls it has lost nothing.
+    /// The next frame. Cancel-safe.
     async fn receive(&mut self) -> anyhow::Result<(Kind, Vec<u8>)> {
         loop {
             if let Some((frame, consumed)) = self.decoder.decode(&self.received)? {
@@ -159,7 +159,7 @@ impl Device {
     }
 }
 
-impl Desk {
+impl DeviceState {
     /// Registers the tools, every other time with one more.
     async fn register(&self) -> anyhow::Result<()> {
         let before = self.registrations.fetch_add(1, Ordering::Relaxed);
@@ -168,7 +168,12 @@ impl Desk {
         self.send(Kind::Control, &message.to_string()).await
     }
 
-    async fn tell(&self, kind: &str, mut data: Map<String, Value>, id: &str) -> anyhow::Result<()> {
+    async fn send_event(
+        &self,
+        kind: &str,
+        mut data: Map<String, Value>,
+        id: &str,
+    ) -> anyhow::Result<()> {
         data.insert("call_id".to_owned(), id.into());
         let message = json!({"type": kind, "data": data});
         self.send(Kind::Control, &message.to_string()).await
@@ -177,33 +182,33 @@ impl Desk {
     async fn send(&self, kind: Kind, payload: &str) -> anyhow::Result<()> {
         let mut bytes = Vec::new();
         let payload = payload.as_bytes();
-        encode(&mut bytes, kind, TaskId::MCP, 0, Spelling::Plain, payload);
+        encode(&mut bytes, kind, TaskId::MCP, 0, SeqFormat::Plain, payload);
         let mut outgoing = self.outgoing.lock().await;
         let written = outgoing.write_all(&bytes).await;
-        written.context("the edge does not take what the device says")
+        written.context("the edge closed the device's connection")
     }
 }
 
-async fn perform(desk: Arc<Desk>, call: Call) -> anyhow::Result<()> {
-    for (kind, data) in tools::said(&call.tool) {
-        desk.tell(kind, data, &call.id).await?;
-        sleep(PAUSE).await;
+async fn perform(state: Arc<DeviceState>, call: Call) -> anyhow::Result<()> {
+    for (kind, data) in tools::notifications(&call.tool) {
+        state.send_event(kind, data, &call.id).await?;
+        sleep(NOTIFICATION_INTERVAL).await;
     }
     let mut result = tools::result(&call);
     match call.tool.as_str() {
-        tools::TRIGGER_TOOLS => desk.register().await?,
+        tools::TRIGGER_TOOLS => state.register().await?,
         tools::TRIGGER_PROMPTS => {
-            if let Err(error) = desk.fixtures.add_prompt().await {
+            if let Err(error) = state.fixtures.add_prompt().await {
                 result = json!({"success": false, "error": format!("{error:#}")});
             }
         }
         _ => {}
     }
     let data = Map::from_iter([("result".to_owned(), result)]);
-    desk.tell("result", data, &call.id).await
+    state.send_event("result", data, &call.id).await
 }
 
-/// Whether the server took a registration.
+/// Whether the server accepted a registration.
 fn accepted(answer: &ServerMessage<'_>) -> anyhow::Result<()> {
     match answer {
         ServerMessage::Result { success: true, .. } => Ok(()),

@@ -1,6 +1,6 @@
-//! The fixture prompts and resources of the conformance suite, made over the control plane's HTTP
-//! interface as an operator would make them.
-//! Never: a row written past the interface.
+//! The fixture prompts and resources of the conformance suite, created over the control plane's
+//! HTTP
+//! interface as an operator would create them.
 
 use std::sync::{
     Arc,
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::tools::PIXEL;
 
-/// Makes fixtures with one organisation's key; cheap to clone.
+/// Creates fixtures with one organisation's key; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Fixtures {
     http: reqwest::Client,
@@ -33,7 +33,7 @@ impl Fixtures {
         }
     }
 
-    /// Makes everything that the suite asks for.
+    /// Creates everything that the suite requires.
     pub(super) async fn create(&self) -> anyhow::Result<()> {
         let picture = self.picture().await?;
         let mut first = None;
@@ -47,7 +47,7 @@ impl Fixtures {
         Ok(())
     }
 
-    /// One prompt more than before.
+    /// Adds one prompt.
     pub(super) async fn add_prompt(&self) -> anyhow::Result<()> {
         let number = self.added.fetch_add(1, Ordering::Relaxed);
         let prompt = spoken(
@@ -125,7 +125,7 @@ fn prompts(picture: &str) -> [Value; 5] {
             &json!([required("resourceUri", "URI of the resource to embed")]),
             &[
                 json!({"type": "resource", "uri": "{{resourceUri}}"}),
-                says("Please process the embedded resource above."),
+                user_message("Please process the embedded resource above."),
             ],
         ),
         prompt(
@@ -133,16 +133,16 @@ fn prompts(picture: &str) -> [Value; 5] {
             &json!([]),
             &[
                 json!({"type": "image", "picture_id": picture}),
-                says("Please analyze the image above."),
+                user_message("Please analyze the image above."),
             ],
         ),
         with_context,
     ]
 }
 
-/// A prompt that is one text.
+/// A prompt with one text.
 fn spoken(name: &str, arguments: &Value, text: &str) -> Value {
-    prompt(name, arguments, &[says(text)])
+    prompt(name, arguments, &[user_message(text)])
 }
 
 fn prompt(name: &str, arguments: &Value, contents: &[Value]) -> Value {
@@ -153,7 +153,7 @@ fn prompt(name: &str, arguments: &Value, contents: &[Value]) -> Value {
     json!({"name": name, "description": "A fixture", "arguments": arguments, "messages": messages})
 }
 
-fn says(text: &str) -> Value {
+fn user_message(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 

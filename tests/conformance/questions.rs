@@ -1,11 +1,11 @@
-//! The fixture tools that ask before they answer, in one round or more.
-//! Never: anything remembered between two rounds; the state travels with the answers.
+//! The fixture tools that request input before they answer, in one round or more. They are
+//! stateless: the state is part of the request.
 
 use serde_json::{Map, Value, json};
 
 use super::tools::{Call, text};
 
-/// The result of a tool that asks; `None` for every other tool.
+/// The result of a tool that requests input; `None` for every other tool.
 pub(super) fn result(call: &Call) -> Option<Value> {
     Some(match call.tool.as_str() {
         "test_input_required_result_elicitation" | "test_streaming_elicitation" => greeting(call),
@@ -211,7 +211,7 @@ fn ask_person(message: &str, schema: Value) -> Value {
     json!({"method": "elicitation/create", "params": {"message": message, "requestedSchema": schema}})
 }
 
-/// Asks for one text.
+/// Requests one text.
 fn ask_for(message: &str, field: &str) -> Value {
     let schema =
         json!({"type": "object", "properties": {field: {"type": "string"}}, "required": [field]});
@@ -227,23 +227,23 @@ fn ask_roots() -> Value {
     json!({"method": "roots/list", "params": {}})
 }
 
-/// What was answered to one question, if it was.
+/// The response to one input request, if present.
 fn answer<'a>(call: &'a Call, question: &str) -> Option<&'a Value> {
     call.input["responses"].get(question)
 }
 
-/// What a person filled in.
+/// The form of a user.
 fn accepted<'a>(call: &'a Call, question: &str) -> Option<&'a Value> {
     let answer = answer(call, question)?;
     (answer["action"] == "accept").then(|| &answer["content"])
 }
 
-/// One text that a person filled in.
+/// One text of a user's form.
 fn typed<'a>(call: &'a Call, question: &str, field: &str) -> Option<&'a str> {
     accepted(call, question)?[field].as_str()
 }
 
-/// What a model wrote.
+/// The text of a model.
 fn generated<'a>(call: &'a Call, question: &str) -> Option<&'a str> {
     answer(call, question)?["content"]["text"].as_str()
 }
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_asked_until_it_is_answered() {
+    fn input_request_repeats_until_answered() {
         #[track_caller]
         fn check(tool: &str, input: Value, expected: &str) {
             let result = result(&call(tool, input)).unwrap();

@@ -1,6 +1,5 @@
-//! The fixture tools of the conformance suite, as services of one device: what it registers, and
-//! what each of them answers.
-//! Never: a connection, or an answer that depends on anything but the call.
+//! The fixture tools of the conformance suite, as services of one device: their registration, and
+//! their results, which depend only on the call.
 
 use std::borrow::Cow;
 
@@ -10,17 +9,17 @@ use super::questions;
 
 /// A red picture of one pixel (PNG) in Base64.
 pub(super) const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
-/// A sound without a sample (WAV) in Base64.
+/// An empty sound (WAV) in Base64.
 const SILENCE: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
 
 /// Changes the set of tools.
 pub(super) const TRIGGER_TOOLS: &str = "test_trigger_tool_change";
 /// Changes the set of prompts.
 pub(super) const TRIGGER_PROMPTS: &str = "test_trigger_prompt_change";
-/// The tool that comes and goes.
+/// The tool that is added and removed.
 const COMES_AND_GOES: &str = "test_tool_that_comes_and_goes";
 
-/// Every tool that is always there, with what it says about itself.
+/// Every permanent tool with its description.
 const TOOLS: [(&str, &str); 27] = [
     ("test_simple_text", "Answers with a text"),
     ("test_image_content", "Answers with a picture"),
@@ -30,7 +29,7 @@ const TOOLS: [(&str, &str); 27] = [
         "test_multiple_content_types",
         "Answers with a text, a picture and a resource",
     ),
-    ("test_error_handling", "Fails, and says so"),
+    ("test_error_handling", "Fails with an error"),
     ("test_tool_with_progress", "Says three times how far it is"),
     ("test_tool_with_logging", "Logs three times what it does"),
     ("test_logging_tool", "Logs once what it does"),
@@ -90,20 +89,20 @@ const TOOLS: [(&str, &str); 27] = [
     ),
 ];
 
-/// A call as it came.
+/// A received call.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) id: String,
     pub(super) tool: String,
     pub(super) params: Value,
-    /// What was asked for when it was called before, or null.
+    /// The input requests of the previous call, or null.
     pub(super) input: Value,
 }
 
-/// What a device says before it answers: the type of the message and its `data` without `call_id`.
-type Said = (&'static str, Map<String, Value>);
+/// A notification before the result: the type of the message and its `data` without `call_id`.
+type Notification = (&'static str, Map<String, Value>);
 
-/// The services to register; `one_more` says whether the tool that comes and goes is there.
+/// The services to register; `one_more` adds the optional tool.
 pub(super) fn services(one_more: bool) -> Value {
     let coming = one_more.then_some((COMES_AND_GOES, "Is there, or is not"));
     let services: Map<_, _> = TOOLS
@@ -137,7 +136,7 @@ fn parameters(tool: &str) -> Value {
     }
 }
 
-/// What the suite looks for in a schema, but for `$anchor`: devices may not name places in their schemas.
+/// The schema features that the suite checks, except `$anchor`, which devices may not use.
 fn all_of_the_draft() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -161,8 +160,8 @@ fn all_of_the_draft() -> Value {
     })
 }
 
-/// What is said meanwhile, in this order, with a pause after each.
-pub(super) fn said(tool: &str) -> Vec<Said> {
+/// The notifications of a tool in order, with a pause after each.
+pub(super) fn notifications(tool: &str) -> Vec<Notification> {
     let log = |message: &str| {
         let members = [("level", "info"), ("message", message)];
         let data = members.map(|(name, value)| (name.to_owned(), value.into()));
@@ -225,7 +224,7 @@ fn content(blocks: Value) -> Value {
     json!({"success": true, "content": blocks})
 }
 
-/// A successful result that says this.
+/// A successful result with this text.
 pub(super) fn text<'a>(words: impl Into<Cow<'a, str>>) -> Value {
     content(json!([{"type": "text", "text": words.into()}]))
 }
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn every_tool_that_has_an_answer_of_its_own_is_registered() {
+    fn every_tool_with_own_result_is_registered() {
         let services = services(false);
         for (name, _) in TOOLS {
             let result = result(&call(name));

@@ -1,28 +1,30 @@
-//! Who gets in: tokens and keys, good and bad, on every door.
+//! Authentication and authorization: valid and invalid tokens and keys at every listener.
 
 use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::{device::Device, eventually::eventually, plant::Plant};
+use crate::{cluster::TestCluster, device::Device, eventually::eventually};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i11_a_revoked_token_is_refused_and_its_connection_closed_within_five_seconds() {
-    let plant = Plant::start(2).await;
-    let token = plant.token(&plant.org, "device:toy-1", &["device"]).await;
+async fn i11_revoked_token_closes_connection_within_five_seconds() {
+    let cluster = TestCluster::start(2).await;
+    let token = cluster
+        .token(&cluster.org, "device:toy-1", &["device"])
+        .await;
     let text = token["access_token"].as_str().unwrap();
-    let mut toy = Device::connect(&plant.edges[0].address("device_addr"), text).await;
+    let mut toy = Device::connect(&cluster.edges[0].address("device_addr"), text).await;
     let url = format!(
         "{}/v1/tokens/{}",
-        plant.control.address("http_url"),
+        cluster.control.address("http_url"),
         token["token_id"].as_str().unwrap()
     );
     let revoked = Instant::now();
-    let answer = plant
+    let answer = cluster
         .http
         .delete(&url)
-        .bearer_auth(&plant.org.key)
+        .bearer_auth(&cluster.org.key)
         .send()
         .await
         .unwrap();
@@ -38,7 +40,7 @@ async fn i11_a_revoked_token_is_refused_and_its_connection_closed_within_five_se
         "token_revoked",
         "{last_words:?}"
     );
-    for edge in &plant.edges {
+    for edge in &cluster.edges {
         let address = edge.address("device_addr");
         let refused = async || {
             Device::dial(&address).await.authenticate(text).await["data"]["success"].clone()
@@ -47,9 +49,9 @@ async fn i11_a_revoked_token_is_refused_and_its_connection_closed_within_five_se
         eventually(left, refused, |success| *success == false).await;
     }
     // An edge that starts later refuses it too.
-    let mut plant = plant;
-    plant.add_edge().await;
-    let answer = Device::dial(&plant.edges[2].address("device_addr"))
+    let mut cluster = cluster;
+    cluster.add_edge().await;
+    let answer = Device::dial(&cluster.edges[2].address("device_addr"))
         .await
         .authenticate(text)
         .await;
@@ -61,16 +63,16 @@ async fn i11_a_revoked_token_is_refused_and_its_connection_closed_within_five_se
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i11_a_revoked_client_token_is_refused_by_gateway_and_control_within_five_seconds() {
-    let plant = Plant::start(0).await;
-    let token = plant
-        .token(&plant.org, "client:app", &["read", "admin"])
+async fn i11_revoked_client_token_is_rejected_within_five_seconds() {
+    let cluster = TestCluster::start(0).await;
+    let token = cluster
+        .token(&cluster.org, "client:app", &["read", "admin"])
         .await;
     let text = token["access_token"].as_str().unwrap();
-    let control = plant.control.address("http_url");
-    let doors = [plant.url("/v1/devices"), format!("{control}/v1/api-keys")];
+    let control = cluster.control.address("http_url");
+    let doors = [cluster.url("/v1/devices"), format!("{control}/v1/api-keys")];
     let knock = async |door: &String| {
-        let request = plant.http.get(door).bearer_auth(text);
+        let request = cluster.http.get(door).bearer_auth(text);
         let answer = request.send().await.unwrap();
         let status = answer.status();
         let body: Value = answer.json().await.unwrap();
@@ -80,9 +82,13 @@ async fn i11_a_revoked_client_token_is_refused_by_gateway_and_control_within_fiv
         assert_eq!(knock(door).await.0, StatusCode::OK, "{door}");
     }
     let id = token["token_id"].as_str().unwrap();
-    let revocation = plant.http.delete(format!("{control}/v1/tokens/{id}"));
+    let revocation = cluster.http.delete(format!("{control}/v1/tokens/{id}"));
     let revoked = Instant::now();
-    let answer = revocation.bearer_auth(&plant.org.key).send().await.unwrap();
+    let answer = revocation
+        .bearer_auth(&cluster.org.key)
+        .send()
+        .await
+        .unwrap();
     assert_eq!(answer.status(), StatusCode::NO_CONTENT);
     for door in &doors {
         let left = Duration::from_secs(5).saturating_sub(revoked.elapsed());
@@ -97,20 +103,20 @@ async fn i11_a_revoked_client_token_is_refused_by_gateway_and_control_within_fiv
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_an_expired_and_a_foreign_token_are_told_apart_from_each_other() {
-    let plant = Plant::start(1).await;
-    let address = plant.edges[0].address("device_addr");
-    let short = plant
+async fn invalid_expired_and_foreign_tokens_have_distinct_errors() {
+    let cluster = TestCluster::start(1).await;
+    let address = cluster.edges[0].address("device_addr");
+    let short = cluster
         .http
-        .post(format!("{}/v1/tokens", plant.control.address("http_url")))
-        .bearer_auth(&plant.org.key)
+        .post(format!("{}/v1/tokens", cluster.control.address("http_url")))
+        .bearer_auth(&cluster.org.key)
         .json(&json!({"subject": "device:toy-1", "scopes": ["device"], "ttl_s": 1}))
         .send()
         .await
         .unwrap();
     let short: Value = short.json().await.unwrap();
     let short = short["access_token"].as_str().unwrap().to_owned();
-    let client = plant.token(&plant.org, "client:app", &["call"]).await["access_token"]
+    let client = cluster.token(&cluster.org, "client:app", &["call"]).await["access_token"]
         .as_str()
         .unwrap()
         .to_owned();
@@ -142,24 +148,24 @@ async fn a_bad_an_expired_and_a_foreign_token_are_told_apart_from_each_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn http_wants_a_credential_with_the_scope() {
-    let plant = Plant::start(1).await;
-    let served = plant.echo(0, "toy-1").await.serve();
-    let read = plant.token(&plant.org, "client:app", &["read"]).await["access_token"]
+async fn http_request_without_scope_is_rejected() {
+    let cluster = TestCluster::start(1).await;
+    let served = cluster.echo(0, "toy-1").await.serve();
+    let read = cluster.token(&cluster.org, "client:app", &["read"]).await["access_token"]
         .as_str()
         .unwrap()
         .to_owned();
-    let call = plant.token(&plant.org, "client:app", &["call"]).await["access_token"]
+    let call = cluster.token(&cluster.org, "client:app", &["call"]).await["access_token"]
         .as_str()
         .unwrap()
         .to_owned();
     let body = json!({"service": "echo", "params": {"text": "x"}});
     let check = async |key: Option<&str>, calls: u16, reads: u16| {
-        let mut post = plant
+        let mut post = cluster
             .http
-            .post(plant.url("/v1/devices/toy-1/calls"))
+            .post(cluster.url("/v1/devices/toy-1/calls"))
             .json(&body);
-        let mut get = plant.http.get(plant.url("/v1/devices"));
+        let mut get = cluster.http.get(cluster.url("/v1/devices"));
         if let Some(key) = key {
             post = post.bearer_auth(key);
             get = get.bearer_auth(key);
@@ -179,6 +185,6 @@ async fn http_wants_a_credential_with_the_scope() {
     check(Some("sb_not-a-key"), 401, 401).await;
     check(Some(&read), 403, 200).await;
     check(Some(&call), 200, 403).await;
-    check(Some(&plant.org.key), 200, 200).await;
+    check(Some(&cluster.org.key), 200, 200).await;
     drop(served);
 }

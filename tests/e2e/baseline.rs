@@ -1,11 +1,11 @@
-//! After the load, everything is as before.
+//! Resources return to their baseline after a load.
 
 use std::time::Duration;
 
 use redis::Commands as _;
 use serde_json::json;
 
-use crate::{eventually::eventually, plant::Plant};
+use crate::{cluster::TestCluster, eventually::eventually};
 
 fn open_files(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd"))
@@ -14,16 +14,17 @@ fn open_files(pid: u32) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i13_after_the_load_files_and_redis_keys_are_back_at_the_baseline() {
-    let plant = Plant::start(2).await;
-    let client = redis::Client::open(plant.redis.url()).unwrap();
+async fn i13_files_and_redis_keys_after_load_are_at_baseline() {
+    let cluster = TestCluster::start(2).await;
+    let client = redis::Client::open(cluster.redis.url()).unwrap();
     let keys = || {
         let mut keys: Vec<String> = client.get_connection().unwrap().keys("*").unwrap();
         keys.sort();
         keys
     };
-    // One round first: what is made once, like the stream of facts, is part of the baseline.
-    round(&plant, 1).await;
+    // The first round creates what exists once, like the stream of device events. It is part of the
+    // baseline.
+    round(&cluster, 1).await;
     let quiet = async || keys();
     let settled = |keys: &Vec<String>| {
         !keys
@@ -31,19 +32,19 @@ async fn i13_after_the_load_files_and_redis_keys_are_back_at_the_baseline() {
             .any(|key| key.contains("{org_") || key.contains(":services"))
     };
     let baseline = eventually(Duration::from_secs(10), quiet, settled).await;
-    let files: Vec<usize> = plant
+    let files: Vec<usize> = cluster
         .edges
         .iter()
         .map(|edge| open_files(edge.pid()))
         .collect();
-    round(&plant, 200).await;
+    round(&cluster, 200).await;
     eventually(
         Duration::from_secs(20),
         async || keys(),
         |keys| *keys == baseline,
     )
     .await;
-    for (edge, before) in plant.edges.iter().zip(files) {
+    for (edge, before) in cluster.edges.iter().zip(files) {
         eventually(
             Duration::from_secs(10),
             async || open_files(edge.pid()),
@@ -51,9 +52,9 @@ async fn i13_after_the_load_files_and_redis_keys_are_back_at_the_baseline() {
         )
         .await;
     }
-    let metrics = plant
+    let metrics = cluster
         .http
-        .get(format!("{}/metrics", plant.edges[0].address("admin_url")))
+        .get(format!("{}/metrics", cluster.edges[0].address("admin_url")))
         .send()
         .await
         .unwrap();
@@ -65,14 +66,14 @@ async fn i13_after_the_load_files_and_redis_keys_are_back_at_the_baseline() {
     assert_eq!(connections, "switchboard_edge_connections 0");
 }
 
-async fn round(plant: &Plant, devices: usize) {
+async fn round(cluster: &TestCluster, devices: usize) {
     let mut served = Vec::new();
     for n in 0..devices {
-        served.push(plant.echo(n % 2, &format!("toy-{n}")).await.serve());
+        served.push(cluster.echo(n % 2, &format!("toy-{n}")).await.serve());
     }
     for n in 0..devices {
         let body = json!({"service": "echo", "params": {"text": n.to_string()}});
-        let (_, answer) = plant.call(&format!("toy-{n}"), &body).await;
+        let (_, answer) = cluster.call(&format!("toy-{n}"), &body).await;
         assert_eq!(answer["outcome"], "succeeded", "{answer}");
     }
 }

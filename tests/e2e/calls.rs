@@ -1,17 +1,17 @@
-//! A call from HTTP to a device on another node and back: every outcome, with what the caller sees.
+//! Calls from HTTP to a device on another node and back: every outcome, as the caller sees it.
 
 use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
+use crate::cluster::{TestCluster, echo_services};
 use crate::eventually::eventually;
-use crate::plant::{Plant, echo_services};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i3_a_call_crosses_nodes_and_brings_back_the_devices_own_bytes() {
-    let plant = Plant::start(2).await;
-    let mut toy = plant.echo(1, "toy-1").await;
+async fn i3_call_across_nodes_returns_the_devices_bytes() {
+    let cluster = TestCluster::start(2).await;
+    let mut toy = cluster.echo(1, "toy-1").await;
     let device = async {
         let (id, service, params) = toy.next_call().await;
         assert_eq!(
@@ -26,7 +26,7 @@ async fn i3_a_call_crosses_nodes_and_brings_back_the_devices_own_bytes() {
         id
     };
     let body = json!({"service": "echo", "params": {"text": "现在几点了? ##END"}});
-    let (id, (status, answer)) = tokio::join!(device, plant.call("toy-1", &body));
+    let (id, (status, answer)) = tokio::join!(device, cluster.call("toy-1", &body));
     assert_eq!(status, StatusCode::OK, "{answer}");
     assert_eq!(answer["outcome"], "succeeded");
     assert_eq!(answer["delivered"], "yes");
@@ -39,16 +39,16 @@ async fn i3_a_call_crosses_nodes_and_brings_back_the_devices_own_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_devices_failure_is_a_result_too() {
-    let plant = Plant::start(1).await;
-    let mut toy = plant.echo(0, "toy-1").await;
+async fn failed_call_returns_the_devices_error() {
+    let cluster = TestCluster::start(1).await;
+    let mut toy = cluster.echo(0, "toy-1").await;
     let device = async {
         let (id, _, _) = toy.next_call().await;
         toy.answer(&id, &json!({"success": false, "error": "the arm is stuck"}))
             .await;
     };
     let body = json!({"service": "echo", "params": {"text": "x"}});
-    let ((), (status, answer)) = tokio::join!(device, plant.call("toy-1", &body));
+    let ((), (status, answer)) = tokio::join!(device, cluster.call("toy-1", &body));
     assert_eq!(
         (status, &answer["outcome"]),
         (StatusCode::OK, &json!("failed"))
@@ -59,15 +59,15 @@ async fn a_devices_failure_is_a_result_too() {
     );
 }
 
-/// What a call is refused with, and that the device never saw it.
+/// Asserts that a call is rejected with this problem and not delivered to the device.
 async fn check_refused(
-    plant: &Plant,
+    cluster: &TestCluster,
     device: &str,
     body: Value,
     status: u16,
     outcome: &str,
 ) -> Value {
-    let (got, answer) = plant.call(device, &body).await;
+    let (got, answer) = cluster.call(device, &body).await;
     assert_eq!(got.as_u16(), status, "{body}: {answer}");
     assert_eq!(answer["outcome"], outcome, "{body}: {answer}");
     assert_eq!(answer["delivered"], "no", "{body}: {answer}");
@@ -81,13 +81,13 @@ async fn check_refused(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_can_not_be_made_says_why_and_is_never_delivered() {
-    let plant = Plant::start(1).await;
-    let toy = plant.echo(0, "toy-1").await;
+async fn invalid_call_returns_reason_and_is_not_delivered() {
+    let cluster = TestCluster::start(1).await;
+    let toy = cluster.echo(0, "toy-1").await;
     let served = toy.serve();
     let params = |params: Value| json!({"service": "echo", "params": params});
     check_refused(
-        &plant,
+        &cluster,
         "nobody",
         params(json!({"text": "x"})),
         404,
@@ -95,7 +95,7 @@ async fn a_call_that_can_not_be_made_says_why_and_is_never_delivered() {
     )
     .await;
     check_refused(
-        &plant,
+        &cluster,
         "toy-1",
         json!({"service": "fly", "params": {}}),
         404,
@@ -111,21 +111,21 @@ async fn a_call_that_can_not_be_made_says_why_and_is_never_delivered() {
         (json!({"text": "y".repeat(65)}), "/text"),
         (json!({"text": "x", "mood": "sad"}), "/mood"),
     ] {
-        let answer = check_refused(&plant, "toy-1", params(bad), 422, "invalid").await;
+        let answer = check_refused(&cluster, "toy-1", params(bad), 422, "invalid").await;
         assert_eq!(answer["errors"][0]["pointer"], pointer, "{answer}");
     }
-    // Only this one reaches the device.
-    plant.answers("toy-1", Duration::from_secs(5)).await;
-    plant.edges[0].terminate();
+    // Only this call reaches the device.
+    cluster.answers("toy-1", Duration::from_secs(5)).await;
+    cluster.edges[0].terminate();
     assert_eq!(served.join_all().await, [1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_device_that_left_is_offline_and_not_unknown() {
-    let plant = Plant::start(1).await;
-    drop(plant.echo(0, "toy-1").await);
+async fn disconnected_device_is_offline_not_unknown() {
+    let cluster = TestCluster::start(1).await;
+    drop(cluster.echo(0, "toy-1").await);
     let body = json!({"service": "echo", "params": {"text": "x"}});
-    let outcome = async || plant.call("toy-1", &body).await;
+    let outcome = async || cluster.call("toy-1", &body).await;
     let (_, answer) = eventually(Duration::from_secs(5), outcome, |(status, _)| {
         *status == StatusCode::CONFLICT
     })
@@ -137,12 +137,12 @@ async fn a_device_that_left_is_offline_and_not_unknown() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i1_a_silent_device_times_out_at_the_deadline_and_a_late_answer_is_dropped() {
-    let plant = Plant::start(1).await;
-    let mut toy = plant.echo(0, "toy-1").await;
+async fn i1_silent_device_times_out_and_late_result_is_dropped() {
+    let cluster = TestCluster::start(1).await;
+    let mut toy = cluster.echo(0, "toy-1").await;
     let body = json!({"service": "echo", "params": {"text": "x"}, "timeout_ms": 300});
     let begun = Instant::now();
-    let (status, answer) = plant.call("toy-1", &body).await;
+    let (status, answer) = cluster.call("toy-1", &body).await;
     let took = begun.elapsed();
     assert_eq!(status, StatusCode::GATEWAY_TIMEOUT, "{answer}");
     assert_eq!(
@@ -157,7 +157,7 @@ async fn i1_a_silent_device_times_out_at_the_deadline_and_a_late_answer_is_dropp
     toy.answer(&late, &json!({"success": true, "data": "too late"}))
         .await;
     let served = toy.serve();
-    let (_, answer) = plant
+    let (_, answer) = cluster
         .call(
             "toy-1",
             &json!({"service": "echo", "params": {"text": "next"}}),
@@ -168,13 +168,16 @@ async fn i1_a_silent_device_times_out_at_the_deadline_and_a_late_answer_is_dropp
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i5_a_device_completes_only_what_was_dispatched_on_its_connection() {
-    let plant = Plant::start(2).await;
-    let (mut toy, mut thief) = (plant.echo(0, "toy-1").await, plant.echo(1, "thief").await);
+async fn i5_device_completes_only_calls_of_its_connection() {
+    let cluster = TestCluster::start(2).await;
+    let (mut toy, mut thief) = (
+        cluster.echo(0, "toy-1").await,
+        cluster.echo(1, "thief").await,
+    );
     let body = json!({"service": "echo", "params": {"text": "x"}});
     let devices = async {
         let (id, _, _) = toy.next_call().await;
-        // Another device knows the id and answers first; then the right one answers twice.
+        // Another device knows the call id and answers first; then the right device answers twice.
         thief
             .answer(&id, &json!({"success": true, "data": "stolen"}))
             .await;
@@ -184,31 +187,31 @@ async fn i5_a_device_completes_only_what_was_dispatched_on_its_connection() {
                 &json!({"success": true}),
             )
             .await;
-        // The thief's own registration is answered after those were read.
+        // The registration of the other device is answered after its results were read.
         thief.register(&echo_services()).await;
         toy.answer(&id, &json!({"success": true, "data": "first"}))
             .await;
         toy.answer(&id, &json!({"success": true, "data": "second"}))
             .await;
     };
-    let ((), (_, answer)) = tokio::join!(devices, plant.call("toy-1", &body));
+    let ((), (_, answer)) = tokio::join!(devices, cluster.call("toy-1", &body));
     assert_eq!(answer["result"]["data"], "first");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i4_nothing_crosses_an_organisation() {
-    let plant = Plant::start(2).await;
-    let foreign = plant.another_org("second").await;
-    let ours = plant.echo(0, "toy-1").await.serve();
+    let cluster = TestCluster::start(2).await;
+    let foreign = cluster.another_org("second").await;
+    let ours = cluster.echo(0, "toy-1").await.serve();
     // The same id in another organisation is another device.
-    let token = plant.token(&foreign, "device:toy-1", &["device"]).await;
-    let address = plant.edges[1].address("device_addr");
+    let token = cluster.token(&foreign, "device:toy-1", &["device"]).await;
+    let address = cluster.edges[1].address("device_addr");
     let mut theirs =
         crate::device::Device::connect(&address, token["access_token"].as_str().unwrap()).await;
     theirs
         .register("{\"secret_door\":{\"description\":\"theirs\"}}")
         .await;
-    let (_, seen) = plant.get("/v1/devices/toy-1").await;
+    let (_, seen) = cluster.get("/v1/devices/toy-1").await;
     assert!(
         seen["services"].get("echo").is_some() && seen["services"].get("secret_door").is_none(),
         "{seen}"
@@ -216,43 +219,49 @@ async fn i4_nothing_crosses_an_organisation() {
     assert!(!seen.to_string().contains(&foreign.id), "{seen}");
     let body = json!({"service": "echo", "params": {"text": "mine"}});
     assert_eq!(
-        plant.call("toy-1", &body).await.1["result"]["data"]["text"],
+        cluster.call("toy-1", &body).await.1["result"]["data"]["text"],
         "mine"
     );
-    let (status, answer) = plant.call_as(&foreign, "toy-1", &body).await;
+    let (status, answer) = cluster.call_as(&foreign, "toy-1", &body).await;
     assert_eq!(
         (status, &answer["outcome"]),
         (StatusCode::NOT_FOUND, &json!("unknown_service"))
     );
-    let (status, answer) = plant
-        .call_as(&plant.another_org("third").await, "toy-1", &body)
+    let (status, answer) = cluster
+        .call_as(&cluster.another_org("third").await, "toy-1", &body)
         .await;
     assert_eq!(
         (status, &answer["outcome"]),
         (StatusCode::NOT_FOUND, &json!("unknown_device"))
     );
-    // What passed through for one organisation is nowhere that another, or an operator, looks.
+    // Nothing of one organisation is visible to another, or to an operator.
     let canary = "canary-5f2c1";
     let body = json!({"service": "echo", "params": {"text": canary}});
     assert_eq!(
-        plant.call("toy-1", &body).await.1["result"]["data"]["text"],
+        cluster.call("toy-1", &body).await.1["result"]["data"]["text"],
         canary
     );
     let refused = json!({"service": canary, "params": {"text": canary}});
     assert_eq!(
-        plant.call("toy-1", &refused).await.1["outcome"],
+        cluster.call("toy-1", &refused).await.1["outcome"],
         "unknown_service"
     );
-    for program in plant.programs() {
-        let metrics = plant
+    for program in cluster.programs() {
+        let metrics = cluster
             .http
             .get(format!("{}/metrics", program.address("admin_url")));
         let metrics = metrics.send().await.unwrap().text().await.unwrap();
         let log = program.logged();
-        for secret in [canary, &plant.org.key, &foreign.key, &plant.org.id, "toy-1"] {
+        for secret in [
+            canary,
+            &cluster.org.key,
+            &foreign.key,
+            &cluster.org.id,
+            "toy-1",
+        ] {
             assert!(!metrics.contains(secret), "{secret} in {metrics}");
         }
-        for secret in [canary, &plant.org.key, &foreign.key] {
+        for secret in [canary, &cluster.org.key, &foreign.key] {
             assert!(!log.contains(secret), "{secret} in {log}");
         }
     }
@@ -260,16 +269,16 @@ async fn i4_nothing_crosses_an_organisation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_concurrent_calls_over_two_edges_are_not_mixed_up() {
-    let plant = Plant::start(2).await;
+async fn thousand_concurrent_calls_over_two_edges_get_own_results() {
+    let cluster = TestCluster::start(2).await;
     let mut devices = Vec::new();
     for n in 0..20 {
-        devices.push(plant.echo(n % 2, &format!("toy-{n}")).await.serve());
+        devices.push(cluster.echo(n % 2, &format!("toy-{n}")).await.serve());
     }
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..1000 {
-        let url = plant.url(&format!("/v1/devices/toy-{}/calls", n % 20));
-        let request = plant.http.post(url).bearer_auth(&plant.org.key);
+        let url = cluster.url(&format!("/v1/devices/toy-{}/calls", n % 20));
+        let request = cluster.http.post(url).bearer_auth(&cluster.org.key);
         let request =
             request.json(&json!({"service": "echo", "params": {"text": format!("canary {n}")}}));
         calls.spawn(async move {
@@ -287,21 +296,21 @@ async fn a_thousand_concurrent_calls_over_two_edges_are_not_mixed_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn more_than_a_device_can_take_is_shed_at_once_and_undelivered() {
-    let plant = Plant::start(1).await;
-    let mut toy = plant.echo(0, "toy-1").await;
+async fn calls_above_in_flight_limit_are_rejected_undelivered() {
+    let cluster = TestCluster::start(1).await;
+    let mut toy = cluster.echo(0, "toy-1").await;
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..80 {
-        let request = plant
+        let request = cluster
             .http
-            .post(plant.url("/v1/devices/toy-1/calls"))
-            .bearer_auth(&plant.org.key);
+            .post(cluster.url("/v1/devices/toy-1/calls"))
+            .bearer_auth(&cluster.org.key);
         let body =
             json!({"service": "echo", "params": {"text": n.to_string()}, "timeout_ms": 20_000});
         let request = request.json(&body);
         calls.spawn(async move { request.send().await.unwrap().json::<Value>().await.unwrap() });
     }
-    // The limit of calls in flight is 64: sixteen are refused before the device answers one.
+    // At most 64 calls may be in flight: sixteen are rejected before the device answers one.
     for _ in 0..16 {
         let refused = calls.join_next().await.unwrap().unwrap();
         assert_eq!(

@@ -1,5 +1,4 @@
-//! MCP clients of other makers against a gateway, an edge and a device: what they list, call, hear and give up.
-//! Never: a client that is not there and a test that says so by passing.
+//! Third-party MCP clients against a gateway, an edge and a device: list, call, notify and cancel.
 
 use std::{
     ffi::OsString,
@@ -16,30 +15,30 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{device::Device, plant::Plant};
+use crate::{cluster::TestCluster, device::Device};
 
 mod inspector;
 mod npcs;
 
-/// How long a client may take for one step; it starts an interpreter first.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// One pixel.
+/// Upper bound for one step of a client, including the start of an interpreter.
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
+/// A picture of one pixel.
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=";
-/// Beyond the basic plane too.
+/// Contains characters outside the basic multilingual plane.
 const CHINESE: &str = "把灯调成暖黄色，𠮷祥如意";
 const NEWEST: &str = "2026-07-28";
 const LEGACY: &str = "2025-11-25";
 const DEVICE: &str = "toy-1";
 
-/// A client under test: its program, and what it is told on its command line.
+/// A client under test: its program and command-line arguments.
 struct Maker {
     interpreter: PathBuf,
     script: PathBuf,
     arguments: Vec<OsString>,
-    /// The revision that it should agree on with us.
+    /// The protocol revision that the client must negotiate.
     revision: &'static str,
-    /// Where scripts find their packages; removed with the test.
+    /// The folder from which scripts load packages; removed with the test.
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -57,7 +56,7 @@ impl Maker {
     fn node(script: &str, revision: &'static str, arguments: &[&str]) -> Self {
         let packages = installed("node/node_modules");
         let folder = tempfile::tempdir().unwrap();
-        // Node looks for packages beside the script.
+        // Node resolves packages relative to the script.
         std::os::unix::fs::symlink(&packages, folder.path().join("node_modules")).unwrap();
         for name in [script, "conversation.mjs"] {
             std::fs::copy(pinned().join(name), folder.path().join(name)).unwrap();
@@ -71,12 +70,12 @@ impl Maker {
         }
     }
 
-    fn http(self, plant: &Plant) -> Self {
-        self.at(plant, &format!("/mcp/devices/{DEVICE}"))
+    fn http(self, cluster: &TestCluster) -> Self {
+        self.at(cluster, &format!("/mcp/devices/{DEVICE}"))
     }
 
-    fn at(mut self, plant: &Plant, endpoint: &str) -> Self {
-        self.arguments.push(plant.url(endpoint).into());
+    fn at(mut self, cluster: &TestCluster, endpoint: &str) -> Self {
+        self.arguments.push(cluster.url(endpoint).into());
         self
     }
 
@@ -91,14 +90,14 @@ impl Maker {
         self
     }
 
-    async fn connect(self, plant: &Plant) -> Client {
+    async fn connect(self, cluster: &TestCluster) -> Client {
         let log = tempfile::NamedTempFile::new().unwrap();
         let mut child = Command::new(&self.interpreter)
             .arg(&self.script)
             .args(&self.arguments)
             .env("PYTHONDONTWRITEBYTECODE", "1")
-            .env("SWITCHBOARD_URL", plant.gateway.address("http_url"))
-            .env("SWITCHBOARD_API_KEY", &plant.org.key)
+            .env("SWITCHBOARD_URL", cluster.gateway.address("http_url"))
+            .env("SWITCHBOARD_API_KEY", &cluster.org.key)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log.reopen().unwrap())
@@ -119,7 +118,7 @@ impl Maker {
     }
 }
 
-/// A client that is connected, and what it says on stdout.
+/// A connected client and its stdout.
 struct Client {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -136,9 +135,9 @@ impl Client {
         stdin.flush().await.unwrap();
     }
 
-    /// What it finds next, which must be this.
+    /// The next result, which must be of this kind.
     async fn found(&mut self, what: &str) -> Value {
-        let line = timeout(PATIENCE, self.stdout.next_line())
+        let line = timeout(STEP_TIMEOUT, self.stdout.next_line())
             .await
             .unwrap_or_else(|_| panic!("no `{what}` in time"))
             .unwrap()
@@ -158,10 +157,13 @@ impl Client {
             .await;
     }
 
-    /// Ends its input; it must end by itself, and content.
+    /// Closes the client's stdin. The client must exit with success.
     async fn end(mut self) {
         self.stdin = None;
-        let status = timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap();
+        let status = timeout(STEP_TIMEOUT, self.child.wait())
+            .await
+            .unwrap()
+            .unwrap();
         assert!(status.success(), "{status}");
     }
 }
@@ -175,12 +177,12 @@ impl Drop for Client {
     }
 }
 
-/// A plant, and a device with tools of every kind.
-async fn stage() -> (Plant, Device) {
-    let plant = Plant::start(1).await;
-    let mut device = plant.device(0, DEVICE).await;
+/// A cluster, and a device with tools of every kind.
+async fn fixture() -> (TestCluster, Device) {
+    let cluster = TestCluster::start(1).await;
+    let mut device = cluster.device(0, DEVICE).await;
     device.register(&services().to_string()).await;
-    (plant, device)
+    (cluster, device)
 }
 
 fn services() -> Value {
@@ -196,9 +198,10 @@ fn services() -> Value {
     })
 }
 
-/// Lists, calls with Chinese both ways, gets an image, a tool's error and one of the protocol.
-async fn talks(maker: Maker, plant: &Plant, device: &mut Device) {
-    let mut client = maker.connect(plant).await;
+/// Lists tools, calls with Chinese text in both directions, and receives an image, a tool error and
+/// a protocol error.
+async fn check_calls(maker: Maker, cluster: &TestCluster, device: &mut Device) {
+    let mut client = maker.connect(cluster).await;
 
     let tools = client.tools().await;
     let named = |wanted: &str| {
@@ -218,16 +221,16 @@ async fn talks(maker: Maker, plant: &Plant, device: &mut Device) {
         (service.as_str(), &params["text"]),
         ("say", &json!(CHINESE))
     );
-    let said = format!("好的：{CHINESE}");
+    let reply = format!("好的：{CHINESE}");
     device
-        .answer(&call, &json!({"success": true, "data": said}))
+        .answer(&call, &json!({"success": true, "data": reply}))
         .await;
     let result = client.found("result").await["result"].take();
-    assert_eq!(result["content"][0], json!({"type": "text", "text": said}));
-    assert_eq!(result["structuredContent"]["data"], said);
+    assert_eq!(result["content"][0], json!({"type": "text", "text": reply}));
+    assert_eq!(result["structuredContent"]["data"], reply);
     assert_ne!(result["isError"], true, "{result}");
 
-    // A name in Chinese is called by the one that stands for it.
+    // A service with a Chinese name is called by its ASCII alias.
     client.call(&dim, &json!({})).await;
     let (call, service, _) = device.next_call().await;
     assert_eq!(service, "调光");
@@ -257,16 +260,16 @@ async fn talks(maker: Maker, plant: &Plant, device: &mut Device) {
     client.end().await;
 }
 
-/// Gives up a call that runs; the device is told to stop, and the connection is as good as before.
-async fn cancels(maker: Maker, plant: &Plant, device: &mut Device) {
-    let mut client = maker.connect(plant).await;
+/// Cancels a call in flight. The device receives the cancellation, and the connection stays usable.
+async fn check_cancellation(maker: Maker, cluster: &TestCluster, device: &mut Device) {
+    let mut client = maker.connect(cluster).await;
     client.call("say", &json!({"text": "one moment"})).await;
     let (call, ..) = device.next_call().await;
     client.command(&json!({"do": "cancel"})).await;
     client.found("cancelled").await;
-    let told = device.next(Kind::Control).await.json();
+    let message = device.next(Kind::Control).await.json();
     assert_eq!(
-        (&told["type"], &told["data"]["call_id"]),
+        (&message["type"], &message["data"]["call_id"]),
         (&json!("cancel"), &json!(call))
     );
     client.call("say", &json!({"text": "again"})).await;
@@ -279,10 +282,10 @@ async fn cancels(maker: Maker, plant: &Plant, device: &mut Device) {
     client.end().await;
 }
 
-/// Is told that the device offers something else, and lists that.
-async fn hears(maker: Maker, plant: &Plant, device: &mut Device) {
-    let mut client = maker.connect(plant).await;
-    // What it lists is what it may remember until it is told.
+/// Receives a list-changed notification and lists the new tools.
+async fn check_list_change(maker: Maker, cluster: &TestCluster, device: &mut Device) {
+    let mut client = maker.connect(cluster).await;
+    // A client may cache the list until it is notified.
     assert_eq!(client.tools().await.as_array().unwrap().len(), 3);
     client.command(&json!({"do": "watch"})).await;
     client.found("watching").await;
@@ -296,74 +299,74 @@ async fn hears(maker: Maker, plant: &Plant, device: &mut Device) {
 
 /// The three behaviours as tests of one client.
 macro_rules! behaves {
-    ($client:ident, |$plant:ident| $maker:expr) => {
+    ($client:ident, |$cluster:ident| $maker:expr) => {
         mod $client {
             use super::*;
 
             #[tokio::test]
-            async fn talks() {
-                let ($plant, mut device) = stage().await;
-                super::talks($maker, &$plant, &mut device).await;
+            async fn calls_tools() {
+                let ($cluster, mut device) = fixture().await;
+                super::check_calls($maker, &$cluster, &mut device).await;
             }
 
             #[tokio::test]
-            async fn cancels() {
-                let ($plant, mut device) = stage().await;
-                super::cancels($maker, &$plant, &mut device).await;
+            async fn cancels_calls() {
+                let ($cluster, mut device) = fixture().await;
+                super::check_cancellation($maker, &$cluster, &mut device).await;
             }
 
             #[tokio::test]
-            async fn hears_of_changes() {
-                let ($plant, mut device) = stage().await;
-                super::hears($maker, &$plant, &mut device).await;
+            async fn lists_changed_tools() {
+                let ($cluster, mut device) = fixture().await;
+                super::check_list_change($maker, &$cluster, &mut device).await;
             }
         }
     };
 }
 
-behaves!(python_2_3_0, |plant| Maker::python(
+behaves!(python_2_3_0, |cluster| Maker::python(
     "2.3.0",
     NEWEST,
     &["auto"]
 )
-.http(&plant));
-behaves!(python_2_3_0_legacy, |plant| Maker::python(
+.http(&cluster));
+behaves!(python_2_3_0_legacy, |cluster| Maker::python(
     "2.3.0",
     LEGACY,
     &["legacy"]
 )
-.http(&plant));
-behaves!(python_1_30_0, |plant| Maker::python(
+.http(&cluster));
+behaves!(python_1_30_0, |cluster| Maker::python(
     "1.30.0",
     LEGACY,
     &["http"]
 )
-.http(&plant));
-behaves!(python_1_30_0_stdio, |plant| Maker::python(
+.http(&cluster));
+behaves!(python_1_30_0_stdio, |cluster| Maker::python(
     "1.30.0",
     LEGACY,
     &["stdio"]
 )
 .stdio());
-behaves!(client_2_4_0, |plant| Maker::node(
+behaves!(client_2_4_0, |cluster| Maker::node(
     "client.mjs",
     NEWEST,
     &["modern"]
 )
-.http(&plant));
-behaves!(client_2_4_0_legacy, |plant| Maker::node(
+.http(&cluster));
+behaves!(client_2_4_0_legacy, |cluster| Maker::node(
     "client.mjs",
     LEGACY,
     &["legacy"]
 )
-.http(&plant));
-behaves!(sdk_1_32_2, |plant| Maker::node(
+.http(&cluster));
+behaves!(sdk_1_32_2, |cluster| Maker::node(
     "sdk.mjs",
     LEGACY,
     &["http"]
 )
-.http(&plant));
-behaves!(sdk_1_32_2_stdio, |plant| Maker::node(
+.http(&cluster));
+behaves!(sdk_1_32_2_stdio, |cluster| Maker::node(
     "sdk.mjs",
     LEGACY,
     &["stdio"]

@@ -1,5 +1,5 @@
-//! A collector of traces as operators run one: takes spans over OTLP with HTTP, and keeps them for the test.
-//! Never: a span made up, or one that came twice kept once.
+//! A trace collector: receives spans over OTLP/HTTP and stores every span, duplicates too, for the
+//! test.
 
 use std::{
     collections::BTreeMap,
@@ -24,10 +24,10 @@ use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::eventually::eventually;
 
-/// Longer than processes gather spans before they send them.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Longer than the export interval of the processes.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A status as OTLP numbers it.
+/// A status code as OTLP numbers it.
 const ERROR: i32 = 2;
 
 pub struct Collector {
@@ -38,7 +38,7 @@ pub struct Collector {
 
 type Spans = Arc<Mutex<Vec<Seen>>>;
 
-/// A span, as far as tests look at it. Ids are hexadecimal.
+/// The fields of a span that tests check. Ids are hexadecimal.
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub service: String,
@@ -70,37 +70,39 @@ impl Collector {
         }
     }
 
-    /// Everything that came so far.
+    /// All spans received so far.
     pub fn seen(&self) -> Vec<Seen> {
         self.spans.lock().unwrap().clone()
     }
 
-    /// The spans of a trace, once all of these names are among them.
+    /// The spans of a trace, as soon as it contains all of these names.
     pub async fn trace(&self, trace: &str, names: &[&str]) -> Vec<Seen> {
         let there = async || {
             let mut seen = self.seen();
             seen.retain(|span| span.trace == trace);
             seen
         };
-        eventually(PATIENCE, there, |seen: &Vec<Seen>| {
+        eventually(EXPORT_TIMEOUT, there, |seen: &Vec<Seen>| {
             let has = |name: &&str| seen.iter().any(|span| span.name == **name);
             names.iter().all(has)
         })
         .await
     }
 
-    /// The trace of the first span of this name.
+    /// The trace of the first span with this name.
     pub async fn trace_of(&self, name: &str) -> String {
         let there = async || {
             let seen = self.seen();
             let found = seen.into_iter().find(|span| span.name == name);
             found.map(|span| span.trace)
         };
-        eventually(PATIENCE, there, Option::is_some).await.unwrap()
+        eventually(EXPORT_TIMEOUT, there, Option::is_some)
+            .await
+            .unwrap()
     }
 }
 
-/// The one span of this name.
+/// The only span with this name.
 #[track_caller]
 pub fn one<'a>(spans: &'a [Seen], name: &str) -> &'a Seen {
     let mut found = spans.iter().filter(|span| span.name == name);

@@ -1,5 +1,5 @@
-//! `switchboard templates`, `npcs` and `pictures` against a control plane: what is printed, kept and refused.
-//! Never: a command of these three that is not tried; `skills` and `voices` are tried in the files of their names.
+//! `switchboard templates`, `npcs` and `pictures` against a control plane: output, effects and
+//! errors. `skills` and `voices` have files of their own.
 
 use std::{
     io::Write as _,
@@ -9,13 +9,13 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::plant::Plant;
+use crate::cluster::TestCluster;
 
 const PIXEL: &[u8] = include_bytes!("objects/pixel.png");
 
-/// A shell beside a running system.
+/// Runs commands against a running system.
 struct Shell {
-    plant: Plant,
+    cluster: TestCluster,
     folder: tempfile::TempDir,
 }
 
@@ -23,27 +23,27 @@ impl Shell {
     async fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let objects = format!("file://{}/objects", folder.path().display());
-        let plant = Plant::start_with(0, &[("SWITCHBOARD_OBJECTS", &objects)]).await;
-        Self { plant, folder }
+        let cluster = TestCluster::start_with(0, &[("SWITCHBOARD_OBJECTS", &objects)]).await;
+        Self { cluster, folder }
     }
 
     fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// What a command says, and what it says when it fails; `code` is how it ends.
-    fn said(&self, arguments: &[&str], input: &str, code: i32) -> String {
+    /// The stdout of a command, or its stderr if `code` is not 0. `code` is the expected exit code.
+    fn printed(&self, arguments: &[&str], input: &str, code: i32) -> String {
         let mut child = Command::new(env!("CARGO_BIN_EXE_switchboard"))
             .args(arguments)
             .current_dir(self.folder.path())
-            .env("SWITCHBOARD_URL", self.plant.control.address("http_url"))
-            .env("SWITCHBOARD_API_KEY", &self.plant.org.key)
+            .env("SWITCHBOARD_URL", self.cluster.control.address("http_url"))
+            .env("SWITCHBOARD_API_KEY", &self.cluster.org.key)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // A command that reads nothing may have ended.
+        // A command that reads no input may have exited.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         let output = child.wait_with_output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -53,17 +53,17 @@ impl Shell {
             Some(code),
             "{arguments:?}: {out}{err}"
         );
-        let said = if code == 0 { out } else { err };
-        said.trim_end().to_owned()
+        let printed = if code == 0 { out } else { err };
+        printed.trim_end().to_owned()
     }
 
     fn shown(&self, arguments: &[&str]) -> Value {
-        serde_json::from_str(&self.said(arguments, "", 0)).unwrap()
+        serde_json::from_str(&self.printed(arguments, "", 0)).unwrap()
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn templates_are_made_changed_and_removed() {
+async fn templates_are_created_updated_and_deleted() {
     let shell = Shell::open().await;
     let bello = r#"{"name": "小白", "persona": {"role": "a dog", "greeting": ["汪"]}}"#;
     std::fs::write(shell.file("bello.json"), bello).unwrap();
@@ -74,19 +74,19 @@ async fn templates_are_made_changed_and_removed() {
         "--idempotency-key",
         "once",
     ];
-    let id = shell.said(&create, "", 0);
+    let id = shell.printed(&create, "", 0);
     assert!(id.starts_with("tpl_"), "{id}");
     assert_eq!(
-        shell.said(&create, "", 0),
+        shell.printed(&create, "", 0),
         id,
         "the same key makes nothing twice"
     );
-    let rex = shell.said(&["templates", "create"], r#"{"name": "Rex"}"#, 0);
+    let rex = shell.printed(&["templates", "create"], r#"{"name": "Rex"}"#, 0);
     let lines = format!("{id}\t小白\tprivate\t1\n{rex}\tRex\tprivate\t1");
-    assert_eq!(shell.said(&["templates", "list"], "", 0), lines);
-    assert_eq!(shell.said(&["templates", "list", "--public"], "", 0), "");
+    assert_eq!(shell.printed(&["templates", "list"], "", 0), lines);
+    assert_eq!(shell.printed(&["templates", "list", "--public"], "", 0), "");
     let patch = r#"{"tags": ["dog"], "persona": {"role": null}}"#;
-    let edited = shell.said(
+    let edited = shell.printed(
         &["templates", "edit", &id, "-", "--if-version", "1"],
         patch,
         0,
@@ -101,30 +101,30 @@ async fn templates_are_made_changed_and_removed() {
         (&json!(["dog"]), &Value::Null, &json!(2))
     );
     assert_eq!(shell.shown(&["templates", "show", &id]), edited);
-    let stale = shell.said(&["templates", "edit", &id, "--if-version", "1"], patch, 1);
+    let stale = shell.printed(&["templates", "edit", &id, "--if-version", "1"], patch, 1);
     assert!(stale.contains("412"), "{stale}");
-    shell.said(&["templates", "edit", &id], r#"{"locale": "zh"}"#, 0);
-    let wrong = shell.said(&["templates", "create"], r#"{"name": "x", "mood": 1}"#, 1);
+    shell.printed(&["templates", "edit", &id], r#"{"locale": "zh"}"#, 0);
+    let wrong = shell.printed(&["templates", "create"], r#"{"name": "x", "mood": 1}"#, 1);
     assert!(wrong.contains("`/mood`"), "{wrong}");
     assert!(
         shell
-            .said(&["templates", "create", "no.json"], "", 1)
+            .printed(&["templates", "create", "no.json"], "", 1)
             .contains("no.json")
     );
-    shell.said(&["templates", "show", "npc_1"], "", 64);
-    shell.said(&["templates", "delete", &id], "", 0);
+    shell.printed(&["templates", "show", "npc_1"], "", 64);
+    shell.printed(&["templates", "delete", &id], "", 0);
     assert!(
         shell
-            .said(&["templates", "show", &id], "", 1)
+            .printed(&["templates", "show", &id], "", 1)
             .contains("404")
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn npcs_are_made_changed_and_removed() {
+async fn npcs_are_created_updated_and_deleted() {
     let shell = Shell::open().await;
     let settings = r#"{"name": "Dog", "persona": {"role": "a dog"}}"#;
-    let template = shell.said(&["templates", "create"], settings, 0);
+    let template = shell.printed(&["templates", "create"], settings, 0);
     let create = [
         "npcs",
         "create",
@@ -134,15 +134,15 @@ async fn npcs_are_made_changed_and_removed() {
         "--idempotency-key",
         "once",
     ];
-    let id = shell.said(&create, "", 0);
+    let id = shell.printed(&create, "", 0);
     assert!(id.starts_with("npc_"), "{id}");
-    assert_eq!(shell.said(&create, "", 0), id, "nothing is made twice");
+    assert_eq!(shell.printed(&create, "", 0), id, "nothing is made twice");
     let line = format!("{id}\tRex\t{template}\t");
     let listed = ["npcs", "list", "--template", &template];
-    assert_eq!(shell.said(&listed, "", 0), line.trim_end());
+    assert_eq!(shell.printed(&listed, "", 0), line.trim_end());
 
     let edit = |arguments: &[&str], patch: &str, code: i32| {
-        shell.said(
+        shell.printed(
             &[&["npcs", "edit", id.as_str()], arguments].concat(),
             patch,
             code,
@@ -157,7 +157,10 @@ async fn npcs_are_made_changed_and_removed() {
     }
     assert_eq!(edited["effective"]["persona"]["role"], "a guide dog");
     assert_eq!(shell.shown(&["npcs", "show", &id]), edited);
-    assert_eq!(shell.said(&["npcs", "list"], "", 0), format!("{line}toy-1"));
+    assert_eq!(
+        shell.printed(&["npcs", "list"], "", 0),
+        format!("{line}toy-1")
+    );
     assert!(edit(&["--if-version", "1-1"], patch, 1).contains("412"));
     edit(&["--if-version", "newest"], patch, 64);
     edit(&["--if-version", "1", "no.json"], "", 1);
@@ -172,13 +175,13 @@ async fn npcs_are_made_changed_and_removed() {
     let wrong = edit(&[], r#"{"overrides": {"mood": 1}}"#, 1);
     assert!(wrong.contains("mood"), "{wrong}");
     assert_eq!(shell.shown(&["npcs", "show", &id]), edited);
-    shell.said(&["npcs", "delete", &id], "", 0);
+    shell.printed(&["npcs", "delete", &id], "", 0);
     assert!(edit(&[], patch, 1).contains("404"));
-    assert_eq!(shell.said(&["npcs", "list"], "", 0), "");
+    assert_eq!(shell.printed(&["npcs", "list"], "", 0), "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pictures_and_cards_go_through_files() {
+async fn pictures_and_cards_round_trip_through_files() {
     let shell = Shell::open().await;
     std::fs::write(shell.file("bello.png"), PIXEL).unwrap();
     let upload = [
@@ -190,31 +193,31 @@ async fn pictures_and_cards_go_through_files() {
         "--uri",
         "pics://a?b=c",
     ];
-    let picture = shell.said(&upload, "", 0);
+    let picture = shell.printed(&upload, "", 0);
     assert!(picture.starts_with("pic_"), "{picture}");
     let line = format!("{picture}\tBello & Co\timage/png\t1x1\t{}", PIXEL.len());
-    assert_eq!(shell.said(&["pictures", "list"], "", 0), line);
+    assert_eq!(shell.printed(&["pictures", "list"], "", 0), line);
     assert_eq!(
         shell.shown(&["pictures", "show", &picture])["uri"],
         "pics://a?b=c"
     );
-    shell.said(&["pictures", "download", &picture, "copy.png"], "", 0);
+    shell.printed(&["pictures", "download", &picture, "copy.png"], "", 0);
     assert_eq!(std::fs::read(shell.file("copy.png")).unwrap(), PIXEL);
     assert!(
         shell
-            .said(&["pictures", "upload", "-"], "no picture", 1)
+            .printed(&["pictures", "upload", "-"], "no picture", 1)
             .contains("415")
     );
 
     let settings =
         json!({"name": "Bello", "avatar": picture, "persona": {"role": "a dog"}}).to_string();
-    let id = shell.said(&["templates", "create"], &settings, 0);
+    let id = shell.printed(&["templates", "create"], &settings, 0);
     let printed = shell.shown(&["templates", "export", &id]);
     assert_eq!(
         (&printed["spec"], &printed["data"]["name"]),
         (&json!("chara_card_v2"), &json!("Bello"))
     );
-    shell.said(&["templates", "export", &id, "card.png"], "", 0);
+    shell.printed(&["templates", "export", &id, "card.png"], "", 0);
     assert!(std::fs::read(shell.file("card.png")).unwrap().len() > PIXEL.len());
     let import = [
         "templates",
@@ -223,21 +226,21 @@ async fn pictures_and_cards_go_through_files() {
         "--idempotency-key",
         "card",
     ];
-    let copy = shell.said(&import, "", 0);
-    assert_eq!(shell.said(&import, "", 0), copy);
+    let copy = shell.printed(&import, "", 0);
+    assert_eq!(shell.printed(&import, "", 0), copy);
     let copied = shell.shown(&["templates", "show", &copy]);
     assert_eq!(copied["persona"]["role"], "a dog");
     assert_ne!(copied["avatar"], picture.as_str());
-    shell.said(&["templates", "export", &id, "card.json"], "", 0);
-    shell.said(&["templates", "import", "card.json"], "", 0);
-    let in_use = shell.said(&["pictures", "delete", &picture], "", 1);
+    shell.printed(&["templates", "export", &id, "card.json"], "", 0);
+    shell.printed(&["templates", "import", "card.json"], "", 0);
+    let in_use = shell.printed(&["pictures", "delete", &picture], "", 1);
     assert!(in_use.contains("409"), "{in_use}");
     let avatar = copied["avatar"].as_str().unwrap();
-    shell.said(&["templates", "delete", &copy], "", 0);
-    shell.said(&["pictures", "delete", avatar], "", 0);
+    shell.printed(&["templates", "delete", &copy], "", 0);
+    shell.printed(&["pictures", "delete", avatar], "", 0);
     assert!(
         shell
-            .said(&["pictures", "show", avatar], "", 1)
+            .printed(&["pictures", "show", avatar], "", 1)
             .contains("404")
     );
 }

@@ -1,5 +1,5 @@
-//! What people say to devices, answered by the embedded responder: the supplement's example and what may go wrong on the way.
-//! Never: a language model.
+//! Conversations on devices, answered by the rule responder: the protocol's example and its
+//! failures.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,37 +9,37 @@ use switchboard_protocol::frame::{Kind, TaskId};
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::{
+    cluster::TestCluster,
     device::Device,
     eventually::eventually,
-    plant::Plant,
-    site::{Site, start_chat},
+    system::{TestSystem, start_chat},
     turns::{task, time_service},
 };
 
 const TASK: TaskId = TaskId(*b"task1234");
 const DESCRIPTIONS: [&str; 2] = ["Get current time", "获取当前时间"];
 const CONVERSATIONS: usize = 200;
-/// A lease of 10 s ends, and the turn is taken anew.
-const TAKEOVER: Duration = Duration::from_secs(30);
+/// Covers a lease of 10 s and the new claim of the turn.
+const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The call that must be the very next frame.
+/// The call that must be the next frame.
 async fn called(device: &mut Device) -> (String, Value) {
-    let (id, service, params) = device.is_called().await;
+    let (id, service, params) = device.receive_call().await;
     assert_eq!(service, "get_current_time");
     (id, params)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_supplements_example_goes_frame_for_frame_on_two_edges() {
-    let plant = Plant::start(2).await;
-    let chat = start_chat(&plant, &[]);
+async fn protocol_example_matches_frame_by_frame_on_two_edges() {
+    let cluster = TestCluster::start(2).await;
+    let chat = start_chat(&cluster, &[]);
     let questions = ["What time is it?", "现在几点了?"];
     for (edge, (question, description)) in questions.into_iter().zip(DESCRIPTIONS).enumerate() {
-        let mut toy = plant.device(edge, &format!("toy-{edge}")).await;
+        let mut toy = cluster.device(edge, &format!("toy-{edge}")).await;
         toy.register(&time_service(description)).await;
-        // Byte for byte what the supplement shows.
-        let said = format!("##START\u{4}task12340000{question}##END##START\u{3}task12340001##END");
-        toy.send_bytes(said.as_bytes()).await;
+        // Byte for byte as in the protocol supplement.
+        let sent = format!("##START\u{4}task12340000{question}##END##START\u{3}task12340001##END");
+        toy.send_bytes(sent.as_bytes()).await;
         let (id, params) = called(&mut toy).await;
         assert!(params.is_object(), "{params}");
         toy.answer(
@@ -47,31 +47,31 @@ async fn the_supplements_example_goes_frame_for_frame_on_two_edges() {
             &json!({"success": true, "data": "2025-01-22 14:30:25"}),
         )
         .await;
-        let words = toy.hears(TASK).await;
+        let words = toy.receive_answer(TASK).await;
         assert!(words.contains("2025-01-22 14:30:25"), "{words}");
         assert_eq!(words.contains("现在是"), edge == 1, "{words}");
         assert_eq!(words.starts_with("It is"), edge == 0, "{words}");
     }
-    // Its calls count like anybody's.
-    let site = Site::of(&plant, &chat);
+    // Calls of a conversation count in the metrics as other calls do.
+    let system = TestSystem::new(&cluster, &chat);
     let used = async || {
-        let (_, usage) = site.ask(Method::GET, "/v1/usage", &Value::Null).await;
+        let (_, usage) = system.ask(Method::GET, "/v1/usage", &Value::Null).await;
         let total = &usage["total"];
         (total["turns"].clone(), total["by_outcome"].clone())
     };
     let expected = (json!(2), json!({"succeeded": 2}));
-    eventually(TAKEOVER, used, |used| *used == expected).await;
+    eventually(TAKEOVER_TIMEOUT, used, |used| *used == expected).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_conversations_at_once_are_not_mixed_up() {
-    let plant = Plant::start(2).await;
-    // Each of them is under way at the same time.
+async fn two_hundred_concurrent_conversations_get_own_answers() {
+    let cluster = TestCluster::start(2).await;
+    // All conversations are in flight at the same time.
     let turns = [("SWITCHBOARD_CHAT_TURNS", "100".to_owned())];
-    let _chats = [start_chat(&plant, &turns), start_chat(&plant, &turns)];
+    let _chats = [start_chat(&cluster, &turns), start_chat(&cluster, &turns)];
     let mut toys = Vec::new();
     for n in 0..CONVERSATIONS {
-        let mut toy = plant.device(n % 2, &format!("toy-{n}")).await;
+        let mut toy = cluster.device(n % 2, &format!("toy-{n}")).await;
         toy.register(&time_service(DESCRIPTIONS[n % 2])).await;
         toys.push(toy);
     }
@@ -82,12 +82,12 @@ async fn two_hundred_conversations_at_once_are_not_mixed_up() {
         conversations.spawn(async move {
             let task = task(n);
             let canary = format!("canary-{n:03}-of-its-own");
-            toy.says(task, "What time is it?").await;
+            toy.send_text(task, "What time is it?").await;
             let (id, _) = called(&mut toy).await;
             all_called.wait().await;
             toy.answer(&id, &json!({"success": true, "data": canary}))
                 .await;
-            let words = toy.hears(task).await;
+            let words = toy.receive_answer(task).await;
             assert_eq!(words.matches("canary-").count(), 1, "{words}");
             assert!(words.contains(&canary), "{words}");
         });
@@ -96,21 +96,21 @@ async fn two_hundred_conversations_at_once_are_not_mixed_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_killed_after_a_call_is_followed_by_an_apology_and_no_second_call() {
-    let plant = Plant::start(1).await;
-    let mut first = start_chat(&plant, &[]);
-    let mut toy = plant.device(0, "toy-1").await;
+async fn replica_killed_after_call_causes_apology_and_no_second_call() {
+    let cluster = TestCluster::start(1).await;
+    let mut first = start_chat(&cluster, &[]);
+    let mut toy = cluster.device(0, "toy-1").await;
     toy.register(&time_service(DESCRIPTIONS[0])).await;
-    toy.says(TASK, "What time is it?").await;
+    toy.send_text(TASK, "What time is it?").await;
     let (id, _) = called(&mut toy).await;
     first.kill();
-    let _second = start_chat(&plant, &[]);
+    let _second = start_chat(&cluster, &[]);
     toy.answer(&id, &json!({"success": true, "data": "too late"}))
         .await;
     let mut words = String::new();
-    tokio::time::timeout(TAKEOVER, async {
+    tokio::time::timeout(TAKEOVER_TIMEOUT, async {
         loop {
-            let received = toy.hears_frame().await;
+            let received = toy.receive_frame().await;
             match received.kind {
                 Kind::Text => words.push_str(&String::from_utf8_lossy(&received.payload)),
                 Kind::End => break,
@@ -128,16 +128,16 @@ async fn a_replica_killed_after_a_call_is_followed_by_an_apology_and_no_second_c
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancel_ends_the_answer_and_the_call() {
-    let plant = Plant::start(1).await;
-    let chat = start_chat(&plant, &[]);
-    let mut toy = plant.device(0, "toy-1").await;
+async fn cancelled_turn_ends_answer_and_call() {
+    let cluster = TestCluster::start(1).await;
+    let chat = start_chat(&cluster, &[]);
+    let mut toy = cluster.device(0, "toy-1").await;
     toy.register(&time_service(DESCRIPTIONS[0])).await;
-    toy.says(TASK, "What time is it?").await;
+    toy.send_text(TASK, "What time is it?").await;
     let (id, _) = called(&mut toy).await;
-    toy.takes_back(TASK).await;
+    toy.cancel_turn(TASK).await;
     loop {
-        let received = toy.hears_frame().await;
+        let received = toy.receive_frame().await;
         assert_ne!(received.kind, Kind::Text, "{received:?}");
         if received.kind == Kind::Control {
             let message = received.json();
@@ -150,7 +150,7 @@ async fn a_cancel_ends_the_answer_and_the_call() {
     }
     let metrics = async || {
         let url = format!("{}/metrics", chat.address("admin_url"));
-        plant
+        cluster
             .http
             .get(url)
             .send()
@@ -165,10 +165,10 @@ async fn a_cancel_ends_the_answer_and_the_call() {
         text.contains(stopped)
     })
     .await;
-    // The connection is as good as before.
-    toy.says(TaskId(*b"task5678"), "现在几点了").await;
+    // The connection stays usable.
+    toy.send_text(TaskId(*b"task5678"), "现在几点了").await;
     loop {
-        let received = toy.hears_frame().await;
+        let received = toy.receive_frame().await;
         if received.kind == Kind::Control && received.json()["type"] == "call" {
             let id = received.json()["data"]["call_id"]
                 .as_str()
@@ -179,30 +179,34 @@ async fn a_cancel_ends_the_answer_and_the_call() {
             break;
         }
     }
-    assert!(toy.hears(TaskId(*b"task5678")).await.contains("09:15"));
+    assert!(
+        toy.receive_answer(TaskId(*b"task5678"))
+            .await
+            .contains("09:15")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_people_say_of_themselves_is_remembered_once() {
-    let plant = Plant::start(1).await;
+async fn user_facts_are_stored_once_as_memories() {
+    let cluster = TestCluster::start(1).await;
     let rest = [("SWITCHBOARD_CHAT_CONVERSATION_REST_S", "1".to_owned())];
-    let chats = [start_chat(&plant, &rest), start_chat(&plant, &rest)];
-    let site = Site::of(&plant, &chats[0]);
-    let bello = site
+    let chats = [start_chat(&cluster, &rest), start_chat(&cluster, &rest)];
+    let system = TestSystem::new(&cluster, &chats[0]);
+    let bello = system
         .npc(&json!({"name": "Bello"}), &["toy-1", "toy-2"])
         .await;
     let forgetful = json!({"name": "Dory", "memory": {"from_conversations": false}});
-    let dory = site.npc(&forgetful, &["toy-3"]).await;
+    let dory = system.npc(&forgetful, &["toy-3"]).await;
     let told = [
         ("toy-3", "My name is Carl."),
         ("toy-1", "My name is Anna."),
         ("toy-2", "我叫小明。"),
     ];
     for (number, (id, words)) in told.into_iter().enumerate() {
-        let mut toy = plant.device(0, id).await;
-        toy.talks(task(number), words).await;
+        let mut toy = cluster.device(0, id).await;
+        toy.ask(task(number), words).await;
     }
-    let memories = site.memories_when(&bello, 2).await;
+    let memories = system.memories_when(&bello, 2).await;
     let of = |device: &str| {
         let about = memories
             .iter()
@@ -213,7 +217,7 @@ async fn what_people_say_of_themselves_is_remembered_once() {
     };
     assert_eq!(of("toy-1"), ["The user said: “My name is Anna.”"]);
     assert_eq!(of("toy-2"), ["用户说：“我叫小明。”"]);
-    assert_eq!(site.memories(&dory).await, Vec::<Value>::new());
+    assert_eq!(system.memories(&dory).await, Vec::<Value>::new());
     let asked = [
         (
             "toy-1",
@@ -223,34 +227,42 @@ async fn what_people_say_of_themselves_is_remembered_once() {
         ("toy-2", "我叫什么名字?", "据我所知：用户说：“我叫小明。”"),
     ];
     for (number, (id, question, expected)) in asked.into_iter().enumerate() {
-        let mut toy = plant.device(0, id).await;
-        assert_eq!(toy.talks(task(number), question).await, expected);
+        let mut toy = cluster.device(0, id).await;
+        assert_eq!(toy.ask(task(number), question).await, expected);
     }
-    let mut toy = plant.device(0, "toy-3").await;
-    let words = toy.talks(task(3), "What is my name?").await;
+    let mut toy = cluster.device(0, "toy-3").await;
+    let words = toy.ask(task(3), "What is my name?").await;
     assert!(
         !words.contains("Carl") && !words.contains("Anna"),
         "{words}"
     );
-    assert_eq!(site.memories(&bello).await.len(), 2, "one was kept twice");
+    assert_eq!(system.memories(&bello).await.len(), 2, "one was kept twice");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_for_what_is_missing_is_answered_by_the_rest() {
-    let plant = Plant::start(1).await;
-    let _chats = [start_chat(&plant, &[]), start_chat(&plant, &[])];
-    let mut toy = plant.device(0, "toy-1").await;
+async fn command_with_a_value_is_executed() {
+    let cluster = TestCluster::start(1).await;
+    let _chats = [start_chat(&cluster, &[]), start_chat(&cluster, &[])];
+    let mut toy = cluster.device(0, "toy-1").await;
     let parameters = json!({"type": "object", "required": ["minutes"], "properties": {"minutes": {"type": "integer", "minimum": 1, "maximum": 90}}});
     let timer = json!({"set_timer": {"description": "Set a timer", "parameters": parameters}});
     toy.register(&timer.to_string()).await;
-    let words = toy.talks(task(1), "Set a timer").await;
+    let words = toy.ask(task(1), "Set a timer").await;
     assert!(words.contains("minutes"), "{words}");
-    toy.says(task(2), "Five minutes").await;
-    let (id, service, params) = toy.is_called().await;
+    let never = [
+        "Don't set a timer for 5 minutes",
+        "Set a timer for 5 minutes tomorrow",
+        "五分钟后设置",
+    ];
+    for (number, words) in (2..).zip(never) {
+        toy.ask(task(number), words).await;
+    }
+    toy.send_text(task(9), "Set a timer for 5 minutes").await;
+    let (id, service, params) = toy.receive_call().await;
     assert_eq!(
         (service.as_str(), params),
         ("set_timer", json!({"minutes": 5}))
     );
-    toy.gives(&id, json!("running")).await;
-    assert!(toy.hears(task(2)).await.contains("running"));
+    toy.send_result(&id, json!("running")).await;
+    assert!(toy.receive_answer(task(9)).await.contains("running"));
 }

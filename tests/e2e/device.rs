@@ -1,5 +1,4 @@
-//! A device for tests: speaks the wire, does only what it is told.
-//! Never: the product's own client; a fault in that one must not hide here.
+//! A device for tests, independent of the device client, so that a fault in that one is found.
 
 use std::{
     sync::{Arc, Mutex},
@@ -7,7 +6,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use switchboard_protocol::frame::{Decoder, Kind, Spelling, TaskId, encode};
+use switchboard_protocol::frame::{Decoder, Kind, SeqFormat, TaskId, encode};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -15,7 +14,7 @@ use tokio::{
     time::timeout,
 };
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_FRAME_BYTES: usize = 1024 * 1024;
 
 pub struct Device {
@@ -27,7 +26,7 @@ pub struct Device {
     pub executed: Arc<Mutex<Vec<Value>>>,
 }
 
-/// A frame as it came.
+/// A received frame.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Received {
     pub kind: Kind,
@@ -63,7 +62,7 @@ impl Device {
         device
     }
 
-    /// Offers a token and returns the answer, whatever it is.
+    /// Sends a token and returns the response, success or not.
     pub async fn authenticate(&mut self, token: &str) -> Value {
         let hello = json!({"token": token, "client": {"name": "test", "version": "1"}});
         self.send(Kind::Auth, &hello.to_string()).await;
@@ -79,18 +78,18 @@ impl Device {
             kind,
             TaskId::MCP,
             0,
-            Spelling::Plain,
+            SeqFormat::Plain,
             payload.as_bytes(),
         );
         self.send_bytes(&frame).await;
     }
 
     pub async fn send_bytes(&mut self, bytes: &[u8]) {
-        // A server that has closed is found out by reading.
+        // A closed connection is detected by the next read.
         let _ = self.stream.write_all(bytes).await;
     }
 
-    /// Registers and returns the answer's result.
+    /// Registers services and returns the result of the response.
     pub async fn try_register(&mut self, services: &str) -> Value {
         let message = format!("{{\"type\":\"register\",\"data\":{{\"services\":{services}}}}}");
         self.send(Kind::Control, &message).await;
@@ -102,9 +101,9 @@ impl Device {
         assert_eq!(result["success"], true, "{result}");
     }
 
-    /// The next frame, or `None` when the server closed.
+    /// The next frame, or `None` if the server closed the connection.
     pub async fn receive(&mut self) -> Option<Received> {
-        timeout(PATIENCE, self.receive_now())
+        timeout(READ_TIMEOUT, self.receive_now())
             .await
             .expect("a frame or an end in time")
     }
@@ -130,7 +129,7 @@ impl Device {
         }
     }
 
-    /// The next frame of this kind; others are passed over.
+    /// The next frame of this kind. Other frames are skipped.
     pub async fn next(&mut self, kind: Kind) -> Received {
         loop {
             let received = self
@@ -164,7 +163,7 @@ impl Device {
         self.send(Kind::Control, &message.to_string()).await;
     }
 
-    /// The connection ends, whatever comes before.
+    /// Waits until the server closes the connection. Returns the frames before.
     pub async fn closes(&mut self) -> Vec<Received> {
         let mut last_words = Vec::new();
         while let Some(received) = self.receive().await {

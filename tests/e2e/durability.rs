@@ -1,8 +1,9 @@
-//! PostgreSQL is killed in the middle of writes: what was answered is there, the rest is whole or absent, and a key makes
-//! everything once.
+//! PostgreSQL is killed during writes. Acknowledged writes persist, all others are complete or
+//! absent,
+//! and a repeated idempotency key creates nothing twice.
 
 mod books;
-mod things;
+mod objects;
 
 use std::{
     path::Path,
@@ -25,23 +26,23 @@ use crate::{
     program::Program,
 };
 use books::Book;
-use things::{KINDS, Kind};
+use objects::{KINDS, Kind};
 
-/// How long PostgreSQL may take to come back, and everything else that is waited for.
-const LONG: Duration = Duration::from_secs(60);
-/// How often it is killed at least.
+/// Upper bound for the restart of PostgreSQL, and for every other wait.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
+/// Minimum number of kills.
 const KILLS: usize = 3;
-/// How many of each kind are made before it is killed.
+/// Number of writes of each kind before a kill.
 const MADE: usize = 4;
-/// How many writes must have been refused or cut off in the end, so that the kills were in the middle of them.
+/// Minimum number of writes that failed at the end, which proves that the kills hit writes.
 const CUT: usize = 5;
 
-/// A running `up`, and who writes to it.
-struct World {
+/// A running `up`, and the writer's client.
+struct Writer {
     http: reqwest::Client,
     url: String,
     key: String,
-    /// The template that remembers.
+    /// The template with memories.
     template: String,
 }
 
@@ -52,30 +53,30 @@ struct Answer {
     body: Value,
 }
 
-/// How many writes were answered with what was wanted, of each kind, and how many were not.
+/// Number of acknowledged writes of each kind, and number of failed writes.
 #[derive(Default)]
-struct Tally {
+struct WriteCounts {
     made: [AtomicUsize; KINDS.len() + 1],
     cut: AtomicUsize,
     over: AtomicBool,
 }
 
-impl World {
+impl Writer {
     async fn of(up: &Program) -> Self {
-        let mut world = Self {
+        let mut writer = Self {
             http: reqwest::Client::new(),
             url: up.address("http_url"),
             key: up.address("api_key"),
             template: String::new(),
         };
         let template = json!({"name": "who remembers"}).to_string().into_bytes();
-        let made = world.ask((Method::POST, "/v1/templates"), None, template);
+        let made = writer.ask((Method::POST, "/v1/templates"), None, template);
         let made = made.await.unwrap().body;
-        world.template = made["id"].as_str().unwrap().to_owned();
-        world
+        writer.template = made["id"].as_str().unwrap().to_owned();
+        writer
     }
 
-    /// The answer; none when the connection broke.
+    /// The response, or `None` if the connection broke.
     async fn ask(
         &self,
         (method, path): (Method, &str),
@@ -83,7 +84,7 @@ impl World {
         body: Vec<u8>,
     ) -> Option<Answer> {
         let request = self.http.request(method, format!("{}{path}", self.url));
-        let request = request.bearer_auth(&self.key).timeout(LONG);
+        let request = request.bearer_auth(&self.key).timeout(WAIT_TIMEOUT);
         let request = request.header("Content-Type", "application/json");
         let request = match key {
             Some(key) => request.header("Idempotency-Key", key),
@@ -118,25 +119,28 @@ impl World {
         }
     }
 
-    /// Waits until settings can be read.
+    /// Waits until settings are readable.
     async fn settings_are_back(&self) {
         let status = async || {
             let asked = (Method::GET, "/v1/templates?limit=1");
             let answer = self.ask(asked, None, Vec::new()).await;
             answer.map(|answer| answer.status)
         };
-        eventually(LONG, status, |status| *status == Some(StatusCode::OK)).await;
+        eventually(WAIT_TIMEOUT, status, |status| {
+            *status == Some(StatusCode::OK)
+        })
+        .await;
     }
 }
 
 impl Answer {
-    /// None unless it was done.
+    /// `None` unless the request succeeded.
     fn done(self) -> Option<Self> {
         self.status.is_success().then_some(self)
     }
 }
 
-impl Tally {
+impl WriteCounts {
     fn count(&self, kind: usize, done: bool) {
         let counter = if done { &self.made[kind] } else { &self.cut };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -156,52 +160,56 @@ impl Tally {
     }
 }
 
-/// What one writer asked for.
+/// The requests of one writer.
 enum Written {
-    Things(&'static Kind, Vec<(String, Option<Value>)>),
+    Objects(&'static Kind, Vec<(String, Option<Value>)>),
     Books(Vec<Book>),
 }
 
-/// Makes one thing after the other, each under a key of its own.
-async fn write_things(world: Arc<World>, kind: usize, tally: Arc<Tally>) -> Written {
+/// Creates objects one after the other, each with its own idempotency key.
+async fn write_objects(writer: Arc<Writer>, kind: usize, tally: Arc<WriteCounts>) -> Written {
     let mut written = Vec::new();
     while !tally.is_over() {
         let mark = format!("{}-{}", KINDS[kind].name, written.len());
-        let made = KINDS[kind].make(&world, &mark).await.and_then(Answer::done);
+        let made = KINDS[kind]
+            .make(&writer, &mark)
+            .await
+            .and_then(Answer::done);
         let done = made.is_some();
         written.push((mark, made.map(|made| made.body)));
         tally.count(kind, done);
         if !done {
-            world.settings_are_back().await;
+            writer.settings_are_back().await;
         }
     }
-    Written::Things(&KINDS[kind], written)
+    Written::Objects(&KINDS[kind], written)
 }
 
-async fn write_books(world: Arc<World>, tally: Arc<Tally>) -> Written {
+async fn write_books(writer: Arc<Writer>, tally: Arc<WriteCounts>) -> Written {
     let mut written = Vec::new();
     while !tally.is_over() {
         let mut book = Book::new(written.len());
-        let done = book.send(&world).await;
+        let done = book.send(&writer).await;
         written.push(book);
         tally.count(KINDS.len(), done);
         if !done {
-            world.settings_are_back().await;
+            writer.settings_are_back().await;
         }
     }
     Written::Books(written)
 }
 
-/// SIGKILL for PostgreSQL: all of its processes, so that none finishes what it was doing.
+/// Sends SIGKILL to all PostgreSQL processes, so that none completes its work.
 fn kill_postgres(cluster: &Path) {
     for process in processes_in(cluster) {
         let process = Pid::from_raw(process.parse().unwrap());
-        // One that ended by itself meanwhile is as dead as the others.
+        // A process may have exited before the signal.
         let _ = signal::kill(process, signal::Signal::SIGKILL);
     }
 }
 
-/// What is answered is on the disk, not on its way there; and no token, which nothing lists, is there twice.
+/// Checks that acknowledged writes are synced to disk, and that no token, which is not listed,
+/// exists twice.
 async fn is_durable(cluster: &Path) {
     let status = std::fs::read_to_string(cluster.join("postmaster.pid")).unwrap();
     let socket = status.lines().nth(4).unwrap().replace('/', "%2F");
@@ -217,17 +225,17 @@ async fn is_durable(cluster: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i6_what_was_answered_outlives_a_killed_postgres_and_keys_make_the_rest_once() {
+async fn i6_acknowledged_writes_survive_killed_postgres() {
     let folder = Folder::new();
     let up = folder.up();
     is_durable(&folder.cluster()).await;
-    let world = Arc::new(World::of(&up).await);
-    let tally = Arc::new(Tally::default());
+    let writer = Arc::new(Writer::of(&up).await);
+    let tally = Arc::new(WriteCounts::default());
     let mut writers = JoinSet::new();
     for kind in 0..KINDS.len() {
-        writers.spawn(write_things(Arc::clone(&world), kind, Arc::clone(&tally)));
+        writers.spawn(write_objects(Arc::clone(&writer), kind, Arc::clone(&tally)));
     }
-    writers.spawn(write_books(Arc::clone(&world), Arc::clone(&tally)));
+    writers.spawn(write_books(Arc::clone(&writer), Arc::clone(&tally)));
     let mut kills = 0;
     while kills < KILLS || tally.cut() < CUT {
         let before = tally.made();
@@ -235,12 +243,12 @@ async fn i6_what_was_answered_outlives_a_killed_postgres_and_keys_make_the_rest_
             let mut both = made.iter().zip(&before);
             both.all(|(made, before)| *made >= before + MADE)
         };
-        eventually(LONG, async || tally.made(), enough).await;
+        eventually(WAIT_TIMEOUT, async || tally.made(), enough).await;
         kill_postgres(&folder.cluster());
         kills += 1;
         assert!(kills < 50, "no write is ever cut off: {}", tally.cut());
     }
-    world.settings_are_back().await;
+    writer.settings_are_back().await;
     tally.over.store(true, Ordering::Relaxed);
     let written = writers.join_all().await;
     eprintln!(
@@ -249,13 +257,13 @@ async fn i6_what_was_answered_outlives_a_killed_postgres_and_keys_make_the_rest_
         tally.cut()
     );
     for written in &written {
-        if let Written::Things(kind, things) = written {
-            kind.check(&world, things).await;
+        if let Written::Objects(kind, objects) = written {
+            kind.check(&writer, objects).await;
         }
     }
     for written in written {
         if let Written::Books(books) = written {
-            books::check(&world, books).await;
+            books::check(&writer, books).await;
         }
     }
     is_durable(&folder.cluster()).await;

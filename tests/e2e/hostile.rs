@@ -1,4 +1,4 @@
-//! Hostile bytes on some connections, and everybody else undisturbed.
+//! Hostile bytes on some connections, while all other connections work as before.
 
 use std::time::{Duration, Instant};
 
@@ -9,20 +9,20 @@ use tokio::{
 };
 
 use crate::{
+    cluster::{TestCluster, echo_services},
     device::Device,
-    plant::{Plant, echo_services},
 };
 
-/// What a connection may be told before it is closed.
-const LAST_WORDS_BYTES: usize = 4096;
+/// Maximum number of bytes that a connection receives before it is closed.
+const MAX_FINAL_BYTES: usize = 4096;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i15_hostile_bytes_close_their_own_connection_and_slow_no_other() {
-    let plant = Plant::start(1).await;
-    let served = plant.echo(0, "toy-1").await.serve();
-    plant.answers("toy-1", Duration::from_secs(5)).await;
-    let address = plant.edges[0].address("device_addr");
-    let before_kib = resident_kib(plant.edges[0].pid());
+async fn i15_hostile_bytes_close_only_their_own_connection() {
+    let cluster = TestCluster::start(1).await;
+    let served = cluster.echo(0, "toy-1").await.serve();
+    cluster.answers("toy-1", Duration::from_secs(5)).await;
+    let address = cluster.edges[0].address("device_addr");
+    let before_kib = resident_kib(cluster.edges[0].pid());
     let mut attacks = tokio::task::JoinSet::new();
     for bytes in attacks_before_auth() {
         for _ in 0..50 {
@@ -33,7 +33,7 @@ async fn i15_hostile_bytes_close_their_own_connection_and_slow_no_other() {
     while !attacks.is_empty() {
         let begun = Instant::now();
         let body = json!({"service": "echo", "params": {"text": "still there"}});
-        assert_eq!(plant.call("toy-1", &body).await.1["outcome"], "succeeded");
+        assert_eq!(cluster.call("toy-1", &body).await.1["outcome"], "succeeded");
         slowest = slowest.max(begun.elapsed());
         while attacks.try_join_next().is_some() {}
     }
@@ -41,7 +41,7 @@ async fn i15_hostile_bytes_close_their_own_connection_and_slow_no_other() {
         slowest < Duration::from_secs(1),
         "a call took {slowest:?} beside the attacks"
     );
-    let grown_kib = resident_kib(plant.edges[0].pid()).saturating_sub(before_kib);
+    let grown_kib = resident_kib(cluster.edges[0].pid()).saturating_sub(before_kib);
     assert!(grown_kib < 64 * 1024, "grew by {grown_kib} KiB");
     drop(served);
 }
@@ -70,7 +70,7 @@ fn attacks_before_auth() -> Vec<Vec<u8>> {
 
 async fn attack(address: String, bytes: Vec<u8>) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // The server closes while we still write: that is its right.
+    // The server may close while the client still writes.
     let _ = stream.write_all(&bytes).await;
     let mut answer = Vec::new();
     let end = tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await;
@@ -80,14 +80,14 @@ async fn attack(address: String, bytes: Vec<u8>) {
         bytes.len(),
         &bytes[..bytes.len().min(20)]
     );
-    assert!(answer.len() <= LAST_WORDS_BYTES);
+    assert!(answer.len() <= MAX_FINAL_BYTES);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i15_schema_bombs_and_nested_messages_are_refused_and_cost_nothing() {
-    let plant = Plant::start(1).await;
-    let mut bomber = plant.echo(0, "bomber").await;
-    let served = plant.echo(0, "toy-1").await.serve();
+async fn i15_schema_bombs_and_nested_messages_are_rejected_cheaply() {
+    let cluster = TestCluster::start(1).await;
+    let mut bomber = cluster.echo(0, "bomber").await;
+    let served = cluster.echo(0, "toy-1").await.serve();
     let deep = "[".repeat(100_000);
     bomber
         .send(
@@ -112,7 +112,7 @@ async fn i15_schema_bombs_and_nested_messages_are_refused_and_cost_nothing() {
         );
     }
     bomber.register(&echo_services()).await;
-    plant.answers("toy-1", Duration::from_secs(5)).await;
+    cluster.answers("toy-1", Duration::from_secs(5)).await;
     drop(served);
 }
 
@@ -139,9 +139,9 @@ fn bombs() -> Vec<serde_json::Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i15_a_silent_and_a_dribbling_http_client_are_closed_within_ten_seconds() {
-    let plant = Plant::start(0).await;
-    let address = plant
+async fn i15_slow_http_clients_are_closed_within_ten_seconds() {
+    let cluster = TestCluster::start(0).await;
+    let address = cluster
         .gateway
         .address("http_url")
         .trim_start_matches("http://")
@@ -149,7 +149,7 @@ async fn i15_a_silent_and_a_dribbling_http_client_are_closed_within_ten_seconds(
     let post = "POST /v1/devices/toy-1/calls HTTP/1.1\r\nHost: x\r\n";
     let body = format!(
         "{post}Authorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{{",
-        plant.org.key
+        cluster.org.key
     );
     let mut clients = tokio::task::JoinSet::new();
     clients.spawn(open_for(address.clone(), String::new()));
@@ -160,7 +160,8 @@ async fn i15_a_silent_and_a_dribbling_http_client_are_closed_within_ten_seconds(
     }
 }
 
-/// How long the server bears with a client that says this and goes on byte by byte, or says nothing at all.
+/// Time until the server closes a connection whose client sends this and then single bytes, or
+/// nothing.
 async fn open_for(address: String, first_words: String) -> Duration {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(first_words.as_bytes()).await.unwrap();
@@ -170,7 +171,7 @@ async fn open_for(address: String, first_words: String) -> Duration {
     loop {
         tokio::select! {
             read = stream.read(&mut answer) => if matches!(read, Ok(0) | Err(_)) { return begun.elapsed() },
-            // The server closes while we still write: that is its right.
+            // The server may close while the client still writes.
             _ = ticks.tick() => if !first_words.is_empty() { let _ = stream.write_all(b" ").await; },
         }
     }
@@ -178,14 +179,14 @@ async fn open_for(address: String, first_words: String) -> Duration {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i12_a_gap_in_a_message_ends_it_with_an_error() {
-    let plant = Plant::start(1).await;
+    let cluster = TestCluster::start(1).await;
     for frames in [
         &b"##START\x04task12340001late##END"[..],
         b"##START\x04task12340000What ##END##START\x04task12340002time?##END",
         b"##START\x04task12340000What##END##START\x04task12340000again##END",
         b"##START\x04task12340000What##END##START\x03task12340005##END",
     ] {
-        let mut toy: Device = plant.device(0, "toy-1").await;
+        let mut toy: Device = cluster.device(0, "toy-1").await;
         toy.send_bytes(frames).await;
         let last_words = toy.closes().await;
         let error = last_words.last().expect("an ERROR frame");

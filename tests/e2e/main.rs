@@ -1,10 +1,9 @@
-//! The whole system as its users meet it: real processes, real Redis, real Postgres, real sockets.
-//! Never: a look inside a process; what is not seen from outside is not promised.
+//! End-to-end tests: real processes, Redis, PostgreSQL and sockets, observed only from outside.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test says where it failed by panicking there"
+    reason = "a test fails by panicking, which reports the line"
 )]
 
 #[path = "../support/data_folder.rs"]
@@ -17,35 +16,38 @@ mod haproxy;
 mod redis_server;
 #[path = "../support/s3_server.rs"]
 mod s3_server;
+#[path = "../support/snapshot.rs"]
+mod snapshot;
 
 mod access;
 mod baseline;
-mod busy;
 mod calls;
 mod clients;
+mod cluster;
 mod collector;
 mod command_line;
+mod compatibility;
 mod conversations;
 mod device;
 mod durability;
 mod faults;
 mod hostile;
 mod idempotency;
-mod kept_calls;
-mod lost_answers;
+mod ingestion_load;
+mod lost_responses;
 mod mcp;
 mod metrics;
 mod models;
 mod objects;
-mod plant;
 mod presence;
 mod program;
 mod provider;
 mod restart;
 mod rolling;
-mod site;
 mod skills;
 mod stdio;
+mod stored_calls;
+mod system;
 mod traces;
 mod turns;
 mod voices;

@@ -1,5 +1,5 @@
-//! What dashboards and alerts ask for, held against what the processes show: names, and the values of labels.
-//! Never: a list of names of its own; what is asked for is read from the files that ask.
+//! The metric names and label values that dashboards and alerts use exist in the processes. The
+//! names are read from those files.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 use switchboard_protocol::frame::TaskId;
 
 use crate::{
+    cluster::TestCluster,
     collector::Collector,
     data_folder::Folder,
-    plant::Plant,
     program::Program,
     provider::Provider,
-    site::{Site, Stage, asking},
+    system::{ChatFixture, TestSystem, provider_settings},
 };
 
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 const TASK: TaskId = TaskId(*b"task0001");
-/// What these are called is decided by Prometheus, by its scraped targets, by clients or by operators.
+/// Labels whose values are set by Prometheus, its targets, clients or operators.
 const ELSEWHERE: [&str; 8] = [
     "namespace",
     "instance",
@@ -37,17 +37,17 @@ const ELSEWHERE: [&str; 8] = [
 /// A series: its labels.
 type Labels = BTreeMap<String, String>;
 
-/// What processes show, by name.
+/// The exposed series, by metric name.
 #[derive(Default)]
 struct Shown(BTreeMap<String, Vec<(Labels, f64)>>);
 
-/// What a file asks for: a name, and what it wants of labels.
+/// A selector: a metric name and its label matchers.
 type Wanted = (String, Vec<Matcher>);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Matcher {
-    label: String,
-    value: String,
+pub(crate) struct Matcher {
+    pub(crate) label: String,
+    pub(crate) value: String,
     is_pattern: bool,
 }
 
@@ -75,7 +75,7 @@ impl Shown {
         those.map(|(_, value)| value).sum()
     }
 
-    /// What of it is not there.
+    /// The matchers without a series.
     fn lacks(&self, (name, wanted): &Wanted) -> Option<String> {
         let Some(series) = self.0.get(name) else {
             return Some(format!("{name} is shown by nobody"));
@@ -112,16 +112,16 @@ impl Shown {
     }
 }
 
-/// The name of a metric of ours at the beginning, and what follows it.
-fn name_at(text: &str) -> Option<(String, &str)> {
+/// The metric name at the start of the text, and the rest.
+pub(crate) fn name_at(text: &str) -> Option<(String, &str)> {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let end = text.find(|letter| !is_part(letter)).unwrap_or(text.len());
     let (name, rest) = text.split_at(end);
     (!name.is_empty()).then(|| (name.to_owned(), rest))
 }
 
-/// What stands in braces at the beginning.
-fn matchers(text: &str) -> Vec<Matcher> {
+/// The content of the braces at the start of the text.
+pub(crate) fn matchers(text: &str) -> Vec<Matcher> {
     let mut found = Vec::new();
     let Some(mut rest) = text.strip_prefix('{') else {
         return found;
@@ -143,7 +143,7 @@ fn matchers(text: &str) -> Vec<Matcher> {
     found
 }
 
-/// Every metric of ours that is named in a text.
+/// All selectors of Switchboard metrics in a text.
 fn asked_in(text: &str) -> BTreeSet<Wanted> {
     let places = text.match_indices("switchboard_").filter(|(at, _)| {
         let before = text[..*at].chars().next_back();
@@ -173,7 +173,7 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// What rules and dashboards ask for.
+/// All selectors of the rules and dashboards.
 fn asked_for() -> BTreeSet<Wanted> {
     let deploy = Path::new(DEPLOY);
     let mut wanted = BTreeSet::new();
@@ -191,7 +191,7 @@ fn asked_for() -> BTreeSet<Wanted> {
     wanted
 }
 
-/// The same with what is wanted of the label that says which service it is, as it is put for these.
+/// The selectors with the values of the service label as these processes expose them.
 fn asked_of_services(put: impl Fn(Matcher) -> Option<Matcher>) -> BTreeSet<Wanted> {
     let of_one = |matcher: Matcher| match matcher.label.as_str() {
         "service" => put(matcher),
@@ -202,23 +202,23 @@ fn asked_of_services(put: impl Fn(Matcher) -> Option<Matcher>) -> BTreeSet<Wante
         .collect()
 }
 
-/// A call, a turn that a model answers, and a request without a credential.
-async fn something_happens(site: &Site, provider: &mut Provider, calls: &str) {
-    let mut device = site.device(0, "toy-1").await;
-    device.says(TASK, "Who are you?").await;
-    provider.asked().await.replies("A toy.").await;
-    assert_eq!(device.hears(TASK).await, "A toy.");
+/// Makes a call, a turn with a model, and a request without a credential.
+pub(crate) async fn something_happens(system: &TestSystem, provider: &mut Provider, calls: &str) {
+    let mut device = system.device(0, "toy-1").await;
+    device.send_text(TASK, "Who are you?").await;
+    provider.next_request().await.reply("A toy.").await;
+    assert_eq!(device.receive_answer(TASK).await, "A toy.");
     let echo = json!({"echo": {"description": "Echo", "parameters": {"type": "object"}}});
     device.register(&echo.to_string()).await;
     let _serving = device.serve();
     let url = format!("{calls}/v1/devices/toy-1/calls");
     let body = json!({"service": "echo", "params": {}});
-    let call = || site.http.post(&url).json(&body);
-    let answer = call().bearer_auth(&site.key).send().await.unwrap();
+    let call = || system.http.post(&url).json(&body);
+    let answer = call().bearer_auth(&system.key).send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
     let refused = call().send().await.unwrap();
     assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
-    site.turns_ended("answered", 1).await;
+    system.turns_ended("answered", 1).await;
 }
 
 fn happened(shown: &Shown) -> bool {
@@ -236,20 +236,20 @@ fn happened(shown: &Shown) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_dashboards_and_alerts_ask_for_is_there() {
+async fn metrics_of_dashboards_and_alerts_exist() {
     let collector = Collector::start().await;
     let traced = [("SWITCHBOARD_OTLP_ENDPOINT", collector.url.as_str())];
-    let plant = Plant::start_with(1, &traced).await;
-    let mut stage = Stage::on(plant, Provider::start().await, &traced);
-    let gateway = stage.plant.gateway.address("http_url");
-    something_happens(&stage.site, &mut stage.provider, &gateway).await;
-    // The chat service has no other requests.
-    let talk = format!("{}/v1/npcs/none/chat", stage.site.talk);
-    stage.site.http.post(talk).send().await.unwrap();
-    let programs = stage.plant.programs().chain([&stage.chat]);
+    let cluster = TestCluster::start_with(1, &traced).await;
+    let mut fixture = ChatFixture::with_cluster(cluster, Provider::start().await, &traced);
+    let gateway = fixture.cluster.gateway.address("http_url");
+    something_happens(&fixture.system, &mut fixture.provider, &gateway).await;
+    // The chat service receives no other requests.
+    let talk = format!("{}/v1/npcs/none/chat", fixture.system.talk);
+    fixture.system.http.post(talk).send().await.unwrap();
+    let programs = fixture.cluster.programs().chain([&fixture.chat]);
     let admin: Vec<_> = programs.map(|one| one.address("admin_url")).collect();
     let shown = Shown::at(&admin).await;
-    // The one process with everything is not among them.
+    // The process that runs all services is not among them.
     shown.must_have(&asked_of_services(|service| {
         let apart = service.value.trim_end_matches("|up").to_owned();
         Some(Matcher {
@@ -262,19 +262,19 @@ async fn what_dashboards_and_alerts_ask_for_is_there() {
     for command in ["publish", "claim", "lookup", "stream"] {
         assert!(shown.sum(commands, "command", command) >= 1.0, "{command}");
     }
-    // It is counted once a minute, and first when there is no device yet.
+    // Counted once a minute, first before any device is connected.
     let devices = &shown.0["switchboard_bus_directory_devices"];
     assert_eq!(devices.len(), admin.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_process_with_everything_shows_the_same() {
+async fn metrics_of_single_process_match_dashboards() {
     let (collector, folder) = (Collector::start().await, Folder::new());
     let mut provider = Provider::start().await;
-    let mut settings = asking(&provider).to_vec();
+    let mut settings = provider_settings(&provider).to_vec();
     settings.push(("SWITCHBOARD_OTLP_ENDPOINT", collector.url.clone()));
     let up = Program::start(&folder.up_arguments(&[]), &settings);
-    let site = Site {
+    let system = TestSystem {
         http: reqwest::Client::new(),
         key: up.address("api_key"),
         settings: up.address("http_url"),
@@ -283,10 +283,10 @@ async fn one_process_with_everything_shows_the_same() {
         devices: vec![up.address("device_addr")],
     };
     let calls = up.address("http_url");
-    something_happens(&site, &mut provider, &calls).await;
+    something_happens(&system, &mut provider, &calls).await;
     let admin = [up.address("admin_url")];
     let shown = Shown::at(&admin).await;
-    // Here all services are one.
+    // All services are one process here.
     shown.must_have(&asked_of_services(|_| None));
     assert!(happened(&shown));
     assert_eq!(shown.0["switchboard_bus_up"], [(Labels::new(), 1.0)]);

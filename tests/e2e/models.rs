@@ -1,19 +1,19 @@
-//! What people say to devices and NPCs, answered by a language model: a stand-in that its test speaks for.
-//! Never: a word of the stand-in that its test did not choose.
+//! Conversations on devices and with NPCs, answered by a fake language-model provider that the test
+//! controls.
 
-mod crowd;
+mod cancellation;
+mod concurrency;
 mod example;
-mod going_on;
-mod long;
-mod oddities;
-mod over_http;
+mod http;
+mod invalid_replies;
+mod memories;
+mod npc_selection;
 mod providers;
 mod replicas;
-mod stopping;
+mod summaries;
 mod terminal;
-mod who_answers;
 
-/// What stands between the marks whose data come from there.
+/// The text between the markers of retrieved data.
 fn marked_off<'a>(text: &'a str, source: &str) -> &'a str {
     let from = format!(" from=\"{source}\">\n");
     let parts = text.split_once(&from);

@@ -1,20 +1,20 @@
-//! Who is there, what they can do, and what is remembered of those who are not.
+//! Presence and registered services of devices, online and offline.
 
 use std::time::Duration;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
+use crate::cluster::{TestCluster, echo_services};
 use crate::eventually::eventually;
-use crate::plant::{Plant, echo_services};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i8_presence_and_services_follow_the_live_connection() {
-    let plant = Plant::start(2).await;
-    let (status, problem) = plant.get("/v1/devices/toy-1").await;
+    let cluster = TestCluster::start(2).await;
+    let (status, problem) = cluster.get("/v1/devices/toy-1").await;
     assert_eq!(status, StatusCode::NOT_FOUND, "{problem}");
-    let mut toy = plant.echo(0, "toy-1").await;
-    let (status, device) = plant.get("/v1/devices/toy-1").await;
+    let mut toy = cluster.echo(0, "toy-1").await;
+    let (status, device) = cluster.get("/v1/devices/toy-1").await;
     assert_eq!(
         (status, &device["online"]),
         (StatusCode::OK, &json!(true)),
@@ -27,17 +27,17 @@ async fn i8_presence_and_services_follow_the_live_connection() {
     let sent: Value = serde_json::from_str(&echo_services()).unwrap();
     assert_eq!(device["services"], sent);
     toy.register("{\"sing\":{\"description\":\"唱歌\"}}").await;
-    let (_, device) = plant.get("/v1/devices/toy-1").await;
+    let (_, device) = cluster.get("/v1/devices/toy-1").await;
     assert_eq!(device["services"], json!({"sing": {"description": "唱歌"}}));
-    // A registration that is refused leaves the former one in force.
+    // A rejected registration leaves the current one in force.
     let refused = toy
         .try_register("{\"a\":{\"parameters\":{\"type\":\"colour\"}}}")
         .await;
     assert_eq!(refused["success"], false, "{refused}");
-    let (_, device) = plant.get("/v1/devices/toy-1").await;
+    let (_, device) = cluster.get("/v1/devices/toy-1").await;
     assert_eq!(device["services"], json!({"sing": {"description": "唱歌"}}));
     drop(toy);
-    let asleep = async || plant.get("/v1/devices/toy-1").await.1;
+    let asleep = async || cluster.get("/v1/devices/toy-1").await.1;
     let device = eventually(Duration::from_secs(10), asleep, |device| {
         device["left_reason"] == "closed"
     })
@@ -52,13 +52,13 @@ async fn i8_presence_and_services_follow_the_live_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn devices_are_listed_page_by_page_live_or_not() {
-    let plant = Plant::start(2).await;
-    drop(plant.echo(0, "b").await);
-    let gone = async || plant.get("/v1/devices/b").await.1["left_reason"].clone();
+async fn device_list_pages_contain_online_and_offline_devices() {
+    let cluster = TestCluster::start(2).await;
+    drop(cluster.echo(0, "b").await);
+    let gone = async || cluster.get("/v1/devices/b").await.1["left_reason"].clone();
     eventually(Duration::from_secs(5), gone, |reason| *reason == "closed").await;
-    let live = [plant.echo(1, "c").await, plant.echo(0, "a").await];
-    let (_, page) = plant.get("/v1/devices?limit=2").await;
+    let live = [cluster.echo(1, "c").await, cluster.echo(0, "a").await];
+    let (_, page) = cluster.get("/v1/devices?limit=2").await;
     let ids = |page: &Value| {
         let devices = page["devices"].as_array().unwrap().clone();
         devices
@@ -70,7 +70,7 @@ async fn devices_are_listed_page_by_page_live_or_not() {
         ids(&page),
         [(json!("a"), json!(true)), (json!("b"), json!(false))]
     );
-    let (_, rest) = plant
+    let (_, rest) = cluster
         .get(&format!(
             "/v1/devices?limit=2&cursor={}",
             page["next_cursor"].as_str().unwrap()
@@ -78,7 +78,7 @@ async fn devices_are_listed_page_by_page_live_or_not() {
         .await;
     assert_eq!(ids(&rest), [(json!("c"), json!(true))]);
     assert_eq!(rest["next_cursor"], Value::Null);
-    let (status, _) = plant.get("/v1/devices?cursor=%21").await;
+    let (status, _) = cluster.get("/v1/devices?cursor=%21").await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     drop(live);
 }

@@ -1,5 +1,4 @@
-//! One process of ours: started, waited for, killed in the way the test wants.
-//! Never: a process that outlives its test.
+//! A process of the program under test. Dropping it kills the process.
 
 use std::{
     io::{BufRead, BufReader},
@@ -9,10 +8,10 @@ use std::{
 
 use serde_json::Value;
 
-/// How long a process may take until it says that it can serve.
-const START: Duration = Duration::from_secs(30);
-/// Between two looks at whether it has ended.
-const POLL: Duration = Duration::from_millis(5);
+/// Time until a process must print its ready line.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Interval between two checks for its exit.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 pub struct Program {
     child: Child,
@@ -32,10 +31,10 @@ impl Program {
         let out = self.child.stdout.take().expect("a pipe");
         std::thread::spawn(move || {
             let first = BufReader::new(out).lines().next();
-            // A test that gave up waiting does not listen any more.
+            // The receiver is gone if the test has timed out.
             let _ = line.send(first);
         });
-        match lines.recv_timeout(START) {
+        match lines.recv_timeout(START_TIMEOUT) {
             Ok(Some(Ok(text))) => self.ready = serde_json::from_str(&text).expect("a JSON line"),
             other => panic!("not ready: {other:?}\n{}", self.logged()),
         }
@@ -70,7 +69,7 @@ impl Program {
         self.child.id()
     }
 
-    /// One of the addresses of its ready line.
+    /// An address from the ready line.
     pub fn address(&self, field: &str) -> String {
         self.ready[field]
             .as_str()
@@ -78,19 +77,19 @@ impl Program {
             .to_owned()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL and waits for the exit.
     pub fn kill(&mut self) {
         self.child.kill().expect("our own child");
         self.child.wait().expect("our own child");
     }
 
-    /// SIGTERM, without waiting.
+    /// Sends SIGTERM without waiting for the exit.
     pub fn terminate(&self) {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("our own child");
     }
 
-    /// The exit code, once it has one.
+    /// Waits for the exit code.
     pub async fn exit_code(&mut self, within: Duration) -> Option<i32> {
         let deadline = Instant::now() + within;
         loop {
@@ -102,7 +101,7 @@ impl Program {
                 "still running:\n{}",
                 self.logged()
             );
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A stand-in for a provider of language models: speaks over HTTP as they do, and says what its test has it say.
-//! Never: a reply of its own, or a request that its test does not see.
+//! A fake provider of language models over HTTP. The test receives every request and writes every
+//! reply.
 
 use std::{
     future::Future,
@@ -28,40 +28,40 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a request, or somebody who hangs up, is waited for: a turn may be taken anew when its lease has ended.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Requests and pieces that may wait.
+/// Upper bound for a request or a disconnect. A turn may be claimed again after its lease ends.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Capacity of the queues for requests and chunks.
 const WAITING: usize = 1_024;
-/// Arguments come in pieces of so many characters.
+/// Characters per fragment of tool-call arguments.
 const FRAGMENT: usize = 5;
 
-/// One that is asked, and answers when its test says so.
+/// A provider whose requests the test answers.
 pub struct Provider {
-    /// Where it is asked, without the path of the one operation.
+    /// The base URL, without the path of the operation.
     pub url: String,
-    asked: mpsc::Receiver<Asked>,
+    asked: mpsc::Receiver<ProviderRequest>,
     seen: Seen,
     tasks: JoinSet<()>,
 }
 
-/// What was asked so far.
+/// All request bodies so far.
 type Seen = Arc<Mutex<Vec<Value>>>;
-type Piece = Result<Bytes, io::Error>;
+type BodyChunk = Result<Bytes, io::Error>;
 
-/// A request, and the way to who sent it.
-pub struct Asked {
+/// A request and its open response.
+pub struct ProviderRequest {
     pub body: Value,
     pub headers: HeaderMap,
-    /// Until there is a head.
+    /// Present until the response starts.
     head: Option<oneshot::Sender<Response>>,
-    /// From then on.
-    pieces: Option<mpsc::Sender<Piece>>,
+    /// Present after the response has started.
+    pieces: Option<mpsc::Sender<BodyChunk>>,
 }
 
 #[derive(Clone)]
-struct Desk {
+struct RequestSink {
     seen: Seen,
-    asked: mpsc::Sender<Asked>,
+    asked: mpsc::Sender<ProviderRequest>,
 }
 
 impl Provider {
@@ -70,13 +70,13 @@ impl Provider {
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
         let (sender, asked) = mpsc::channel(WAITING);
         let seen = Seen::default();
-        let desk = Desk {
+        let sink = RequestSink {
             seen: Arc::clone(&seen),
             asked: sender,
         };
         let router = Router::new()
             .route("/v1/chat/completions", post(complete))
-            .with_state(desk);
+            .with_state(sink);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self {
@@ -87,14 +87,14 @@ impl Provider {
         }
     }
 
-    /// One that replies by itself, to any number of requests at a time.
-    pub async fn scripted<F>(script: impl Fn(Asked) -> F + Send + 'static) -> Self
+    /// Starts a provider that answers concurrent requests with a script.
+    pub async fn scripted<F>(script: impl Fn(ProviderRequest) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let mut provider = Self::start().await;
-        let (_, nobody) = mpsc::channel(1);
-        let mut asked = std::mem::replace(&mut provider.asked, nobody);
+        let (_, unused) = mpsc::channel(1);
+        let mut asked = std::mem::replace(&mut provider.asked, unused);
         provider.tasks.spawn(async move {
             let mut replies = JoinSet::new();
             while let Some(request) = asked.recv().await {
@@ -105,56 +105,56 @@ impl Provider {
     }
 
     /// The next request.
-    pub async fn asked(&mut self) -> Asked {
-        let asked = timeout(PATIENCE, self.asked.recv()).await;
+    pub async fn next_request(&mut self) -> ProviderRequest {
+        let asked = timeout(REQUEST_TIMEOUT, self.asked.recv()).await;
         asked.expect("a request in time").expect("it listens")
     }
 
-    /// Whether nothing has been asked that was not taken.
-    pub fn is_at_rest(&self) -> bool {
+    /// Whether no request is queued.
+    pub fn is_idle(&self) -> bool {
         self.asked.is_empty()
     }
 
-    /// All that it was asked, the oldest first.
+    /// All request bodies, oldest first.
     pub fn seen(&self) -> Vec<Value> {
         self.seen.lock().unwrap().clone()
     }
 }
 
 async fn complete(
-    State(desk): State<Desk>,
+    State(sink): State<RequestSink>,
     headers: HeaderMap,
     Json(body): Json<Value>,
 ) -> Response {
     let (head, answered) = oneshot::channel();
-    desk.seen.lock().unwrap().push(body.clone());
-    let asked = Asked {
+    sink.seen.lock().unwrap().push(body.clone());
+    let asked = ProviderRequest {
         body,
         headers,
         head: Some(head),
         pieces: None,
     };
-    if desk.asked.send(asked).await.is_err() {
+    if sink.asked.send(asked).await.is_err() {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
-    // A test that has ended answers nobody.
+    // The test may have ended.
     let answered = answered.await;
     answered.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }
 
-impl Asked {
+impl ProviderRequest {
     pub fn messages(&self) -> &[Value] {
         self.body["messages"].as_array().expect("messages")
     }
 
-    /// What the model is told of itself.
+    /// The system prompt.
     pub fn system(&self) -> &str {
         assert_eq!(self.messages()[0]["role"], "system", "{}", self.body);
         self.messages()[0]["content"].as_str().expect("a text")
     }
 
-    /// What is asked.
-    pub fn question(&self) -> &str {
+    /// The last user message.
+    pub fn user_message(&self) -> &str {
         let mut questions = self.messages().iter().rev();
         let last = questions.find(|message| message["role"] == "user");
         last.expect("a question")["content"]
@@ -162,7 +162,7 @@ impl Asked {
             .expect("a text")
     }
 
-    /// What follows the question: the calls of the last round, and what the model was told of each.
+    /// The calls of the last round, and the messages with their results.
     pub fn last_round(&self) -> (Vec<Value>, Vec<Value>) {
         let is_call = |message: &Value| message["tool_calls"].is_array();
         let asking = self.messages().iter().rposition(is_call);
@@ -171,18 +171,18 @@ impl Asked {
         (calls.clone(), self.messages()[asking + 1..].to_vec())
     }
 
-    /// Words.
-    pub async fn says(&mut self, words: &str) {
+    /// Sends a chunk of text.
+    pub async fn send_text(&mut self, words: &str) {
         self.delta(json!({"content": words})).await;
     }
 
-    /// Any piece.
+    /// Sends any chunk.
     pub async fn delta(&mut self, delta: Value) {
         let chunk = self.chunk(&delta, None);
         self.write(&chunk).await;
     }
 
-    /// Calls, each as `(id, name, arguments)`, in fragments, and the end; an empty id is left out.
+    /// Sends calls, each `(id, name, arguments)`, in fragments, and ends. An empty id is omitted.
     pub async fn calls(mut self, calls: &[(&str, &str, &str)]) {
         for (index, (id, name, arguments)) in calls.iter().enumerate() {
             let mut call = json!({"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}});
@@ -198,17 +198,17 @@ impl Asked {
                 self.delta(json!({"tool_calls": [call]})).await;
             }
         }
-        self.ends("tool_calls").await;
+        self.finish("tool_calls").await;
     }
 
-    /// All that it has to say.
-    pub async fn replies(mut self, words: &str) {
-        self.says(words).await;
-        self.ends("stop").await;
+    /// Sends a complete reply.
+    pub async fn reply(mut self, words: &str) {
+        self.send_text(words).await;
+        self.finish("stop").await;
     }
 
-    /// Nothing more, for this reason; then what it took.
-    pub async fn ends(mut self, why: &str) {
+    /// Ends the reply with this finish reason, followed by the usage.
+    pub async fn finish(mut self, why: &str) {
         let chunk = self.chunk(&json!({}), Some(why));
         self.write(&chunk).await;
         let mut usage = self.chunk(&json!({}), None);
@@ -218,13 +218,13 @@ impl Asked {
         self.send(Ok(Bytes::from_static(b"data: [DONE]\n\n"))).await;
     }
 
-    /// Its connection breaks.
-    pub async fn breaks_off(mut self) {
+    /// Breaks the connection.
+    pub async fn reset(mut self) {
         self.send(Err(io::ErrorKind::ConnectionReset.into())).await;
     }
 
-    /// It does not reply at all.
-    pub fn refuses(mut self, status: u16, retry_after: Option<u32>) {
+    /// Responds with an error status.
+    pub fn reject(mut self, status: u16, retry_after: Option<u32>) {
         let status = StatusCode::from_u16(status).unwrap();
         let body = json!({"error": {"message": "not now", "type": "server_error"}});
         let mut response = (status, Json(body)).into_response();
@@ -232,12 +232,12 @@ impl Asked {
             let headers = response.headers_mut();
             headers.insert(header::RETRY_AFTER, seconds.into());
         }
-        let head = self.head.take().expect("no word of it was said");
-        assert!(head.send(response).is_ok(), "nobody waits for it");
+        let head = self.head.take().expect("no part of the reply was sent");
+        assert!(head.send(response).is_ok(), "no task waits for it");
     }
 
-    /// Waits until nobody listens any more.
-    pub async fn hung_up(&mut self) {
+    /// Waits until the client has disconnected.
+    pub async fn wait_closed(&mut self) {
         let closed = async {
             match (&mut self.head, &self.pieces) {
                 (Some(head), _) => head.closed().await,
@@ -245,18 +245,20 @@ impl Asked {
                 (None, None) => {}
             }
         };
-        timeout(PATIENCE, closed).await.expect("it listens still");
+        timeout(REQUEST_TIMEOUT, closed)
+            .await
+            .expect("it listens still");
     }
 
-    fn is_heard(&self) -> bool {
+    fn is_open(&self) -> bool {
         let head = self.head.as_ref().is_some_and(|head| !head.is_closed());
         head || self.pieces.as_ref().is_some_and(|to| !to.is_closed())
     }
 
-    /// Fails when who asked has hung up.
+    /// Fails if the client has disconnected.
     #[track_caller]
-    pub fn must_be_heard(&self) {
-        assert!(self.is_heard(), "hung up on {}", self.body);
+    pub fn assert_open(&self) {
+        assert!(self.is_open(), "disconnected: {}", self.body);
     }
 
     fn chunk(&self, delta: &Value, finish: Option<&str>) -> Value {
@@ -271,12 +273,12 @@ impl Asked {
         self.send(Ok(format!("data: {event}\n\n").into())).await;
     }
 
-    async fn send(&mut self, piece: Piece) {
+    async fn send(&mut self, piece: BodyChunk) {
         if let Some(head) = self.head.take() {
             let (pieces, body) = mpsc::channel(WAITING);
             let kind = [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")];
             let response = (kind, Body::new(Reply(body))).into_response();
-            // Whoever hung up hears nothing.
+            // The client may have disconnected.
             let _ = head.send(response);
             self.pieces = Some(pieces);
         }
@@ -286,8 +288,8 @@ impl Asked {
     }
 }
 
-/// A reply as it is written.
-struct Reply(mpsc::Receiver<Piece>);
+/// A response body fed by a channel.
+struct Reply(mpsc::Receiver<BodyChunk>);
 
 impl HttpBody for Reply {
     type Data = Bytes;

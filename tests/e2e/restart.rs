@@ -1,4 +1,4 @@
-//! Starting without what is needed, ending without losing what is under way.
+//! Start without dependencies, and graceful shutdown without lost work.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,32 +6,34 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use switchboard_protocol::frame::Kind;
 
-use crate::{eventually::eventually, plant::Plant, program::Program, redis_server::RedisServer};
+use crate::{
+    cluster::TestCluster, eventually::eventually, program::Program, redis_server::RedisServer,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i14_a_drained_edge_loses_no_call() {
-    let mut plant = Plant::start(2).await;
-    let mut toy = plant.echo(0, "toy-1").await;
+    let mut cluster = TestCluster::start(2).await;
+    let mut toy = cluster.echo(0, "toy-1").await;
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..10 {
-        let request = plant
+        let request = cluster
             .http
-            .post(plant.url("/v1/devices/toy-1/calls"))
-            .bearer_auth(&plant.org.key);
+            .post(cluster.url("/v1/devices/toy-1/calls"))
+            .bearer_auth(&cluster.org.key);
         let body =
             json!({"service": "echo", "params": {"text": n.to_string()}, "timeout_ms": 20_000});
         let request = request.json(&body);
         calls.spawn(async move { request.send().await.unwrap().json::<Value>().await.unwrap() });
     }
-    let mut under_way = Vec::new();
+    let mut in_flight = Vec::new();
     for _ in 0..10 {
-        under_way.push(toy.next_call().await);
+        in_flight.push(toy.next_call().await);
     }
-    plant.edges[0].terminate();
+    cluster.edges[0].terminate();
     let goaway = toy.next(Kind::Goaway).await.json();
     assert_eq!(goaway["reason"], "drain");
     assert!(goaway["retry_after_ms"].as_u64().is_some());
-    for (id, _, params) in under_way {
+    for (id, _, params) in in_flight {
         toy.answer(&id, &json!({"success": true, "data": params}))
             .await;
     }
@@ -40,18 +42,18 @@ async fn i14_a_drained_edge_loses_no_call() {
     }
     toy.closes().await;
     assert_eq!(
-        plant.edges[0].exit_code(Duration::from_secs(20)).await,
+        cluster.edges[0].exit_code(Duration::from_secs(20)).await,
         Some(0)
     );
-    let (_, device) = plant.get("/v1/devices/toy-1").await;
+    let (_, device) = cluster.get("/v1/devices/toy-1").await;
     assert_eq!(device["online"], false);
-    let left = async || plant.get("/v1/devices/toy-1").await.1["left_reason"].clone();
+    let left = async || cluster.get("/v1/devices/toy-1").await.1["left_reason"].clone();
     eventually(Duration::from_secs(5), left, |reason| *reason == "drain").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i14_the_devices_own_client_finishes_its_calls_on_a_drained_edge() {
-    let mut plant = Plant::start(2).await;
+    let mut cluster = TestCluster::start(2).await;
     let folder = tempfile::tempdir().unwrap();
     let (begun, services) = (
         folder.path().join("begun"),
@@ -61,8 +63,8 @@ async fn i14_the_devices_own_client_finishes_its_calls_on_a_drained_edge() {
     let slow = json!({"description": "Takes its time", "command": ["sh", "-c", command]});
     std::fs::write(&services, json!({"services": {"slow": slow}}).to_string()).unwrap();
     let (device_addr, url) = (
-        plant.edges[0].address("device_addr"),
-        plant.control.address("http_url"),
+        cluster.edges[0].address("device_addr"),
+        cluster.control.address("http_url"),
     );
     let arguments = [
         "device",
@@ -74,17 +76,17 @@ async fn i14_the_devices_own_client_finishes_its_calls_on_a_drained_edge() {
         &url,
     ];
     let services = ["--services", services.to_str().unwrap()];
-    let environment = [("SWITCHBOARD_API_KEY", plant.org.key.clone())];
+    let environment = [("SWITCHBOARD_API_KEY", cluster.org.key.clone())];
     let device = Program::launch(&[&arguments[..], &services[..]].concat(), &environment);
-    let online = async || plant.get("/v1/devices/toy-1").await.1["services"].clone();
+    let online = async || cluster.get("/v1/devices/toy-1").await.1["services"].clone();
     eventually(Duration::from_secs(10), online, |services| {
         services.get("slow").is_some()
     })
     .await;
-    let request = plant
+    let request = cluster
         .http
-        .post(plant.url("/v1/devices/toy-1/calls"))
-        .bearer_auth(&plant.org.key);
+        .post(cluster.url("/v1/devices/toy-1/calls"))
+        .bearer_auth(&cluster.org.key);
     let request = request.json(&json!({"service": "slow", "params": {}}));
     let call = tokio::task::JoinSet::from_iter([async move {
         request.send().await.unwrap().json::<Value>().await.unwrap()
@@ -95,7 +97,7 @@ async fn i14_the_devices_own_client_finishes_its_calls_on_a_drained_edge() {
         |begun| *begun,
     )
     .await;
-    plant.edges[0].terminate();
+    cluster.edges[0].terminate();
     let answer = call.join_all().await;
     assert_eq!(
         answer[0]["outcome"],
@@ -105,22 +107,26 @@ async fn i14_the_devices_own_client_finishes_its_calls_on_a_drained_edge() {
         device.logged()
     );
     assert_eq!(
-        plant.edges[0].exit_code(Duration::from_secs(20)).await,
+        cluster.edges[0].exit_code(Duration::from_secs(20)).await,
         Some(0)
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_service_ends_cleanly_on_sigterm() {
-    let mut plant = Plant::start(1).await;
-    for program in [&mut plant.gateway, &mut plant.control, &mut plant.edges[0]] {
+    let mut cluster = TestCluster::start(1).await;
+    for program in [
+        &mut cluster.gateway,
+        &mut cluster.control,
+        &mut cluster.edges[0],
+    ] {
         program.terminate();
         assert_eq!(program.exit_code(Duration::from_secs(20)).await, Some(0));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edge_that_starts_without_redis_says_so_and_serves_when_it_comes() {
+async fn edge_started_without_redis_serves_when_redis_starts() {
     let mut redis = RedisServer::start();
     redis.kill();
     let environment = [
@@ -132,7 +138,7 @@ async fn an_edge_that_starts_without_redis_says_so_and_serves_when_it_comes() {
     eventually(
         Duration::from_secs(20),
         async || edge.logged(),
-        |log| log.contains("Redis can not be reached"),
+        |log| log.contains("cannot connect to Redis"),
     )
     .await;
     let ready = tokio::task::spawn_blocking(move || edge.until_ready());
@@ -142,10 +148,10 @@ async fn an_edge_that_starts_without_redis_says_so_and_serves_when_it_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_control_plane_that_starts_without_postgres_serves_when_it_comes() {
-    let plant = Plant::start(0).await;
-    plant.database.set_away(true).await.unwrap();
-    let mut environment = plant.environment();
+async fn control_started_without_postgres_serves_when_it_starts() {
+    let cluster = TestCluster::start(0).await;
+    cluster.database.set_unavailable(true).await.unwrap();
+    let mut environment = cluster.environment();
     environment.push(("SWITCHBOARD_HTTP_LISTEN", "127.0.0.1:0".to_owned()));
     let second = Program::launch(&["control"], &environment);
     eventually(
@@ -154,17 +160,17 @@ async fn a_control_plane_that_starts_without_postgres_serves_when_it_comes() {
         |log| log.contains("Postgres"),
     )
     .await;
-    plant.database.set_away(false).await.unwrap();
+    cluster.database.set_unavailable(false).await.unwrap();
     let second = tokio::task::spawn_blocking(move || second.until_ready())
         .await
         .unwrap();
     let url = format!("{}/v1/tokens", second.address("http_url"));
     let body = json!({"subject": "client:x", "scopes": ["call"], "ttl_s": 60});
     let token = async || {
-        plant
+        cluster
             .http
             .post(&url)
-            .bearer_auth(&plant.org.key)
+            .bearer_auth(&cluster.org.key)
             .json(&body)
             .send()
             .await
@@ -178,8 +184,8 @@ async fn a_control_plane_that_starts_without_postgres_serves_when_it_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_setting_is_named_and_ends_with_64() {
-    for (service, name, value, said) in [
+async fn invalid_setting_is_named_and_exits_with_64() {
+    for (service, name, value, reported) in [
         (
             "edge",
             "SWITCHBOARD_DEVICE_LISTEN",
@@ -209,11 +215,11 @@ async fn a_wrong_setting_is_named_and_ends_with_64() {
     ] {
         let (log, code) = launched_with(service, name, value).await;
         assert_eq!(code, Some(64), "{service} {name}: {log}");
-        assert!(log.contains(said), "{service} {name}: {log}");
+        assert!(log.contains(reported), "{service} {name}: {log}");
     }
 }
 
-/// What a service says, and how it ends, when one setting is like this and the others are sound.
+/// The log and exit code of a service with one invalid setting.
 async fn launched_with(service: &str, name: &'static str, value: &str) -> (String, Option<i32>) {
     let nobody = "postgres://nobody@127.0.0.1:1/none";
     let mut environment = HashMap::from([
@@ -229,7 +235,7 @@ async fn launched_with(service: &str, name: &'static str, value: &str) -> (Strin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_taken_port_is_named_with_its_setting() {
+async fn used_port_is_named_with_its_setting() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for (service, variable, flag) in [

@@ -1,5 +1,5 @@
-//! Two edges and two gateways behind a real haproxy, each replaced in turn while calls flow: none is lost, and devices come
-//! back by themselves.
+//! Two edges and two gateways behind a real haproxy, each replaced in turn under load. No call is
+//! lost, and devices reconnect by themselves.
 
 use std::{
     sync::{
@@ -14,26 +14,26 @@ use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::Instant};
 
 use crate::{
+    cluster::TestCluster,
     eventually::eventually,
     haproxy::{Haproxy, free_port},
-    plant::Plant,
     program::Program,
 };
 
-/// Devices that answer at once, and how many call them.
+/// Devices that answer immediately, and their callers.
 const DEVICES: usize = 4;
 const CALLERS: usize = 8;
-/// Devices that think first, each with one caller: between two of its calls it can go.
+/// Devices with a delay and one caller each; such a device can move between two of its calls.
 const THINKERS: usize = 3;
-/// What they can do: params on stdin come back two seconds later.
+/// Their service: it returns its params after two seconds.
 const THINKING: &str = r#"{"services": {"think": {"description": "Says it after a while", "command": ["sh", "-c", "sleep 2; cat"]}}}"#;
-/// Calls between two replacements.
+/// Number of calls between two replacements.
 const BETWEEN: u64 = 200;
-/// How long a call may be tried again until its device is back.
-const PATIENCE: Duration = Duration::from_secs(30);
-const LONG: Duration = Duration::from_secs(60);
+/// How long a call is retried until its device is back.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
+const ONLINE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A process that is replaced at the same ports.
+/// A process that is replaced on the same ports.
 struct Place {
     command: &'static str,
     listen: &'static str,
@@ -43,9 +43,9 @@ struct Place {
 }
 
 impl Place {
-    fn start(command: &'static str, listen: &'static str, plant: &Plant) -> Self {
+    fn start(command: &'static str, listen: &'static str, cluster: &TestCluster) -> Self {
         let (port, admin) = (free_port(), free_port());
-        let program = Self::program(command, listen, (port, admin), plant);
+        let program = Self::program(command, listen, (port, admin), cluster);
         Self {
             command,
             listen,
@@ -55,32 +55,37 @@ impl Place {
         }
     }
 
-    fn program(command: &str, listen: &str, (port, admin): (u16, u16), plant: &Plant) -> Program {
+    fn program(
+        command: &str,
+        listen: &str,
+        (port, admin): (u16, u16),
+        cluster: &TestCluster,
+    ) -> Program {
         let (port, admin) = (format!("127.0.0.1:{port}"), format!("127.0.0.1:{admin}"));
         let mut arguments = vec![command, listen, &port, "--admin-listen", &admin];
-        // Longer than the balancer takes to notice.
+        // Longer than the health check of the balancer.
         arguments.extend(["--leave-ms", "1500"]);
         if command == "edge" {
             arguments.extend(["--proxy-protocol-from", "127.0.0.1/32"]);
         }
-        Program::start(&arguments, &plant.environment())
+        Program::start(&arguments, &cluster.environment())
     }
 
-    /// Ends it as an orchestrator does, and starts another one in its place.
-    async fn replace(&mut self, plant: &Plant) {
+    /// Stops the process with SIGTERM, as an orchestrator does, and starts its replacement.
+    async fn replace(&mut self, cluster: &TestCluster) {
         self.program.terminate();
         assert_eq!(
-            self.program.exit_code(LONG).await,
+            self.program.exit_code(ONLINE_TIMEOUT).await,
             Some(0),
             "{}",
             self.command
         );
         let ports = (self.port, self.admin);
-        self.program = Self::program(self.command, self.listen, ports, plant);
+        self.program = Self::program(self.command, self.listen, ports, cluster);
     }
 }
 
-/// Where callers and devices come in.
+/// The addresses for callers and devices.
 struct Balancer {
     http: String,
     devices: String,
@@ -120,22 +125,22 @@ impl Balancer {
     }
 }
 
-/// What callers met.
+/// Results of all callers.
 #[derive(Default)]
 struct Met {
     succeeded: AtomicU64,
-    /// Of them, those that take seconds.
+    /// Succeeded calls that take seconds.
     thought: AtomicU64,
-    /// Of these, those during which a process was told to end.
+    /// Slow calls during which a process received SIGTERM.
     survived: AtomicU64,
-    /// Not delivered, and tried again.
+    /// Calls that were not delivered and were retried.
     again: AtomicU64,
-    /// Processes that were told to end.
+    /// Processes that received SIGTERM.
     ended: AtomicU64,
     is_over: AtomicBool,
 }
 
-/// Who calls whom.
+/// A caller and its devices.
 struct Calling {
     http: reqwest::Client,
     url: String,
@@ -147,7 +152,7 @@ struct Calling {
 }
 
 impl Calling {
-    /// Calls one device after another.
+    /// Calls the devices one after the other.
     async fn go_on(self) {
         for (n, device) in self.devices.iter().cycle().enumerate() {
             if self.met.is_over.load(Ordering::Relaxed) {
@@ -158,13 +163,14 @@ impl Calling {
         }
     }
 
-    /// Calls until it is done, and tells of a call that was neither answered nor certainly not delivered.
+    /// Calls until the call succeeds. Reports a call that was neither answered nor certainly
+    /// undelivered.
     async fn call(&self, device: &str, text: &str) {
         let path = format!("{}/v1/devices/{device}/calls", self.url);
         let params = json!({"text": text});
         let body = json!({"service": self.service, "params": params, "timeout_ms": 10_000});
         let mut ticks = tokio::time::interval(Duration::from_millis(20));
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + RETRY_TIMEOUT;
         loop {
             let ended = self.met.ended.load(Ordering::Relaxed);
             let sent = self.http.post(&path).bearer_auth(&self.key).json(&body);
@@ -192,41 +198,41 @@ impl Calling {
     }
 }
 
-/// Devices that dial the balancer, and are online.
+/// Devices that connect through the balancer and are online.
 async fn start_devices(
     ids: &[String],
     more: &[&str],
     balancer: &Balancer,
-    plant: &Plant,
+    cluster: &TestCluster,
 ) -> Vec<Program> {
     let mut devices = Vec::new();
     for id in ids {
-        let token = plant.device_token(id).await;
+        let token = cluster.device_token(id).await;
         let mut arguments = vec!["device", "--id", id, "--addr", &balancer.devices];
         arguments.extend(["--token", &token]);
         arguments.extend(more);
-        devices.push(Program::launch(&arguments, &plant.environment()));
+        devices.push(Program::launch(&arguments, &cluster.environment()));
     }
     for id in ids {
         let path = format!("{}/v1/devices/{id}", balancer.http);
         let online = async || {
-            let asked = plant.http.get(&path).bearer_auth(&plant.org.key).send();
+            let asked = cluster.http.get(&path).bearer_auth(&cluster.org.key).send();
             let Ok(answer) = asked.await else {
                 return false;
             };
             let device = answer.json::<Value>().await;
             device.is_ok_and(|device| device["online"] == true)
         };
-        eventually(LONG, online, |online| *online).await;
+        eventually(ONLINE_TIMEOUT, online, |online| *online).await;
     }
     devices
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i14_each_process_is_replaced_in_turn_and_no_call_is_lost() {
-    let plant = Plant::start(0).await;
-    let mut edges = [0, 1].map(|_| Place::start("edge", "--device-listen", &plant));
-    let mut gateways = [0, 1].map(|_| Place::start("gateway", "--http-listen", &plant));
+async fn i14_rolling_restart_loses_no_call() {
+    let cluster = TestCluster::start(0).await;
+    let mut edges = [0, 1].map(|_| Place::start("edge", "--device-listen", &cluster));
+    let mut gateways = [0, 1].map(|_| Place::start("gateway", "--http-listen", &cluster));
     let balancer = Balancer::start(&edges, &gateways);
     let toys: Vec<_> = (0..DEVICES).map(|n| format!("toy-{n}")).collect();
     let thinkers: Vec<_> = (0..THINKERS).map(|n| format!("thinker-{n}")).collect();
@@ -234,15 +240,15 @@ async fn i14_each_process_is_replaced_in_turn_and_no_call_is_lost() {
     let services = folder.path().join("services.json");
     std::fs::write(&services, THINKING).unwrap();
     let thinking = ["--services", services.to_str().unwrap()];
-    let _toys = start_devices(&toys, &[], &balancer, &plant).await;
-    let _thinkers = start_devices(&thinkers, &thinking, &balancer, &plant).await;
+    let _toys = start_devices(&toys, &[], &balancer, &cluster).await;
+    let _thinkers = start_devices(&thinkers, &thinking, &balancer, &cluster).await;
     let met = Arc::new(Met::default());
     let mut callers = JoinSet::new();
     let mut start = |caller: String, service, devices| {
         let calling = Calling {
             http: reqwest::Client::new(),
             url: balancer.http.clone(),
-            key: plant.org.key.clone(),
+            key: cluster.org.key.clone(),
             caller,
             service,
             devices,
@@ -264,14 +270,14 @@ async fn i14_each_process_is_replaced_in_turn_and_no_call_is_lost() {
         let wanted = [succeeded + BETWEEN, thought + 1];
         let reached = async || now()[0] >= wanted[0] && now()[1] >= wanted[1];
         tokio::select! {
-            () = async { eventually(LONG, reached, |reached| *reached).await; } => {}
+            () = async { eventually(ONLINE_TIMEOUT, reached, |reached| *reached).await; } => {}
             Some(ended) = callers.join_next() => ended.unwrap(),
         }
     };
     more(&mut callers).await;
     for place in edges.iter_mut().chain(&mut gateways) {
         met.ended.fetch_add(1, Ordering::Relaxed);
-        place.replace(&plant).await;
+        place.replace(&cluster).await;
         more(&mut callers).await;
     }
     met.is_over.store(true, Ordering::Relaxed);
@@ -285,6 +291,6 @@ async fn i14_each_process_is_replaced_in_turn_and_no_call_is_lost() {
         "{succeeded} calls succeeded, {thought} of them took 2 s, and {survived} of these were under way when a process was told to \
          end; {again} times one was not delivered and made again"
     );
-    // Whoever thinks is hardly ever without a call.
+    // A slow device has a call in flight almost always.
     assert!(survived >= met.ended.load(Ordering::Relaxed), "{survived}");
 }

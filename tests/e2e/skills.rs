@@ -1,4 +1,5 @@
-//! Skills books from the first byte to the last chunk: read by processes that may die, out of documents that may be hostile.
+//! Skills books from upload to search: ingested by processes that may die, from documents that may
+//! be hostile.
 
 use std::{fmt::Write as _, path::Path, process::Command, time::Duration};
 
@@ -6,14 +7,14 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{eventually::eventually, plant::Plant, program::Program};
+use crate::{cluster::TestCluster, eventually::eventually, program::Program};
 
-/// How long reading a book may take here.
-const READ: Duration = Duration::from_secs(90);
+/// Upper bound for ingesting a book.
+const INGESTION_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A system that keeps skills books.
+/// A system with skills books.
 struct Library {
-    plant: Plant,
+    cluster: TestCluster,
     objects: tempfile::TempDir,
 }
 
@@ -21,13 +22,13 @@ impl Library {
     async fn open() -> Self {
         let objects = tempfile::tempdir().unwrap();
         let url = format!("file://{}", objects.path().display());
-        let plant = Plant::start_with(0, &[("SWITCHBOARD_OBJECTS", &url)]).await;
-        Self { plant, objects }
+        let cluster = TestCluster::start_with(0, &[("SWITCHBOARD_OBJECTS", &url)]).await;
+        Self { cluster, objects }
     }
 
     /// Another control plane beside the first.
     fn another_control(&self) -> Program {
-        let mut environment = self.plant.environment();
+        let mut environment = self.cluster.environment();
         let url = format!("file://{}", self.objects.path().display());
         environment.push(("SWITCHBOARD_OBJECTS", url));
         Program::start(&["control", "--http-listen", "127.0.0.1:0"], &environment)
@@ -35,17 +36,17 @@ impl Library {
 
     async fn ask(&self, at: &Program, ask: (Method, &str), body: Vec<u8>) -> (StatusCode, Value) {
         let url = format!("{}{}", at.address("http_url"), ask.1);
-        let request = self.plant.http.request(ask.0, url);
-        let request = request.bearer_auth(&self.plant.org.key);
+        let request = self.cluster.http.request(ask.0, url);
+        let request = request.bearer_auth(&self.cluster.org.key);
         let request = request.header("Content-Type", "application/json");
         let answer = request.body(body).send().await.unwrap();
         let status = answer.status();
         (status, answer.json().await.unwrap_or_default())
     }
 
-    /// Sends a book in two parts, the second one first; its path.
+    /// Uploads a book in two parts, the second one first. Returns its path.
     async fn send(&self, mime_type: &str, document: &[u8]) -> String {
-        let control = &self.plant.control;
+        let control = &self.cluster.control;
         let sha256 = Sha256::digest(document)
             .iter()
             .fold(String::new(), |mut hex, byte| {
@@ -71,10 +72,10 @@ impl Library {
         path
     }
 
-    /// The book when it is in this state.
+    /// The book as soon as it is in this state.
     async fn becomes(&self, at: &Program, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let show = async || self.ask(at, (Method::GET, path), Vec::new()).await.1;
-        eventually(READ, show, wanted).await
+        eventually(INGESTION_TIMEOUT, show, wanted).await
     }
 
     async fn search(&self, at: &Program, path: &str, question: &str) -> Vec<Value> {
@@ -89,7 +90,7 @@ fn is_over(book: &Value) -> bool {
     ["ready", "failed"].contains(&book["state"].as_str().unwrap())
 }
 
-/// A guide with so many chapters, each of which has a word of its own.
+/// A guide with this number of chapters, each with a unique word.
 fn guide(chapters: usize) -> String {
     (0..chapters).fold("# Guide\n".to_owned(), |mut guide, chapter| {
         let words = "The quick brown fox jumps over the lazy dog and rests a while. ".repeat(12);
@@ -103,20 +104,20 @@ fn guide(chapters: usize) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i6_a_book_whose_reader_is_killed_is_finished_by_another() {
+async fn i6_ingestion_of_killed_worker_is_finished_by_another() {
     let mut library = Library::open().await;
     let chapters = 3_000;
     let path = library
         .send("text/markdown", guide(chapters).as_bytes())
         .await;
-    let is_under_way = |book: &Value| {
+    let is_ingesting = |book: &Value| {
         let indexed = book["chunks_indexed"].as_i64().unwrap();
         book["state"] == "indexing" && indexed > 0 && book["progress"].as_f64().unwrap() < 0.9
     };
     library
-        .becomes(&library.plant.control, &path, is_under_way)
+        .becomes(&library.cluster.control, &path, is_ingesting)
         .await;
-    library.plant.control.kill();
+    library.cluster.control.kill();
     let other = library.another_control();
     let (_, left) = library.ask(&other, (Method::GET, &path), Vec::new()).await;
     assert_eq!(left["state"], "indexing", "it was killed too late: {left}");
@@ -133,7 +134,7 @@ async fn i6_a_book_whose_reader_is_killed_is_finished_by_another() {
         "DO $$ BEGIN ASSERT (SELECT (count(*), min(number), max(number)) = ({total}, 0, {total} - 1)
          FROM skills_book_chunks); END $$"
     );
-    library.plant.database.execute(&counted).await.unwrap();
+    library.cluster.database.execute(&counted).await.unwrap();
     for chapter in [0, chapters / 2, chapters - 1] {
         let found = library
             .search(&other, &path, &format!("marker{chapter}x"))
@@ -144,9 +145,9 @@ async fn i6_a_book_whose_reader_is_killed_is_finished_by_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i15_a_hostile_document_fails_and_costs_nobody_else() {
+async fn i15_hostile_document_fails_without_effect_on_others() {
     let library = Library::open().await;
-    let control = &library.plant.control;
+    let control = &library.cluster.control;
     let hostile: [(&str, Vec<u8>, &str); 5] = [
         ("text/plain", b"fine\nbr\xFFken".to_vec(), "invalid_utf8"),
         (
@@ -179,38 +180,40 @@ async fn i15_a_hostile_document_fails_and_costs_nobody_else() {
     assert_eq!(library.search(control, &path, "电池").await.len(), 1);
 }
 
-/// Waits until this is told on a stream of notifications.
-async fn hears(stream: &mut reqwest::Response, told: &str) {
-    let mut heard = String::new();
+/// Waits until a stream of notifications contains this text.
+async fn wait_for_notification(stream: &mut reqwest::Response, wanted: &str) {
+    let mut received = String::new();
     let hearing = async {
-        while !heard.contains(told) {
+        while !received.contains(wanted) {
             let chunk = stream.chunk().await.unwrap().unwrap();
-            heard.push_str(&String::from_utf8_lossy(&chunk));
+            received.push_str(&String::from_utf8_lossy(&chunk));
         }
     };
-    let heard_in_time = tokio::time::timeout(READ, hearing).await.is_ok();
-    assert!(heard_in_time, "{told} is not in {heard}");
+    let received_in_time = tokio::time::timeout(INGESTION_TIMEOUT, hearing)
+        .await
+        .is_ok();
+    assert!(received_in_time, "{wanted} is not in {received}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_hear_of_books_and_npcs() {
+async fn agents_are_notified_of_books_and_npcs() {
     let library = Library::open().await;
-    let plant = &library.plant;
-    let request = plant
+    let cluster = &library.cluster;
+    let request = cluster
         .http
-        .get(plant.url("/mcp"))
-        .bearer_auth(&plant.org.key);
+        .get(cluster.url("/mcp"))
+        .bearer_auth(&cluster.org.key);
     let request = request.header("accept", "text/event-stream").send();
     let mut stream = request.await.unwrap();
     assert_eq!(stream.status(), StatusCode::OK);
     let path = library.send("text/plain", b"Replace the battery.").await;
     let uri = path.replace("/v1/", "switchboard://");
-    hears(&mut stream, &uri).await;
+    wait_for_notification(&mut stream, &uri).await;
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": format!("{uri}/chunks/0")}});
-    let read = plant
+    let read = cluster
         .http
-        .post(plant.url("/mcp"))
-        .bearer_auth(&plant.org.key);
+        .post(cluster.url("/mcp"))
+        .bearer_auth(&cluster.org.key);
     let read = read.header("accept", "application/json, text/event-stream");
     let read = read.header("mcp-protocol-version", "2025-11-25");
     let read: Value = read
@@ -223,31 +226,31 @@ async fn agents_hear_of_books_and_npcs() {
         .unwrap();
     let text = read["result"]["contents"][0]["text"].as_str().unwrap();
     assert!(text.contains("Replace the battery."), "{read}");
-    let control = &plant.control;
+    let control = &cluster.control;
     library
         .ask(control, (Method::DELETE, &path), Vec::new())
         .await;
-    hears(&mut stream, &uri).await;
+    wait_for_notification(&mut stream, &uri).await;
 
     let npc = json!({"overrides": {"name": "Bello"}})
         .to_string()
         .into_bytes();
     let (status, npc) = library.ask(control, (Method::POST, "/v1/npcs"), npc).await;
     assert_eq!(status, StatusCode::CREATED, "{npc}");
-    hears(&mut stream, "prompts/list_changed").await;
+    wait_for_notification(&mut stream, "prompts/list_changed").await;
     let path = format!("/v1/npcs/{}", npc["id"].as_str().unwrap());
     for (change, expected) in [
         (Method::PATCH, StatusCode::OK),
         (Method::DELETE, StatusCode::NO_CONTENT),
     ] {
-        let shown = plant
+        let shown = cluster
             .http
             .get(format!("{}{path}", control.address("http_url")));
-        let shown = shown.bearer_auth(&plant.org.key).send().await.unwrap();
-        let request = plant
+        let shown = shown.bearer_auth(&cluster.org.key).send().await.unwrap();
+        let request = cluster
             .http
             .request(change, shown.url().clone())
-            .bearer_auth(&plant.org.key);
+            .bearer_auth(&cluster.org.key);
         let request = request.header("if-match", &shown.headers()["etag"]);
         let request = request.header("content-type", "application/merge-patch+json");
         let changed = request
@@ -256,20 +259,23 @@ async fn agents_hear_of_books_and_npcs() {
             .await
             .unwrap();
         assert_eq!(changed.status(), expected);
-        hears(&mut stream, "prompts/list_changed").await;
+        wait_for_notification(&mut stream, "prompts/list_changed").await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_book_goes_through_the_command_line() {
+async fn book_is_managed_by_command_line() {
     let library = Library::open().await;
     let folder = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_switchboard"))
             .arg("skills")
             .args(arguments)
-            .env("SWITCHBOARD_URL", library.plant.control.address("http_url"))
-            .env("SWITCHBOARD_API_KEY", &library.plant.org.key)
+            .env(
+                "SWITCHBOARD_URL",
+                library.cluster.control.address("http_url"),
+            )
+            .env("SWITCHBOARD_API_KEY", &library.cluster.org.key)
             .output()
             .unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -322,7 +328,7 @@ async fn a_book_goes_through_the_command_line() {
     assert_eq!(run(&["show", id]).0, Some(1));
 }
 
-/// A PDF of one page with this content, packed with these filters, and one more object.
+/// A PDF of one page with this content, compressed with these filters, and one more object.
 fn pdf(content: &[u8], filters: &str, object: &str) -> Vec<u8> {
     let mut stream = format!("<</Length {}{filters}>>stream\n", content.len()).into_bytes();
     stream.extend(content);
@@ -358,7 +364,7 @@ fn endless() -> Vec<u8> {
     pdf(b"/X Do", "", &form)
 }
 
-/// A few kilobytes that stand for four gigabytes of spaces, packed twice.
+/// A few kilobytes that decompress to four gigabytes of spaces, compressed twice.
 fn bomb() -> Vec<u8> {
     let digits = include_str!("skills/bomb.hex").trim().as_bytes();
     let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();

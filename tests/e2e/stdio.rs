@@ -1,4 +1,5 @@
-//! `switchboard stdio` as a desktop client meets it: the reference's session, its table of errors, and its notes.
+//! `switchboard stdio` as a desktop client uses it: the session of the reference, its table of
+//! errors, and its notes.
 
 use std::{process::Stdio, time::Duration};
 
@@ -10,20 +11,20 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{device::Device, plant::Plant, program::Program};
+use crate::{cluster::TestCluster, device::Device, program::Program};
 
-/// How long a line may take.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// Upper bound for one line.
+const LINE_TIMEOUT: Duration = Duration::from_secs(15);
 const SEARCH: &str = r#"{"web_search":{"description":"Search the web using DuckDuckGo","parameters":
     {"type":"object","properties":{"query":{"type":"string"}},"required":["query"]}}}"#;
 
-/// A call of the device's one tool.
+/// A call of the device's only tool.
 fn search(id: &Value, query: &Value) -> String {
     let params = json!({"name": "web_search", "arguments": {"query": query}});
     json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}).to_string()
 }
 
-/// A client's side of one conversation.
+/// The client's side of one session.
 struct Conversation {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -31,12 +32,12 @@ struct Conversation {
 }
 
 impl Conversation {
-    fn begin(plant: &Plant, which: &[&str]) -> Self {
+    fn begin(cluster: &TestCluster, which: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_switchboard"))
             .arg("stdio")
             .args(which)
-            .env("SWITCHBOARD_URL", plant.gateway.address("http_url"))
-            .env("SWITCHBOARD_API_KEY", &plant.org.key)
+            .env("SWITCHBOARD_URL", cluster.gateway.address("http_url"))
+            .env("SWITCHBOARD_API_KEY", &cluster.org.key)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -50,30 +51,30 @@ impl Conversation {
         }
     }
 
-    /// A conversation about a device that searches when the test tells it to.
-    async fn with_search() -> (Plant, Device, Self) {
-        let plant = Plant::start(1).await;
-        let mut device = plant.device(0, "search-1").await;
+    /// A session about a device with a search tool that the test answers.
+    async fn with_search() -> (TestCluster, Device, Self) {
+        let cluster = TestCluster::start(1).await;
+        let mut device = cluster.device(0, "search-1").await;
         device.register(SEARCH).await;
-        let client = Self::begin(&plant, &["--device", "search-1"]);
-        (plant, device, client)
+        let client = Self::begin(&cluster, &["--device", "search-1"]);
+        (cluster, device, client)
     }
 
-    /// The same after the handshake.
-    async fn searching() -> (Plant, Device, Self) {
-        let (plant, device, mut client) = Self::with_search().await;
-        client.shake_hands().await;
-        (plant, device, client)
+    /// The session after the handshake.
+    async fn searching() -> (TestCluster, Device, Self) {
+        let (cluster, device, mut client) = Self::with_search().await;
+        client.initialize().await;
+        (cluster, device, client)
     }
 
-    async fn say(&mut self, line: &str) {
+    async fn send(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().unwrap();
         stdin.write_all(line.as_bytes()).await.unwrap();
         stdin.write_all(b"\n").await.unwrap();
     }
 
-    async fn hear(&mut self) -> Value {
-        let line = timeout(PATIENCE, self.stdout.next_line())
+    async fn receive(&mut self) -> Value {
+        let line = timeout(LINE_TIMEOUT, self.stdout.next_line())
             .await
             .unwrap()
             .unwrap();
@@ -81,8 +82,8 @@ impl Conversation {
     }
 
     async fn ask(&mut self, line: &str) -> Value {
-        self.say(line).await;
-        self.hear().await
+        self.send(line).await;
+        self.receive().await
     }
 
     async fn refused(&mut self, line: &str) -> (Value, i64) {
@@ -93,17 +94,17 @@ impl Conversation {
         )
     }
 
-    async fn shake_hands(&mut self) {
+    async fn initialize(&mut self) {
         self.ask(r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"test","version":"1.0"},"capabilities":{}}}"#)
             .await;
-        self.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
+        self.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
             .await;
     }
 
-    /// Ends the input and returns what was written to stderr.
+    /// Closes the input and returns stderr.
     async fn end(mut self) -> String {
         self.stdin = None;
-        let rest = timeout(PATIENCE, self.stdout.next_line())
+        let rest = timeout(LINE_TIMEOUT, self.stdout.next_line())
             .await
             .unwrap()
             .unwrap();
@@ -111,15 +112,18 @@ impl Conversation {
         let mut logged = String::new();
         let mut stderr = self.child.stderr.take().unwrap();
         stderr.read_to_string(&mut logged).await.unwrap();
-        let status = timeout(PATIENCE, self.child.wait()).await.unwrap().unwrap();
+        let status = timeout(LINE_TIMEOUT, self.child.wait())
+            .await
+            .unwrap()
+            .unwrap();
         assert!(status.success(), "{logged}");
         logged
     }
 }
 
 #[tokio::test]
-async fn the_session_of_the_reference_line_by_line() {
-    let (_plant, mut device, mut client) = Conversation::with_search().await;
+async fn reference_session_matches_line_by_line() {
+    let (_cluster, mut device, mut client) = Conversation::with_search().await;
 
     let greeted = client
         .ask(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","clientInfo":{"name":"test","version":"1.0"},"capabilities":{}}}"#)
@@ -130,7 +134,7 @@ async fn the_session_of_the_reference_line_by_line() {
         json!({"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","serverInfo":server,"capabilities":{"tools":{"listChanged":true}}}})
     );
     client
-        .say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
+        .send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
         .await;
     let listed = client
         .ask(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#)
@@ -140,7 +144,7 @@ async fn the_session_of_the_reference_line_by_line() {
         json!({"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"web_search","description":"Search the web using DuckDuckGo","inputSchema":{"type":"object","properties":{"query":{"type":"string"}},"required":["query"]}}]}})
     );
     client
-        .say(r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"web_search","arguments":{"query":"hello"}}}"#)
+        .send(r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"web_search","arguments":{"query":"hello"}}}"#)
         .await;
     let (call, service, params) = device.next_call().await;
     assert_eq!(
@@ -153,7 +157,7 @@ async fn the_session_of_the_reference_line_by_line() {
             &json!({"success": true, "data": "Search results for: hello\n..."}),
         )
         .await;
-    let answer = client.hear().await;
+    let answer = client.receive().await;
     assert_eq!(
         (&answer["jsonrpc"], &answer["id"]),
         (&json!("2.0"), &json!(3))
@@ -170,9 +174,9 @@ async fn the_session_of_the_reference_line_by_line() {
 }
 
 #[tokio::test]
-async fn a_tool_that_fails_is_a_result() {
-    let (_plant, mut device, mut client) = Conversation::searching().await;
-    client.say(&search(&json!("4"), &json!("hello"))).await;
+async fn failed_tool_returns_error_result() {
+    let (_cluster, mut device, mut client) = Conversation::searching().await;
+    client.send(&search(&json!("4"), &json!("hello"))).await;
     let (call, ..) = device.next_call().await;
     device
         .answer(
@@ -180,14 +184,14 @@ async fn a_tool_that_fails_is_a_result() {
             &json!({"success": false, "error": "Search error: Network timeout"}),
         )
         .await;
-    let answer = client.hear().await;
+    let answer = client.receive().await;
     assert_eq!(answer["id"], "4");
     assert_eq!(answer["result"]["isError"], true);
     assert_eq!(
         answer["result"]["content"],
         json!([{"type":"text","text":"Search error: Network timeout"}])
     );
-    // So is one whose input does not fit its schema; the device does not see it.
+    // An input that does not fit its schema is an error result too; the device does not receive it.
     let answer = client.ask(&search(&json!(5), &json!(7))).await;
     assert_eq!(answer["result"]["isError"], true);
     assert_eq!(answer["result"]["structuredContent"]["outcome"], "invalid");
@@ -195,11 +199,11 @@ async fn a_tool_that_fails_is_a_result() {
 }
 
 #[tokio::test]
-async fn errors_are_those_of_the_table() {
-    let (_plant, _device, mut client) = Conversation::with_search().await;
+async fn errors_match_reference_table() {
+    let (_cluster, _device, mut client) = Conversation::with_search().await;
     let null = Value::Null;
 
-    // Before the handshake: nothing but `initialize`, and `ping`.
+    // Before the handshake only `initialize` and `ping` are accepted.
     let ping = client
         .ask(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#)
         .await;
@@ -210,7 +214,7 @@ async fn errors_are_those_of_the_table() {
     assert_eq!(client.refused(discover).await, (json!(3), -32601));
     let bare = r#"{"jsonrpc":"2.0","id":4,"method":"initialize","params":{}}"#;
     assert_eq!(client.refused(bare).await, (json!(4), -32602));
-    client.shake_hands().await;
+    client.initialize().await;
 
     for (line, id, code) in [
         ("{", null.clone(), -32700),
@@ -246,13 +250,13 @@ async fn errors_are_those_of_the_table() {
     ] {
         assert_eq!(client.refused(line).await, (id, code), "{line}");
     }
-    // Notifications, answers and empty lines are never answered: the next line heard is the ping's.
+    // Notifications, responses and empty lines get no response: the next line is the ping's.
     for line in [
         "",
         r#"{"jsonrpc":"2.0","method":"no/such"}"#,
         r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
     ] {
-        client.say(line).await;
+        client.send(line).await;
     }
     let ping = client
         .ask(r#"{"jsonrpc":"2.0","id":"last","method":"ping"}"#)
@@ -262,13 +266,13 @@ async fn errors_are_those_of_the_table() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_good_is_an_error_with_words() {
-    let plant = Plant::start(1).await;
+async fn invalid_key_returns_error_message() {
+    let cluster = TestCluster::start(1).await;
     let mut client = Conversation::begin(
-        &plant,
+        &cluster,
         &["--device", "search-1", "--api-key", &"sb_".repeat(2)],
     );
-    client.shake_hands().await;
+    client.initialize().await;
     let refused = client
         .ask(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#)
         .await;
@@ -283,15 +287,15 @@ async fn a_key_that_is_not_good_is_an_error_with_words() {
 }
 
 #[tokio::test]
-async fn what_comes_too_often_is_an_error_with_the_time_to_wait() {
+async fn rate_limited_call_returns_retry_time() {
     let settings = [
         ("SWITCHBOARD_CALLED_DEVICE_RATE_PER_S", "1"),
         ("SWITCHBOARD_CALLED_DEVICE_BURST", "1"),
     ];
-    let plant = Plant::start_with(1, &settings).await;
-    let _serving = plant.echo(0, "toy-1").await.serve();
-    let mut client = Conversation::begin(&plant, &["--all"]);
-    client.shake_hands().await;
+    let cluster = TestCluster::start_with(1, &settings).await;
+    let _serving = cluster.echo(0, "toy-1").await.serve();
+    let mut client = Conversation::begin(&cluster, &["--all"]);
+    client.initialize().await;
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"toy-1__echo","arguments":{"text":"a"}}}"#;
     assert_eq!(client.ask(call).await["result"]["isError"], false);
     let refused = client.ask(call).await;
@@ -303,19 +307,19 @@ async fn what_comes_too_often_is_an_error_with_the_time_to_wait() {
 }
 
 #[tokio::test]
-async fn a_cancelled_request_is_cancelled_on_the_device() {
-    let (_plant, mut device, mut client) = Conversation::searching().await;
-    client.say(&search(&json!("a"), &json!("x"))).await;
+async fn cancelled_request_is_cancelled_on_device() {
+    let (_cluster, mut device, mut client) = Conversation::searching().await;
+    client.send(&search(&json!("a"), &json!("x"))).await;
     let (call, ..) = device.next_call().await;
     client
-        .say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a","reason":"no more"}}"#)
+        .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a","reason":"no more"}}"#)
         .await;
-    let told = device.next(Kind::Control).await.json();
+    let message = device.next(Kind::Control).await.json();
     assert_eq!(
-        (&told["type"], &told["data"]["call_id"]),
+        (&message["type"], &message["data"]["call_id"]),
         (&json!("cancel"), &json!(call))
     );
-    // It is not answered.
+    // A cancelled request gets no response.
     let ping = client
         .ask(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#)
         .await;
@@ -324,14 +328,14 @@ async fn a_cancelled_request_is_cancelled_on_the_device() {
 }
 
 #[tokio::test]
-async fn an_id_that_is_under_way_is_refused_and_one_that_was_answered_is_free() {
-    let (_plant, mut device, mut client) = Conversation::searching().await;
+async fn duplicate_request_id_is_rejected_until_answered() {
+    let (_cluster, mut device, mut client) = Conversation::searching().await;
     let call = search(&json!("a"), &json!("x"));
-    client.say(&call).await;
+    client.send(&call).await;
     let (first, ..) = device.next_call().await;
     assert_eq!(client.refused(&call).await, (json!("a"), -32600));
     device.answer(&first, &json!({"success": true})).await;
-    let answer = client.hear().await;
+    let answer = client.receive().await;
     assert_eq!(
         (&answer["id"], &answer["result"]["isError"]),
         (&json!("a"), &json!(false))
@@ -345,10 +349,10 @@ async fn an_id_that_is_under_way_is_refused_and_one_that_was_answered_is_free() 
 }
 
 #[tokio::test]
-async fn what_is_too_much_at_once_is_refused_and_the_rest_can_be_cancelled() {
-    let (_plant, mut device, mut client) = Conversation::searching().await;
+async fn requests_above_limit_are_rejected_others_cancellable() {
+    let (_cluster, mut device, mut client) = Conversation::searching().await;
     for id in 0..64 {
-        client.say(&search(&json!(id), &json!("x"))).await;
+        client.send(&search(&json!(id), &json!("x"))).await;
     }
     for _ in 0..64 {
         device.next_call().await;
@@ -361,38 +365,38 @@ async fn what_is_too_much_at_once_is_refused_and_the_rest_can_be_cancelled() {
     );
     assert!(error["message"].as_str().unwrap().contains("64 requests"));
     client
-        .say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#)
+        .send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}"#)
         .await;
-    let told = device.next(Kind::Control).await.json();
-    assert_eq!(told["type"], "cancel");
-    client.say(&search(&json!(64), &json!("y"))).await;
+    let message = device.next(Kind::Control).await.json();
+    assert_eq!(message["type"], "cancel");
+    client.send(&search(&json!(64), &json!("y"))).await;
     let (call, _, params) = device.next_call().await;
     assert_eq!(params["query"], "y");
     device.answer(&call, &json!({"success": true})).await;
-    assert_eq!(client.hear().await["id"], 64);
+    assert_eq!(client.receive().await["id"], 64);
 }
 
 #[tokio::test]
 async fn progress_and_changed_lists_arrive() {
-    let (_plant, mut device, mut client) = Conversation::searching().await;
+    let (_cluster, mut device, mut client) = Conversation::searching().await;
     client
-        .say(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"web_search","arguments":{"query":"x"},"_meta":{"progressToken":"p"}}}"#)
+        .send(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"web_search","arguments":{"query":"x"},"_meta":{"progressToken":"p"}}}"#)
         .await;
     let (call, ..) = device.next_call().await;
     let progress =
         json!({"type": "progress", "data": {"call_id": call, "progress": 1, "total": 2}});
     device.send(Kind::Control, &progress.to_string()).await;
-    let heard = client.hear().await;
+    let received = client.receive().await;
     assert_eq!(
-        (&heard["method"], &heard["params"]["progress"]),
+        (&received["method"], &received["params"]["progress"]),
         (&json!("notifications/progress"), &json!(1.0))
     );
     device.answer(&call, &json!({"success": true})).await;
-    assert_eq!(client.hear().await["id"], 1);
+    assert_eq!(client.receive().await["id"], 1);
 
     device.register(r#"{"other":{}}"#).await;
     assert_eq!(
-        client.hear().await["method"],
+        client.receive().await["method"],
         "notifications/tools/list_changed"
     );
     let listed = client
@@ -402,25 +406,25 @@ async fn progress_and_changed_lists_arrive() {
 }
 
 #[tokio::test]
-async fn a_restarted_gateway_is_found_again() {
-    let mut plant = Plant::start(1).await;
-    let _serving = plant.echo(0, "toy-1").await.serve();
-    let mut client = Conversation::begin(&plant, &["--device", "toy-1"]);
-    client.shake_hands().await;
+async fn session_survives_gateway_restart() {
+    let mut cluster = TestCluster::start(1).await;
+    let _serving = cluster.echo(0, "toy-1").await.serve();
+    let mut client = Conversation::begin(&cluster, &["--device", "toy-1"]);
+    client.initialize().await;
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"a"}}}"#;
     assert_eq!(client.ask(call).await["result"]["isError"], false);
 
-    let address = plant.gateway.address("http_url").replace("http://", "");
-    plant.gateway.kill();
-    // Asked while nobody listens, answered when somebody does.
-    client.say(call).await;
-    plant.gateway = Program::start(
+    let address = cluster.gateway.address("http_url").replace("http://", "");
+    cluster.gateway.kill();
+    // Sent while no gateway listens, answered after its restart.
+    client.send(call).await;
+    cluster.gateway = Program::start(
         &["gateway", "--http-listen", &address],
-        &plant.environment(),
+        &cluster.environment(),
     );
-    let mut heard = vec![client.hear().await, client.hear().await];
-    heard.sort_by_key(|message| message["id"].is_null());
-    assert_eq!(heard[0]["result"]["isError"], false, "{heard:?}");
-    // Something may have changed meanwhile.
-    assert_eq!(heard[1]["method"], "notifications/tools/list_changed");
+    let mut received = vec![client.receive().await, client.receive().await];
+    received.sort_by_key(|message| message["id"].is_null());
+    assert_eq!(received[0]["result"]["isError"], false, "{received:?}");
+    // The tools may have changed during the outage.
+    assert_eq!(received[1]["method"], "notifications/tools/list_changed");
 }

@@ -1,41 +1,46 @@
-//! What a collector is sent: one trace from a caller's context through the processes to the device, and nothing else.
+//! Spans at the collector: one trace from the caller's context through the processes to the device,
+//! without personal data.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use switchboard_protocol::frame::{Kind, Spelling, TaskId, encode};
+use switchboard_protocol::frame::{Kind, SeqFormat, TaskId, encode};
 use tokio::task::JoinSet;
 
 use crate::{
+    cluster::TestCluster,
     collector::{Collector, Seen, one},
     device::Device,
     eventually::eventually,
-    plant::Plant,
     program::Program,
     provider::Provider,
-    site::{MODEL, asking},
+    system::{MODEL, provider_settings},
     turns::time_service,
 };
 
 const TASK: TaskId = TaskId(*b"task1234");
-/// What no span may hold.
+/// Text that no span may contain.
 const CANARY: &str = "canary-of-the-params";
 const CALL: &str = "POST /v1/devices/{id}/calls";
-const LONG: std::time::Duration = std::time::Duration::from_secs(20);
+const WAIT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(20);
 
-/// A plant that traces so much of what begins there.
-async fn traced(collector: &Collector, ratio: &str) -> Plant {
+/// A cluster with this sampling ratio for new traces.
+async fn traced(collector: &Collector, ratio: &str) -> TestCluster {
     let settings = [
         ("SWITCHBOARD_OTLP_ENDPOINT", collector.url.as_str()),
         ("SWITCHBOARD_TRACE_SAMPLE_RATIO", ratio),
         ("SWITCHBOARD_LOG_FORMAT", "json"),
         ("SWITCHBOARD_LOG", "debug"),
     ];
-    Plant::start_with(1, &settings).await
+    TestCluster::start_with(1, &settings).await
 }
 
-fn start_chat(plant: &Plant, collector: &Collector, more: &[(&'static str, &str)]) -> Program {
-    let mut environment = plant.environment();
+fn start_chat(
+    cluster: &TestCluster,
+    collector: &Collector,
+    more: &[(&'static str, &str)],
+) -> Program {
+    let mut environment = cluster.environment();
     let settings = [
         ("SWITCHBOARD_OTLP_ENDPOINT", collector.url.as_str()),
         ("SWITCHBOARD_TRACE_SAMPLE_RATIO", "0"),
@@ -47,18 +52,18 @@ fn start_chat(plant: &Plant, collector: &Collector, more: &[(&'static str, &str)
     Program::start(&["chat", "--http-listen", "127.0.0.1:0"], &environment)
 }
 
-/// A trace of a caller's own, and its header.
+/// A trace of the caller, and its header.
 fn parent(n: u8, flags: &str) -> (String, String) {
     let trace = format!("{n:032x}");
     let header = format!("00-{trace}-00000000000000{n:02x}-{flags}");
     (trace, header)
 }
 
-async fn call(plant: &Plant, traceparent: Option<&str>) {
-    let mut request = plant
+async fn call(cluster: &TestCluster, traceparent: Option<&str>) {
+    let mut request = cluster
         .http
-        .post(plant.url("/v1/devices/toy-1/calls"))
-        .bearer_auth(&plant.org.key)
+        .post(cluster.url("/v1/devices/toy-1/calls"))
+        .bearer_auth(&cluster.org.key)
         .json(&json!({"service": "echo", "params": {"text": CANARY}}));
     if let Some(traceparent) = traceparent {
         request = request.header("traceparent", traceparent);
@@ -67,9 +72,9 @@ async fn call(plant: &Plant, traceparent: Option<&str>) {
     assert_eq!(answer["outcome"], "succeeded", "{answer}");
 }
 
-/// A call's way from the span that made it to the one on its device's node.
+/// Checks a call's spans from its parent to the one on the device's node.
 #[track_caller]
-fn goes_on(spans: &[Seen], parent: &Seen) {
+fn assert_continued(spans: &[Seen], parent: &Seen) {
     let (made, executed) = (one(spans, "device.call"), one(spans, "device.execute"));
     assert_eq!((&made.parent, &made.service), (&parent.id, &parent.service));
     assert_eq!(
@@ -86,15 +91,15 @@ fn goes_on(spans: &[Seen], parent: &Seen) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_callers_trace_goes_through_the_gateway_to_the_device_and_an_unsampled_one_nowhere() {
+async fn sampled_caller_trace_reaches_device_unsampled_none() {
     let collector = Collector::start().await;
-    let mut plant = traced(&collector, "0").await;
-    let _serving = plant.echo(0, "toy-1").await.serve();
+    let mut cluster = traced(&collector, "0").await;
+    let _serving = cluster.echo(0, "toy-1").await.serve();
     let (trace, sampled) = parent(1, "01");
     let (_, unsampled) = parent(2, "00");
-    call(&plant, None).await;
-    call(&plant, Some(&unsampled)).await;
-    call(&plant, Some(&sampled)).await;
+    call(&cluster, None).await;
+    call(&cluster, Some(&unsampled)).await;
+    call(&cluster, Some(&sampled)).await;
     let spans = collector
         .trace(&trace, &[CALL, "device.call", "device.execute"])
         .await;
@@ -108,8 +113,8 @@ async fn a_callers_trace_goes_through_the_gateway_to_the_device_and_an_unsampled
     ];
     let shown = shown.map(|name| request.attributes[name].as_str());
     assert_eq!(shown, ["POST", "/v1/devices/{id}/calls", "200"]);
-    goes_on(&spans, request);
-    // Each process sends spans in their order: those of the calls before would be here.
+    assert_continued(&spans, request);
+    // A process sends spans in order, so spans of earlier calls would have arrived.
     let others = collector
         .seen()
         .into_iter()
@@ -119,9 +124,9 @@ async fn a_callers_trace_goes_through_the_gateway_to_the_device_and_an_unsampled
         Vec::<String>::new()
     );
 
-    let metrics = plant
+    let metrics = cluster
         .http
-        .get(format!("{}/metrics", plant.gateway.address("admin_url")));
+        .get(format!("{}/metrics", cluster.gateway.address("admin_url")));
     let metrics = metrics.header("accept", "application/openmetrics-text");
     let metrics = metrics.send().await.unwrap().text().await.unwrap();
     let exemplar = |line: &str| {
@@ -133,11 +138,11 @@ async fn a_callers_trace_goes_through_the_gateway_to_the_device_and_an_unsampled
         "{metrics}"
     );
 
-    // What has not been sent yet is sent when a process ends.
+    // A process flushes its spans on exit.
     let (trace, sampled) = parent(3, "01");
-    call(&plant, Some(&sampled)).await;
-    plant.gateway.terminate();
-    assert_eq!(plant.gateway.exit_code(LONG).await, Some(0));
+    call(&cluster, Some(&sampled)).await;
+    cluster.gateway.terminate();
+    assert_eq!(cluster.gateway.exit_code(WAIT_TIMEOUT).await, Some(0));
     assert!(
         collector
             .seen()
@@ -147,10 +152,10 @@ async fn a_callers_trace_goes_through_the_gateway_to_the_device_and_an_unsampled
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_call_belongs_to_the_trace_in_its_meta() {
+async fn tool_call_continues_trace_of_its_meta() {
     let collector = Collector::start().await;
-    let plant = traced(&collector, "0").await;
-    let _serving = plant.echo(0, "toy-1").await.serve();
+    let cluster = traced(&collector, "0").await;
+    let _serving = cluster.echo(0, "toy-1").await.serve();
     let newest = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -163,9 +168,9 @@ async fn a_tool_call_belongs_to_the_trace_in_its_meta() {
         let arguments = json!({"text": CANARY});
         let params = json!({"name": "echo", "arguments": arguments, "_meta": meta});
         let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-        let request = plant.http.post(plant.url("/mcp/devices/toy-1"));
+        let request = cluster.http.post(cluster.url("/mcp/devices/toy-1"));
         let request = request
-            .bearer_auth(&plant.org.key)
+            .bearer_auth(&cluster.org.key)
             .header("accept", "application/json, text/event-stream")
             .header("mcp-protocol-version", revision)
             .header("mcp-method", "tools/call")
@@ -180,20 +185,20 @@ async fn a_tool_call_belongs_to_the_trace_in_its_meta() {
         assert_eq!(tool.parent, format!("00000000000000{n:02x}"));
         assert_eq!(tool.attributes["gen_ai.tool.name"], "echo");
         assert_eq!(tool.links, std::slice::from_ref(&around));
-        goes_on(&spans, tool);
+        assert_continued(&spans, tool);
         let around = collector.trace(&around, &["POST /mcp/devices/{id}"]).await;
         assert_eq!(around.len(), 1, "{around:#?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ends_badly_says_so_and_no_name_is_longer_than_a_span_may_hold() {
+async fn failed_calls_set_span_status_and_names_are_bounded() {
     let collector = Collector::start().await;
-    let plant = traced(&collector, "0").await;
-    let mut toy = plant.echo(0, "toy-1").await;
+    let cluster = traced(&collector, "0").await;
+    let mut toy = cluster.echo(0, "toy-1").await;
     let (trace, sampled) = parent(1, "01");
-    let url = plant.url("/v1/devices/toy-1/calls");
-    let request = plant.http.post(url).bearer_auth(&plant.org.key);
+    let url = cluster.url("/v1/devices/toy-1/calls");
+    let request = cluster.http.post(url).bearer_auth(&cluster.org.key);
     let body = json!({"service": "echo", "params": {"text": CANARY}});
     let request = request.header("traceparent", sampled).json(&body);
     let mut leaving = JoinSet::from_iter([request.send()]);
@@ -209,9 +214,9 @@ async fn what_ends_badly_says_so_and_no_name_is_longer_than_a_span_may_hold() {
     let meta = json!({"traceparent": in_meta});
     let params = json!({"name": name, "arguments": {}, "_meta": meta});
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-    let request = plant.http.post(plant.url("/mcp/devices/toy-1"));
+    let request = cluster.http.post(cluster.url("/mcp/devices/toy-1"));
     let request = request
-        .bearer_auth(&plant.org.key)
+        .bearer_auth(&cluster.org.key)
         .header("accept", "application/json, text/event-stream")
         .header("mcp-protocol-version", "2025-11-25")
         .json(&message);
@@ -228,23 +233,27 @@ async fn what_ends_badly_says_so_and_no_name_is_longer_than_a_span_may_hold() {
     assert_eq!(tool.attributes["gen_ai.tool.name"].len(), 128);
 }
 
-async fn say(device: &mut Device, words: &str) {
+async fn send_text(device: &mut Device, words: &str) {
     let mut frames = Vec::new();
     let words = words.as_bytes();
-    encode(&mut frames, Kind::Text, TASK, 0, Spelling::Plain, words);
-    encode(&mut frames, Kind::End, TASK, 1, Spelling::Plain, &[]);
+    encode(&mut frames, Kind::Text, TASK, 0, SeqFormat::Plain, words);
+    encode(&mut frames, Kind::End, TASK, 1, SeqFormat::Plain, &[]);
     device.send_bytes(&frames).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_devices_words_their_answer_and_its_calls_are_one_trace() {
+async fn turn_with_calls_is_one_trace() {
     let collector = Collector::start().await;
-    let plant = traced(&collector, "1").await;
-    let chat = start_chat(&plant, &collector, &[]);
-    let mut toy = plant.device(0, "toy-1").await;
+    let cluster = traced(&collector, "1").await;
+    let chat = start_chat(&cluster, &collector, &[]);
+    let mut toy = cluster.device(0, "toy-1").await;
     let service = json!({"get_current_time": {"description": "Get current time", "parameters": {"type": "object"}}});
     toy.register(&service.to_string()).await;
-    say(&mut toy, &format!("What time is it? {CANARY}")).await;
+    send_text(
+        &mut toy,
+        &format!("What time is it, what is the time? \"{CANARY}\""),
+    )
+    .await;
     let (id, ..) = toy.next_call().await;
     toy.answer(&id, &json!({"success": true, "data": CANARY}))
         .await;
@@ -253,42 +262,40 @@ async fn a_devices_words_their_answer_and_its_calls_are_one_trace() {
     let tool = "execute_tool get_current_time";
     let names = ["turn.begin", "turn", tool, "device.call", "device.execute"];
     let spans = collector.trace(&trace, &names).await;
-    let (said, turn) = (one(&spans, "turn.begin"), one(&spans, "turn"));
+    let (begun, turn) = (one(&spans, "turn.begin"), one(&spans, "turn"));
     assert_eq!(
-        (said.parent.as_str(), said.service.as_str()),
+        (begun.parent.as_str(), begun.service.as_str()),
         ("", "switchboard-edge")
     );
     assert_eq!(
         (&turn.parent, turn.service.as_str()),
-        (&said.id, "switchboard-chat")
+        (&begun.id, "switchboard-chat")
     );
     assert_eq!(turn.attributes["switchboard.turn.end"], "answered");
     assert_eq!(one(&spans, tool).parent, turn.id);
-    goes_on(&spans, one(&spans, tool));
+    assert_continued(&spans, one(&spans, tool));
     let named = async || {
         let logged = chat.logged();
-        let ended = logged
-            .lines()
-            .find(|line| line.contains("a turn has ended"));
+        let ended = logged.lines().find(|line| line.contains("turn ended"));
         let ended = ended.and_then(|line| serde_json::from_str::<Value>(line).ok());
         ended.map(|line| line["trace_id"].clone())
     };
-    let named = eventually(LONG, named, Option::is_some).await;
+    let named = eventually(WAIT_TIMEOUT, named, Option::is_some).await;
     assert_eq!(named, Some(json!(trace)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_language_model_and_the_tool_it_uses_are_in_one_trace() {
+async fn model_request_and_tool_call_are_one_trace() {
     let collector = Collector::start().await;
-    let plant = traced(&collector, "1").await;
+    let cluster = traced(&collector, "1").await;
     let mut provider = Provider::start().await;
-    let settings = asking(&provider);
+    let settings = provider_settings(&provider);
     let settings = [0, 1].map(|at| (settings[at].0, settings[at].1.as_str()));
-    let _chat = start_chat(&plant, &collector, &settings);
-    let mut toy = plant.device(0, "toy-1").await;
+    let _chat = start_chat(&cluster, &collector, &settings);
+    let mut toy = cluster.device(0, "toy-1").await;
     toy.register(&time_service("What time it is")).await;
-    say(&mut toy, "What time is it?").await;
-    let first = provider.asked().await;
+    send_text(&mut toy, "What time is it?").await;
+    let first = provider.next_request().await;
     let parents = [first.headers["traceparent"].clone()];
     first
         .calls(&[("call_1", "get_current_time", r#"{"format":"simple"}"#)])
@@ -296,9 +303,9 @@ async fn a_language_model_and_the_tool_it_uses_are_in_one_trace() {
     let (id, ..) = toy.next_call().await;
     toy.answer(&id, &json!({"success": true, "data": CANARY}))
         .await;
-    let second = provider.asked().await;
+    let second = provider.next_request().await;
     let parents = [parents[0].clone(), second.headers["traceparent"].clone()];
-    second.replies(CANARY).await;
+    second.reply(CANARY).await;
     toy.next(Kind::End).await;
     let trace = collector.trace_of("turn.begin").await;
     let tool = "execute_tool get_current_time";
@@ -307,14 +314,14 @@ async fn a_language_model_and_the_tool_it_uses_are_in_one_trace() {
     let spans = collector.trace(&trace, &names).await;
     let turn = one(&spans, "turn");
     assert_eq!(one(&spans, tool).parent, turn.id);
-    goes_on(&spans, one(&spans, tool));
+    assert_continued(&spans, one(&spans, tool));
     let rounds: Vec<_> = spans.iter().filter(|span| span.name == asked).collect();
     assert_eq!(rounds.len(), 2, "{spans:#?}");
     for round in &rounds {
         assert_eq!(round.parent, turn.id);
         assert_eq!(round.attributes["gen_ai.usage.input_tokens"], "19");
     }
-    // Each request went along in its own span.
+    // Each request was sent in its own span.
     let expected = rounds
         .iter()
         .map(|round| format!("00-{trace}-{}-01", round.id));

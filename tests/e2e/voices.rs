@@ -1,4 +1,5 @@
-//! Voices from the first byte to the last word of their provider: made by processes that may die, sent by the command line.
+//! Voices from upload to the provider's response: created by processes that may die, and uploaded
+//! by the command line.
 
 use std::{
     path::Path,
@@ -17,19 +18,19 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{eventually::eventually, plant::Plant, program::Program};
+use crate::{cluster::TestCluster, eventually::eventually, program::Program};
 
 const SAMPLE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../control/tests/control/voices/tone.mp3"
 );
-/// How long a voice may take here: the lease of whoever died, and a little.
-const MADE: Duration = Duration::from_secs(60);
+/// Upper bound for the creation of a voice, including the lease of a killed process.
+const CREATION_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Under which keys a provider was asked to make a voice.
+/// The idempotency keys with which the provider was called.
 type Asked = Arc<Mutex<Vec<String>>>;
 
-/// A provider that never answers who asks first.
+/// A provider that never answers the first request.
 async fn make(State(asked): State<Asked>, headers: HeaderMap) -> Json<Value> {
     let count = {
         let mut asked = asked.lock().unwrap();
@@ -43,7 +44,7 @@ async fn make(State(asked): State<Asked>, headers: HeaderMap) -> Json<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i6_a_voice_whose_maker_is_killed_is_made_by_another_under_the_same_key() {
+async fn i6_voice_of_killed_worker_is_created_with_same_key() {
     let (asked, mut tasks) = (Asked::default(), JoinSet::new());
     let router = Router::new()
         .route("/", post(make))
@@ -57,34 +58,37 @@ async fn i6_a_voice_whose_maker_is_killed_is_made_by_another_under_the_same_key(
         ("SWITCHBOARD_OBJECTS", objects.as_str()),
         ("SWITCHBOARD_VOICES_ENDPOINT", &endpoint),
     ];
-    let mut plant = Plant::start_with(0, &settings).await;
-    let address = plant.control.address("http_url");
+    let mut cluster = TestCluster::start_with(0, &settings).await;
+    let address = cluster.control.address("http_url");
     let consent = ["--consent-by", "Anna", "--consent", "Yes."];
     let mut upload = tokio::process::Command::new(env!("CARGO_BIN_EXE_switchboard"))
         .args(["voices", "upload", SAMPLE, "--provider", "http"])
         .args(consent)
         .env("SWITCHBOARD_URL", &address)
-        .env("SWITCHBOARD_API_KEY", &plant.org.key)
+        .env("SWITCHBOARD_API_KEY", &cluster.org.key)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
         .unwrap();
     let count = async || asked.lock().unwrap().len();
-    eventually(MADE, count, |count| *count == 1).await;
-    plant.control.kill();
-    // Whoever waits for the voice goes on waiting.
-    let mut said = BufReader::new(upload.stderr.take().unwrap()).lines();
-    let said = timeout(MADE, said.next_line()).await.unwrap().unwrap();
-    let said = said.unwrap();
-    assert!(said.contains("it is asked again"), "{said}");
+    eventually(CREATION_TIMEOUT, count, |count| *count == 1).await;
+    cluster.control.kill();
+    // The client continues to wait for the voice.
+    let mut printed = BufReader::new(upload.stderr.take().unwrap()).lines();
+    let printed = timeout(CREATION_TIMEOUT, printed.next_line())
+        .await
+        .unwrap()
+        .unwrap();
+    let printed = printed.unwrap();
+    assert!(printed.contains("retrying"), "{printed}");
 
-    let mut environment = plant.environment();
+    let mut environment = cluster.environment();
     environment.push(("SWITCHBOARD_OBJECTS", objects.clone()));
     environment.push(("SWITCHBOARD_VOICES_ENDPOINT", endpoint.clone()));
     let listen = address.strip_prefix("http://").unwrap();
     let _other = Program::start(&["control", "--http-listen", listen], &environment);
-    let output = timeout(MADE, upload.wait_with_output()).await;
+    let output = timeout(CREATION_TIMEOUT, upload.wait_with_output()).await;
     let output = output.unwrap().unwrap();
     assert!(output.status.success(), "{:?}", output.status);
     let ready: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -97,16 +101,16 @@ async fn i6_a_voice_whose_maker_is_killed_is_made_by_another_under_the_same_key(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_voice_goes_through_the_command_line() {
+async fn voice_is_managed_by_command_line() {
     let objects = tempfile::tempdir().unwrap();
     let url = format!("file://{}", objects.path().display());
-    let plant = Plant::start_with(0, &[("SWITCHBOARD_OBJECTS", &url)]).await;
+    let cluster = TestCluster::start_with(0, &[("SWITCHBOARD_OBJECTS", &url)]).await;
     let run = |arguments: &[&str]| {
         let output = Command::new(env!("CARGO_BIN_EXE_switchboard"))
             .arg("voices")
             .args(arguments)
-            .env("SWITCHBOARD_URL", plant.control.address("http_url"))
-            .env("SWITCHBOARD_API_KEY", &plant.org.key)
+            .env("SWITCHBOARD_URL", cluster.control.address("http_url"))
+            .env("SWITCHBOARD_API_KEY", &cluster.org.key)
             .output()
             .unwrap();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();

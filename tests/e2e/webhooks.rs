@@ -1,7 +1,9 @@
-//! Webhooks through the whole system: what happens on devices and to calls arrives where an organisation wants it,
-//! also when who delivers dies in the middle.
+//! Webhooks through the whole system: events of devices and calls reach the organisation's
+//! endpoint,
+//! also when the delivering process dies during an attempt.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
@@ -14,22 +16,22 @@ use serde_json::{Value, json};
 use switchboard_protocol::frame::Kind;
 use tokio::{net::TcpListener, task::JoinSet};
 
-use crate::{eventually::eventually, plant::Plant, program::Program};
+use crate::{cluster::TestCluster, eventually::eventually, program::Program};
 
-const LONG: Duration = Duration::from_secs(20);
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(20);
 const LOOPBACK: (&str, &str) = ("SWITCHBOARD_WEBHOOKS_ALLOW", "127.0.0.0/8");
 
 #[derive(Default)]
-struct Desk {
-    /// Ids and bodies, as they came.
+struct Deliveries {
+    /// Ids and bodies in the order of arrival.
     seen: Mutex<Vec<(String, Value)>>,
     is_silent: AtomicBool,
 }
 
-/// An endpoint of the organisation's.
+/// An endpoint of the organisation.
 struct Endpoint {
     url: String,
-    desk: Arc<Desk>,
+    deliveries: Arc<Deliveries>,
     _server: JoinSet<()>,
 }
 
@@ -37,50 +39,53 @@ impl Endpoint {
     async fn start(is_silent: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
-        let desk = Arc::new(Desk::default());
-        desk.is_silent.store(is_silent, Ordering::Relaxed);
+        let deliveries = Arc::new(Deliveries::default());
+        deliveries.is_silent.store(is_silent, Ordering::Relaxed);
         let router = Router::new()
             .fallback(receive)
-            .with_state(Arc::clone(&desk));
+            .with_state(Arc::clone(&deliveries));
         let mut server = JoinSet::new();
         server.spawn(async move { axum::serve(listener, router).await.unwrap() });
         Self {
             url,
-            desk,
+            deliveries,
             _server: server,
         }
     }
 
-    /// What has come of this type, once something has.
-    async fn told(&self, kind: &str) -> (String, Value) {
+    /// The first received event of this type.
+    async fn event(&self, kind: &str) -> (String, Value) {
         let seen = async || {
-            let seen = self.desk.seen.lock().unwrap();
+            let seen = self.deliveries.seen.lock().unwrap();
             seen.iter()
                 .rev()
-                .find(|(_, told)| told["type"] == kind)
+                .find(|(_, body)| body["type"] == kind)
                 .cloned()
         };
-        eventually(LONG, seen, Option::is_some).await.unwrap()
+        eventually(DELIVERY_TIMEOUT, seen, Option::is_some)
+            .await
+            .unwrap()
     }
 }
 
 async fn receive(
-    State(desk): State<Arc<Desk>>,
+    State(deliveries): State<Arc<Deliveries>>,
     headers: axum::http::HeaderMap,
     body: String,
 ) -> StatusCode {
     let id = headers["webhook-id"].to_str().unwrap().to_owned();
-    desk.seen
+    deliveries
+        .seen
         .lock()
         .unwrap()
         .push((id, serde_json::from_str(&body).unwrap()));
-    if desk.is_silent.load(Ordering::Relaxed) {
+    if deliveries.is_silent.load(Ordering::Relaxed) {
         std::future::pending().await
     }
     StatusCode::NO_CONTENT
 }
 
-impl Plant {
+impl TestCluster {
     async fn listen(&self, endpoint: &Endpoint, events: &[&str]) {
         let url = format!("{}/v1/webhooks", self.control.address("http_url"));
         let document = json!({"url": endpoint.url, "events": events});
@@ -92,16 +97,16 @@ impl Plant {
         assert_eq!(made.send().await.unwrap().status(), 201);
     }
 
-    /// Lets no pause pass.
-    async fn hasten(&self) {
+    /// Makes all pending deliveries due immediately.
+    async fn expire_backoffs(&self) {
         let due = "UPDATE webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending'";
         self.database.execute(due).await.unwrap();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_happens_anywhere_is_told() {
-    let plant = Plant::start_with(1, &[LOOPBACK]).await;
+async fn events_of_all_services_are_delivered() {
+    let cluster = TestCluster::start_with(1, &[LOOPBACK]).await;
     let endpoint = Endpoint::start(false).await;
     let events = [
         "device.online",
@@ -109,9 +114,9 @@ async fn what_happens_anywhere_is_told() {
         "device.event",
         "call.finished",
     ];
-    plant.listen(&endpoint, &events).await;
-    let mut toy = plant.echo(0, "toy-1").await;
-    let (_, online) = endpoint.told("device.online").await;
+    cluster.listen(&endpoint, &events).await;
+    let mut toy = cluster.echo(0, "toy-1").await;
+    let (_, online) = endpoint.event("device.online").await;
     assert_eq!(online["data"], json!({"device_id": "toy-1"}));
 
     toy.send(
@@ -119,18 +124,18 @@ async fn what_happens_anywhere_is_told() {
         r#"{"name": "button", "data": {"pressed": true}}"#,
     )
     .await;
-    let (_, event) = endpoint.told("device.event").await;
+    let (_, event) = endpoint.event("device.event").await;
     let pressed = json!({"device_id": "toy-1", "name": "button", "data": {"pressed": true}});
     assert_eq!(event["data"], pressed);
 
     let call = json!({"service": "echo", "params": {"text": "hi"}, "mode": "async"});
-    let (status, kept) = plant.call("toy-1", &call).await;
+    let (status, kept) = cluster.call("toy-1", &call).await;
     assert_eq!(status, 202, "{kept}");
     let (id, _, params) = toy.next_call().await;
     toy.answer(&id, &json!({"success": true, "data": params}))
         .await;
-    let (_, finished) = endpoint.told("call.finished").await;
-    let (_, shown) = plant.get(&format!("/v1/calls/{id}")).await;
+    let (_, finished) = endpoint.event("call.finished").await;
+    let (_, shown) = cluster.get(&format!("/v1/calls/{id}")).await;
     for name in [
         "call_id",
         "device_id",
@@ -148,12 +153,16 @@ async fn what_happens_anywhere_is_told() {
     }
 
     drop(toy);
-    let waits = async || {
-        plant.hasten().await;
-        endpoint.desk.seen.lock().unwrap().len()
+    // An attempt in flight whose lease is expired here is made twice, under the same id.
+    let ids = async || {
+        cluster.expire_backoffs().await;
+        let seen = endpoint.deliveries.seen.lock().unwrap();
+        seen.iter()
+            .map(|(id, _)| id.clone())
+            .collect::<HashSet<_>>()
     };
-    eventually(LONG, waits, |count| *count == 4).await;
-    let (_, offline) = endpoint.told("device.offline").await;
+    eventually(DELIVERY_TIMEOUT, ids, |ids| ids.len() == 4).await;
+    let (_, offline) = endpoint.event("device.offline").await;
     assert_eq!(
         offline["data"],
         json!({"device_id": "toy-1", "reason": "closed"})
@@ -161,38 +170,41 @@ async fn what_happens_anywhere_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_control_plane_takes_no_news_along() {
-    let mut plant = Plant::start_with(1, &[LOOPBACK]).await;
+async fn killed_control_plane_loses_no_event() {
+    let mut cluster = TestCluster::start_with(1, &[LOOPBACK]).await;
     let endpoint = Endpoint::start(true).await;
-    plant.listen(&endpoint, &["call.finished"]).await;
-    let mut toy = plant.echo(0, "toy-1").await;
+    cluster.listen(&endpoint, &["call.finished"]).await;
+    let mut toy = cluster.echo(0, "toy-1").await;
     let call = json!({"service": "echo", "params": {"text": "hi"}, "mode": "async"});
-    let made = plant.call("toy-1", &call).await.1;
+    let made = cluster.call("toy-1", &call).await.1;
     let (id, _, params) = toy.next_call().await;
     toy.answer(&id, &json!({"success": true, "data": params}))
         .await;
-    let (first, told) = endpoint.told("call.finished").await;
-    assert_eq!(told["data"]["call_id"], made["call_id"]);
+    let (first, body) = endpoint.event("call.finished").await;
+    assert_eq!(body["data"]["call_id"], made["call_id"]);
     // In the middle of the attempt.
-    plant.control.kill();
-    endpoint.desk.is_silent.store(false, Ordering::Relaxed);
-    // While nobody delivers, another call ends.
-    plant.call("toy-1", &call).await;
+    cluster.control.kill();
+    endpoint
+        .deliveries
+        .is_silent
+        .store(false, Ordering::Relaxed);
+    // No process delivers while another call ends.
+    cluster.call("toy-1", &call).await;
     let (other, _, params) = toy.next_call().await;
     toy.answer(&other, &json!({"success": true, "data": params}))
         .await;
-    let ended = async || plant.get(&format!("/v1/calls/{other}")).await.1;
-    eventually(LONG, ended, |call| call["state"] == "ended").await;
+    let ended = async || cluster.get(&format!("/v1/calls/{other}")).await.1;
+    eventually(DELIVERY_TIMEOUT, ended, |call| call["state"] == "ended").await;
 
-    let mut environment = plant.environment();
+    let mut environment = cluster.environment();
     environment.push((LOOPBACK.0, LOOPBACK.1.to_owned()));
-    plant.control = Program::start(&["control", "--http-listen", "127.0.0.1:0"], &environment);
-    plant.hasten().await;
-    let all = async || endpoint.desk.seen.lock().unwrap().clone();
-    let all = eventually(LONG, all, |seen| seen.len() >= 3).await;
+    cluster.control = Program::start(&["control", "--http-listen", "127.0.0.1:0"], &environment);
+    cluster.expire_backoffs().await;
+    let all = async || endpoint.deliveries.seen.lock().unwrap().clone();
+    let all = eventually(DELIVERY_TIMEOUT, all, |seen| seen.len() >= 3).await;
     let of = |call: &str| {
         all.iter()
-            .filter(|(_, told)| told["data"]["call_id"] == call)
+            .filter(|(_, body)| body["data"]["call_id"] == call)
             .collect::<Vec<_>>()
     };
     assert!(

@@ -1,5 +1,4 @@
-//! A data folder of its own for one `switchboard up`, and what works in it.
-//! Never: a folder that another test or another `up` uses.
+//! A private data folder for one `switchboard up`, and its processes.
 
 use std::{fs, path::Path};
 
@@ -7,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::program::Program;
 
-/// A data folder of its own.
+/// A private data folder.
 pub struct Folder(TempDir);
 
 impl Folder {
@@ -19,7 +18,7 @@ impl Folder {
         self.0.path().to_str().unwrap()
     }
 
-    /// Where its PostgreSQL keeps its data.
+    /// The data folder of its PostgreSQL.
     pub fn cluster(&self) -> std::path::PathBuf {
         let link = self.0.path().join("postgres");
         fs::canonicalize(&link).unwrap_or(link)
@@ -41,7 +40,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Under root the cluster can be elsewhere; a test leaves nothing there either.
+        // Under root the cluster may be elsewhere; it is removed too.
         let cluster = self.cluster();
         if !cluster.starts_with(self.0.path())
             && let Some(home) = cluster
@@ -53,7 +52,7 @@ impl Drop for Folder {
     }
 }
 
-/// The processes that work in this folder.
+/// The processes with this working folder.
 pub fn processes_in(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir("/proc")
         .into_iter()

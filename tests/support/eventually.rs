@@ -1,5 +1,4 @@
-//! Waiting for a value: asked again until it is there, never longer than it may take.
-//! Never: a pause that hopes.
+//! Polls a value until it is as expected, with a timeout.
 
 use std::{
     fmt::Debug,
@@ -7,10 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Between two looks at something that is awaited.
-const POLL: Duration = Duration::from_millis(5);
+/// Between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Asks until the answer is what is wanted, and says what it was when it never is.
+/// Polls until the value is as expected. Panics with the last value on a timeout.
 pub async fn eventually<T, F>(
     within: Duration,
     mut ask: impl FnMut() -> F,
@@ -30,6 +29,6 @@ where
             Instant::now() < deadline,
             "still {answer:?} after {within:?}"
         );
-        tokio::time::sleep(POLL).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

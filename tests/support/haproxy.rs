@@ -1,5 +1,4 @@
-//! A real haproxy for one test, with the configuration of that test.
-//! Never: the haproxy that other programs of this machine use.
+//! A private haproxy for one test, with the configuration of that test.
 
 use std::{
     net::TcpListener,
@@ -38,7 +37,7 @@ impl Drop for Haproxy {
     }
 }
 
-/// A port that nobody listens on.
+/// A free port.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").port()

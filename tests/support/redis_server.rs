@@ -1,5 +1,4 @@
-//! A private Redis for one test: its own port, nothing on disk, gone with the test.
-//! Never: the Redis that other programs of this machine use.
+//! A private Redis for one test: its own port, no persistence, stopped with the test.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
@@ -10,8 +9,8 @@ use std::{
 
 use nix::{sys::signal::Signal, unistd::Pid};
 
-/// Where nobody listens. The system gives ports above these to whoever connects to something, so that no such
-/// connection has taken it before the server does.
+/// Ports for servers, below the range of ephemeral ports, so that no outgoing
+/// connection takes one before the server does.
 pub fn free_port() -> u16 {
     loop {
         let drawn = RandomState::new().build_hasher().finish() % 16_000;
@@ -29,12 +28,12 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts one on a free port.
+    /// Starts a server on a free port.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// Starts one with more options on its command line.
+    /// Starts a server with more command-line options.
     pub fn start_with(options: &[&str]) -> Self {
         let mut server = Self {
             port: free_port(),
@@ -53,7 +52,7 @@ impl RedisServer {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
-    /// SIGKILL: what it held is lost, connections are cut.
+    /// SIGKILL: data is lost, connections are closed.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("our own child");
@@ -61,12 +60,12 @@ impl RedisServer {
         }
     }
 
-    /// SIGSTOP: connections stay open, nothing is answered, what is sent waits.
+    /// SIGSTOP: connections stay open, requests are buffered without a response.
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// SIGCONT: what waited is done now.
+    /// SIGCONT: buffered requests are executed.
     pub fn resume(&self) {
         self.signal(Signal::SIGCONT);
     }
@@ -77,7 +76,7 @@ impl RedisServer {
         nix::sys::signal::kill(pid, signal).expect("our own child");
     }
 
-    /// Starts it again on the same port, empty.
+    /// Restarts the server on the same port, empty.
     pub fn restart(&mut self) {
         let child = Command::new("redis-server")
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])

@@ -1,5 +1,5 @@
-//! A private S3 server for one test: `rclone serve s3` over a folder of its own, with one bucket, gone with the test.
-//! Never: a server that is not there and a test that says so by passing.
+//! A private S3 server for one test: `rclone serve s3` with one bucket in a temporary folder. A
+//! test fails if `rclone` is missing.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The one bucket of the server.
+/// The only bucket of the server.
 pub const BUCKET: &str = "switchboard-test";
 const KEY_ID: &str = "test-key";
 const SECRET: &str = "test-secret";
@@ -20,7 +20,7 @@ pub struct S3Server {
 }
 
 impl S3Server {
-    /// Starts one on a free port.
+    /// Starts a server on a free port.
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("an address").port();
@@ -36,7 +36,7 @@ impl S3Server {
         server
     }
 
-    /// SIGKILL: what it holds stays in its folder.
+    /// SIGKILL: objects stay in the folder.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().expect("our own child");
@@ -44,7 +44,7 @@ impl S3Server {
         }
     }
 
-    /// Starts it again on the same port, over the same folder.
+    /// Restarts the server on the same port with the same folder.
     pub fn restart(&mut self) {
         let program = installed();
         let child = Command::new(&program)
@@ -73,7 +73,7 @@ impl S3Server {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
 
-    /// What the programs under test are told, so that they reach it.
+    /// The settings with which programs under test connect to the server.
     pub fn variables(&self) -> Vec<(&'static str, String)> {
         vec![
             ("AWS_ENDPOINT_URL", format!("http://{}", self.address())),
@@ -84,7 +84,7 @@ impl S3Server {
         ]
     }
 
-    /// Where the bucket's objects are as files.
+    /// The folder of the bucket's objects.
     pub fn bucket(&self) -> PathBuf {
         self.folder.path().join(BUCKET)
     }

@@ -1,10 +1,11 @@
 //! Every route stands in the API's document, and so does every kind of problem.
-//! Never: a route beside the document but MCP's, which have their own.
+
+use switchboard_runtime::problem::ProblemKind;
 
 use crate::{Offence, Source, check, rust_sources, sources, verdict};
 
 /// Where routes may stand that the document does not have, and why.
-const OWN_PROTOCOL: &str = "services/gateway/src/mcp.rs";
+const OWN_PROTOCOL: &str = "services/gateway/src/mcp/transport/endpoints.rs";
 
 fn routes(source: &Source) -> Vec<Offence> {
     let service = source.path.starts_with("services/control/src/")
@@ -26,30 +27,29 @@ fn routes(source: &Source) -> Vec<Offence> {
     .collect()
 }
 
-/// The slugs that follow `Problem::new(`, after a status, and `conflict(`.
-fn slugs(source: &Source) -> Vec<(usize, String)> {
+/// Problems that are not responses of a route: events of a stream, and an outcome that is only stored.
+const NOT_RESPONSES: [ProblemKind; 4] = [
+    ProblemKind::NoAnswer,
+    ProblemKind::TooSlow,
+    ProblemKind::Interrupted,
+    ProblemKind::CallExpired,
+];
+
+/// The slugs of the problem kinds that a file names.
+fn slugs(source: &Source) -> Vec<(usize, &'static str)> {
     let mut found = Vec::new();
-    let lines: Vec<_> = source.lines().collect();
-    for (index, (number, line)) in lines.iter().enumerate() {
-        let opened = ["Problem::new(", " conflict("]
-            .into_iter()
-            .find_map(|opening| Some((opening, line.split_once(opening)?.1)));
-        let Some((opening, after)) = opened.filter(|_| !line.contains("fn conflict(")) else {
-            continue;
-        };
-        let rest = lines.iter().skip(index + 1).take(3).map(|(_, line)| *line);
-        let text: String = std::iter::once(after).chain(rest).collect();
-        let after_status = match opening {
-            "Problem::new(" => text.split_once("StatusCode::").map(|(_, rest)| rest),
-            _ => Some(text.as_str()),
-        };
-        // What is no text there is a name for one, which stands in the text elsewhere.
-        let slug = after_status.and_then(|rest| {
-            let next =
-                rest.trim_start_matches(|c: char| c.is_ascii_uppercase() || "_, ".contains(c));
-            next.strip_prefix('"')?.split('"').next()
-        });
-        found.extend(slug.map(|slug| (*number, slug.to_owned())));
+    for (number, line) in source.lines() {
+        for (start, _) in line.match_indices("ProblemKind::") {
+            let variant: String = line[start..]
+                .chars()
+                .skip("ProblemKind::".len())
+                .take_while(|c| c.is_ascii_alphanumeric())
+                .collect();
+            let kinds = ProblemKind::ALL.iter();
+            let kinds = kinds.filter(|kind| !NOT_RESPONSES.contains(kind));
+            let mut named = kinds.filter(|kind| format!("{kind:?}") == variant);
+            found.extend(named.next().map(|kind| (number, kind.slug())));
+        }
     }
     found
 }
@@ -107,7 +107,7 @@ fn routes_and_problems_can_fail() {
         1,
     );
     check(routes, OWN_PROTOCOL, ".route(\"/mcp\", get(x))", 0);
-    let text = "Problem::new(\n    StatusCode::CONFLICT,\n    \"secret_kind\",\n";
+    let text = "    Problem::new(ProblemKind::CallSent, detail)";
     check(
         |source| unexplained(source, "\"/problems/known\""),
         "services/control/src/x.rs",
@@ -115,13 +115,7 @@ fn routes_and_problems_can_fail() {
         1,
     );
     check(
-        |source| unexplained(source, "\"/problems/known\""),
-        "services/control/src/x.rs",
-        "    conflict(\"secret_kind\", \"Secret\", detail)",
-        1,
-    );
-    check(
-        |source| unexplained(source, "\"/problems/secret_kind\""),
+        |source| unexplained(source, "\"/problems/call_sent\""),
         "services/control/src/x.rs",
         text,
         0,

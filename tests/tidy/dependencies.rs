@@ -1,22 +1,28 @@
 //! Who may depend on whom: the arrows of the architecture, read from the manifests.
-//! Never: an exception for a crate that is not named in the table.
 
 use super::{Offence, Source, check, sources, verdict};
 
 /// Our crates and which of our crates each may use. `*` stands for all of them.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("switchboard-protocol", &[]),
+    ("switchboard-mcp-flatbuffers", &["switchboard-protocol"]),
     ("switchboard-runtime", &[]),
     ("switchboard-tools", &[]),
+    ("switchboard-rule-responder", &[]),
     ("switchboard-embeddings", &["switchboard-runtime"]),
     ("switchboard-completions", &["switchboard-runtime"]),
     (
         "switchboard-bus",
         &["switchboard-protocol", "switchboard-runtime"],
     ),
+    ("switchboard-catalog", &["switchboard-protocol"]),
     (
         "switchboard-store",
-        &["switchboard-protocol", "switchboard-runtime"],
+        &[
+            "switchboard-catalog",
+            "switchboard-protocol",
+            "switchboard-runtime",
+        ],
     ),
     (
         "switchboard-identity",
@@ -35,28 +41,50 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "switchboard-runtime",
         ],
     ),
-    ("switchboard-chat", SERVICE_OVER_STORE),
+    ("switchboard-chat", CHAT),
     ("switchboard-gateway", SERVICE_OVER_STORE),
     ("switchboard-control", SERVICE_OVER_STORE),
     ("switchboard", &["*"]),
+    ("switchboard-test-support", &[]),
     (
         "xtask",
+        &["switchboard-protocol", "switchboard-test-support"],
+    ),
+    (
+        "switchboard-bench",
         &[
             "switchboard-bus",
+            "switchboard-catalog",
             "switchboard-protocol",
             "switchboard-runtime",
             "switchboard-store",
+            "switchboard-test-support",
         ],
     ),
 ];
 
 const SERVICE_OVER_STORE: &[&str] = &[
     "switchboard-bus",
+    "switchboard-catalog",
+    "switchboard-store",
+    "switchboard-identity",
+    "switchboard-embeddings",
+    "switchboard-completions",
+    "switchboard-mcp-flatbuffers",
+    "switchboard-protocol",
+    "switchboard-runtime",
+    "switchboard-tools",
+];
+
+const CHAT: &[&str] = &[
+    "switchboard-bus",
+    "switchboard-catalog",
     "switchboard-store",
     "switchboard-identity",
     "switchboard-embeddings",
     "switchboard-completions",
     "switchboard-protocol",
+    "switchboard-rule-responder",
     "switchboard-runtime",
     "switchboard-tools",
 ];
@@ -64,7 +92,7 @@ const SERVICE_OVER_STORE: &[&str] = &[
 /// Libraries that one crate keeps to itself, so that its knowledge stays in one place.
 const KEPT: [(&str, &[&str]); 3] = [
     ("sqlx", &["switchboard-store"]),
-    ("redis", &["switchboard-bus", "xtask"]),
+    ("redis", &["switchboard-bus", "switchboard-bench", "xtask"]),
     ("jsonschema", &["switchboard-protocol"]),
 ];
 

@@ -1,5 +1,4 @@
 //! The documents: the overview stays short, and every link leads somewhere.
-//! Never: links to the outside, which other people break.
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
 //! The shape of the source tree: heads, lengths, names and depth of files.
-//! Never: the length of functions, which clippy counts.
 
 use super::{Offence, Source, check, rust_sources, verdict};
 

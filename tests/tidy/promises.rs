@@ -1,5 +1,4 @@
 //! Every promise of docs/invariants.md that is built has a test named after it.
-//! Never: a promise that nothing can break visibly.
 
 use crate::{Offence, Source, rust_sources, verdict};
 

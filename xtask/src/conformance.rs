@@ -1,5 +1,5 @@
-//! `cargo xtask conformance`: the official MCP suite against a whole system, with a device of ours at its end.
-//! Never: a server that knows it is being tested; the suite meets what every client meets.
+//! `cargo xtask conformance`: the official MCP suite against a complete system with a device. The
+//! servers run as in production; only the device and its tools are written for the suite.
 
 #[path = "../../tests/conformance/device.rs"]
 mod device;
@@ -18,12 +18,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use switchboard_test_support::run::{self, Findings};
 use tokio::task::JoinSet;
 
-use crate::{
-    clients,
-    run::{self, Findings},
-};
+use crate::clients;
 use device::Device;
 use fixtures::Fixtures;
 use header_proxy::HeaderProxy;
@@ -31,23 +29,23 @@ use outcome::Expected;
 use suite::Suite;
 use system::{Corner, System};
 
-/// The revisions that are held to what they require, each by itself.
+/// The tested protocol revisions.
 const REVISIONS: [&str; 2] = ["2026-07-28", "2025-11-25"];
 const EXPECTED: &str = include_str!("../../tests/conformance/expected-failures.toml");
 
-/// What is run, and where its findings go.
+/// Options of a run.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Only this revision of the protocol
     #[arg(long, value_name = "REVISION", value_parser = REVISIONS)]
     only: Option<String>,
 
-    /// Where the suite's findings and all logs stay; without it they go when the run ends
+    /// Folder that keeps the suite's findings and all logs; without it they are deleted
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
 }
 
-/// Runs the suite and prints what failed; an interrupt ends every process that was started.
+/// Runs the suite and prints the failures; an interrupt ends all processes.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let corner = Corner::from_environment()?;
     let expected = Expected::read(EXPECTED)?;
@@ -74,7 +72,7 @@ async fn measure(
     outcome
 }
 
-/// Brings the device and the fixtures into the system, and runs the suite once for each revision.
+/// Connects the device, creates the fixtures, and runs the suite for each revision.
 async fn examine(
     options: &Options,
     system: &System,
@@ -118,9 +116,7 @@ async fn examine(
         println!("{line}");
     }
     if failed {
-        bail!(
-            "the system does not conform as tests/conformance/expected-failures.toml says it does"
-        );
+        bail!("the system does not conform as tests/conformance/expected-failures.toml describes");
     }
     Ok(())
 }

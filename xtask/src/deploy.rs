@@ -1,5 +1,5 @@
-//! `cargo xtask deploy`: what operators run besides the program is held against the tools that will read it.
-//! Never: an engine of containers, or a server started.
+//! `cargo xtask deploy`: checks the deployment files with the tools that read them. It needs no
+//! container engine and starts no server.
 
 mod alerts;
 mod compose;
@@ -16,9 +16,9 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::clients;
 
-/// What is pinned in `tests/clients/deploy.txt`.
+/// The requirements file `tests/clients/deploy.txt`.
 const REQUIREMENTS: &str = "deploy";
-/// Scripts that are written in shell.
+/// The shell scripts of the repository.
 const SCRIPTS: [&str; 7] = [
     ".ci/run",
     "up",
@@ -29,10 +29,10 @@ const SCRIPTS: [&str; 7] = [
     "deploy/demo/make-organisation",
 ];
 
-/// Runs every check; the error names the first that failed, whose own words are above it.
+/// Runs every check; the error names the first failure, the tool's output is above it.
 ///
 /// # Errors
-/// What is wrong in a file, or a tool that is missing.
+/// A file has a fault, or a tool is missing.
 pub(crate) fn run() -> anyhow::Result<()> {
     let python = clients::install_requirements(REQUIREMENTS)?;
     let tool = |name: &str| python.with_file_name(name);
@@ -50,7 +50,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a tool at the root.
+/// Runs a tool in the root folder.
 fn succeed<P: AsRef<OsStr>, A: AsRef<OsStr>>(
     program: P,
     arguments: impl IntoIterator<Item = A>,
@@ -64,7 +64,7 @@ fn succeed<P: AsRef<OsStr>, A: AsRef<OsStr>>(
     Ok(())
 }
 
-/// What was run, without the folder that it was installed in.
+/// The command line without the installation folder of the program.
 fn name(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let program = program.file_name().unwrap_or(program.as_os_str());
@@ -73,7 +73,7 @@ fn name(command: &Command) -> String {
     words.join(" ")
 }
 
-/// The files of a folder with this extension, seen from the root.
+/// The files of a folder with this extension, relative to the root.
 fn files(folder: &str, extension: &str) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root().join(folder)).with_context(|| folder.to_owned())? {

@@ -1,6 +1,7 @@
-//! `cargo xtask helm`: the chart is linted, rendered for the value files of `tests/helm`, held against Kubernetes' schemas, and
-//! compared with what was rendered before.
-//! Never: a cluster, or a file of the chart that is not that of `deploy/`.
+//! `cargo xtask helm`: lints the chart, renders it for the value files of `tests/helm`, validates the
+//! result against the schemas of Kubernetes, and compares it with the snapshots. No cluster is needed.
+//!
+//! Invariant: files that the chart copies from `deploy/` are identical there.
 
 use std::{
     collections::BTreeMap,
@@ -14,10 +15,10 @@ use clap::Args;
 
 use crate::clients;
 
-/// What is pinned in `tests/clients/helm.txt`.
+/// The requirements file `tests/clients/helm.txt`.
 const REQUIREMENTS: &str = "helm";
-/// What the chart carries, since Helm reads no file outside of it: a folder of `deploy/`, what its files are called, and their
-/// folder in the chart.
+/// Copies in the chart, since Helm reads no file outside of it: the folder in `deploy/`, the extension of
+/// its files, and the folder in the chart.
 const CARRIED: [(&str, &str, &str); 2] = [
     ("deploy/prometheus/rules", "yml", "files/rules"),
     ("deploy/grafana/dashboards", "json", "files/dashboards"),
@@ -25,21 +26,21 @@ const CARRIED: [(&str, &str, &str); 2] = [
 const CHART: &str = "helm/switchboard";
 const SNAPSHOTS: &str = "tests/helm/snapshots";
 
-/// Whether differences are told of or taken over.
+/// Whether differences are reported or written.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Takes the renderings as the new snapshots, and the files of deploy/ into the chart
+    /// Write the renderings to the snapshots, and the files of deploy/ to the chart
     #[arg(long)]
     write: bool,
 }
 
-/// Files by their names.
+/// Files by name.
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// Checks the chart; the error names every difference.
 ///
 /// # Errors
-/// A promise of the chart that does not hold, a rendering that is not its snapshot, or a file that is not that of `deploy/`.
+/// A failed check, a rendering that differs from its snapshot, or a copy that differs from `deploy/`.
 pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     let python = clients::install_requirements(REQUIREMENTS)?;
     let mut different = Vec::new();
@@ -47,7 +48,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         let wanted = files(&root().join(source), extension)?;
         ensure!(!wanted.is_empty(), "{source} has no .{extension} files");
         let target = Path::new(CHART).join(target);
-        different.extend(settle(&wanted, &target, extension, options.write)?);
+        different.extend(synchronise(&wanted, &target, extension, options.write)?);
     }
     let rendered = tempfile::tempdir()?;
     let status = Command::new(python)
@@ -56,9 +57,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         .stdin(Stdio::null())
         .status()
         .context("tests/helm/check.py could not be started")?;
-    ensure!(status.success(), "the chart does not do what it promises");
+    ensure!(status.success(), "a check of the chart failed");
     let rendered = files(rendered.path(), "yaml")?;
-    different.extend(settle(
+    different.extend(synchronise(
         &rendered,
         Path::new(SNAPSHOTS),
         "yaml",
@@ -72,13 +73,13 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         return Ok(());
     }
     bail!(
-        "{}\n`cargo xtask helm --write` takes them over; read what changed before it is committed",
+        "{}\n`cargo xtask helm --write` writes them; review the changes before you commit",
         different.join("\n")
     )
 }
 
-/// Makes the files of a folder the wanted ones, or tells how they differ.
-fn settle(
+/// Writes the wanted files to a folder, or reports how they differ.
+fn synchronise(
     wanted: &Files,
     folder: &Path,
     extension: &str,
@@ -88,8 +89,8 @@ fn settle(
     let found = files(&place, extension)?;
     let differences = differences(&found, wanted);
     if !write {
-        let said = |(name, how)| format!("{}: {how}", folder.join(name).display());
-        return Ok(differences.into_iter().map(said).collect());
+        let report = |(name, how)| format!("{}: {how}", folder.join(name).display());
+        return Ok(differences.into_iter().map(report).collect());
     }
     for (name, _) in differences {
         let path = place.join(&name);
@@ -103,13 +104,13 @@ fn settle(
     Ok(Vec::new())
 }
 
-/// Every name whose files differ, and in which line.
+/// The names of files that differ, with the first differing line.
 fn differences(found: &Files, wanted: &Files) -> Vec<(String, String)> {
     let missing = wanted.keys().filter(|name| !found.contains_key(*name));
     let missing = missing.map(|name| (name.clone(), "is missing".to_owned()));
     let others = found.iter().filter_map(|(name, text)| {
         let how = match wanted.get(name) {
-            None => "is of no use any more".to_owned(),
+            None => "is not needed".to_owned(),
             Some(wanted) if wanted == text => return None,
             Some(wanted) => {
                 let lines = wanted
@@ -124,7 +125,7 @@ fn differences(found: &Files, wanted: &Files) -> Vec<(String, String)> {
     missing.chain(others).collect()
 }
 
-/// The files of a folder with this extension; none where there is no folder.
+/// The files of a folder with this extension; none if the folder does not exist.
 fn files(folder: &Path, extension: &str) -> anyhow::Result<Files> {
     let mut found = Files::new();
     if !folder.exists() {
@@ -144,7 +145,7 @@ fn files(folder: &Path, extension: &str) -> anyhow::Result<Files> {
     Ok(found)
 }
 
-/// What is wrong when the chart stands for another version of the program than this one.
+/// The fault, if the chart names another version of the program.
 fn wrong_version() -> anyhow::Result<Option<String>> {
     let chart = fs::read_to_string(root().join(CHART).join("Chart.yaml"))?;
     let ours = format!("appVersion: {}", env!("CARGO_PKG_VERSION"));
@@ -172,7 +173,7 @@ mod tests {
         let expected = [
             ("c", "is missing"),
             ("a", "differs from line 3"),
-            ("d", "is of no use any more"),
+            ("d", "is not needed"),
         ];
         let expected = expected.map(|(name, how)| (name.to_owned(), how.to_owned()));
         assert_eq!(differences(&found, &wanted), expected);

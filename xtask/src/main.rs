@@ -1,17 +1,16 @@
-//! `cargo xtask`: the project's checks and measurements, with no tool to install first.
-//! Never: anything that a release needs at run time.
+//! `cargo xtask`: the project's checks and measurements. Nothing here is part of a release.
 
-mod bench;
 mod check;
 mod clients;
 mod conformance;
 mod deploy;
 mod helm;
-mod run;
+mod packages;
 mod schemathesis;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
+use anyhow::ensure;
 use clap::{Parser, Subcommand};
 
 /// Checks and measurements of the project.
@@ -24,37 +23,40 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Everything that must hold before a change is taken: format, lints, documents, licenses, tests
+    /// Run everything that CI runs: format, lints, documentation, licenses, tests
     Check,
-    /// Installs the MCP clients and the S3 server that the tests use, into the target folder
+    /// Install the MCP clients and the S3 server that the tests use, into the target folder
     Clients,
-    /// Measures the system next to Redis, NATS and Mosquitto on this machine
-    Bench(bench::Options),
-    /// Runs the official MCP conformance suite against the system, with REDIS_URL and DATABASE_URL
+    /// Measure the system next to Redis, NATS and Mosquitto on this machine
+    #[command(disable_help_flag = true)]
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Run the official MCP conformance suite against the system (REDIS_URL, DATABASE_URL)
     Conformance(conformance::Options),
-    /// Asks every operation of the API for what its document says and for what it does not, with REDIS_URL and DATABASE_URL
+    /// Fuzz every operation of the API against its OpenAPI document (REDIS_URL, DATABASE_URL)
     Schemathesis(schemathesis::Options),
-    /// Lints the image, the compose file, the balancer, the alerts with their tests, and the scripts
+    /// Check the image, the compose file, the balancer, the alerts, and the scripts
     Deploy,
-    /// Lints and renders the Helm chart, and compares the renderings with Kubernetes' schemas and with those before
+    /// Check the Helm chart: lint, Kubernetes schemas, snapshots
     Helm(helm::Options),
-    /// One process of a measurement, driven by lines on stdin
-    #[command(hide = true, subcommand)]
-    BenchRole(bench::role::Role),
+    /// Build, install and run the wheel and the npm packages
+    Packages,
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().task {
         Task::Check => check::run(),
         Task::Clients => clients::install(),
-        Task::Bench(options) => bench::run(&options),
+        Task::Bench { arguments } => bench(&arguments),
         Task::Conformance(options) => conformance::run(&options),
         Task::Schemathesis(options) => schemathesis::run(&options),
         Task::Deploy => deploy::run(),
         Task::Helm(options) => helm::run(&options),
-        Task::BenchRole(role) => bench::role::run(role),
+        Task::Packages => packages::run(),
     };
-    // Without a backtrace: what failed is a command or a measurement, not this program.
+    // Without a backtrace: a command or a measurement failed, not this program.
     outcome.map_or_else(
         |error| {
             eprintln!("error: {error:#}");
@@ -62,4 +64,16 @@ fn main() -> ExitCode {
         },
         |()| ExitCode::SUCCESS,
     )
+}
+
+/// Builds and runs the package `switchboard-bench`. xtask itself does not depend on it.
+fn bench(arguments: &[String]) -> anyhow::Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["run", "--quiet", "--release", "--locked"])
+        .args(["--package", "switchboard-bench", "--"])
+        .args(arguments)
+        .status()?;
+    ensure!(status.success(), "the measurement ended with {status}");
+    Ok(())
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask schemathesis`: a fuzzer that reads the API's document, against a whole system.
-//! Never: an answer that the document does not know, a 5xx, or something wrong taken, without the run failing.
+//! `cargo xtask schemathesis`: fuzzes a complete system from its OpenAPI documents. An undocumented
+//! response, a 5xx, or an accepted invalid request fails the run.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,36 +9,36 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use switchboard_test_support::run::{self, Findings};
 use tokio::{process::Command, time::timeout};
 
 use crate::{
     clients,
     conformance::system::{Corner, System},
-    run::{self, Findings},
 };
 
-/// What is pinned in `tests/clients/schemathesis.txt`.
+/// The requirements file `tests/clients/schemathesis.txt`.
 const REQUIREMENTS: &str = "schemathesis";
-/// Which of its checks and phases are left out, and why, stands there.
+/// The fuzzer's configuration, with the reasons for disabled checks and phases.
 const SETTINGS: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../tests/clients/schemathesis.toml"
 );
-/// One service; most of it is spent on the ways that lead from one operation to the next.
-const WITHIN: Duration = Duration::from_secs(900);
+/// Timeout for one service; stateful scenarios take most of it.
+const SERVICE_TIMEOUT: Duration = Duration::from_secs(900);
 
-/// How thoroughly it looks, and where its findings go.
+/// Options of a run.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Requests that are made up for each operation
+    /// Generated requests for each operation
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     examples: u32,
 
-    /// Where the numbers come from, to meet a finding again; another one each time when not given
+    /// Seed of the generator, to reproduce a finding; random by default
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 
-    /// Where logs and findings stay; without it they go when the run ends
+    /// Folder that keeps logs and findings; without it they are deleted
     #[arg(long, value_name = "FOLDER")]
     keep: Option<PathBuf>,
 }
@@ -52,9 +52,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 
 async fn examine(options: &Options, corner: &Corner, python: &Path) -> anyhow::Result<()> {
     let findings = Findings::new(options.keep.as_deref())?;
-    let system = System::start(corner, findings.path(), "http://nobody.invalid").await?;
+    let system = System::start(corner, findings.path(), "http://origin.invalid").await?;
     let org = system.org().await?;
-    // Its id is in no list, so the fuzzer, which revokes what it finds, does not revoke it.
+    // The fuzzer revokes every token that it finds in a list; this one is in none.
     let token = system
         .token(&org, "client:fuzzer", &["call", "read", "admin"])
         .await?;
@@ -93,7 +93,7 @@ async fn examine(options: &Options, corner: &Corner, python: &Path) -> anyhow::R
             .kill_on_drop(true);
         let mut fuzzer = fuzzer.spawn().context("the fuzzer could not be started")?;
         let status = tokio::select! {
-            status = timeout(WITHIN, fuzzer.wait()) => status.context("the fuzzer did not end")??,
+            status = timeout(SERVICE_TIMEOUT, fuzzer.wait()) => status.context("the fuzzer did not end")??,
             ended = system.ended() => return ended,
         };
         if !status.success() {
@@ -104,8 +104,5 @@ async fn examine(options: &Options, corner: &Corner, python: &Path) -> anyhow::R
         return Ok(());
     }
     findings.advise();
-    bail!(
-        "{} does not do what its document says",
-        failed.join(" and ")
-    )
+    bail!("{} violates its document", failed.join(" and "))
 }

@@ -1,75 +1,260 @@
-//! What carries packs, and what holds the shared state: the seam between the bus and Redis.
-//! Never: knowledge of calls or tokens; a backend moves bytes and keeps entries.
+//! The contract between the bus and what carries it: Redis, or the memory of one process.
+//!
+//! A backend moves bytes and stores entries; it knows nothing of calls or call tokens. There is
+//! one trait for each subject, and [`Backend`] is all of them. Every future completes in bounded
+//! time.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
 use bytes::Bytes;
 use switchboard_protocol::{
-    access::VerifyingKey,
     id::{DeviceId, DeviceKey, OrgId, TokenId},
     schema::Digest,
+    token::VerifyingKey,
 };
 
 use crate::{
-    backlog::Weighed,
-    conversations::{Conversation, ConversationKey, Keeping, NewVersion},
+    conversations::{Conversation, ConversationKey, ConversationWrite, SaveResult},
+    directory::CatalogEvent,
     error::BusError,
-    fact::{Fact, FactId},
+    events::{ByteSize, DeviceEvent, EventId},
     node::{Epoch, NodeId},
-    offers::OfferChange,
-    turns::{Held, NewTurn, TakenTurn, TurnAt},
+    turns::{ClaimedTurn, Lease, NewTurn, TurnPosition},
 };
 
-/// A backend's answer, later.
-pub(crate) type Reply<'a, T> = Pin<Box<dyn Future<Output = Result<T, BusError>> + Send + 'a>>;
+/// What a backend's asynchronous methods return.
+pub(crate) type BackendFuture<'a, T> =
+    Pin<Box<dyn Future<Output = Result<T, BusError>> + Send + 'a>>;
 
-/// Receives what was published to a node. Must not block.
-pub(crate) trait Inbox: Send + Sync + 'static {
-    fn receive(&self, pack: Bytes);
-
-    /// A pack of this node did not arrive, as far as is known.
-    fn undelivered(&self, to: &NodeId, pack: Bytes, why: Undelivered);
-
-    /// The connection was (re)built and verified.
-    fn healed(&self);
-
-    /// Something that is said to every node may not have been heard here.
-    fn missed(&self);
-
-    /// Whether the node wants to hear of registrations.
-    fn follows(&self) -> bool;
-
-    /// The services in a device's entry changed. Only of use to a node that follows this.
-    fn offer_changed(&self, event: &OfferChange);
+/// Everything that a node needs from a backend.
+pub(crate) trait Backend:
+    Transport + Directory + KeyStore + EventStream + TurnQueue + ConversationStore
+{
 }
 
-/// What is known of a pack that did not arrive.
+impl<T> Backend for T where
+    T: Transport + Directory + KeyStore + EventStream + TurnQueue + ConversationStore
+{
+}
+
+/// Moves batches of messages between nodes.
+///
+/// Batches leave by one or several *routes*, which do not wait for each other: one for a single
+/// server, several for the shards of a cluster.
+pub(crate) trait Transport: Send + Sync + 'static {
+    fn status(&self) -> ConnectionStatus;
+
+    /// Accepts a batch for a node without waiting; [`Self::flush`] sends what was accepted. A
+    /// batch that does not arrive is reported to [`Inbox::undelivered`].
+    fn publish(&self, to: &NodeId, batch: Bytes);
+
+    /// The number of routes; it does not change.
+    fn route_count(&self) -> usize;
+
+    /// The route that a batch for this node would take now.
+    fn route(&self, to: &NodeId) -> usize;
+
+    /// Sends what was accepted for a route.
+    fn flush(&self, route: usize);
+
+    /// Whether every batch of a route is acknowledged, so that the next one need not wait.
+    fn is_idle(&self, route: usize) -> bool;
+
+    /// Waits until every batch of a route is acknowledged.
+    fn wait_idle(&self, route: usize) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+
+    /// Whether the backend is sending undelivered batches again by itself.
+    fn is_redelivering(&self) -> bool;
+
+    /// Publishes a batch to every node, this one included.
+    fn broadcast(&self, batch: Bytes) -> BackendFuture<'_, ()>;
+
+    /// Which of these nodes have no subscriber at their inbox.
+    fn find_unsubscribed<'a>(&'a self, nodes: &'a [NodeId]) -> BackendFuture<'a, Vec<NodeId>>;
+
+    /// Unsubscribes the inbox: senders learn from now on that this node has no subscriber. When
+    /// this completes, every earlier batch has been received. Used once, by a node that
+    /// shuts down and still sends what it has queued.
+    fn close_inbox(&self) -> BackendFuture<'_, ()>;
+
+    /// Disconnects this node. With `release_lease` it also gives its lease back, because it left
+    /// nothing behind; else the lease expires and other nodes remove this node's entries.
+    fn leave(&self, release_lease: bool) -> BackendFuture<'_, ()>;
+}
+
+/// Stores which node owns the connection of which device.
+pub(crate) trait Directory: Send + Sync + 'static {
+    /// Enters a new connection of a device under this node, with a new epoch.
+    fn claim<'a>(&'a self, device: &'a DeviceKey) -> BackendFuture<'a, Claim>;
+
+    /// Writes entries unless a newer one is stored. Returns, in order, the newer epochs.
+    fn upsert(&self, entries: Vec<Entry>) -> BackendFuture<'_, Vec<Option<Epoch>>>;
+
+    fn release(&self, releases: Vec<Release>) -> BackendFuture<'_, ()>;
+
+    fn find<'a>(
+        &'a self,
+        org: OrgId,
+        devices: &'a [DeviceId],
+    ) -> BackendFuture<'a, Vec<Option<Presence>>>;
+
+    fn list<'a>(
+        &'a self,
+        org: OrgId,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> BackendFuture<'a, Vec<(DeviceId, Presence)>>;
+
+    /// The services object behind an entry.
+    fn services<'a>(&'a self, presence: &'a Presence) -> BackendFuture<'a, Option<Bytes>>;
+
+    /// Stores services objects where other nodes can read them.
+    fn store_services(&self, services: Vec<(Digest, Bytes)>) -> BackendFuture<'_, ()>;
+
+    /// Every entry under this node.
+    fn entries(&self) -> BackendFuture<'_, Vec<(DeviceKey, Epoch)>>;
+
+    /// Renews this node's lease. Returns the entries of dead nodes that were removed.
+    fn renew_lease(&self) -> BackendFuture<'_, Vec<(DeviceKey, Epoch)>>;
+
+    /// Totals over all nodes. One node counts the directory for all, once a minute.
+    fn stats(&self) -> BackendFuture<'_, Stats>;
+}
+
+/// Stores the public keys that verify tokens, and the revoked tokens.
+pub(crate) trait KeyStore: Send + Sync + 'static {
+    /// Replaces the keys, if any are given, and adds revocations with their expiry.
+    fn publish_keys<'a>(
+        &'a self,
+        keys: Option<&'a [VerifyingKey]>,
+        revoked: &'a [(TokenId, u64)],
+    ) -> BackendFuture<'a, ()>;
+
+    /// The current key set, or `None` while its version is `known`.
+    fn key_set(&self, known: u64) -> BackendFuture<'_, Option<KeySet>>;
+}
+
+/// Carries device events to the control plane, at least once.
+pub(crate) trait EventStream: Send + Sync + 'static {
+    fn append_events(&self, events: Vec<DeviceEvent>) -> BackendFuture<'_, ()>;
+
+    /// The next events for one of the consumers; empty after `wait`.
+    fn read_events<'a>(
+        &'a self,
+        consumer: &'a str,
+        max: usize,
+        wait: Duration,
+    ) -> BackendFuture<'a, Vec<(EventId, DeviceEvent)>>;
+
+    fn ack_events<'a>(&'a self, ids: &'a [EventId]) -> BackendFuture<'a, ()>;
+}
+
+/// Queues turns, and leases each to one worker at a time.
+pub(crate) trait TurnQueue: Send + Sync + 'static {
+    /// Appends a turn. Returns its position.
+    fn enqueue_turn(&self, turn: NewTurn) -> BackendFuture<'_, TurnPosition>;
+
+    /// Deletes turns, claimed or not.
+    fn delete_turns<'a>(&'a self, turns: &'a [TurnPosition]) -> BackendFuture<'a, ()>;
+
+    /// Claims the next turns for this node; empty after `wait`.
+    fn claim_turns(&self, max: usize, wait: Duration) -> BackendFuture<'_, Vec<ClaimedTurn>>;
+
+    /// Renews leases. Returns those that this node still holds.
+    fn renew_turns<'a>(&'a self, turns: &'a [Lease]) -> BackendFuture<'a, Vec<Lease>>;
+
+    /// Marks that the worker is about to cause side effects; false when the lease is lost.
+    fn mark_side_effects(&self, turn: Lease) -> BackendFuture<'_, bool>;
+
+    /// Deletes a turn if this node still holds its lease.
+    fn complete_turn(&self, turn: Lease) -> BackendFuture<'_, ()>;
+}
+
+/// Stores the state of conversations between their turns.
+pub(crate) trait ConversationStore: Send + Sync + 'static {
+    fn conversation<'a>(
+        &'a self,
+        key: &'a ConversationKey,
+    ) -> BackendFuture<'a, Option<Conversation>>;
+
+    /// Stores a version if the stored one is the one that it replaces.
+    fn save_conversation<'a>(
+        &'a self,
+        write: ConversationWrite<'a>,
+    ) -> BackendFuture<'a, SaveResult>;
+
+    /// Deletes a conversation in this version. Returns whether it was stored.
+    fn delete_conversation<'a>(
+        &'a self,
+        key: &'a ConversationKey,
+        version: u64,
+    ) -> BackendFuture<'a, bool>;
+
+    /// Leases conversations that are due to this node.
+    fn claim_due_conversations(
+        &self,
+        max: usize,
+        lease: Duration,
+    ) -> BackendFuture<'_, Vec<Conversation>>;
+}
+
+/// Receives what arrives for a node. Implementations must not block: they run on the task that
+/// reads the socket.
+pub(crate) trait Inbox: Send + Sync + 'static {
+    fn receive(&self, batch: Bytes);
+
+    /// A batch of this node did not arrive, as far as is known.
+    fn undelivered(&self, to: &NodeId, batch: Bytes, reason: DeliveryFailure);
+
+    /// The connection was built, or rebuilt, and verified.
+    fn reconnected(&self);
+
+    /// Broadcasts may have been missed.
+    fn lagged(&self);
+
+    /// Whether the node subscribes to catalog events.
+    fn watches_catalog(&self) -> bool;
+
+    /// The services in a device's entry changed.
+    fn catalog_changed(&self, event: &CatalogEvent);
+}
+
+/// What is known of a batch that did not arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Undelivered {
-    /// Nobody listened at that inbox.
-    NobodyThere,
+pub(crate) enum DeliveryFailure {
+    /// The inbox has no subscriber.
+    NoSubscriber,
     /// It certainly did not leave this node.
-    Unsent,
+    NotSent,
     /// It may have arrived.
     Unknown,
 }
 
-/// A live connection, as the directory has it.
+/// How well a node is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ConnectionStatus {
+    /// Counts the verified connections so far; 0 before the first.
+    pub(crate) generation: u64,
+    /// How long there has been no verified connection; `None` while there is one.
+    pub(crate) disconnected_for: Option<Duration>,
+}
+
+/// A live connection of a device, as stored in the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Presence {
-    /// The node that holds it.
+    /// The node that owns the connection.
     pub node: NodeId,
-    /// Which connection of the device it is.
+    /// The connection, among those of the device.
     pub epoch: Epoch,
-    /// The services it registered, if it did.
+    /// The digest of the services that the device registered, if it has registered.
     pub digest: Option<Digest>,
 }
 
-/// What a claim found and left.
+/// The result of a claim.
 #[derive(Debug)]
-pub(crate) struct Claimed {
+pub(crate) struct Claim {
     pub(crate) epoch: Epoch,
-    pub(crate) former: Option<Presence>,
+    pub(crate) previous: Option<Presence>,
 }
 
 /// A connection to be entered under this node.
@@ -78,138 +263,40 @@ pub(crate) struct Entry {
     pub(crate) device: DeviceKey,
     pub(crate) epoch: Epoch,
     pub(crate) digest: Option<Digest>,
-    /// The services, when this node has not shelved them yet.
-    pub(crate) shelve: Option<Bytes>,
+    /// The services object, if this node has not stored it yet.
+    pub(crate) services: Option<Bytes>,
 }
 
-/// What a node takes back.
+/// What a node removes from the directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Release {
-    /// A connection's entry, if it still stands.
+    /// A connection's entry, if it is still the stored one.
     Entry(DeviceKey, Epoch),
-    /// Services that no connection of this node uses any more.
+    /// Services that no connection of this node uses.
     Services(Digest),
 }
 
-impl Weighed for Release {
-    fn bytes(&self) -> usize {
+impl ByteSize for Release {
+    fn byte_size(&self) -> usize {
         size_of::<Self>() + DeviceId::MAX_BYTES
     }
 }
 
-/// Whom to trust: the newest keys and everything revoked.
+/// The newest public keys, and the revoked tokens with their expiry in Unix seconds.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct TrustRecord {
+pub(crate) struct KeySet {
     pub(crate) version: u64,
     pub(crate) keys: Vec<VerifyingKey>,
     pub(crate) revoked: Vec<(TokenId, u64)>,
 }
 
-/// How much there is of what all nodes share.
+/// Totals of what all nodes share.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
+pub(crate) struct Stats {
     /// Entries of the directory.
     pub(crate) devices: i64,
-    /// Facts that wait to be written.
-    pub(crate) facts: i64,
-    /// Turns that nobody has taken.
+    /// Device events that are not acknowledged.
+    pub(crate) events: i64,
+    /// Turns that no worker has claimed.
     pub(crate) turns: i64,
-}
-
-/// How well a node is connected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Condition {
-    /// Counts the verified connections so far; 0 before the first.
-    pub(crate) generation: u64,
-    /// How long there has been no verified connection; `None` while there is one.
-    pub(crate) deaf_for: Option<Duration>,
-}
-
-/// Redis, or this process. Every future ends in bounded time.
-pub(crate) trait Backend: Send + Sync + 'static {
-    fn condition(&self) -> Condition;
-
-    /// Takes a pack for a node, without waiting; [`Self::flush`] sends what was taken. A pack
-    /// that does not arrive is told to [`Inbox::undelivered`].
-    fn post(&self, to: &NodeId, pack: Bytes);
-    /// By how many ways packs leave, that do not wait for each other.
-    fn ways(&self) -> usize;
-    /// By which of them a pack for this node would leave now.
-    fn way(&self, to: &NodeId) -> usize;
-    fn flush(&self, way: usize);
-    /// Whether nothing is under way there, so that a pack had better leave at once than wait for others.
-    fn is_clear(&self, way: usize) -> bool;
-    /// Whether no pack has come back that goes on from here without its sender.
-    fn is_settled(&self) -> bool;
-    /// Waits until nothing is under way there.
-    fn clear(&self, way: usize) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
-    fn broadcast(&self, pack: Bytes) -> Reply<'_, ()>;
-    /// Which of these nodes have nobody listening at their inbox.
-    fn silent<'a>(&'a self, nodes: &'a [NodeId]) -> Reply<'a, Vec<NodeId>>;
-
-    fn claim<'a>(&'a self, device: &'a DeviceKey) -> Reply<'a, Claimed>;
-    /// Enters all that is not older than what stands; answers the newer epochs that stand.
-    fn enter(&self, entries: Vec<Entry>) -> Reply<'_, Vec<Option<Epoch>>>;
-    fn release(&self, releases: Vec<Release>) -> Reply<'_, ()>;
-    fn find<'a>(&'a self, org: OrgId, devices: &'a [DeviceId]) -> Reply<'a, Vec<Option<Presence>>>;
-    fn list<'a>(
-        &'a self,
-        org: OrgId,
-        after: Option<&'a str>,
-        limit: usize,
-    ) -> Reply<'a, Vec<(DeviceId, Presence)>>;
-    fn services<'a>(&'a self, presence: &'a Presence) -> Reply<'a, Option<Bytes>>;
-    /// Puts services where other nodes can read them.
-    fn shelve(&self, services: Vec<(Digest, Bytes)>) -> Reply<'_, ()>;
-    /// Every entry under this node.
-    fn entered(&self) -> Reply<'_, Vec<(DeviceKey, Epoch)>>;
-    /// Renews this node's lease and takes out what dead nodes left.
-    fn beat(&self) -> Reply<'_, Vec<(DeviceKey, Epoch)>>;
-    /// How much is shared now. The directory is counted by one node for all, and seldom.
-    fn figures(&self) -> Reply<'_, Figures>;
-    /// Takes no pack in any more, so that whoever posts one from now on is told that nobody is there; every pack that came
-    /// before has been received when this ends. Asked for once, at the end of a node that still says what it has to say.
-    fn close_inbox(&self) -> Reply<'_, ()>;
-    /// Ends this node: nobody is heard here any more. With `clean` it leaves nothing behind and
-    /// gives its lease back; else the lease ends by itself and what is left is reaped.
-    fn leave(&self, clean: bool) -> Reply<'_, ()>;
-
-    /// Adds to what is trusted; keys replace, revocations are added.
-    fn entrust<'a>(
-        &'a self,
-        keys: Option<&'a [VerifyingKey]>,
-        revoked: &'a [(TokenId, u64)],
-    ) -> Reply<'a, ()>;
-    /// The record if its version is not `known`.
-    fn trust(&self, known: u64) -> Reply<'_, Option<TrustRecord>>;
-
-    fn record(&self, facts: Vec<Fact>) -> Reply<'_, ()>;
-    fn facts<'a>(
-        &'a self,
-        consumer: &'a str,
-        max: usize,
-        wait: Duration,
-    ) -> Reply<'a, Vec<(FactId, Fact)>>;
-    fn acknowledge<'a>(&'a self, ids: &'a [FactId]) -> Reply<'a, ()>;
-
-    /// Puts a turn where one of those who take them finds it; its place in their order.
-    fn begin_turn(&self, turn: NewTurn) -> Reply<'_, TurnAt>;
-    /// Takes out turns that nobody wants answered any more, taken or not.
-    fn withdraw_turns<'a>(&'a self, turns: &'a [TurnAt]) -> Reply<'a, ()>;
-    /// The next turns, for this node alone until its lease of them ends.
-    fn take_turns(&self, most: usize, wait: Duration) -> Reply<'_, Vec<TakenTurn>>;
-    /// Renews leases; of which turns, because they are still this node's.
-    fn keep_turns<'a>(&'a self, turns: &'a [Held]) -> Reply<'a, Vec<Held>>;
-    /// Notes that the turn's taker acts; false when it is not this node's any more.
-    fn turn_acted(&self, turn: Held) -> Reply<'_, bool>;
-    /// Strikes a turn out, if it still is this node's.
-    fn end_turn(&self, turn: Held) -> Reply<'_, ()>;
-
-    fn conversation<'a>(&'a self, key: &'a ConversationKey) -> Reply<'a, Option<Conversation>>;
-    /// Keeps it if what stands is what is to be replaced.
-    fn keep_conversation<'a>(&'a self, new: NewVersion<'a>) -> Reply<'a, Keeping>;
-    /// Forgets it in this version; whether it stood.
-    fn drop_conversation<'a>(&'a self, key: &'a ConversationKey, version: u64) -> Reply<'a, bool>;
-    /// Those that are due, for nobody else until the lease ends.
-    fn take_due_conversations(&self, most: usize, lease: Duration) -> Reply<'_, Vec<Conversation>>;
 }

@@ -1,120 +1,145 @@
-//! One node's bus: what edges, gateways, chat and control ask of it.
-//! Never: a wait without an end, or a lock held while waiting.
+//! The bus of one node: its state, its start and its health.
 
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
-use bytes::Bytes;
 use quick_cache::sync::Cache;
 use switchboard_protocol::id::DeviceKey;
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::sync::Notify;
 
 use crate::{
+    auth::TokenKeys,
     backend::{Backend, Inbox, Presence, Release},
-    backlog::Backlog,
-    call::Answer,
-    courier::Courier,
-    envelope::{self, Envelope},
+    background,
+    config::{self, BusConfig},
+    directory::{CatalogSender, PendingUpserts, RegistrationCache, catalog_channel},
     error::BusError,
-    fact::{Fact, FactId},
-    host::{Host, InboundCall, ReplyTo},
-    inbound::Mailbox,
-    local,
+    events::{DeviceEvent, EventId, WriteBuffer},
+    memory,
     metrics::{self, Metrics},
     node::{Epoch, NodeId},
-    offers::{Followers, followers},
-    pending::{Pending, Verdict},
     redis,
-    reentry::Unentered,
-    settings::{self, BusConfig},
-    shelf::Shelf,
-    trust::Trust,
-    turns::{Begun, Stoppers, Strays, Superseded, stoppers},
-    upkeep,
+    rpc::{ConnectionOwner, NodeInbox, PendingCalls},
+    transport::{Message, Outbox, codec},
+    turns::{
+        CancellationSender, OrphanReplies, SupersededTurns, TurnTracker, cancellation_channel,
+    },
 };
 
-/// Directory entries that a node remembers. Protects memory; an entry is about 200 bytes.
-const REMEMBERED_DEVICES: usize = 200_000;
-/// Takeovers that a node remembers, for the moment between a claim and its connection.
-const REMEMBERED_TAKEOVERS: usize = 4096;
-/// A node that has been deaf for this long takes no new work.
-const UNREADY_AFTER: Duration = Duration::from_secs(5);
+/// Directory entries that a node caches. Protects memory; an entry is about 200 bytes.
+const PRESENCE_CACHE_CAPACITY: usize = 200_000;
+/// Takeovers that a node caches, for the time between a claim and its connection.
+const TAKEOVER_CACHE_CAPACITY: usize = 4096;
+/// A node that has been disconnected for this long accepts no new work.
+const UNREADY_GRACE: Duration = Duration::from_secs(5);
 
-/// A node's end of the bus; cheap to clone.
+/// A node's handle to the bus; cheap to clone.
+///
+/// The bus carries everything that nodes exchange: calls and their answers, turns and their
+/// replies, the directory of connected devices, token keys, device events and conversations. It
+/// works over Redis, or inside one process ([`LocalHub`](crate::LocalHub)), with the same
+/// contract.
+///
+/// | subject | begin with | module |
+/// |---|---|---|
+/// | calls | [`Bus::call`], [`Bus::answer`] | `rpc` |
+/// | directory | [`Bus::claim`], [`Bus::register`], [`Bus::find`] | `directory::lookup` |
+/// | turns | [`Bus::enqueue_turn`], [`Bus::claim_turns`] | `turns::queue` |
+/// | keys | [`Bus::verify`], [`Bus::publish_keys`] | `auth` |
+/// | events | [`Bus::read_events`], [`Bus::ack_events`] | `events` |
+/// | conversations | [`Bus::save_conversation`] | `conversations` |
+///
+/// A node is connected when a message to its own inbox has come back. It reports one of three
+/// states ([`health`](Self::health)):
+///
+/// ```text
+///   start ─► not ready ──inbox verified──► ready ──connection lost──► reconnecting (ready)
+///                ▲                           ▲                           │        │
+///                │                           └────── inbox verified ─────┘        │
+///                └───────────────────────── after 5 s ────────────────────────────┘
+/// ```
+///
+/// While it is disconnected, calls to other nodes fail immediately, device events and releases
+/// are buffered, and answers are retried. After the reconnect the node enters its connections in
+/// the directory again. Redis stores nothing that must survive: it is filled again by the nodes
+/// and by the control plane.
+///
+/// Invariant: every method completes in bounded time, and none waits while it holds a lock.
 #[derive(Clone)]
 pub struct Bus(pub(crate) Arc<Node>);
 
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) courier: Arc<Courier>,
-    pub(crate) pending: Arc<Pending>,
-    pub(crate) host: ArcSwapOption<Arc<dyn Host>>,
-    pub(crate) remembered: Cache<DeviceKey, Presence>,
-    pub(crate) trust: Trust,
-    pub(crate) shelf: Shelf,
-    pub(crate) facts: Backlog<Fact>,
-    pub(crate) releases: Backlog<Release>,
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) pending: Arc<PendingCalls>,
+    owner: ArcSwapOption<Arc<dyn ConnectionOwner>>,
+    pub(crate) presence_cache: Cache<DeviceKey, Presence>,
+    pub(crate) token_keys: TokenKeys,
+    pub(crate) registrations: RegistrationCache,
+    pub(crate) events: WriteBuffer<DeviceEvent>,
+    pub(crate) releases: WriteBuffer<Release>,
     pub(crate) metrics: Metrics,
-    pub(crate) healed: Notify,
-    /// Takeovers of late: one may come before its connection is taken in here.
-    pub(crate) taken_over: Cache<DeviceKey, Epoch>,
-    pub(crate) reenter: Notify,
-    pub(crate) reconcile: Notify,
-    pub(crate) unentered: Unentered,
-    pub(crate) trust_changed: Notify,
-    /// Only a node that follows registrations has this.
-    pub(crate) followers: Option<Followers>,
-    /// Turns of the devices that this node holds.
-    pub(crate) begun: Begun,
-    pub(crate) stoppers: Stoppers,
-    /// Takers that were told that nobody waits for what they say.
-    pub(crate) strays: Strays,
-    /// Turns that are not to be answered when they are taken over.
-    pub(crate) superseded: Superseded,
+    /// The connection was rebuilt.
+    pub(crate) reconnected: Notify,
+    /// Recent takeovers: one may arrive before its connection is added here.
+    pub(crate) takeover_cache: Cache<DeviceKey, Epoch>,
+    /// All connections are to be entered again.
+    pub(crate) resync: Notify,
+    /// The entries are to be compared with the connections.
+    pub(crate) compare_entries: Notify,
+    pub(crate) pending_upserts: PendingUpserts,
+    pub(crate) keys_changed: Notify,
+    /// Only of a node that watches the catalog.
+    pub(crate) catalog: Option<CatalogSender>,
+    /// Turns of this node's devices.
+    pub(crate) turns: TurnTracker,
+    pub(crate) cancellations: CancellationSender,
+    pub(crate) orphan_replies: OrphanReplies,
+    pub(crate) superseded_turns: SupersededTurns,
 }
 
-/// Whether a node may take new work.
+/// Whether a node accepts new work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Health {
-    /// False when the node has been deaf for 5 s, or was never connected.
+    /// False when the node has been disconnected for 5 s, or was never connected.
     pub ready: bool,
-    /// One sentence for people.
+    /// One sentence for operators.
     pub detail: String,
 }
 
 impl Bus {
-    /// Starts a node. Returns at once: the connection is built, verified and rebuilt in the
+    /// Starts a node. Returns immediately: the connection is built, verified and rebuilt in the
     /// background until `shutdown` stops.
     ///
     /// # Errors
-    /// [`BusError::Address`] when the Redis URL is not one, [`BusError::Metrics`] when the
-    /// registry has a bus's metrics already.
+    /// [`BusError::Address`] for an invalid Redis URL, [`BusError::Metrics`] when the registry
+    /// already has the metrics of a bus.
     pub fn start(
         config: BusConfig,
         registry: &prometheus::Registry,
         shutdown: &Shutdown,
     ) -> Result<Self, BusError> {
-        let taken = |error| BusError::Metrics(Arc::new(error));
-        let metrics = Metrics::new(registry).map_err(taken)?;
-        let id = NodeId::incarnate(&config.node_name);
-        let followers = config.follow_offers.then(followers);
-        let inbox = Arc::new(Mailbox::new(followers.clone()));
+        let to_error = |error| BusError::Metrics(Arc::new(error));
+        let metrics = Metrics::new(registry).map_err(to_error)?;
+        let id = NodeId::generate(&config.node_name);
+        let catalog = config.watch_catalog.then(catalog_channel);
+        let inbox = Arc::new(NodeInbox::new(catalog.clone()));
         let backend: Arc<dyn Backend> = match config.backend {
-            settings::Backend::Local(hub) => {
-                // Inside one process nobody can be unheard.
+            config::Backend::Local(hub) => {
+                // Inside one process a node is always connected.
                 metrics.up.set(1);
-                local::join(&hub, id.clone(), Arc::clone(&inbox) as Arc<dyn Inbox>)
+                memory::join(&hub, id.clone(), Arc::clone(&inbox) as Arc<dyn Inbox>)
             }
-            settings::Backend::Redis { url } => {
+            config::Backend::Redis { url } => {
                 let keys = redis::Keys::new(&config.key_prefix);
                 let inbox = Arc::clone(&inbox) as Arc<dyn Inbox>;
-                redis::connect(&url, keys, id.clone(), inbox, metrics.clone(), shutdown)?
+                redis::start(&url, keys, id.clone(), inbox, metrics.clone(), shutdown)?
             }
         };
-        let pending = Arc::new(Pending::new());
-        let courier = Courier::new(
+        let pending = Arc::new(PendingCalls::new());
+        let outbox = Outbox::new(
             id.clone(),
             Arc::clone(&backend),
             Arc::clone(&pending),
@@ -124,182 +149,123 @@ impl Bus {
         let node = Arc::new(Node {
             id,
             backend,
-            courier: Arc::new(courier),
+            outbox: Arc::new(outbox),
             pending,
-            host: ArcSwapOption::empty(),
-            remembered: Cache::new(REMEMBERED_DEVICES),
-            trust: Trust::new(),
-            shelf: Shelf::default(),
-            facts: Backlog::new(),
-            releases: Backlog::new(),
+            owner: ArcSwapOption::empty(),
+            presence_cache: Cache::new(PRESENCE_CACHE_CAPACITY),
+            token_keys: TokenKeys::new(),
+            registrations: RegistrationCache::default(),
+            events: WriteBuffer::new(),
+            releases: WriteBuffer::new(),
             metrics,
-            healed: Notify::new(),
-            taken_over: Cache::new(REMEMBERED_TAKEOVERS),
-            reenter: Notify::new(),
-            reconcile: Notify::new(),
-            unentered: Unentered::default(),
-            trust_changed: Notify::new(),
-            followers,
-            begun: Begun::default(),
-            stoppers: stoppers(),
-            strays: Strays::default(),
-            superseded: Superseded::default(),
+            reconnected: Notify::new(),
+            takeover_cache: Cache::new(TAKEOVER_CACHE_CAPACITY),
+            resync: Notify::new(),
+            compare_entries: Notify::new(),
+            pending_upserts: PendingUpserts::default(),
+            keys_changed: Notify::new(),
+            catalog,
+            turns: TurnTracker::default(),
+            cancellations: cancellation_channel(),
+            orphan_replies: OrphanReplies::default(),
+            superseded_turns: SupersededTurns::default(),
         });
-        metrics::watch(&node, registry).map_err(taken)?;
+        metrics::register_gauges(&node, registry).map_err(to_error)?;
         inbox.open(&node);
-        upkeep::start(&node, shutdown);
+        background::start(&node, shutdown);
         Ok(Self(node))
     }
 
-    /// This node.
+    /// The id of this node.
     #[must_use]
     pub fn node(&self) -> &NodeId {
         &self.0.id
     }
 
-    /// Whether this node may take new work.
+    /// Whether this node accepts new work.
     #[must_use]
     pub fn health(&self) -> Health {
-        let condition = self.0.backend.condition();
-        match condition.deaf_for {
+        let status = self.0.backend.status();
+        match status.disconnected_for {
             None => Health {
                 ready: true,
                 detail: "connected".into(),
             },
-            Some(deaf) if condition.generation > 0 && deaf < UNREADY_AFTER => Health {
+            Some(elapsed) if status.generation > 0 && elapsed < UNREADY_GRACE => Health {
                 ready: true,
                 detail: "reconnecting".into(),
             },
-            Some(deaf) => Health {
+            Some(elapsed) => Health {
                 ready: false,
-                detail: format!("not connected for {} s", deaf.as_secs()),
+                detail: format!("not connected for {} s", elapsed.as_secs()),
             },
         }
     }
 
-    /// Waits until this node's inbox is verified to be heard.
+    /// Waits until this node's inbox is verified.
     ///
     /// # Errors
-    /// [`BusError::Timeout`] when that takes longer.
-    pub async fn ready(&self, within: Duration) -> Result<(), BusError> {
+    /// [`BusError::Timeout`] when that takes longer than `limit`.
+    pub async fn wait_ready(&self, limit: Duration) -> Result<(), BusError> {
         let connected = async {
             loop {
-                let healed = self.0.healed.notified();
-                if self.0.backend.condition().deaf_for.is_none() {
+                let reconnected = self.0.reconnected.notified();
+                if self.0.backend.status().disconnected_for.is_none() {
                     return;
                 }
-                healed.await;
+                reconnected.await;
             }
         };
-        tokio::time::timeout(within, connected)
+        tokio::time::timeout(limit, connected)
             .await
-            .map_err(|_| BusError::Timeout(within))
+            .map_err(|_| BusError::Timeout(limit))
     }
 
-    /// How many calls of this node wait for their end.
+    /// The number of this node's calls that wait for their answer.
     #[must_use]
-    pub fn calls_waiting(&self) -> usize {
+    pub fn pending_calls(&self) -> usize {
         self.0.pending.len()
     }
 
-    /// Makes this node one that holds devices.
-    pub fn attach(&self, host: Arc<dyn Host>) {
-        self.0.host.store(Some(Arc::new(host)));
+    /// Makes this node one that owns device connections.
+    pub fn attach(&self, owner: Arc<dyn ConnectionOwner>) {
+        self.0.owner.store(Some(Arc::new(owner)));
     }
 
-    /// Ends an inbound call. Does not wait.
-    pub fn answer(&self, to: &ReplyTo, answer: Answer) {
-        to.handling.end(answer.outcome);
-        self.0.reply(to, answer);
-    }
-
-    /// Says that the connection meant is not here: the device never saw the call.
-    pub fn not_here(&self, to: &ReplyTo) {
-        self.0.not_here(to);
-    }
-
-    /// The next facts for one of several consumers that share them; empty after `wait`. Facts
-    /// that a consumer took and did not acknowledge come again.
+    /// The next device events for one of several consumers that share the stream; empty after
+    /// `wait`. Events that a consumer does not acknowledge are delivered again.
     ///
     /// # Errors
-    /// When the bus does not answer.
-    pub async fn facts(
+    /// When the bus is not reachable.
+    pub async fn read_events(
         &self,
         consumer: &str,
         max: usize,
         wait: Duration,
-    ) -> Result<Vec<(FactId, Fact)>, BusError> {
-        self.0.backend.facts(consumer, max, wait).await
+    ) -> Result<Vec<(EventId, DeviceEvent)>, BusError> {
+        self.0.backend.read_events(consumer, max, wait).await
     }
 
-    /// Strikes facts out that are safe elsewhere.
+    /// Acknowledges and deletes device events that are stored elsewhere.
     ///
     /// # Errors
-    /// When the bus does not answer; they may come again.
-    pub async fn acknowledge(&self, ids: &[FactId]) -> Result<(), BusError> {
-        self.0.backend.acknowledge(ids).await
+    /// When the bus is not reachable; the events may be delivered again.
+    pub async fn ack_events(&self, ids: &[EventId]) -> Result<(), BusError> {
+        self.0.backend.ack_events(ids).await
     }
 }
 
 impl Node {
-    pub(crate) fn host(&self) -> Option<Arc<dyn Host>> {
-        self.host
+    pub(crate) fn owner(&self) -> Option<Arc<dyn ConnectionOwner>> {
+        self.owner
             .load()
             .as_ref()
-            .map(|host| Arc::clone(host.as_ref()))
+            .map(|owner| Arc::clone(owner.as_ref()))
     }
 
-    /// Sends without waiting. What can not even be queued is dropped and counted: its reader
-    /// has a deadline.
-    pub(crate) fn post(&self, to: &NodeId, envelope: &Envelope) {
-        if self.courier.send(to, envelope).is_err() {
-            self.metrics.dropped.inc();
-        }
-    }
-
-    /// Has a host take a call that came for one of its devices.
-    pub(crate) fn deliver_to(&self, host: &dyn Host, call: InboundCall) {
-        if let Err(reply) = host.deliver(call) {
-            self.not_here(&reply);
-        }
-    }
-
-    fn not_here(&self, to: &ReplyTo) {
-        to.handling.note("not here");
-        if to.node == self.id {
-            self.pending.settle(to.token, Verdict::NotThere);
-        } else {
-            self.post(&to.node, &Envelope::NotHere { token: to.token });
-        }
-    }
-
-    pub(crate) fn reply(&self, to: &ReplyTo, answer: Answer) {
-        if to.node == self.id {
-            if !self.pending.settle(to.token, Verdict::Answered(answer)) {
-                self.metrics.late.inc();
-            }
-            return;
-        }
-        let Answer {
-            outcome,
-            delivered,
-            body,
-        } = answer;
-        self.post(
-            &to.node,
-            &Envelope::Answer {
-                token: to.token,
-                outcome,
-                delivered,
-                body,
-            },
-        );
-    }
-
-    pub(crate) fn pack(&self, envelope: &Envelope) -> Bytes {
-        let mut pack = Vec::new();
-        envelope::begin_pack(&mut pack, &self.id);
-        envelope::put(&mut pack, envelope);
-        pack.into()
+    /// Sends a message to all nodes.
+    pub(crate) async fn broadcast(&self, message: &Message) -> Result<(), BusError> {
+        let batch = codec::encode_batch(&self.id, message);
+        self.backend.broadcast(batch).await
     }
 }

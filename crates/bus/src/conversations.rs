@@ -1,5 +1,4 @@
-//! What is remembered of a conversation between its turns, for whichever replica answers the next.
-//! Never: a look at what it says (to the bus it is bytes), or one version laid over another unseen.
+//! Stores the state of conversations between their turns, for the worker that answers the next.
 
 use std::{fmt, time::Duration};
 
@@ -8,72 +7,72 @@ use switchboard_protocol::id::OrgId;
 
 use crate::{bus::Bus, error::BusError};
 
-/// Bytes of one conversation. Protects memory: Redis's, or this process's.
+/// The maximum size of a conversation, in bytes. Protects the memory of Redis, or of this process.
 pub const MAX_CONVERSATION_BYTES: usize = 64 * 1024;
-/// Bytes of a conversation's name.
+/// The maximum length of a conversation's name, in bytes.
 pub const MAX_CONVERSATION_NAME_BYTES: usize = 200;
-/// Conversations that are kept of one organisation. Protects the others, and memory: 10 to 20 MB as
-/// conversations are, 320 MiB were each as long as it may be.
-pub(crate) const MAX_CONVERSATIONS_OF_ORG: usize = 5_000;
-/// Conversations that are kept of all organisations together. Protects memory: 200 to 400 MB as
-/// conversations are.
+/// Conversations of one organisation. Protects the others, and memory: usually 10 to 20 MB, and
+/// 320 MiB when each has the maximum size.
+pub(crate) const MAX_CONVERSATIONS_PER_ORG: usize = 5_000;
+/// Conversations of all organisations. Protects memory: usually 200 to 400 MB.
 pub(crate) const MAX_CONVERSATIONS: usize = 100_000;
-/// Conversations in one answer of the bus. Protects memory, and the time that Redis takes.
-const MAX_TAKEN: usize = 64;
-/// How long one is kept when it is due and nobody drops it.
-pub(crate) const KEPT_WHEN_DUE: Duration = Duration::from_secs(3600);
-/// No rest and no lease is longer, whatever is asked.
-const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Conversations in one reply. Protects memory, and the time that Redis takes.
+const MAX_CLAIMED: usize = 64;
+/// How long a conversation is stored after it was due.
+pub(crate) const DUE_TTL: Duration = Duration::from_secs(3600);
+/// The maximum of [`ConversationWrite::due_after`], and of a lease.
+const MAX_DUE_DELAY: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Names a conversation.
+/// Identifies a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConversationKey {
-    /// Whose it is.
+    /// The organisation.
     pub org: OrgId,
-    /// Which of theirs, such as `npc_…/device:toy-1`: 1 to 200 bytes without control characters.
+    /// The name within the organisation, such as `npc_…/device:toy-1`: 1 to 200 bytes without
+    /// control characters.
     pub name: String,
 }
 
-/// What is remembered of a conversation.
+/// A stored conversation. The bus does not interpret its bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Conversation {
-    /// Its name.
+    /// The key.
     pub key: ConversationKey,
-    /// Another one each time that it is kept; never used again for this key.
+    /// Changes with every save; a version is never used again for this key.
     pub version: u64,
-    /// Whatever was kept.
+    /// The bytes that were saved.
     pub bytes: Bytes,
 }
 
-/// What became of a conversation that was to be kept.
+/// The result of a save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "what was not kept has to be made anew from what stands"]
-pub enum Kept {
-    /// It stands, in this version.
-    Yes(u64),
-    /// Another version stands, or none: nothing was kept.
-    Changed,
+#[must_use = "after a conflict the conversation must be derived again from the stored version"]
+pub enum SaveOutcome {
+    /// The conversation is stored, in this version.
+    Saved(u64),
+    /// Another version is stored, or none: nothing was saved.
+    Conflict,
 }
 
-/// A conversation to be kept, to the backend.
+/// A conversation to be saved.
 #[derive(Debug)]
-pub(crate) struct NewVersion<'a> {
+pub(crate) struct ConversationWrite<'a> {
     pub(crate) key: &'a ConversationKey,
-    /// What is to be replaced; none when there is to be none.
-    pub(crate) was: Option<u64>,
+    /// The version to replace; `None` when there must be none.
+    pub(crate) replaces: Option<u64>,
     pub(crate) bytes: Bytes,
-    pub(crate) rests_after: Duration,
+    pub(crate) due_after: Duration,
 }
 
-/// A backend's answer to that.
+/// A backend's reply to a save.
 #[derive(Debug)]
-pub(crate) struct Keeping {
-    pub(crate) kept: Kept,
-    /// How many others had to go for it.
-    pub(crate) gone: u64,
+pub(crate) struct SaveResult {
+    pub(crate) outcome: SaveOutcome,
+    /// How many other conversations were evicted for it.
+    pub(crate) evicted: u64,
 }
 
-/// How much is said is nobody's business who reads logs; that is all that is said here.
+/// Shows the size only: the words of users do not belong in logs.
 impl fmt::Debug for Conversation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Conversation")
@@ -85,12 +84,12 @@ impl fmt::Debug for Conversation {
 }
 
 impl ConversationKey {
-    fn check(&self) -> Result<(), BusError> {
+    fn validate(&self) -> Result<(), BusError> {
         let fits = (1..=MAX_CONVERSATION_NAME_BYTES).contains(&self.name.len());
         if fits && !self.name.contains(char::is_control) {
             return Ok(());
         }
-        Err(BusError::Unfit(format!(
+        Err(BusError::Invalid(format!(
             "a conversation's name has 1 to {MAX_CONVERSATION_NAME_BYTES} bytes and no control \
              characters; this one has {} bytes",
             self.name.len()
@@ -98,82 +97,97 @@ impl ConversationKey {
     }
 }
 
+/// # Conversations
+///
+/// Every worker sees the same conversations. A save is a compare-and-set on the version, so of two
+/// concurrent saves one has a [`SaveOutcome::Conflict`], and no version is overwritten unseen.
+///
+/// ```text
+///   save ─► stored ──no save for due_after──► due ──claim──► leased ──lease expired──► due
+///              ▲                               │                │
+///              └────────── save ───────────────┴────────────────┤
+///                                     delete, or 1 h after due ─┴─► absent
+/// ```
+///
+/// A worker that claims a due conversation writes what it derives from it, and then deletes it in
+/// the claimed version. If it was saved in the meantime it is not deleted, and is due again later.
+///
+/// When a new conversation exceeds the limit of its organisation or of all, another is evicted: an
+/// expired one, else the one that would be due first of those that are not due. Due and leased
+/// ones are evicted last.
 impl Bus {
-    /// What is remembered of a conversation, if anything is.
+    /// Reads a conversation.
     ///
     /// # Errors
-    /// [`BusError::Unfit`] for a name that is none, else when the bus does not answer.
+    /// [`BusError::Invalid`] for an invalid name, else when the bus is not reachable.
     pub async fn conversation(
         &self,
         key: &ConversationKey,
     ) -> Result<Option<Conversation>, BusError> {
-        key.check()?;
+        key.validate()?;
         self.0.backend.conversation(key).await
     }
 
-    /// Keeps a conversation in place of the version `was`, or as the first when there is to be
-    /// none. It is due when nobody has kept it anew for `rests_after`, and goes an hour later.
-    /// Thirty days are the longest rest. When a new one is one too many, of its organisation or of
-    /// all, another goes: the one that would be due first of those that are not due yet.
+    /// Saves a conversation in place of the version `replaces`, or as the first. It is due when it
+    /// was not saved again for `due_after`, at most 30 days, and is deleted an hour later.
     ///
     /// # Errors
-    /// [`BusError::Unfit`] when it has more than [`MAX_CONVERSATION_BYTES`], or for a name that is
-    /// none; else when the bus does not answer: then it may have been kept or not.
-    pub async fn keep_conversation(
+    /// [`BusError::Invalid`] for more than [`MAX_CONVERSATION_BYTES`] or an invalid name, else when
+    /// the bus is not reachable: then it may have been saved or not.
+    pub async fn save_conversation(
         &self,
         key: &ConversationKey,
-        was: Option<u64>,
+        replaces: Option<u64>,
         bytes: Bytes,
-        rests_after: Duration,
-    ) -> Result<Kept, BusError> {
-        key.check()?;
+        due_after: Duration,
+    ) -> Result<SaveOutcome, BusError> {
+        key.validate()?;
         if bytes.len() > MAX_CONVERSATION_BYTES {
-            return Err(BusError::Unfit(format!(
+            return Err(BusError::Invalid(format!(
                 "a conversation has at most {MAX_CONVERSATION_BYTES} bytes; this one has {}",
                 bytes.len()
             )));
         }
-        let version = NewVersion {
+        let write = ConversationWrite {
             key,
-            was,
+            replaces,
             bytes,
-            rests_after: rests_after.min(LONGEST),
+            due_after: due_after.min(MAX_DUE_DELAY),
         };
-        let Keeping { kept, gone } = self.0.backend.keep_conversation(version).await?;
-        self.0.metrics.conversations_dropped.inc_by(gone);
-        Ok(kept)
+        let SaveResult { outcome, evicted } = self.0.backend.save_conversation(write).await?;
+        self.0.metrics.conversations_dropped.inc_by(evicted);
+        Ok(outcome)
     }
 
-    /// Forgets a conversation, if it stands in this version; whether it did.
+    /// Deletes a conversation if this version is stored. Returns whether it was.
     ///
     /// # Errors
-    /// [`BusError::Unfit`] for a name that is none, else when the bus does not answer: then it may
-    /// be forgotten or not.
-    pub async fn drop_conversation(
+    /// [`BusError::Invalid`] for an invalid name, else when the bus is not reachable: then it may
+    /// have been deleted or not.
+    pub async fn delete_conversation(
         &self,
         key: &ConversationKey,
         version: u64,
     ) -> Result<bool, BusError> {
-        key.check()?;
-        self.0.backend.drop_conversation(key, version).await
+        key.validate()?;
+        self.0.backend.delete_conversation(key, version).await
     }
 
-    /// Conversations that are due, at most so many and never more than 64, those first that have
-    /// been for longest. Nobody else is given them until `lease` is over; whoever is done with
-    /// one drops it, in the version that it was given. One that somebody keeps anew meanwhile
-    /// stands in another version, and is due again when that has rested.
+    /// Claims due conversations, at most `max` and at most 64, the longest due first. No other
+    /// worker can claim them until `lease` has expired. A worker that has processed one deletes
+    /// it, in the claimed version.
     ///
     /// # Errors
-    /// When the bus does not answer: what was to be given comes again when `lease` is over.
-    pub async fn take_due_conversations(
+    /// When the bus is not reachable: conversations may have been claimed until `lease` expires.
+    pub async fn claim_due_conversations(
         &self,
-        most: usize,
+        max: usize,
         lease: Duration,
     ) -> Result<Vec<Conversation>, BusError> {
-        let (most, lease) = (most.min(MAX_TAKEN), lease.min(LONGEST));
-        if most == 0 {
+        let (max, lease) = (max.min(MAX_CLAIMED), lease.min(MAX_DUE_DELAY));
+        if max == 0 {
             return Ok(Vec::new());
         }
-        self.0.backend.take_due_conversations(most, lease).await
+        self.0.backend.claim_due_conversations(max, lease).await
     }
 }

@@ -1,31 +1,32 @@
-//! What can go wrong between a node and the bus.
-//! Never: an error that leaves open whether something was sent; that is an outcome.
+//! Errors between a node and the bus.
 
 use std::time::Duration;
 
-/// The bus could not do what was asked.
+/// The bus could not execute a request.
+///
+/// Invariant: no error leaves open whether a call was sent; that is an outcome of the call.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BusError {
-    /// There is no verified connection now; it is being rebuilt.
+    /// There is no verified connection; it is being rebuilt.
     #[error("the bus is not reachable")]
     Unavailable,
-    /// No answer in time; the connection is being checked.
+    /// No reply in time; the connection is being probed.
     #[error("the bus did not answer within {} ms", .0.as_millis())]
     Timeout(Duration),
-    /// More waits than may: to be sent to that node, or to be answered.
-    #[error("too much waits already")]
+    /// Too much waits to be sent to a node, or too many turns wait for a worker.
+    #[error("too many messages or turns are queued")]
     Overloaded,
-    /// What was to be kept is no such thing, or too large: it is the same at every attempt.
-    #[error("the bus does not keep this: {0}")]
-    Unfit(String),
-    /// The bus answered something that this version does not understand, or refused.
-    #[error("the bus refused: {0}")]
+    /// The value is invalid or too large; a retry fails, too.
+    #[error("the bus does not store this value: {0}")]
+    Invalid(String),
+    /// The bus returned an error, or a reply that this version does not understand.
+    #[error("the bus returned an error: {0}")]
     Unexpected(String),
-    /// The registry has a bus's metrics already.
-    #[error("the metrics of the bus can not be registered")]
+    /// The registry already has the metrics of a bus.
+    #[error("cannot register the metrics of the bus")]
     Metrics(#[source] std::sync::Arc<prometheus::Error>),
-    /// The address is not one.
-    #[error("the Redis URL is not usable: {0}")]
+    /// The Redis URL is invalid.
+    #[error("invalid Redis URL: {0}")]
     Address(String),
 }
 
@@ -35,12 +36,12 @@ impl From<redis::RedisError> for BusError {
             return Self::Unavailable;
         }
         match error.code() {
-            // A server that is being replaced, or a slot on its way.
+            // A server that is being replaced, or a slot that is moving.
             Some("CLUSTERDOWN" | "MASTERDOWN" | "READONLY" | "LOADING" | "TRYAGAIN") => {
                 Self::Unavailable
             }
             Some("MOVED" | "ASK" | "CROSSSLOT") => Self::Unexpected(format!(
-                "{error}; a cluster is named by a URL that begins with redis+cluster://"
+                "{error}; the URL of a cluster begins with redis+cluster://"
             )),
             _ => Self::Unexpected(error.to_string()),
         }

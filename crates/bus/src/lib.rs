@@ -1,51 +1,46 @@
-//! The bus: calls and results between nodes, and the directory of who holds which device.
-//! Two backends, Redis and this process, behind one contract.
-//! Never: SQL, device sockets, HTTP; and nothing that must last (the store keeps that).
+//! The bus: calls and their answers between nodes, and the directory of connected devices.
+//!
+//! It works over Redis, or inside one process. Nothing in it needs to survive a restart of Redis:
+//! the store keeps what must last.
 
+mod auth;
 mod backend;
-mod backlog;
+mod background;
 mod bus;
-mod call;
+#[cfg(test)]
+mod compatibility;
+mod config;
 mod conversations;
-mod courier;
 mod directory;
-mod envelope;
 mod error;
-mod fact;
-mod host;
-mod inbound;
-mod local;
+mod events;
+mod memory;
 mod metrics;
 mod node;
-mod notice;
-mod offers;
-mod outbound;
-mod pending;
 mod redis;
-mod reentry;
-mod settings;
-mod shelf;
-mod text;
+mod rpc;
 mod trace;
-mod trust;
+mod transport;
 mod turns;
-mod upkeep;
 
+pub use auth::TokenError;
 pub use backend::Presence;
 pub use bus::{Bus, Health};
-pub use call::{Answer, Call, Handle};
+pub use config::{Backend, BusConfig, Config};
 pub use conversations::{
-    Conversation, ConversationKey, Kept, MAX_CONVERSATION_BYTES, MAX_CONVERSATION_NAME_BYTES,
+    Conversation, ConversationKey, MAX_CONVERSATION_BYTES, MAX_CONVERSATION_NAME_BYTES, SaveOutcome,
 };
+pub use directory::{CatalogEvent, CatalogWatch};
 pub use error::BusError;
-pub use fact::{Fact, FactId, LeftReason};
-pub use host::{Holding, Host, InboundCall, ReplyTo};
-pub use local::LocalHub;
+pub use events::{DeviceEvent, DisconnectReason, EventId};
+pub use memory::LocalHub;
 pub use node::{Epoch, NodeId};
-pub use notice::{Notice, NoticeKind};
-pub use offers::{OfferChange, OfferChanges};
-pub use settings::{Backend, BusConfig, Config};
-pub use text::Text;
-pub use trace::Handling;
-pub use trust::TrustError;
-pub use turns::{Stop, StopReason, TURN_LEASE, TURN_PATIENCE, Turn, TurnId, TurnStops};
+pub use rpc::{
+    Answer, Call, CancelKey, ConnectionOwner, InboundCall, LiveConnection, Notification,
+    NotificationKind, ReplyTo,
+};
+pub use trace::ServerSpan;
+pub use transport::Text;
+pub use turns::{
+    CancelReason, TURN_LEASE, TURN_TTL, Turn, TurnCancellation, TurnCancellations, TurnId,
+};

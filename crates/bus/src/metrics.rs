@@ -1,5 +1,6 @@
-//! What the bus counts.
-//! Never: a label that grows with devices, nodes or callers.
+//! The metrics of the bus.
+//!
+//! Invariant: no label has a value for each device, node or caller.
 
 use std::{
     sync::{
@@ -15,17 +16,17 @@ use switchboard_runtime::{
     metrics::{Group, Histograms},
 };
 
-use crate::{backend::Figures, bus::Node};
+use crate::{backend::Stats, bus::Node};
 
-/// How all names begin.
+/// The prefix of all names.
 const PREFIX: &str = "switchboard_bus";
 
-/// From a Redis on the same machine to one that is about to be given up.
-const SECONDS: [f64; 12] = [
+/// From a Redis server on the same machine to one that is about to time out.
+const BUCKETS_SECONDS: [f64; 12] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0,
 ];
 
-/// Counters of one node's bus.
+/// The metrics of one node.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics {
     pub(crate) up: IntGauge,
@@ -40,39 +41,39 @@ pub(crate) struct Metrics {
     pub(crate) conversations_dropped: IntCounter,
     pub(crate) round_trip: Histogram,
     pub(crate) commands: Histograms<Command>,
-    pub(crate) shared: Shared,
-    pub(crate) heard: HeardAt,
+    pub(crate) totals: Totals,
+    pub(crate) last_activity: LastActivity,
 }
 
-/// When this node's inbox was last known to be heard; clones are one. Inside one process it always is.
+/// When something was last received on this node's own channels; clones share the value. Inside
+/// one process the age is always zero.
 #[derive(Debug, Clone)]
-pub(crate) struct HeardAt(Arc<Heard>);
+pub(crate) struct LastActivity(Arc<Activity>);
 
 #[derive(Debug)]
-struct Heard {
-    started: Instant,
+struct Activity {
+    created: Instant,
     after_ms: AtomicU64,
 }
 
-/// It is heard at any time.
+/// The value of a node that needs no activity.
 const ALWAYS: u64 = u64::MAX;
 
-impl HeardAt {
+impl LastActivity {
     fn new() -> Self {
-        Self(Arc::new(Heard {
-            started: Instant::now(),
+        Self(Arc::new(Activity {
+            created: Instant::now(),
             after_ms: AtomicU64::new(ALWAYS),
         }))
     }
 
-    /// From here on it has to be heard.
-    pub(crate) fn expect(&self) {
-        self.note(Instant::now());
+    /// Begins to measure the age.
+    pub(crate) fn start(&self) {
+        self.record(Instant::now());
     }
 
-    /// It was heard then.
-    pub(crate) fn note(&self, at: Instant) {
-        let after = at.saturating_duration_since(self.0.started).as_millis();
+    pub(crate) fn record(&self, at: Instant) {
+        let after = at.saturating_duration_since(self.0.created).as_millis();
         let after = u64::try_from(after).unwrap_or(ALWAYS - 1);
         self.0.after_ms.store(after, Ordering::Relaxed);
     }
@@ -81,7 +82,7 @@ impl HeardAt {
         match self.0.after_ms.load(Ordering::Relaxed) {
             ALWAYS => Duration::ZERO,
             after => {
-                let age = now.saturating_duration_since(self.0.started);
+                let age = now.saturating_duration_since(self.0.created);
                 age.saturating_sub(Duration::from_millis(after))
             }
         }
@@ -89,142 +90,149 @@ impl HeardAt {
 }
 
 labels! {
-    /// What is asked of Redis, and timed.
+    /// The commands of Redis that are timed.
     pub(crate) enum Command {
-        /// A pack, until it is read that Redis has it.
+        /// A batch, until the reply of Redis is read.
         Publish => "publish",
-        /// A device's connection takes its place in the directory.
+        /// The claim of a device's connection.
         Claim => "claim",
-        /// Entries go into the directory, or out of it.
+        /// Directory entries are written or released.
         Enter => "enter",
-        /// Who holds devices.
+        /// Directory entries are read.
         Lookup => "lookup",
-        /// A node's lease, and a look for those that have ended.
+        /// A node's lease is renewed, and expired ones are found.
         Renew => "renew",
-        /// Something goes onto a stream, or is struck out there.
+        /// A stream is appended to, or entries are deleted.
         Stream => "stream",
     }
 }
 
-/// Registers what is looked up when somebody asks.
+/// Registers the gauges whose values are computed when they are scraped.
 ///
 /// # Errors
 /// When the registry has metrics of these names already.
-pub(crate) fn watch(node: &Arc<Node>, registry: &Registry) -> Result<(), prometheus::Error> {
+pub(crate) fn register_gauges(
+    node: &Arc<Node>,
+    registry: &Registry,
+) -> Result<(), prometheus::Error> {
     let group = Group::new(registry, PREFIX);
-    let gauge = |name: &str, help: &str, look: fn(&Node) -> usize| {
+    let gauge = |name: &str, help: &str, read: fn(&Node) -> usize| {
         let node: Weak<Node> = Arc::downgrade(node);
         #[expect(clippy::cast_precision_loss, reason = "exact up to 2⁵³")]
-        let value = move || node.upgrade().map_or(0.0, |node| look(&node) as f64);
-        group.pulled(name, help, value)
+        let value = move || node.upgrade().map_or(0.0, |node| read(&node) as f64);
+        group.pulling_gauge(name, help, value)
     };
     gauge(
         "remembered_devices",
-        "Devices of which this node remembers who holds them",
-        |node| node.remembered.len(),
+        "Directory entries in this node's presence cache",
+        |node| node.presence_cache.len(),
     )?;
-    gauge("backlog", "Envelopes that wait to be published", |node| {
-        node.courier.waiting()
+    gauge("backlog", "Messages that wait to be published", |node| {
+        node.outbox.queued_count()
     })
 }
 
 impl Metrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
     /// When the registry has metrics of these names already.
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let group = Group::new(registry, PREFIX);
         let counter = |name, help| group.counter(name, help);
-        let heard = HeardAt::new();
-        let age = heard.clone();
-        group.pulled(
+        let last_activity = LastActivity::new();
+        let age = last_activity.clone();
+        group.pulling_gauge(
             "probe_age_seconds",
-            "Time since this node's inbox was last known to be heard, by a probe that came back or by other traffic",
+            "Seconds since the node's pub/sub subscription last received a probe or other traffic",
             move || age.age(Instant::now()).as_secs_f64(),
         )?;
         Ok(Self {
-            up: group.gauge("up", "Whether this node's inbox is verified to be heard")?,
+            up: group.gauge(
+                "up",
+                "1 if the node's pub/sub subscription is verified, else 0",
+            )?,
             reconnects: counter(
                 "reconnects_total",
-                "Connections to the bus that were built and verified",
+                "Connections to Redis that were established and verified",
             )?,
-            packs: counter("packs_sent_total", "Packs published to other nodes")?,
+            packs: counter("packs_sent_total", "Batches published to other nodes")?,
             received: counter(
                 "envelopes_received_total",
-                "Envelopes that came to this node's inbox",
+                "Messages received in this node's inbox",
             )?,
             malformed: counter(
                 "malformed_total",
-                "Messages at this node's inbox that no node of this version wrote",
+                "Batches or messages that could not be decoded",
             )?,
             late: counter(
                 "answers_late_total",
-                "Answers to calls that had ended already",
+                "Answers and reply chunks that arrived after their call or turn had ended",
             )?,
             dropped: counter(
                 "envelopes_dropped_total",
-                "Envelopes given up because their node was not listening or too much waited for it",
+                "Messages dropped because their node had no subscriber or its queue was full",
             )?,
             notices_dropped: counter(
                 "notices_dropped_total",
-                "Notices of running calls given up because their caller or the way to it had no room",
+                "Notifications of running calls dropped because a queue or channel was full",
             )?,
             facts_dropped: counter(
                 "facts_dropped_total",
-                "Facts given up because the bus was away for too long",
+                "Device events dropped because the bus was unreachable for too long",
             )?,
             conversations_dropped: counter(
                 "conversations_dropped_total",
-                "Conversations given up before their time for new ones of this node, because too many are kept",
+                "Conversations evicted before their time, by new ones of this node",
             )?,
             round_trip: group.histogram(
                 "round_trip_seconds",
-                "Time until a probe of this node's own inbox, or of its echo at a shard, came back; each is probed when nothing else is heard there for 2 s",
-                &SECONDS,
+                "Round-trip time of a probe to the node itself, sent after 2 s without traffic",
+                &BUCKETS_SECONDS,
             )?,
             commands: group.histograms(
                 "command_seconds",
-                "Time of a command at Redis; of publish until its reply is read, which may be 2 ms after it came",
+                "Duration of a Redis command; of publish, until its reply is read",
                 "command",
-                &SECONDS,
+                &BUCKETS_SECONDS,
             )?,
-            shared: Shared::new(&group)?,
-            heard,
+            totals: Totals::new(&group)?,
+            last_activity,
         })
     }
 }
 
-/// What all nodes share, as this one saw it last: each says the same, so it is not to be added up.
+/// Totals of all nodes, as last read by this one. Every node exports the same values, so they must
+/// not be summed.
 #[derive(Debug, Clone)]
-pub(crate) struct Shared {
+pub(crate) struct Totals {
     devices: IntGauge,
-    facts: IntGauge,
+    events: IntGauge,
     turns: IntGauge,
 }
 
-impl Shared {
+impl Totals {
     fn new(group: &Group<'_>) -> Result<Self, prometheus::Error> {
         Ok(Self {
             devices: group.gauge(
                 "directory_devices",
-                "Devices in the directory, of all nodes; counted once a minute by one node for all",
+                "Devices in the directory, over all nodes; counted once a minute by one node",
             )?,
-            facts: group.gauge(
+            events: group.gauge(
                 "facts_waiting",
-                "Facts that wait on their stream to be written, of all nodes",
+                "Device events that wait on their stream to be stored, over all nodes",
             )?,
             turns: group.gauge(
                 "turns_waiting",
-                "Turns that wait on their stream for somebody who answers them, of all nodes",
+                "Turns that wait on their stream for a worker, over all nodes",
             )?,
         })
     }
 
-    pub(crate) fn show(&self, figures: &Figures) {
-        self.devices.set(figures.devices);
-        self.facts.set(figures.facts);
-        self.turns.set(figures.turns);
+    pub(crate) fn set(&self, stats: &Stats) {
+        self.devices.set(stats.devices);
+        self.events.set(stats.events);
+        self.turns.set(stats.turns);
     }
 }
 
@@ -233,13 +241,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_inbox_that_has_to_be_heard_grows_old() {
-        let heard = HeardAt::new();
-        let at = |seconds| heard.0.started + Duration::from_secs(seconds);
-        assert_eq!(heard.age(at(5)), Duration::ZERO, "inside one process");
-        heard.expect();
-        assert_eq!(heard.age(at(5)), Duration::from_secs(5));
-        heard.note(at(3));
-        assert_eq!(heard.age(at(5)), Duration::from_secs(2));
+    fn age_is_measured_from_the_last_activity() {
+        let activity = LastActivity::new();
+        let at = |seconds| activity.0.created + Duration::from_secs(seconds);
+        assert_eq!(activity.age(at(5)), Duration::ZERO, "inside one process");
+        activity.start();
+        assert_eq!(activity.age(at(5)), Duration::from_secs(5));
+        activity.record(at(3));
+        assert_eq!(activity.age(at(5)), Duration::from_secs(2));
     }
 }

@@ -1,26 +1,25 @@
-//! Which process is meant, and which connection of a device.
-//! Never: a name that outlives its process; a restarted node is another node.
+//! Identifies nodes, and the connections of a device.
 
 use std::{fmt, sync::Arc};
 
 use uuid::Uuid;
 
-/// One incarnation of one node, `name~incarnation`: unique for every process start, so a
-/// message for a process that died can not reach its successor.
+/// One incarnation of a node, `name~incarnation`. It is unique for every start of a process, so a
+/// message to a process that has ended cannot reach its successor.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(Arc<str>);
 
 impl NodeId {
-    /// The longest id, in bytes; a name is cut to fit.
+    /// The maximum length of an id, in bytes; a longer name is truncated.
     pub const MAX_BYTES: usize = 96;
 
-    /// A fresh incarnation of the node with this name. Characters outside
+    /// Generates a new incarnation of the node with this name. Characters outside
     /// `[A-Za-z0-9._-]` become `-`.
     #[must_use]
-    pub fn incarnate(name: &str) -> Self {
+    pub fn generate(name: &str) -> Self {
         let incarnation = Uuid::now_v7().simple().to_string();
-        let room = Self::MAX_BYTES.saturating_sub(incarnation.len() + 1);
-        let clean: String = name
+        let max = Self::MAX_BYTES.saturating_sub(incarnation.len() + 1);
+        let name: String = name
             .chars()
             .map(|c| {
                 if c.is_ascii_alphanumeric() || "._-".contains(c) {
@@ -29,9 +28,9 @@ impl NodeId {
                     '-'
                 }
             })
-            .take(room)
+            .take(max)
             .collect();
-        Self(format!("{clean}~{incarnation}").into())
+        Self(format!("{name}~{incarnation}").into())
     }
 
     /// The id as text.
@@ -59,8 +58,8 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// Which connection of a device is meant. The directory gives epochs out: microseconds of its
-/// own clock, so they grow even over a directory that lost everything. Newest wins.
+/// Identifies a connection of a device. The directory assigns epochs: microseconds of its own
+/// clock, which grow even after the directory lost its data. The newest connection wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
@@ -77,9 +76,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn incarnations_differ_and_fit() {
+    fn generated_ids_differ_and_fit() {
         let name = "edge one/".repeat(20);
-        let (first, second) = (NodeId::incarnate(&name), NodeId::incarnate(&name));
+        let (first, second) = (NodeId::generate(&name), NodeId::generate(&name));
         assert_ne!(first, second);
         assert!(first.as_str().len() <= NodeId::MAX_BYTES);
         assert!(first.as_str().starts_with("edge-one-"));

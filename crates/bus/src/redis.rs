@@ -1,27 +1,27 @@
-//! The bus over Redis: packs through pub/sub, shared state in keys.
-//! Never: a call that waits for Redis without an end, or a key without this system's prefix.
+//! The bus over Redis: batches through pub/sub, shared state in keys.
 
 mod address;
-mod backend;
+mod auth;
+mod client;
 mod cluster;
+#[cfg(test)]
+mod compatibility;
+mod connect;
+mod connection;
 mod conversations;
-mod dial;
 mod directory;
-mod doubles;
-mod ear;
-mod ears;
-mod figures;
+mod events;
+mod health;
 mod keys;
-mod link;
-mod live;
 mod publisher;
-mod record;
-mod script;
-mod sentinels;
-mod shard;
-mod slot;
-mod standing;
+mod resp;
+mod scripts;
+mod sentinel;
+mod server;
+mod shard_subscriber;
+mod stats;
 mod stream;
+mod subscriber;
 mod turns;
 
 use std::sync::Arc;
@@ -34,16 +34,14 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::keys::Keys;
 use self::{
     address::Address,
-    backend::RedisBackend,
-    cluster::{Cluster, Detours},
-    doubles::Doubles,
-    link::{Link, Reach, Straight},
-    publisher::Returns,
-    script::Scripts,
-    sentinels::Sentinels,
-    shard::{Hearing, Household, Shard, Whereabouts},
-    standing::Standing,
-    stream::Reader,
+    client::{RedisClient, ReportFailures, Topology},
+    cluster::{Cluster, Deduplicator, Redelivery},
+    health::ConnectionHealth,
+    publisher::FailureSink,
+    scripts::Scripts,
+    sentinel::Sentinels,
+    server::{Endpoint, Server, SharedState, Subscriptions},
+    stream::StreamReader,
 };
 use crate::{
     backend::{Backend, Inbox},
@@ -53,7 +51,7 @@ use crate::{
 };
 
 /// Starts the supervised connections of a node.
-pub(crate) fn connect(
+pub(crate) fn start(
     url: &SecretString,
     keys: Keys,
     node: NodeId,
@@ -62,79 +60,77 @@ pub(crate) fn connect(
     shutdown: &Shutdown,
 ) -> Result<Arc<dyn Backend>, BusError> {
     let address = Address::parse(url.expose_secret())?;
-    let standing = Standing::new(node.clone(), Arc::clone(&inbox), metrics.clone());
-    let standing = Arc::new(standing);
+    let health = ConnectionHealth::new(node.clone(), Arc::clone(&inbox), metrics.clone());
+    let health = Arc::new(health);
     let scripts = Arc::new(Scripts::new());
-    let house = |keys: &Keys, returns: Arc<dyn Returns>| Household {
+    let shared = |keys: &Keys, failures: Arc<dyn FailureSink>| SharedState {
         node: node.clone(),
         inbox_channel: keys.inbox(&node),
         scripts: Arc::clone(&scripts),
         inbox: Arc::clone(&inbox),
-        returns,
+        failures,
         metrics: metrics.clone(),
-        hearing: Arc::new(Notify::new()),
-        doubles: Arc::new(Doubles::new()),
+        subscriptions_changed: Arc::new(Notify::new()),
+        deduplicator: Arc::new(Deduplicator::new()),
     };
-    let (keys, reach) = match address {
-        Address::One(info) => {
-            let house = house(&keys, Arc::new(Straight(inbox.clone())));
-            let one = the_one(Whereabouts::At(info), &keys, house);
-            (keys, Reach::One(one))
+    let (keys, topology) = match address {
+        Address::Single(info) => {
+            let shared = shared(&keys, Arc::new(ReportFailures(inbox.clone())));
+            let server = single_server(Endpoint::Fixed(info), &keys, shared);
+            (keys, Topology::Single(server))
         }
-        Address::Sentinel(sentinel) => {
-            let house = house(&keys, Arc::new(Straight(inbox.clone())));
-            let whereabouts = Whereabouts::Sentinels(Sentinels::new(sentinel));
-            let one = the_one(whereabouts, &keys, house);
-            (keys, Reach::One(one))
+        Address::Sentinel(address) => {
+            let shared = shared(&keys, Arc::new(ReportFailures(inbox.clone())));
+            let endpoint = Endpoint::Sentinels(Sentinels::new(address));
+            let server = single_server(endpoint, &keys, shared);
+            (keys, Topology::Single(server))
         }
         Address::Cluster(seeds) => {
             let keys = keys.sharded()?;
-            let detours = Arc::new(Detours::new(keys.clone(), inbox.clone()));
-            let house = house(&keys, detours.clone());
+            let redelivery = Arc::new(Redelivery::new(keys.clone(), inbox.clone()));
+            let shared = shared(&keys, redelivery.clone());
             let cluster = Cluster::new(
                 keys.clone(),
-                house,
-                Arc::clone(&standing),
-                detours,
+                shared,
+                Arc::clone(&health),
+                redelivery,
                 seeds,
                 shutdown.clone(),
             );
-            (keys, Reach::Many(Arc::new(cluster)))
+            (keys, Topology::Cluster(Arc::new(cluster)))
         }
     };
-    let link = Arc::new(Link {
+    let client = Arc::new(RedisClient {
+        events: StreamReader::new(events::stream_group(&keys)),
+        turns: StreamReader::new(turns::stream_group(&keys)),
+        timings: metrics.commands.clone(),
         keys,
         node: node.clone(),
         scripts: Arc::clone(&scripts),
-        standing,
-        reach,
-        supervised: Mutex::new(()),
-        ended: CancellationToken::new(),
+        health,
+        topology,
+        supervising: Mutex::new(()),
+        closed: CancellationToken::new(),
     });
-    let redirecting = Arc::clone(&link);
-    shutdown.spawn(async move { redirecting.redirect().await });
-    let (supervised, stop) = (Arc::clone(&link), shutdown.clone());
+    let redelivering = Arc::clone(&client);
+    shutdown.spawn(async move { redelivering.redeliver().await });
+    let (supervised, stop) = (Arc::clone(&client), shutdown.clone());
     shutdown.spawn(async move {
         tokio::select! {
             () = supervised.supervise() => {}
             () = stop.stopping() => {}
         }
     });
-    Ok(Arc::new(RedisBackend {
-        facts: Reader::new(record::stream(&link.keys)),
-        turns: Reader::new(turns::stream(&link.keys)),
-        commands: metrics.commands.clone(),
-        link,
-    }))
+    Ok(client)
 }
 
-/// The server that has everything, and where this node hears everything.
-fn the_one(whereabouts: Whereabouts, keys: &Keys, house: Household) -> Shard {
-    let mut others = vec![keys.everybody()];
-    if house.inbox.follows() {
-        others.extend(keys.all_registered());
+/// A server that has every key and every channel.
+fn single_server(endpoint: Endpoint, keys: &Keys, shared: SharedState) -> Server {
+    let mut channels = vec![keys.broadcast()];
+    if shared.inbox.watches_catalog() {
+        channels.extend(keys.catalog_channels());
     }
-    // The lease stands before the first device is entered under it.
-    let greeting = directory::beat(keys, &house.node, &house.scripts).into_pipeline();
-    Shard::new(whereabouts, Hearing::Whole { others, greeting }, house)
+    // The lease exists before the first device is entered under it.
+    let setup = directory::renew_lease(keys, &shared.node, &shared.scripts).into_pipeline();
+    Server::new(endpoint, Subscriptions::Single { channels, setup }, shared)
 }

@@ -1,5 +1,6 @@
-//! Calls and turns as spans: one where they are made, one where they are executed or answered.
-//! Never: params, results or words in a span, or a span for what is not traced.
+//! Spans of calls and turns: one at the caller, one at the node that executes or answers.
+//!
+//! Invariant: a span contains no params, results or words of a user.
 
 use std::sync::Arc;
 
@@ -14,19 +15,18 @@ use switchboard_runtime::{
 use tracing::{Span, field::Empty};
 
 use crate::{
-    call::{Answer, Call},
     error::BusError,
     node::NodeId,
+    rpc::{Answer, Call},
 };
 
-/// The span of a call from its caller's side.
-fn of_call(call: &Call) -> Span {
+fn call_span(call: &Call) -> Span {
     span!(
         "device.call",
         otel.kind = "client",
         otel.status_code = Empty,
         rpc.system = "switchboard",
-        rpc.method = trace::short(&call.service),
+        rpc.method = trace::truncate_name(&call.service),
         switchboard.call.id = %call.id,
         switchboard.org.id = %call.device.org,
         switchboard.device.id = %call.device.device,
@@ -34,62 +34,63 @@ fn of_call(call: &Call) -> Span {
     )
 }
 
-/// A call under way, as its caller's span. Dropped without an end it was cancelled.
-pub(crate) struct Calling {
+/// The caller's span of a call. When it is dropped without an end, the call was cancelled.
+pub(crate) struct ClientSpan {
     pub(crate) span: Span,
     has_ended: bool,
 }
 
-impl Calling {
+impl ClientSpan {
     pub(crate) fn begin(call: &Call) -> Self {
         Self {
-            span: of_call(call),
+            span: call_span(call),
             has_ended: false,
         }
     }
 
-    /// Notes how it ended.
-    pub(crate) fn end(mut self, ended: &Result<Answer, BusError>) {
+    /// Records how the call ended.
+    pub(crate) fn end(mut self, result: &Result<Answer, BusError>) {
         self.has_ended = true;
-        match ended {
+        match result {
             _ if self.span.is_disabled() => {}
-            Ok(answer) => end(&self.span, answer.outcome.as_str(), answer.outcome),
-            Err(_) => end(&self.span, "unavailable", Outcome::Lost),
+            Ok(answer) => record_end(&self.span, answer.outcome.as_str(), answer.outcome),
+            Err(_) => record_end(&self.span, "unavailable", Outcome::Lost),
         }
     }
 }
 
-impl Drop for Calling {
+impl Drop for ClientSpan {
     fn drop(&mut self) {
         if !self.has_ended && !self.span.is_disabled() {
             let cancelled = Outcome::Cancelled;
-            end(&self.span, cancelled.as_str(), cancelled);
+            record_end(&self.span, cancelled.as_str(), cancelled);
         }
     }
 }
 
-fn end(span: &Span, word: &'static str, outcome: Outcome) {
+fn record_end(span: &Span, word: &'static str, outcome: Outcome) {
     span.record("switchboard.call.outcome", word);
     if outcome != Outcome::Succeeded {
         span.record("otel.status_code", "ERROR");
     }
 }
 
-/// What of a call is traced on the node that holds its device: from there on until it is answered. Empty for most.
+/// The span of a call on the node that owns the device's connection, until the call is answered.
+/// Empty unless the call is in a sampled trace.
 #[derive(Debug, Clone, Default)]
-pub struct Handling(Option<Arc<Span>>);
+pub struct ServerSpan(Option<Arc<Span>>);
 
-/// Whether it is traced is no part of what a call is.
-impl PartialEq for Handling {
+/// All spans are equal: tracing is no part of a call's identity.
+impl PartialEq for ServerSpan {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Handling {}
+impl Eq for ServerSpan {}
 
-/// What a call is known by in its device's node's span.
-pub(crate) struct Handled<'a> {
+/// The fields of a server span.
+pub(crate) struct SpanFields<'a> {
     pub(crate) id: CallId,
     pub(crate) org: OrgId,
     pub(crate) device: &'a str,
@@ -97,21 +98,21 @@ pub(crate) struct Handled<'a> {
     pub(crate) node: &'a NodeId,
 }
 
-impl Handling {
-    /// Begins with the context that came with the call.
-    pub(crate) fn begin(context: Option<&TraceContext>, call: &Handled<'_>) -> Self {
-        // Most have none: then nothing is looked at any more.
+impl ServerSpan {
+    /// Begins a span in the context that arrived with the call.
+    pub(crate) fn begin(context: Option<&TraceContext>, call: &SpanFields<'_>) -> Self {
+        // Most calls are not traced, and cost nothing here.
         let Some(context) = context else {
             return Self(None);
         };
-        let beginning = trace::begin(Incoming::Sampled(context.clone()));
+        let beginning = trace::start(Incoming::Sampled(context.clone()));
         let span = span_from!(
             beginning,
             "device.execute",
             otel.kind = "server",
             otel.status_code = Empty,
             rpc.system = "switchboard",
-            rpc.method = trace::short(call.service),
+            rpc.method = trace::truncate_name(call.service),
             switchboard.call.id = %call.id,
             switchboard.org.id = %call.org,
             switchboard.device.id = call.device,
@@ -121,25 +122,25 @@ impl Handling {
         Self((!span.is_disabled()).then(|| Arc::new(span)))
     }
 
-    /// Notes that something has happened to the call now.
+    /// Adds an event to the span.
     pub fn note(&self, event: &'static str) {
         if let Some(span) = &self.0 {
-            trace::note(span, event);
+            trace::add_event(span, event);
         }
     }
 
     pub(crate) fn end(&self, outcome: Outcome) {
         if let Some(span) = &self.0 {
-            trace::note(span, "answered");
-            end(span, outcome.as_str(), outcome);
+            trace::add_event(span, "answered");
+            record_end(span, outcome.as_str(), outcome);
         }
     }
 }
 
-/// The span of a device's words being handed over: here a trace begins.
-pub(crate) fn of_words(org: OrgId, device: &str, node: &NodeId) -> Span {
+/// The span of a turn being enqueued, which begins a trace.
+pub(crate) fn turn_span(org: OrgId, device: &str, node: &NodeId) -> Span {
     span_from!(
-        trace::begin(Incoming::Nothing),
+        trace::start(Incoming::Nothing),
         "turn.begin",
         otel.kind = "producer",
         otel.status_code = Empty,

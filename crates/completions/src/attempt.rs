@@ -1,5 +1,4 @@
-//! One request to one provider, from its first byte to the end of the reply.
-//! Never: a wait without an end, or a second request.
+//! One request to one provider, until the end of the reply.
 
 use std::{future::Future, time::Duration};
 
@@ -11,170 +10,178 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{
     chunk::Chunk,
+    deadlines::{Deadlines, Progress},
     endpoint::Endpoint,
+    error_response::{self, ErrorMessage},
     failure::{Failure, causes},
-    patience::{Patience, Progress},
-    reading::Reading,
-    refusal::{self, Said},
-    stream::{Event, Events, LONGEST_BODY},
+    reply_builder::ReplyBuilder,
+    stream::{Event, EventStream, MAX_BODY_BYTES},
 };
 
-/// How long what follows the end of a reply is waited for: what it cost.
-const TAIL: Duration = Duration::from_secs(1);
-/// How long the end of a body is waited for, so that its connection can be used again.
-const LINGER: Duration = Duration::from_millis(20);
-/// How much of an answer is read that is no reply, in bytes, and for how long.
-const LONGEST_REFUSAL: usize = 16 * 1024;
-const REFUSAL_LIMIT: Duration = Duration::from_secs(1);
+/// How long the usage is awaited after the end of a reply.
+const USAGE_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the end of a body is awaited, so that its connection can be reused.
+const BODY_END_TIMEOUT: Duration = Duration::from_millis(20);
+/// Limits for the body of an error response.
+const MAX_ERROR_BODY_BYTES: usize = 16 * 1024;
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Asks once, and hears the reply to its end.
-pub(crate) async fn ask(
+/// Sends the request and receives the reply.
+pub(crate) async fn run(
     endpoint: &Endpoint,
     body: Bytes,
-    patience: Patience,
-    reading: &mut Reading<'_>,
+    deadlines: Deadlines,
+    builder: &mut ReplyBuilder<'_>,
 ) -> Result<(), Failure> {
-    let answer = in_time(patience.for_a_sign(), &patience, endpoint.send(body));
-    let answer = answer.await.unwrap_or_else(|late| {
-        Err(late.unwrap_or_else(|| Failure::unavailable("it says nothing at all")))
+    let response = with_deadline(deadlines.headers(), &deadlines, endpoint.send(body));
+    let response = response.await.unwrap_or_else(|timed_out| {
+        Err(timed_out.unwrap_or_else(|| Failure::unavailable("no response in time")))
     })?;
-    let (head, body) = answer.into_parts();
+    let (head, body) = response.into_parts();
     if !head.status.is_success() {
-        let limit = Instant::now()
-            .checked_add(REFUSAL_LIMIT)
-            .unwrap_or(patience.deadline);
-        let body = beginning(body, limit.min(patience.deadline)).await;
-        let said = endpoint.clean(Said::in_body(&body));
-        return Err(refusal::failure(Some(head.status), &head.headers, &said));
+        let deadline = Instant::now()
+            .checked_add(ERROR_BODY_TIMEOUT)
+            .unwrap_or(deadlines.deadline);
+        let body = read_prefix(body, deadline.min(deadlines.deadline)).await;
+        let message = endpoint.redact(ErrorMessage::from_body(&body));
+        let failure = error_response::failure(Some(head.status), &head.headers, &message);
+        return Err(failure);
     }
     if is_json(&head.headers) {
-        let body = Limited::new(body, LONGEST_BODY).collect();
-        let body = in_time(patience.for_the_whole(), &patience, body).await;
-        let body = body.map_err(|late| late.unwrap_or_else(too_slow))?;
+        let body = Limited::new(body, MAX_BODY_BYTES).collect();
+        let body = with_deadline(deadlines.whole_body(), &deadlines, body).await;
+        let body = body.map_err(|timed_out| timed_out.unwrap_or_else(too_slow))?;
         let body = body.map_err(|error| {
             if error.is::<LengthLimitError>() {
-                Failure::Broken(causes(&*error))
+                Failure::Invalid(causes(&*error))
             } else {
                 Failure::interrupted(causes(&*error))
             }
         })?;
-        return read_whole(endpoint, &body.to_bytes(), reading);
+        return receive_whole(endpoint, &body.to_bytes(), builder);
     }
-    hear(endpoint, Events::of(body), patience, reading).await
+    receive_stream(endpoint, EventStream::new(body), deadlines, builder).await
 }
 
-/// What comes of this by then; the failure when the deadline came first, or none when only this was too late.
-async fn in_time<T>(
-    until: Instant,
-    patience: &Patience,
+/// Runs a future until this deadline. On a timeout the error is [`Failure::TimedOut`] when the
+/// deadline of the completion has passed, else `None`.
+async fn with_deadline<T>(
+    deadline: Instant,
+    deadlines: &Deadlines,
     future: impl Future<Output = T>,
 ) -> Result<T, Option<Failure>> {
-    let ended = timeout_at(until.min(patience.deadline), future).await;
-    ended.map_err(|_| (Instant::now() >= patience.deadline).then_some(Failure::Late))
+    let result = timeout_at(deadline.min(deadlines.deadline), future).await;
+    result.map_err(|_| (Instant::now() >= deadlines.deadline).then_some(Failure::TimedOut))
 }
 
 fn too_slow() -> Failure {
-    Failure::interrupted("it says nothing for too long")
+    Failure::interrupted("no data for too long")
 }
 
-/// Hears a stream. After the word that ends the reply, nothing can spoil it.
-async fn hear(
+/// Receives a stream of events. Errors after the end of the reply are ignored.
+async fn receive_stream(
     endpoint: &Endpoint,
-    mut events: Events,
-    patience: Patience,
-    reading: &mut Reading<'_>,
+    mut events: EventStream,
+    deadlines: Deadlines,
+    builder: &mut ReplyBuilder<'_>,
 ) -> Result<(), Failure> {
-    let mut tail = None;
+    let mut usage_deadline = None;
     loop {
-        let event = match next(&mut events, &patience, reading.progress(), tail).await {
+        let progress = builder.progress();
+        let event = match next_event(&mut events, &deadlines, progress, usage_deadline).await {
             Ok(Some(event)) => event,
-            _ if reading.is_finished() => return Ok(()),
-            Ok(None) => return Err(Failure::interrupted("it ends before its end")),
+            _ if builder.is_finished() => return Ok(()),
+            Ok(None) => return Err(Failure::interrupted("the stream ended early")),
             Err(failure) => return Err(failure),
         };
         match event {
             Event::Done => {
-                reading.end();
-                // Nobody needs what comes now; a connection whose body was read can be used again.
-                let _ = timeout(LINGER, events.next()).await;
+                builder.finish();
+                // A connection can be reused only when its body was read to the end.
+                let _ = timeout(BODY_END_TIMEOUT, events.next()).await;
                 return Ok(());
             }
             Event::Data(data) => {
-                let chunk = read(endpoint, data.as_bytes());
-                match chunk.and_then(|chunk| reading.take(chunk, false)) {
-                    Err(_) if tail.is_some() => return Ok(()),
-                    taken => taken?,
+                let chunk = parse_chunk(endpoint, data.as_bytes());
+                match chunk.and_then(|chunk| builder.push(chunk, false)) {
+                    Err(_) if usage_deadline.is_some() => return Ok(()),
+                    result => result?,
                 };
             }
         }
-        if tail.is_none() && reading.is_finished() {
-            tail = Instant::now().checked_add(TAIL);
+        if usage_deadline.is_none() && builder.is_finished() {
+            usage_deadline = Instant::now().checked_add(USAGE_TIMEOUT);
         }
     }
 }
 
-/// The next event. What is no event is a sign of life all the same, and waited on.
-async fn next(
-    events: &mut Events,
-    patience: &Patience,
+/// The next event. Comments and empty events extend the deadline.
+async fn next_event(
+    events: &mut EventStream,
+    deadlines: &Deadlines,
     progress: Progress,
-    tail: Option<Instant>,
+    usage_deadline: Option<Instant>,
 ) -> Result<Option<Event>, Failure> {
     loop {
-        let until = |events: &Events| {
-            tail.unwrap_or_else(|| patience.for_more(events.last_sign(), progress))
+        let deadline = |events: &EventStream| {
+            usage_deadline.unwrap_or_else(|| deadlines.next_event(events.last_activity(), progress))
         };
-        match in_time(until(events), patience, events.next()).await {
+        match with_deadline(deadline(events), deadlines, events.next()).await {
             Ok(event) => return event.transpose(),
-            Err(Some(late)) => return Err(late),
-            Err(None) if until(events) <= Instant::now() => return Err(too_slow()),
+            Err(Some(timed_out)) => return Err(timed_out),
+            Err(None) if deadline(events) <= Instant::now() => return Err(too_slow()),
             Err(None) => {}
         }
     }
 }
 
-/// Reads a reply that came in one piece though a stream was asked for.
-fn read_whole(endpoint: &Endpoint, body: &[u8], reading: &mut Reading<'_>) -> Result<(), Failure> {
-    let found = reading.take(read(endpoint, body)?, true)?;
-    if !found {
-        return Err(Failure::Broken("there is no reply in it".to_owned()));
+/// Receives a reply in one piece. Some providers send it although a stream was requested.
+fn receive_whole(
+    endpoint: &Endpoint,
+    body: &[u8],
+    builder: &mut ReplyBuilder<'_>,
+) -> Result<(), Failure> {
+    let has_reply = builder.push(parse_chunk(endpoint, body)?, true)?;
+    if !has_reply {
+        return Err(Failure::Invalid("the response has no reply".to_owned()));
     }
-    reading.end();
+    builder.finish();
     Ok(())
 }
 
-/// A piece, or what went wrong at the provider since it began.
-fn read(endpoint: &Endpoint, data: &[u8]) -> Result<Chunk, Failure> {
+/// Parses a chunk, which may contain an error of the provider.
+fn parse_chunk(endpoint: &Endpoint, data: &[u8]) -> Result<Chunk, Failure> {
     let chunk: Chunk = serde_json::from_slice(data)
-        .map_err(|error| Failure::Broken(format!("it sends what is no JSON object: {error}")))?;
-    let Some((said, code)) = chunk.error() else {
+        .map_err(|error| Failure::Invalid(format!("an event is no JSON object: {error}")))?;
+    let Some((message, code)) = chunk.error() else {
         return Ok(chunk);
     };
     let status = code.and_then(|code| StatusCode::from_u16(code).ok());
-    let said = endpoint.clean(said);
-    Err(refusal::failure(status, &HeaderMap::new(), &said))
+    let message = endpoint.redact(message);
+    let failure = error_response::failure(status, &HeaderMap::new(), &message);
+    Err(failure)
 }
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers
+    let media_type = headers
         .get(header::CONTENT_TYPE)
-        .and_then(|kind| kind.to_str().ok());
-    let kind = kind.and_then(|kind| kind.split(';').next());
-    kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+        .and_then(|value| value.to_str().ok());
+    let media_type = media_type.and_then(|value| value.split(';').next());
+    media_type.is_some_and(|value| value.trim().eq_ignore_ascii_case("application/json"))
 }
 
-/// The beginning of a body: as much as comes in time and has room.
-async fn beginning(mut body: Incoming, limit: Instant) -> Vec<u8> {
-    let mut found = Vec::new();
-    while let Ok(Some(Ok(frame))) = timeout_at(limit, body.frame()).await {
+/// The start of a body, within the limits for error responses.
+async fn read_prefix(mut body: Incoming, deadline: Instant) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while let Ok(Some(Ok(frame))) = timeout_at(deadline, body.frame()).await {
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        let room = LONGEST_REFUSAL.saturating_sub(found.len());
-        found.extend(data.into_iter().take(room));
-        if found.len() == LONGEST_REFUSAL {
+        let room = MAX_ERROR_BODY_BYTES.saturating_sub(bytes.len());
+        bytes.extend(data.into_iter().take(room));
+        if bytes.len() == MAX_ERROR_BODY_BYTES {
             break;
         }
     }
-    found
+    bytes
 }

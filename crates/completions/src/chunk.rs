@@ -1,12 +1,11 @@
-//! What a provider sends, read leniently: a part that is not as expected is as if it were not there.
-//! Never: a reply lost because of a field that nobody needs.
+//! Chunks of a reply, parsed leniently: a field of an unexpected type counts as absent.
 
 use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::{Map, Value};
 
-use crate::refusal::Said;
+use crate::error_response::ErrorMessage;
 
-/// A piece of a reply, or all of it.
+/// A part of a reply, or a whole reply.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Chunk {
@@ -24,7 +23,7 @@ pub(crate) struct Choice {
     pub index: Option<u64>,
     #[serde(deserialize_with = "lenient")]
     pub delta: Option<Delta>,
-    /// In place of a delta, when all comes at once.
+    /// The message of a whole reply.
     #[serde(deserialize_with = "lenient")]
     pub message: Option<Delta>,
     #[serde(deserialize_with = "lenient")]
@@ -42,7 +41,7 @@ pub(crate) struct Delta {
     reasoning: Option<String>,
     #[serde(deserialize_with = "lenient")]
     pub tool_calls: Option<Vec<CallPart>>,
-    /// As calls were made before there were tools.
+    /// The deprecated form of calls.
     #[serde(deserialize_with = "lenient")]
     pub function_call: Option<Function>,
 }
@@ -103,8 +102,8 @@ pub(crate) struct Usage {
 }
 
 impl Chunk {
-    /// What went wrong at the provider, and by which status, if it says so.
-    pub(crate) fn error(&self) -> Option<(Said, Option<u16>)> {
+    /// An error of the provider, with its status code if stated.
+    pub(crate) fn error(&self) -> Option<(ErrorMessage, Option<u16>)> {
         let error = self.error.as_ref()?;
         let text = match error {
             Value::Null => return None,
@@ -119,13 +118,13 @@ impl Chunk {
             other => other.as_u64().and_then(|code| u16::try_from(code).ok()),
         });
         let parameter = error.get("param").and_then(Value::as_str);
-        Some((Said::new(text, parameter), code))
+        Some((ErrorMessage::new(text, parameter), code))
     }
 }
 
 impl Delta {
-    /// The words in it, in their order.
-    pub(crate) fn words(&self) -> impl Iterator<Item = &str> {
+    /// The texts, in order.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
         let (text, parts) = match &self.content {
             None => (None, &[] as &[Part]),
             Some(Content::Text(text)) => (Some(text.as_str()), &[] as &[Part]),
@@ -140,32 +139,29 @@ impl Delta {
             .filter(|text| !text.is_empty())
     }
 
-    /// Whether the model thinks aloud; nobody hears that, but it is alive.
-    pub(crate) fn thinks(&self) -> bool {
-        let thoughts = [&self.reasoning_content, &self.reasoning];
-        thoughts
-            .into_iter()
-            .flatten()
-            .any(|thought| !thought.is_empty())
+    /// Whether it contains reasoning, which is not a part of the reply.
+    pub(crate) fn has_reasoning(&self) -> bool {
+        let reasoning = [&self.reasoning_content, &self.reasoning];
+        reasoning.into_iter().flatten().any(|text| !text.is_empty())
     }
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Read<T> {
-    As(T),
+enum Lenient<T> {
+    Value(T),
     Other(IgnoredAny),
 }
 
-/// A value of this type, or none when there is something else.
+/// A value of this type; `None` for any other.
 fn lenient<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    Ok(match Option::<Read<T>>::deserialize(deserializer)? {
-        Some(Read::As(value)) => Some(value),
-        Some(Read::Other(_)) | None => None,
+    Ok(match Option::<Lenient<T>>::deserialize(deserializer)? {
+        Some(Lenient::Value(value)) => Some(value),
+        Some(Lenient::Other(_)) | None => None,
     })
 }
 
@@ -178,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn words_come_in_several_shapes() {
+    fn text_has_several_forms() {
         #[track_caller]
         fn check(content: &str, expected: &[&str]) {
             let chunk = read(&format!(
@@ -186,7 +182,7 @@ mod tests {
             ));
             let choice = chunk.choices.unwrap().remove(0);
             let delta = choice.delta.unwrap();
-            assert_eq!(delta.words().collect::<Vec<_>>(), expected);
+            assert_eq!(delta.texts().collect::<Vec<_>>(), expected);
         }
         check(r#""a""#, &["a"]);
         check(r#""""#, &[]);
@@ -198,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_as_expected_is_not_there() {
+    fn unexpected_types_count_as_absent() {
         let chunk = read(r#"{"choices":"none","usage":7,"error":null}"#);
         assert!(chunk.choices.is_none() && chunk.usage.is_none() && chunk.error().is_none());
         let text = r#"{"choices":[{"index":"0","delta":{"tool_calls":null,"content":"a","function_call":7},
@@ -209,15 +205,16 @@ mod tests {
         assert_eq!((choice.index, &choice.finish_reason), (None, &None));
         let delta = choice.delta.as_ref().unwrap();
         assert!(delta.tool_calls.is_none() && delta.function_call.is_none());
-        assert_eq!(delta.words().next(), Some("a"));
+        assert_eq!(delta.texts().next(), Some("a"));
     }
 
     #[test]
-    fn errors_come_in_several_shapes() {
+    fn errors_have_several_forms() {
         #[track_caller]
         fn check(error: &str, expected: Option<(&str, Option<u16>)>) {
             let found = read(&format!(r#"{{"error":{error}}}"#)).error();
-            let expected = expected.map(|(text, code)| (Said::new(text.to_owned(), None), code));
+            let expected =
+                expected.map(|(text, code)| (ErrorMessage::new(text.to_owned(), None), code));
             assert_eq!(found, expected, "{error}");
         }
         check(r#"{"message":"a","code":429}"#, Some(("a", Some(429))));
@@ -229,10 +226,10 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_are_a_sign_of_life() {
+    fn reasoning_is_detected() {
         fn check(delta: &str, expected: bool) {
             let delta: Delta = serde_json::from_str(delta).unwrap();
-            assert_eq!(delta.thinks(), expected);
+            assert_eq!(delta.has_reasoning(), expected);
         }
         check(r#"{"reasoning_content":"hm"}"#, true);
         check(r#"{"reasoning":"hm"}"#, true);

@@ -1,53 +1,48 @@
-//! What an operator sets of language models.
-//! Never: a key in a log or in the help.
+//! Configuration of language models.
 
 use std::path::PathBuf;
 
 use http::Uri;
 use secrecy::SecretString;
-use switchboard_runtime::outbound::base;
+use switchboard_runtime::outbound::parse_base_url;
 
 use crate::LimitField;
 
-/// How long a provider may say nothing, unless it is set.
-const PAUSE_MS: u64 = 20_000;
+/// Default idle timeout.
+const DEFAULT_IDLE_TIMEOUT_MS: u64 = 20_000;
 
-/// What an operator sets.
+/// Flags of language models.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub struct Config {
-    /// Where a language model is asked, as `https://host/v1`: `POST` to `/chat/completions` below it
-    #[arg(long, env = "SWITCHBOARD_COMPLETIONS_ENDPOINT", value_name = "URL", value_parser = base, requires = "completions_model")]
+    /// Base URL of an API with language models, as `https://host/v1`; requests go to
+    /// `/chat/completions` below it
+    #[arg(long, env, value_name = "URL", value_parser = parse_base_url, requires = "completions_model")]
     pub completions_endpoint: Option<Uri>,
 
-    /// The model that is asked there
-    #[arg(
-        long,
-        env = "SWITCHBOARD_COMPLETIONS_MODEL",
-        value_name = "NAME",
-        requires = "completions_endpoint"
-    )]
+    /// The model of this endpoint
+    #[arg(long, env, value_name = "NAME", requires = "completions_endpoint")]
     pub completions_model: Option<String>,
 
-    /// Key for that endpoint, if it wants one
-    #[arg(long, env = "SWITCHBOARD_COMPLETIONS_KEY", hide_env_values = true)]
+    /// API key for this endpoint
+    #[arg(long, env, hide_env_values = true)]
     pub completions_key: Option<SecretString>,
 
-    /// How that endpoint calls the most tokens of a reply; `max_completion_tokens` at api.openai.com and `max_tokens`
-    /// elsewhere, when not given
+    /// Request field for the maximum tokens of a reply; by default `max_completion_tokens` at
+    /// api.openai.com and `max_tokens` elsewhere
     #[arg(
         long,
-        env = "SWITCHBOARD_COMPLETIONS_LIMIT_FIELD",
+        env,
         value_enum,
         requires = "completions_endpoint",
         value_name = "FIELD"
     )]
     pub completions_limit_field: Option<LimitField>,
 
-    /// What a million tokens cost that the model there reads, in a currency of your own
+    /// Price of a million prompt tokens of this model, in any currency
     #[arg(
         long,
-        env = "SWITCHBOARD_COMPLETIONS_PROMPT_PRICE",
+        env,
         default_value_t = 0.0,
         value_parser = price,
         requires = "completions_endpoint",
@@ -55,10 +50,10 @@ pub struct Config {
     )]
     pub completions_prompt_price: f64,
 
-    /// What a million tokens cost that the model there writes
+    /// Price of a million completion tokens of this model, in the same currency
     #[arg(
         long,
-        env = "SWITCHBOARD_COMPLETIONS_COMPLETION_PRICE",
+        env,
         default_value_t = 0.0,
         value_parser = price,
         requires = "completions_endpoint",
@@ -66,20 +61,21 @@ pub struct Config {
     )]
     pub completions_completion_price: f64,
 
-    /// How long any provider may say nothing; protects people from waiting. Who says nothing at all is given up when
-    /// another one can be asked; who is alive may be slow with the first word
+    /// Idle timeout of a provider; limits how long users wait. A provider without any response is
+    /// abandoned when another one can follow; one that sends keep-alives may be slow with its first
+    /// token
     #[arg(
         long,
-        env = "SWITCHBOARD_COMPLETIONS_PAUSE_MS",
-        default_value_t = PAUSE_MS,
+        env,
+        default_value_t = DEFAULT_IDLE_TIMEOUT_MS,
         value_parser = clap::value_parser!(u64).range(100..=600_000),
         value_name = "MS"
     )]
     pub completions_pause_ms: u64,
 
-    /// A JSON file that lists several providers in their order of preference: `[{"name": …, "endpoint": …, "model": …,
-    /// "key_env": …}]`; the next one is asked when one fails
-    #[arg(long, env = "SWITCHBOARD_COMPLETIONS_FILE", value_name = "FILE")]
+    /// JSON file with several providers in order of preference: `[{"name": …, "endpoint": …,
+    /// "model": …, "key_env": …}]`; the next one is used when one fails
+    #[arg(long, env, value_name = "FILE")]
     pub completions_file: Option<PathBuf>,
 }
 
@@ -92,13 +88,13 @@ impl Default for Config {
             completions_limit_field: None,
             completions_prompt_price: 0.0,
             completions_completion_price: 0.0,
-            completions_pause_ms: PAUSE_MS,
+            completions_pause_ms: DEFAULT_IDLE_TIMEOUT_MS,
             completions_file: None,
         }
     }
 }
 
-/// An amount that can be paid.
+/// Parses a price.
 fn price(text: &str) -> Result<f64, String> {
     let price = text.parse::<f64>().ok();
     let price = price.filter(|price| price.is_finite() && *price >= 0.0);
@@ -111,7 +107,7 @@ mod tests {
     use clap::{Args as _, FromArgMatches as _};
 
     #[test]
-    fn an_endpoint_needs_a_model_and_a_model_an_endpoint() {
+    fn endpoint_and_model_require_each_other() {
         fn check(args: &[&str], fits: bool) {
             let command = Config::augment_args(clap::Command::new("x"));
             let read = command
@@ -142,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_is_as_it_is_by_default() {
+    fn flags_have_the_defaults_of_the_struct() {
         let command = Config::augment_args(clap::Command::new("x"));
         let read = command.try_get_matches_from(["x"]).unwrap();
         let read = Config::from_arg_matches(&read).unwrap();

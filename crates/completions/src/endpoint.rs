@@ -1,5 +1,5 @@
-//! One provider: where it is, how and for which models it is asked, and whether it is left alone now.
-//! Never: a redirect followed, a key that is not marked as secret, or a model that the operator did not list.
+//! The endpoint of one provider, with its models and its cooldowns.
+//! Invariant: only configured models are requested.
 
 use std::collections::HashSet;
 
@@ -13,10 +13,10 @@ use switchboard_runtime::outbound::{self, Client};
 
 use crate::{
     ConfigError,
+    cooldowns::Cooldowns,
+    error_response::{self, ErrorMessage},
     failure::{Failure, causes},
     model::Model,
-    refusal::{self, Said},
-    rests::Rests,
     settings::{LimitField, Settings},
 };
 
@@ -25,20 +25,19 @@ const AGENT: HeaderValue =
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream, application/json");
 
-/// How many models that are not listed are remembered, so that each is told of once.
-const MOST_NOTED: usize = 64;
+/// Unknown models that are remembered, so that each is logged once.
+const MAX_NOTED_MODELS: usize = 64;
 
-/// One provider.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     pub name: String,
-    /// The one that it is asked for, unless another is wished.
+    /// The default model.
     pub model: Model,
     pub limit_field: LimitField,
-    pub rests: Rests,
-    /// Others that may be wished.
-    listed: Vec<Model>,
-    unlisted: Mutex<HashSet<String>>,
+    pub cooldowns: Cooldowns,
+    /// Other configured models.
+    other_models: Vec<Model>,
+    unknown_models: Mutex<HashSet<String>>,
     uri: Uri,
     headers: HeaderMap,
     key: Option<SecretString>,
@@ -50,7 +49,7 @@ impl Endpoint {
         settings: Settings,
         client: Client<Full<Bytes>>,
     ) -> Result<Self, ConfigError> {
-        let wrong = |reason: &str| ConfigError::Provider {
+        let invalid = |reason: &str| ConfigError::Provider {
             name: settings.name.clone(),
             reason: reason.to_owned(),
         };
@@ -58,24 +57,25 @@ impl Endpoint {
         let uri = format!("{}/chat/completions", base.trim_end_matches('/'));
         let uri = uri
             .parse()
-            .map_err(|_| wrong("its endpoint must be a URL below which there are paths"))?;
+            .map_err(|_| invalid("the endpoint must be a URL that can be extended by a path"))?;
         let mut headers = HeaderMap::from_iter([
             (header::CONTENT_TYPE, JSON),
             (header::ACCEPT, EVENTS),
             (header::USER_AGENT, AGENT),
         ]);
         if let Some(key) = &settings.key {
-            let bearer = outbound::bearer(key.expose_secret().trim())
-                .map_err(|_| wrong("its key must be of characters that a header may have"))?;
+            let bearer = outbound::bearer(key.expose_secret().trim()).map_err(|_| {
+                invalid("the key must contain only characters that are valid in a header")
+            })?;
             headers.insert(header::AUTHORIZATION, bearer);
         }
         Ok(Self {
             name: settings.name,
             model: Model::new(settings.model),
             limit_field: settings.limit_field,
-            rests: Rests::default(),
-            listed: settings.models.into_iter().map(Model::new).collect(),
-            unlisted: Mutex::default(),
+            cooldowns: Cooldowns::default(),
+            other_models: settings.models.into_iter().map(Model::new).collect(),
+            unknown_models: Mutex::default(),
             uri,
             headers,
             key: settings.key,
@@ -83,54 +83,52 @@ impl Endpoint {
         })
     }
 
-    /// Asks, and waits for the beginning of the answer.
+    /// Sends a request and waits for the head of the response.
     pub(crate) async fn send(&self, body: Bytes) -> Result<Response<Incoming>, Failure> {
         let mut request = Request::new(Full::from(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
-        let answer = outbound::begin(&self.client, request).await;
-        answer.map_err(|error| {
-            Failure::unavailable(format!("it does not answer: {}", causes(&error)))
-        })
+        let response = outbound::send(&self.client, request).await;
+        response.map_err(|error| Failure::unavailable(format!("no response: {}", causes(&error))))
     }
 
-    /// What it says, as it may be repeated.
-    pub(crate) fn clean(&self, said: Said) -> Said {
-        said.cleaned(self.key.as_ref())
+    /// The message in a form that may be logged.
+    pub(crate) fn redact(&self, message: ErrorMessage) -> ErrorMessage {
+        message.redacted(self.key.as_ref())
     }
 
-    /// The model of this name, when the operator listed it; else the provider's own.
-    pub(crate) fn model_called(&self, name: &str) -> &Model {
-        let mut models = std::iter::once(&self.model).chain(&self.listed);
+    /// The configured model with this name, else the default model.
+    pub(crate) fn find_model(&self, name: &str) -> &Model {
+        let mut models = std::iter::once(&self.model).chain(&self.other_models);
         models.find(|model| model.name == name).unwrap_or_else(|| {
-            let name = refusal::clean(name, None);
-            if self.note_unlisted(&name) {
+            let name = error_response::redact(name, None);
+            if self.note_unknown(&name) {
                 tracing::info!(
                     provider.name = self.name,
                     model.name = name,
-                    "a model is wished that is not listed for this provider; its own is asked"
+                    "requested model is not configured for this provider; using the provider's default"
                 );
             }
             &self.model
         })
     }
 
-    /// Whether nobody wished for this one before, as far as is remembered.
-    fn note_unlisted(&self, name: &str) -> bool {
-        let mut unlisted = self.unlisted.lock();
-        unlisted.len() < MOST_NOTED && unlisted.insert(name.to_owned())
+    /// Remembers an unknown model. Returns whether it is new and there was room.
+    fn note_unknown(&self, name: &str) -> bool {
+        let mut unknown = self.unknown_models.lock();
+        unknown.len() < MAX_NOTED_MODELS && unknown.insert(name.to_owned())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{Listed, Prices};
+    use crate::settings::{ModelSettings, Prices};
     use switchboard_runtime::outbound;
 
-    fn listed(name: &str, price: f64) -> Listed {
-        Listed {
+    fn model(name: &str, price: f64) -> ModelSettings {
+        ModelSettings {
             name: name.to_owned(),
             prices: Prices {
                 prompt: price,
@@ -143,8 +141,8 @@ mod tests {
         let settings = Settings {
             name: "a".to_owned(),
             endpoint: Uri::from_static(base),
-            model: listed("m", 1.0),
-            models: vec![listed("n", 2.0)],
+            model: model("m", 1.0),
+            models: vec![model("n", 2.0)],
             key: Some(key.into()),
             limit_field: LimitField::MaxTokens,
         };
@@ -152,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_below_its_base() {
+    fn path_is_appended_to_the_base_url() {
         for base in ["http://a/v1", "http://a/v1/"] {
             let endpoint = endpoint(base, "k").unwrap();
             assert_eq!(endpoint.uri, "http://a/v1/chat/completions");
@@ -164,32 +162,32 @@ mod tests {
     }
 
     #[test]
-    fn its_key_is_shown_nowhere() {
+    fn key_is_redacted_everywhere() {
         let one = endpoint("http://a", " sk-secret\n").unwrap();
         assert_eq!(one.headers[header::AUTHORIZATION], "Bearer sk-secret");
         assert!(!format!("{one:?}").contains("sk-secret"));
-        let said = one.clean(Said::new("wrong sk-secret".to_owned(), None));
-        assert_eq!(said.message, "wrong (the key)");
+        let message = one.redact(ErrorMessage::new("wrong sk-secret".to_owned(), None));
+        assert_eq!(message.message, "wrong (the key)");
         let error = endpoint("http://a", "sk-\nsecret").unwrap_err();
         assert!(!error.to_string().contains("secret"), "{error}");
     }
 
     #[test]
-    fn only_what_is_listed_is_asked_and_at_its_own_price() {
+    fn only_configured_models_are_requested() {
         let one = endpoint("http://a", "k").unwrap();
-        for (wished, expected, price) in [("m", "m", 1.0), ("n", "n", 2.0), ("o", "m", 1.0)] {
-            let model = one.model_called(wished);
+        for (requested, expected, price) in [("m", "m", 1.0), ("n", "n", 2.0), ("o", "m", 1.0)] {
+            let model = one.find_model(requested);
             let found = (model.name.as_str(), model.prices.prompt);
-            assert_eq!(found, (expected, price), "{wished}");
+            assert_eq!(found, (expected, price), "{requested}");
         }
     }
 
     #[test]
-    fn what_is_not_listed_is_told_of_once_and_not_without_end() {
+    fn unknown_models_are_logged_once_and_bounded() {
         let one = endpoint("http://a", "k").unwrap();
-        assert!(one.note_unlisted("o"));
-        assert!(!one.note_unlisted("o"));
-        let noted = (0..1_000).filter(|number| one.note_unlisted(&number.to_string()));
-        assert_eq!(noted.count(), MOST_NOTED - 1);
+        assert!(one.note_unknown("o"));
+        assert!(!one.note_unknown("o"));
+        let noted = (0..1_000).filter(|number| one.note_unknown(&number.to_string()));
+        assert_eq!(noted.count(), MAX_NOTED_MODELS - 1);
     }
 }

@@ -1,49 +1,48 @@
-//! Why there is no reply, and why nothing can be asked at all.
-//! Never: a key, or a provider's message without a bound.
+//! Errors of completions and of their configuration.
 
 use std::time::Duration;
 
 /// Why there is no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CompletionError {
-    /// All that could reply want to be left alone, for longer than there is time.
-    #[error("every provider that could reply has too much to do, and is left alone for {} ms", after.as_millis())]
+    /// All usable providers requested a pause that ends after the deadline.
+    #[error("all usable providers are busy for at least {} ms", after.as_millis())]
     Busy {
-        /// For so long.
+        /// The shortest requested pause.
         after: Duration,
     },
-    /// Nobody replied, and it is not the request's fault.
+    /// No provider replied, for reasons that do not depend on the request.
     #[error("no provider replies: {0}")]
     Unavailable(String),
-    /// Whoever was asked does not take this request.
-    #[error("every provider refuses the request: {0}")]
-    Refused(String),
-    /// The reply ended before its end, and some of it was heard already.
-    #[error("the reply broke off: {0}")]
-    BrokenOff(String),
-    /// The deadline came first; some of the reply may have been heard.
-    #[error("there was no whole reply by the deadline")]
-    Late,
+    /// The providers reject this request.
+    #[error("every provider rejects the request: {0}")]
+    Rejected(String),
+    /// The reply ended early, after a part of its text was sent to the sink.
+    #[error("the reply was interrupted: {0}")]
+    Interrupted(String),
+    /// The reply was not complete by the deadline. A part of its text may have been sent.
+    #[error("the reply was not complete by the deadline")]
+    TimedOut,
 }
 
 impl CompletionError {
-    /// What [`Self::kind`] may answer.
+    /// All values of [`Self::kind`].
     pub(crate) const KINDS: [&str; 5] = ["busy", "unavailable", "refused", "broken_off", "late"];
 
-    /// What it is, as a label of metrics.
+    /// The kind, as a label of metrics.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Busy { .. } => "busy",
             Self::Unavailable(_) => "unavailable",
-            Self::Refused(_) => "refused",
-            Self::BrokenOff(_) => "broken_off",
-            Self::Late => "late",
+            Self::Rejected(_) => "refused",
+            Self::Interrupted(_) => "broken_off",
+            Self::TimedOut => "late",
         }
     }
 }
 
-/// What an operator set is no use.
+/// The configuration of the providers is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file that lists providers.
@@ -51,21 +50,21 @@ pub enum ConfigError {
     File {
         /// Its path.
         file: String,
-        /// Where in it, and what would be right.
+        /// The invalid field, and what is valid.
         reason: String,
     },
-    /// One provider, however it was set.
+    /// One provider, from flags or from the file.
     #[error("the provider {name:?}: {reason}")]
     Provider {
         /// Its name.
         name: String,
-        /// What is wrong, and what would be right.
+        /// What is invalid, and what is valid.
         reason: String,
     },
-    /// TLS cannot be spoken here.
-    #[error("no provider can be asked over TLS: {0}")]
+    /// TLS is not available.
+    #[error("TLS for requests to providers is not available: {0}")]
     Tls(String),
-    /// The metrics cannot be made.
-    #[error("the metrics of completions cannot be made")]
+    /// A metric is invalid.
+    #[error("cannot create the metrics of completions")]
     Metrics(#[from] prometheus::Error),
 }

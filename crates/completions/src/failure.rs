@@ -1,107 +1,106 @@
-//! Why one provider did not reply, and what follows from that.
-//! Never: a decision by the words of a message.
+//! Failures of requests to one provider.
 
 use std::{error::Error, time::Duration};
 
-use crate::{CompletionError, assembly::Excess};
+use crate::{CompletionError, tool_calls::LimitExceeded};
 
-/// How long one is left alone that fails, or that says "too much" and not for how long.
-pub(crate) const REST: Duration = Duration::from_secs(5);
+/// Pause after a failure for which the provider states none.
+pub(crate) const DEFAULT_BACKOFF: Duration = Duration::from_secs(5);
 
 /// Why one provider did not reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It wants to be left alone for so long, and may be asked again then.
+    /// It is overloaded and requests a pause.
     Busy { after: Duration },
-    /// It is not there, not well, or too slow; it may be asked again when nobody else is left.
-    Unavailable { reason: String, rest: Recovery },
-    /// It does not take this request.
-    Refused { reason: String, about: About },
-    /// Its reply is no use.
-    Broken(String),
-    /// The deadline came first.
-    Late,
+    /// It is unreachable, failing or too slow. It is retried after all others.
+    Unavailable { reason: String, recovery: Recovery },
+    /// It rejects the request.
+    Rejected { reason: String, cause: RejectCause },
+    /// Its reply is invalid.
+    Invalid(String),
+    /// The deadline has passed.
+    TimedOut,
 }
 
-/// How one that is not available is left alone.
+/// The cooldown of an unavailable provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recovery {
-    /// Not at all: it is alive.
+    /// None: it was sending.
     None,
-    /// For a while, as long as there are others.
-    Short,
-    /// For as long as it says itself.
-    Wanted(Duration),
+    /// [`DEFAULT_BACKOFF`].
+    Default,
+    /// As long as the provider requests.
+    RetryAfter(Duration),
 }
 
-/// What it does not take.
+/// What the provider rejects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum About {
-    /// What was asked.
+pub(crate) enum RejectCause {
+    /// This request.
     Request,
-    /// How freely the model is to speak: this one has its own way.
+    /// The temperature: the model has a fixed one.
     Temperature,
-    /// Whoever asks, whatever is asked.
+    /// All requests with these credentials.
     Caller,
-    /// The model, or the place where it is asked.
+    /// The model, or the path of the endpoint.
     Model,
 }
 
 impl Failure {
-    /// It is not there.
+    /// The provider is unavailable and has not started to reply.
     pub(crate) fn unavailable(reason: impl Into<String>) -> Self {
         Self::Unavailable {
             reason: reason.into(),
-            rest: Recovery::Short,
+            recovery: Recovery::Default,
         }
     }
 
-    /// It was there, and did not come to its end.
+    /// The provider stopped in the middle of a reply.
     pub(crate) fn interrupted(reason: impl Into<String>) -> Self {
         Self::Unavailable {
             reason: reason.into(),
-            rest: Recovery::None,
+            recovery: Recovery::None,
         }
     }
 
-    /// What the caller is told when this is the end of it.
+    /// The error when no text was sent.
     pub(crate) fn into_error(self) -> CompletionError {
         match self {
             Self::Busy { after } => CompletionError::Busy { after },
-            Self::Unavailable { reason, .. } | Self::Broken(reason) => {
+            Self::Unavailable { reason, .. } | Self::Invalid(reason) => {
                 CompletionError::Unavailable(reason)
             }
-            Self::Refused { reason, .. } => CompletionError::Refused(reason),
-            Self::Late => CompletionError::Late,
+            Self::Rejected { reason, .. } => CompletionError::Rejected(reason),
+            Self::TimedOut => CompletionError::TimedOut,
         }
     }
 
-    /// What the caller is told when some of the reply was heard.
-    pub(crate) fn after_words(self) -> CompletionError {
+    /// The error when a part of the text was sent.
+    pub(crate) fn after_partial_reply(self) -> CompletionError {
         match self {
-            Self::Busy { .. } => CompletionError::BrokenOff("it has too much to do".to_owned()),
+            Self::Busy { .. } => CompletionError::Interrupted("the provider is busy".to_owned()),
             Self::Unavailable { reason, .. }
-            | Self::Broken(reason)
-            | Self::Refused { reason, .. } => CompletionError::BrokenOff(reason),
-            Self::Late => CompletionError::Late,
+            | Self::Invalid(reason)
+            | Self::Rejected { reason, .. } => CompletionError::Interrupted(reason),
+            Self::TimedOut => CompletionError::TimedOut,
         }
     }
 }
 
-impl From<Excess> for Failure {
-    fn from(excess: Excess) -> Self {
-        Self::Broken(excess.to_string())
+impl From<LimitExceeded> for Failure {
+    fn from(exceeded: LimitExceeded) -> Self {
+        Self::Invalid(exceeded.to_string())
     }
 }
 
-/// An error and its causes on one line, none of them twice.
+/// An error and its causes on one line. A cause that the text before ends with is left out.
 pub(crate) fn causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
-        let said = error.to_string();
-        if !text.ends_with(&said) {
-            text = format!("{text}: {said}");
+        let message = error.to_string();
+        if !text.ends_with(&message) {
+            text = format!("{text}: {message}");
         }
         cause = error.source();
     }

@@ -1,18 +1,18 @@
-//! The file that lists providers: read strictly, with an error that names entry and field.
-//! Never: a secret in it, or one in an error about it.
+//! The file that lists providers. Errors name the entry and the field.
+//! Invariant: errors never contain a key; the file refers to keys by environment variable.
 
 use std::{collections::HashSet, path::Path};
 
 use secrecy::SecretString;
 use serde::Deserialize;
-use switchboard_runtime::outbound::base;
+use switchboard_runtime::outbound::parse_base_url;
 
-use crate::settings::{LimitField, Listed, Prices, Settings};
+use crate::settings::{LimitField, ModelSettings, Prices, Settings};
 
-/// The longest name: it is a label of metrics.
-const LONGEST_NAME: usize = 64;
-/// How many models one provider may list.
-const MOST_MODELS: usize = 64;
+/// Maximum bytes of a provider's name, which is a label of metrics.
+const MAX_NAME_BYTES: usize = 64;
+/// Maximum number of additional models of a provider.
+const MAX_MODELS: usize = 64;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,10 +25,10 @@ struct Entry {
     prices: Prices,
     limit_field: Option<LimitField>,
     #[serde(default)]
-    models: Vec<Listed>,
+    models: Vec<ModelSettings>,
 }
 
-/// The providers of this file, in its order; what is wrong with it otherwise.
+/// Reads the providers of a file, in order.
 pub(crate) fn read(
     path: &Path,
     environment: &dyn Fn(&str) -> Option<String>,
@@ -46,7 +46,10 @@ fn parse(
     let mut json = serde_json::Deserializer::from_str(text);
     let entries: Vec<Entry> = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let place = error.path().to_string();
-        format!("{place}: {}; it must be a list of providers", error.inner())
+        format!(
+            "{place}: {}; the file must be a list of providers",
+            error.inner()
+        )
     })?;
     json.end()
         .map_err(|error| format!("more than one list: {error}"))?;
@@ -63,34 +66,37 @@ fn parse(
         .collect()
 }
 
-/// One provider; the field that is wrong and what would be right otherwise.
+/// Validates one entry. An error is the invalid field and the reason.
 fn settings(
     entry: Entry,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Settings, (String, String)> {
-    let wrong = |field: &str, reason: String| (field.to_owned(), reason);
+    let invalid = |field: &str, reason: String| (field.to_owned(), reason);
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    if entry.name.is_empty() || entry.name.len() > LONGEST_NAME || !entry.name.chars().all(plain) {
-        let reason = format!("it must be 1 to {LONGEST_NAME} of a-z A-Z 0-9 - _ .");
-        return Err(wrong("name", reason));
+    if entry.name.is_empty() || entry.name.len() > MAX_NAME_BYTES || !entry.name.chars().all(plain)
+    {
+        let reason = format!("it must be 1 to {MAX_NAME_BYTES} characters of a-z A-Z 0-9 - _ .");
+        return Err(invalid("name", reason));
     }
-    let endpoint = base(&entry.endpoint).map_err(|reason| wrong("endpoint", reason))?;
-    let model = Listed {
+    let endpoint = parse_base_url(&entry.endpoint).map_err(|reason| invalid("endpoint", reason))?;
+    let model = ModelSettings {
         name: entry.model,
         prices: entry.prices,
     };
-    must_fit(&model).map_err(|(field, reason)| match field {
-        "name" => wrong("model", reason),
-        other => wrong(other, reason),
+    check_model(&model).map_err(|(field, reason)| match field {
+        "name" => invalid("model", reason),
+        other => invalid(other, reason),
     })?;
-    must_be_known_apart(&model, &entry.models)?;
+    check_unique_names(&model, &entry.models)?;
     let key = entry.key_env.map(|name| key(&name, environment));
-    let key = key.transpose().map_err(|reason| wrong("key_env", reason))?;
+    let key = key
+        .transpose()
+        .map_err(|reason| invalid("key_env", reason))?;
     Ok(Settings {
         name: entry.name,
         limit_field: entry
             .limit_field
-            .unwrap_or_else(|| LimitField::at(&endpoint)),
+            .unwrap_or_else(|| LimitField::default_for(&endpoint)),
         endpoint,
         model,
         models: entry.models,
@@ -98,10 +104,13 @@ fn settings(
     })
 }
 
-/// A model whose name and prices are some; else the field that is wrong.
-fn must_fit(model: &Listed) -> Result<(), (&'static str, String)> {
+/// Checks name and prices of a model. An error is the invalid field and the reason.
+fn check_model(model: &ModelSettings) -> Result<(), (&'static str, String)> {
     if model.name.trim().is_empty() {
-        return Err(("name", "it must be the name of a model".to_owned()));
+        return Err((
+            "name",
+            "it must be the name of a model, not empty".to_owned(),
+        ));
     }
     let fits = |price: f64| price.is_finite() && price >= 0.0;
     if !fits(model.prices.prompt) || !fits(model.prices.completion) {
@@ -110,38 +119,42 @@ fn must_fit(model: &Listed) -> Result<(), (&'static str, String)> {
     Ok(())
 }
 
-/// Each model has one place, so that it has one price.
-fn must_be_known_apart(own: &Listed, models: &[Listed]) -> Result<(), (String, String)> {
-    if models.len() > MOST_MODELS {
-        let reason = format!("there may be {MOST_MODELS} models at most");
+/// Checks that each model is listed once, so that it has one price.
+fn check_unique_names(
+    own: &ModelSettings,
+    models: &[ModelSettings],
+) -> Result<(), (String, String)> {
+    if models.len() > MAX_MODELS {
+        let reason = format!("at most {MAX_MODELS} models are allowed");
         return Err(("models".to_owned(), reason));
     }
     let mut names = HashSet::from([own.name.as_str()]);
     for (index, model) in models.iter().enumerate() {
-        let wrong = |(field, reason): (&str, String)| (format!("models[{index}].{field}"), reason);
-        must_fit(model).map_err(wrong)?;
+        let invalid =
+            |(field, reason): (&str, String)| (format!("models[{index}].{field}"), reason);
+        check_model(model).map_err(invalid)?;
         if !names.insert(&model.name) {
-            let reason =
-                "there is this model already; each is listed once, and `model` is one of them";
-            return Err(wrong(("name", reason.to_owned())));
+            let reason = "duplicate model; each model is listed once, and `model` counts";
+            return Err(invalid(("name", reason.to_owned())));
         }
     }
     Ok(())
 }
 
-/// The key in this variable. What is no name of one is not repeated: it may be the key itself.
+/// The key in this variable. An invalid name is not repeated in the error: it may be the key
+/// itself.
 fn key(name: &str, environment: &dyn Fn(&str) -> Option<String>) -> Result<SecretString, String> {
     let capital = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     if name.is_empty() || !name.chars().all(capital) {
         return Err(
-            "it must be the name of an environment variable, of A-Z 0-9 _; the key does not stand in this file"
+            "it must be the name of an environment variable, of A-Z 0-9 _; the key itself is not allowed in this file"
                 .to_owned(),
         );
     }
     match environment(name) {
         Some(key) if !key.trim().is_empty() => Ok(key.into()),
         _ => Err(format!(
-            "the environment variable {name} must hold the key, and is not set"
+            "the environment variable {name} must contain the key, and is not set"
         )),
     }
 }
@@ -160,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_entry_is_read() {
+    fn entry_is_parsed() {
         let list = r#"[{"name":"openai","endpoint":"https://api.openai.com/v1","model":"gpt-5-mini",
             "key_env":"OPENAI_API_KEY","prices":{"prompt":0.25,"completion":2},"limit_field":"max_completion_tokens"},
             {"name":"local","endpoint":"http://127.0.0.1:8080/v1/","model":"m"}]"#;
@@ -177,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn models_are_listed_with_their_prices() {
+    fn models_have_their_own_prices() {
         let list = r#"[{"name":"a","endpoint":"https://api.openai.com/v1","model":"m","models":[
             {"name":"n","prices":{"prompt":3,"completion":4}},{"name":"o"}]}]"#;
         let one = parse(list, &environment).unwrap().remove(0);
@@ -191,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_the_model() {
+    fn error_names_the_model() {
         #[track_caller]
         fn check(models: &str, place: &str, hint: &str) {
             let list =
@@ -225,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_names_entry_and_field_and_what_is_right() {
+    fn error_names_entry_field_and_fix() {
         #[track_caller]
         fn check(list: &str, place: &str, hint: &str) {
             let error = parse(list, &environment).err().unwrap();

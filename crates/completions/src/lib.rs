@@ -1,33 +1,34 @@
-//! What a language model says: asked of whatever speaks like OpenAI's `POST /chat/completions`, heard as it is said.
-//! Never: a key in a log, a reply without a bound, or a reply begun anew once a word of it was heard.
+//! Client for language models with an API like OpenAI's `POST /chat/completions`: streamed replies,
+//! failover between providers, metrics.
+//! Invariant: after the first text of a reply, no other provider is requested for it.
 
-mod assembly;
 mod attempt;
 mod chunk;
 mod config;
-mod ear;
+mod cooldowns;
+mod deadlines;
 mod endpoint;
 mod error;
+mod error_response;
+mod failover;
 mod failure;
 mod file;
 mod metrics;
 mod model;
-mod patience;
 mod providers;
-mod reading;
-mod refusal;
 mod reply;
+mod reply_builder;
+mod reply_sink;
 mod request;
-mod rests;
-mod round;
+mod request_body;
 mod settings;
 mod stream;
-mod wire;
+mod tool_calls;
 
 pub use config::Config;
-pub use ear::Ear;
 pub use error::{CompletionError, ConfigError};
 pub use providers::Providers;
-pub use reply::{Finish, Reply, ToolCall, Usage};
-pub use request::{Message, Preferred, Request, Tool};
+pub use reply::{FinishReason, Reply, ToolCall, Usage};
+pub use reply_sink::ReplySink;
+pub use request::{Message, ModelPreference, Request, Tool};
 pub use settings::LimitField;

@@ -1,20 +1,18 @@
-//! What is counted of requests, by provider.
-//! Never: a label that does not come from the operator or from this code.
+//! Metrics of requests by provider.
 
 use prometheus::{CounterVec, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 use tokio::time::Instant;
 
 use crate::{CompletionError, Usage};
 
-const SECONDS: [f64; 10] = [0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 20.0];
-/// Whole replies take longer than their first word.
-const WHOLE_SECONDS: [f64; 10] = [0.25, 0.5, 1.0, 2.0, 3.5, 5.0, 10.0, 20.0, 40.0, 90.0];
+const FIRST_TOKEN_BUCKETS: [f64; 10] = [0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 20.0];
+const REQUEST_BUCKETS: [f64; 10] = [0.25, 0.5, 1.0, 2.0, 3.5, 5.0, 10.0, 20.0, 40.0, 90.0];
 
-/// The outcome of a request that its caller did not wait for.
+/// Outcome of a request that was dropped.
 const CANCELLED: &str = "cancelled";
-/// The outcome of a request with a whole reply.
+/// Outcome of a request with a complete reply.
 const COMPLETE: &str = "complete";
-/// What tokens are of.
+/// Kinds of tokens.
 const KINDS: [&str; 2] = ["prompt", "completion"];
 
 /// Metrics of all providers.
@@ -28,17 +26,17 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// For these providers; all that can be counted of them is there from now on.
+    /// Creates the metrics. All series of these providers exist from the start, with 0.
     pub(crate) fn new<'a>(
         providers: impl IntoIterator<Item = &'a str>,
     ) -> Result<Self, prometheus::Error> {
         let first_token = HistogramOpts::new(
             "switchboard_completions_first_token_seconds",
-            "Time from a request to the first sign of a reply",
+            "Seconds from a request to the first token of its reply",
         );
         let seconds = HistogramOpts::new(
             "switchboard_completions_request_seconds",
-            "Time from a request to its end, by outcome",
+            "Seconds from a request to its end, by outcome",
         );
         let metrics = Self {
             requests: IntCounterVec::new(
@@ -49,33 +47,36 @@ impl Metrics {
                 &["provider", "outcome"],
             )?,
             seconds: HistogramVec::new(
-                seconds.buckets(WHOLE_SECONDS.to_vec()),
+                seconds.buckets(REQUEST_BUCKETS.to_vec()),
                 &["provider", "outcome"],
             )?,
             tokens: IntCounterVec::new(
                 Opts::new(
                     "switchboard_completions_tokens_total",
-                    "Tokens of replies and of what was asked for them, as far as providers say",
+                    "Tokens of prompts and replies, as reported by the providers",
                 ),
                 &["provider", "kind"],
             )?,
             cost: CounterVec::new(
                 Opts::new(
                     "switchboard_completions_cost_total",
-                    "What that costs, in the unit of the prices that are set",
+                    "Cost of these tokens, in the currency of the configured prices",
                 ),
                 &["provider"],
             )?,
-            first_token: HistogramVec::new(first_token.buckets(SECONDS.to_vec()), &["provider"])?,
+            first_token: HistogramVec::new(
+                first_token.buckets(FIRST_TOKEN_BUCKETS.to_vec()),
+                &["provider"],
+            )?,
         };
         providers
             .into_iter()
-            .for_each(|provider| metrics.show(provider));
+            .for_each(|provider| metrics.init_series(provider));
         Ok(metrics)
     }
 
-    /// To look a series up is to make it.
-    fn show(&self, provider: &str) {
+    /// Looking a series up creates it.
+    fn init_series(&self, provider: &str) {
         let outcomes = [COMPLETE, CANCELLED];
         for outcome in outcomes.into_iter().chain(CompletionError::KINDS) {
             let _ = self.requests.with_label_values(&[provider, outcome]);
@@ -96,47 +97,46 @@ impl Metrics {
         registry.register(Box::new(self.first_token.clone()))
     }
 
-    /// Counts a request when the guard is told how it ended, or dropped.
-    pub(crate) fn begin<'a>(&'a self, provider: &'a str) -> Asked<'a> {
-        Asked {
+    /// Starts the timer of a request. The request is counted when the timer is dropped.
+    pub(crate) fn start<'a>(&'a self, provider: &'a str) -> RequestTimer<'a> {
+        RequestTimer {
             metrics: self,
             provider,
-            begun: Instant::now(),
+            started_at: Instant::now(),
             outcome: CANCELLED,
         }
     }
 }
 
-/// A request under way.
+/// A request in progress.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct RequestTimer<'a> {
     metrics: &'a Metrics,
     provider: &'a str,
-    begun: Instant,
+    started_at: Instant,
     outcome: &'static str,
 }
 
-impl Asked<'_> {
-    /// The first sign of a reply is there.
-    pub(crate) fn first_token(&self) {
+impl RequestTimer<'_> {
+    pub(crate) fn record_first_token(&self) {
         let first_token = &self.metrics.first_token;
         first_token
             .with_label_values(&[self.provider])
-            .observe(self.begun.elapsed().as_secs_f64());
+            .observe(self.started_at.elapsed().as_secs_f64());
     }
 
-    /// It ended without a whole reply.
+    /// Sets the outcome of a request without a complete reply.
     pub(crate) fn fail(&mut self, outcome: &'static str) {
         self.outcome = outcome;
     }
 
-    /// It ended with a whole reply.
+    /// Sets the outcome of a request with a complete reply.
     pub(crate) fn complete(&mut self) {
         self.outcome = COMPLETE;
     }
 
-    /// The provider said what it takes, however it ended.
-    pub(crate) fn takes(&self, usage: &Usage) {
+    /// Counts the usage, whatever the outcome.
+    pub(crate) fn record_usage(&self, usage: &Usage) {
         let counts = [usage.prompt_tokens, usage.completion_tokens];
         for (kind, tokens) in KINDS.into_iter().zip(counts) {
             let counter = &self.metrics.tokens;
@@ -149,12 +149,12 @@ impl Asked<'_> {
     }
 }
 
-impl Drop for Asked<'_> {
+impl Drop for RequestTimer<'_> {
     fn drop(&mut self) {
         let labels = [self.provider, self.outcome];
         self.metrics.requests.with_label_values(&labels).inc();
         let seconds = self.metrics.seconds.with_label_values(&labels);
-        seconds.observe(self.begun.elapsed().as_secs_f64());
+        seconds.observe(self.started_at.elapsed().as_secs_f64());
     }
 }
 
@@ -163,19 +163,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_counted_once_however_it_ends() {
+    fn request_is_counted_once_by_outcome() {
         let metrics = Metrics::new(["a"]).unwrap();
         let usage = Usage {
             prompt_tokens: 3,
             completion_tokens: 2,
             cost: 0.5,
         };
-        let mut whole = metrics.begin("a");
-        whole.takes(&usage);
+        let mut whole = metrics.start("a");
+        whole.record_usage(&usage);
         whole.complete();
         drop(whole);
-        metrics.begin("a").fail("late");
-        metrics.begin("a").first_token();
+        metrics.start("a").fail("late");
+        metrics.start("a").record_first_token();
         for outcome in ["complete", "late", "cancelled"] {
             let counter = metrics.requests.with_label_values(&["a", outcome]);
             assert_eq!(counter.get(), 1, "{outcome}");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registry_takes_them_once() {
+    fn metrics_are_registered_once() {
         let (metrics, registry) = (Metrics::new(["a"]).unwrap(), Registry::new());
         metrics.register(&registry).unwrap();
         assert!(metrics.register(&registry).is_err());

@@ -1,39 +1,38 @@
-//! One model of a provider: what it costs, and what is known of how it wants to be asked.
-//! Never: another model's prices.
+//! One model of a provider: its prices and its state.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{
-    rests::Rests,
-    settings::{Listed, Prices},
+    cooldowns::Cooldowns,
+    settings::{ModelSettings, Prices},
 };
 
-/// One model, as it was set.
+/// A configured model.
 #[derive(Debug)]
 pub(crate) struct Model {
     pub name: String,
     pub prices: Prices,
-    pub rests: Rests,
-    has_own_temperature: AtomicBool,
+    pub cooldowns: Cooldowns,
+    rejects_temperature: AtomicBool,
 }
 
 impl Model {
-    pub(crate) fn new(listed: Listed) -> Self {
+    pub(crate) fn new(settings: ModelSettings) -> Self {
         Self {
-            name: listed.name,
-            prices: listed.prices,
-            rests: Rests::default(),
-            has_own_temperature: AtomicBool::new(false),
+            name: settings.name,
+            prices: settings.prices,
+            cooldowns: Cooldowns::default(),
+            rejects_temperature: AtomicBool::new(false),
         }
     }
 
-    /// Whether it can be told how freely to speak, as far as is known.
-    pub(crate) fn takes_temperature(&self) -> bool {
-        !self.has_own_temperature.load(Ordering::Relaxed)
+    /// Whether requests may set a temperature, as far as is known.
+    pub(crate) fn accepts_temperature(&self) -> bool {
+        !self.rejects_temperature.load(Ordering::Relaxed)
     }
 
-    /// It has a temperature of its own, and is told none from now on. Whether that is new.
-    pub(crate) fn keeps_temperature(&self) -> bool {
-        !self.has_own_temperature.swap(true, Ordering::Relaxed)
+    /// Records that the model has a fixed temperature. Returns whether that is new.
+    pub(crate) fn set_rejects_temperature(&self) -> bool {
+        !self.rejects_temperature.swap(true, Ordering::Relaxed)
     }
 }

@@ -1,5 +1,4 @@
-//! All providers, and a reply from whichever gives one.
-//! Never: a second provider asked for a reply of which a word was heard.
+//! The configured providers, and completions with failover between them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,22 +9,22 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument as _, Span, field::Empty};
 
 use crate::{
-    CompletionError, Config, ConfigError, Ear, Reply, Request, attempt,
+    CompletionError, Config, ConfigError, Reply, ReplySink, Request, attempt,
+    deadlines::Deadlines,
     endpoint::Endpoint,
-    failure::{About, Failure},
+    failover::{Candidate, NextStep, ProviderQueue},
+    failure::{Failure, RejectCause},
     metrics::Metrics,
-    patience::Patience,
-    reading::Reading,
-    round::{Next, Round, Seat},
+    reply_builder::ReplyBuilder,
+    request_body::{RequestBody, Target},
     settings,
-    wire::{To, Wire},
 };
 
-/// The providers that an operator set, in order. Clones share connections, rests and metrics.
+/// The configured providers, in order. Clones share connections, cooldowns and metrics.
 #[derive(Debug, Clone)]
 pub struct Providers {
     shared: Arc<Shared>,
-    pause: Duration,
+    idle_timeout: Duration,
 }
 
 #[derive(Debug)]
@@ -35,10 +34,10 @@ struct Shared {
 }
 
 impl Providers {
-    /// The providers that are set; none when there are none.
+    /// The configured providers; `None` without any.
     ///
     /// # Errors
-    /// [`ConfigError`] when what is set is no use.
+    /// [`ConfigError`] when the configuration is invalid.
     pub fn from_config(config: &Config) -> Result<Option<Self>, ConfigError> {
         Self::with_environment(config, &|name| std::env::var(name).ok())
     }
@@ -47,7 +46,7 @@ impl Providers {
         config: &Config,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>, ConfigError> {
-        let settings = settings::all(config, environment)?;
+        let settings = settings::load(config, environment)?;
         if settings.is_empty() {
             return Ok(None);
         }
@@ -62,19 +61,19 @@ impl Providers {
                 metrics: Metrics::new(names)?,
                 endpoints,
             }),
-            pause: Duration::from_millis(config.completions_pause_ms),
+            idle_timeout: Duration::from_millis(config.completions_pause_ms),
         }))
     }
 
-    /// Enters the metrics of all providers.
+    /// Registers the metrics of all providers.
     ///
     /// # Errors
-    /// When they are in this registry already.
+    /// When the registry has them already.
     pub fn register(&self, registry: &Registry) -> Result<(), prometheus::Error> {
         self.shared.metrics.register(registry)
     }
 
-    /// Their names, in their order.
+    /// The names of the providers, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.shared
             .endpoints
@@ -82,138 +81,137 @@ impl Providers {
             .map(|endpoint| endpoint.name.as_str())
     }
 
-    /// A reply to this request. Its words are heard the moment they arrive, and so is what it takes; dropped, it ends the request
-    /// upstream.
+    /// Completes a request. The sink receives text and usage as they arrive. Dropping the future
+    /// cancels the request to the provider.
     ///
     /// # Errors
-    /// [`CompletionError`] when there is no whole reply by the deadline; some of it may have been heard.
+    /// [`CompletionError`] when there is no complete reply by the deadline. A part of its text may
+    /// have been sent to the sink.
     pub async fn complete(
         &self,
         request: &Request,
         deadline: Instant,
-        ear: &mut dyn Ear,
+        sink: &mut dyn ReplySink,
     ) -> Result<Reply, CompletionError> {
-        let mut wire = Wire::new(request);
-        let preferred = request.preferred.as_ref();
-        let mut round = Round::new(&self.shared.endpoints, preferred, deadline);
+        let mut body = RequestBody::new(request);
+        let preference = request.preference.as_ref();
+        let mut queue = ProviderQueue::new(&self.shared.endpoints, preference, deadline);
         loop {
-            let place = match round.next() {
-                Next::Ask(place) => place,
-                Next::Wait(until) => {
+            let index = match queue.next() {
+                NextStep::Send(index) => index,
+                NextStep::Wait(until) => {
                     sleep_until(until).await;
                     continue;
                 }
-                Next::End(error) => return Err(error),
+                NextStep::Fail(error) => return Err(error),
             };
-            let Some(seat) = round.seat(place) else {
-                return Err(CompletionError::Late);
+            let Some(candidate) = queue.candidate(index) else {
+                return Err(CompletionError::TimedOut);
             };
-            let endpoint = seat.endpoint;
-            let patience = round.patience_for(place, self.pause);
-            let (failure, was_heard) = match self.ask(seat, patience, &mut wire, ear).await {
+            let endpoint = candidate.endpoint;
+            let deadlines = queue.deadlines_for(index, self.idle_timeout);
+            let result = self.request(candidate, deadlines, &mut body, sink).await;
+            let (failure, is_partial) = match result {
                 Ok(reply) => {
-                    seat.replied();
+                    candidate.record_success();
                     return Ok(reply);
                 }
                 Err(failed) => failed,
             };
-            let is_news = round.failed(place, &failure);
-            log(endpoint, &failure, was_heard, is_news);
-            if was_heard {
-                return Err(failure.after_words());
+            let is_new = queue.record_failure(index, &failure);
+            log_failure(endpoint, &failure, is_partial, is_new);
+            if is_partial {
+                return Err(failure.after_partial_reply());
             }
-            if failure == Failure::Late {
-                return Err(CompletionError::Late);
+            if failure == Failure::TimedOut {
+                return Err(CompletionError::TimedOut);
             }
         }
     }
 
-    /// Asks one of them; why there is no reply, and whether some of it was heard. A model that has a temperature of its
-    /// own is asked once more, without one.
-    async fn ask(
+    /// Requests a reply from one provider; again without a temperature when the model rejects it.
+    /// An error includes whether a part of the text was sent.
+    async fn request(
         &self,
-        seat: &Seat<'_>,
-        patience: Patience,
-        wire: &mut Wire<'_>,
-        ear: &mut dyn Ear,
+        candidate: &Candidate<'_>,
+        deadlines: Deadlines,
+        body: &mut RequestBody<'_>,
+        sink: &mut dyn ReplySink,
     ) -> Result<Reply, (Failure, bool)> {
-        let model = seat.model;
-        let with_temperature = wire.has_temperature() && model.takes_temperature();
-        let ended = self
-            .ask_once(seat, patience, body(wire, seat, with_temperature), ear)
-            .await;
-        let is_about_it = |failure: &Failure| {
-            let about = About::Temperature;
-            matches!(failure, Failure::Refused { about: found, .. } if *found == about)
+        let model = candidate.model;
+        let with_temperature = body.has_temperature() && model.accepts_temperature();
+        let bytes = encode(body, candidate, with_temperature);
+        let result = self.request_once(candidate, deadlines, bytes, sink).await;
+        let is_temperature = |failure: &Failure| {
+            let temperature = RejectCause::Temperature;
+            matches!(failure, Failure::Rejected { cause, .. } if *cause == temperature)
         };
-        match &ended {
-            Err((failure, false)) if with_temperature && is_about_it(failure) => {}
-            _ => return ended,
+        match &result {
+            Err((failure, false)) if with_temperature && is_temperature(failure) => {}
+            _ => return result,
         }
-        let ended = self
-            .ask_once(seat, patience, body(wire, seat, false), ear)
-            .await;
-        // Only what replies has shown that this was the matter.
-        if matches!(ended, Ok(_) | Err((_, true))) && model.keeps_temperature() {
+        let bytes = encode(body, candidate, false);
+        let result = self.request_once(candidate, deadlines, bytes, sink).await;
+        // Only a reply proves that the temperature was the cause.
+        if matches!(result, Ok(_) | Err((_, true))) && model.set_rejects_temperature() {
             tracing::info!(
-                provider.name = seat.endpoint.name,
+                provider.name = candidate.endpoint.name,
                 model.name = model.name,
-                "a model has a temperature of its own, and is told none from now on"
+                "model has a fixed temperature; sending none from now on"
             );
         }
-        ended
+        result
     }
 
-    async fn ask_once(
+    async fn request_once(
         &self,
-        seat: &Seat<'_>,
-        patience: Patience,
+        candidate: &Candidate<'_>,
+        deadlines: Deadlines,
         body: Result<Bytes, serde_json::Error>,
-        ear: &mut dyn Ear,
+        sink: &mut dyn ReplySink,
     ) -> Result<Reply, (Failure, bool)> {
-        let endpoint = seat.endpoint;
-        let body = body.map_err(|error| (Failure::Broken(error.to_string()), false))?;
-        let asked = self.shared.metrics.begin(&endpoint.name);
-        let mut reading = Reading::new(ear, asked, seat.model.prices);
+        let endpoint = candidate.endpoint;
+        let body = body.map_err(|error| (Failure::Invalid(error.to_string()), false))?;
+        let timer = self.shared.metrics.start(&endpoint.name);
+        let mut builder = ReplyBuilder::new(sink, timer, candidate.model.prices);
         let span = span!(
             "chat",
             otel.kind = "client",
-            otel.name = format!("chat {}", seat.model.name),
+            otel.name = format!("chat {}", candidate.model.name),
             otel.status_code = Empty,
             gen_ai.operation.name = "chat",
             gen_ai.provider.name = endpoint.name.as_str(),
-            gen_ai.request.model = seat.model.name.as_str(),
+            gen_ai.request.model = candidate.model.name.as_str(),
             gen_ai.usage.input_tokens = Empty,
             gen_ai.usage.output_tokens = Empty,
             "error.type" = Empty,
         );
-        let asked = attempt::ask(endpoint, body, patience, &mut reading);
-        let ended = asked.instrument(span.clone()).await;
-        let settled = reading.settle(ended, &endpoint.name);
-        note(&span, &settled);
-        settled
+        let attempt = attempt::run(endpoint, body, deadlines, &mut builder);
+        let result = attempt.instrument(span.clone()).await;
+        let result = builder.build(result, &endpoint.name);
+        record_in_span(&span, &result);
+        result
     }
 }
 
-fn body(
-    wire: &mut Wire<'_>,
-    seat: &Seat<'_>,
+fn encode(
+    body: &mut RequestBody<'_>,
+    candidate: &Candidate<'_>,
     with_temperature: bool,
 ) -> Result<Bytes, serde_json::Error> {
-    wire.to(To {
-        provider: &seat.endpoint.name,
-        model: &seat.model.name,
-        limit_field: seat.endpoint.limit_field,
+    body.encode(Target {
+        provider: &candidate.endpoint.name,
+        model: &candidate.model.name,
+        limit_field: candidate.endpoint.limit_field,
         with_temperature,
     })
 }
 
-/// What a request came to, for its span.
-fn note(span: &Span, settled: &Result<Reply, (Failure, bool)>) {
+fn record_in_span(span: &Span, result: &Result<Reply, (Failure, bool)>) {
     if span.is_disabled() {
         return;
     }
-    match settled {
+    match result {
         Ok(reply) => {
             span.record("gen_ai.usage.input_tokens", reply.usage.prompt_tokens);
             span.record("gen_ai.usage.output_tokens", reply.usage.completion_tokens);
@@ -225,41 +223,41 @@ fn note(span: &Span, settled: &Result<Reply, (Failure, bool)>) {
     }
 }
 
-/// What is no news is a refusal that was told of when its rest began.
-fn log(endpoint: &Endpoint, failure: &Failure, was_heard: bool, is_news: bool) {
+/// Logs a failure. A rejection is an error when its cooldown starts, and not repeated after that.
+fn log_failure(endpoint: &Endpoint, failure: &Failure, is_partial: bool, is_new: bool) {
     let name = endpoint.name.as_str();
     match failure {
-        Failure::Late => {
+        Failure::TimedOut => {
             tracing::warn!(
                 provider.name = name,
-                reply.heard = was_heard,
-                "a provider did not end its reply by the deadline"
+                reply.partial = is_partial,
+                "reply was not complete by the deadline"
             );
         }
         Failure::Busy { after } => {
             let after = after.as_millis();
             tracing::warn!(
                 provider.name = name,
-                provider.rest_ms = after,
-                "a provider has too much to do"
+                provider.retry_after_ms = after,
+                "provider is busy"
             );
         }
-        Failure::Refused { reason, .. } if is_news => {
-            tracing::error!(provider.name = name, reason, "a provider refuses a request");
+        Failure::Rejected { reason, .. } if is_new => {
+            tracing::error!(provider.name = name, reason, "provider rejected a request");
         }
-        Failure::Refused { reason, .. } => {
+        Failure::Rejected { reason, .. } => {
             tracing::debug!(
                 provider.name = name,
                 reason,
-                "a provider refuses requests still"
+                "provider still rejects requests"
             );
         }
-        Failure::Unavailable { reason, .. } | Failure::Broken(reason) => {
+        Failure::Unavailable { reason, .. } | Failure::Invalid(reason) => {
             tracing::warn!(
                 provider.name = name,
-                reply.heard = was_heard,
+                reply.partial = is_partial,
                 reason,
-                "a provider gives no whole reply"
+                "provider did not send a complete reply"
             );
         }
     }

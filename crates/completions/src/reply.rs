@@ -1,55 +1,54 @@
-//! What a language model replied, when all of it was heard.
-//! Never: half a call.
+//! Complete replies.
 
 use serde_json::{Map, Value};
 
 use crate::{chunk, settings::Prices};
 
-/// A whole reply.
+/// A complete reply.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
-    /// All that was heard, in one piece.
+    /// The text, as it was sent to the sink.
     pub text: String,
-    /// What the model calls, in its order.
+    /// The tool calls, in order.
     pub calls: Vec<ToolCall>,
     /// Why the reply ended.
-    pub finish: Finish,
-    /// What it took.
+    pub finish_reason: FinishReason,
+    /// The reported usage.
     pub usage: Usage,
     /// The name of the provider that replied.
     pub provider: String,
 }
 
-/// A call that the model makes.
+/// A tool call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolCall {
-    /// Its id: unique in the reply.
+    /// The id, unique in the reply.
     pub id: String,
-    /// What is called. Nobody has checked that there is such a tool; it may be empty.
+    /// The name of the tool as the model sent it. It may be empty or unknown.
     pub name: String,
-    /// The arguments; the raw text when they are no JSON object.
+    /// The arguments; the raw text when it is no JSON object.
     pub arguments: Result<Map<String, Value>, String>,
 }
 
 /// Why a reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finish {
-    /// All is said.
+pub enum FinishReason {
+    /// The reply is complete.
     Stop,
-    /// It became too long; what was called last may be cut off.
+    /// It reached a length limit; the last call may be cut off.
     Length,
-    /// The calls want their results.
+    /// The model waits for the results of its calls.
     ToolCalls,
-    /// The provider keeps the rest to itself.
+    /// A content filter withheld the rest.
     Filtered,
-    /// For a reason that is not known here.
+    /// An unknown reason.
     Other,
 }
 
-impl Finish {
-    /// What the provider's word for it means.
-    pub(crate) fn of(word: &str) -> Self {
-        match word {
+impl FinishReason {
+    /// Parses a provider's finish reason.
+    pub(crate) fn parse(reason: &str) -> Self {
+        match reason {
             "stop" | "eos" | "end_turn" | "stop_sequence" => Self::Stop,
             "length" | "max_tokens" => Self::Length,
             "tool_calls" | "function_call" | "tool_use" => Self::ToolCalls,
@@ -58,34 +57,34 @@ impl Finish {
         }
     }
 
-    /// What it means of a reply with or without calls, whatever was said of it.
-    pub(crate) const fn with(self, calls: bool) -> Self {
+    /// The reason corrected by whether the reply has calls; some providers report it wrongly.
+    pub(crate) const fn with_calls(self, has_calls: bool) -> Self {
         match self {
-            Self::Stop | Self::Other if calls => Self::ToolCalls,
-            Self::ToolCalls if !calls => Self::Stop,
+            Self::Stop | Self::Other if has_calls => Self::ToolCalls,
+            Self::ToolCalls if !has_calls => Self::Stop,
             other => other,
         }
     }
 }
 
-/// What a reply took; zeros when the provider does not say.
+/// The usage of a request; zeros when the provider does not report it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
-    /// Tokens of what was asked.
+    /// Tokens of the prompt.
     pub prompt_tokens: u64,
     /// Tokens of the reply.
     pub completion_tokens: u64,
-    /// What that costs, in the unit of the provider's prices.
+    /// The cost, in the currency of the configured prices.
     pub cost: f64,
 }
 
 impl Usage {
-    pub(crate) fn of(said: Option<&chunk::Usage>, prices: Prices) -> Self {
-        let Some(said) = said else {
+    pub(crate) fn from_chunk(usage: Option<&chunk::Usage>, prices: Prices) -> Self {
+        let Some(usage) = usage else {
             return Self::default();
         };
-        let prompt_tokens = said.prompt_tokens.unwrap_or(0);
-        let completion_tokens = said.completion_tokens.unwrap_or(0);
+        let prompt_tokens = usage.prompt_tokens.unwrap_or(0);
+        let completion_tokens = usage.completion_tokens.unwrap_or(0);
         Self {
             prompt_tokens,
             completion_tokens,
@@ -96,7 +95,7 @@ impl Usage {
 
 #[expect(
     clippy::cast_precision_loss,
-    reason = "nobody counts 2^53 tokens in one reply"
+    reason = "a reply has less than 2^53 tokens"
 )]
 fn cost(tokens: u64, price_per_million: f64) -> f64 {
     tokens as f64 * price_per_million / 1e6
@@ -107,31 +106,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_calls_say_more_than_the_word() {
-        fn check(word: &str, calls: bool, expected: Finish) {
-            assert_eq!(Finish::of(word).with(calls), expected, "{word} {calls}");
+    fn calls_correct_the_finish_reason() {
+        fn check(word: &str, calls: bool, expected: FinishReason) {
+            assert_eq!(
+                FinishReason::parse(word).with_calls(calls),
+                expected,
+                "{word} {calls}"
+            );
         }
-        check("stop", false, Finish::Stop);
-        check("stop", true, Finish::ToolCalls);
-        check("length", true, Finish::Length);
-        check("tool_calls", true, Finish::ToolCalls);
-        check("tool_calls", false, Finish::Stop);
-        check("content_filter", false, Finish::Filtered);
-        check("whatever", false, Finish::Other);
-        check("whatever", true, Finish::ToolCalls);
+        check("stop", false, FinishReason::Stop);
+        check("stop", true, FinishReason::ToolCalls);
+        check("length", true, FinishReason::Length);
+        check("tool_calls", true, FinishReason::ToolCalls);
+        check("tool_calls", false, FinishReason::Stop);
+        check("content_filter", false, FinishReason::Filtered);
+        check("whatever", false, FinishReason::Other);
+        check("whatever", true, FinishReason::ToolCalls);
     }
 
     #[test]
-    fn a_reply_costs_what_its_tokens_cost() {
+    fn cost_is_computed_from_tokens() {
         let prices = Prices {
             prompt: 0.25,
             completion: 2.0,
         };
-        let said = chunk::Usage {
+        let usage = chunk::Usage {
             prompt_tokens: Some(2_000_000),
             completion_tokens: Some(500_000),
         };
-        assert_eq!(Usage::of(Some(&said), prices).cost, 1.5);
-        assert_eq!(Usage::of(None, prices), Usage::default());
+        assert_eq!(Usage::from_chunk(Some(&usage), prices).cost, 1.5);
+        assert_eq!(Usage::from_chunk(None, prices), Usage::default());
     }
 }

@@ -1,69 +1,69 @@
-//! What is asked of a language model, whichever it is.
-//! Never: anything that one provider alone understands.
+//! Requests, independent of the provider.
 
 use serde_json::Value;
 
 use crate::ToolCall;
 
-/// A conversation that wants to be continued.
+/// A conversation to continue.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// What was said so far, the oldest first.
+    /// The messages, oldest first.
     pub messages: Vec<Message>,
-    /// What the model may call.
+    /// The tools.
     pub tools: Vec<Tool>,
-    /// Whether it may call anything now; otherwise tools are named, so that the conversation can be understood, and no more.
-    pub may_call: bool,
-    /// Who is asked first, and for which model.
-    pub preferred: Option<Preferred>,
-    /// How freely it speaks, from 0 to 2.
+    /// Whether the model may call tools. If not, tools are still sent, because earlier messages
+    /// contain calls.
+    pub allows_calls: bool,
+    /// The provider and model to try first.
+    pub preference: Option<ModelPreference>,
+    /// The temperature, from 0 to 2.
     pub temperature: Option<f32>,
-    /// The most tokens of a reply.
+    /// Maximum tokens of the reply.
     pub max_tokens: Option<u32>,
 }
 
-/// Who is asked first, when a provider of this name is set.
+/// The provider to try first, if it is configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Preferred {
+pub struct ModelPreference {
     /// The provider's name.
     pub provider: String,
-    /// The model that is asked there; the other providers are asked for their own.
+    /// The model there; other providers use their own.
     pub model: String,
 }
 
-/// One thing that was said.
+/// A message of the conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    /// What the model is told about itself.
+    /// Instructions for the model.
     System(String),
-    /// What it is asked.
+    /// A message of the user.
     User(String),
-    /// What it said, and what it called.
+    /// A message of the model.
     Assistant {
-        /// The words; there may be none.
+        /// The text; may be empty.
         text: String,
-        /// The calls.
+        /// The tool calls.
         calls: Vec<ToolCall>,
-        /// The provider whose model it was, if it is known: the calls have its ids, and others get them as every provider
-        /// takes them.
+        /// The provider of the message, if known. Only that provider receives the original ids of
+        /// the calls; others receive ids in a form that all accept.
         provider: Option<String>,
     },
-    /// What a call came to.
+    /// The result of a call.
     ToolResult {
         /// The call's id.
         call_id: String,
-        /// What it came to, in words.
+        /// The result as text.
         text: String,
     },
 }
 
-/// Something that the model may call.
+/// A tool that the model may call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tool {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What it is for; left out when it is empty.
+    /// The description; omitted from the request when empty.
     pub description: String,
-    /// A JSON schema of its arguments.
+    /// JSON schema of the arguments.
     pub parameters: Value,
 }

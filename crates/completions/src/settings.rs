@@ -1,5 +1,5 @@
-//! The providers that an operator set, by flags and in a file, as one list in its order.
-//! Never: two providers of one name.
+//! The configured providers, from flags and from a file, as one list in order.
+//! Invariant: names of providers are unique.
 
 use http::Uri;
 use secrecy::SecretString;
@@ -7,33 +7,33 @@ use serde::Deserialize;
 
 use crate::{Config, ConfigError, file};
 
-/// The name of the one that is set by flags.
-const BY_FLAGS: &str = "default";
-/// How many there may be: each has metrics of its own.
-const MOST: usize = 32;
+/// The name of the provider that is configured by flags.
+const FLAGS_PROVIDER: &str = "default";
+/// Maximum number of providers. Each has its own metric series.
+const MAX_PROVIDERS: usize = 32;
 
-/// One provider, as it was set.
+/// The settings of one provider.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub name: String,
     pub endpoint: Uri,
-    pub model: Listed,
-    /// Others that an NPC may wish for.
-    pub models: Vec<Listed>,
+    pub model: ModelSettings,
+    /// Other models that an NPC may select.
+    pub models: Vec<ModelSettings>,
     pub key: Option<SecretString>,
     pub limit_field: LimitField,
 }
 
-/// A model, and what it costs.
+/// A model and its prices.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Listed {
+pub(crate) struct ModelSettings {
     pub name: String,
     #[serde(default)]
     pub prices: Prices,
 }
 
-/// What a million tokens cost, in the operator's own currency.
+/// Prices of a million tokens, in the operator's currency.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Prices {
@@ -41,20 +41,20 @@ pub(crate) struct Prices {
     pub completion: f64,
 }
 
-/// How a provider calls the most tokens that a reply may have.
+/// The request field for the maximum tokens of a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum LimitField {
-    /// As most do.
+    /// `max_tokens`, the field of most providers.
     MaxTokens,
-    /// As OpenAI does for its newer models, which refuse the other.
+    /// `max_completion_tokens`. OpenAI's newer models reject the other.
     MaxCompletionTokens,
 }
 
 impl LimitField {
-    /// What is right there, unless the operator says otherwise.
-    pub(crate) fn at(endpoint: &Uri) -> Self {
+    /// The default for an endpoint.
+    pub(crate) fn default_for(endpoint: &Uri) -> Self {
         let host = endpoint.host().unwrap_or_default().to_ascii_lowercase();
         if host == "api.openai.com" || host.ends_with(".api.openai.com") {
             Self::MaxCompletionTokens
@@ -64,8 +64,8 @@ impl LimitField {
     }
 }
 
-/// All that are set, the one by flags first.
-pub(crate) fn all(
+/// Loads all providers, the one from flags first.
+pub(crate) fn load(
     config: &Config,
     environment: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Vec<Settings>, ConfigError> {
@@ -73,9 +73,9 @@ pub(crate) fn all(
     if let (Some(endpoint), Some(model)) = (&config.completions_endpoint, &config.completions_model)
     {
         found.push(Settings {
-            name: BY_FLAGS.to_owned(),
+            name: FLAGS_PROVIDER.to_owned(),
             endpoint: endpoint.clone(),
-            model: Listed {
+            model: ModelSettings {
                 name: model.clone(),
                 prices: Prices {
                     prompt: config.completions_prompt_price,
@@ -86,30 +86,32 @@ pub(crate) fn all(
             key: config.completions_key.clone(),
             limit_field: config
                 .completions_limit_field
-                .unwrap_or_else(|| LimitField::at(endpoint)),
+                .unwrap_or_else(|| LimitField::default_for(endpoint)),
         });
     }
     if let Some(path) = &config.completions_file {
-        let wrong = |reason| ConfigError::File {
+        let invalid = |reason| ConfigError::File {
             file: path.display().to_string(),
             reason,
         };
-        for (index, listed) in file::read(path, environment)
-            .map_err(wrong)?
+        for (index, settings) in file::read(path, environment)
+            .map_err(invalid)?
             .into_iter()
             .enumerate()
         {
-            if found.iter().any(|other| other.name == listed.name) {
-                let name = listed.name;
-                return Err(wrong(format!(
-                    "[{index}].name: there is a provider {name:?} already; each needs a name of its own, and \
-                     {BY_FLAGS:?} is the one of --completions-endpoint"
+            if found.iter().any(|other| other.name == settings.name) {
+                let name = settings.name;
+                return Err(invalid(format!(
+                    "[{index}].name: duplicate provider {name:?}; names must be unique, and \
+                     {FLAGS_PROVIDER:?} is the provider of --completions-endpoint"
                 )));
             }
-            found.push(listed);
+            found.push(settings);
         }
-        if found.len() > MOST {
-            return Err(wrong(format!("there may be {MOST} providers at most")));
+        if found.len() > MAX_PROVIDERS {
+            return Err(invalid(format!(
+                "at most {MAX_PROVIDERS} providers are allowed"
+            )));
         }
     }
     Ok(found)
@@ -120,12 +122,12 @@ mod tests {
     use super::*;
     use std::io::Write as _;
 
-    fn config(list: &str, by_flags: bool) -> (tempfile::NamedTempFile, Config) {
+    fn config(list: &str, with_flags: bool) -> (tempfile::NamedTempFile, Config) {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(list.as_bytes()).unwrap();
         let config = Config {
-            completions_endpoint: by_flags.then(|| Uri::from_static("http://a/v1")),
-            completions_model: by_flags.then(|| "m".to_owned()),
+            completions_endpoint: with_flags.then(|| Uri::from_static("http://a/v1")),
+            completions_model: with_flags.then(|| "m".to_owned()),
             completions_file: Some(file.path().to_owned()),
             ..Config::default()
         };
@@ -137,10 +139,10 @@ mod tests {
     }
 
     #[test]
-    fn the_one_by_flags_comes_first() {
+    fn provider_from_flags_comes_first() {
         let list = format!("[{},{}]", entry("b"), entry("a"));
         let (_file, config) = config(&list, true);
-        let names: Vec<_> = all(&config, &|_| None)
+        let names: Vec<_> = load(&config, &|_| None)
             .unwrap()
             .into_iter()
             .map(|one| one.name)
@@ -149,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_given_once() {
-        fn check(list: &str, by_flags: bool, expected: &str) {
-            let (_file, config) = config(list, by_flags);
-            let error = all(&config, &|_| None).unwrap_err().to_string();
+    fn duplicate_names_are_rejected() {
+        fn check(list: &str, with_flags: bool, expected: &str) {
+            let (_file, config) = config(list, with_flags);
+            let error = load(&config, &|_| None).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
         check(
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_say_all_that_an_entry_can() {
+    fn flags_set_all_fields_of_an_entry() {
         let mut config = Config {
             completions_endpoint: Some(Uri::from_static("https://api.openai.com/v1")),
             completions_model: Some("gpt-5-mini".to_owned()),
@@ -174,19 +176,19 @@ mod tests {
             completions_completion_price: 2.0,
             ..Config::default()
         };
-        let one = all(&config, &|_| None).unwrap().remove(0);
+        let one = load(&config, &|_| None).unwrap().remove(0);
         let prices = (one.model.prices.prompt, one.model.prices.completion);
         assert_eq!(prices, (0.25, 2.0));
         assert_eq!(one.limit_field, LimitField::MaxCompletionTokens);
         config.completions_limit_field = Some(LimitField::MaxTokens);
-        let one = all(&config, &|_| None).unwrap().remove(0);
+        let one = load(&config, &|_| None).unwrap().remove(0);
         assert_eq!(one.limit_field, LimitField::MaxTokens);
     }
 
     #[test]
-    fn a_limit_is_called_by_its_host() {
+    fn limit_field_depends_on_the_host() {
         fn check(endpoint: &'static str, expected: LimitField) {
-            let found = LimitField::at(&Uri::from_static(endpoint));
+            let found = LimitField::default_for(&Uri::from_static(endpoint));
             assert_eq!(found, expected, "{endpoint}");
         }
         check("https://api.openai.com/v1", LimitField::MaxCompletionTokens);
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_set_is_nothing() {
-        assert!(all(&Config::default(), &|_| None).unwrap().is_empty());
+    fn no_configuration_means_no_providers() {
+        assert!(load(&Config::default(), &|_| None).unwrap().is_empty());
     }
 }

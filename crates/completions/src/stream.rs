@@ -1,5 +1,4 @@
-//! A body as the events in it: wherever it was cut, with any line ends, with comments in between.
-//! Never: an event kept until the next one comes, or a body read without a bound.
+//! The server-sent events of a response body.
 
 use std::{convert::Infallible, pin::Pin, sync::Arc};
 
@@ -13,70 +12,69 @@ use tokio::time::Instant;
 
 use crate::failure::{Failure, causes};
 
-/// The longest body, in bytes. Around each word there are hundreds of them that nobody needs.
-pub(crate) const LONGEST_BODY: usize = 16 * 1024 * 1024;
-/// What says that nothing follows.
+/// Maximum bytes of a body. Each token comes with hundreds of bytes of JSON.
+pub(crate) const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
+/// The data of the last event.
 const DONE: &str = "[DONE]";
 
-/// The events of a body.
-pub(crate) struct Events {
+/// A stream of events.
+pub(crate) struct EventStream {
     events: Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>,
-    last_sign: Arc<Mutex<Instant>>,
+    last_activity: Arc<Mutex<Instant>>,
 }
 
-/// One of them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Data(String),
     Done,
 }
 
-/// Why there are no more.
+/// The reason why a body ended early.
 #[derive(Debug, thiserror::Error)]
-enum Interruption {
+enum BodyError {
     #[error("{0}")]
-    Broken(String),
-    #[error("it has more than {LONGEST_BODY} bytes")]
+    Connection(String),
+    #[error("the response has more than {MAX_BODY_BYTES} bytes")]
     TooLong,
 }
 
-impl Events {
-    pub(crate) fn of(body: Incoming) -> Self {
+impl EventStream {
+    pub(crate) fn new(body: Incoming) -> Self {
         let pieces = body.into_data_stream();
-        Self::read(pieces.map_err(|error| causes(&error)))
+        Self::from_pieces(pieces.map_err(|error| causes(&error)))
     }
 
-    fn read(pieces: impl Stream<Item = Result<Bytes, String>> + Send + 'static) -> Self {
-        let last_sign = Arc::new(Mutex::new(Instant::now()));
-        let sign = Arc::clone(&last_sign);
+    fn from_pieces(pieces: impl Stream<Item = Result<Bytes, String>> + Send + 'static) -> Self {
+        let last_activity = Arc::new(Mutex::new(Instant::now()));
+        let activity = Arc::clone(&last_activity);
         let mut length = 0_usize;
         let bounded = pieces.map(move |piece| {
-            let piece = piece.map_err(Interruption::Broken)?;
+            let piece = piece.map_err(BodyError::Connection)?;
             if !piece.is_empty() {
-                *sign.lock() = Instant::now();
+                *activity.lock() = Instant::now();
             }
             length = length.saturating_add(piece.len());
-            if length > LONGEST_BODY {
-                return Err(Interruption::TooLong);
+            if length > MAX_BODY_BYTES {
+                return Err(BodyError::TooLong);
             }
             Ok(piece)
         });
-        // The last event counts also where the empty line after it is missing.
+        // Ends the last event when the provider omits the empty line after it.
         let end = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"\n\n"))]);
         let end = end.map_err(|never| match never {});
         let body = StreamBody::new(bounded.chain(end).map_ok(Frame::data));
         Self {
             events: Box::pin(SseStream::new(body)),
-            last_sign,
+            last_activity,
         }
     }
 
-    /// When the last piece of the body came, whatever was in it: a comment is a sign of life, too.
-    pub(crate) fn last_sign(&self) -> Instant {
-        *self.last_sign.lock()
+    /// When the last data arrived, including comments.
+    pub(crate) fn last_activity(&self) -> Instant {
+        *self.last_activity.lock()
     }
 
-    /// The next event with something in it; what interrupts them otherwise. Nothing is lost when this is dropped.
+    /// The next event with data. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Result<Event, Failure>> {
         loop {
             let event = match self.events.next().await? {
@@ -93,14 +91,14 @@ impl Events {
     }
 }
 
-/// A connection that breaks is another matter than a body that is no use.
+/// A broken connection is an interruption; a malformed body is invalid.
 fn failure(error: &sse_stream::Error) -> Failure {
     if let sse_stream::Error::Body(cause) = error
-        && let Some(Interruption::Broken(reason)) = cause.downcast_ref()
+        && let Some(BodyError::Connection(reason)) = cause.downcast_ref()
     {
         return Failure::interrupted(reason.clone());
     }
-    Failure::Broken(causes(error))
+    Failure::Invalid(causes(error))
 }
 
 #[cfg(test)]
@@ -109,7 +107,7 @@ mod tests {
     use futures_util::FutureExt as _;
 
     async fn events(pieces: Vec<Result<Bytes, String>>) -> (Vec<String>, Option<Failure>) {
-        let mut events = Events::read(stream::iter(pieces));
+        let mut events = EventStream::from_pieces(stream::iter(pieces));
         let mut found = Vec::new();
         loop {
             match events.next().await {
@@ -122,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn events_are_the_same_wherever_a_body_is_cut() {
+    async fn events_do_not_depend_on_the_piece_size() {
         let body = ": hello\n\ndata: ä\r\n\r\n:\ndata:b\n\nevent: x\nid: 1\ndata:  ✓ \n\nretry: 5\n\ndata:\n\ndata: [DONE]\n\n";
         for size in 1..body.len() {
             let pieces = body.as_bytes().chunks(size).map(Bytes::copy_from_slice);
@@ -133,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_event_may_lack_its_end() {
+    async fn last_event_needs_no_empty_line() {
         for end in ["", "\n", "\r\n", "\n\n"] {
             let body = Bytes::from(format!("data: a\n\ndata: b{end}"));
             assert_eq!(events(vec![Ok(body)]).await.0, ["a", "b"], "{end:?}");
@@ -141,36 +139,36 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_interrupts_a_body_is_said() {
+    async fn body_errors_are_reported() {
         let good = || Ok(Bytes::from_static(b"data: a\n\n"));
         let (found, error) = events(vec![good(), Err("reset".to_owned()), good()]).await;
         assert_eq!(found, ["a"]);
         assert_eq!(error, Some(Failure::interrupted("reset")));
-        let long = Bytes::from(vec![b'x'; LONGEST_BODY]);
+        let long = Bytes::from(vec![b'x'; MAX_BODY_BYTES]);
         let (found, error) = events(vec![good(), Ok(long)]).await;
         assert_eq!(found, ["a"]);
-        let Some(Failure::Broken(reason)) = error else {
+        let Some(Failure::Invalid(reason)) = error else {
             panic!("{error:?}");
         };
         assert!(reason.contains("more than"), "{reason}");
         let (_, error) = events(vec![good(), Ok(Bytes::from_static(b"nonsense\n"))]).await;
-        assert!(matches!(error, Some(Failure::Broken(_))), "{error:?}");
+        assert!(matches!(error, Some(Failure::Invalid(_))), "{error:?}");
     }
 
     #[tokio::test]
-    async fn a_comment_is_a_sign_of_life() {
+    async fn comment_counts_as_activity() {
         let (pieces, body) = tokio::sync::mpsc::channel(1);
         let body = stream::unfold(body, async |mut body| Some((body.recv().await?, body)));
-        let mut events = Events::read(body);
+        let mut events = EventStream::from_pieces(body);
         for piece in [": wait\n\n", "dat", "a: \n\n"] {
-            let before = events.last_sign();
+            let before = events.last_activity();
             pieces
                 .send(Ok(Bytes::from_static(piece.as_bytes())))
                 .await
                 .unwrap();
             let next = events.next().now_or_never();
             assert_eq!(next, None, "{piece}");
-            assert!(events.last_sign() > before, "{piece}");
+            assert!(events.last_activity() > before, "{piece}");
         }
     }
 }

@@ -1,29 +1,23 @@
-//! What an operator sets of embeddings.
-//! Never: a key in a log or in the help.
+//! Configuration of embeddings.
 
 use http::Uri;
 use secrecy::SecretString;
-use switchboard_runtime::outbound::base;
+use switchboard_runtime::outbound::parse_base_url;
 
-/// What an operator sets.
+/// Flags of embeddings.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(skip)]
 pub struct Config {
-    /// Where embeddings are made, as `https://host/v1`: `POST` of texts to `/embeddings` below it; without it searches go
-    /// by words alone
-    #[arg(long, env = "SWITCHBOARD_EMBEDDINGS_ENDPOINT", value_name = "URL", value_parser = base, requires = "embeddings_model")]
+    /// Base URL of an API for embeddings, as `https://host/v1`; requests go to `/embeddings` below
+    /// it. Without it, searches compare words only
+    #[arg(long, env, value_name = "URL", value_parser = parse_base_url, requires = "embeddings_model")]
     pub embeddings_endpoint: Option<Uri>,
 
-    /// The model that makes them; another one, and everything is embedded anew
-    #[arg(
-        long,
-        env = "SWITCHBOARD_EMBEDDINGS_MODEL",
-        value_name = "NAME",
-        requires = "embeddings_endpoint"
-    )]
+    /// Model for embeddings; after a change, everything is embedded again
+    #[arg(long, env, value_name = "NAME", requires = "embeddings_endpoint")]
     pub embeddings_model: Option<String>,
 
-    /// Key for that endpoint, if it wants one
-    #[arg(long, env = "SWITCHBOARD_EMBEDDINGS_KEY", hide_env_values = true)]
+    /// API key for this endpoint
+    #[arg(long, env, hide_env_values = true)]
     pub embeddings_key: Option<SecretString>,
 }

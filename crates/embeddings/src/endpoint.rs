@@ -1,5 +1,4 @@
-//! One endpoint and one model: texts in, vectors out.
-//! Never: a redirect followed, or a text sent a second time by itself.
+//! The endpoint for embeddings. Requests are not retried here.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,34 +7,35 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, h
 use http_body_util::Full;
 use secrecy::ExposeSecret;
 use serde_json::json;
-use switchboard_runtime::outbound::{self, AskError, Client};
+use switchboard_runtime::outbound::{self, Client, FetchError};
 use tokio::time::timeout;
 
-use crate::{Config, answer};
+use crate::{Config, response};
 
-/// The longest answer that is read, in bytes: some hundred vectors of thousands of numbers.
-const LONGEST_ANSWER: usize = 32 * 1024 * 1024;
+/// Maximum bytes of a response: some hundred vectors of thousands of numbers.
+const MAX_RESPONSE_BYTES: usize = 32 * 1024 * 1024;
+
 /// Why there are no embeddings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EmbedError {
-    /// No answer came.
-    #[error("the embeddings endpoint does not answer: {0}")]
+    /// There was no response.
+    #[error("no response of the embeddings endpoint: {0}")]
     Unreachable(String),
-    /// It wants to be left alone for a while.
-    #[error("the embeddings endpoint has too much to do, and is left alone for {} s", after.as_secs())]
+    /// The endpoint is overloaded.
+    #[error("the embeddings endpoint is busy for {} s", after.as_secs())]
     Busy {
-        /// For so long.
+        /// The requested pause.
         after: Duration,
     },
-    /// It does not take these texts.
-    #[error("the embeddings endpoint refuses a text: {0}")]
-    Refused(String),
-    /// What it says is no use, whatever the texts.
-    #[error("the embeddings endpoint is no use: {0}")]
-    Unusable(String),
+    /// The endpoint rejects these texts.
+    #[error("the embeddings endpoint rejects a text: {0}")]
+    Rejected(String),
+    /// The endpoint does not work, whatever the texts.
+    #[error("invalid response of the embeddings endpoint: {0}")]
+    Invalid(String),
 }
 
-/// Where embeddings are made, and by which model. Clones share their connections.
+/// An endpoint with its model. Clones share connections.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     client: Client<Full<Bytes>>,
@@ -45,7 +45,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint that an operator set, if one is.
+    /// The configured endpoint, if any.
     #[must_use]
     pub fn from_config(config: &Config) -> Option<Self> {
         let (base, model) = (
@@ -59,7 +59,7 @@ impl Endpoint {
             HeaderValue::from_static("application/json"),
         );
         if let Some(key) = &config.embeddings_key {
-            // One with a line break could not be sent; the endpoint then says that it misses a key.
+            // A key with a line break cannot be sent; the endpoint then reports a missing key.
             if let Ok(bearer) = outbound::bearer(key.expose_secret()) {
                 headers.insert(header::AUTHORIZATION, bearer);
             }
@@ -78,31 +78,36 @@ impl Endpoint {
         &self.model
     }
 
-    /// The vectors of these texts, in their order, each of length one.
+    /// Embeds texts. The vectors are in the order of the texts, each of length one.
     ///
     /// # Errors
-    /// [`EmbedError`] when there are none within this time.
+    /// [`EmbedError`] when there are no valid vectors within the timeout.
     pub async fn embed(
         &self,
         texts: &[&str],
-        within: Duration,
+        limit: Duration,
     ) -> Result<Vec<Vec<f32>>, EmbedError> {
-        let asked = json!({"model": &*self.model, "input": texts, "encoding_format": "float"});
-        let answer = timeout(within, self.ask(asked.to_string()))
+        let body = json!({"model": &*self.model, "input": texts, "encoding_format": "float"});
+        let response = timeout(limit, self.send(body.to_string()))
             .await
-            .map_err(|_| EmbedError::Unreachable(format!("nothing in {} ms", within.as_millis())))?
+            .map_err(|_| {
+                EmbedError::Unreachable(format!("timed out after {} ms", limit.as_millis()))
+            })?
             .map_err(|error| EmbedError::Unreachable(error.to_string()))?;
-        match answer.status() {
-            StatusCode::OK => answer::read(answer.body(), texts.len()),
-            status => Err(answer::refusal(status, answer.headers(), answer.body())),
+        match response.status() {
+            StatusCode::OK => response::parse(response.body(), texts.len()),
+            status => {
+                let error = response::error(status, response.headers(), response.body());
+                Err(error)
+            }
         }
     }
 
-    async fn ask(&self, body: String) -> Result<Response<Bytes>, AskError> {
+    async fn send(&self, body: String) -> Result<Response<Bytes>, FetchError> {
         let mut request = Request::new(Full::from(body));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
-        outbound::ask(&self.client, request, LONGEST_ANSWER).await
+        outbound::fetch(&self.client, request, MAX_RESPONSE_BYTES).await
     }
 }

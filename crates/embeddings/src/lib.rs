@@ -1,11 +1,10 @@
-//! What texts mean, in numbers: asked of whatever speaks like OpenAI's `POST /embeddings`.
-//! Never: a key in a log, an answer without a bound, or a search that waits for an endpoint that does not answer.
+//! Client for embeddings with an API like OpenAI's `POST /embeddings`.
 
-mod answer;
 mod config;
 mod endpoint;
-mod questions;
+mod query_embedder;
+mod response;
 
 pub use config::Config;
 pub use endpoint::{EmbedError, Endpoint};
-pub use questions::Questions;
+pub use query_embedder::QueryEmbedder;

@@ -1,52 +1,55 @@
-//! The secret of an API key: how it is made, recognised and hashed.
-//! Never: a secret that prints itself.
+//! The secret of an API key.
+//! Invariant: `Debug` does not reveal it.
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 
-/// What every secret begins with, so that scanners find leaked ones.
-const MARK: &str = "sb_";
+/// The prefix of every secret, so that scanners find leaked ones.
+const PREFIX: &str = "sb_";
 /// 256 bits as base64url without padding.
 const RANDOM_CHARS: usize = 43;
-/// How much of a secret may be shown: enough to recognise it, far too little to guess the rest.
-const SHOWN_BYTES: usize = MARK.len() + 8;
+/// How much of a secret may be displayed: enough to recognise it, too little to guess the rest.
+const DISPLAY_BYTES: usize = PREFIX.len() + 8;
 
 /// `sb_` and 43 characters of base64url, 256 bits of randomness.
 #[derive(Debug, Clone)]
 pub struct ApiKeySecret(SecretString);
 
 impl ApiKeySecret {
-    /// A new one.
+    /// Generates a secret.
     #[must_use]
     pub fn generate() -> Self {
         let random: [u8; 32] = rand::random();
         Self(SecretString::from(format!(
-            "{MARK}{}",
+            "{PREFIX}{}",
             BASE64_URL_SAFE_NO_PAD.encode(random)
         )))
     }
 
-    /// The secret in this text, if it has the form of one.
+    /// Parses a secret; `None` if the text does not have its form.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let random = text.strip_prefix(MARK)?;
+        let random = text.strip_prefix(PREFIX)?;
         let clean = random
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
         (random.len() == RANDOM_CHARS && clean).then(|| Self(SecretString::from(text)))
     }
 
-    /// What the store knows the key by. The secret is random, so no slow hash is needed.
+    /// The hash by which the store finds the key. The secret is random, so a fast hash suffices.
     #[must_use]
     pub fn hash(&self) -> [u8; 32] {
         Sha256::digest(self.0.expose_secret()).into()
     }
 
-    /// How it begins: what people may see of it.
+    /// The beginning of the secret, for display.
     #[must_use]
-    pub fn shown_prefix(&self) -> &str {
-        self.0.expose_secret().get(..SHOWN_BYTES).unwrap_or(MARK)
+    pub fn display_prefix(&self) -> &str {
+        self.0
+            .expose_secret()
+            .get(..DISPLAY_BYTES)
+            .unwrap_or(PREFIX)
     }
 }
 
@@ -61,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_have_one_form() {
+    fn secret_form_is_checked() {
         fn check(text: &str, valid: bool) {
             assert_eq!(ApiKeySecret::parse(text).is_some(), valid, "{text}");
         }
@@ -81,7 +84,7 @@ mod tests {
         assert_ne!(one.hash(), two.hash());
         let again = ApiKeySecret::parse(one.expose_secret()).unwrap();
         assert_eq!(again.hash(), one.hash());
-        assert_eq!(one.shown_prefix().len(), 11);
-        assert!(!format!("{one:?}").contains(one.shown_prefix()));
+        assert_eq!(one.display_prefix().len(), 11);
+        assert!(!format!("{one:?}").contains(one.display_prefix()));
     }
 }

@@ -1,5 +1,5 @@
-//! Reads the credential out of a request and finds out whose it is.
-//! Never: a database query for an access token; those are judged by their signature.
+//! Authentication of HTTP requests.
+//! Invariant: an access token is verified without a database query.
 
 use http::{HeaderMap, header};
 use prometheus::{IntCounterVec, Registry};
@@ -10,85 +10,91 @@ use switchboard_runtime::{
 };
 use switchboard_store::{Store, StoreError};
 
-use crate::{ApiKeySecret, Caller, Credential, key_verdicts::KeyVerdicts, refusal};
+use crate::{ApiKeySecret, Caller, Credential, key_cache::KeyCache, problems};
 
-/// Finds out who is calling; cheap to clone.
+/// Authenticates callers; cheap to clone.
 ///
-/// An API key is looked up by its hash and remembered for 3 s, so a revoked one is refused within that time; while
-/// the database is away, a key that was good within the last 5 minutes stays good. An access token is judged by
-/// signature, expiry and the revocations that came over the bus.
+/// An API key is looked up by its hash and cached for 3 s, so a revoked key is rejected within that
+/// time. While the database is unavailable, a key that was valid within the last 5 minutes remains
+/// valid. An access token is verified by its signature, its expiry and the revocations received
+/// over the bus.
 #[derive(Clone)]
 pub struct Authenticator {
-    pub(crate) keys: KeyVerdicts,
+    pub(crate) keys: KeyCache,
     pub(crate) bus: Bus,
     failures: Option<IntCounterVec>,
 }
 
-/// A credential as it came, told by its form.
-pub(crate) enum Presented<'a> {
+/// A credential as received, distinguished by its form.
+pub(crate) enum ParsedCredential<'a> {
     Key(ApiKeySecret),
     Token(&'a str),
 }
 
 impl Authenticator {
-    /// Asks this store about API keys and this bus about access tokens.
+    /// Looks up API keys in this store, and verifies access tokens with the keys of this bus.
     #[must_use]
     pub fn new(store: Store, bus: Bus) -> Self {
         Self {
-            keys: KeyVerdicts::new(store),
+            keys: KeyCache::new(store),
             bus,
             failures: None,
         }
     }
 
-    /// The same, with a count of who was not let in at this service, by the reason.
+    /// Adds a counter of failed authentications of this service, by reason.
     ///
     /// # Errors
-    /// When the registry has such a metric already.
-    pub fn counted(self, service: &str, registry: &Registry) -> Result<Self, prometheus::Error> {
-        let group = Group::new(registry, "switchboard_http").of_service(service);
-        let help = "Requests without a credential that is good, by what was wrong with it";
+    /// If the registry contains such a metric already.
+    pub fn with_metrics(
+        self,
+        service: &str,
+        registry: &Registry,
+    ) -> Result<Self, prometheus::Error> {
+        let group = Group::new(registry, "switchboard_http").with_service(service);
+        let help = "Requests that failed authentication, by reason";
         let failures =
-            group.named_counters("auth_failures_total", help, "kind", refusal::kinds())?;
+            group.named_counters("auth_failures_total", help, "kind", problems::slugs())?;
         Ok(Self {
             failures: Some(failures),
             ..self
         })
     }
 
-    /// Whom the `Authorization` header names.
+    /// Authenticates the caller of the `Authorization` header.
     ///
     /// # Errors
-    /// A 401 problem that says what was wrong, with `WWW-Authenticate: Bearer`; 503 when this node cannot judge.
+    /// A 401 problem with the reason and `WWW-Authenticate: Bearer`, or 503 if this node cannot
+    /// verify the credential.
     pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
-        let judged = match presented(headers) {
-            Ok(Presented::Key(secret)) => self.by_key(&secret).await,
-            Ok(Presented::Token(token)) => self.by_token(token),
+        let result = match parse_credential(headers) {
+            Ok(ParsedCredential::Key(secret)) => self.authenticate_key(&secret).await,
+            Ok(ParsedCredential::Token(token)) => self.authenticate_token(token),
             Err(problem) => Err(problem),
         };
-        judged.inspect_err(|problem| self.count(problem))
+        result.inspect_err(|problem| self.count(problem))
     }
 
     fn count(&self, problem: &Problem) {
-        let is_known = refusal::kinds().any(|kind| kind == problem.slug);
+        let is_known = problems::slugs().any(|slug| slug == problem.slug());
         if let Some(failures) = self.failures.as_ref().filter(|_| is_known) {
-            failures.with_label_values(&[problem.slug]).inc();
+            failures.with_label_values(&[problem.slug()]).inc();
         }
     }
 
-    async fn by_key(&self, secret: &ApiKeySecret) -> Result<Caller, Problem> {
-        match self.keys.judge(secret.hash()).await {
+    async fn authenticate_key(&self, secret: &ApiKeySecret) -> Result<Caller, Problem> {
+        match self.keys.lookup(secret.hash()).await {
             Ok(Some(caller)) => Ok(caller),
-            Ok(None) => Err(refusal::unknown_api_key()),
-            Err(error) => Err(unjudged(&error)),
+            Ok(None) => Err(problems::unknown_api_key()),
+            Err(error) => Err(lookup_failed(&error)),
         }
     }
 
-    fn by_token(&self, token: &str) -> Result<Caller, Problem> {
+    fn authenticate_token(&self, token: &str) -> Result<Caller, Problem> {
         let claims = self
             .bus
             .verify(token)
-            .map_err(|error| refusal::token(&error))?;
+            .map_err(|error| problems::token(&error))?;
         Ok(Caller {
             org: claims.org,
             scopes: claims.scopes,
@@ -100,27 +106,28 @@ impl Authenticator {
     }
 }
 
-fn unjudged(error: &StoreError) -> Problem {
+fn lookup_failed(error: &StoreError) -> Problem {
     if error.is_unavailable() {
-        tracing::warn!(error = error.report(), "an API key could not be looked up");
-        return refusal::unavailable("API keys cannot be looked up at the moment.");
+        tracing::warn!(error = error.report(), "API key lookup failed");
+        return problems::unavailable("API keys cannot be looked up at the moment.");
     }
-    tracing::error!(error = error.report(), "an API key could not be looked up");
+    tracing::error!(error = error.report(), "API key lookup failed");
     internal()
 }
 
-pub(crate) fn presented(headers: &HeaderMap) -> Result<Presented<'_>, Problem> {
-    let credential = bearer(headers).ok_or_else(refusal::missing_credentials)?;
+pub(crate) fn parse_credential(headers: &HeaderMap) -> Result<ParsedCredential<'_>, Problem> {
+    let credential = bearer(headers).ok_or_else(problems::missing_credentials)?;
     if let Some(secret) = ApiKeySecret::parse(credential) {
-        Ok(Presented::Key(secret))
+        Ok(ParsedCredential::Key(secret))
     } else if credential.bytes().filter(|byte| *byte == b'.').count() == 2 {
-        Ok(Presented::Token(credential))
+        Ok(ParsedCredential::Token(credential))
     } else {
-        Err(refusal::malformed())
+        Err(problems::malformed())
     }
 }
 
-/// The credential of an `Authorization: Bearer` header. (RFC 6750, section 2.1; RFC 9110: the scheme's case is free.)
+/// The credential of an `Authorization: Bearer` header (RFC 6750, section 2.1). The scheme is
+/// case-insensitive (RFC 9110).
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, credential) = value.split_once(' ')?;
@@ -133,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_credential_is_found() {
+    fn bearer_credential_is_parsed() {
         fn check(value: &str, expect: Option<&str>) {
             let mut headers = HeaderMap::new();
             headers.insert(header::AUTHORIZATION, value.parse().unwrap());

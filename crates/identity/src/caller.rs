@@ -1,42 +1,42 @@
-//! A caller whose credential was good, and how handlers ask for one.
-//! Never: a caller that nobody authenticated.
+//! An authenticated caller, and its extractor for handlers.
 
 use axum::extract::{FromRef, FromRequestParts};
 use http::request::Parts;
 use switchboard_protocol::{
-    access::{Scope, Scopes, Subject},
     id::{ApiKeyId, OrgId, TokenId},
+    token::{Scope, Scopes, Subject},
 };
 use switchboard_runtime::problem::Problem;
 
-use crate::{Authenticator, refusal};
+use crate::{Authenticator, problems};
 
-/// A caller whose credential was good.
+/// An authenticated caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// Whose devices and settings the caller reaches, and no others.
+    /// The organisation whose devices and settings the caller can access.
     pub org: OrgId,
-    /// What it may do.
+    /// The scopes of the credential.
     pub scopes: Scopes,
-    /// How it proved who it is.
+    /// The credential.
     pub credential: Credential,
 }
 
-/// How a caller proved who it is.
+/// The credential of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// With an API key.
+    /// An API key.
     ApiKey(ApiKeyId),
-    /// With an access token.
+    /// An access token.
     AccessToken {
         /// The token's `jti`.
         id: TokenId,
-        /// Whom it names.
+        /// The token's subject.
         subject: Subject,
     },
 }
 
-/// Whoever shares a limit: an API key, or the subject of access tokens, which outlives the token.
+/// The key of per-caller limits: an API key, or the subject of access tokens, which is the same for
+/// successive tokens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CallerId {
     /// An API key.
@@ -46,10 +46,10 @@ pub enum CallerId {
 }
 
 impl Credential {
-    /// Whoever holds it, by a name that is the same for all tokens of one subject. Of one organisation; two may
-    /// call different holders the same.
+    /// The name of the caller, the same for all tokens of one subject. Unique within an
+    /// organisation only.
     #[must_use]
-    pub fn holder(&self) -> String {
+    pub fn caller_name(&self) -> String {
         match self {
             Self::ApiKey(id) => id.to_string(),
             Self::AccessToken { subject, .. } => subject.to_string(),
@@ -58,7 +58,7 @@ impl Credential {
 }
 
 impl Caller {
-    /// By whom its limits are shared.
+    /// The key of its limits.
     #[must_use]
     pub fn id(&self) -> CallerId {
         match &self.credential {
@@ -67,15 +67,15 @@ impl Caller {
         }
     }
 
-    /// Insists on a scope.
+    /// Requires a scope.
     ///
     /// # Errors
-    /// A 403 problem that names the missing scope.
+    /// A 403 problem with the missing scope.
     pub fn require(&self, scope: Scope) -> Result<(), Problem> {
         if self.scopes.contains(scope) {
             Ok(())
         } else {
-            Err(refusal::insufficient_scope(scope))
+            Err(problems::insufficient_scope(scope))
         }
     }
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_scope_is_named() {
+    fn missing_scope_is_in_the_problem() {
         let caller = Caller {
             org: "org_0000000000000000000000000000abcd".parse().unwrap(),
             scopes: [Scope::Call].into_iter().collect(),
@@ -108,7 +108,7 @@ mod tests {
         assert!(caller.require(Scope::Call).is_ok());
         let refused = caller.require(Scope::Admin).unwrap_err();
         assert_eq!(
-            (refused.status.as_u16(), refused.slug),
+            (refused.status().as_u16(), refused.slug()),
             (403, "insufficient_scope")
         );
         assert!(refused.detail.contains("`admin`"), "{}", refused.detail);

@@ -1,14 +1,14 @@
-//! Who is calling over HTTP: the holder of an API key or of an access token, found out the same way by every service.
-//! Never: what the caller may do with a resource (handlers ask [`Caller::require`]), and never a secret in an answer or a log.
+//! Authentication of HTTP callers by API key or access token, the same for all services.
+//! Invariant: secrets do not appear in responses or logs.
 
 mod api_key;
 mod authenticator;
 mod caller;
-mod key_verdicts;
-mod refusal;
-mod standing;
+mod credential_check;
+mod key_cache;
+mod problems;
 
 pub use api_key::ApiKeySecret;
 pub use authenticator::Authenticator;
 pub use caller::{Caller, CallerId, Credential};
-pub use standing::Standing;
+pub use credential_check::CredentialCheck;

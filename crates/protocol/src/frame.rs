@@ -1,5 +1,4 @@
-//! Frames as they stand on the wire: `##START type task seq payload ##END` (supplement 2.2).
-//! Never: a buffer of its own, and no meaning of a payload beyond where it ends.
+//! Frames on the wire: `##START type task seq payload ##END` (S 2.2).
 
 use std::fmt;
 
@@ -9,38 +8,38 @@ mod encoder;
 pub use decoder::Decoder;
 pub use encoder::{StreamTooLong, encode, encode_stream};
 
-/// What every frame begins with.
+/// The first bytes of every frame.
 pub const START: &[u8] = b"##START";
-/// What every frame ends with; there is no length, so no payload may contain it.
+/// The last bytes of every frame. There is no length field, so no payload may contain them.
 pub const END: &[u8] = b"##END";
-/// The highest sequence number that four digits can say.
+/// The largest sequence number: four digits.
 pub const MAX_SEQ: u16 = 9999;
 
-/// What a frame carries; the byte after `##START`.
+/// The frame type: the byte after `##START`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// The last frame of a task; its payload is empty. (S)
+    /// The last frame of a task's message; its payload is empty. (S 7.1)
     End = 0x03,
-    /// UTF-8 text, either direction. (S)
+    /// UTF-8 text, in either direction. (S 7.1)
     Text = 0x04,
-    /// A Model Control Protocol message: one JSON object. (S)
+    /// A Model Control Protocol message: one JSON object. (S 2)
     Control = 0x06,
-    /// Who the device is and the answer to it; JSON. (ours)
+    /// The device's access token, and the answer to it; JSON. (ours)
     Auth = 0x10,
-    /// Asks the other side to echo the payload. (ours)
+    /// Requests a PONG with the same payload. (ours)
     Ping = 0x11,
-    /// The echo of a ping's payload. (ours)
+    /// The answer to a PING. (ours)
     Pong = 0x12,
-    /// Reconnect elsewhere, server to device; JSON. (ours)
+    /// The server asks the device to reconnect elsewhere; JSON. (ours)
     Goaway = 0x13,
-    /// The last word before the server closes; JSON. (ours)
+    /// The reason why the server closes the connection; JSON. (ours)
     Error = 0x14,
-    /// A chunk of binary audio, either direction. (ours)
+    /// A chunk of binary audio, in either direction. (ours)
     Audio = 0x15,
-    /// The task id names what to stop. (ours)
+    /// Cancels the work on the task. (ours)
     Cancel = 0x16,
-    /// Something happened on the device; JSON. (ours)
+    /// An event on the device; JSON. (ours)
     Event = 0x17,
 }
 
@@ -60,13 +59,13 @@ impl Kind {
         Self::Event,
     ];
 
-    /// The byte on the wire.
+    /// Returns the byte on the wire.
     #[must_use]
     pub const fn byte(self) -> u8 {
         self as u8
     }
 
-    /// The kind behind a byte, if there is one.
+    /// Returns the kind of a byte, if there is one.
     #[must_use]
     pub const fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
@@ -85,7 +84,7 @@ impl Kind {
         })
     }
 
-    /// Whether the payload is JSON, in which a delimiter can be escaped.
+    /// Returns true when the payload is JSON, in which a delimiter can be escaped.
     #[must_use]
     pub const fn is_json(self) -> bool {
         match self {
@@ -95,12 +94,12 @@ impl Kind {
     }
 }
 
-/// The eight bytes that name a task, padded with spaces; any bytes are taken as they are. (S 2.3)
+/// The eight bytes that name a task, padded with spaces. Any bytes are valid. (S 2.3)
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TaskId(pub [u8; 8]);
 
 impl TaskId {
-    /// The task id that the supplement recommends for its messages.
+    /// The task id that the supplement recommends for control messages. (S 2.3)
     pub const MCP: Self = Self(*b"mcp00001");
 }
 
@@ -110,9 +109,9 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// How the sequence number of a 0x06 frame is written; the supplement prints both.
+/// How the sequence number of a 0x06 frame is written. The supplement prints both formats. (ours)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Spelling {
+pub enum SeqFormat {
     /// `0042`
     #[default]
     Plain,
@@ -120,47 +119,47 @@ pub enum Spelling {
     Bracketed,
 }
 
-/// A decoded frame, borrowing its payload from the buffer it was found in.
+/// A decoded frame. Its payload borrows from the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// What it carries.
+    /// The frame type.
     pub kind: Kind,
     /// The task it belongs to.
     pub task: TaskId,
-    /// Its place in the task, `0..=9999`.
+    /// The sequence number within the task, `0..=9999`.
     pub seq: u16,
-    /// How the place was written; plain unless the kind is `Control`.
-    pub spelling: Spelling,
-    /// Everything between the header and `##END`.
+    /// The format of the sequence number; plain unless the kind is `Control`.
+    pub seq_format: SeqFormat,
+    /// The bytes between the header and `##END`.
     pub payload: &'a [u8],
 }
 
-/// Why the bytes on a connection are no frame. There is no way back into step from here:
-/// TCP does not corrupt, so garbage is a bug or an attack, and the connection ends.
+/// Why the received bytes are not a frame. There is no resynchronisation: TCP does not corrupt, so
+/// garbage is a bug or an attack, and the connection closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Something other than white space stands where a frame should begin.
-    #[error("a frame begins with `##START`, and only white space may stand between frames")]
+    /// Something other than white space precedes a frame.
+    #[error("a frame begins with `##START`, and only white space may be between frames")]
     Garbage,
-    /// The byte after `##START` is no kind of frame.
+    /// The byte after `##START` is not a frame type.
     #[error("0x{0:02x} is no frame type; known are 0x03, 0x04, 0x06 and 0x10 to 0x17")]
     UnknownKind(u8),
-    /// The sequence number is not four digits, nor four digits in brackets on a 0x06 frame.
+    /// The sequence number is not four digits, and not four digits in brackets on a 0x06 frame.
     #[error("a sequence number is four digits, like `0042`, or on a 0x06 frame `[0042]`")]
     BadSeq,
     /// The frame does not end within the limit.
     #[error("a frame is at most {limit_bytes} bytes here, `##START` and `##END` included")]
     TooLong {
-        /// The limit that was in force.
+        /// The limit in bytes.
         limit_bytes: usize,
     },
 }
 
 impl FrameError {
-    /// What [`Self::code`] may answer.
+    /// All values of [`Self::code`].
     pub const CODES: [&str; 4] = ["bad_start", "bad_type", "bad_seq", "frame_too_long"];
 
-    /// The stable name for the ERROR frame and the metric.
+    /// Returns the stable name for the ERROR frame and the metric.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -177,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_round_trip() {
+    fn kind_bytes_round_trip() {
         for byte in 0..=u8::MAX {
             let listed = Kind::ALL.into_iter().find(|kind| kind.byte() == byte);
             assert_eq!(Kind::from_byte(byte), listed, "{byte:#04x}");
@@ -185,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn task_ids_print_on_one_line() {
+    fn task_id_display_is_one_line() {
         assert_eq!(TaskId::MCP.to_string(), "mcp00001");
         assert_eq!(TaskId(*b"chat    ").to_string(), "chat");
         assert_eq!(TaskId(*b"a\n\xff     ").to_string(), "a\\n\\xff");

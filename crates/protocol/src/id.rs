@@ -1,5 +1,4 @@
-//! Identifiers that cross a boundary, as newtypes: what is checked once stays checked.
-//! Never: a raw string or UUID passed where one of these is meant.
+//! Identifiers that cross a boundary, as newtypes: validated once, where they are parsed.
 
 use std::{fmt, str::FromStr};
 
@@ -10,13 +9,13 @@ use utoipa::{
 };
 use uuid::Uuid;
 
-/// Why a text is not the identifier it was read as.
+/// Why a text is not a valid identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    /// A prefixed id without its prefix, or with something that is no UUID behind it.
+    /// The prefix is missing, or the rest is not a UUID.
     #[error("expected `{prefix}` followed by 32 lower-case hexadecimal digits")]
     Malformed {
-        /// What the identifier begins with, underscore included.
+        /// The expected prefix, underscore included.
         prefix: &'static str,
     },
     /// A device id of the wrong length or with a character outside its alphabet.
@@ -34,7 +33,7 @@ fn parse_prefixed(prefix: &'static str, text: &str) -> Result<Uuid, IdError> {
     Uuid::try_parse(digits).map_err(|_| malformed)
 }
 
-/// How a prefixed id stands in the API's document.
+/// The OpenAPI schema of a prefixed id.
 fn prefixed_schema(prefix: &str, description: &str) -> RefOr<Schema> {
     ObjectBuilder::new()
         .schema_type(Type::String)
@@ -51,16 +50,16 @@ macro_rules! prefixed_id {
         pub struct $name(Uuid);
 
         impl $name {
-            /// What every id of this kind begins with.
+            /// The prefix of every id of this kind.
             pub const PREFIX: &'static str = $prefix;
 
-            /// The id with this UUID behind its prefix.
+            /// Creates the id with this UUID.
             #[must_use]
             pub const fn from_uuid(uuid: Uuid) -> Self {
                 Self(uuid)
             }
 
-            /// The UUID without the prefix, as it is stored and sent between nodes.
+            /// Returns the UUID without the prefix, as it is stored and sent between nodes.
             #[must_use]
             pub const fn uuid(self) -> Uuid {
                 self.0
@@ -111,15 +110,15 @@ macro_rules! prefixed_id {
 }
 
 prefixed_id! {
-    /// An organisation: the wall that nothing crosses.
+    /// An organisation. Nothing crosses its boundary.
     OrgId, "org_"
 }
 prefixed_id! {
-    /// One call of one service, unique for ever; a device sees it as `call_id`.
+    /// One call of one service, globally unique. The device receives it as `call_id`.
     CallId, "call_"
 }
 prefixed_id! {
-    /// An access token's `jti`.
+    /// The id (`jti`) of an access token.
     TokenId, "tok_"
 }
 prefixed_id! {
@@ -127,15 +126,15 @@ prefixed_id! {
     ApiKeyId, "key_"
 }
 prefixed_id! {
-    /// What characters are made from: a persona and how it speaks.
+    /// A template from which characters are created: a persona and its manner of speaking.
     TemplateId, "tpl_"
 }
 prefixed_id! {
-    /// A character: made from a template or on its own, and perhaps speaking through devices.
+    /// A character (NPC), created from a template or on its own. It may be assigned to devices.
     NpcId, "npc_"
 }
 prefixed_id! {
-    /// One thing that a template or an NPC remembers.
+    /// One memory of a template or an NPC.
     MemoryId, "mem_"
 }
 prefixed_id! {
@@ -143,11 +142,11 @@ prefixed_id! {
     PictureId, "pic_"
 }
 prefixed_id! {
-    /// A collection of documents that a character can look things up in.
+    /// A collection of documents in which a character can look up information.
     SkillsBookId, "skb_"
 }
 prefixed_id! {
-    /// Where an organisation wants to be told of events.
+    /// A webhook: where an organisation receives events.
     WebhookId, "whk_"
 }
 prefixed_id! {
@@ -155,29 +154,29 @@ prefixed_id! {
     DeliveryId, "whd_"
 }
 prefixed_id! {
-    /// How somebody sounds: a sample, and what a provider made of it.
+    /// A voice: a sample, and what a provider made of it.
     VoiceId, "voice_"
 }
 prefixed_id! {
-    /// A line of the audit log: who changed which setting.
+    /// An entry of the audit log: who changed which setting.
     AuditEntryId, "aud_"
 }
 prefixed_id! {
-    /// A conversation of somebody without a device.
+    /// A conversation of a participant without a device.
     ConversationId, "conv_"
 }
 
-/// The name a device has within its organisation: 1 to 64 of `[A-Za-z0-9._:-]`.
+/// The name of a device within its organisation: 1 to 64 of `[A-Za-z0-9._:-]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ToSchema)]
 #[schema(value_type = String, pattern = "^[A-Za-z0-9._:-]{1,64}$", example = "toy-1")]
 #[serde(transparent)]
 pub struct DeviceId(Box<str>);
 
 impl DeviceId {
-    /// The longest device id, in bytes.
+    /// The maximum length of a device id in bytes.
     pub const MAX_BYTES: usize = 64;
 
-    /// The id as text.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -213,12 +212,12 @@ impl<'de> Deserialize<'de> for DeviceId {
     }
 }
 
-/// A device as the whole system knows it: ids are unique within an organisation only.
+/// A device in the whole system. A device id alone is unique within its organisation only.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DeviceKey {
-    /// Whose device it is.
+    /// The organisation of the device.
     pub org: OrgId,
-    /// Its id within the organisation.
+    /// The device's id within the organisation.
     pub device: DeviceId,
 }
 
@@ -233,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn device_ids_are_checked() {
+    fn device_id_validates_length_and_alphabet() {
         fn check(text: &str, valid: bool) {
             assert_eq!(text.parse::<DeviceId>().is_ok(), valid, "{text:?}");
         }
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixed_ids_have_one_spelling() {
+    fn prefixed_id_has_one_canonical_form() {
         fn check(text: &str, valid: bool) {
             assert_eq!(text.parse::<OrgId>().is_ok(), valid, "{text:?}");
         }

@@ -1,11 +1,16 @@
-//! The device wire protocol and the vocabulary of a call, without I/O and without a clock:
-//! bytes and times come in as arguments, answers go out as values.
-//! Never: sockets, timers, threads, randomness, indexing that can panic, unchecked arithmetic.
+//! The device wire protocol and the vocabulary of a call, without I/O and without a clock. Bytes
+//! and times are arguments, answers are return values.
 //!
-//! What a device sends passes through these modules in this order: [`frame`] finds where it ends,
-//! [`session`] decides whether it may come now, [`message`] reads it, and [`schema`] measures and
-//! compiles what it registers. [`access`] says who it is, [`outcome`] how a call to it ended, and
-//! [`id`] names all of them. [`mcp`] is the other side: messages of callers in another encoding.
+//! A frame of a device passes through these modules in this order: [`frame`] finds its end,
+//! [`session`] checks that it may come now, [`message`] parses it, and [`schema`] measures and
+//! compiles the services that it registers. [`token`] authenticates the device, [`outcome`] is the
+//! result of a call, and [`id`] has the identifiers.
+//!
+//! Invariant: no socket, timer, thread or randomness; no indexing that can panic, no unchecked
+//! arithmetic.
+//!
+//! "S" in these documents refers to a section of the supplement, "ours" marks what it leaves open.
+//! `docs/protocol.md` has the whole protocol.
 
 #![cfg_attr(
     not(test),
@@ -16,11 +21,10 @@
     )
 )]
 
-pub mod access;
 pub mod frame;
 pub mod id;
-pub mod mcp;
 pub mod message;
 pub mod outcome;
 pub mod schema;
 pub mod session;
+pub mod token;

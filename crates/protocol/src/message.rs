@@ -1,11 +1,12 @@
-//! The JSON inside 0x06, AUTH, GOAWAY, ERROR and EVENT frames, in both directions: the edge is the
-//! server, `switchboard device` the client. (Supplement 3 to 6.)
-//! Never: copies what can be borrowed, merges a key that stands twice, escapes `#` (frames do that).
+//! The JSON payloads of 0x06, AUTH, GOAWAY, ERROR and EVENT frames, in both directions: the edge is
+//! the server, `switchboard device` the client. (S 3 to 6)
+//!
+//! Messages borrow from the payload where they can. The frame encoder escapes `#`, not this module.
 
 mod auth;
 mod device;
 mod envelope;
-pub(crate) mod nesting;
+pub mod nesting;
 mod notice;
 mod server;
 
@@ -19,26 +20,26 @@ pub use server::{Call, ServerMessage, write_cancel, write_result};
 
 use serde::Serialize;
 
-/// The most a message's explanation says, in bytes: it may quote what the other side sent.
+/// Maximum bytes of an error's detail, which may quote what the peer sent.
 const MAX_DETAIL_BYTES: usize = 256;
 
-/// Why a payload is no message.
+/// Why a payload is not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// Not JSON at all; says where it stops being so.
+    /// Not valid JSON; has the position.
     #[error("the payload is not valid JSON: {0}")]
     Malformed(String),
-    /// JSON with a `type` that this side of the connection does not understand.
-    #[error("`{kind}` is no message type here; known are {known}")]
+    /// The `type` is unknown in this direction.
+    #[error("`{kind}` is not a message type in this direction; known are {known}")]
     Unknown {
         /// The message's call id, if it has one.
         call_id: Option<String>,
         /// The type as sent, shortened.
         kind: String,
-        /// What would be right.
+        /// The types that are known.
         known: &'static str,
     },
-    /// A known message with something missing, repeated or of the wrong type.
+    /// A known message with a member that is missing, repeated or of the wrong type.
     #[error("{detail}")]
     Invalid {
         /// The message's call id, if it could be read.
@@ -49,7 +50,7 @@ pub enum MessageError {
 }
 
 impl MessageError {
-    /// The stable name of the error.
+    /// Returns the stable name of the error.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -59,7 +60,7 @@ impl MessageError {
         }
     }
 
-    /// The call id of the message, for the answer, if it could be read.
+    /// Returns the call id of the message, for the answer, if it could be read.
     #[must_use]
     pub fn call_id(&self) -> Option<&str> {
         match self {
@@ -75,7 +76,7 @@ impl MessageError {
         }
     }
 
-    /// What serde says about a payload: bad syntax has a place, the rest has a reason.
+    /// Converts an error of serde: bad syntax has a position, wrong data has a reason.
     fn from_json(error: &serde_json::Error, call_id: Option<String>) -> Self {
         let detail = shortened(&error.to_string());
         if error.is_data() {
@@ -86,7 +87,7 @@ impl MessageError {
     }
 }
 
-/// A payload as text: JSON is UTF-8, in the parts that are skipped as well. (S 5.3)
+/// Checks that a payload is UTF-8, also in the parts that are skipped. (S 5.3)
 fn utf8(payload: &[u8]) -> Result<&str, MessageError> {
     std::str::from_utf8(payload).map_err(|error| {
         let at = error.valid_up_to();
@@ -94,7 +95,7 @@ fn utf8(payload: &[u8]) -> Result<&str, MessageError> {
     })
 }
 
-/// At most [`MAX_DETAIL_BYTES`] of a text, cut between two characters.
+/// The first [`MAX_DETAIL_BYTES`] of a text, split between two characters.
 fn shortened(text: &str) -> String {
     let end = text.floor_char_boundary(MAX_DETAIL_BYTES);
     match text.get(..end) {
@@ -103,7 +104,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// The envelope that all messages but those of our own frame types share.
+/// The envelope of all messages except those of our own frame types.
 #[derive(Serialize)]
 struct Tagged<'a, T> {
     r#type: &'a str,
@@ -114,8 +115,8 @@ fn write_tagged(out: &mut Vec<u8>, r#type: &str, data: impl Serialize) {
     write_json(out, &Tagged { r#type, data });
 }
 
-/// Appends a value that is made of strings, numbers and raw JSON only.
+/// Appends a value that consists of strings, numbers and raw JSON only.
 fn write_json(out: &mut Vec<u8>, value: &impl Serialize) {
-    // Neither such a value nor a vector can fail to be written.
+    // Neither such a value nor a vector can fail to serialise.
     serde_json::to_writer(out, value).ok();
 }

@@ -1,51 +1,50 @@
-//! How a call ended, in the one vocabulary that every transport translates from.
-//! Never: an outcome that does not say whether the device may have acted.
+//! How a call ended. Every transport translates this vocabulary.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// Every accepted call ends in exactly one of these.
+/// The outcome of a call. Every accepted call ends in exactly one. (I1)
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[schema(example = "succeeded")]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Outcome {
-    /// The device answered `success: true`.
+    /// The device answered with `success: true`.
     Succeeded = 0,
-    /// The device answered `success: false`.
+    /// The device answered with `success: false`.
     Failed = 1,
-    /// The params do not match the registered schema, or the device has had a call with this id; it
-    /// never saw this one.
+    /// The params do not match the registered schema, or the device already received a call with
+    /// this id. The device did not receive this one.
     Invalid = 2,
     /// The organisation has no such device.
     UnknownDevice = 3,
-    /// The device has not registered such a service.
+    /// The device has not registered this service.
     UnknownService = 4,
-    /// The device has no live connection anywhere.
+    /// The device has no live connection.
     Offline = 5,
-    /// Shed by a limit: queue, rate or size.
+    /// Refused by a limit: queue, rate or size.
     Overloaded = 6,
-    /// The caller left or cancelled.
+    /// The caller disconnected or cancelled.
     Cancelled = 7,
-    /// The device stayed silent until the deadline.
+    /// The device did not answer before the deadline.
     TimedOut = 8,
-    /// Connection, node or bus failed after the hand-over.
+    /// The connection, the node or the bus failed after the call was sent.
     Lost = 9,
-    /// A call that waited for its device until it was to wait no longer.
+    /// The call waited for its device longer than it was allowed to.
     Expired = 10,
 }
 
-/// Whether the device may have acted, so whether a retry is safe.
+/// Whether the device may have acted on the call, so whether a retry is safe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[schema(example = "yes")]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum Delivered {
-    /// The device never saw the call and never will: a retry is safe.
+    /// The device did not receive the call and never will. A retry is safe.
     No = 0,
-    /// It may have seen it, or may still act on it.
+    /// The device may have received the call, or may still act on it.
     Unknown = 1,
-    /// It answered.
+    /// The device answered.
     Yes = 2,
 }
 
@@ -65,7 +64,7 @@ impl Outcome {
         Self::Expired,
     ];
 
-    /// The name used in answers and as a metric label.
+    /// Returns the name in answers and metric labels.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -83,20 +82,20 @@ impl Outcome {
         }
     }
 
-    /// The byte that stands for this outcome between nodes.
+    /// Returns the byte for this outcome between nodes.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The outcome behind a byte, if there is one.
+    /// Returns the outcome of a byte, if there is one.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 
-    /// What this outcome says about the device having acted. `cancelled` and `timed_out` can be
-    /// better known than this: a call that never left the queue was never delivered.
+    /// Returns what the outcome alone implies. For `cancelled` and `timed_out` more may be known: a
+    /// call that never left the queue was not delivered.
     #[must_use]
     pub const fn delivered(self) -> Delivered {
         match self {
@@ -113,7 +112,7 @@ impl Outcome {
 }
 
 impl Delivered {
-    /// The name used in answers.
+    /// Returns the name in answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -124,17 +123,17 @@ impl Delivered {
     }
 }
 
-/// Why a call did not end with a device's result, for whoever made the call.
+/// Why a call ended without a result of the device; written for the caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// One sentence: what was wrong and what would be right.
+    /// One sentence: what is wrong and what would be right.
     pub detail: String,
-    /// Where the params break the schema; bounded, empty unless the outcome is `invalid`.
+    /// Where the params violate the schema. Bounded; empty unless the outcome is `invalid`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<Violation>,
 }
 
-/// One place where a value breaks its schema.
+/// One place where a value violates its schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Violation {
     /// JSON pointer into the params; empty for the whole.
@@ -150,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_and_names_round_trip() {
+    fn code_and_name_round_trip() {
         for delivered in [Delivered::No, Delivered::Unknown, Delivered::Yes] {
             let json = serde_json::to_string(&delivered).unwrap();
             assert_eq!(json, format!("\"{}\"", delivered.as_str()));

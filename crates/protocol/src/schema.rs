@@ -1,16 +1,18 @@
-//! The gate that device-supplied JSON Schemas pass: budget first, compile after, check bounded.
-//! Never: fetches anything, runs an engine that backtracks, or hands `jsonschema` an unmeasured
-//! schema. (I15.)
+//! JSON Schemas of devices: measured against a budget, then compiled, then checked within bounds.
+//!
+//! Invariant: nothing is fetched, no regular expression backtracks, and `jsonschema` receives no
+//! schema that was not measured. (I15)
 
 use std::{fmt, str::FromStr};
 
 use sha2::{Digest as _, Sha256};
 
 mod budget;
+mod compiled_schema;
 mod document;
 mod error;
 mod expansion;
-mod gate;
+
 mod interner;
 mod registration;
 
@@ -18,18 +20,18 @@ pub use error::{RegisterError, SchemaFault};
 pub use interner::Interner;
 pub use registration::{Registration, Service};
 
-/// How much a device may register. Schemas come from devices, so they are hostile.
+/// Limits on what a device may register. Schemas come from devices, so they are untrusted.
 #[derive(Debug, Clone)]
 pub struct SchemaLimits {
-    /// Services per device.
+    /// Services of one device.
     pub max_services: usize,
-    /// Bytes of one schema, written without white space.
+    /// Bytes of one schema without white space.
     pub max_schema_bytes: usize,
-    /// Objects and arrays of one schema inside each other.
+    /// Nesting depth of objects and arrays in one schema.
     pub max_depth: usize,
-    /// JSON values of one schema, its objects and arrays included.
+    /// JSON values in one schema, its objects and arrays included.
     pub max_nodes: usize,
-    /// JSON values of one schema with every `$ref` replaced by what it names.
+    /// JSON values in one schema with every `$ref` replaced by its target.
     pub max_expansion: usize,
     /// Bytes of a service's name.
     pub max_name_bytes: usize,
@@ -51,14 +53,14 @@ impl Default for SchemaLimits {
     }
 }
 
-/// SHA-256 of the services' JSON as sent: what equal registrations are known by.
+/// SHA-256 of the services' JSON as sent. Equal registrations have equal digests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// The digest of this JSON, byte for byte.
+    /// Computes the digest of this JSON, byte for byte.
     #[must_use]
-    pub fn of(json: &[u8]) -> Self {
+    pub fn compute(json: &[u8]) -> Self {
         Self(Sha256::digest(json).into())
     }
 }
@@ -69,7 +71,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// A text that is no digest.
+/// A text that is not a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a digest is 64 lower-case hexadecimal digits")]
 pub struct DigestError;
@@ -105,8 +107,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digests_round_trip() {
-        let digest = Digest::of(b"{}");
+    fn digest_text_round_trips() {
+        let digest = Digest::compute(b"{}");
         let text = digest.to_string();
         assert!(text.starts_with("44136fa355b3678a"), "{text}");
         assert_eq!(text.parse(), Ok(digest));

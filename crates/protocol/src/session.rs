@@ -1,9 +1,8 @@
-//! The server's side of one connection as a state machine: which frame may come now, and what it
-//! means. (I12, I15.)
-//! Never: a clock, I/O, or memory for a connection on which no text or audio is under way.
+//! The server's side of a connection as a state machine: which frames are valid now, and what each
+//! one means.
 
 use crate::{
-    frame::{Frame, Kind, MAX_SEQ, Spelling, TaskId},
+    frame::{Frame, Kind, MAX_SEQ, SeqFormat, TaskId},
     message::{AuthRequest, DeviceEvent, DeviceMessage, MessageError},
 };
 
@@ -11,75 +10,101 @@ mod error;
 
 pub use error::SessionError;
 
-/// The `call_id` under which a bad EVENT is refused: events have none of their own.
+/// The call id of the answer to an invalid EVENT, which has none of its own.
 const EVENT_CALL_ID: &str = "event";
 
-/// What one frame meant.
+/// The meaning of one frame.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The device says who it is; answer, and call [`Session::authenticated`] if it is.
+    /// The device's token. If it is valid, answer and call [`Session::set_authenticated`].
     Auth(AuthRequest<'a>),
     /// A message in a 0x06 frame.
     Message(DeviceMessage<'a>),
-    /// A 0x06 or EVENT payload that is malformed or invalid: answer with an error result under
-    /// this call id (`register` if none) and stay connected. (S 6.1, 6.3)
+    /// A 0x06 or EVENT payload that is malformed or invalid. Answer with an error result under this
+    /// call id (`register` if none) and keep the connection. (S 6.1, 6.3)
     Rejected {
         /// The message's own call id; `event` for an EVENT frame.
         call_id: Option<String>,
-        /// What was wrong.
+        /// What is wrong.
         detail: String,
     },
-    /// The next piece of a text.
+    /// The next piece of a text. (S 7.1)
     Text {
-        /// Which text.
+        /// The text's task.
         task: TaskId,
-        /// The piece's place, from 0.
+        /// The piece's position, from 0.
         seq: u16,
         /// The piece.
         text: &'a str,
     },
-    /// The next piece of a sound.
+    /// The next piece of an audio message. (ours)
     Audio {
-        /// Which sound.
+        /// The audio's task.
         task: TaskId,
-        /// The piece's place, from 0.
+        /// The piece's position, from 0.
         seq: u16,
         /// The piece.
         chunk: &'a [u8],
     },
-    /// The text or sound of a task is complete.
+    /// The text or audio of a task is complete. (S 7.1)
     End {
-        /// Which.
+        /// The task.
         task: TaskId,
     },
-    /// Stop what the server does under this task id.
+    /// Cancel the server's work on this task. (ours)
     Cancel {
-        /// Which.
+        /// The task.
         task: TaskId,
     },
-    /// Something happened on the device; a valid `{"name", "data"}` object, as sent.
+    /// An event on the device: a valid `{"name", "data"}` object, as sent. (ours)
     DeviceEvent {
         /// The object's JSON.
         raw: &'a [u8],
     },
-    /// To be echoed in a PONG.
+    /// The payload to return in a PONG. (ours)
     Ping(&'a [u8]),
-    /// The echo of our PING.
+    /// The payload of the device's answer to a PING. (ours)
     Pong(&'a [u8]),
 }
 
-/// What has to be remembered between the frames of one connection.
+/// The state of one connection between its frames. It has no clock and does no I/O.
+///
+/// ```text
+///                     AUTH, then set_authenticated
+///   Unauthenticated ──────────────────────────────► Authenticated
+///         │ any other frame                          │ AUTH, GOAWAY, ERROR; a seq gap;
+///         ▼                                          ▼ any rule of a task broken
+///     SessionError: ERROR frame with its code, then close
+///
+///   Each task of an authenticated connection:
+///
+///           TEXT or AUDIO, seq 0              END, next seq
+///   (none) ─────────────────────► Open(kind) ──────────────► (none)
+///                                  │      ▲
+///                                  └──────┘ same kind, next seq
+/// ```
+///
+/// - Before AUTH no other frame is valid; after it, no second AUTH. (ours)
+/// - TEXT and AUDIO open a task with seq 0. Each further frame has the next seq and the same kind,
+///   up to 9998, so that END has one. A gap or a repetition ends the connection. (S 7.1, I12)
+/// - A 0x06 frame is a complete message. Its seq is 0 or continues the last 0x06 frame of the same
+///   task id. (S 7.1) Answers use the device's task id and [`SeqFormat`].
+/// - An invalid 0x06 or EVENT payload is [`Event::Rejected`]; the connection stays. (S 6.1)
+/// - CANCEL, PING, PONG and EVENT have no state.
+///
+/// Invariant: a connection with no open task holds no memory besides this struct, and at most
+/// `max_open_tasks` are open. (I15)
 #[derive(Debug)]
 pub struct Session {
     open: Vec<OpenTask>,
     control_task: TaskId,
     control_next: u16,
     max_open_tasks: u8,
-    spelling: Option<Spelling>,
+    seq_format: Option<SeqFormat>,
     authenticated: bool,
 }
 
-/// A text or a sound of which the end has not come.
+/// A text or audio message whose END has not arrived.
 #[derive(Debug)]
 struct OpenTask {
     task: TaskId,
@@ -88,8 +113,8 @@ struct OpenTask {
 }
 
 impl Session {
-    /// A connection that has said nothing yet and may have `max_open_tasks` texts and sounds
-    /// under way at a time.
+    /// Creates the state of a new connection that may have `max_open_tasks` texts and audio
+    /// messages open at a time.
     #[must_use]
     pub const fn new(max_open_tasks: u8) -> Self {
         Self {
@@ -97,15 +122,15 @@ impl Session {
             control_task: TaskId::MCP,
             control_next: 0,
             max_open_tasks,
-            spelling: None,
+            seq_format: None,
             authenticated: false,
         }
     }
 
-    /// Says what a frame means at this point of the connection.
+    /// Returns the meaning of a frame at this point of the connection.
     ///
     /// # Errors
-    /// When it may not come at this point; the connection ends.
+    /// When the frame is not valid at this point. The connection closes.
     pub fn handle<'a>(&mut self, frame: Frame<'a>) -> Result<Event<'a>, SessionError> {
         let Frame {
             kind,
@@ -137,39 +162,38 @@ impl Session {
         }
     }
 
-    /// From here on everything but AUTH is accepted.
-    pub const fn authenticated(&mut self) {
+    /// Accepts all frames but AUTH from here on.
+    pub const fn set_authenticated(&mut self) {
         self.authenticated = true;
     }
 
-    /// Whether [`Self::authenticated`] was called.
+    /// Returns whether [`Self::set_authenticated`] was called.
     #[must_use]
     pub const fn is_authenticated(&self) -> bool {
         self.authenticated
     }
 
-    /// How the connection spelt the seq of its first 0x06 frame, plain before there was one:
-    /// what the server uses too.
+    /// Returns the seq format of the device's first 0x06 frame, plain before there is one. The
+    /// server uses the same. (ours)
     #[must_use]
-    pub fn spelling(&self) -> Spelling {
-        self.spelling.unwrap_or_default()
+    pub fn seq_format(&self) -> SeqFormat {
+        self.seq_format.unwrap_or_default()
     }
 
-    /// The task id the device last used for a 0x06 frame, `mcp00001` before there was one: what
-    /// the server uses too.
+    /// Returns the task id of the device's last 0x06 frame, `mcp00001` before there is one. The
+    /// server uses the same. (ours)
     #[must_use]
     pub const fn control_task(&self) -> TaskId {
         self.control_task
     }
 
-    /// Every 0x06 frame is a whole message. Devices that number each one `0000`, as the
-    /// supplement's examples do, are as right as those that count; a task id other than the last
-    /// one's begins anew.
+    /// Devices may number every 0x06 frame `0000`, as the supplement's examples do, or count. With
+    /// another task id than before, counting restarts.
     fn control<'a>(&mut self, frame: Frame<'a>) -> Result<Event<'a>, SessionError> {
         let Frame {
             task,
             seq,
-            spelling,
+            seq_format,
             payload,
             ..
         } = frame;
@@ -191,7 +215,7 @@ impl Session {
         } else {
             0
         };
-        self.spelling.get_or_insert(spelling);
+        self.seq_format.get_or_insert(seq_format);
         Ok(match DeviceMessage::parse(payload) {
             Ok(message) => Event::Message(message),
             Err(error) => rejected(&error, error.call_id()),
@@ -210,7 +234,7 @@ impl Session {
         Ok(Event::Text { task, seq, text })
     }
 
-    /// Counts a piece of a text or a sound, the first of which opens its task.
+    /// Checks and counts a piece of text or audio. The first one opens its task.
     fn advance(&mut self, frame: Frame<'_>) -> Result<(), SessionError> {
         let Frame {
             kind,
@@ -287,7 +311,7 @@ impl Session {
         }
         self.open.swap_remove(index);
         if self.open.is_empty() {
-            // An idle connection gives its memory back.
+            // An idle connection holds no memory.
             self.open = Vec::new();
         }
         Ok(Event::End { task })

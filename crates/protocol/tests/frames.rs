@@ -1,32 +1,32 @@
-//! Whatever is encoded is decoded as it was, however the stream is cut; whatever else comes in is
-//! refused without a panic and without more work than it has bytes.
+//! Properties of the frame codec: what is encoded decodes to the same, however the stream is split.
+//! Other bytes are refused without a panic and in linear time.
 
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use switchboard_protocol::frame::{
-    Decoder, Frame, FrameError, Kind, MAX_SEQ, Spelling, TaskId, encode, encode_stream,
+    Decoder, Frame, FrameError, Kind, MAX_SEQ, SeqFormat, TaskId, encode, encode_stream,
 };
 
 const LIMIT_BYTES: usize = 4096;
 
-/// A frame that outlives its buffer.
+/// A frame that owns its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Owned {
+struct OwnedFrame {
     kind: Kind,
     task: TaskId,
     seq: u16,
-    spelling: Spelling,
+    seq_format: SeqFormat,
     payload: Vec<u8>,
 }
 
-impl From<Frame<'_>> for Owned {
+impl From<Frame<'_>> for OwnedFrame {
     fn from(
         Frame {
             kind,
             task,
             seq,
-            spelling,
+            seq_format,
             payload,
         }: Frame<'_>,
     ) -> Self {
@@ -34,14 +34,16 @@ impl From<Frame<'_>> for Owned {
             kind,
             task,
             seq,
-            spelling,
+            seq_format,
             payload: payload.to_vec(),
         }
     }
 }
 
-/// Reads chunks as a connection does; the frames, and what ended it.
-fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Owned>, Result<(), FrameError>) {
+/// Decodes chunks as a connection does. Returns the frames and the error that ended them.
+fn read<'a>(
+    chunks: impl IntoIterator<Item = &'a [u8]>,
+) -> (Vec<OwnedFrame>, Result<(), FrameError>) {
     let mut decoder = Decoder::new(LIMIT_BYTES);
     let (mut buffer, mut frames) = (Vec::new(), Vec::new());
     for chunk in chunks {
@@ -49,7 +51,7 @@ fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Owned>, Result<(
         loop {
             match decoder.decode(&buffer) {
                 Ok(Some((frame, consumed))) => {
-                    frames.push(Owned::from(frame));
+                    frames.push(OwnedFrame::from(frame));
                     buffer.drain(..consumed);
                 }
                 Ok(None) => {
@@ -63,7 +65,7 @@ fn read<'a>(chunks: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Owned>, Result<(
     (frames, Ok(()))
 }
 
-/// Payloads made of what delimiters are made of.
+/// Payloads made of fragments of delimiters.
 fn payload() -> impl Strategy<Value = Vec<u8>> {
     let fragment = prop_oneof![
         Just("#".as_bytes().to_vec()),
@@ -82,18 +84,18 @@ fn kind() -> impl Strategy<Value = Kind> {
     prop::sample::select(&Kind::ALL[..])
 }
 
-fn spelling() -> impl Strategy<Value = Spelling> {
-    prop_oneof![Just(Spelling::Plain), Just(Spelling::Bracketed)]
+fn seq_format() -> impl Strategy<Value = SeqFormat> {
+    prop_oneof![Just(SeqFormat::Plain), Just(SeqFormat::Bracketed)]
 }
 
-/// A frame, and the payload that the other side should read.
-fn frame() -> impl Strategy<Value = Owned> {
-    let header = (kind(), any::<[u8; 8]>(), 0..=MAX_SEQ, spelling());
-    (header, payload()).prop_map(|((kind, task, seq, spelling), bytes)| {
-        let spelling = if kind == Kind::Control {
-            spelling
+/// A frame as it is sent.
+fn frame() -> impl Strategy<Value = OwnedFrame> {
+    let header = (kind(), any::<[u8; 8]>(), 0..=MAX_SEQ, seq_format());
+    (header, payload()).prop_map(|((kind, task, seq, seq_format), bytes)| {
+        let seq_format = if kind == Kind::Control {
+            seq_format
         } else {
-            Spelling::Plain
+            SeqFormat::Plain
         };
         let payload = if kind.is_json() {
             serde_json::to_vec(&String::from_utf8_lossy(&bytes)).unwrap_or_default()
@@ -104,23 +106,23 @@ fn frame() -> impl Strategy<Value = Owned> {
                 .replace("##END", "")
                 .into_bytes()
         };
-        Owned {
+        OwnedFrame {
             kind,
             task: TaskId(task),
             seq,
-            spelling,
+            seq_format,
             payload,
         }
     })
 }
 
-/// JSON may have been escaped on the way: it means the same.
-fn same(got: &Owned, sent: &Owned) -> bool {
+/// Compares frames. JSON may have been escaped on the way.
+fn same(got: &OwnedFrame, sent: &OwnedFrame) -> bool {
     if !sent.kind.is_json() {
         return got == sent;
     }
     let text = |json: &[u8]| serde_json::from_slice::<String>(json).ok();
-    let with_sent_payload = Owned {
+    let with_sent_payload = OwnedFrame {
         payload: sent.payload.clone(),
         ..got.clone()
     };
@@ -131,15 +133,15 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn frames_survive_every_split(sent in prop::collection::vec(frame(), 1..4)) {
-        let sent: Vec<Owned> =
+    fn frames_decode_after_every_split(sent in prop::collection::vec(frame(), 1..4)) {
+        let sent: Vec<OwnedFrame> =
             sent.into_iter().filter(|frame| !frame.payload.windows(5).any(|w| w == b"##END") || frame.kind.is_json()).collect();
         let mut stream = Vec::new();
         for frame in &sent {
-            let Owned { kind, task, seq, spelling, payload } = frame;
-            encode(&mut stream, *kind, *task, *seq, *spelling, payload);
+            let OwnedFrame { kind, task, seq, seq_format, payload } = frame;
+            encode(&mut stream, *kind, *task, *seq, *seq_format, payload);
         }
-        let check = |got: (Vec<Owned>, Result<(), FrameError>)| {
+        let check = |got: (Vec<OwnedFrame>, Result<(), FrameError>)| {
             got.1 == Ok(())
                 && got.0.len() == sent.len()
                 && got.0.iter().zip(&sent).all(|(got, sent)| same(got, sent))
@@ -152,7 +154,7 @@ proptest! {
     }
 
     #[test]
-    fn streams_arrive_whole(
+    fn stream_payload_is_reassembled(
         payload in payload(),
         max_payload_bytes in 0_usize..40,
         is_text in any::<bool>(),
@@ -160,7 +162,8 @@ proptest! {
     ) {
         let kind = if is_text { Kind::Text } else { Kind::Audio };
         let mut stream = Vec::new();
-        let next = encode_stream(&mut stream, kind, TaskId::MCP, first_seq, &payload, max_payload_bytes);
+        let (task, max) = (TaskId::MCP, max_payload_bytes);
+        let next = encode_stream(&mut stream, kind, task, first_seq, &payload, max);
         let (frames, end) = read([&stream[..]]);
         prop_assert_eq!(end, Ok(()));
         prop_assert_eq!(next.map(usize::from), Ok(usize::from(first_seq) + frames.len()));
@@ -176,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_mean_the_same_in_one_piece_or_many(
+    fn any_bytes_decode_the_same_after_any_split(
         noise in prop::collection::vec(
             prop_oneof![payload(), Just(b"##START\x06mcp00001[0000]".to_vec()),
                 Just(b"##START\x04task12340000".to_vec()), prop::collection::vec(any::<u8>(), 0..9)],
@@ -189,7 +192,7 @@ proptest! {
 }
 
 #[test]
-fn a_dribbled_frame_costs_linear_work() {
+fn bytewise_frame_costs_linear_time() {
     let limit_bytes = 256 * 1024;
     let mut decoder = Decoder::new(limit_bytes);
     let mut frame = b"##START\x04task12340000".to_vec();

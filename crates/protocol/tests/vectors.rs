@@ -1,9 +1,9 @@
-//! The supplement's complete example (7.1), in English and Chinese, byte for byte.
+//! The complete example of the supplement (S 7.1), in English and Chinese, byte for byte.
 
-#![expect(clippy::panic, reason = "a test that fails by panicking says where")]
+#![expect(clippy::panic, reason = "a test fails by panicking")]
 
 use switchboard_protocol::{
-    frame::{Decoder, Frame, Spelling, TaskId},
+    frame::{Decoder, Frame, SeqFormat, TaskId},
     message::{DeviceMessage, ServerMessage},
     schema::{Registration, SchemaLimits},
     session::{Event, Session},
@@ -29,7 +29,7 @@ macro_rules! vectors {
 const ENGLISH: [&[u8]; 10] = vectors!("en");
 const CHINESE: [&[u8]; 10] = vectors!("zh");
 
-/// The frame that a vector is, found whole however it is cut.
+/// The frame of a vector, decoded whole and after every split.
 fn frame(vector: &[u8]) -> Frame<'_> {
     for at in 0..vector.len() {
         let mut decoder = Decoder::new(4096);
@@ -49,20 +49,20 @@ fn conversation(vectors: [&[u8]; 10], question: &str, answer: &str) {
     let [
         register,
         register_plain,
-        ask,
-        asked,
+        question_text,
+        question_end,
         call,
         call_plain,
         result,
         result_plain,
-        tell,
-        told,
+        answer_text,
+        answer_end,
     ] = vectors.map(frame);
     let mut session = Session::new(1);
-    session.authenticated();
+    session.set_authenticated();
     assert_eq!(
-        (register.spelling, register_plain.spelling),
-        (Spelling::Bracketed, Spelling::Plain)
+        (register.seq_format, register_plain.seq_format),
+        (SeqFormat::Bracketed, SeqFormat::Plain)
     );
     for register in [register, register_plain] {
         let event = session.handle(register);
@@ -92,16 +92,16 @@ fn conversation(vectors: [&[u8]; 10], question: &str, answer: &str) {
         }
     }
     assert_eq!(
-        (session.spelling(), session.control_task()),
-        (Spelling::Bracketed, TaskId::MCP)
+        (session.seq_format(), session.control_task()),
+        (SeqFormat::Bracketed, TaskId::MCP)
     );
 
     let task = TaskId(*b"task1234");
-    let event = session.handle(ask);
+    let event = session.handle(question_text);
     assert!(
         matches!(event, Ok(Event::Text { task: t, seq: 0, text }) if t == task && text == question)
     );
-    assert!(matches!(session.handle(asked), Ok(Event::End { task: t }) if t == task));
+    assert!(matches!(session.handle(question_end), Ok(Event::End { task: t }) if t == task));
     for result in [result, result_plain] {
         let event = session.handle(result);
         let Ok(Event::Message(DeviceMessage::Result(result))) = event else {
@@ -110,16 +110,19 @@ fn conversation(vectors: [&[u8]; 10], question: &str, answer: &str) {
         assert_eq!((&*result.call_id, result.success), ("call_001", true));
         assert!(result.raw.get().contains("2025-01-22 14:30:25"));
     }
-    assert_eq!((tell.payload, tell.seq), (answer.as_bytes(), 0));
-    assert_eq!((told.payload, told.seq), (&b""[..], 1));
+    assert_eq!(
+        (answer_text.payload, answer_text.seq),
+        (answer.as_bytes(), 0)
+    );
+    assert_eq!((answer_end.payload, answer_end.seq), (&b""[..], 1));
 }
 
 #[test]
-fn the_english_example() {
+fn english_example_of_the_supplement() {
     conversation(ENGLISH, "What time is it?", "It is 14:30:25 on 22 Jan 2025");
 }
 
 #[test]
-fn the_chinese_example() {
+fn chinese_example_of_the_supplement() {
     conversation(CHINESE, "现在几点了?", "现在是2025年1月22日14点30分25秒");
 }

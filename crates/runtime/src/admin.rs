@@ -1,5 +1,4 @@
-//! The admin port: `/healthz`, `/readyz`, `/metrics`. It is the last thing of a process to go.
-//! Never: a dependency asked over the network while somebody waits; probes report what is known.
+//! The admin port: `/healthz`, `/readyz` and `/metrics`. It closes last during shutdown.
 
 mod exposition;
 
@@ -23,27 +22,27 @@ use crate::{
     shutdown::Shutdown,
 };
 
-/// Beyond probes and one scraper nobody has business here.
+/// Enough for probes and a few scrapers.
 const CONNECTIONS: usize = 64;
 
 type Probe = Box<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// Whether a process can do its main work without a dependency.
+/// How much a process depends on something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// It can not: without it the process is not ready.
+    /// The process is unready without it.
     Required,
-    /// It can, less well: its state is shown and decides nothing.
-    Helpful,
+    /// The process works with restrictions; readiness only shows its state.
+    Optional,
 }
 
-/// Named dependencies, and whether each is well; cheap to clone.
+/// Named dependencies and their readiness probes; cheap to clone.
 #[derive(Clone, Default)]
 pub struct Readiness {
     probes: Arc<RwLock<BTreeMap<&'static str, (Need, Probe)>>>,
 }
 
-/// What `/readyz` answers.
+/// The response of `/readyz`.
 #[derive(Debug, Serialize)]
 pub struct Report {
     ready: bool,
@@ -60,8 +59,8 @@ struct Dependency {
 }
 
 impl Readiness {
-    /// Adds a dependency, or replaces the one of this name. The probe is asked at each `/readyz`: it
-    /// reports what it knows without waiting for anything, and its error is shown as it is.
+    /// Adds or replaces a dependency. Its probe runs on every `/readyz`: it must return what is
+    /// known without waiting. Its error appears in the response.
     pub fn register(
         &self,
         name: &'static str,
@@ -71,7 +70,7 @@ impl Readiness {
         self.probes.write().insert(name, (need, Box::new(probe)));
     }
 
-    /// What every dependency says now; never ready while draining.
+    /// Runs all probes. A draining process is never ready.
     #[must_use]
     pub fn report(&self, draining: bool) -> Report {
         let dependencies: BTreeMap<_, _> = self
@@ -108,10 +107,10 @@ struct Admin {
     shutdown: Shutdown,
 }
 
-/// Serves the admin port through the drain, until the process stops.
+/// Serves the admin port while draining, until stopping begins.
 ///
 /// # Errors
-/// When HTTP serving fails.
+/// When the HTTP server fails.
 pub async fn serve(
     listener: TcpListener,
     readiness: Readiness,
@@ -122,7 +121,7 @@ pub async fn serve(
         connections: CONNECTIONS,
         ..HttpLimits::default()
     };
-    // Its own shutdown, since that of the process drains long before this port may close.
+    // A separate shutdown: draining the process must not close this port.
     let own = Shutdown::new();
     let admin = Admin {
         readiness,
@@ -175,7 +174,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn tells_its_readiness_until_the_process_stops() {
+    async fn readiness_is_served_until_the_process_stops() {
         let shutdown = Shutdown::new();
         let readiness = Readiness::default();
         let well = Arc::new(AtomicBool::new(false));
@@ -185,7 +184,7 @@ mod tests {
             well.then_some(())
                 .ok_or_else(|| "no connection for 3 s".to_owned())
         });
-        readiness.register("memory", Need::Helpful, || Err("forgetful".to_owned()));
+        readiness.register("memory", Need::Optional, || Err("forgetful".to_owned()));
         let registry = Registry::new();
         let counter = prometheus::IntCounter::new("switchboard_calls", "Calls.").unwrap();
         registry.register(Box::new(counter.clone())).unwrap();

@@ -1,5 +1,5 @@
-//! The API as a document (OpenAPI 3.1), finished from what the routes' code says of itself, and its page for people.
-//! Never: a page that loads anything from another host, or a limit written here by hand.
+//! The OpenAPI 3.1 document of the API and its page. The page loads nothing from other hosts, and
+//! limits come from the code that enforces them.
 
 mod operation;
 mod problems;
@@ -16,27 +16,28 @@ use tower_http::set_header::SetResponseHeaderLayer;
 use utoipa::openapi::OpenApi;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-pub use problems::ProblemKind;
+use crate::problem::ProblemKind;
 
-/// Where programs read the document.
+/// Path of the document.
 const DOCUMENT: &str = "/openapi.json";
-/// Where people do.
+/// Path of the human-readable page.
 const PAGE: &str = "/docs";
-/// What the page may load: what this process serves.
+/// Content security policy of the page: only resources of this process.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; \
                       img-src 'self' data:; font-src 'self'; connect-src 'self'; frame-ancestors 'none'";
-const DESCRIPTION: &str = "Call devices, see who is there, and set up what agents use. Errors are problem documents \
-                           (RFC 9457); their `type` says what happened, and each status lists the types it can have.";
+const DESCRIPTION: &str = "List and call devices, and manage the settings of agents. Errors are problem documents \
+                           (RFC 9457); `type` identifies the error, and each status lists its possible types.";
 
 /// An OpenAPI document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document(Value);
 
 impl Document {
-    /// The document of some routes, and the kinds of problems that they name beside those that every route has.
+    /// Creates the document of some routes. `kinds` are the problem kinds that these routes can
+    /// name, besides those of every route.
     ///
-    /// An operation says with `x-problems` which kinds it answers with. `x-idempotent` stands for an Idempotency-Key,
-    /// `x-if-match` for If-Match, each with the problems that come with it.
+    /// An operation lists the kinds it can return in `x-problems`. `x-idempotent` adds the
+    /// Idempotency-Key header, `x-if-match` the If-Match header, each with its problems.
     #[must_use]
     pub fn new(openapi: OpenApi, kinds: &[ProblemKind]) -> Self {
         let mut document = serde_json::to_value(openapi).unwrap_or_default();
@@ -45,14 +46,13 @@ impl Document {
             "title": "Switchboard", "version": env!("CARGO_PKG_VERSION"), "description": DESCRIPTION,
             "license": {"name": "Apache License 2.0", "identifier": "Apache-2.0"},
         });
-        document["servers"] =
-            json!([{"url": "/", "description": "The server that this was read from"}]);
+        document["servers"] = json!([{"url": "/", "description": "The server of this document"}]);
         schemas::finish(&mut document["components"]["schemas"]);
         document["components"]["schemas"]["Problem"] = problems::schema();
         document["components"]["parameters"] = operation::parameters();
         document["components"]["securitySchemes"] = json!({
             "credential": {"type": "http", "scheme": "bearer", "description":
-                "An API key (`sb_…`) or an access token of an organisation. The scopes that it needs are named."},
+                "An API key (`sb_…`) or an access token of an organisation, with the listed scopes."},
             "operator": {"type": "http", "scheme": "bearer", "description":
                 "The operator key of the installation."},
         });
@@ -60,7 +60,7 @@ impl Document {
         Self(document)
     }
 
-    /// This document with another's routes.
+    /// Adds the routes of another document.
     #[must_use]
     pub fn merged(mut self, other: Self) -> Self {
         let Value::Object(other) = other.0 else {
@@ -87,7 +87,7 @@ impl Document {
         self
     }
 
-    /// Names what the operations are grouped by.
+    /// Describes the tags that group the operations.
     #[must_use]
     pub fn tagged(mut self, tags: &[(&str, &str)]) -> Self {
         let tags = tags.iter();
@@ -98,7 +98,8 @@ impl Document {
         self
     }
 
-    /// Adds keywords to the schema at a place in a schema: `/tags/*` are the elements of the member `tags`.
+    /// Adds keywords to the schema at a path within a schema: `/tags/*` is the elements of the
+    /// member `tags`.
     #[must_use]
     pub fn limited(mut self, schema: &str, place: &str, limits: &Value) -> Self {
         if let Some(limits) = limits.as_object() {
@@ -107,27 +108,27 @@ impl Document {
         self
     }
 
-    /// Says that a schema, and what it consists of, has no other members than those that are named.
+    /// Forbids members that a schema, or one that it contains, does not define.
     #[must_use]
     pub fn closed(mut self, schema: &str) -> Self {
         schemas::close(&mut self.0["components"]["schemas"], schema);
         self
     }
 
-    /// Adds the schema of a merge patch (RFC 7396) to the schema of what it patches.
+    /// Adds the merge patch schema (RFC 7396) of a schema.
     #[must_use]
     pub fn with_patch(mut self, patch: &str, of: &str) -> Self {
         schemas::add_patch(&mut self.0["components"]["schemas"], patch, of);
         self
     }
 
-    /// The document as JSON.
+    /// Returns the document as JSON.
     #[must_use]
     pub const fn as_json(&self) -> &Value {
         &self.0
     }
 
-    /// The routes under which the document is read, by programs and by people.
+    /// Returns the routes of the document and its page.
     pub fn routes(&self) -> Router {
         let json = Bytes::from(self.0.to_string());
         let document = get(move || {

@@ -1,30 +1,30 @@
-//! Pauses between attempts that must not give up.
-//! Never: two replicas that come back in step.
+//! Exponential backoff with full jitter for retries that never give up.
 
 use std::time::Duration;
 
 use crate::shutdown::Shutdown;
 
-const FIRST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(1);
+const MIN_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
 
-/// Doubles up to a second, with full jitter: what was away is noticed again within a second.
+/// Backoff from 100 ms to 1 s, doubled after each failure. Full jitter keeps replicas from retrying
+/// in step.
 #[derive(Debug)]
 pub struct Backoff(Duration);
 
 impl Backoff {
-    /// One that has not failed yet.
+    /// Creates a backoff at its shortest delay.
     #[must_use]
     pub const fn new() -> Self {
-        Self(FIRST)
+        Self(MIN_BACKOFF)
     }
 
-    /// The attempt succeeded: the next failure starts anew.
+    /// Resets the delay to the shortest, after a successful attempt.
     pub const fn reset(&mut self) {
-        self.0 = FIRST;
+        self.0 = MIN_BACKOFF;
     }
 
-    /// Waits, and waits longer the next time; false when draining began instead.
+    /// Sleeps and doubles the next delay. Returns false if draining begins first.
     pub async fn pause(&mut self, shutdown: &Shutdown) -> bool {
         tokio::select! {
             () = tokio::time::sleep(self.next()) => true,
@@ -32,7 +32,8 @@ impl Backoff {
         }
     }
 
-    /// The same for work that a drain waits for: false when everything is to end now.
+    /// Like [`Self::pause`], for work that continues while draining: returns false when stopping
+    /// begins.
     pub async fn pause_until_stopped(&mut self, shutdown: &Shutdown) -> bool {
         tokio::select! {
             () = tokio::time::sleep(self.next()) => true,
@@ -42,7 +43,7 @@ impl Backoff {
 
     fn next(&mut self) -> Duration {
         let pause = self.0.mul_f64(rand::random());
-        self.0 = (self.0 * 2).min(LONGEST);
+        self.0 = (self.0 * 2).min(MAX_BACKOFF);
         pause
     }
 }

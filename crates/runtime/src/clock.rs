@@ -1,9 +1,8 @@
-//! The time of day, as it is sent, stored and shown.
-//! Never: a measure of how long something took; clocks are set.
+//! Wall-clock time, for timestamps. Not for measuring durations: the clock can be set back.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Since 1970; a clock before that counts as 1970.
+/// Returns the time since the Unix epoch; zero for a clock before it.
 #[must_use]
 pub fn unix_time() -> Duration {
     SystemTime::now()
@@ -11,7 +10,7 @@ pub fn unix_time() -> Duration {
         .unwrap_or_default()
 }
 
-/// The same in whole milliseconds.
+/// Returns the time since the Unix epoch in milliseconds.
 #[must_use]
 pub fn unix_now_ms() -> u64 {
     u64::try_from(unix_time().as_millis()).unwrap_or(u64::MAX)

@@ -1,51 +1,51 @@
-//! HTTP/1 serving with the limits that `axum::serve` does not set: time for headers and bodies, size, number.
-//! Never: a connection without a deadline, or an accept error that ends the listener.
+//! HTTP/1 server with limits that `axum::serve` lacks: timeouts for head, body and writes, body
+//! size, and number of connections.
 
 mod acceptor;
 mod body;
 mod connection;
+mod instrument;
 mod listener;
-mod observed;
-mod stream;
+mod write_timeout;
 
 use std::time::Duration;
 
-pub use acceptor::{serve, serve_counted};
+pub use acceptor::{serve, serve_with_metrics};
 pub(crate) use body::BodyTimeout;
+pub use instrument::{HttpMetrics, RequestTrace, instrument};
 pub use listener::listen;
-pub use observed::{HttpMetrics, RequestTrace, observed};
 
-/// What one HTTP port takes from its clients.
+/// Limits of an HTTP port.
 #[derive(Debug, Clone)]
 pub struct HttpLimits {
-    /// A request's head must be complete this long after the connection was ready for it; an idle
-    /// connection is closed by the same clock. Protects against clients that dribble or forget.
+    /// Timeout for a complete request head, from when the connection is ready for it. It also
+    /// closes idle connections. Protects against slow and idle clients.
     pub header_read_timeout: Duration,
-    /// The whole body must have arrived this long after the head.
+    /// Timeout for the complete body, from the end of the head.
     pub body_read_timeout: Duration,
-    /// The client must take some bytes of its answer at least this often.
+    /// Timeout for a write during which the client reads nothing.
     pub write_timeout: Duration,
-    /// The largest body, in bytes. Protects memory.
+    /// Maximum body size in bytes. Protects memory.
     pub body_bytes: usize,
-    /// The most connections at a time; those beyond are answered 503. Protects file descriptors.
+    /// Maximum number of connections; further ones receive 503. Protects file descriptors.
     pub connections: usize,
-    /// Paths whose bodies may be larger and slower than the others'.
+    /// Paths with larger limits for bodies.
     pub larger_bodies: &'static [LargerBody],
 }
 
-/// A path whose bodies are larger than the port's others.
+/// A path whose bodies may be larger than those of other paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LargerBody {
-    /// This path, in which `*` stands for any one segment.
+    /// The path; `*` matches any one segment.
     pub path: &'static str,
-    /// The largest body, in bytes.
+    /// Maximum body size in bytes.
     pub bytes: usize,
-    /// The whole body must have arrived this long after the head.
+    /// Timeout for the complete body, from the end of the head.
     pub read_timeout: Duration,
 }
 
 impl LargerBody {
-    fn means(&self, path: &str) -> bool {
+    fn matches(&self, path: &str) -> bool {
         let mut segments = path.split('/');
         let fits = self.path.split('/').all(|wanted| {
             segments
@@ -57,9 +57,13 @@ impl LargerBody {
 }
 
 impl HttpLimits {
-    /// How many bytes the body of a request for this path may have, and how long it may take.
+    /// Returns the body size limit and the body timeout of a path.
     pub(crate) fn body(&self, path: &str) -> (usize, Duration) {
-        match self.larger_bodies.iter().find(|larger| larger.means(path)) {
+        match self
+            .larger_bodies
+            .iter()
+            .find(|larger| larger.matches(path))
+        {
             Some(larger) => (larger.bytes, larger.read_timeout),
             None => (self.body_bytes, self.body_read_timeout),
         }
@@ -69,7 +73,7 @@ impl HttpLimits {
 impl Default for HttpLimits {
     fn default() -> Self {
         Self {
-            // A second less than the ten within which a client that dribbles must be gone.
+            // One second below the 10 s within which slow clients must be disconnected.
             header_read_timeout: Duration::from_secs(9),
             body_read_timeout: Duration::from_secs(9),
             write_timeout: Duration::from_secs(30),

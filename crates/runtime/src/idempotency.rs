@@ -1,46 +1,45 @@
-//! `Idempotency-Key` as every service reads it, and how the answer to an earlier request is told from a new one.
-//! Never: what a key is kept under; each service has its own record.
+//! Parsing of `Idempotency-Key` and marking of replayed responses. Each service stores the keys it
+//! has seen.
 
 use axum::{
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode},
+    http::{HeaderMap, HeaderName, HeaderValue},
     response::Response,
 };
 
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemKind};
 
 const REQUEST_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-/// The longest key, in bytes.
-const KEY_BYTES: usize = 255;
+/// Maximum length of a key.
+const MAX_KEY_BYTES: usize = 255;
 
-/// The request's key, if it has one.
+/// Returns the idempotency key of a request, if present.
 ///
 /// # Errors
-/// A 400 problem when it is not one key of 1 to 255 visible ASCII characters.
+/// A 400 problem unless it is exactly one key of 1 to 255 visible ASCII characters.
 pub fn key(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
     let mut values = headers.get_all(REQUEST_HEADER).iter();
     let Some(value) = values.next() else {
         return Ok(None);
     };
     let text = value.to_str().ok().filter(|text| {
-        (1..=KEY_BYTES).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+        (1..=MAX_KEY_BYTES).contains(&text.len())
+            && text.bytes().all(|byte| byte.is_ascii_graphic())
     });
     match (text, values.next()) {
         (Some(text), None) => Ok(Some(text)),
         _ => Err(Problem::new(
-            StatusCode::BAD_REQUEST,
-            "invalid_idempotency_key",
-            "Invalid idempotency key",
+            ProblemKind::InvalidIdempotencyKey,
             format!(
-                "Idempotency-Key must be given once, as 1 to {KEY_BYTES} visible ASCII characters."
+                "Idempotency-Key must be sent once, as 1 to {MAX_KEY_BYTES} visible ASCII characters."
             ),
         )),
     }
 }
 
-/// Says that this is the answer to an earlier request.
+/// Adds the header that marks a response as the stored response to an earlier request.
 #[must_use]
-pub fn replayed(mut response: Response) -> Response {
+pub fn mark_replayed(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
     response
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_checked() {
+    fn key_is_validated() {
         fn check(values: &[&str], valid: bool) {
             let mut headers = HeaderMap::new();
             for value in values {

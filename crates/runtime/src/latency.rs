@@ -1,5 +1,6 @@
-//! A histogram of seconds that remembers which trace a value came from, and counts finely beside its buckets.
-//! Never: a lock where nothing is traced, or a series more than its buckets make.
+//! A latency histogram with exemplars and native buckets.
+//!
+//! A lock is taken only within a sampled trace.
 
 use std::{
     collections::HashMap,
@@ -19,28 +20,30 @@ use prometheus::{
 
 use crate::{clock::unix_now_ms, trace::TraceContext};
 
-/// Behind a family's name: which traces its buckets' values came from. Such families are for the encoders of the admin
-/// port only, which put them where they belong or leave them out; no name of a metric has a colon otherwise.
+/// Suffix of the companion family with the exemplars of a histogram. Only the encoders of the admin
+/// port read companion families; other metric names contain no colon.
 pub(crate) const EXEMPLARS: &str = ":exemplars";
-/// Behind a family's name: its fine buckets, likewise.
+/// Suffix of the companion family with the native buckets.
 pub(crate) const FINE: &str = ":fine";
-/// Their label.
+/// Label of a native bucket: its index.
 pub(crate) const INDEX: &str = "index";
-/// Which bucket an exemplar is of, and what it was.
+/// Labels of an exemplar: the upper bound of its bucket, and its value.
 pub(crate) const BOUND: &str = "le";
 pub(crate) const VALUE: &str = "value";
 
-/// Fine buckets grow by the eighth root of 2, which is 9 %: the third schema of native histograms.
+/// Schema 3 of native histograms: each bucket is wider than the one before by the eighth root of 2
+/// (9 %).
 pub(crate) const SCHEMA: i32 = 3;
 const PER_DOUBLING: f64 = 8.0;
-/// The first fine bucket ends 9 % above 2⁻¹⁴ s, which is 61 µs; what is less is counted as nothing.
+/// Index of the first native bucket, just above 2⁻¹⁴ s (61 µs). Lower values are counted in the
+/// zero bucket.
 const FIRST: i32 = -14 * 8 + 1;
-/// The last one ends at 2⁹ s: no call takes so long.
+/// Index of the last native bucket, which ends at 2⁹ s; no call takes longer.
 const LAST: i32 = 9 * 8;
-/// Below it values are not told apart.
+/// Upper bound of the zero bucket in seconds.
 pub(crate) const ZERO: f64 = 1.0 / 16_384.0;
 
-/// A histogram of durations; clones count together.
+/// A histogram of durations. Clones share their counts.
 #[derive(Clone)]
 pub struct Latency(Arc<Inner>);
 
@@ -49,9 +52,10 @@ struct Inner {
     help: String,
     buckets: Histogram,
     bounds: Box<[f64]>,
-    /// The last value in each bucket that came from a sampled trace; one more than bounds, for what is above.
+    /// The last value per bucket that belongs to a sampled trace; the last entry is for values
+    /// above all bounds.
     exemplars: Box<[Mutex<Option<Exemplar>>]>,
-    /// What is too little, then the fine buckets.
+    /// The zero bucket, followed by the native buckets.
     fine: Box<[AtomicU64]>,
 }
 
@@ -62,10 +66,11 @@ struct Exemplar {
 }
 
 impl Latency {
-    /// Registers it, with classic buckets up to these bounds, in seconds and in rising order.
+    /// Registers a histogram with these classic buckets: upper bounds in seconds, in ascending
+    /// order.
     ///
     /// # Errors
-    /// When the registry has such a metric already, or the bounds do not rise.
+    /// When the registry already has a metric of this name, or the bounds do not ascend.
     pub fn new(
         registry: &Registry,
         name: &str,
@@ -86,13 +91,13 @@ impl Latency {
         Ok(latency)
     }
 
-    /// Counts what took so long; within a sampled trace it becomes its bucket's exemplar.
+    /// Records a duration. Within a sampled trace it becomes the exemplar of its bucket.
     pub fn observe(&self, took: Duration) {
-        self.observe_within(took, TraceContext::current());
+        self.observe_in_trace(took, TraceContext::current());
     }
 
-    /// The same, in that trace.
-    pub fn observe_within(&self, took: Duration, trace: Option<TraceContext>) {
+    /// Records a duration with an explicit trace.
+    pub fn observe_in_trace(&self, took: Duration, trace: Option<TraceContext>) {
         let inner = &*self.0;
         let value = took.as_secs_f64();
         inner.buckets.observe(value);
@@ -111,14 +116,14 @@ impl Latency {
         }
     }
 
-    /// How many values were counted.
+    /// Returns the number of recorded values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.buckets.get_sample_count()
     }
 }
 
-/// Where a value is counted finely: 0 is what is too little.
+/// Returns the slot of a value; slot 0 is the zero bucket.
 fn slot(value: f64) -> usize {
     if value <= ZERO {
         return 0;
@@ -171,7 +176,8 @@ impl Inner {
         let indexes = (FIRST - 1)..;
         let metrics = indexes
             .zip(self.fine.iter().map(counted))
-            // The first one is always there, so that there is a native histogram before the first call.
+            // The zero bucket is always present, so that the histogram is native before the first
+            // value.
             .filter(|(index, count)| *count > 0 || *index < FIRST)
             .map(|(index, count)| {
                 let mut metric = Metric::from_label(vec![label(INDEX, index.to_string())]);
@@ -202,49 +208,49 @@ fn label(name: &str, value: String) -> LabelPair {
     pair
 }
 
-/// An exemplar, as it is written.
-pub(crate) struct Shown<'a> {
+/// An exemplar, as the encoders write it.
+pub(crate) struct ExemplarView<'a> {
     pub(crate) value: f64,
     pub(crate) labels: Vec<(&'a str, &'a str)>,
     pub(crate) at_ms: i64,
 }
 
-/// The families that are metrics, and beside them what encoders put where it belongs.
+/// Gathered metrics, with companion families separated from regular ones.
 pub(crate) struct Gathered {
     pub(crate) families: Vec<MetricFamily>,
-    beside: HashMap<String, MetricFamily>,
+    companions: HashMap<String, MetricFamily>,
 }
 
 impl Gathered {
     pub(crate) fn from(registry: &Registry) -> Self {
-        let (beside, families): (Vec<_>, Vec<_>) = registry
+        let (companions, families): (Vec<_>, Vec<_>) = registry
             .gather()
             .into_iter()
             .partition(|family| family.name().contains(':'));
         let named = |family: MetricFamily| (family.name().to_owned(), family);
         Self {
             families,
-            beside: beside.into_iter().map(named).collect(),
+            companions: companions.into_iter().map(named).collect(),
         }
     }
 
-    /// What there is beside a family.
-    pub(crate) fn beside(&self, family: &MetricFamily, suffix: &str) -> &[Metric] {
-        let found = self.beside.get(&format!("{}{suffix}", family.name()));
+    /// Returns the companion metrics of a family.
+    pub(crate) fn companions(&self, family: &MetricFamily, suffix: &str) -> &[Metric] {
+        let found = self.companions.get(&format!("{}{suffix}", family.name()));
         found.map_or(&[], MetricFamily::get_metric)
     }
 
-    /// The exemplar of a histogram's bucket.
-    pub(crate) fn exemplar(&self, family: &MetricFamily, bound: f64) -> Option<Shown<'_>> {
-        let number = |metric: &Metric, name| value_of(metric, name)?.parse::<f64>().ok();
+    /// Returns the exemplar of a bucket.
+    pub(crate) fn exemplar(&self, family: &MetricFamily, bound: f64) -> Option<ExemplarView<'_>> {
+        let number = |metric: &Metric, name| label_value(metric, name)?.parse::<f64>().ok();
         let metric = self
-            .beside(family, EXEMPLARS)
+            .companions(family, EXEMPLARS)
             .iter()
             .find(|metric| number(metric, BOUND) == Some(bound))?;
         let labels = metric.get_label().iter();
         let labels = labels.map(|pair| (pair.name(), pair.value()));
         let labels = labels.filter(|(name, _)| ![BOUND, VALUE].contains(name));
-        Some(Shown {
+        Some(ExemplarView {
             value: number(metric, VALUE)?,
             labels: labels.collect(),
             at_ms: metric.timestamp_ms(),
@@ -252,8 +258,8 @@ impl Gathered {
     }
 }
 
-/// The value of a label.
-pub(crate) fn value_of<'a>(metric: &'a Metric, name: &str) -> Option<&'a str> {
+/// Returns the value of a label.
+pub(crate) fn label_value<'a>(metric: &'a Metric, name: &str) -> Option<&'a str> {
     let pair = metric.get_label().iter().find(|pair| pair.name() == name);
     pair.map(LabelPair::value)
 }
@@ -263,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_counted_in_the_fine_bucket_that_ends_above_it() {
+    fn value_is_counted_in_its_native_bucket() {
         fn check(seconds: f64, expected: i32) {
             let index = i32::try_from(slot(seconds)).unwrap() + FIRST - 1;
             assert_eq!(index, expected, "{seconds}");

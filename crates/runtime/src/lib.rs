@@ -1,5 +1,5 @@
-//! What every process needs around its service: configuration, logs, admin port, HTTP serving and asking, shutdown.
-//! Never: knowledge of devices, calls, Redis or SQL.
+//! Shared process infrastructure: settings, logs, metrics, traces, the admin port, HTTP server and
+//! client, and shutdown. It knows nothing of devices, calls, Redis or SQL.
 
 pub mod admin;
 pub mod api;
@@ -12,7 +12,7 @@ pub mod metrics;
 pub mod outbound;
 pub mod paging;
 pub mod problem;
-pub mod rates;
+pub mod rate_limit;
 pub mod ready;
 pub mod settings;
 pub mod shutdown;

@@ -1,5 +1,6 @@
-//! Metrics as services make them: families whose labels have values that are known beforehand, and a handle for each.
-//! Never: a series that appears only with its first event, or a label looked up where there is a handle.
+//! Metric families whose label values are known in advance, with a handle per value.
+//!
+//! Invariant: every series exists from registration on, before its first event.
 
 use std::{marker::PhantomData, time::Duration};
 
@@ -10,22 +11,23 @@ use prometheus::{
 
 use crate::latency::Latency;
 
-/// Bounds, in seconds, from what is answered from memory to what waits for a slow device.
+/// Bucket bounds in seconds, from responses out of memory to calls that wait for a slow device.
 pub const SECONDS: [f64; 14] = [
     0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0,
 ];
 
-/// The values of a label, all of which are known beforehand.
+/// A label whose values are known in advance.
 pub trait Label: Copy {
-    /// All of them, in the order of their places.
+    /// Iterates over all values in the order of their indexes.
     fn all() -> impl Iterator<Item = Self>;
-    /// Its place.
+    /// Returns the index of this value.
     fn index(self) -> usize;
-    /// As scrapers read it.
+    /// Returns the label value.
     fn as_str(self) -> &'static str;
 }
 
-/// An enum that is a [`Label`](crate::metrics::Label): `labels! { enum Kind { Peer => "peer", … } }`.
+/// Defines an enum that is a [`Label`](crate::metrics::Label): `labels! { enum Kind { Peer =>
+/// "peer", … } }`.
 #[macro_export]
 macro_rules! labels {
     (
@@ -44,12 +46,12 @@ macro_rules! labels {
     };
 }
 
-/// The same for an enum that stands elsewhere, with its variants in their order.
+/// Implements [`Label`](crate::metrics::Label) for an existing enum; lists its variants in order.
 #[macro_export]
 macro_rules! label {
     ($name:ident { $($variant:ident => $text:literal),+ $(,)? }) => {
         impl $name {
-            /// As scrapers and logs read it.
+            /// Returns the value as it appears in metrics and logs.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -74,7 +76,7 @@ macro_rules! label {
     };
 }
 
-/// Counters, one for each value of a label; clones count together.
+/// Counters, one per label value. Clones share their counts.
 #[derive(Debug, Clone)]
 pub struct Counters<L> {
     handles: Box<[IntCounter]>,
@@ -82,7 +84,7 @@ pub struct Counters<L> {
 }
 
 impl<L: Label> Counters<L> {
-    fn of(family: &IntCounterVec) -> Self {
+    fn from_family(family: &IntCounterVec) -> Self {
         let handle = |value: L| family.with_label_values(&[value.as_str()]);
         Self {
             handles: L::all().map(handle).collect(),
@@ -90,19 +92,19 @@ impl<L: Label> Counters<L> {
         }
     }
 
-    /// One more.
+    /// Increments a counter by one.
     pub fn inc(&self, value: L) {
         self.inc_by(value, 1);
     }
 
-    /// So many more.
+    /// Increments a counter by `more`.
     pub fn inc_by(&self, value: L, more: u64) {
         if let Some(counter) = self.handles.get(value.index()) {
             counter.inc_by(more);
         }
     }
 
-    /// How many there were.
+    /// Returns the value of a counter.
     #[must_use]
     pub fn get(&self, value: L) -> u64 {
         let counter = self.handles.get(value.index());
@@ -110,7 +112,7 @@ impl<L: Label> Counters<L> {
     }
 }
 
-/// Histograms of seconds, one for each value of a label; clones count together.
+/// Histograms of seconds, one per label value. Clones share their counts.
 #[derive(Debug, Clone)]
 pub struct Histograms<L> {
     family: HistogramVec,
@@ -119,10 +121,10 @@ pub struct Histograms<L> {
 }
 
 impl<L: Label> Histograms<L> {
-    /// Makes them, in no registry so far.
+    /// Creates unregistered histograms.
     ///
     /// # Errors
-    /// When the name is none, or the bounds do not rise.
+    /// When the name is invalid or the bounds do not ascend.
     pub fn new(
         name: &str,
         help: &str,
@@ -139,22 +141,22 @@ impl<L: Label> Histograms<L> {
         })
     }
 
-    /// Enters them.
+    /// Registers the histograms.
     ///
     /// # Errors
-    /// When the registry has metrics of this name already.
+    /// When the registry already has metrics of this name.
     pub fn register(&self, registry: &Registry) -> Result<(), prometheus::Error> {
         registry.register(Box::new(self.family.clone()))
     }
 
-    /// Counts what took so long.
+    /// Records a duration.
     pub fn observe(&self, value: L, took: Duration) {
         if let Some(histogram) = self.handles.get(value.index()) {
             histogram.observe(took.as_secs_f64());
         }
     }
 
-    /// How many were counted.
+    /// Returns the number of recorded values.
     #[must_use]
     pub fn count(&self, value: L) -> u64 {
         let histogram = self.handles.get(value.index());
@@ -162,7 +164,7 @@ impl<L: Label> Histograms<L> {
     }
 }
 
-/// Metrics whose names begin alike, in one registry.
+/// A registry with a common prefix of metric names.
 #[derive(Debug, Clone)]
 pub struct Group<'a> {
     registry: &'a Registry,
@@ -171,7 +173,7 @@ pub struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Those that begin like this, such as `switchboard_edge`.
+    /// Creates a group with a prefix, for example `switchboard_edge`.
     #[must_use]
     pub const fn new(registry: &'a Registry, prefix: &'static str) -> Self {
         Self {
@@ -181,9 +183,9 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The same, all of them with a label that names the process's service.
+    /// Adds a `service` label to all metrics of the group.
     #[must_use]
-    pub const fn of_service(self, service: &'a str) -> Self {
+    pub const fn with_service(self, service: &'a str) -> Self {
         Self {
             service: Some(service),
             ..self
@@ -198,7 +200,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    fn entered<C: Collector + Clone + 'static>(
+    fn register<C: Collector + Clone + 'static>(
         &self,
         metric: Result<C, prometheus::Error>,
     ) -> Result<C, prometheus::Error> {
@@ -207,46 +209,46 @@ impl<'a> Group<'a> {
         Ok(metric)
     }
 
-    /// A counter.
+    /// Registers a counter.
     ///
     /// # Errors
-    /// As for all that follow: when the registry has a metric of this name already, or the name is none.
+    /// When the registry already has a metric of this name, or the name is invalid.
     pub fn counter(&self, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
-        self.entered(IntCounter::with_opts(self.opts(name, help)))
+        self.register(IntCounter::with_opts(self.opts(name, help)))
     }
 
-    /// A gauge of whole numbers.
+    /// Registers an integer gauge.
     ///
     /// # Errors
     /// As [`Self::counter`].
     pub fn gauge(&self, name: &str, help: &str) -> Result<IntGauge, prometheus::Error> {
-        self.entered(IntGauge::with_opts(self.opts(name, help)))
+        self.register(IntGauge::with_opts(self.opts(name, help)))
     }
 
-    /// A gauge of any numbers.
+    /// Registers a floating-point gauge.
     ///
     /// # Errors
     /// As [`Self::counter`].
     pub fn float_gauge(&self, name: &str, help: &str) -> Result<Gauge, prometheus::Error> {
-        self.entered(Gauge::with_opts(self.opts(name, help)))
+        self.register(Gauge::with_opts(self.opts(name, help)))
     }
 
-    /// A gauge that is looked up when somebody asks.
+    /// Registers a gauge that is computed at each scrape.
     ///
     /// # Errors
     /// As [`Self::counter`].
-    pub fn pulled(
+    pub fn pulling_gauge(
         &self,
         name: &str,
         help: &str,
-        look: impl Fn() -> f64 + Send + Sync + 'static,
+        value: impl Fn() -> f64 + Send + Sync + 'static,
     ) -> Result<(), prometheus::Error> {
         let name = format!("{}_{name}", self.prefix);
-        let gauge = PullingGauge::new(name, help, Box::new(look))?;
+        let gauge = PullingGauge::new(name, help, Box::new(value))?;
         self.registry.register(Box::new(gauge))
     }
 
-    /// A histogram with these bounds.
+    /// Registers a histogram with these bucket bounds.
     ///
     /// # Errors
     /// As [`Self::counter`].
@@ -257,10 +259,10 @@ impl<'a> Group<'a> {
         bounds: &[f64],
     ) -> Result<Histogram, prometheus::Error> {
         let opts = HistogramOpts::from(self.opts(name, help)).buckets(bounds.to_vec());
-        self.entered(Histogram::with_opts(opts))
+        self.register(Histogram::with_opts(opts))
     }
 
-    /// A histogram of seconds with exemplars and fine buckets.
+    /// Registers a latency histogram with exemplars and native buckets.
     ///
     /// # Errors
     /// As [`Self::counter`].
@@ -274,7 +276,7 @@ impl<'a> Group<'a> {
         Latency::new(self.registry, &name, help, bounds)
     }
 
-    /// Counters by a label whose values are an enum's, all of them there from now on.
+    /// Registers counters with a label, one for each of its values.
     ///
     /// # Errors
     /// As [`Self::counter`].
@@ -284,12 +286,12 @@ impl<'a> Group<'a> {
         help: &str,
         label: &str,
     ) -> Result<Counters<L>, prometheus::Error> {
-        let family = self.entered(IntCounterVec::new(self.opts(name, help), &[label]))?;
-        Ok(Counters::of(&family))
+        let family = self.register(IntCounterVec::new(self.opts(name, help), &[label]))?;
+        Ok(Counters::from_family(&family))
     }
 
-    /// Counters by names that errors have of themselves, all of them there from now on. For what happens seldom: their
-    /// labels are looked up.
+    /// Registers counters with one label and the given values, for example error codes. For rare
+    /// events: each increment looks up its label.
     ///
     /// # Errors
     /// As [`Self::counter`].
@@ -300,15 +302,15 @@ impl<'a> Group<'a> {
         label: &str,
         codes: impl IntoIterator<Item = &'static str>,
     ) -> Result<IntCounterVec, prometheus::Error> {
-        let family = self.entered(IntCounterVec::new(self.opts(name, help), &[label]))?;
+        let family = self.register(IntCounterVec::new(self.opts(name, help), &[label]))?;
         for code in codes {
-            // To look one up is to make it.
+            // Looking up a label value creates its series.
             let _ = family.with_label_values(&[code]);
         }
         Ok(family)
     }
 
-    /// Histograms of seconds by a label whose values are an enum's.
+    /// Registers histograms of seconds with a label, one for each of its values.
     ///
     /// # Errors
     /// As [`Self::counter`].
@@ -326,17 +328,18 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Enters what the system knows of this process: memory, descriptors, time on the processor, when it began.
+/// Registers the metrics of this process: memory, file descriptors, CPU time and start time. Does
+/// nothing without the feature `process-metrics`, and on systems other than Linux.
 ///
 /// # Errors
-/// When the registry has such metrics already.
-pub fn of_process(registry: &Registry) -> Result<(), prometheus::Error> {
-    #[cfg(target_os = "linux")]
+/// When the registry already has these metrics.
+pub fn register_process_metrics(registry: &Registry) -> Result<(), prometheus::Error> {
+    #[cfg(all(target_os = "linux", feature = "process-metrics"))]
     {
         let process = prometheus::process_collector::ProcessCollector::for_self();
         registry.register(Box::new(process))?;
     }
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(not(all(target_os = "linux", feature = "process-metrics")))]
     let _ = registry;
     Ok(())
 }
@@ -354,35 +357,38 @@ mod tests {
         }
     }
 
-    fn shown(registry: &Registry) -> String {
+    fn render(registry: &Registry) -> String {
         let families = registry.gather();
         TextEncoder::new().encode_to_string(&families).unwrap()
     }
 
     #[test]
-    fn every_value_is_there_before_its_first_event() {
+    fn counters_exist_before_their_first_event() {
         let registry = Registry::new();
-        let group = Group::new(&registry, "test").of_service("here");
+        let group = Group::new(&registry, "test").with_service("here");
         let eaten: Counters<Fruit> = group.counters("eaten_total", "Eaten", "fruit").unwrap();
         let named = group.named_counters("bad_total", "Bad", "code", ["worm", "rot"]);
         assert!(named.is_ok());
         eaten.inc(Fruit::Pear);
         eaten.inc_by(Fruit::Pear, 2);
         assert_eq!((eaten.get(Fruit::Apple), eaten.get(Fruit::Pear)), (0, 3));
-        let shown = shown(&registry);
+        let rendered = render(&registry);
         for line in [
             "test_eaten_total{fruit=\"apple\",service=\"here\"} 0",
             "test_eaten_total{fruit=\"pear\",service=\"here\"} 3",
             "test_bad_total{code=\"worm\",service=\"here\"} 0",
             "test_bad_total{code=\"rot\",service=\"here\"} 0",
         ] {
-            assert!(shown.lines().any(|found| found == line), "{line}\n{shown}");
+            assert!(
+                rendered.lines().any(|found| found == line),
+                "{line}\n{rendered}"
+            );
         }
         assert!(group.counter("eaten_total", "Eaten").is_err(), "taken");
     }
 
     #[test]
-    fn histograms_are_there_at_once_too() {
+    fn histograms_exist_before_their_first_event() {
         let registry = Registry::new();
         let group = Group::new(&registry, "test");
         let peeled: Histograms<Fruit> = group
@@ -393,22 +399,22 @@ mod tests {
             (peeled.count(Fruit::Apple), peeled.count(Fruit::Pear)),
             (1, 0)
         );
-        assert!(shown(&registry).contains("test_peel_seconds_count{fruit=\"pear\"} 0"));
+        assert!(render(&registry).contains("test_peel_seconds_count{fruit=\"pear\"} 0"));
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_process_is_seen() {
+    fn process_metrics_are_registered() {
         let registry = Registry::new();
-        of_process(&registry).unwrap();
-        let shown = shown(&registry);
+        register_process_metrics(&registry).unwrap();
+        let rendered = render(&registry);
         for name in [
             "resident_memory_bytes",
             "open_fds",
             "max_fds",
             "start_time_seconds",
         ] {
-            assert!(shown.contains(&format!("process_{name}")), "{shown}");
+            assert!(rendered.contains(&format!("process_{name}")), "{rendered}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What this process asks of others over HTTP: one way to speak TLS, and clients whose connections are kept.
-//! Never: a redirect followed, a request sent a second time, or an answer read without a bound.
+//! HTTP client: TLS configuration and pooled clients. Redirects are not followed, requests are not
+//! retried, and response bodies have a size limit.
 
 use std::{error::Error, sync::Arc, time::Duration};
 
@@ -19,51 +19,53 @@ use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDe
 
 use crate::trace::TraceContext;
 
-/// How long it may take to be connected.
-const CONNECT_LIMIT: Duration = Duration::from_secs(3);
-/// How long an unused connection is kept; servers close them after a while.
-const IDLE_LIMIT: Duration = Duration::from_secs(20);
-/// How many unused connections are kept to one server.
-const MOST_IDLE: usize = 16;
+/// Timeout for connecting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Time after which an unused connection is closed; servers close theirs at some point, too.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum number of unused connections per host.
+const MAX_IDLE_PER_HOST: usize = 16;
 
-/// A client over TLS. Clones share their connections.
+/// A client with TLS. Clones share a connection pool.
 pub type Client<B> = legacy::Client<HttpsConnector<HttpConnector>, B>;
 
-/// No answer came, or none that could be read; what was the matter, with all causes.
+/// There was no complete response; the text includes all causes.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct AskError(String);
+pub struct FetchError(String);
 
-/// Speaks TLS, and trusts these authorities or else those that the system trusts. Without any, nobody is trusted.
+/// Creates a TLS configuration that trusts `authorities`, or those of the system if `None`. With an
+/// empty list no server is trusted.
 ///
 /// # Errors
-/// When TLS cannot be spoken here at all.
-pub fn tls(
+/// When the TLS provider is not usable.
+pub fn tls_config(
     authorities: Option<Vec<CertificateDer<'static>>>,
 ) -> Result<ClientConfig, rustls::Error> {
-    let trusted = authorities.unwrap_or_else(|| rustls_native_certs::load_native_certs().certs);
+    let certificates =
+        authorities.unwrap_or_else(|| rustls_native_certs::load_native_certs().certs);
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(trusted);
+    roots.add_parsable_certificates(certificates);
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// A client that trusts whom the system trusts, over plain HTTP as well where that is allowed.
+/// Creates a client that trusts the authorities of the system; `allows_http` permits plain HTTP.
 ///
 /// # Errors
-/// As [`tls`].
+/// As [`tls_config`].
 pub fn client<B>(allows_http: bool) -> Result<Client<B>, rustls::Error>
 where
     B: Body + Send,
     B::Data: Send,
 {
     let mut tcp = HttpConnector::new();
-    tcp.set_connect_timeout(Some(CONNECT_LIMIT));
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     tcp.set_nodelay(true);
-    // Which schemes are taken is the next one's decision.
+    // The HTTPS connector decides which schemes are allowed.
     tcp.enforce_http(false);
-    let builder = HttpsConnectorBuilder::new().with_tls_config(tls(None)?);
+    let builder = HttpsConnectorBuilder::new().with_tls_config(tls_config(None)?);
     let connector = if allows_http {
         builder.https_or_http()
     } else {
@@ -71,42 +73,40 @@ where
     };
     Ok(legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(IDLE_LIMIT)
-        .pool_max_idle_per_host(MOST_IDLE)
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
         .build(connector.enable_http1().wrap_connector(tcp)))
 }
 
-/// A place below which there are paths, as an operator sets it: `https://host/v1`.
+/// Parses a base URL from the settings, for example `https://host/v1`.
 ///
 /// # Errors
-/// What would be right, when it is none.
-pub fn base(text: &str) -> Result<Uri, String> {
-    let uri: Uri = text.parse().map_err(|_| "it is no URL".to_owned())?;
+/// A description of a valid value.
+pub fn parse_base_url(text: &str) -> Result<Uri, String> {
+    let uri: Uri = text.parse().map_err(|_| "not a URL".to_owned())?;
     let known = matches!(uri.scheme_str(), Some("http" | "https")) && uri.query().is_none();
     match uri.authority() {
         Some(host) if known && !host.as_str().contains('@') => Ok(uri),
-        _ => Err(
-            "it must be http:// or https:// with a host, and without a user or a query".to_owned(),
-        ),
+        _ => Err("expected http:// or https:// with a host, without a user or a query".to_owned()),
     }
 }
 
-/// A key as it is sent, and shown in no log.
+/// Creates an `Authorization` value for a key; it is marked as sensitive and not logged.
 ///
 /// # Errors
-/// When a header cannot carry it.
+/// When the key contains characters that a header cannot carry.
 pub fn bearer(key: &str) -> Result<HeaderValue, InvalidHeaderValue> {
     let mut bearer = HeaderValue::try_from(format!("Bearer {key}"))?;
     bearer.set_sensitive(true);
     Ok(bearer)
 }
 
-/// Sends a request to whoever an operator set, and waits for the head of its answer. It goes along in the trace that this is
-/// part of. Not for strangers, such as webhooks: what is traced here is none of their business.
+/// Sends a request with the current trace context and waits for the head of the response. Only for
+/// servers set by the operator: webhooks of organisations must not receive trace contexts.
 ///
 /// # Errors
-/// When there is no answer; it waits for ever, unless the caller does not.
-pub async fn begin(
+/// When there is no response. It has no timeout of its own.
+pub async fn send(
     client: &Client<Full<Bytes>>,
     mut request: Request<Full<Bytes>>,
 ) -> Result<Response<Incoming>, legacy::Error> {
@@ -116,31 +116,31 @@ pub async fn begin(
     client.request(request).await
 }
 
-/// The same, and reads an answer of so many bytes at most.
+/// Like [`send`], and reads a body of at most `max_bytes`.
 ///
 /// # Errors
-/// [`AskError`] when there is none; it waits for ever, unless the caller does not.
-pub async fn ask(
+/// [`FetchError`] when there is no complete response. It has no timeout of its own.
+pub async fn fetch(
     client: &Client<Full<Bytes>>,
     request: Request<Full<Bytes>>,
-    longest: usize,
-) -> Result<Response<Bytes>, AskError> {
-    let answer = begin(client, request).await;
-    let (head, body) = answer.map_err(|error| chain(&error))?.into_parts();
-    let body = Limited::new(body, longest).collect().await;
-    let body = body.map_err(|error| chain(&*error))?.to_bytes();
+    max_bytes: usize,
+) -> Result<Response<Bytes>, FetchError> {
+    let response = send(client, request).await;
+    let (head, body) = response.map_err(|error| with_causes(&error))?.into_parts();
+    let body = Limited::new(body, max_bytes).collect().await;
+    let body = body.map_err(|error| with_causes(&*error))?.to_bytes();
     Ok(Response::from_parts(head, body))
 }
 
-/// An error and its causes on one line.
-fn chain(error: &dyn Error) -> AskError {
+/// Formats an error and its causes on one line.
+fn with_causes(error: &dyn Error) -> FetchError {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         text = format!("{text}: {error}");
         cause = error.source();
     }
-    AskError(text)
+    FetchError(text)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! RFC 9457 problem documents: the one shape in which an HTTP error leaves the process.
-//! Never: a source error's text in one, since a problem is read by whoever called.
+//! RFC 9457 problem documents, the form of every HTTP error that leaves the process.
+//!
+//! Invariant: a problem never contains the text of a source error, because callers read it.
 
 mod body;
+mod kind;
 mod parts;
 
 use axum::{
@@ -11,20 +13,16 @@ use axum::{
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-pub(crate) use body::too_large;
-pub use body::{Json, RawBody, parse, read_whole, too_large as body_too_large};
+pub use body::{Json, RawBody, body_too_large, parse_json, read_body};
+pub use kind::ProblemKind;
 pub use parts::{Path, Query};
 
-/// What a caller is told when a request did not do what it asked for.
+/// An error response: a problem document and further headers.
 #[derive(Debug)]
 pub struct Problem {
-    /// The status of the response, repeated in the document.
-    pub status: StatusCode,
-    /// What the kind of problem is called in machines' words; `type` is `/problems/<slug>`.
-    pub slug: &'static str,
-    /// What the kind of problem is called in people's words.
-    pub title: &'static str,
-    /// One sentence about this occurrence: what was wrong and what would be right.
+    /// Type, status and title.
+    pub kind: ProblemKind,
+    /// One sentence about this occurrence: what is wrong and what would be accepted.
     pub detail: String,
     /// Further members of the document.
     pub extra: Map<String, Value>,
@@ -33,36 +31,36 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem without further members or headers.
+    /// Creates a problem without further members or headers.
     #[must_use]
-    pub fn new(
-        status: StatusCode,
-        slug: &'static str,
-        title: &'static str,
-        detail: impl Into<String>,
-    ) -> Self {
+    pub fn new(kind: ProblemKind, detail: impl Into<String>) -> Self {
         Self {
-            status,
-            slug,
-            title,
+            kind,
             detail: detail.into(),
             extra: Map::new(),
             headers: Vec::new(),
         }
     }
 
-    /// A parameter of the query does not do: 400.
+    /// Creates a 400 problem for an invalid query parameter.
     #[must_use]
     pub fn invalid_query(detail: impl Into<String>) -> Self {
-        Self::new(
-            StatusCode::BAD_REQUEST,
-            "invalid_query",
-            "Invalid query",
-            detail,
-        )
+        Self::new(ProblemKind::InvalidQuery, detail)
     }
 
-    /// The problem with one more member; a value that is no JSON becomes `null`.
+    /// Returns the status of the response.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.kind.status()
+    }
+
+    /// Returns the last segment of the document's `type`.
+    #[must_use]
+    pub const fn slug(&self) -> &'static str {
+        self.kind.slug()
+    }
+
+    /// Adds a member. A value that cannot be serialised becomes `null`.
     #[must_use]
     pub fn with(mut self, key: &str, value: impl Serialize) -> Self {
         let value = serde_json::to_value(value).unwrap_or(Value::Null);
@@ -70,7 +68,7 @@ impl Problem {
         self
     }
 
-    /// The problem with one more header; a value that no header can carry is left out.
+    /// Adds a header. A value that is not a valid header value is omitted.
     #[must_use]
     #[expect(
         clippy::needless_pass_by_value,
@@ -83,13 +81,13 @@ impl Problem {
         self
     }
 
-    /// The document itself, for those who store or embed it.
+    /// Serialises the document, for callers that store or embed it.
     #[must_use]
     pub fn document(&self) -> Vec<u8> {
         let document = Document {
-            kind: format!("/problems/{}", self.slug),
-            title: self.title,
-            status: self.status.as_u16(),
+            kind: format!("/problems/{}", self.kind.slug()),
+            title: self.kind.title(),
+            status: self.status().as_u16(),
             detail: &self.detail,
             extra: &self.extra,
         };
@@ -111,7 +109,7 @@ struct Document<'a> {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let mut response = self.document().into_response();
-        *response.status_mut() = self.status;
+        *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(
             header::CONTENT_TYPE,
@@ -124,56 +122,44 @@ impl IntoResponse for Problem {
     }
 }
 
-/// The fallback of every router: no such path.
+/// Fallback of a router for paths without a route.
 pub async fn not_found(uri: Uri) -> Problem {
     Problem::new(
-        StatusCode::NOT_FOUND,
-        "not_found",
-        "Not found",
+        ProblemKind::NotFound,
         format!("There is nothing at {}.", uri.path()),
     )
 }
 
-/// The fallback of every route: no such method. The router itself adds `Allow`.
+/// Fallback of a router for methods without a handler. The router adds the `Allow` header.
 pub async fn method_not_allowed(method: Method, uri: Uri) -> Problem {
     Problem::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        "method_not_allowed",
-        "Method not allowed",
+        ProblemKind::MethodNotAllowed,
         format!(
-            "{} does not take {method}; the Allow header lists what it takes.",
+            "{} does not support {method}; the Allow header lists the supported methods.",
             uri.path()
         ),
     )
 }
 
-/// Our own mistake; what it was stays in the log.
+/// Creates a 500 problem. The caller logs the cause.
 #[must_use]
 pub fn internal() -> Problem {
     Problem::new(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "internal",
-        "Internal error",
-        "The request failed through a mistake of ours; the log of the node has the reason.",
+        ProblemKind::Internal,
+        "The request failed because of an internal error; the node's log has the cause.",
     )
 }
 
-/// A record could not be asked, so that `failed`. The detail says what that means while it is away; all else is our own
-/// fault. `report` is for the log alone.
+/// Logs a failed database operation and returns its problem: 503 with `detail` when the database is
+/// unavailable, otherwise 500. `failed` is the log message; `report` appears only in the log.
 #[must_use]
-pub fn record_failed(is_away: bool, report: &str, failed: &str, detail: &str) -> Problem {
-    if !is_away {
+pub fn store_failed(is_unavailable: bool, report: &str, failed: &str, detail: &str) -> Problem {
+    if !is_unavailable {
         tracing::error!(error = report, "{failed}");
         return internal();
     }
     tracing::warn!(error = report, "{failed}");
-    Problem::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "store_unavailable",
-        "Record unavailable",
-        detail,
-    )
-    .header(header::RETRY_AFTER, 1)
+    Problem::new(ProblemKind::StoreUnavailable, detail).header(header::RETRY_AFTER, 1)
 }
 
 #[cfg(test)]
@@ -181,8 +167,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_problem_carries_its_members_and_headers() {
-        let response = Problem::new(StatusCode::CONFLICT, "offline", "Device offline", "No.")
+    async fn problem_has_its_members_and_headers() {
+        let response = Problem::new(ProblemKind::DeviceOffline, "No.")
             .with("delivered", "no")
             .header(header::RETRY_AFTER, 1)
             .header(header::RETRY_AFTER, "not\na header")

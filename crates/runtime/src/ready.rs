@@ -1,5 +1,5 @@
-//! The line on stdout that says a process can serve, for whoever started it.
-//! Never: anything else on stdout; logs go to stderr.
+//! The ready line: one JSON object on stdout for the program that started this process. Logs go to
+//! stderr.
 
 use std::io::{self, Write};
 
@@ -12,10 +12,10 @@ struct Line<'a, F> {
     fields: &'a F,
 }
 
-/// Prints `{"event":"ready",…}` with the members of `fields`, a JSON object, and flushes.
+/// Prints `{"event":"ready",…}` with the members of `fields`, a JSON object, and flushes stdout.
 ///
 /// # Errors
-/// When stdout is closed or `fields` is no object.
+/// When stdout is closed or `fields` is not an object.
 pub fn ready(fields: &impl Serialize) -> io::Result<()> {
     write(&mut io::stdout().lock(), fields)
 }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints_one_line_of_json() {
+    fn ready_line_is_one_line_of_json() {
         let mut out = Vec::new();
         write(
             &mut out,

@@ -1,6 +1,8 @@
-//! Flags, environment and one TOML file, with the same names and the same meaning.
-//! Never: a value taken from a place that its error does not name, or a secret shown.
+//! Settings from flags, the environment and one TOML file, under the same names.
+//!
+//! Invariant: an error names the source of the value, and never contains a secret.
 
+mod environment;
 mod file;
 mod source;
 
@@ -12,48 +14,57 @@ use std::{
 use clap::{Arg, Command, Parser, error::ErrorKind};
 use secrecy::SecretString;
 
+pub use environment::variable;
 use file::File;
 
-/// What the process ends with when its settings are wrong (`EX_USAGE` of sysexits).
+/// Exit code for invalid settings (`EX_USAGE` of sysexits).
 pub const EXIT_USAGE: u8 = 64;
 
-const FILE_FLAG: &str = "--config";
-const FILE_ENV: &str = "SWITCHBOARD_CONFIG";
+const FILE_FLAG: &str = "config";
 
-/// Why there are no settings: something is wrong with them, or only help was asked for.
+/// The settings are invalid, or only help or the version was requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct SettingsError {
-    /// For the person at the terminal; stdout when the exit code is 0, stderr otherwise.
+    /// Text for the terminal: for stdout if the exit code is 0, otherwise for stderr.
     pub text: String,
-    /// 0 for `--help` and `--version`, 64 for everything wrong.
+    /// 0 for `--help` and `--version`, 64 for invalid settings.
     pub exit_code: u8,
 }
 
-/// Reads the settings: flag > environment > file > default.
+/// Reads the settings. Precedence: flag, environment, file, default.
 ///
-/// The file is TOML, named by `--config FILE` or `SWITCHBOARD_CONFIG`. Its keys are the long flags of
-/// all subcommands (`device-listen` or `device_listen`), its values strings, integers, booleans and
-/// arrays of strings. Values of type [`SecretString`] are shown neither by `--help` nor by errors.
+/// The file is TOML, named by `--config FILE` or `SWITCHBOARD_CONFIG`. Its keys are the long flags
+/// of all subcommands (`device-listen` or `device_listen`); its values are strings, integers,
+/// booleans and arrays of strings. Values of type [`SecretString`] appear neither in `--help` nor
+/// in errors.
 ///
 /// # Errors
-/// Everything wrong, and `--help` and `--version`; the text names the flag, variable or key.
+/// When a setting is invalid, and for `--help` and `--version`. The text names the flag, variable
+/// or key.
 pub fn parse<C: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<C, SettingsError> {
     let args: Vec<OsString> = args.into_iter().collect();
-    let command = map_args(with_file_flag(C::command()), &hide_secret);
+    let command = derive_variables(with_file_flag(C::command()));
+    let command = map_args(command, &hide_secret);
     let file = file_path(&args)
         .map(File::read)
         .transpose()?
         .unwrap_or_default();
-    let mut layered = file.lay_under(command)?;
+    let mut layered = file.apply_to(command)?;
     layered
         .try_get_matches_from_mut(&args)
         .and_then(|mut matches| C::from_arg_matches_mut(&mut matches))
         .map_err(|error| explain(&error, &layered, &args))
 }
 
+/// Gives the flags of a command and its subcommands their environment variables, as [`parse`] does.
+#[must_use]
+pub fn derive_variables(command: Command) -> Command {
+    map_args(command, &environment::derive_variable)
+}
+
 impl SettingsError {
-    fn wrong(text: String) -> Self {
+    fn invalid(text: String) -> Self {
         Self {
             text,
             exit_code: EXIT_USAGE,
@@ -64,35 +75,33 @@ impl SettingsError {
 fn with_file_flag(command: Command) -> Command {
     if command
         .get_arguments()
-        .any(|arg| arg.get_long() == Some("config"))
+        .any(|arg| arg.get_long() == Some(FILE_FLAG))
     {
         return command;
     }
     command.arg(
-        Arg::new("config")
-            .long("config")
-            .env(FILE_ENV)
+        Arg::new(FILE_FLAG)
+            .long(FILE_FLAG)
+            .env(variable(FILE_FLAG))
             .value_name("FILE")
             .global(true)
-            .help("A TOML file with any of these settings; keys are the long flags' names"),
+            .help("TOML file with any of these settings; the keys are the names of the long flags"),
     )
 }
 
-/// Finds the file before the command line as a whole can be read, since the file is part of it.
+/// Finds the path of the file before the command line is parsed, because the file provides its
+/// defaults.
 fn file_path(args: &[OsString]) -> Option<PathBuf> {
     let mut args = args.iter().take_while(|arg| *arg != "--");
     while let Some(arg) = args.next() {
-        if arg == FILE_FLAG {
-            return args.next().map(PathBuf::from);
-        }
-        let joined = arg
-            .to_str()
-            .and_then(|arg| arg.strip_prefix(FILE_FLAG)?.strip_prefix('='));
-        if let Some(path) = joined {
-            return Some(PathBuf::from(path));
+        let flag = arg.to_str().and_then(|arg| arg.strip_prefix("--"));
+        match flag.and_then(|flag| flag.strip_prefix(FILE_FLAG)) {
+            Some("") => return args.next().map(PathBuf::from),
+            Some(value) if value.starts_with('=') => return value.get(1..).map(PathBuf::from),
+            _ => {}
         }
     }
-    std::env::var_os(FILE_ENV)
+    std::env::var_os(variable(FILE_FLAG))
         .filter(|path| !path.is_empty())
         .map(PathBuf::from)
 }
@@ -125,19 +134,19 @@ fn explain(error: &clap::Error, command: &Command, args: &[OsString]) -> Setting
             };
         }
         ErrorKind::InvalidValue | ErrorKind::ValueValidation | ErrorKind::InvalidUtf8 => {
-            source::of_bad_value(error, command, args)
+            source::explain_invalid_value(error, command, args)
         }
-        ErrorKind::MissingRequiredArgument => source::of_missing_value(error, command),
+        ErrorKind::MissingRequiredArgument => source::explain_missing_value(error, command),
         _ => error.render().to_string(),
     };
-    SettingsError::wrong(text)
+    SettingsError::invalid(text)
 }
 
-/// The flag of this name, in whichever subcommand it is.
+/// Finds a flag by name in the command or its subcommands.
 fn find_long<'a>(command: &'a Command, long: &str) -> Option<&'a Arg> {
     let own = command
         .get_arguments()
-        .find(|arg| arg.get_long() == Some(long));
+        .find(|arg| longs(arg).any(|name| name == long));
     own.or_else(|| {
         command
             .get_subcommands()
@@ -145,8 +154,14 @@ fn find_long<'a>(command: &'a Command, long: &str) -> Option<&'a Arg> {
     })
 }
 
-/// What clap says, without the advice to read the help.
-fn reason(error: &clap::Error) -> String {
+/// Returns the name and the aliases of a flag.
+fn longs(arg: &Arg) -> impl Iterator<Item = &str> {
+    let aliases = arg.get_all_aliases().unwrap_or_default();
+    arg.get_long().into_iter().chain(aliases)
+}
+
+/// Returns the message of a clap error without the hint to read the help.
+fn message(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let text = text
         .split("\n\nFor more information")
@@ -158,7 +173,7 @@ fn reason(error: &clap::Error) -> String {
         .to_owned()
 }
 
-fn shown(name: &OsStr) -> std::borrow::Cow<'_, str> {
+fn display(name: &OsStr) -> std::borrow::Cow<'_, str> {
     name.to_string_lossy()
 }
 

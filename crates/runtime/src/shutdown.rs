@@ -1,5 +1,4 @@
-//! Draining and stopping, in that order, and the tracker that every task lives in.
-//! Never: a task nobody waits for.
+//! Graceful shutdown in two steps, and the tracker of all tasks.
 
 use std::{future::Future, time::Duration};
 
@@ -10,9 +9,10 @@ use tokio_util::{
 };
 use tracing::{Instrument, Span};
 
-/// Handed to everything that runs; cheap to clone.
+/// A handle to shutdown state; cheap to clone.
 ///
-/// Two steps: *drain* (unready, stop accepting, finish what is under way) and *stop* (close now).
+/// Shutdown has two steps: *drain* (report unready, stop accepting, finish work in progress) and
+/// *stop* (abort now).
 #[derive(Debug, Clone, Default)]
 pub struct Shutdown {
     drain: CancellationToken,
@@ -21,13 +21,14 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// A shutdown that nobody has asked for yet.
+    /// Creates a handle whose shutdown has not begun.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A part that stops with the whole, and can be stopped and waited for on its own.
+    /// Creates a child that shuts down with its parent, and can also be shut down and awaited
+    /// separately.
     #[must_use]
     pub fn child(&self) -> Self {
         Self {
@@ -37,7 +38,7 @@ impl Shutdown {
         }
     }
 
-    /// Starts a tracked task under the current span.
+    /// Spawns a tracked task in the current span.
     pub fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
@@ -46,11 +47,11 @@ impl Shutdown {
         self.spawn_in(Span::current(), task)
     }
 
-    /// Starts a tracked task under a span of its own: one that outlives what started it is no part of that, and one
-    /// that has nothing to do with it has [`Span::none`].
+    /// Spawns a tracked task in the given span. A task that outlives its parent gets a span of its
+    /// own; an unrelated one gets [`Span::none`].
     #[expect(
         clippy::disallowed_methods,
-        reason = "the one place where tasks are born"
+        reason = "the only place that spawns tasks"
     )]
     pub fn spawn_in<F>(&self, span: Span, task: F) -> JoinHandle<F::Output>
     where
@@ -60,24 +61,24 @@ impl Shutdown {
         self.tasks.spawn(task.instrument(span))
     }
 
-    /// Asks everything to finish what is under way and to take nothing new.
+    /// Begins draining: tasks finish work in progress and accept no new work.
     pub fn drain(&self) {
         self.drain.cancel();
     }
 
-    /// Asks everything to end now.
+    /// Begins stopping: tasks end now.
     pub fn stop(&self) {
         self.drain.cancel();
         self.stop.cancel();
     }
 
-    /// Whether draining has begun.
+    /// Returns whether draining has begun.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.drain.is_cancelled()
     }
 
-    /// Whether everything is to end now.
+    /// Returns whether stopping has begun.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stop.is_cancelled()
@@ -88,18 +89,18 @@ impl Shutdown {
         self.drain.cancelled()
     }
 
-    /// Completes when everything is to end now.
+    /// Completes when stopping begins.
     pub fn stopping(&self) -> WaitForCancellationFuture<'_> {
         self.stop.cancelled()
     }
 
-    /// How many tracked tasks are alive.
+    /// Returns the number of tracked tasks that are running.
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.tasks.len()
     }
 
-    /// Waits until every tracked task has ended; false when `within` runs out first.
+    /// Waits until all tracked tasks have ended. Returns false if `within` elapses first.
     pub async fn finished(&self, within: Duration) -> bool {
         self.tasks.close();
         tokio::time::timeout(within, self.tasks.wait())
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn waits_for_its_tasks_and_says_when_they_are_late() {
+    async fn finished_reports_tasks_that_are_late() {
         let shutdown = Shutdown::new();
         let task = shutdown.clone();
         shutdown.spawn(async move { task.stopping().await });
@@ -125,7 +126,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_stops_alone_or_with_its_parent() {
+    async fn child_stops_alone_or_with_parent() {
         let parent = Shutdown::new();
         let child = parent.child();
         child.stop();

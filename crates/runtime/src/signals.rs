@@ -1,5 +1,4 @@
-//! SIGTERM and SIGINT: the first asks for a drain, the second for the end.
-//! Never: an exit of its own; the process ends when its work has ended.
+//! Handling of SIGTERM and SIGINT: the first signal drains, the second stops.
 
 use std::{io, time::Duration};
 
@@ -7,13 +6,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::shutdown::Shutdown;
 
-/// Leaves and then drains on the first signal, and stops on the second or when `grace` has run out since the drain.
+/// Drains on the first signal; stops on the second one, or when `grace` has elapsed since draining
+/// began.
 ///
-/// `leave` is what is done while everything is still served: saying so, and waiting until others have heard of it. Also counts `grace` when the drain was asked for elsewhere. Returns once stopping; await it beside
-/// the work and drop it when the work is done.
+/// `leave` runs after the first signal, while the process still serves; a second signal cuts it
+/// short. `grace` also applies if draining was begun elsewhere. Returns once stopping has begun:
+/// run it beside the work and drop it when the work is done.
 ///
 /// # Errors
-/// When the signals cannot be listened to.
+/// When the signal handlers cannot be installed.
 pub async fn watch(
     shutdown: &Shutdown,
     leave: impl Future<Output = ()>,
@@ -23,7 +24,7 @@ pub async fn watch(
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         name = first(&mut terminate, &mut interrupt) => {
-            tracing::info!(signal = name, grace_s = grace.as_secs_f64(), "draining on a signal");
+            tracing::info!(signal = name, grace_s = grace.as_secs_f64(), "signal received; draining");
             tokio::select! {
                 () = leave => {}
                 _ = first(&mut terminate, &mut interrupt) => {}
@@ -34,10 +35,10 @@ pub async fn watch(
     shutdown.drain();
     tokio::select! {
         name = first(&mut terminate, &mut interrupt) => {
-            tracing::warn!(signal = name, "stopping at once on a second signal");
+            tracing::warn!(signal = name, "second signal received; stopping now");
         }
         () = tokio::time::sleep(grace) => {
-            tracing::warn!(tasks = shutdown.tasks(), "stopping: the time to drain has run out");
+            tracing::warn!(tasks = shutdown.tasks(), "drain timeout elapsed; stopping now");
         }
         () = shutdown.stopping() => {}
     }
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_grace_counts_from_any_drain() {
+    async fn grace_starts_with_any_drain() {
         let shutdown = Shutdown::new();
         shutdown.drain();
         let leave = std::future::pending();
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stop_elsewhere_ends_the_watch() {
+    async fn stop_ends_the_watch() {
         let shutdown = Shutdown::new();
         shutdown.stop();
         watch(&shutdown, async {}, Duration::from_secs(3600))

@@ -1,7 +1,7 @@
-//! Logs: to stderr, for people or for machines; and traces, to a collector.
-//! Never: stdout, which belongs to what a command answers.
+//! Logs on stderr, as text or JSON, and traces to a collector. Stdout is reserved for the output of
+//! commands.
 
-mod lines;
+mod json_lines;
 
 use std::io::{self, IsTerminal};
 
@@ -18,70 +18,65 @@ use tracing_subscriber::{
 
 use crate::trace::{self, Traces};
 
-/// Under `info` Postgres tells each time that what a migration makes is there already, and the MCP library writes
-/// several lines for each request; what goes wrong with one is its client's to know.
-const QUIET: &str = "sqlx::postgres::notice=warn,rmcp=error";
+/// At `info`, Postgres reports every object that a migration finds in place, and the MCP library
+/// writes several lines per request for errors that its client receives anyway.
+const QUIET_TARGETS: &str = "sqlx::postgres::notice=warn,rmcp=error";
 
-/// How much is logged, and in which shape; what is traced, and where to.
+/// Settings of logs and traces.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Logs and traces")]
 #[group(skip)]
 pub struct Config {
-    /// What is logged: error, warn, info, debug or trace, or finer directives such as `info,switchboard_edge=debug`
-    #[arg(long, env = "SWITCHBOARD_LOG", global = true, default_value = "info", value_name = "FILTER", value_parser = filter)]
+    /// Log filter: error, warn, info, debug or trace, or directives such as
+    /// `info,switchboard_edge=debug`
+    #[arg(long, env, global = true, default_value = "info", value_name = "FILTER", value_parser = filter)]
     pub log_level: String,
 
-    /// `text` for people, `json` for machines; always on stderr
-    #[arg(
-        long,
-        env = "SWITCHBOARD_LOG_FORMAT",
-        global = true,
-        default_value = "text",
-        value_enum
-    )]
+    /// Log format: `text` or `json`; logs go to stderr
+    #[arg(long, env, global = true, default_value = "text", value_enum)]
     pub log_format: LogFormat,
 
-    /// Collector that traces are sent to over OTLP with HTTP, such as http://collector:4318; without it
-    /// nothing is traced, and that costs nothing. OTEL_EXPORTER_OTLP_HEADERS may hold headers for it
-    #[arg(long, env = "SWITCHBOARD_OTLP_ENDPOINT", global = true, value_name = "URL", value_parser = trace::endpoint)]
+    /// Address of the collector for traces, OTLP over HTTP, for example http://collector:4318.
+    /// Tracing is off if not set. OTEL_EXPORTER_OTLP_HEADERS can hold request headers
+    #[arg(long, env, global = true, value_name = "URL", value_parser = trace::endpoint)]
     pub otlp_endpoint: Option<String>,
 
-    /// Share of what begins here that is traced, from 0 to 1; a caller's own decision, in `traceparent`,
-    /// is followed. Protects the collector
-    #[arg(long, env = "SWITCHBOARD_TRACE_SAMPLE_RATIO", global = true, default_value_t = 0.1, value_name = "RATIO", value_parser = ratio)]
+    /// Share of new traces that is sampled, from 0 to 1. The sampling decision of a caller's
+    /// `traceparent` takes precedence. Limits the load on the collector
+    #[arg(long, env, global = true, default_value_t = 0.1, value_name = "RATIO", value_parser = ratio)]
     pub trace_sample_ratio: f64,
 }
 
-/// The shape of a log line.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people; coloured on a terminal.
+    /// Plain text; coloured on a terminal.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
 impl Config {
-    /// Starts logging as configured. With the name of a `node` that serves, traces as well: what comes back has to
-    /// be exported.
+    /// Initialises logging. With the name of a serving `node`, also initialises tracing; the caller
+    /// must then run the returned exporter.
     ///
     /// # Errors
-    /// When the metrics of traces cannot be made.
+    /// When the trace metrics cannot be created.
     pub fn init(&self, node: Option<&str>) -> Result<Option<Traces>, prometheus::Error> {
         let (Some(endpoint), Some(node)) = (&self.otlp_endpoint, node) else {
             init(&self.log_level, self.log_format);
             return Ok(None);
         };
         let (tracer, traces) = trace::tracer(endpoint, node)?;
-        if traced(&self.log_level, self.log_format, tracer) {
+        if init_with_traces(&self.log_level, self.log_format, tracer) {
             trace::switch_on(self.trace_sample_ratio);
         }
         Ok(Some(traces))
     }
 }
 
-/// Starts logging for the whole process. The first call counts; directives that cannot be read are
-/// named on stderr and left out.
+/// Initialises logging for the process. Only the first call has an effect. Invalid directives are
+/// reported on stderr and ignored.
 pub fn init(filter: &str, format: LogFormat) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(directives(filter))
@@ -95,8 +90,9 @@ pub fn init(filter: &str, format: LogFormat) {
     }
 }
 
-/// The same where traces are written too: neither sees what is the other's. False when logging has been started before.
-fn traced(filter: &str, format: LogFormat, tracer: SdkTracer) -> bool {
+/// Initialises logging and tracing; log events and trace spans are kept apart. Returns false if
+/// logging has been initialised before.
+fn init_with_traces(filter: &str, format: LogFormat, tracer: SdkTracer) -> bool {
     let layers = layers(filter, format, tracer);
     let started = Registry::default().with(layers).try_init();
     if started.is_ok() {
@@ -107,10 +103,10 @@ fn traced(filter: &str, format: LogFormat, tracer: SdkTracer) -> bool {
 
 type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// Where logs go, and where traces. What neither of them takes is not even looked at where it arises.
+/// Creates the layers for logs and traces. Callsites that neither of them enables are skipped.
 fn layers(filter: &str, format: LogFormat, tracer: SdkTracer) -> Vec<BoxedLayer> {
     let layer = fmt::layer().with_writer(io::stderr);
-    // Without a hint each of the two would have everything down to `trace` looked at.
+    // Without a level hint, each filter would enable all callsites down to `trace`.
     let others = filter_fn(|metadata| !is_traces(metadata));
     let logged = directives(filter).and(others.with_max_level_hint(LevelFilter::TRACE));
     let logs = match format {
@@ -120,7 +116,7 @@ fn layers(filter: &str, format: LogFormat, tracer: SdkTracer) -> Vec<BoxedLayer>
             .boxed(),
         LogFormat::Json => {
             let json = fmt::format().json().flatten_event(true);
-            let layer = layer.json().event_format(lines::Traced(json));
+            let layer = layer.json().event_format(json_lines::WithTraceIds(json));
             layer.with_filter(logged).boxed()
         }
     };
@@ -136,14 +132,14 @@ fn layers(filter: &str, format: LogFormat, tracer: SdkTracer) -> Vec<BoxedLayer>
 }
 
 fn directives(filter: &str) -> EnvFilter {
-    EnvFilter::builder().parse_lossy(format!("{QUIET},{filter}"))
+    EnvFilter::builder().parse_lossy(format!("{QUIET_TARGETS},{filter}"))
 }
 
 fn is_traces(metadata: &Metadata<'_>) -> bool {
     metadata.target() == trace::TARGET
 }
 
-/// Panics are log lines like any other, so that they are found where the logs are.
+/// Logs a panic like any other error.
 fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
     let message = panic.payload_as_str().unwrap_or("no message");
     let location = panic
@@ -168,7 +164,7 @@ fn ratio(text: &str) -> Result<f64, String> {
     (0.0..=1.0)
         .contains(&ratio)
         .then_some(ratio)
-        .ok_or_else(|| "a number from 0 to 1 is wanted".to_owned())
+        .ok_or_else(|| "expected a number from 0 to 1".to_owned())
 }
 
 #[cfg(test)]
@@ -176,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_is_from_0_to_1() {
+    fn sample_ratio_is_from_0_to_1() {
         fn check(text: &str, expected: Option<f64>) {
             assert_eq!(ratio(text).ok(), expected, "{text}");
         }
@@ -190,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_do_not_have_more_looked_at_than_logs_want() {
+    fn traces_do_not_raise_the_max_level() {
         fn check(filter: &str, expected: LevelFilter) {
             let (tracer, _traces) = trace::tracer("http://127.0.0.1:9", "node").unwrap();
             let subscriber = Registry::default().with(layers(filter, LogFormat::Text, tracer));
@@ -204,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_are_checked_before_anything_starts() {
+    fn log_filter_is_validated() {
         fn check(text: &str, valid: bool) {
             assert_eq!(filter(text).is_ok(), valid, "{text}");
         }

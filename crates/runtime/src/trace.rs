@@ -1,9 +1,10 @@
-//! Traces: what is traced at all, and what a process passes on so that the next one's spans join the same trace.
-//! Never: a span for what nobody sampled, or a secret, a param or a result in one.
+//! Distributed tracing: sampling, spans and propagation between processes.
 //!
-//! A span is made only within a trace that is sampled. Whether one is, is decided once, where it begins ([`begin`]): by
-//! whoever sent a context along, else by chance. So what is not traced costs one load of an atomic number, here, on the
-//! bus and on every other node.
+//! Invariant: spans exist only in sampled traces and contain no secrets, params or results.
+//!
+//! Whether a trace is sampled is decided once, where it starts ([`start`]): by the incoming
+//! context, otherwise at random. Work outside of a sampled trace costs one atomic load, here and on
+//! every other node.
 
 mod context;
 mod export;
@@ -20,25 +21,26 @@ use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 pub(crate) use self::export::{endpoint, tracer};
 pub use self::{
     context::{Incoming, TRACEPARENT, TRACESTATE, TraceContext},
-    export::{Traces, Unstarted},
+    export::{ExportError, Traces},
 };
 
-/// What spans of traces are known by; log filters do not mean them.
+/// Target of all trace spans; log filters do not apply to it.
 pub const TARGET: &str = "switchboard::trace";
 
-/// 0 when nothing is traced, else one more than the share of `u64`'s range within which a beginning is sampled.
-static SAMPLED_BELOW: AtomicU64 = AtomicU64::new(0);
+/// 0 when tracing is off, otherwise one more than the share of the `u64` range within which a new
+/// trace is sampled.
+static SAMPLE_THRESHOLD: AtomicU64 = AtomicU64::new(0);
 
-/// Whether this process traces anything.
+/// Returns whether this process exports traces.
 #[must_use]
 #[inline]
 pub fn is_on() -> bool {
-    SAMPLED_BELOW.load(Ordering::Relaxed) != 0
+    SAMPLE_THRESHOLD.load(Ordering::Relaxed) != 0
 }
 
-/// Switches tracing on for the whole process; of what begins here, this share is sampled.
+/// Enables tracing for the process; `ratio` is the share of new traces that is sampled.
 pub(crate) fn switch_on(ratio: f64) {
-    SAMPLED_BELOW.store(threshold(ratio), Ordering::Relaxed);
+    SAMPLE_THRESHOLD.store(threshold(ratio), Ordering::Relaxed);
 }
 
 #[expect(
@@ -51,76 +53,76 @@ fn threshold(ratio: f64) -> u64 {
     ((ratio.clamp(0.0, 1.0) * u64::MAX as f64) as u64).max(1)
 }
 
-/// Whether what runs here is part of a sampled trace.
+/// Returns whether the current context belongs to a sampled trace.
 #[must_use]
 #[inline]
 pub fn is_traced() -> bool {
     is_on() && current(SpanContext::is_sampled)
 }
 
-fn current<T>(look: impl FnOnce(&SpanContext) -> T) -> T {
-    Context::map_current(|context| look(context.span().span_context()))
+fn current<T>(read: impl FnOnce(&SpanContext) -> T) -> T {
+    Context::map_current(|context| read(context.span().span_context()))
 }
 
-/// Where a trace begins in this process, with what came along.
+/// The start of a trace in this process, with the incoming context, if any.
 #[derive(Debug)]
-pub struct Beginning(Option<TraceContext>);
+pub struct TraceStart(Option<TraceContext>);
 
-/// Whether what came is to be traced: a context that was sampled is followed, one that was not is not, and without one
-/// chance decides. `None` as well when nothing is traced here.
+/// Decides whether to trace: a sampled context is continued, an unsampled one is not, and without a
+/// context the decision is random. Returns `None` if tracing is off.
 #[must_use]
-pub fn begin(incoming: Incoming) -> Option<Beginning> {
-    let below = SAMPLED_BELOW.load(Ordering::Relaxed);
-    if below == 0 {
+pub fn start(incoming: Incoming) -> Option<TraceStart> {
+    let threshold = SAMPLE_THRESHOLD.load(Ordering::Relaxed);
+    if threshold == 0 {
         return None;
     }
     match incoming {
-        Incoming::Sampled(context) => Some(Beginning(Some(context))),
+        Incoming::Sampled(context) => Some(TraceStart(Some(context))),
         Incoming::NotSampled => None,
-        // At 1 the share is nothing, at the top it is everything.
-        Incoming::Nothing => {
-            (rand::random::<u64>() < below - 1 || below == u64::MAX).then_some(Beginning(None))
-        }
+        // A threshold of 1 means a ratio of 0; the maximum means 1.
+        Incoming::Nothing => (rand::random::<u64>() < threshold - 1 || threshold == u64::MAX)
+            .then_some(TraceStart(None)),
     }
 }
 
-impl Beginning {
-    /// Puts a span, made with `parent: None`, where the trace begins here.
+impl TraceStart {
+    /// Attaches a span created with `parent: None` to the incoming context.
     #[must_use]
     pub fn with(self, span: Span) -> Span {
         if let Some(parent) = self.0 {
-            // The error says that the span was filtered away, and then there is nothing to be placed.
+            // Fails if the span was filtered out; then there is nothing to attach.
             let _ = span.set_parent(parent.into_remote());
         }
         span
     }
 }
 
-/// What a span keeps of a name that somebody outside made up. Protects the queue of spans.
-const LONGEST_NAME: usize = 128;
+/// Maximum length of a client-chosen name in a span. Bounds the memory of the span queue.
+const MAX_NAME_BYTES: usize = 128;
 
-/// The beginning of a name, as long as a span may hold it.
+/// Truncates a name to the maximum length in a span.
 #[must_use]
-pub fn short(name: &str) -> &str {
-    name.get(..name.floor_char_boundary(LONGEST_NAME))
+pub fn truncate_name(name: &str) -> &str {
+    name.get(..name.floor_char_boundary(MAX_NAME_BYTES))
         .unwrap_or_default()
 }
 
-/// Says of a span that another one, of another trace, led to it.
-pub fn link(span: &Span, to: &TraceContext) {
+/// Links a span to a span of another trace.
+pub fn add_link(span: &Span, to: &TraceContext) {
     span.add_link(to.clone().into_span_context());
 }
 
-/// Notes in a span that something has happened now.
-pub fn note(span: &Span, event: &'static str) {
+/// Adds an event to a span.
+pub fn add_event(span: &Span, event: &'static str) {
     if !span.is_disabled() {
         span.add_event(event, Vec::new());
     }
 }
 
-/// A span within what is traced here, else none: `span!("name", field = value, …)`.
+/// Creates a span within a sampled trace, otherwise none: `span!("name", field = value, …)`.
 ///
-/// The span is an `info_span!`; `otel.kind`, `otel.name` and `otel.status_code` mean what they mean to OpenTelemetry.
+/// The span is an `info_span!`; `otel.kind`, `otel.name` and `otel.status_code` have their
+/// OpenTelemetry meaning.
 #[macro_export]
 macro_rules! span {
     ($name:literal $(, $($fields:tt)*)?) => {
@@ -132,14 +134,14 @@ macro_rules! span {
     };
 }
 
-/// A span at the beginning of what is traced, if it is: `span_from!(beginning, "name", field = value, …)`, where
-/// `beginning` is what [`begin`](crate::trace::begin) answered.
+/// Creates the first span of a trace: `span_from!(start, "name", field = value, …)`, where `start`
+/// is the result of [`start`](crate::trace::start).
 #[macro_export]
 macro_rules! span_from {
-    ($beginning:expr, $name:literal $(, $($fields:tt)*)?) => {
-        match $beginning {
-            Some(beginning) => $crate::trace::Beginning::with(
-                beginning,
+    ($start:expr, $name:literal $(, $($fields:tt)*)?) => {
+        match $start {
+            Some(start) => $crate::trace::TraceStart::with(
+                start,
                 ::tracing::info_span!(target: $crate::trace::TARGET, parent: None, $name $(, $($fields)*)?),
             ),
             None => ::tracing::Span::none(),
@@ -152,15 +154,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_cut_between_characters() {
-        assert_eq!(short("wave"), "wave");
-        assert_eq!(short(&"a".repeat(1_000_000)).len(), LONGEST_NAME);
+    fn name_is_truncated_between_characters() {
+        assert_eq!(truncate_name("wave"), "wave");
+        assert_eq!(truncate_name(&"a".repeat(1_000_000)).len(), MAX_NAME_BYTES);
         let cut = format!("a{}", "é".repeat(100));
-        assert_eq!(short(&cut), format!("a{}", "é".repeat(63)));
+        assert_eq!(truncate_name(&cut), format!("a{}", "é".repeat(63)));
     }
 
     #[test]
-    fn a_ratio_is_a_share_of_the_range() {
+    fn ratio_maps_to_a_threshold() {
         assert_eq!(threshold(0.0), 1);
         assert_eq!(threshold(-3.0), 1);
         assert_eq!(threshold(f64::NAN), 1);

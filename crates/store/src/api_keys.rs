@@ -1,62 +1,62 @@
-//! API keys, known by a hash of their secret.
-//! Never: the secret itself.
+//! API keys, identified by a hash of their secret.
+//! Invariant: the secret itself is not stored.
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use switchboard_protocol::{
-    access::{Scope, Scopes},
     id::{ApiKeyId, OrgId},
+    token::{Scope, Scopes},
 };
 use uuid::Uuid;
 
-use crate::{Creation, Store, StoreError, database::bounded, scope_list};
+use crate::{Store, StoreError, TenantTransaction, database::with_timeout, scope_list};
 
-/// A key about to be stored.
+/// A key to insert.
 #[derive(Debug, Clone)]
 pub struct NewApiKey {
-    /// Its id.
+    /// The id of the key.
     pub id: ApiKeyId,
-    /// What people call it; 1 to 100 characters.
+    /// The display name; 1 to 100 characters.
     pub name: String,
-    /// How the secret begins, to be shown; at most 16 characters.
+    /// The beginning of the secret, for display; at most 16 characters.
     pub prefix: String,
-    /// SHA-256 of the secret.
+    /// The SHA-256 of the secret.
     pub secret_hash: [u8; 32],
-    /// What it may do; not empty.
+    /// Its scopes; not empty.
     pub scopes: Scopes,
 }
 
-/// A key as it is stored.
+/// A stored key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApiKey {
-    /// Its id.
+    /// The id of the key.
     pub id: ApiKeyId,
-    /// Whose it is.
+    /// The organisation that it belongs to.
     pub org: OrgId,
-    /// What people call it.
+    /// The display name.
     pub name: String,
-    /// How the secret begins.
+    /// The beginning of the secret.
     pub prefix: String,
-    /// What it may do.
+    /// Its scopes.
     pub scopes: Scopes,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: DateTime<Utc>,
-    /// Since when it is refused.
+    /// Time of the revocation.
     pub revoked_at: Option<DateTime<Utc>>,
 }
 
-/// What became of a key that was to be revoked.
+/// The result of revoking a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyRevocation {
-    /// It is refused from now on, or was before.
+    /// It is revoked, now or before.
     Revoked,
-    /// The organisation has none with this id.
+    /// The organisation has no key with this id.
     Unknown,
-    /// It stays good: it is the last one that may administer the organisation.
+    /// It was not revoked: it is the organisation's last key with the scope `admin`.
     LastAdmin,
 }
 
-/// `api_keys` without the hash.
+/// A row of `api_keys` without the hash.
 struct Row {
     id: Uuid,
     org_id: Uuid,
@@ -74,7 +74,7 @@ impl From<Row> for ApiKey {
             org: OrgId::from_uuid(row.org_id),
             name: row.name,
             prefix: row.prefix,
-            scopes: scope_list::read(&row.scopes),
+            scopes: scope_list::decode(&row.scopes),
             created_at: row.created_at,
             revoked_at: row.revoked_at,
         }
@@ -95,33 +95,33 @@ pub(crate) async fn insert(
         key.name,
         key.prefix,
         key.secret_hash.as_slice(),
-        &scope_list::write(key.scopes)
+        &scope_list::encode(key.scopes)
     )
     .fetch_one(connection)
     .await?;
     Ok(row.into())
 }
 
-impl Creation {
+impl TenantTransaction {
     /// Adds a key to an organisation.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] when the key exists already, [`StoreError::Refused`] when the organisation does
-    /// not, else as every query.
+    /// [`StoreError::Conflict`] if the key exists, [`StoreError::Refused`] if the organisation does
+    /// not, or any other [`StoreError`].
     pub async fn create_api_key(
         &mut self,
         org: OrgId,
         key: &NewApiKey,
     ) -> Result<ApiKey, StoreError> {
-        bounded(insert(self.connection(), org, key)).await
+        with_timeout(insert(self.connection(), org, key)).await
     }
 }
 
 impl Store {
-    /// As [`Creation::create_api_key`], in a transaction of its own.
+    /// Calls [`TenantTransaction::create_api_key`] in a new transaction and commits it.
     ///
     /// # Errors
-    /// As there.
+    /// As that method.
     pub async fn create_api_key(&self, org: OrgId, key: &NewApiKey) -> Result<ApiKey, StoreError> {
         let mut creation = self.begin(org).await?;
         let key = creation.create_api_key(org, key).await?;
@@ -132,7 +132,7 @@ impl Store {
     /// The key whose secret has this SHA-256, revoked or not.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn api_key_by_hash(
         &self,
         secret_hash: &[u8; 32],
@@ -143,16 +143,17 @@ impl Store {
             secret_hash.as_slice()
         );
         Ok(
-            bounded(async { query.fetch_optional(&mut *self.throughout().await?).await })
+            with_timeout(async { query.fetch_optional(&mut *self.system_conn().await?).await })
                 .await?
                 .map(ApiKey::from),
         )
     }
 
-    /// Keys of an organisation in the order of their making, strictly after `after`, revoked ones as well.
+    /// Keys of an organisation in the order of their creation, strictly after `after`, including
+    /// revoked ones.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn api_keys(
         &self,
         org: OrgId,
@@ -167,22 +168,26 @@ impl Store {
             after.map(ApiKeyId::uuid),
             i64::from(limit)
         );
-        let rows = bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await?;
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
+                .await?;
         Ok(rows.into_iter().map(ApiKey::from).collect())
     }
 
-    /// Revokes a key, unless nobody could administer the organisation after that. A second time changes nothing.
+    /// Revokes a key, unless it is the organisation's last key with the scope `admin`. Revoking it
+    /// again changes nothing.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn revoke_api_key(
         &self,
         org: OrgId,
         key: ApiKeyId,
     ) -> Result<KeyRevocation, StoreError> {
-        bounded(async {
-            let mut transaction = self.begin_within(org).await?;
-            // One revocation at a time: two at once must not each count on the other's key.
+        with_timeout(async {
+            let mut transaction = self.begin_tenant(org).await?;
+            // Revocations are serialised: two concurrent ones must not each rely on the other's
+            // key.
             sqlx::query!(
                 "SELECT id FROM orgs WHERE id = $1 FOR NO KEY UPDATE",
                 org.uuid()

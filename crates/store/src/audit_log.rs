@@ -1,5 +1,5 @@
-//! Who changed which setting, and when.
-//! Never: an entry written or changed from here; triggers in the database write them, and nobody changes them.
+//! The audit log of settings. Triggers in the database write the entries; this crate only reads and
+//! purges them.
 
 use chrono::{DateTime, Utc};
 use switchboard_protocol::id::AuditEntryId;
@@ -7,44 +7,45 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    database::bounded,
+    database::with_timeout,
     owner::Owner,
-    purge::{PURGE_STEP, in_steps},
+    purge::{PURGE_BATCH_SIZE, in_batches},
 };
 
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Its id.
+    /// The id of the entry.
     pub id: AuditEntryId,
-    /// When.
+    /// Time of the change.
     pub at: DateTime<Utc>,
-    /// Who: an API key's id, a token's subject, `operator`, or `switchboard` by itself.
+    /// The actor: an API key's id, a token's subject, `operator`, or `switchboard` for background
+    /// work.
     pub actor: String,
     /// `created`, `changed`, `removed` or `revoked`.
     pub action: String,
-    /// What kind of thing.
+    /// The kind of resource.
     pub resource: String,
-    /// Which one; it may be gone.
+    /// The id of the resource, which may have been deleted.
     pub resource_id: Uuid,
-    /// What of it was changed, by name.
+    /// The names of the changed fields.
     pub changed: Vec<String>,
 }
 
-/// Which entries are read: those that fit all that is given.
+/// Restricts the entries; all given conditions apply.
 #[derive(Debug, Clone, Default)]
 pub struct AuditFilter {
-    /// By this actor.
+    /// Changes by this actor.
     pub actor: Option<String>,
-    /// Of this action.
+    /// This action.
     pub action: Option<String>,
-    /// About this kind of thing.
+    /// This kind of resource.
     pub resource: Option<String>,
-    /// About this thing.
+    /// This resource.
     pub resource_id: Option<Uuid>,
-    /// From this moment on.
+    /// From this time on.
     pub since: Option<DateTime<Utc>>,
-    /// Before this moment.
+    /// Before this time.
     pub until: Option<DateTime<Utc>>,
 }
 
@@ -73,10 +74,10 @@ impl From<Row> for AuditEntry {
 }
 
 impl Store {
-    /// Entries of this owner, the oldest first, strictly after `after`.
+    /// Entries of this owner, oldest first, strictly after `after`.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn audit_log(
         &self,
         owner: Owner,
@@ -84,7 +85,7 @@ impl Store {
         after: Option<AuditEntryId>,
         limit: u32,
     ) -> Result<Vec<AuditEntry>, StoreError> {
-        // No actor has one, and the server takes none.
+        // No actor contains NUL, and the server rejects it.
         if filter
             .actor
             .as_ref()
@@ -111,22 +112,23 @@ impl Store {
             i64::from(limit)
         );
         let rows =
-            bounded(async { query.fetch_all(&mut *self.within(owner).await?).await }).await?;
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(owner).await?).await })
+                .await?;
         Ok(rows.into_iter().map(AuditEntry::from).collect())
     }
 
-    /// Forgets entries from before this moment; says how many.
+    /// Deletes entries from before this time; returns how many.
     ///
     /// # Errors
-    /// As every query; what was removed until then stays removed.
+    /// [`StoreError`] if a query fails; earlier batches stay deleted.
     pub async fn purge_audit_log(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        in_steps(|| async {
+        in_batches(|| async {
             let query = sqlx::query!(
                 "DELETE FROM audit_log WHERE id IN (SELECT id FROM audit_log WHERE at < $1 ORDER BY at LIMIT $2)",
                 before,
-                PURGE_STEP
+                PURGE_BATCH_SIZE
             );
-            let done = query.execute(&mut *self.throughout().await?).await?;
+            let done = query.execute(&mut *self.system_conn().await?).await?;
             Ok(done.rows_affected())
         })
         .await

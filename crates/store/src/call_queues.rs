@@ -1,5 +1,6 @@
-//! The queues of calls that wait for their devices, and how a call goes from there to its end.
-//! Never: a call given out that may have been sent before, or two of one device's queue under way at once.
+//! Queues of calls that wait for their devices, and the path of a call from its queue to its end.
+//! Invariant: a call that may have been sent is not handed out again, and at most one queued call
+//! of a device is in flight.
 
 use std::time::Duration;
 
@@ -9,56 +10,56 @@ use switchboard_protocol::id::{CallId, DeviceKey, OrgId};
 use uuid::Uuid;
 
 use crate::{
-    CallEnd, SETTLING, Store, StoreError, Withdrawal,
-    database::{bounded, interval, undecodable},
+    CallCancellation, CallEnd, RESULT_GRACE, Store, StoreError,
+    database::{decode_error, interval, with_timeout},
 };
 
-/// How many calls one statement settles, so that none holds its locks for long.
-const SETTLE_STEP: i64 = 500;
+/// How many calls one statement ends, so that it holds its locks only briefly.
+const END_BATCH_SIZE: i64 = 500;
 
-/// What a device's queue gave.
+/// The result of claiming from a device's queue.
 #[derive(Debug)]
-pub enum Claim {
-    /// The first call. It counts as sent from now on.
+pub enum CallClaim {
+    /// The first call. Its state is `sent` from now on.
     Call(ClaimedCall),
-    /// One of its calls is under way, somebody else is at the queue, or it is put aside.
+    /// One of its calls is in flight, another worker holds the queue, or the queue is postponed.
     Busy,
-    /// Nothing waits.
+    /// No call is queued.
     Empty,
 }
 
-/// A call about to be sent.
+/// A call to be sent.
 #[derive(Debug, Clone)]
 pub struct ClaimedCall {
     /// Its id.
     pub id: CallId,
     /// The device that it is for.
     pub device: DeviceKey,
-    /// Which attempt this is; whoever makes another one says nothing of this one any more.
+    /// The number of this attempt. A later attempt invalidates writes by this one.
     pub attempt: i32,
     /// The service that it calls.
     pub service: String,
-    /// What it is sent with.
+    /// The parameters.
     pub params: Vec<u8>,
-    /// What the device asked for before.
+    /// The user's input that the device requested in an earlier attempt.
     pub input: Vec<u8>,
     /// How long the device has.
     pub timeout: Duration,
-    /// When it was asked for.
+    /// Time of the request.
     pub created_at: DateTime<Utc>,
 }
 
-/// How many calls ended by themselves.
+/// How many overdue calls were ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SettledCalls {
-    /// Those that had waited too long.
+pub struct OverdueCalls {
+    /// Calls that waited too long.
     pub expired: u64,
-    /// Those that had been sent and never heard of again.
+    /// Calls that were sent and whose end was not written in time.
     pub lost: u64,
 }
 
-impl SettledCalls {
-    /// Both kinds.
+impl OverdueCalls {
+    /// The sum of both.
     #[must_use]
     pub const fn all(self) -> u64 {
         self.expired.saturating_add(self.lost)
@@ -66,43 +67,49 @@ impl SettledCalls {
 }
 
 impl Store {
-    /// How many calls wait in queues, of all organisations.
+    /// The number of queued calls in all organisations.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn queued_calls(&self) -> Result<i64, StoreError> {
         let count = sqlx::query_scalar!(
             r#"SELECT count(*) AS "waiting!" FROM calls WHERE state = 'queued'"#
         );
-        bounded(async { count.fetch_one(&mut *self.throughout().await?).await }).await
+        with_timeout(async { count.fetch_one(&mut *self.system_conn().await?).await }).await
     }
 
-    /// Takes the first call of a device's queue. When this returns it, it stands on record as sent. A queue that is put
-    /// aside, or that somebody else is at, is passed by unless `anyway`: whoever has just ended a call of it, or knows
-    /// that its device has come, must not leave the next one lying.
+    /// Claims the first call of a device's queue and sets its state to `sent`. A queue that is
+    /// postponed, or locked by another worker, is skipped unless `force` is set: a worker that has
+    /// just ended one of its calls, or was notified that the device connected, must not leave the
+    /// next call waiting.
     ///
     /// # Errors
-    /// As every query. The call may stand as sent all the same; then it is lost after its deadline.
-    pub async fn claim_call(&self, device: &DeviceKey, anyway: bool) -> Result<Claim, StoreError> {
-        bounded(async {
-            let mut transaction = self.begin_within(device.org).await?;
-            let claim = claim(&mut transaction, device, anyway).await?;
+    /// [`StoreError`] if the query fails. The call may be `sent` nevertheless; it is then lost
+    /// after its deadline.
+    pub async fn claim_call(
+        &self,
+        device: &DeviceKey,
+        force: bool,
+    ) -> Result<CallClaim, StoreError> {
+        with_timeout(async {
+            let mut transaction = self.begin_tenant(device.org).await?;
+            let claim = claim(&mut transaction, device, force).await?;
             transaction.commit().await?;
             Ok::<_, sqlx::Error>(claim)
         })
         .await
     }
 
-    /// Puts a call back to the place that it had, and its queue aside for `pause`; for calls that were certainly not
-    /// delivered. False when the call is not in this attempt any more.
+    /// Returns a call to its position in the queue, and postpones the queue by `delay`; for calls
+    /// that were certainly not delivered. False if the call is no longer in this attempt.
     ///
     /// # Errors
-    /// As every query; it may be back.
-    pub async fn put_call_back(
+    /// [`StoreError`] if the query fails; the call may have been requeued.
+    pub async fn requeue_call(
         &self,
         call: CallId,
         attempt: i32,
-        pause: Duration,
+        delay: Duration,
     ) -> Result<bool, StoreError> {
         let query = sqlx::query_scalar!(
             r#"WITH back AS (
@@ -115,16 +122,19 @@ impl Store {
                SELECT count(*) AS "back!" FROM back"#,
             call.uuid(),
             attempt,
-            interval(pause)
+            interval(delay)
         );
-        Ok(bounded(async { query.fetch_one(&mut *self.throughout().await?).await }).await? > 0)
+        Ok(
+            with_timeout(async { query.fetch_one(&mut *self.system_conn().await?).await }).await?
+                > 0,
+        )
     }
 
-    /// Puts a call's end on record, tells who waits for it, and frees its key if it was not delivered. False when it
-    /// has ended already, or is not in this attempt any more.
+    /// Writes the end of a call, notifies waiters, and frees its key if it was not delivered. False
+    /// if it has already ended, or is no longer in this attempt.
     ///
     /// # Errors
-    /// As every query; the end may have been written.
+    /// [`StoreError`] if the query fails; the end may have been written.
     pub async fn end_call(
         &self,
         call: CallId,
@@ -151,19 +161,22 @@ impl Store {
             end.delivered.as_str(),
             end.answer
         );
-        Ok(bounded(async { query.fetch_one(&mut *self.throughout().await?).await }).await? > 0)
+        Ok(
+            with_timeout(async { query.fetch_one(&mut *self.system_conn().await?).await }).await?
+                > 0,
+        )
     }
 
-    /// Takes back a call that waits; `end` is how it then ended.
+    /// Cancels a queued call; `end` is written as its end.
     ///
     /// # Errors
-    /// As every query; it may be taken back.
-    pub async fn withdraw_call(
+    /// [`StoreError`] if the query fails; the call may have been cancelled.
+    pub async fn cancel_call(
         &self,
         org: OrgId,
         call: CallId,
         end: &CallEnd,
-    ) -> Result<Withdrawal, StoreError> {
+    ) -> Result<CallCancellation, StoreError> {
         let query = sqlx::query_scalar!(
             r#"WITH ended AS (
                  UPDATE calls SET state = 'ended', outcome = $3, delivered = $4, answer = $5, ended_at = now(),
@@ -181,35 +194,37 @@ impl Store {
             end.delivered.as_str(),
             end.answer
         );
-        if bounded(async { query.fetch_one(&mut *self.within(org).await?).await }).await? > 0 {
-            return Ok(Withdrawal::Withdrawn);
+        if with_timeout(async { query.fetch_one(&mut *self.tenant_conn(org).await?).await }).await?
+            > 0
+        {
+            return Ok(CallCancellation::Cancelled);
         }
-        let known = self.kept_call(org, call).await?;
-        Ok(match known.map(|call| call.end) {
-            None => Withdrawal::Unknown,
-            Some(None) => Withdrawal::Sent,
-            Some(Some(known))
-                if (known.outcome, known.delivered) == (end.outcome, end.delivered) =>
+        let stored = self.stored_call(org, call).await?;
+        Ok(match stored.map(|call| call.end) {
+            None => CallCancellation::Unknown,
+            Some(None) => CallCancellation::Sent,
+            Some(Some(stored))
+                if (stored.outcome, stored.delivered) == (end.outcome, end.delivered) =>
             {
-                Withdrawal::Withdrawn
+                CallCancellation::Cancelled
             }
-            Some(Some(_)) => Withdrawal::Ended,
+            Some(Some(_)) => CallCancellation::Ended,
         })
     }
 
-    /// Ends what waited too long as `expired`, and what was sent and never heard of again as `lost`; all that is due,
-    /// up to a bound, or one call. Says how many.
+    /// Ends overdue calls: queued ones past their expiry as `expired`, sent ones past their
+    /// deadline as `lost`. Handles one batch of each, or one call. Returns how many.
     ///
     /// # Errors
-    /// As every query.
-    pub async fn settle_calls(
+    /// [`StoreError`] if the query fails.
+    pub async fn end_overdue_calls(
         &self,
         only: Option<CallId>,
         expired: &CallEnd,
         lost: &CallEnd,
-    ) -> Result<SettledCalls, StoreError> {
+    ) -> Result<OverdueCalls, StoreError> {
         let only = only.map(CallId::uuid);
-        let expire = sqlx::query_scalar!(
+        let mark_expired = sqlx::query_scalar!(
             r#"WITH due AS (
                  SELECT call_id FROM calls
                  WHERE state = 'queued' AND expires_at <= now() AND ($1::uuid IS NULL OR call_id = $1)
@@ -225,14 +240,18 @@ impl Store {
                    AND remembered.call_id = ended.call_id)
                SELECT count(pg_notify('switchboard_calls', call_id::text)) AS "ended!" FROM ended"#,
             only,
-            SETTLE_STEP,
+            END_BATCH_SIZE,
             expired.outcome.as_str(),
             expired.delivered.as_str(),
             expired.answer
         );
-        let expired =
-            bounded(async { expire.fetch_one(&mut *self.throughout().await?).await }).await?;
-        let lose = sqlx::query_scalar!(
+        let expired = with_timeout(async {
+            mark_expired
+                .fetch_one(&mut *self.system_conn().await?)
+                .await
+        })
+        .await?;
+        let mark_lost = sqlx::query_scalar!(
             r#"WITH due AS (
                  SELECT call_id FROM calls
                  WHERE state = 'sent' AND deadline <= now() - $6::interval AND ($1::uuid IS NULL OR call_id = $1)
@@ -244,23 +263,25 @@ impl Store {
                  RETURNING calls.call_id)
                SELECT count(pg_notify('switchboard_calls', call_id::text)) AS "ended!" FROM ended"#,
             only,
-            SETTLE_STEP,
+            END_BATCH_SIZE,
             lost.outcome.as_str(),
             lost.delivered.as_str(),
             lost.answer,
-            interval(SETTLING)
+            interval(RESULT_GRACE)
         );
-        let lost = bounded(async { lose.fetch_one(&mut *self.throughout().await?).await }).await?;
-        Ok(SettledCalls {
+        let lost =
+            with_timeout(async { mark_lost.fetch_one(&mut *self.system_conn().await?).await })
+                .await?;
+        Ok(OverdueCalls {
             expired: expired.unsigned_abs(),
             lost: lost.unsigned_abs(),
         })
     }
 
-    /// Queues in the order of their devices, strictly after `after`: all, or those to be looked at by now.
+    /// Queues in the order of their devices, strictly after `after`: all, or those that are due.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn call_queues(
         &self,
         after: Option<&DeviceKey>,
@@ -276,16 +297,17 @@ impl Store {
             due_only,
             i64::from(limit)
         );
-        let rows = bounded(async { query.fetch_all(&mut *self.throughout().await?).await }).await?;
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
         let keys = rows.into_iter().map(|row| key(row.org_id, &row.device_id));
         keys.collect()
     }
 
-    /// Those of these devices that calls wait for.
+    /// Those of the devices that have queued calls.
     ///
     /// # Errors
-    /// As every query.
-    pub async fn call_queues_of(
+    /// [`StoreError`] if the query fails.
+    pub async fn call_queues_for(
         &self,
         devices: &[DeviceKey],
     ) -> Result<Vec<DeviceKey>, StoreError> {
@@ -296,19 +318,20 @@ impl Store {
             &orgs,
             &names
         );
-        let rows = bounded(async { query.fetch_all(&mut *self.throughout().await?).await }).await?;
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
         let keys = rows.into_iter().map(|row| key(row.org_id, &row.device_id));
         keys.collect()
     }
 
-    /// Puts queues aside whose devices are not there, for this long or until they come.
+    /// Postpones the queues of devices that are not connected, by `delay` or until they connect.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn postpone_call_queues(
         &self,
         devices: &[DeviceKey],
-        pause: Duration,
+        delay: Duration,
     ) -> Result<(), StoreError> {
         let (orgs, names) = columns(devices);
         let query = sqlx::query!(
@@ -320,9 +343,9 @@ impl Store {
              WHERE queue.org_id = due.org_id AND queue.device_id = due.device_id",
             &orgs,
             &names,
-            interval(pause)
+            interval(delay)
         );
-        bounded(async { query.execute(&mut *self.throughout().await?).await }).await?;
+        with_timeout(async { query.execute(&mut *self.system_conn().await?).await }).await?;
         Ok(())
     }
 }
@@ -330,54 +353,54 @@ impl Store {
 async fn claim(
     connection: &mut PgConnection,
     device: &DeviceKey,
-    anyway: bool,
-) -> Result<Claim, sqlx::Error> {
+    force: bool,
+) -> Result<CallClaim, sqlx::Error> {
     let (org, name) = (device.org.uuid(), device.device.as_str());
-    if !lock(connection, device, anyway).await? {
-        return Ok(Claim::Busy);
+    if !lock(connection, device, force).await? {
+        return Ok(CallClaim::Busy);
     }
-    let sent = sqlx::query_scalar!(
+    let in_flight = sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM calls WHERE org_id = $1 AND device_id = $2 AND mode = 'queued' AND state = 'sent')
            AS "sent!""#,
         org,
         name
     );
-    if sent.fetch_one(&mut *connection).await? {
-        return Ok(Claim::Busy);
+    if in_flight.fetch_one(&mut *connection).await? {
+        return Ok(CallClaim::Busy);
     }
     loop {
         if let Some(call) = take_first(connection, device).await? {
-            let over = call.timeout + SETTLING;
-            let put_aside = sqlx::query!(
+            let attempt_time = call.timeout + RESULT_GRACE;
+            let postpone = sqlx::query!(
                 "UPDATE call_queues SET due_at = now() + $3::interval WHERE org_id = $1 AND device_id = $2",
                 org,
                 name,
-                interval(over)
+                interval(attempt_time)
             );
-            put_aside.execute(connection).await?;
-            return Ok(Claim::Call(call));
+            postpone.execute(connection).await?;
+            return Ok(CallClaim::Call(call));
         }
-        let gone = sqlx::query!(
+        let delete = sqlx::query!(
             "DELETE FROM call_queues WHERE org_id = $1 AND device_id = $2 AND NOT EXISTS
                (SELECT FROM calls WHERE org_id = $1 AND device_id = $2 AND state = 'queued' AND expires_at > now())",
             org,
             name
         );
-        // Otherwise the first one was taken back at this very moment, and another one is the first now.
-        if gone.execute(&mut *connection).await?.rows_affected() > 0 {
-            return Ok(Claim::Empty);
+        // Otherwise the first call was cancelled at this moment, and another one is now first.
+        if delete.execute(&mut *connection).await?.rows_affected() > 0 {
+            return Ok(CallClaim::Empty);
         }
     }
 }
 
-/// Locks a queue; false when there is none, or it is passed by.
+/// Locks a queue; false if there is none, or it is skipped.
 async fn lock(
     connection: &mut PgConnection,
     device: &DeviceKey,
-    anyway: bool,
+    force: bool,
 ) -> Result<bool, sqlx::Error> {
     let (org, name) = (device.org.uuid(), device.device.as_str());
-    let locked = if anyway {
+    let locked = if force {
         let wait = sqlx::query_scalar!(
             "SELECT due_at FROM call_queues WHERE org_id = $1 AND device_id = $2 FOR UPDATE",
             org,
@@ -400,7 +423,7 @@ async fn take_first(
     connection: &mut PgConnection,
     device: &DeviceKey,
 ) -> Result<Option<ClaimedCall>, sqlx::Error> {
-    let taken = sqlx::query!(
+    let claimed = sqlx::query!(
         r#"UPDATE calls SET state = 'sent', attempts = attempts + 1,
                             deadline = now() + make_interval(secs => timeout_ms / 1000.0)
            WHERE state = 'queued' AND call_id =
@@ -411,8 +434,8 @@ async fn take_first(
         device.org.uuid(),
         device.device.as_str()
     );
-    let taken = taken.fetch_optional(connection).await?;
-    Ok(taken.map(|row| ClaimedCall {
+    let claimed = claimed.fetch_optional(connection).await?;
+    Ok(claimed.map(|row| ClaimedCall {
         id: CallId::from_uuid(row.call_id),
         device: device.clone(),
         attempt: row.attempts,
@@ -434,6 +457,6 @@ fn columns(devices: &[DeviceKey]) -> (Vec<Uuid>, Vec<String>) {
 fn key(org: Uuid, device: &str) -> Result<DeviceKey, StoreError> {
     Ok(DeviceKey {
         org: OrgId::from_uuid(org),
-        device: device.parse().map_err(undecodable)?,
+        device: device.parse().map_err(decode_error)?,
     })
 }

@@ -1,20 +1,21 @@
-//! How a process reaches its database.
-//! Never: the database's password in a log, an error or the help.
+//! Configuration of the database connections.
+//! Invariant: the password does not appear in logs, errors or help texts.
 
 use secrecy::SecretString;
 
-/// What an operator sets.
+/// Configuration of the database connections.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub struct Config {
     /// PostgreSQL 15 or newer, as `postgres://user[:password]@host[:port]/database`
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    #[arg(long, env, hide_env_values = true)]
     pub database_url: Option<SecretString>,
 
-    /// Connections to PostgreSQL that this process may open; protects the server's `max_connections`, which all processes share
+    /// Maximum number of connections of this process to PostgreSQL; all processes share the
+    /// server's `max_connections`
     #[arg(
         long,
-        env = "SWITCHBOARD_DATABASE_CONNECTIONS",
+        env,
         default_value_t = Config::DEFAULT_CONNECTIONS,
         value_parser = clap::value_parser!(u32).range(1..=1_000)
     )]
@@ -22,6 +23,6 @@ pub struct Config {
 }
 
 impl Config {
-    /// How many connections a process opens unless it is told otherwise.
+    /// The default number of connections.
     pub const DEFAULT_CONNECTIONS: u32 = 10;
 }

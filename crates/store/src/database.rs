@@ -1,5 +1,5 @@
-//! One database: its address, its time limits, and how it is brought up to date.
-//! Never: waiting for the database without a limit.
+//! The database handle: address, timeouts and migrations.
+//! Invariant: no operation waits for the database without a timeout.
 
 use std::{future::Future, str::FromStr, sync::Arc, time::Duration};
 
@@ -12,17 +12,17 @@ use sqlx::{
 
 use crate::{Config, Objects, StoreError, connections::Connections, metrics, metrics::Outcome};
 
-/// How long the server works on one statement.
-const STATEMENT_LIMIT: Duration = Duration::from_secs(10);
-/// How long a caller waits altogether: the server cannot keep its limit when the network swallows its answers.
-const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+/// The server's timeout of a statement.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The timeout of a query including its transmission, in case the server's response is lost.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How the address of a PostgreSQL begins; libpq knows both.
+/// The schemes of a PostgreSQL URL; libpq accepts both.
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
 
 pub(crate) static MIGRATOR: Migrator = sqlx::migrate!("../../migrations");
 
-/// One database; cheap to clone, all clones share the connections.
+/// A database; cheap to clone, clones share the connections.
 #[derive(Debug, Clone)]
 pub struct Store {
     pub(crate) connections: Connections,
@@ -31,19 +31,19 @@ pub struct Store {
 }
 
 impl Store {
-    /// The database at this address, with the default number of connections. Connects when first asked something,
-    /// so it does not fail while PostgreSQL is down.
+    /// Opens the database at this URL with the default number of connections. Connects on first
+    /// use, so it succeeds while PostgreSQL is unavailable.
     ///
     /// # Errors
-    /// [`StoreError::Setting`] when the URL cannot be read.
+    /// [`StoreError::Setting`] if the URL cannot be parsed.
     pub fn open(database_url: &SecretString) -> Result<Self, StoreError> {
         Self::with_connections(database_url, Config::DEFAULT_CONNECTIONS)
     }
 
-    /// The database that an operator set; otherwise as [`Store::open`].
+    /// Opens the configured database, like [`Store::open`].
     ///
     /// # Errors
-    /// [`StoreError::Setting`] when there is no URL or it cannot be read.
+    /// [`StoreError::Setting`] if there is no URL or it cannot be parsed.
     pub fn from_config(config: &Config) -> Result<Self, StoreError> {
         let missing =
             StoreError::Setting("there is no database URL; set --database-url or DATABASE_URL");
@@ -52,21 +52,24 @@ impl Store {
     }
 
     fn with_connections(database_url: &SecretString, connections: u32) -> Result<Self, StoreError> {
-        // The parser's own words could repeat the password.
+        // The parser's message could contain the password.
         let unreadable = || {
             StoreError::Setting(
                 "--database-url or DATABASE_URL must be postgres://user[:password]@host[:port]/database",
             )
         };
         let url = database_url.expose_secret();
-        // The parser does not look at the scheme.
+        // The parser does not check the scheme.
         if !SCHEMES.iter().any(|scheme| url.starts_with(scheme)) {
             return Err(unreadable());
         }
         let options = PgConnectOptions::from_str(url)
             .map_err(|_| unreadable())?
             .application_name("switchboard")
-            .options([("statement_timeout", STATEMENT_LIMIT.as_millis().to_string())]);
+            .options([(
+                "statement_timeout",
+                STATEMENT_TIMEOUT.as_millis().to_string(),
+            )]);
         Ok(Self {
             connections: Connections::open(options, connections),
             objects: None,
@@ -74,22 +77,22 @@ impl Store {
         })
     }
 
-    /// The same database, with an object store beside it.
+    /// The same database, with an object store.
     #[must_use]
     pub fn with_objects(mut self, objects: Option<Objects>) -> Self {
         self.objects = objects;
         self
     }
 
-    /// Where large bytes are; `None` when the operator set no place for them.
+    /// The object store; `None` if none is configured.
     #[must_use]
     pub const fn objects(&self) -> Option<&Objects> {
         self.objects.as_ref()
     }
 
-    /// The same database, with everything done there put down to whoever is called so.
+    /// The same database, with this actor in the audit log.
     #[must_use]
-    pub fn acting(&self, actor: &str) -> Self {
+    pub fn with_actor(&self, actor: &str) -> Self {
         Self {
             actor: Some(Arc::from(actor)),
             ..self.clone()
@@ -100,79 +103,86 @@ impl Store {
         self.actor.as_deref()
     }
 
-    /// Brings the database up to date. Processes that do so at once wait for each other.
+    /// Applies pending migrations. Concurrent processes wait for each other.
     ///
     /// # Errors
-    /// [`StoreError::FromTheFuture`] when the database is newer than this program, [`StoreError::Migration`]
-    /// when a step failed, or [`StoreError::Unavailable`].
+    /// [`StoreError::NewerSchema`] if the database is newer than this program,
+    /// [`StoreError::Migration`] if a migration failed, or [`StoreError::Unavailable`].
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        // A connection of its own: waiting for another process, or rebuilding a large table, takes its time.
+        // On a dedicated connection without a statement timeout: waiting for another process, or
+        // rewriting a large table, takes long.
         let options = self.connections.options().options([
             ("statement_timeout", "0"),
-            // Steps that change rows see all of them, though the tables' owner is bound as well.
+            // Row-level security applies to the tables' owner too, and migrations change rows of
+            // all organisations.
             ("switchboard.speaker", "everyone"),
         ]);
-        let mut connection = bounded(PgConnection::connect_with(&options)).await?;
+        let mut connection = with_timeout(PgConnection::connect_with(&options)).await?;
         MIGRATOR.run(&mut connection).await?;
-        // The work is done and committed: a farewell that fails changes nothing.
+        // The migrations are committed: a failed close changes nothing.
         drop(connection.close().await);
         Ok(())
     }
 
-    /// Asks the database for a sign of life.
+    /// Checks the connection to the database.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when it does not give one in time.
-    pub async fn ping(&self, within: Duration) -> Result<(), StoreError> {
-        // To be let in and heard is the sign.
-        let answer = tokio::time::timeout(within, self.outside());
-        answer.await.map_err(|_| StoreError::Unavailable(None))??;
+    /// [`StoreError::Unavailable`] if there is no response within `timeout`.
+    pub async fn ping(&self, timeout: Duration) -> Result<(), StoreError> {
+        // Acquiring a connection executes a statement on it.
+        let connection = tokio::time::timeout(timeout, self.unscoped_conn());
+        connection
+            .await
+            .map_err(|_| StoreError::Unavailable(None))??;
         Ok(())
     }
 
-    /// Registers what is counted of questions to databases, all of this process, and of this one's connections.
+    /// Registers the metrics: the duration of this process's queries, and the number of
+    /// connections.
     ///
     /// # Errors
-    /// When the registry has metrics of these names already.
+    /// If the registry contains these metrics already.
     pub fn register(&self, registry: &prometheus::Registry) -> Result<(), prometheus::Error> {
         metrics::register(registry, self.connections.clone())
     }
 
-    /// Closes all connections, after what is under way on them.
+    /// Closes all connections after their current statements.
     pub async fn close(&self) {
         self.connections.close().await;
     }
 }
 
-/// Lets no caller wait for ever, whatever happened to the connection.
-pub(crate) async fn bounded<T, E>(work: impl Future<Output = Result<T, E>>) -> Result<T, StoreError>
+/// Applies the timeout to a query, and records its duration and outcome.
+pub(crate) async fn with_timeout<T, E>(
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, StoreError>
 where
     StoreError: From<E>,
 {
-    let asked = metrics::begin();
-    match tokio::time::timeout(ANSWER_LIMIT, work).await {
-        Ok(Ok(answer)) => {
-            asked.end(Outcome::Ok);
-            Ok(answer)
+    let timer = metrics::start_query_timer();
+    match tokio::time::timeout(QUERY_TIMEOUT, work).await {
+        Ok(Ok(connection)) => {
+            timer.observe(Outcome::Ok);
+            Ok(connection)
         }
         Ok(Err(error)) => {
             let error = StoreError::from(error);
-            asked.end(Outcome::of(&error));
+            timer.observe(Outcome::from_error(&error));
             Err(error)
         }
         Err(_) => {
-            asked.end(Outcome::Timeout);
+            timer.observe(Outcome::Timeout);
             Err(StoreError::Unavailable(None))
         }
     }
 }
 
-/// What the database holds cannot be read by this version.
-pub(crate) fn undecodable(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+/// The error for a stored value that this version cannot decode.
+pub(crate) fn decode_error(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
     StoreError::Unexpected(sqlx::Error::Decode(Box::new(error)))
 }
 
-/// PostgreSQL counts in microseconds; longer than it can count is as long as it can.
+/// PostgreSQL counts in 64-bit microseconds; longer durations are truncated.
 pub(crate) fn interval(duration: Duration) -> PgInterval {
     PgInterval {
         months: 0,
@@ -184,10 +194,10 @@ pub(crate) fn interval(duration: Duration) -> PgInterval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connections::ACQUIRE_LIMIT;
+    use crate::connections::ACQUIRE_TIMEOUT;
 
     #[tokio::test]
-    async fn an_address_is_read_without_repeating_it() {
+    async fn database_url_error_does_not_contain_password() {
         fn check(url: &str, usable: bool) {
             let opened = Store::open(&SecretString::from(url));
             assert_eq!(opened.is_ok(), usable, "{url}");
@@ -209,13 +219,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_that_is_away_is_unavailable_within_the_limit() {
+    async fn unreachable_database_fails_within_timeout() {
         let store = Store::open(&SecretString::from("postgres://nobody@127.0.0.1:1/none")).unwrap();
         let error = store.ping(Duration::from_millis(50)).await.unwrap_err();
         assert!(error.is_unavailable());
         let started = std::time::Instant::now();
-        let error = store.ping(ANSWER_LIMIT).await.unwrap_err();
+        let error = store.ping(QUERY_TIMEOUT).await.unwrap_err();
         assert!(error.is_unavailable(), "{}", error.report());
-        assert!(started.elapsed() < ACQUIRE_LIMIT + Duration::from_secs(2));
+        assert!(started.elapsed() < ACQUIRE_TIMEOUT + Duration::from_secs(2));
     }
 }

@@ -1,5 +1,4 @@
-//! Devices as they are remembered, live or not.
-//! Never: who is connected at this moment; that is the bus's to say.
+//! Stored devices, connected or not. Which of them are connected is known to the bus only.
 
 use chrono::{DateTime, Utc};
 use serde_json::value::RawValue;
@@ -9,20 +8,20 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    database::{bounded, undecodable},
-    facts::DeviceChange,
+    database::{decode_error, with_timeout},
+    device_events::DeviceChange,
 };
 
-/// A device as it was last heard of.
+/// A device as last seen.
 #[derive(Debug, Clone)]
 pub struct StoredDevice {
     /// Its id within the organisation.
     pub id: DeviceId,
-    /// When it connected for the first time.
+    /// When it first connected.
     pub first_seen: DateTime<Utc>,
-    /// When something was heard of it last.
+    /// Time of its last event.
     pub last_seen: DateTime<Utc>,
-    /// Why its last connection ended; `None` while it lasts.
+    /// Why its last connection ended; `None` while it is connected.
     pub left_reason: Option<String>,
     /// The services object that it registered last, byte for byte.
     pub services: Option<Box<RawValue>>,
@@ -43,12 +42,12 @@ impl TryFrom<Row> for StoredDevice {
     type Error = StoreError;
 
     fn try_from(row: Row) -> Result<Self, StoreError> {
-        let id = row.device_id.parse().map_err(undecodable)?;
+        let id = row.device_id.parse().map_err(decode_error)?;
         let services = row
             .services
             .map(RawValue::from_string)
             .transpose()
-            .map_err(undecodable)?;
+            .map_err(decode_error)?;
         Ok(Self {
             id,
             first_seen: row.first_seen,
@@ -64,7 +63,7 @@ impl Store {
     /// One device of an organisation.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn device(
         &self,
         org: OrgId,
@@ -81,15 +80,19 @@ impl Store {
             org.uuid(),
             device.as_str()
         );
-        let row =
-            bounded(async { query.fetch_optional(&mut *self.within(org).await?).await }).await?;
+        let row = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(org).await?)
+                .await
+        })
+        .await?;
         row.map(StoredDevice::try_from).transpose()
     }
 
     /// Devices of an organisation in byte order of their ids, strictly after `after`.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn devices(
         &self,
         org: OrgId,
@@ -108,13 +111,15 @@ impl Store {
             after.unwrap_or_default(),
             i64::from(limit)
         );
-        let rows = bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await?;
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
+                .await?;
         rows.into_iter().map(StoredDevice::try_from).collect()
     }
 }
 
-/// Enters what is new about each device. Of two states the one of the newer connection stands, then the later one, so
-/// the same change may come again, and late. An older connection only moves the first time a device was seen.
+/// Inserts or updates devices. Of two states the newer connection wins, then the later time, so
+/// repeated and late changes are harmless. An older connection only changes `first_seen`.
 pub(crate) async fn upsert(
     connection: &mut PgConnection,
     changes: &[DeviceChange],

@@ -1,5 +1,6 @@
-//! What texts mean, as a model says it in numbers: which model that is, and what has not been asked of it yet.
-//! Never: a text that is lost because no model was there, or numbers of two models side by side.
+//! Embeddings of texts: the model in use, the queue of texts, and the vector search.
+//! Invariant: stored vectors are of one model, and a text remains queued until it is embedded or
+//! rejected.
 
 mod nearest;
 mod queue;
@@ -8,31 +9,31 @@ mod tables;
 pub use queue::TextToEmbed;
 pub use tables::EmbeddingError;
 
-/// The most numbers that a text may have: the index takes no more.
-pub const MOST_DIMENSIONS: usize = 4_000;
+/// The maximum number of dimensions that the index supports.
+pub const MAX_DIMENSIONS: usize = 4_000;
 
-/// The model that stored numbers are of.
+/// The model of the stored vectors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmbeddingModel {
-    /// Counts up with each model that was set.
+    /// Increases with each model that was set.
     pub generation: i32,
-    /// Its name.
+    /// The name of the model.
     pub model: String,
-    /// How many numbers it has for each text.
+    /// The dimensions of its vectors.
     pub dimensions: usize,
 }
 
-/// What a question means.
+/// The embedding of a search query.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Meaning {
-    /// The name of the model that says so.
+pub struct QueryEmbedding {
+    /// The name of its model.
     pub model: String,
-    /// Its numbers.
+    /// The vector.
     pub vector: Vec<f32>,
 }
 
-/// Numbers as the extension reads them.
-fn written(vector: &[f32]) -> String {
+/// The vector as a literal of the extension.
+fn vector_literal(vector: &[f32]) -> String {
     let numbers: Vec<_> = vector.iter().map(f32::to_string).collect();
     format!("[{}]", numbers.join(","))
 }

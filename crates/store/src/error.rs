@@ -1,21 +1,21 @@
-//! What can go wrong between a process and its database, sorted by what the caller can do about it.
-//! Never: SQL, values or the server's words in what may leave the process.
+//! Errors of the database, classified by what the caller can do about them.
+//! Invariant: [`StoreError::public`] contains no SQL, values or messages of the server.
 
 use sqlx::{migrate::MigrateError, postgres::PgDatabaseError};
 
-use crate::connections::NoRole;
+use crate::connections::MissingRole;
 
-/// The store could not do what was asked.
+/// An error of the database.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Not reachable, shutting down, overloaded or too slow: the same request may succeed in a moment.
+    /// Unreachable, shutting down, overloaded or too slow: the same request may succeed later.
     #[error("the database is not reachable")]
     Unavailable(#[source] Option<sqlx::Error>),
-    /// Something with this identity exists already.
-    #[error("the database holds a row that excludes this one")]
+    /// A row with this identity exists.
+    #[error("the database contains a conflicting row")]
     Conflict(#[source] sqlx::Error),
-    /// The values break a constraint or cannot be stored; asking again changes nothing.
-    #[error("the database refuses these values")]
+    /// The values violate a constraint or cannot be stored; repeating the request is useless.
+    #[error("the database rejected these values")]
     Refused(#[source] sqlx::Error),
     /// The database is older than this program.
     #[error("the database lacks tables, columns or roles: run `switchboard migrate`")]
@@ -25,23 +25,23 @@ pub enum StoreError {
         "the database was migrated by a newer version (migration {version} is unknown here): \
          run that version, or restore a backup"
     )]
-    FromTheFuture {
-        /// The first migration that this program does not know.
+    NewerSchema {
+        /// The first migration that is unknown to this program.
         version: i64,
     },
-    /// A migration could not be applied.
-    #[error("a migration failed; the database is as before it")]
+    /// A migration failed.
+    #[error("a migration failed and was rolled back")]
     Migration(#[source] MigrateError),
-    /// A setting that is missing or cannot be read.
+    /// A setting is missing or invalid.
     #[error("{0}")]
     Setting(&'static str),
-    /// Our bug, or a database that was changed by hand.
-    #[error("the database answered something that was not expected")]
+    /// A bug, or a database that was changed by hand.
+    #[error("the database returned an unexpected result")]
     Unexpected(#[source] sqlx::Error),
 }
 
 impl StoreError {
-    /// What kind of failure it is, also the metric label.
+    /// The kind of the error, also a metric label.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -49,29 +49,29 @@ impl StoreError {
             Self::Conflict(_) => "conflict",
             Self::Refused(_) => "refused",
             Self::NotMigrated(_) => "not_migrated",
-            Self::FromTheFuture { .. } => "from_the_future",
+            Self::NewerSchema { .. } => "from_the_future",
             Self::Migration(_) => "migration",
             Self::Setting(_) => "setting",
             Self::Unexpected(_) => "unexpected",
         }
     }
 
-    /// All that may leave the process.
+    /// The message that may leave the process.
     #[must_use]
     pub const fn public(&self) -> &'static str {
         match self {
-            Self::Unavailable(_) | Self::NotMigrated(_) | Self::FromTheFuture { .. } => {
-                "the settings are not available at the moment"
+            Self::Unavailable(_) | Self::NotMigrated(_) | Self::NewerSchema { .. } => {
+                "the database is unavailable at the moment"
             }
-            Self::Conflict(_) => "something with this identity exists already",
+            Self::Conflict(_) => "a resource with this identity exists already",
             Self::Refused(_) => "a value cannot be stored",
             Self::Migration(_) | Self::Setting(_) | Self::Unexpected(_) => {
-                "this is a fault of the server"
+                "this is an internal error of the server"
             }
         }
     }
 
-    /// Whether the same request may succeed in a moment, without anybody doing anything to it.
+    /// Whether the same request may succeed later without a change.
     #[must_use]
     pub const fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable(_))
@@ -99,20 +99,22 @@ pub(crate) fn report(error: &dyn std::error::Error) -> String {
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
         let code = match &error {
-            sqlx::Error::Database(answer) => answer.code().map(|code| code.into_owned()),
+            sqlx::Error::Database(error_response) => {
+                error_response.code().map(|code| code.into_owned())
+            }
             sqlx::Error::Io(_)
             | sqlx::Error::Tls(_)
             | sqlx::Error::PoolTimedOut
             | sqlx::Error::PoolClosed
             | sqlx::Error::WorkerCrashed => return Self::Unavailable(Some(error)),
-            sqlx::Error::Configuration(cause) if cause.is::<NoRole>() => {
+            sqlx::Error::Configuration(cause) if cause.is::<MissingRole>() => {
                 return Self::NotMigrated(error);
             }
             _ => None,
         };
         match code.as_deref() {
-            // The role is there, by way of another database, and has no table here. A row that it may not write has
-            // the same code.
+            // The role exists because of another database on this server, but has no rights here. A
+            // rejected write to a row has the same code.
             Some("42501") if routine(&error) == Some("aclcheck_error") => Self::NotMigrated(error),
             Some(code) => Self::from_sqlstate(code, error),
             None => Self::Unexpected(error),
@@ -120,24 +122,27 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
-/// Where in the server an error arose.
+/// The function of the server that raised the error.
 fn routine(error: &sqlx::Error) -> Option<&str> {
-    let answer = error.as_database_error()?;
-    answer.try_downcast_ref::<PgDatabaseError>()?.routine()
+    let error_response = error.as_database_error()?;
+    error_response
+        .try_downcast_ref::<PgDatabaseError>()?
+        .routine()
 }
 
 impl StoreError {
-    /// Sorts by the classes of PostgreSQL's appendix A.
+    /// Classifies by the codes in appendix A of PostgreSQL's manual.
     fn from_sqlstate(code: &str, error: sqlx::Error) -> Self {
         match code {
             "23505" | "23P01" => Self::Conflict(error),
             "42P01" | "42703" => Self::NotMigrated(error),
-            // The database itself is missing: somebody is about to create it, or the address is wrong.
+            // The database does not exist: it is about to be created, or the URL is wrong.
             "3D000" => Self::Unavailable(Some(error)),
             _ => match code.get(..2) {
-                // Bad data, broken constraints, over a limit of the server's.
+                // Invalid data, violated constraints, exceeded limits of the server.
                 Some("22" | "23" | "54") => Self::Refused(error),
-                // Connection, rollback by a deadlock, resources, a closed database, operator intervention, the server's disk.
+                // Connection errors, deadlocks, resources, closed database, operator intervention,
+                // system errors.
                 Some("08" | "40" | "53" | "55" | "57" | "58") => Self::Unavailable(Some(error)),
                 _ => Self::Unexpected(error),
             },
@@ -149,7 +154,7 @@ impl From<MigrateError> for StoreError {
     fn from(error: MigrateError) -> Self {
         match error {
             MigrateError::VersionMissing(version) | MigrateError::VersionTooNew(version, _) => {
-                Self::FromTheFuture { version }
+                Self::NewerSchema { version }
             }
             MigrateError::Execute(error) => Self::from(error),
             other => Self::Migration(other),
@@ -162,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sqlstates_are_sorted_by_what_the_caller_can_do() {
+    fn sqlstates_map_to_kinds() {
         fn check(code: &str, kind: &str) {
             let error = StoreError::from_sqlstate(code, sqlx::Error::RowNotFound);
             assert_eq!(error.kind(), kind, "{code}");
@@ -183,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_database_is_told_apart_from_a_broken_migration() {
+    fn newer_database_is_not_a_failed_migration() {
         let newer = StoreError::from(MigrateError::VersionMissing(12));
         assert_eq!(newer.kind(), "from_the_future");
         assert!(newer.to_string().contains("migration 12"));
@@ -194,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_causes_are_in_the_report_and_not_in_the_message() {
+    fn report_contains_causes_message_does_not() {
         let error = StoreError::from(sqlx::Error::PoolTimedOut);
         assert!(!error.to_string().contains("pool"));
         assert!(error.report().contains("pool timed out"));

@@ -1,23 +1,23 @@
-//! Names that end in an id, `npcs/npc_…`, in lists that are read in byte order.
-//! Never: two names for one id.
+//! Names that consist of a prefix and an id, `npcs/npc_…`, in lists in byte order.
+//! Invariant: an id has one name.
 
 use std::{fmt::Display, str::FromStr};
 
 /// The id in such a name.
-pub(crate) fn id_in<I: FromStr + Display>(name: &str, before: &str) -> Option<I> {
-    let written = name.strip_prefix(before)?;
+pub(crate) fn parse_id<I: FromStr + Display>(name: &str, prefix: &str) -> Option<I> {
+    let written = name.strip_prefix(prefix)?;
     let id: I = written.parse().ok()?;
     (id.to_string() == written).then_some(id)
 }
 
-/// Behind which id a list of such names goes on after this name, `Some(None)` from the first one on; `None` when no
-/// name comes after it.
-pub(crate) fn goes_on_behind<I: FromStr + Display>(
+/// The id after which a list of such names continues after this name, `Some(None)` from the first
+/// one; `None` if no name follows.
+pub(crate) fn resume_after<I: FromStr + Display>(
     after: Option<&str>,
-    before: &str,
+    prefix: &str,
 ) -> Option<Option<I>> {
     match after {
-        Some(after) if after >= before => id_in(after, before).map(Some),
+        Some(after) if after >= prefix => parse_id(after, prefix).map(Some),
         _ => Some(None),
     }
 }
@@ -29,9 +29,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_goes_on_where_its_cursor_says() {
+    fn list_resumes_after_cursor() {
         fn check(after: Option<&str>, expected: Option<Option<&str>>) {
-            let found = goes_on_behind::<NpcId>(after, "npcs/");
+            let found = resume_after::<NpcId>(after, "npcs/");
             let expected = expected.map(|id| id.map(|id| id.parse().unwrap()));
             assert_eq!(found, expected, "{after:?}");
         }

@@ -1,5 +1,5 @@
-//! Calls made under an idempotency key, from their reservation to their outcome.
-//! Never: a key taken twice while its call is remembered, or one call's outcome written over another's.
+//! Calls with an idempotency key, from the reservation of the key to the outcome.
+//! Invariant: a key belongs to one call until it expires, and only that call writes its outcome.
 
 use std::time::Duration;
 
@@ -10,50 +10,50 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    database::{bounded, interval},
-    purge::{PURGE_STEP, in_steps},
+    database::{interval, with_timeout},
+    purge::{PURGE_BATCH_SIZE, in_batches},
 };
 
-/// What one call is remembered under.
+/// The idempotency key of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallKey {
-    /// Whose call it is.
+    /// The organisation of the caller.
     pub org: OrgId,
-    /// SHA-256 of the device, the caller and the key that the caller gave.
+    /// SHA-256 of the device, the caller and the caller's key.
     pub hash: [u8; 32],
 }
 
-/// A call about to be made.
+/// A call to reserve a key for.
 #[derive(Debug, Clone)]
 pub struct NewCall {
-    /// Its id.
+    /// The id of the call.
     pub id: CallId,
-    /// SHA-256 of what is asked for.
+    /// SHA-256 of the request.
     pub fingerprint: [u8; 32],
-    /// How long it may take.
+    /// The timeout of the call.
     pub timeout: Duration,
-    /// How long it is remembered; longer than `timeout`.
-    pub kept: Duration,
+    /// How long the key belongs to it; longer than `timeout`.
+    pub retention: Duration,
 }
 
-/// A call as it is remembered; all times are the database's.
+/// The call that a key belongs to; all times are the database's.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RememberedCall {
-    /// Its id.
+pub struct ReservedCall {
+    /// The id of the call.
     pub id: CallId,
-    /// SHA-256 of what was asked for; of another length only if the database was changed by hand.
+    /// SHA-256 of the request; of another length only if the database was changed by hand.
     pub fingerprint: Vec<u8>,
-    /// When its key was taken.
+    /// When the key was reserved.
     pub created_at: DateTime<Utc>,
-    /// When it is over, whatever happened.
+    /// When the call ends at the latest.
     pub deadline: DateTime<Utc>,
     /// When this was read.
     pub read_at: DateTime<Utc>,
-    /// How it ended, once that is known.
+    /// Its outcome, once known.
     pub outcome: Option<StoredOutcome>,
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredOutcome {
     /// The HTTP status, 100 to 599.
@@ -62,7 +62,6 @@ pub struct StoredOutcome {
     pub body: Vec<u8>,
 }
 
-/// A row, read now.
 struct Row {
     call_id: Uuid,
     fingerprint: Vec<u8>,
@@ -73,7 +72,7 @@ struct Row {
     body: Option<Vec<u8>>,
 }
 
-impl From<Row> for RememberedCall {
+impl From<Row> for ReservedCall {
     fn from(row: Row) -> Self {
         let status = row.status.and_then(|status| u16::try_from(status).ok());
         let outcome = status.zip(row.body);
@@ -89,24 +88,24 @@ impl From<Row> for RememberedCall {
 }
 
 impl Store {
-    /// Takes the key for this call; `Some` when it is taken by a call that is still remembered.
-    /// Whoever drops the future does not know whether the key was taken.
+    /// Reserves the key for this call; `Some` if it belongs to another call. If the future is
+    /// dropped, the key may have been reserved.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] when the organisation does not exist, else as every query.
+    /// [`StoreError::Refused`] if the organisation does not exist, or any other [`StoreError`].
     pub async fn reserve_call(
         &self,
         key: &CallKey,
         call: &NewCall,
-    ) -> Result<Option<RememberedCall>, StoreError> {
-        bounded(async {
-            let mut connection = self.within(key.org).await?;
+    ) -> Result<Option<ReservedCall>, StoreError> {
+        with_timeout(async {
+            let mut connection = self.tenant_conn(key.org).await?;
             loop {
-                if take(&mut connection, key, call).await? {
+                if reserve(&mut connection, key, call).await? {
                     return Ok::<_, sqlx::Error>(None);
                 }
-                // Between the two questions the other call can have given its key back.
-                if let Some(existing) = remembered(&mut connection, key).await? {
+                // Between the two queries, the other call may have released its key.
+                if let Some(existing) = find_reservation(&mut connection, key).await? {
                     return Ok(Some(existing));
                 }
             }
@@ -114,10 +113,10 @@ impl Store {
         .await
     }
 
-    /// Puts a call's outcome on record; false when the key is not this call's, or there is an outcome already.
+    /// Writes a call's outcome; false if the key does not belong to it, or has an outcome already.
     ///
     /// # Errors
-    /// As every query; the outcome may have been written.
+    /// [`StoreError`] if the query fails; the outcome may have been written.
     pub async fn finish_call(
         &self,
         key: &CallKey,
@@ -134,17 +133,17 @@ impl Store {
             outcome.body
         );
         Ok(
-            bounded(async { query.execute(&mut *self.within(key.org).await?).await })
+            with_timeout(async { query.execute(&mut *self.tenant_conn(key.org).await?).await })
                 .await?
                 .rows_affected()
                 > 0,
         )
     }
 
-    /// Gives the key of a call back that was not delivered; false when the key is not this call's.
+    /// Releases the key of a call that was not delivered; false if the key does not belong to it.
     ///
     /// # Errors
-    /// As every query; the key may have been given back.
+    /// [`StoreError`] if the query fails; the key may have been released.
     pub async fn release_call(&self, key: &CallKey, call: CallId) -> Result<bool, StoreError> {
         let query = sqlx::query!(
             "DELETE FROM idempotent_calls
@@ -154,40 +153,40 @@ impl Store {
             call.uuid()
         );
         Ok(
-            bounded(async { query.execute(&mut *self.within(key.org).await?).await })
+            with_timeout(async { query.execute(&mut *self.tenant_conn(key.org).await?).await })
                 .await?
                 .rows_affected()
                 > 0,
         )
     }
 
-    /// Forgets calls that have expired; says how many.
+    /// Deletes expired calls; returns how many.
     ///
     /// # Errors
-    /// As every query; what was removed until then stays removed.
+    /// [`StoreError`] if a query fails; earlier batches stay deleted.
     pub async fn purge_calls(&self) -> Result<u64, StoreError> {
-        in_steps(|| async {
+        in_batches(|| async {
             let query = sqlx::query!(
                 "DELETE FROM idempotent_calls WHERE (org_id, key_hash) IN
                  (SELECT org_id, key_hash FROM idempotent_calls
                   WHERE expires_at <= now() ORDER BY expires_at LIMIT $1)
                  AND expires_at <= now()",
-                PURGE_STEP
+                PURGE_BATCH_SIZE
             );
-            let done = query.execute(&mut *self.throughout().await?).await?;
+            let done = query.execute(&mut *self.system_conn().await?).await?;
             Ok(done.rows_affected())
         })
         .await
     }
 }
 
-/// Takes the key; false when a call has it that is still remembered.
-pub(crate) async fn take(
+/// Reserves the key; false if it belongs to another call.
+pub(crate) async fn reserve(
     connection: &mut PgConnection,
     key: &CallKey,
     call: &NewCall,
 ) -> Result<bool, sqlx::Error> {
-    let taken = sqlx::query!(
+    let insert = sqlx::query!(
         "INSERT INTO idempotent_calls AS former (org_id, key_hash, fingerprint, call_id, deadline, expires_at)
          VALUES ($1, $2, $3, $4, now() + $5::interval, now() + $6::interval)
          ON CONFLICT (org_id, key_hash) DO UPDATE SET
@@ -199,16 +198,16 @@ pub(crate) async fn take(
         call.fingerprint.as_slice(),
         call.id.uuid(),
         interval(call.timeout),
-        interval(call.kept)
+        interval(call.retention)
     );
-    Ok(taken.execute(connection).await?.rows_affected() > 0)
+    Ok(insert.execute(connection).await?.rows_affected() > 0)
 }
 
-/// The call that has the key.
-pub(crate) async fn remembered(
+/// The call that the key belongs to.
+pub(crate) async fn find_reservation(
     connection: &mut PgConnection,
     key: &CallKey,
-) -> Result<Option<RememberedCall>, sqlx::Error> {
+) -> Result<Option<ReservedCall>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
         r#"SELECT call_id, fingerprint, created_at, deadline, now() AS "read_at!", status, body
@@ -217,5 +216,5 @@ pub(crate) async fn remembered(
         key.hash.as_slice()
     );
     let row = row.fetch_optional(connection).await?;
-    Ok(row.map(RememberedCall::from))
+    Ok(row.map(ReservedCall::from))
 }

@@ -1,36 +1,36 @@
-//! Answers to requests that made something under an idempotency key, kept by the transaction that made it.
-//! Never: an answer kept for something that was not made, or something made twice under one key.
+//! Responses to requests with an idempotency key, stored in the transaction of the request.
+//! Invariant: the response and its effects are committed together, once per key.
 
 use std::time::Duration;
 
 use crate::{
     Owner, Store, StoreError,
-    creation::Creation,
-    database::{bounded, interval},
-    purge::{PURGE_STEP, in_steps},
+    database::{interval, with_timeout},
+    purge::{PURGE_BATCH_SIZE, in_batches},
+    transaction::TenantTransaction,
 };
 
-/// What one request is remembered under.
+/// The idempotency key of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestKey {
-    /// Whose request it is.
+    /// The owner that the request concerns.
     pub owner: Owner,
-    /// SHA-256 of the owner, the caller and the key that the caller gave.
+    /// SHA-256 of the owner, the caller and the caller's key.
     pub hash: [u8; 32],
 }
 
-/// An answer as it is kept.
+/// A stored response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptAnswer {
-    /// SHA-256 of what was asked for.
+pub struct StoredResponse {
+    /// SHA-256 of the request.
     pub fingerprint: Vec<u8>,
     /// The HTTP status, 100 to 599.
     pub status: u16,
-    /// Where it was made.
+    /// The `Location` header.
     pub location: Option<String>,
-    /// In which version.
+    /// The `ETag` header.
     pub etag: Option<String>,
-    /// What the body is.
+    /// The media type of the body.
     pub media_type: String,
     /// The document, byte for byte, or sealed.
     pub body: Vec<u8>,
@@ -38,15 +38,15 @@ pub struct KeptAnswer {
     pub sealed: bool,
 }
 
-/// Whether something may be made under a key.
+/// The result of claiming a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestClaim {
-    /// It may, by this transaction and by no other.
+    /// This transaction claimed it.
     Free,
-    /// Another transaction is making it.
+    /// Another transaction has claimed it.
     Busy,
-    /// It was made; this was the answer.
-    Answered(Box<KeptAnswer>),
+    /// The request was executed before; this was the response.
+    Completed(Box<StoredResponse>),
 }
 
 struct Row {
@@ -59,7 +59,7 @@ struct Row {
     sealed: bool,
 }
 
-impl From<Row> for KeptAnswer {
+impl From<Row> for StoredResponse {
     fn from(row: Row) -> Self {
         Self {
             fingerprint: row.fingerprint,
@@ -74,44 +74,47 @@ impl From<Row> for KeptAnswer {
 }
 
 impl Store {
-    /// The answer that is kept under this key.
+    /// The response that is stored under this key.
     ///
     /// # Errors
-    /// As every query.
-    pub async fn kept_answer(&self, key: &RequestKey) -> Result<Option<KeptAnswer>, StoreError> {
-        bounded(async {
-            let mut connection = self.within(key.owner).await?;
+    /// [`StoreError`] if the query fails.
+    pub async fn stored_response(
+        &self,
+        key: &RequestKey,
+    ) -> Result<Option<StoredResponse>, StoreError> {
+        with_timeout(async {
+            let mut connection = self.tenant_conn(key.owner).await?;
             find(&mut connection, key).await
         })
         .await
     }
 
-    /// Forgets answers that have expired; says how many.
+    /// Deletes expired responses; returns how many.
     ///
     /// # Errors
-    /// As every query; what was removed until then stays removed.
-    pub async fn purge_answers(&self) -> Result<u64, StoreError> {
-        in_steps(|| async {
+    /// [`StoreError`] if a query fails; earlier batches stay deleted.
+    pub async fn purge_responses(&self) -> Result<u64, StoreError> {
+        in_batches(|| async {
             let query = sqlx::query!(
                 "DELETE FROM idempotent_requests WHERE key_hash IN
                  (SELECT key_hash FROM idempotent_requests WHERE expires_at <= now() ORDER BY expires_at LIMIT $1)
                  AND expires_at <= now()",
-                PURGE_STEP
+                PURGE_BATCH_SIZE
             );
-            let done = query.execute(&mut *self.throughout().await?).await?;
+            let done = query.execute(&mut *self.system_conn().await?).await?;
             Ok(done.rows_affected())
         })
         .await
     }
 }
 
-impl Creation {
-    /// Takes the key until this transaction ends. Nobody waits: who is second is told so.
+impl TenantTransaction {
+    /// Claims the key until this transaction ends. Does not wait for another transaction.
     ///
     /// # Errors
-    /// As every query.
-    pub async fn claim(&mut self, key: &RequestKey) -> Result<RequestClaim, StoreError> {
-        bounded(async {
+    /// [`StoreError`] if the query fails.
+    pub async fn claim_request(&mut self, key: &RequestKey) -> Result<RequestClaim, StoreError> {
+        with_timeout(async {
             let free = sqlx::query_scalar!(
                 r#"SELECT pg_try_advisory_xact_lock(hashtextextended(encode($1, 'hex'), 1)) AS "free!""#,
                 key.hash.as_slice()
@@ -121,22 +124,22 @@ impl Creation {
             if !free {
                 return Ok(RequestClaim::Busy);
             }
-            // Whoever had it before has committed by now.
-            let kept = find(self.connection(), key).await?;
-            Ok::<_, sqlx::Error>(kept.map_or(RequestClaim::Free, |kept| RequestClaim::Answered(Box::new(kept))))
+            // A previous holder of the lock has committed.
+            let stored = find(self.connection(), key).await?;
+            Ok::<_, sqlx::Error>(stored.map_or(RequestClaim::Free, |stored| RequestClaim::Completed(Box::new(stored))))
         })
         .await
     }
 
-    /// Keeps the answer under a key that was found free, so long.
+    /// Stores the response under a claimed key for `retention`.
     ///
     /// # Errors
-    /// As every query.
-    pub async fn keep(
+    /// [`StoreError`] if the query fails.
+    pub async fn store_response(
         &mut self,
         key: &RequestKey,
-        answer: &KeptAnswer,
-        kept: Duration,
+        response: &StoredResponse,
+        retention: Duration,
     ) -> Result<(), StoreError> {
         let query = sqlx::query!(
             "INSERT INTO idempotent_requests
@@ -148,23 +151,25 @@ impl Creation {
                  sealed = excluded.sealed, created_at = now(), expires_at = excluded.expires_at",
             key.hash.as_slice(),
             key.owner.column(),
-            answer.fingerprint,
-            i32::from(answer.status),
-            answer.location,
-            answer.etag,
-            answer.media_type,
-            answer.body,
-            answer.sealed,
-            interval(kept)
+            response.fingerprint,
+            i32::from(response.status),
+            response.location,
+            response.etag,
+            response.media_type,
+            response.body,
+            response.sealed,
+            interval(retention)
         );
-        bounded(query.execute(self.connection())).await.map(drop)
+        with_timeout(query.execute(self.connection()))
+            .await
+            .map(drop)
     }
 }
 
 async fn find(
     connection: &mut sqlx::PgConnection,
     key: &RequestKey,
-) -> Result<Option<KeptAnswer>, sqlx::Error> {
+) -> Result<Option<StoredResponse>, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
         "SELECT fingerprint, status, location, etag, media_type, body, sealed FROM idempotent_requests
@@ -174,5 +179,5 @@ async fn find(
     )
     .fetch_optional(connection)
     .await?;
-    Ok(row.map(KeptAnswer::from))
+    Ok(row.map(StoredResponse::from))
 }

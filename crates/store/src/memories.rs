@@ -1,22 +1,21 @@
-//! What templates and NPCs remember.
-//! Never: a batch stored in part.
+//! Memories of templates and NPCs.
+//! Invariant: a batch of memories is stored completely or not at all.
 
-mod reading;
+mod queries;
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 use sqlx::{PgConnection, types::Json};
+use switchboard_catalog::UriTemplate;
 use switchboard_protocol::id::{MemoryId, NpcId, TemplateId};
 
-use crate::{
-    Creation, Store, StoreError, database::bounded, owner::Owner, uri_template::UriTemplate,
-};
-pub use reading::{FoundMemory, MemoryFilter, MemoryQuestion};
+use crate::{Store, StoreError, TenantTransaction, database::with_timeout, owner::Owner};
+pub use queries::{MemoryFilter, MemoryMatch, MemoryQuery};
 
-/// Who remembers.
+/// The template or NPC that a memory belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryHolder {
-    /// A template, and with it every NPC that is made from it.
+    /// A template, and all NPCs based on it.
     Template(TemplateId),
     /// One NPC.
     Npc(NpcId),
@@ -54,75 +53,76 @@ impl MemoryHolder {
     }
 }
 
-/// A memory about to be stored.
+/// A memory to insert.
 #[derive(Debug, Clone)]
 pub struct NewMemory {
-    /// Its id.
+    /// The id of the memory.
     pub id: MemoryId,
-    /// Where agents read it, perhaps with expressions; by its id when not given.
+    /// The resource URI, possibly with expressions; derived from the id if not given.
     pub uri: Option<UriTemplate>,
-    /// Whom it is about: an end user or a device.
+    /// The end user or device that it is about.
     pub subject: Option<String>,
-    /// What is remembered. Where the URI has expressions, `{{name}}` stands for what the URI says.
+    /// The text. `{{name}}` stands for the value of the URI's expression `name`.
     pub text: String,
-    /// What kind of memory it is.
+    /// The kind of memory.
     pub kind: Option<String>,
-    /// How much it matters, 0 to 1.
+    /// The importance, 0 to 1.
     pub importance: f64,
-    /// Where it comes from.
+    /// The origin of the memory.
     pub source: Option<String>,
-    /// What else its sender keeps with it.
+    /// Arbitrary data of the caller.
     pub metadata: Map<String, Value>,
-    /// `text/…` or `application/json`.
+    /// The media type: `text/…` or `application/json`.
     pub mime_type: String,
-    /// From when on nobody reads it.
+    /// When it expires.
     pub expires_at: Option<DateTime<Utc>>,
 }
 
-/// A memory as it is stored.
+/// A stored memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Memory {
-    /// Its id.
+    /// The id of the memory.
     pub id: MemoryId,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
-    /// Who remembers it.
+    /// The template or NPC that it belongs to.
     pub holder: MemoryHolder,
-    /// Where agents read it.
+    /// The resource URI.
     pub uri: String,
-    /// Whom it is about.
+    /// The end user or device that it is about.
     pub subject: Option<String>,
-    /// What is remembered.
+    /// The text.
     pub text: String,
-    /// What kind of memory it is.
+    /// The kind of memory.
     pub kind: Option<String>,
-    /// How much it matters, 0 to 1.
+    /// The importance, 0 to 1.
     pub importance: f64,
-    /// Where it comes from.
+    /// The origin of the memory.
     pub source: Option<String>,
-    /// What else its sender keeps with it.
+    /// Arbitrary data of the caller.
     pub metadata: Map<String, Value>,
-    /// `text/…` or `application/json`.
+    /// The media type: `text/…` or `application/json`.
     pub mime_type: String,
-    /// From when on nobody reads it.
+    /// When it expires.
     pub expires_at: Option<DateTime<Utc>>,
-    /// When it was sent.
+    /// Time of the upload.
     pub created_at: DateTime<Utc>,
 }
 
-/// What became of memories that were to be stored.
+/// The result of inserting memories.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MemoryWrite {
-    /// All of them are stored, in the order in which they were given.
+    /// All of them were inserted, in the given order.
     Written(Vec<Memory>),
     /// The owner has no such template or NPC.
     UnknownHolder,
-    /// Something else of the owner is read under this memory's URI, counted from 0; nothing was stored.
+    /// The owner has another resource with the URI of this memory, counted from 0. None was
+    /// inserted.
     UriTaken(usize),
 }
 
 impl NewMemory {
-    /// Where agents read it.
+    /// The resource URI.
     fn uri(&self) -> String {
         match &self.uri {
             Some(uri) => uri.as_str().to_owned(),
@@ -130,19 +130,19 @@ impl NewMemory {
         }
     }
 
-    /// What stands before the first expression, if there is one.
+    /// The literal before the first expression, if there is one.
     fn prefix(&self) -> Option<&str> {
         let uri = self.uri.as_ref().filter(|uri| uri.has_expressions());
         uri.map(UriTemplate::prefix)
     }
 }
 
-impl Creation {
-    /// Adds memories to a template or an NPC, all or none. What became of them says whether there is something to
-    /// commit.
+impl TenantTransaction {
+    /// Adds memories to a template or an NPC, all or none. Commit only if the result is
+    /// [`MemoryWrite::Written`].
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] when an id exists already, else as every query.
+    /// [`StoreError::Conflict`] if an id exists, or any other [`StoreError`].
     pub async fn add_memories(
         &mut self,
         owner: Owner,
@@ -150,15 +150,15 @@ impl Creation {
         memories: &[NewMemory],
     ) -> Result<MemoryWrite, StoreError> {
         let holder = holder.into();
-        bounded(async {
-            let Some(known) = hold(self.connection(), owner, holder).await? else {
+        with_timeout(async {
+            let Some(holder) = lock_holder(self.connection(), owner, holder).await? else {
                 return Ok(MemoryWrite::UnknownHolder);
             };
-            free_expired_uris(self.connection(), owner, memories).await?;
+            delete_expired_uris(self.connection(), owner, memories).await?;
             let mut written = Vec::with_capacity(memories.len());
             for (index, memory) in memories.iter().enumerate() {
-                let stored = insert(self.connection(), owner, &known, memory).await?;
-                if !publish(self.connection(), owner, memory).await? {
+                let stored = insert(self.connection(), owner, &holder, memory).await?;
+                if !insert_resource(self.connection(), owner, memory).await? {
                     return Ok(MemoryWrite::UriTaken(index));
                 }
                 written.push(stored);
@@ -170,10 +170,10 @@ impl Creation {
 }
 
 impl Store {
-    /// As [`Creation::add_memories`], in a transaction of its own.
+    /// Calls [`TenantTransaction::add_memories`] in a new transaction and commits it.
     ///
     /// # Errors
-    /// As there.
+    /// As that method.
     pub async fn add_memories(
         &self,
         owner: Owner,
@@ -188,10 +188,10 @@ impl Store {
         Ok(write)
     }
 
-    /// Removes a memory; says whether its owner had one with this id.
+    /// Deletes a memory; returns whether the owner had one with this id.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn delete_memory(&self, owner: Owner, id: MemoryId) -> Result<bool, StoreError> {
         let query = sqlx::query!(
             "DELETE FROM memories WHERE id = $1 AND org_id IS NOT DISTINCT FROM $2
@@ -200,29 +200,30 @@ impl Store {
             owner.column()
         );
         let deleted =
-            bounded(async { query.execute(&mut *self.within(owner).await?).await }).await?;
+            with_timeout(async { query.execute(&mut *self.tenant_conn(owner).await?).await })
+                .await?;
         Ok(deleted.rows_affected() > 0)
     }
 }
 
-/// A holder that is there, and the language that it speaks.
-struct Known {
+/// A holder that exists, and its language.
+struct ResolvedHolder {
     holder: MemoryHolder,
     language: Option<String>,
 }
 
-/// The language of a locale, as searching knows it.
+/// The language of a locale, for the text search.
 fn language(locale: &str) -> String {
     let language = locale.split('-').next().unwrap_or_default();
     language.to_ascii_lowercase()
 }
 
-/// Finds the holder, which then stays until the transaction ends.
-async fn hold(
+/// Finds the holder, and locks it against deletion until the transaction ends.
+async fn lock_holder(
     connection: &mut PgConnection,
     owner: Owner,
     holder: MemoryHolder,
-) -> Result<Option<Known>, sqlx::Error> {
+) -> Result<Option<ResolvedHolder>, sqlx::Error> {
     let locale = match holder {
         MemoryHolder::Template(template) => {
             sqlx::query_scalar!(
@@ -249,14 +250,14 @@ async fn hold(
             .await?
         }
     };
-    Ok(locale.map(|locale| Known {
+    Ok(locale.map(|locale| ResolvedHolder {
         holder,
         language: locale.as_deref().map(language),
     }))
 }
 
-/// A memory that has ended keeps its URI from nobody.
-async fn free_expired_uris(
+/// Deletes expired memories whose URIs are needed.
+async fn delete_expired_uris(
     connection: &mut PgConnection,
     owner: Owner,
     memories: &[NewMemory],
@@ -277,7 +278,7 @@ async fn free_expired_uris(
 async fn insert(
     connection: &mut PgConnection,
     owner: Owner,
-    known: &Known,
+    holder: &ResolvedHolder,
     memory: &NewMemory,
 ) -> Result<Memory, sqlx::Error> {
     let row = sqlx::query!(
@@ -287,8 +288,8 @@ async fn insert(
          RETURNING expires_at, created_at",
         memory.id.uuid(),
         owner.column(),
-        known.holder.template().map(TemplateId::uuid),
-        known.holder.npc().map(NpcId::uuid),
+        holder.holder.template().map(TemplateId::uuid),
+        holder.holder.npc().map(NpcId::uuid),
         memory.subject,
         memory.text,
         memory.kind,
@@ -298,14 +299,14 @@ async fn insert(
         memory.mime_type,
         memory.expires_at,
         memory.text.to_lowercase(),
-        known.language
+        holder.language
     )
     .fetch_one(connection)
     .await?;
     Ok(Memory {
         id: memory.id,
         owner,
-        holder: known.holder,
+        holder: holder.holder,
         uri: memory.uri(),
         subject: memory.subject.clone(),
         text: memory.text.clone(),
@@ -319,8 +320,8 @@ async fn insert(
     })
 }
 
-/// Puts the memory under its URI; says whether that was free.
-async fn publish(
+/// Inserts the memory's resource; returns whether its URI was free.
+async fn insert_resource(
     connection: &mut PgConnection,
     owner: Owner,
     memory: &NewMemory,

@@ -1,5 +1,4 @@
-//! How long databases take to answer, and how many connections there are.
-//! Never: a label that says what was asked; there are too many questions.
+//! Metrics: durations of queries, and the number of connections.
 
 use std::{sync::LazyLock, time::Instant};
 
@@ -12,17 +11,17 @@ use switchboard_runtime::{labels, metrics::Histograms};
 
 use crate::{StoreError, connections::Connections};
 
-/// From an index that is in memory to the limit of an answer.
+/// From an index lookup in memory to the timeout of a query.
 const SECONDS: [f64; 14] = [
     0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0,
 ];
 
 labels! {
-    /// What came of a question.
+    /// The outcome of a query.
     pub(crate) enum Outcome {
         Ok => "ok",
-        /// The database answered that it cannot be so: something of this name is there, a value does not fit. Whoever
-        /// asked has their answer, and nobody has to look.
+        /// The database rejected the statement: a row exists, or a value is invalid. The caller
+        /// handles it; it indicates no malfunction.
         Refused => "refused",
         Error => "error",
         Timeout => "timeout",
@@ -30,12 +29,12 @@ labels! {
 }
 
 impl Outcome {
-    pub(crate) const fn of(error: &StoreError) -> Self {
+    pub(crate) const fn from_error(error: &StoreError) -> Self {
         match error {
             StoreError::Conflict(_) | StoreError::Refused(_) => Self::Refused,
             StoreError::Unavailable(_)
             | StoreError::NotMigrated(_)
-            | StoreError::FromTheFuture { .. }
+            | StoreError::NewerSchema { .. }
             | StoreError::Migration(_)
             | StoreError::Setting(_)
             | StoreError::Unexpected(_) => Self::Error,
@@ -43,22 +42,21 @@ impl Outcome {
     }
 }
 
-/// One for the process: questions are asked from everywhere, and a process has one database.
+/// One per process: queries are executed everywhere, and a process has one database.
 static QUERIES: LazyLock<Option<Histograms<Outcome>>> = LazyLock::new(|| {
-    let help = "Time of one piece of work with PostgreSQL, the wait for a connection included";
+    let help = "Duration of PostgreSQL queries, including the wait for a connection";
     Histograms::new("switchboard_store_query_seconds", help, "outcome", &SECONDS).ok()
 });
 
-/// A question under way. One whose asker leaves is not counted.
-pub(crate) struct Asked(Instant);
+/// Measures one query. A query that is dropped is not counted.
+pub(crate) struct QueryTimer(Instant);
 
-/// A question is asked.
-pub(crate) fn begin() -> Asked {
-    Asked(Instant::now())
+pub(crate) fn start_query_timer() -> QueryTimer {
+    QueryTimer(Instant::now())
 }
 
-impl Asked {
-    pub(crate) fn end(self, outcome: Outcome) {
+impl QueryTimer {
+    pub(crate) fn observe(self, outcome: Outcome) {
         if let Some(queries) = &*QUERIES {
             queries.observe(outcome, self.0.elapsed());
         }
@@ -74,34 +72,34 @@ pub(crate) fn register(
     }
     let opts = Opts::new(
         "switchboard_store_connections",
-        "Connections to PostgreSQL, by whether somebody uses them",
+        "Open connections to PostgreSQL, by state",
     );
-    let counted = IntGaugeVec::new(opts, &["state"])?;
-    registry.register(Box::new(Counted {
+    let gauges = IntGaugeVec::new(opts, &["state"])?;
+    registry.register(Box::new(PoolCollector {
         connections,
-        counted,
+        gauges,
     }))
 }
 
-/// Counted when somebody asks.
-struct Counted {
+/// Reads the pool's size when metrics are collected.
+struct PoolCollector {
     connections: Connections,
-    counted: IntGaugeVec,
+    gauges: IntGaugeVec,
 }
 
-impl Collector for Counted {
+impl Collector for PoolCollector {
     fn desc(&self) -> Vec<&Desc> {
-        self.counted.desc()
+        self.gauges.desc()
     }
 
     fn collect(&self) -> Vec<MetricFamily> {
-        let (all, idle) = self.connections.numbers();
+        let (all, idle) = self.connections.pool_sizes();
         let busy = all.saturating_sub(idle);
         for (state, count) in [("idle", idle), ("busy", busy)] {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.counted.with_label_values(&[state]).set(count);
+            self.gauges.with_label_values(&[state]).set(count);
         }
-        self.counted.collect()
+        self.gauges.collect()
     }
 }
 
@@ -115,65 +113,73 @@ mod tests {
     use crate::testing::TestDatabase;
 
     #[tokio::test]
-    async fn a_name_that_is_taken_is_no_failure_of_the_database() {
+    async fn conflict_is_counted_as_refused() {
         let database = TestDatabase::create().await.unwrap();
         let store = database.store();
-        let refused = Outcome::Refused;
+        let outcome = Outcome::Refused;
         let counted = |outcome| QUERIES.as_ref().map_or(0, |queries| queries.count(outcome));
-        let before = counted(refused);
+        let before = counted(outcome);
         let twice = || async {
-            let mut connection = store.throughout().await?;
+            let mut connection = store.system_conn().await?;
             sqlx::query("DO $$ BEGIN RAISE unique_violation; END $$")
                 .execute(&mut *connection)
                 .await
         };
-        let error = crate::database::bounded(twice()).await.unwrap_err();
+        let error = crate::database::with_timeout(twice()).await.unwrap_err();
         assert_eq!(error.kind(), "conflict");
-        assert!(counted(refused) > before);
+        assert!(counted(outcome) > before);
         for error in [
             StoreError::Unavailable(None),
             StoreError::Setting("none"),
             StoreError::Unexpected(sqlx::Error::RowNotFound),
         ] {
-            assert_eq!(Outcome::of(&error), Outcome::Error, "{}", error.kind());
+            assert_eq!(
+                Outcome::from_error(&error),
+                Outcome::Error,
+                "{}",
+                error.kind()
+            );
         }
     }
 
     #[tokio::test]
-    async fn questions_and_connections_are_counted() {
+    async fn queries_and_connections_are_counted() {
         let (database, registry) = (TestDatabase::create().await.unwrap(), Registry::new());
         let store = database.store();
         store.register(&registry).unwrap();
-        let shown = || {
+        let encode = || {
             TextEncoder::new()
                 .encode_to_string(&registry.gather())
                 .unwrap()
         };
         let device = "toy-1".parse().unwrap();
         let org = OrgId::from_uuid(Uuid::now_v7());
-        // One for the process: other tests ask at the same time.
+        // One per process: other tests run queries at the same time.
         let counted = |outcome| QUERIES.as_ref().map_or(0, |queries| queries.count(outcome));
         let before = counted(Outcome::Ok);
         assert!(store.device(org, &device).await.unwrap().is_none());
         assert!(counted(Outcome::Ok) > before);
-        let lines = shown();
+        let text = encode();
         for outcome in ["ok", "refused", "error", "timeout"] {
             let line = format!("switchboard_store_query_seconds_count{{outcome=\"{outcome}\"}}");
-            assert!(lines.contains(&line), "{line}");
+            assert!(text.contains(&line), "{line}");
         }
-        let held = store.within(org).await.unwrap();
+        let connection = store.tenant_conn(org).await.unwrap();
         let counts = async |count: &str| {
-            // One that was let go of is given back a moment later.
-            while !shown().contains(count) {
+            // A dropped connection returns to the pool a moment later.
+            while !encode().contains(count) {
                 tokio::task::yield_now().await;
             }
         };
         let within = std::time::Duration::from_secs(10);
         let busy = counts("switchboard_store_connections{state=\"busy\"} 1");
         tokio::time::timeout(within, busy).await.unwrap();
-        drop(held);
+        drop(connection);
         let free = counts("switchboard_store_connections{state=\"busy\"} 0");
         tokio::time::timeout(within, free).await.unwrap();
-        assert!(store.register(&registry).is_err(), "they are there once");
+        assert!(
+            store.register(&registry).is_err(),
+            "the metrics are registered once"
+        );
     }
 }

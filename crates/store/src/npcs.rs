@@ -1,94 +1,83 @@
-//! NPCs: an organisation's characters, made from a template or on their own, and the devices they speak through.
-//! Never: a version written over one that its writer has not seen, or a template of another organisation.
+//! NPCs: characters of an organisation, based on a template or standalone, and the devices they are
+//! assigned to.
+//! Invariant: a write names the version that its author has read.
 
 mod devices;
-mod effective;
-mod listing;
+mod pages;
 mod prompts;
 mod resources;
 
 use chrono::{DateTime, Utc};
 use serde_json::{Map, Value};
 use sqlx::{PgConnection, types::Json};
+use switchboard_catalog::{
+    Effective, NpcSettings, TemplateSettings, apply_overrides, overridden_pictures,
+};
 use switchboard_protocol::id::{
     DeviceId, NpcId, OrgId, PictureId, SkillsBookId, TemplateId, VoiceId,
 };
 use uuid::Uuid;
 
 use crate::{
-    Creation, Store, StoreError,
-    database::bounded,
+    Store, StoreError, TenantTransaction,
+    database::with_timeout,
     owner::Owner,
-    templates::{TemplateSettings, hold_pictures, unknown_book},
+    templates::{lock_books, lock_pictures},
     voices,
 };
-pub use effective::{Effective, apply_overrides};
 
-/// What an author sets about an NPC.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct NpcSettings {
-    /// What it is made from.
-    pub template: Option<TemplateId>,
-    /// With which version of its template it stays; it follows the newest when not given.
-    pub template_version: Option<i64>,
-    /// A merge patch of the template's settings, without nulls; all settings when there is no template.
-    pub overrides: Map<String, Value>,
-    /// The devices that it speaks through, each once.
-    pub devices: Vec<DeviceId>,
-}
-
-/// An NPC as it is stored.
+/// A stored NPC.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Npc {
-    /// Its id.
+    /// The id of the NPC.
     pub id: NpcId,
-    /// Whose it is.
+    /// The organisation that it belongs to.
     pub org: OrgId,
-    /// What its author set; devices in the order of their ids.
+    /// Its settings; devices in the order of their ids.
     pub settings: NpcSettings,
-    /// What holds for it now.
+    /// Its effective settings.
     pub effective: Effective,
-    /// The version of its template that holds for it now.
+    /// The template's version that the effective settings are based on.
     pub effective_version: Option<i64>,
-    /// 1 at first, one more with each change of its own.
+    /// Version of its own settings, from 1.
     pub version: i64,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: DateTime<Utc>,
-    /// When it was changed last.
+    /// Time of the last change.
     pub updated_at: DateTime<Utc>,
 }
 
-/// Which NPCs a list has.
+/// Restricts a list of NPCs.
 #[derive(Debug, Clone, Default)]
 pub struct NpcFilter {
-    /// The one that speaks through this device.
+    /// The NPC that is assigned to this device.
     pub device: Option<DeviceId>,
-    /// Those made from this template.
+    /// NPCs based on this template.
     pub template: Option<TemplateId>,
 }
 
-/// What became of an NPC that was to be written.
+/// The result of writing an NPC.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NpcWrite {
-    /// It is written; this is it.
+    /// It was written.
     Written(Box<Npc>),
     /// The organisation has none with this id and this version.
     Stale,
-    /// The organisation reads no such template.
+    /// The organisation cannot read the template.
     UnknownTemplate,
-    /// The template has no such version any more, or not yet.
+    /// The template does not have this version, or no longer has it.
     UnknownVersion,
-    /// It shows a picture that the organisation cannot read.
+    /// It refers to a picture that the organisation cannot read.
     UnknownPicture(PictureId),
-    /// It names a skills book that the organisation cannot read.
+    /// It refers to a skills book that the organisation cannot read.
     UnknownSkillsBook(SkillsBookId),
-    /// It speaks with a voice that the organisation cannot read.
+    /// It refers to a voice that the organisation cannot read.
     UnknownVoice(VoiceId),
-    /// Another NPC speaks through one of the devices.
+    /// Another NPC is assigned to one of the devices.
     DeviceTaken {
-        /// Which device, counted from 0.
+        /// The index of the device.
         index: usize,
-        /// Which NPC, unless it has just let go of the device.
+        /// The other NPC, unless it has just released the device.
         by: Option<NpcId>,
     },
 }
@@ -129,26 +118,26 @@ impl From<Row> for Npc {
     }
 }
 
-impl Creation {
-    /// Adds an NPC, version 1. What became of it says whether there is something to commit.
+impl TenantTransaction {
+    /// Inserts an NPC. Commit only if the result is [`NpcWrite::Written`].
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] when the id exists already, else as every query.
+    /// [`StoreError::Conflict`] if the id exists, or any other [`StoreError`].
     pub async fn create_npc(
         &mut self,
         org: OrgId,
         id: NpcId,
         settings: &NpcSettings,
     ) -> Result<NpcWrite, StoreError> {
-        bounded(write(self.connection(), org, (id, None), settings)).await
+        with_timeout(write(self.connection(), org, (id, None), settings)).await
     }
 }
 
 impl Store {
-    /// As [`Creation::create_npc`], in a transaction of its own.
+    /// Calls [`TenantTransaction::create_npc`] in a new transaction and commits it.
     ///
     /// # Errors
-    /// As there.
+    /// As that method.
     pub async fn create_npc(
         &self,
         org: OrgId,
@@ -163,10 +152,10 @@ impl Store {
         Ok(write)
     }
 
-    /// Replaces all settings of an NPC that the organisation has in this version.
+    /// Replaces the settings of an NPC with this version.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn replace_npc(
         &self,
         org: OrgId,
@@ -174,8 +163,8 @@ impl Store {
         version: i64,
         settings: &NpcSettings,
     ) -> Result<NpcWrite, StoreError> {
-        bounded(async {
-            let mut transaction = self.begin_within(org).await?;
+        with_timeout(async {
+            let mut transaction = self.begin_tenant(org).await?;
             let write = write(&mut transaction, org, (id, Some(version)), settings).await?;
             if matches!(write, NpcWrite::Written(_)) {
                 transaction.commit().await?;
@@ -185,11 +174,11 @@ impl Store {
         .await
     }
 
-    /// Removes an NPC that the organisation has in this version, and its memories; says whether there was one. Its
-    /// devices are free again.
+    /// Deletes an NPC with this version and its memories; returns whether there was one. Its
+    /// devices become free.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn delete_npc(
         &self,
         org: OrgId,
@@ -202,27 +191,29 @@ impl Store {
             org.uuid(),
             version
         );
-        let deleted = bounded(async { query.execute(&mut *self.within(org).await?).await }).await?;
+        let deleted =
+            with_timeout(async { query.execute(&mut *self.tenant_conn(org).await?).await }).await?;
         Ok(deleted.rows_affected() > 0)
     }
 
     /// One NPC of the organisation.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn npc(&self, org: OrgId, id: NpcId) -> Result<Option<Npc>, StoreError> {
-        bounded(async { read_one(&mut *self.within(org).await?, org, id).await }).await
+        with_timeout(async { read_one(&mut *self.tenant_conn(org).await?, org, id).await }).await
     }
 }
 
-/// Writes an NPC: a new one without a version. What became of it says whether there is something to commit.
+/// Writes an NPC: inserts it if `version` is `None`. Commit only if the result is
+/// [`NpcWrite::Written`].
 async fn write(
     connection: &mut PgConnection,
     org: OrgId,
     (id, version): (NpcId, Option<i64>),
     settings: &NpcSettings,
 ) -> Result<NpcWrite, sqlx::Error> {
-    if let Some(missing) = missing_template(connection, org, settings).await? {
+    if let Some(missing) = lock_template(connection, org, settings).await? {
         return Ok(missing);
     }
     let found = match version {
@@ -238,20 +229,21 @@ async fn write(
     let Some(npc) = read_one(&mut *connection, org, id).await? else {
         return Ok(NpcWrite::Stale);
     };
-    if let Some(unknown) = show_pictures(connection, &npc).await? {
+    if let Some(unknown) = link_pictures(connection, &npc).await? {
         return Ok(NpcWrite::UnknownPicture(unknown));
     }
-    if let Some(unknown) = name_books(connection, &npc).await? {
+    if let Some(unknown) = link_books(connection, &npc).await? {
         return Ok(NpcWrite::UnknownSkillsBook(unknown));
     }
-    if let Some(unknown) = speak_with_voice(connection, &npc).await? {
+    if let Some(unknown) = link_voice(connection, &npc).await? {
         return Ok(NpcWrite::UnknownVoice(unknown));
     }
     Ok(NpcWrite::Written(Box::new(npc)))
 }
 
-/// What is wrong with the template that is named. It and its versions stay as they are until the transaction ends.
-async fn missing_template(
+/// The result if the organisation cannot read the template or its version. Locks them until the
+/// transaction ends.
+async fn lock_template(
     connection: &mut PgConnection,
     org: OrgId,
     settings: &NpcSettings,
@@ -272,14 +264,14 @@ async fn missing_template(
     let Some(version) = settings.template_version else {
         return Ok(None);
     };
-    let kept = sqlx::query!(
+    let found_version = sqlx::query!(
         "SELECT version FROM template_versions WHERE template_id = $1 AND version = $2",
         template.uuid(),
         version
     )
     .fetch_optional(connection)
     .await?;
-    Ok(kept.is_none().then_some(NpcWrite::UnknownVersion))
+    Ok(found_version.is_none().then_some(NpcWrite::UnknownVersion))
 }
 
 async fn insert(
@@ -322,26 +314,27 @@ async fn update(
     Ok(updated.rows_affected() > 0)
 }
 
-/// Holds the pictures that the NPC shows; those that it has from the newest version of a template, the template
-/// holds. Says which one there is not; then the transaction must not be committed.
-async fn show_pictures(
+/// Replaces the NPC's references to pictures. Those inherited from the latest version of a template
+/// are referred to by the template. Returns an unknown picture; the transaction must then not be
+/// committed.
+async fn link_pictures(
     connection: &mut PgConnection,
     npc: &Npc,
 ) -> Result<Option<PictureId>, sqlx::Error> {
     let follows = npc.settings.template.is_some() && npc.settings.template_version.is_none();
-    let mut shown = effective::pictures(&npc.settings.overrides);
+    let mut pictures = overridden_pictures(&npc.settings.overrides);
     if !follows {
-        shown.extend(npc.effective.settings.pictures());
+        pictures.extend(npc.effective.settings.pictures());
     }
-    shown.sort_unstable();
-    shown.dedup();
-    if let Err(unknown) = hold_pictures(connection, Owner::Org(npc.org), &shown).await? {
+    pictures.sort_unstable();
+    pictures.dedup();
+    if let Err(unknown) = lock_pictures(connection, Owner::Org(npc.org), &pictures).await? {
         return Ok(Some(unknown));
     }
     sqlx::query!("DELETE FROM npc_pictures WHERE npc_id = $1", npc.id.uuid())
         .execute(&mut *connection)
         .await?;
-    let ids: Vec<_> = shown.iter().map(|id| id.uuid()).collect();
+    let ids: Vec<_> = pictures.iter().map(|id| id.uuid()).collect();
     sqlx::query!(
         "INSERT INTO npc_pictures (npc_id, picture_id) SELECT $1, UNNEST($2::uuid[])",
         npc.id.uuid(),
@@ -352,19 +345,19 @@ async fn show_pictures(
     Ok(None)
 }
 
-/// Holds the skills books that the NPC names, as [`show_pictures`] does pictures.
-async fn name_books(
+/// Replaces the NPC's references to skills books, like [`link_pictures`].
+async fn link_books(
     connection: &mut PgConnection,
     npc: &Npc,
 ) -> Result<Option<SkillsBookId>, sqlx::Error> {
     let follows = npc.settings.template.is_some() && npc.settings.template_version.is_none();
     let held_by_template = follows && !npc.settings.overrides.contains_key("skills_book_ids");
-    let named: &[SkillsBookId] = if held_by_template {
+    let books: &[SkillsBookId] = if held_by_template {
         &[]
     } else {
         &npc.effective.settings.skills_book_ids
     };
-    let unknown = unknown_book(connection, Owner::Org(npc.org), named).await?;
+    let unknown = lock_books(connection, Owner::Org(npc.org), books).await?;
     if unknown.is_some() {
         return Ok(unknown);
     }
@@ -374,7 +367,7 @@ async fn name_books(
     )
     .execute(&mut *connection)
     .await?;
-    let ids: Vec<_> = named.iter().map(|id| id.uuid()).collect();
+    let ids: Vec<_> = books.iter().map(|id| id.uuid()).collect();
     sqlx::query!(
         "INSERT INTO npc_skills_books (npc_id, book_id) SELECT DISTINCT $1::uuid, UNNEST($2::uuid[])",
         npc.id.uuid(),
@@ -385,8 +378,8 @@ async fn name_books(
     Ok(None)
 }
 
-/// Holds the voice that the NPC speaks with, as [`show_pictures`] does pictures.
-async fn speak_with_voice(
+/// Replaces the NPC's reference to a voice, like [`link_pictures`].
+async fn link_voice(
     connection: &mut PgConnection,
     npc: &Npc,
 ) -> Result<Option<VoiceId>, sqlx::Error> {
@@ -394,10 +387,10 @@ async fn speak_with_voice(
     let overridden = npc.settings.overrides.get("voice");
     let overrides_it = overridden.is_some_and(|voice| voice.get("voice_id").is_some());
     let settings = &npc.effective.settings;
-    let voice = settings.own_voice().filter(|_| overrides_it || !follows);
-    let unknown = voices::unknown_voice(connection, Owner::Org(npc.org), voice).await?;
+    let voice = settings.custom_voice().filter(|_| overrides_it || !follows);
+    let unknown = voices::lock_voice(connection, Owner::Org(npc.org), voice).await?;
     if unknown.is_none() {
-        voices::hold_for_npc(connection, npc.id, voice).await?;
+        voices::link_npc_voice(connection, npc.id, voice).await?;
     }
     Ok(unknown)
 }
@@ -407,31 +400,32 @@ async fn read_one(
     org: OrgId,
     id: NpcId,
 ) -> Result<Option<Npc>, sqlx::Error> {
-    let found = read(connection, org, Wanted::Ids(&[id.uuid()])).await?;
+    let found = read(connection, org, Selector::Ids(&[id.uuid()])).await?;
     Ok(found.into_iter().next())
 }
 
-/// Which NPCs are read.
+/// Selects NPCs.
 #[derive(Debug, Clone, Copy)]
-enum Wanted<'a> {
-    /// Those with these ids.
+enum Selector<'a> {
+    /// By id.
     Ids(&'a [Uuid]),
-    /// The one that speaks through this device, else the one that the organisation has for all other devices.
-    Answering(&'a DeviceId),
+    /// The NPC that is assigned to this device, otherwise the organisation's default NPC.
+    ForDevice(&'a DeviceId),
 }
 
-/// NPCs in the order of their ids. The newest version of a template is the newest that is kept: a
-/// process of a version before this one keeps none.
+/// NPCs in the order of their ids. The latest version of a template is the latest stored one:
+/// versions written by earlier releases of this program are not stored.
 async fn read(
     connection: &mut PgConnection,
     org: OrgId,
-    wanted: Wanted<'_>,
+    selector: Selector<'_>,
 ) -> Result<Vec<Npc>, sqlx::Error> {
-    let (ids, device) = match wanted {
-        Wanted::Ids(ids) => (Some(ids), None),
-        Wanted::Answering(device) => (None, Some(device.as_str())),
+    let (ids, device) = match selector {
+        Selector::Ids(ids) => (Some(ids), None),
+        Selector::ForDevice(device) => (None, Some(device.as_str())),
     };
-    // Behind a policy, an index is asked only for what is known before: so a SELECT stands around what is wanted.
+    // Behind a row-level policy, an index is only used for conditions that are evaluated before it;
+    // therefore the ids are in a subquery.
     let rows = sqlx::query_as!(
         Row,
         r#"SELECT n.id, n.org_id, n.template_id, n.template_version, n.overrides AS "overrides: Json<Map<String, Value>>",

@@ -1,9 +1,10 @@
-//! The object store: bytes too large for a row, by a key that names their owner and their row.
-//! Never: a wait for it without a limit, or within a transaction: rows are made after their bytes, and go before them.
+//! The object store for bytes that are too large for a row.
+//! Invariant: every operation has a timeout, and none runs within a transaction: objects are
+//! uploaded before their row is inserted, and deleted after it.
 
+mod deletion;
 mod http;
 mod keys;
-mod removal;
 mod s3;
 #[cfg(test)]
 mod tests;
@@ -19,48 +20,49 @@ use tokio::time::timeout;
 
 use crate::{StoreError, error::report};
 pub use keys::ObjectKey;
-pub(crate) use keys::PutFor;
+pub(crate) use keys::ObjectKind;
 
-/// How long reading or writing one object may take, with all its attempts. Less than a caller of the store waits, so
-/// that it is known what was slow.
-const OBJECT_LIMIT: Duration = Duration::from_secs(12);
-/// Nothing is ever under this key; whether the store can be asked is found out by asking for it.
+/// The timeout for reading or writing one object, including retries. Shorter than the store's
+/// callers wait, so that the error names the object store.
+const OBJECT_TIMEOUT: Duration = Duration::from_secs(12);
+/// A key without an object; reading it tests the access.
 const PROBE: &str = "probe";
-/// What S3 says of a bucket that does not exist, where its library says of object and bucket alike: not found.
+/// S3's error code for a missing bucket; the library reports missing buckets and objects alike.
 const NO_BUCKET: &str = "<Code>NoSuchBucket</Code>";
 
-/// What an operator sets.
+/// Configuration of the object store.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(skip)]
 pub struct ObjectsConfig {
-    /// Where pictures, skills books and voices are kept: a folder as file:///var/lib/switchboard/objects, or
-    /// s3://BUCKET/PREFIX with the usual AWS_… variables; the same for all processes; without it there are none
-    #[arg(long, env = "SWITCHBOARD_OBJECTS", value_name = "URL")]
+    /// Where pictures, skills books and voices are stored: a folder as
+    /// file:///var/lib/switchboard/objects, or s3://BUCKET/PREFIX with the usual AWS_… variables;
+    /// the same for all processes; without it, these features are disabled
+    #[arg(long, env, value_name = "URL")]
     pub objects: Option<String>,
 }
 
-/// One object store; cheap to clone.
+/// An object store; cheap to clone.
 #[derive(Clone)]
 pub struct Objects {
     inner: Arc<dyn ObjectStore>,
 }
 
-/// Why an object was not read or written.
+/// The reason why an object was not read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ObjectError {
-    /// There is none with this key.
+    /// There is no object with this key.
     #[error("the object is missing")]
     Missing(#[source] object_store::Error),
-    /// The place itself is not there.
+    /// The bucket does not exist.
     #[error("the bucket of the object store does not exist")]
     NoBucket(#[source] object_store::Error),
-    /// The store does not let us in, or not do this.
-    #[error("the object store refuses the credentials")]
+    /// The credentials are not accepted, or do not permit the operation.
+    #[error("the object store rejected the credentials")]
     Denied(#[source] object_store::Error),
-    /// The store did not do it within the limit.
-    #[error("the object store did not answer in time")]
+    /// The operation did not complete within the timeout.
+    #[error("the object store did not respond in time")]
     TimedOut,
-    /// The store did not do it.
+    /// The object store reported another error.
     #[error("the object store failed")]
     Failed(#[source] object_store::Error),
 }
@@ -88,7 +90,7 @@ impl ObjectError {
 }
 
 impl ObjectsConfig {
-    /// The folder of objects, when they are files.
+    /// The folder of the objects, if they are files.
     #[must_use]
     pub fn folder(&self) -> Option<&Path> {
         let folder = self.objects.as_deref()?.strip_prefix("file://")?;
@@ -98,19 +100,19 @@ impl ObjectsConfig {
 }
 
 impl Objects {
-    /// The store that an operator set; `None` when none is set. One in a bucket is not asked anything yet.
+    /// The configured store; `None` if there is none. A bucket is not accessed yet.
     ///
     /// # Errors
-    /// [`StoreError::Setting`] when it is no URL of a folder or bucket, the folder cannot be made, or the bucket cannot
-    /// be reached in the way that the environment says.
+    /// [`StoreError::Setting`] if the URL is not of a folder or bucket, the folder cannot be
+    /// created, or the AWS variables are unusable.
     pub fn from_config(config: &ObjectsConfig) -> Result<Option<Self>, StoreError> {
         Self::from_settings(config, env::vars())
     }
 
-    /// As [`Objects::from_config`], with other variables than those of this process.
+    /// As [`Objects::from_config`], with explicit environment variables.
     ///
     /// # Errors
-    /// As there.
+    /// As that method.
     pub fn from_settings(
         config: &ObjectsConfig,
         variables: impl Iterator<Item = (String, String)>,
@@ -129,21 +131,21 @@ impl Objects {
         Self::in_folder(folder).map(Some)
     }
 
-    /// Objects as files below this folder, which is made if need be.
+    /// Stores objects as files below this folder, which is created if necessary.
     ///
     /// # Errors
-    /// [`StoreError::Setting`] when it cannot be made or is no folder.
+    /// [`StoreError::Setting`] if it cannot be created or is not a folder.
     pub fn in_folder(folder: &Path) -> Result<Self, StoreError> {
-        // What is in it is for those only who ask this program.
-        let maker = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        let made = maker.map_err(|error| {
-            tracing::error!(%error, folder = %folder.display(), "the folder for objects cannot be made");
+        // Only this user can read the objects.
+        let creation = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        let created = creation.map_err(|error| {
+            tracing::error!(%error, folder = %folder.display(), "object folder cannot be created");
         });
-        let opened = made.and_then(|()| {
-            // What was answered with success survives a power cut.
+        let opened = created.and_then(|()| {
+            // An acknowledged write survives a power failure.
             let local = LocalFileSystem::new_with_prefix(folder);
             local.map(|local| local.with_fsync(true)).map_err(|error| {
-                tracing::error!(%error, folder = %folder.display(), "the folder for objects cannot be used");
+                tracing::error!(%error, folder = %folder.display(), "object folder cannot be used");
             })
         });
         let local = opened.map_err(|()| {
@@ -157,33 +159,35 @@ impl Objects {
     /// The bytes of an object.
     ///
     /// # Errors
-    /// [`ObjectError::Missing`] when there is none with this key.
+    /// [`ObjectError::Missing`] if there is none with this key.
     pub async fn get(&self, key: &ObjectKey) -> Result<Bytes, ObjectError> {
-        limited(async { self.inner.get(&key.path()).await?.bytes().await }).await
+        with_timeout(async { self.inner.get(&key.path()).await?.bytes().await }).await
     }
 
-    /// Asks whether there is such a place, and whether it lets us in.
+    /// Checks that the store exists and grants access.
     ///
     /// # Errors
-    /// [`ObjectError`] when not, but never [`ObjectError::Missing`].
+    /// [`ObjectError`] other than [`ObjectError::Missing`].
     pub async fn probe(&self) -> Result<(), ObjectError> {
-        match limited(self.inner.get(&ObjectPath::from(PROBE))).await {
+        match with_timeout(self.inner.get(&ObjectPath::from(PROBE))).await {
             Ok(_) | Err(ObjectError::Missing(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes an object whole; writing the same again changes nothing.
+    /// Writes a whole object; repeating the write changes nothing.
     pub(crate) async fn put(&self, key: &ObjectKey, bytes: Bytes) -> Result<(), ObjectError> {
-        limited(self.inner.put(&key.path(), bytes.into())).await?;
+        with_timeout(self.inner.put(&key.path(), bytes.into())).await?;
         Ok(())
     }
 }
 
-/// Lets nobody wait for ever.
-async fn limited<T>(work: impl Future<Output = object_store::Result<T>>) -> Result<T, ObjectError> {
-    let answer = timeout(OBJECT_LIMIT, work).await;
-    Ok(answer.map_err(|_| ObjectError::TimedOut)??)
+/// Applies the timeout to an operation.
+async fn with_timeout<T>(
+    work: impl Future<Output = object_store::Result<T>>,
+) -> Result<T, ObjectError> {
+    let result = timeout(OBJECT_TIMEOUT, work).await;
+    Ok(result.map_err(|_| ObjectError::TimedOut)??)
 }
 
 impl fmt::Debug for Objects {

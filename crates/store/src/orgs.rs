@@ -1,43 +1,43 @@
-//! Organisations, and what they set about themselves.
-//! Never: an organisation without a key, which nobody could use, or another's NPC as its own.
+//! Organisations and their settings.
+//! Invariant: an organisation is created together with its first key.
 
 use chrono::{DateTime, Utc};
 use switchboard_protocol::id::{NpcId, OrgId};
 use uuid::Uuid;
 
 use crate::{
-    ApiKey, Creation, NewApiKey, Owner, Store, StoreError, api_keys, connections::speak_within,
-    database::bounded,
+    ApiKey, NewApiKey, Owner, Store, StoreError, TenantTransaction, api_keys,
+    connections::set_local_tenant, database::with_timeout,
 };
 
-/// What an organisation sets about itself.
+/// The settings of an organisation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OrgSettings {
-    /// What people call it; 1 to 100 characters.
+    /// The display name; 1 to 100 characters.
     pub name: String,
-    /// Who answers for devices through which no NPC speaks.
+    /// The NPC of devices that are assigned to none.
     pub default_npc: Option<NpcId>,
 }
 
-/// An organisation as it is stored.
+/// A stored organisation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Org {
-    /// Its id.
+    /// The id of the organisation.
     pub id: OrgId,
-    /// What it set.
+    /// Its settings.
     pub settings: OrgSettings,
-    /// 1 at first, one more with each change, also when its NPC is removed.
+    /// Its version, from 1. It also increases when its default NPC is deleted.
     pub version: i64,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: DateTime<Utc>,
-    /// When it was changed last.
+    /// Time of the last change.
     pub updated_at: DateTime<Utc>,
 }
 
-/// What became of an organisation that was to be changed.
+/// The result of changing an organisation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OrgWrite {
-    /// It is changed; this is it.
+    /// It was changed.
     Written(Org),
     /// There is none with this id and this version.
     Stale,
@@ -70,10 +70,10 @@ impl From<Row> for Org {
 }
 
 impl Store {
-    /// As [`Creation::create_org`], in a transaction of its own.
+    /// Calls [`TenantTransaction::create_org`] in a new transaction and commits it.
     ///
     /// # Errors
-    /// As there.
+    /// As that method.
     pub async fn create_org(
         &self,
         org: OrgId,
@@ -89,22 +89,27 @@ impl Store {
     /// The organisation with this id.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn org(&self, id: OrgId) -> Result<Option<Org>, StoreError> {
         let query = sqlx::query_as!(
             Row,
             "SELECT id, name, default_npc_id, version, created_at, updated_at FROM orgs WHERE id = $1",
             id.uuid()
         );
-        let row =
-            bounded(async { query.fetch_optional(&mut *self.within(id).await?).await }).await?;
+        let row = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(id).await?)
+                .await
+        })
+        .await?;
         Ok(row.map(Org::from))
     }
 
-    /// Replaces what an organisation in this version set. What changes nothing makes no version.
+    /// Replaces the settings of an organisation with this version. Equal settings do not increase
+    /// the version.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn replace_org(
         &self,
         id: OrgId,
@@ -120,7 +125,13 @@ impl Store {
             settings.name,
             settings.default_npc.map(NpcId::uuid)
         );
-        match bounded(async { query.fetch_optional(&mut *self.within(id).await?).await }).await {
+        match with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(id).await?)
+                .await
+        })
+        .await
+        {
             Ok(Some(row)) => Ok(OrgWrite::Written(row.into())),
             Ok(None) => Ok(OrgWrite::Stale),
             Err(StoreError::Refused(sqlx::Error::Database(answer)))
@@ -133,11 +144,11 @@ impl Store {
     }
 }
 
-impl Creation {
+impl TenantTransaction {
     /// Creates an organisation together with its first API key.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] when the id or the key exists already, else as every query.
+    /// [`StoreError::Conflict`] if the id or the key exists, or any other [`StoreError`].
     pub async fn create_org(
         &mut self,
         org: OrgId,
@@ -145,8 +156,8 @@ impl Creation {
         first_key: &NewApiKey,
     ) -> Result<ApiKey, StoreError> {
         let owner = self.owner();
-        bounded(async {
-            speak_within(self.connection(), org).await?;
+        with_timeout(async {
+            set_local_tenant(self.connection(), org).await?;
             sqlx::query!(
                 "INSERT INTO orgs (id, name) VALUES ($1, $2)",
                 org.uuid(),
@@ -155,7 +166,7 @@ impl Creation {
             .execute(self.connection())
             .await?;
             let key = api_keys::insert(self.connection(), org, first_key).await?;
-            speak_within(self.connection(), owner).await?;
+            set_local_tenant(self.connection(), owner).await?;
             Ok::<_, sqlx::Error>(key)
         })
         .await

@@ -1,23 +1,21 @@
-//! Whose a setting is: an organisation's, or the installation's, which every organisation reads.
-//! Never: a way from one organisation to another.
+//! Owners of settings: an organisation, or the installation.
 
 use std::fmt;
 
 use switchboard_protocol::id::OrgId;
 use uuid::Uuid;
 
-/// Whose a setting is. As a reader, an organisation sees its own settings and the installation's, the installation
-/// its own only.
+/// The owner of a setting. As a reader, an organisation can read its own settings and the
+/// installation's; the installation can read its own only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// Written by an organisation and private to it.
+    /// An organisation; its settings are private to it.
     Org(OrgId),
-    /// Written by the operator and public: every organisation reads it.
+    /// The operator; its settings are public: every organisation can read them.
     Installation,
 }
 
 impl Owner {
-    /// The column `org_id`.
     pub(crate) const fn column(self) -> Option<Uuid> {
         match self {
             Self::Org(org) => Some(org.uuid()),
@@ -29,7 +27,7 @@ impl Owner {
         org_id.map_or(Self::Installation, |org| Self::Org(OrgId::from_uuid(org)))
     }
 
-    /// Whether every organisation reads it.
+    /// Whether every organisation can read its settings.
     #[must_use]
     pub const fn is_public(self) -> bool {
         matches!(self, Self::Installation)

@@ -1,68 +1,68 @@
-//! Pictures: what is known of them in the database, their bytes in the object store.
-//! Never: a row whose bytes are missing, or a transaction that waits for the object store.
+//! Pictures: metadata in the database, bytes in the object store.
+//! Invariant: a row's bytes exist, and no transaction waits for the object store.
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
+use switchboard_catalog::UriTemplate;
 use switchboard_protocol::id::PictureId;
 use uuid::Uuid;
 
 use crate::{
-    Creation, Placed, Store, StoreError,
-    database::bounded,
+    PendingUpload, Store, StoreError, TenantTransaction,
+    database::with_timeout,
     objects::{ObjectError, ObjectKey, hex},
     owner::Owner,
-    uri_template::UriTemplate,
 };
 
-/// A picture about to be stored; what it says of the bytes has been read from them.
+/// A picture to insert. Its properties were read from the bytes.
 #[derive(Debug, Clone)]
 pub struct NewPicture {
-    /// Its id.
+    /// The id of the picture.
     pub id: PictureId,
-    /// What people call it; 1 to 100 characters.
+    /// The display name; 1 to 100 characters.
     pub name: String,
-    /// Where agents read it, without expressions; by its id when not given.
+    /// The resource URI, without expressions; derived from the id if not given.
     pub uri: Option<UriTemplate>,
-    /// What the bytes are.
+    /// The media type.
     pub mime_type: &'static str,
-    /// In pixels.
+    /// The width in pixels.
     pub width: i32,
-    /// In pixels.
+    /// The height in pixels.
     pub height: i32,
     /// The bytes.
     pub bytes: Bytes,
 }
 
-/// A picture as it is stored.
+/// A stored picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
-    /// Its id.
+    /// The id of the picture.
     pub id: PictureId,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
-    /// What people call it.
+    /// The display name.
     pub name: String,
-    /// Where agents read it.
+    /// The resource URI.
     pub uri: String,
-    /// What the bytes are.
+    /// The media type.
     pub mime_type: String,
-    /// In pixels.
+    /// The width in pixels.
     pub width: i32,
-    /// In pixels.
+    /// The height in pixels.
     pub height: i32,
-    /// How many bytes.
+    /// The size in bytes.
     pub size_bytes: i64,
-    /// Of the bytes.
+    /// The SHA-256 of the bytes.
     pub sha256: Vec<u8>,
-    /// Which object they are.
+    /// The name of its object.
     object: String,
-    /// When it was sent.
+    /// Time of the upload.
     pub created_at: DateTime<Utc>,
 }
 
 impl Picture {
-    /// Where its bytes are in the object store.
+    /// The object key of its bytes.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         ObjectKey::picture(self.owner, &self.object)
@@ -75,37 +75,37 @@ impl Picture {
     }
 }
 
-/// What became of a picture that was to be stored.
+/// The result of inserting a picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PictureWrite {
-    /// It is stored.
+    /// It was inserted.
     Written(Box<Picture>),
-    /// Something else of the owner is read under this URI.
+    /// The owner has another resource with this URI.
     UriTaken,
 }
 
-/// What became of a picture that was to be removed.
+/// The result of deleting a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PictureRemoval {
-    /// It is gone.
+    /// It was deleted.
     Removed,
-    /// The owner has none with this id.
+    /// The owner has no picture with this id.
     Unknown,
-    /// It stays: a template or an NPC shows it.
+    /// It was not deleted: a template or an NPC refers to it.
     InUse,
 }
 
-/// Why a picture was not stored or removed.
+/// The reason why a picture was not stored or deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum PictureError {
-    /// No object store is set.
+    /// No object store is configured.
     #[error("there is no object store; set --objects or SWITCHBOARD_OBJECTS")]
     NoObjects,
-    /// The object store did not do it.
-    #[error("the object store did not take the picture")]
+    /// The object store failed.
+    #[error("the object store failed while processing a picture")]
     Objects(#[from] ObjectError),
-    /// The database did not do it.
-    #[error("the database did not take the picture")]
+    /// The database failed.
+    #[error("the database failed while processing a picture")]
     Store(#[from] StoreError),
 }
 
@@ -141,18 +141,18 @@ impl From<Row> for Picture {
     }
 }
 
-impl Creation {
-    /// Adds the row of a picture whose bytes are put; it is not seen before the commit. What became of it says whether
-    /// there is something to commit.
+impl TenantTransaction {
+    /// Inserts the row of a picture whose bytes are uploaded. It becomes visible with the commit;
+    /// commit only if the result is [`PictureWrite::Written`].
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn add_picture(
         &mut self,
         owner: Owner,
-        picture: &Placed<NewPicture>,
+        picture: &PendingUpload<NewPicture>,
     ) -> Result<PictureWrite, StoreError> {
-        let stored = bounded(insert(self.connection(), owner, picture)).await?;
+        let stored = with_timeout(insert(self.connection(), owner, picture)).await?;
         Ok(stored.map_or(PictureWrite::UriTaken, |stored| {
             PictureWrite::Written(Box::new(stored))
         }))
@@ -160,49 +160,49 @@ impl Creation {
 }
 
 impl Store {
-    /// Puts the bytes of a picture, before the transaction begins in which its row is made.
+    /// Uploads the bytes of a picture, before the transaction that inserts its row.
     ///
     /// # Errors
-    /// [`PictureError`] when there is no object store, or it fails.
-    pub async fn place_picture(
+    /// [`PictureError`] if there is no object store, or it fails.
+    pub async fn upload_picture(
         &self,
         owner: Owner,
         picture: NewPicture,
-    ) -> Result<Placed<NewPicture>, PictureError> {
+    ) -> Result<PendingUpload<NewPicture>, PictureError> {
         let objects = self.objects().ok_or(PictureError::NoObjects)?;
         let key = ObjectKey::new_picture(owner, picture.id);
-        Placed::put(objects, key, picture.bytes.clone(), picture).await
+        PendingUpload::put(objects, key, picture.bytes.clone(), picture).await
     }
 
     /// Adds a picture: first its bytes, then its row.
     ///
     /// # Errors
-    /// [`PictureError`] when there is no object store, or one of the two stores fails.
+    /// [`PictureError`] if there is no object store, or if one of the two stores fails.
     pub async fn add_picture(
         &self,
         owner: Owner,
         picture: NewPicture,
     ) -> Result<PictureWrite, PictureError> {
-        let placed = self.place_picture(owner, picture).await?;
+        let upload = self.upload_picture(owner, picture).await?;
         let added = async {
             let mut creation = self.begin(owner).await?;
-            let write = creation.add_picture(owner, &placed).await?;
+            let write = creation.add_picture(owner, &upload).await?;
             Ok::<_, StoreError>(
                 matches!(write, PictureWrite::Written(_)).then_some((creation, write)),
             )
         };
-        let Some((creation, write)) = placed.kept_if(added.await).await? else {
-            placed.take_away().await;
+        let Some((creation, write)) = upload.discard_on_error(added.await).await? else {
+            upload.discard().await;
             return Ok(PictureWrite::UriTaken);
         };
         creation.commit().await?;
         Ok(write)
     }
 
-    /// One picture that this reader sees.
+    /// One picture that the reader can read.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn picture(
         &self,
         reader: Owner,
@@ -216,15 +216,19 @@ impl Store {
             id.uuid(),
             reader.column()
         );
-        let row =
-            bounded(async { query.fetch_optional(&mut *self.within(reader).await?).await }).await?;
+        let row = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(reader).await?)
+                .await
+        })
+        .await?;
         Ok(row.map(Picture::from))
     }
 
-    /// Pictures that this reader sees, in the order of their sending, strictly after `after`.
+    /// Pictures that the reader can read, in the order of their upload, strictly after `after`.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn pictures(
         &self,
         reader: Owner,
@@ -245,15 +249,16 @@ impl Store {
             i64::from(limit)
         );
         let rows =
-            bounded(async { query.fetch_all(&mut *self.within(reader).await?).await }).await?;
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(reader).await?).await })
+                .await?;
         Ok(rows.into_iter().map(Picture::from).collect())
     }
 
-    /// Removes a picture that no template and no NPC shows: first its row, then its bytes.
+    /// Deletes a picture that nothing refers to: first its row, then its bytes.
     ///
     /// # Errors
-    /// [`PictureError`] when there is no object store or the database fails. Bytes that could not be removed are
-    /// logged, and are left over until they are looked for.
+    /// [`PictureError`] if there is no object store or the database fails. Bytes that could not be
+    /// deleted are logged, and later deleted as orphans.
     pub async fn delete_picture(
         &self,
         owner: Owner,
@@ -265,14 +270,17 @@ impl Store {
             id.uuid(),
             owner.column()
         );
-        let removed =
-            bounded(async { query.fetch_optional(&mut *self.within(owner).await?).await });
-        let gone = match removed.await {
-            Ok(Some(gone)) => gone,
+        let removed = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(owner).await?)
+                .await
+        });
+        let deleted = match removed.await {
+            Ok(Some(deleted)) => deleted,
             Ok(None) => return Ok(PictureRemoval::Unknown),
-            Err(StoreError::Refused(sqlx::Error::Database(answer)))
+            Err(StoreError::Refused(sqlx::Error::Database(error)))
                 if matches!(
-                    answer.constraint(),
+                    error.constraint(),
                     Some("template_pictures_picture_exists" | "npc_pictures_picture_exists")
                 ) =>
             {
@@ -280,30 +288,30 @@ impl Store {
             }
             Err(error) => return Err(error.into()),
         };
-        // One that several pictures may share is left over when the last of them is gone.
-        if gone.own_object {
-            let key = ObjectKey::picture(owner, &gone.object);
+        // An object that several pictures may share is deleted as an orphan after the last of them.
+        if deleted.own_object {
+            let key = ObjectKey::picture(owner, &deleted.object);
             if let Err(error) = objects.delete(&key).await {
-                tracing::warn!(error = error.report(), picture.id = %id, "the bytes of a removed picture were left behind");
+                tracing::warn!(error = error.report(), picture.id = %id, "could not delete the bytes of a deleted picture; they are left to the orphan collection");
             }
         }
         Ok(PictureRemoval::Removed)
     }
 }
 
-/// `None` when the URI is taken.
+/// `None` if the URI is taken.
 async fn insert(
     connection: &mut PgConnection,
     owner: Owner,
-    placed: &Placed<NewPicture>,
+    upload: &PendingUpload<NewPicture>,
 ) -> Result<Option<Picture>, sqlx::Error> {
-    let picture = &placed.what;
+    let picture = &upload.row;
     let uri = match &picture.uri {
         Some(uri) => uri.as_str().to_owned(),
         None => format!("switchboard://pictures/{}", picture.id),
     };
     let size_bytes = i64::try_from(picture.bytes.len()).unwrap_or(i64::MAX);
-    let made = sqlx::query!(
+    let inserted = sqlx::query!(
         r#"INSERT INTO pictures (id, org_id, name, mime_type, width, height, size_bytes, sha256, own_object)
            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, true) RETURNING created_at, object AS "object!""#,
         picture.id.uuid(),
@@ -313,11 +321,11 @@ async fn insert(
         picture.width,
         picture.height,
         size_bytes,
-        placed.sha256
+        upload.sha256
     )
     .fetch_one(&mut *connection)
     .await?;
-    // A memory that has ended keeps its URI from nobody.
+    // An expired memory does not block its URI.
     sqlx::query!(
         "DELETE FROM memories m USING resources r
          WHERE r.memory_id = m.id AND r.org_id IS NOT DISTINCT FROM $1 AND r.uri = $2 AND m.expires_at <= now()",
@@ -326,7 +334,7 @@ async fn insert(
     )
     .execute(&mut *connection)
     .await?;
-    let published = sqlx::query!(
+    let resource = sqlx::query!(
         "INSERT INTO resources (org_id, uri, picture_id) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
         owner.column(),
         uri,
@@ -343,9 +351,9 @@ async fn insert(
         width: picture.width,
         height: picture.height,
         size_bytes,
-        sha256: placed.sha256.clone(),
-        object: made.object,
-        created_at: made.created_at,
+        sha256: upload.sha256.clone(),
+        object: inserted.object,
+        created_at: inserted.created_at,
     };
-    Ok((published.rows_affected() > 0).then_some(stored))
+    Ok((resource.rows_affected() > 0).then_some(stored))
 }

@@ -1,66 +1,13 @@
-//! Templates and NPCs as agents read them: prompts, by name.
-//! Never: a template or an NPC of another organisation.
-
-use std::collections::BTreeMap;
+//! Templates and NPCs as prompts, by name.
 
 use sqlx::types::Json;
-use switchboard_protocol::id::{NpcId, OrgId, TemplateId};
+use switchboard_catalog::{
+    ListedPrompt, Persona, Prompt, PromptArgument, PromptSource, WholePrompt,
+};
+use switchboard_protocol::id::{OrgId, TemplateId};
 use uuid::Uuid;
 
-use crate::{
-    Npc, Store, StoreError,
-    database::bounded,
-    templates::{
-        Persona, Prompt, PromptArgument, PromptContent, PromptMessage, PromptRole, RenderError,
-        render,
-    },
-};
-
-/// What a prompt comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PromptSource {
-    /// A template.
-    Template(TemplateId),
-    /// An NPC.
-    Npc(NpcId),
-}
-
-/// A prompt as it is listed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedPrompt {
-    /// What it comes from.
-    pub source: PromptSource,
-    /// What it is called; unique among what the organisation reads.
-    pub name: String,
-    /// What people call it.
-    pub title: String,
-    /// What it is for.
-    pub description: Option<String>,
-    /// What it asks for.
-    pub arguments: Vec<PromptArgument>,
-}
-
-/// A prompt with what it says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WholePrompt {
-    /// What a list says of it.
-    pub listed: ListedPrompt,
-    /// What it says; placeholders are still in place.
-    pub messages: Vec<PromptMessage>,
-}
-
-impl WholePrompt {
-    /// Its messages with these values put in; see [`render`].
-    ///
-    /// # Errors
-    /// [`RenderError`] when the values do not fit the arguments, or the result is too large.
-    pub fn render(
-        &self,
-        values: &BTreeMap<String, String>,
-    ) -> Result<Vec<PromptMessage>, RenderError> {
-        render(&self.listed.arguments, &self.messages, values)
-    }
-}
+use crate::{Npc, Store, StoreError, database::with_timeout};
 
 struct ListedRow {
     id: Uuid,
@@ -95,60 +42,25 @@ impl From<WholeRow> for WholePrompt {
     fn from(row: WholeRow) -> Self {
         let source = PromptSource::Template(TemplateId::from_uuid(row.id));
         let prompt = row.prompt.map(|prompt| prompt.0);
-        Self::of((source, row.prompt_name), row.name, &row.persona.0, prompt)
-    }
-}
-
-impl WholePrompt {
-    /// What somebody with this name and persona says: what is written, or else who it is.
-    pub(crate) fn of(
-        (source, prompt_name): (PromptSource, String),
-        name: String,
-        persona: &Persona,
-        written: Option<Prompt>,
-    ) -> Self {
-        let messages = match &written {
-            Some(prompt) => prompt.messages.clone(),
-            None => vec![PromptMessage {
-                role: PromptRole::User,
-                content: PromptContent::Text {
-                    text: persona.as_text(&name),
-                },
-            }],
-        };
-        let Prompt {
-            title,
-            description,
-            arguments,
-            ..
-        } = written.unwrap_or_default();
-        Self {
-            listed: ListedPrompt {
-                source,
-                name: prompt_name,
-                title: title.unwrap_or(name),
-                description: description.or_else(|| persona.description.clone()),
-                arguments,
-            },
-            messages,
-        }
+        Self::new((source, row.prompt_name), row.name, &row.persona.0, prompt)
     }
 }
 
 impl Store {
-    /// Prompts that an organisation reads, its templates', the installation's and its NPCs', in byte order of their
-    /// names, strictly after `after`. Of two templates with the same name it is the organisation's own; the names of
-    /// NPCs' prompts have a `/`, and those of templates' none.
+    /// Prompts that an organisation can read: of its templates, of public ones, and of its NPCs; in
+    /// byte order of their names, strictly after `after`. Of two templates with the same name, the
+    /// organisation's own is returned. Names of NPCs' prompts contain a `/`, those of templates do
+    /// not.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn list_prompts(
         &self,
         org: OrgId,
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<ListedPrompt>, StoreError> {
-        // No name has one, and the server takes none.
+        // No name contains NUL, and the server rejects it.
         if after.is_some_and(|after| after.contains('\0')) {
             return Ok(Vec::new());
         }
@@ -180,14 +92,16 @@ impl Store {
             after.unwrap_or_default(),
             i64::from(limit)
         );
-        let rows = bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await?;
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
+                .await?;
         Ok(rows.into_iter().map(ListedPrompt::from).collect())
     }
 
-    /// The prompt that an organisation reads under this name.
+    /// The prompt with this name that an organisation can read.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn prompt_by_name(
         &self,
         org: OrgId,
@@ -196,7 +110,7 @@ impl Store {
         if name.contains('\0') {
             return Ok(None);
         }
-        if let Some(id) = Npc::of_prompt(name) {
+        if let Some(id) = Npc::id_from_prompt_name(name) {
             let npc = self.npc(org, id).await?;
             return Ok(npc.map(|npc| npc.prompt()));
         }
@@ -208,8 +122,12 @@ impl Store {
             org.uuid(),
             name
         );
-        let row =
-            bounded(async { query.fetch_optional(&mut *self.within(org).await?).await }).await?;
+        let row = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(org).await?)
+                .await
+        })
+        .await?;
         Ok(row.map(WholePrompt::from))
     }
 }

@@ -1,25 +1,25 @@
-//! Old rows go step by step.
-//! Never: a statement that holds its locks for long because much is old.
+//! Batched deletion of old rows.
+//! Invariant: the number of rows that one statement locks is bounded.
 
-use crate::{StoreError, database::bounded};
+use crate::{StoreError, database::with_timeout};
 
-/// How many rows one statement removes.
-pub(crate) const PURGE_STEP: i64 = 5_000;
+/// The maximum number of rows that one statement deletes.
+pub(crate) const PURGE_BATCH_SIZE: i64 = 5_000;
 
-/// Removes step by step until one is not whole; says how many rows that were. A step removes [`PURGE_STEP`] rows if
-/// there are as many, and says how many it did.
+/// Repeats `delete_batch` until a batch is incomplete; returns the number of deleted rows. Each
+/// call deletes at most [`PURGE_BATCH_SIZE`] rows and returns how many.
 ///
 /// # Errors
-/// As the step that fails; what was removed until then stays removed.
-pub(crate) async fn in_steps<S>(mut step: impl FnMut() -> S) -> Result<u64, StoreError>
+/// The error of the failed batch; earlier batches stay deleted.
+pub(crate) async fn in_batches<S>(mut delete_batch: impl FnMut() -> S) -> Result<u64, StoreError>
 where
     S: Future<Output = Result<u64, sqlx::Error>>,
 {
     let mut purged = 0;
     loop {
-        let removed = bounded(step()).await?;
-        purged += removed;
-        if removed < PURGE_STEP.unsigned_abs() {
+        let deleted = with_timeout(delete_batch()).await?;
+        purged += deleted;
+        if deleted < PURGE_BATCH_SIZE.unsigned_abs() {
             return Ok(purged);
         }
     }
@@ -30,24 +30,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn steps_go_on_until_one_is_not_whole() {
-        async fn check(steps: &[i64], taken: usize, expected: Option<u64>) {
-            let mut begun = 0;
-            let purged = in_steps(|| {
-                let removed = steps.get(begun).copied();
-                begun += 1;
-                let removed = removed.map(i64::unsigned_abs);
-                async move { removed.ok_or(sqlx::Error::PoolTimedOut) }
+    async fn batches_continue_until_one_is_incomplete() {
+        async fn check(batches: &[i64], calls: usize, expected: Option<u64>) {
+            let mut calls_made = 0;
+            let purged = in_batches(|| {
+                let deleted = batches.get(calls_made).copied();
+                calls_made += 1;
+                let deleted = deleted.map(i64::unsigned_abs);
+                async move { deleted.ok_or(sqlx::Error::PoolTimedOut) }
             });
-            assert_eq!(purged.await.ok(), expected, "{steps:?}");
-            assert_eq!(begun, taken, "{steps:?}");
+            assert_eq!(purged.await.ok(), expected, "{batches:?}");
+            assert_eq!(calls_made, calls, "{batches:?}");
         }
-        let whole = PURGE_STEP;
+        let full = PURGE_BATCH_SIZE;
         check(&[0, 7], 1, Some(0)).await;
-        check(&[whole - 1, 7], 1, Some(4_999)).await;
-        check(&[whole, 0, 7], 2, Some(5_000)).await;
-        // What removes a table's rows with those of another counts the more.
-        check(&[whole, whole + 1, 3, 7], 3, Some(10_004)).await;
-        check(&[whole], 2, None).await;
+        check(&[full - 1, 7], 1, Some(4_999)).await;
+        check(&[full, 0, 7], 2, Some(5_000)).await;
+        // Cascading deletes can increase the count beyond the batch size.
+        check(&[full, full + 1, 3, 7], 3, Some(10_004)).await;
+        check(&[full], 2, None).await;
     }
 }

@@ -1,5 +1,5 @@
-//! What each device offers, also while it sleeps.
-//! Never: the meaning of a services object; here it is bytes under their digest.
+//! The registered services of each device, connected or not. A services object is opaque here:
+//! bytes under their digest.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +11,34 @@ use switchboard_protocol::{
 };
 use uuid::Uuid;
 
-use crate::{Store, StoreError, database::bounded, facts::DeviceChange};
+use crate::{Store, StoreError, database::with_timeout, device_events::DeviceChange};
 
 impl Store {
-    /// Forgets services objects that no device offers any more and that nobody told of since
-    /// this moment; says how many. The moment must be well before an edge's memory of what it
-    /// told, which is a minute.
+    /// Deletes services objects that no device uses and that were not registered since this time;
+    /// returns how many. The time must be well before the edges' cache of published digests
+    /// expires, which is a minute.
     ///
     /// # Errors
-    /// As every query.
-    pub async fn purge_contents(&self, untold_since: DateTime<Utc>) -> Result<u64, StoreError> {
+    /// [`StoreError`] if the query fails.
+    pub async fn purge_contents(&self, unused_since: DateTime<Utc>) -> Result<u64, StoreError> {
         let query = sqlx::query!(
             "DELETE FROM registration_contents known WHERE told_at < $1 AND NOT EXISTS
              (SELECT FROM service_registrations used
               WHERE used.org_id = known.org_id AND used.digest = known.digest)",
-            untold_since
+            unused_since
         );
         Ok(
-            bounded(async { query.execute(&mut *self.throughout().await?).await })
+            with_timeout(async { query.execute(&mut *self.system_conn().await?).await })
                 .await?
                 .rows_affected(),
         )
     }
 
-    /// What the devices of an organisation registered last, by digest, of at most so many of them.
+    /// The digests that the devices of an organisation registered last, for at most `limit`
+    /// devices.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn registrations(
         &self,
         org: OrgId,
@@ -49,12 +50,14 @@ impl Store {
             org.uuid(),
             i64::try_from(limit).unwrap_or(i64::MAX)
         );
-        let rows = bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await?;
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
+                .await?;
         let registration = |device: &str, digest: Vec<u8>| {
             let digest = digest.try_into().ok().map(Digest);
             device.parse().ok().zip(digest)
         };
-        // The table's constraints leave no others.
+        // The table's constraints exclude other values.
         Ok(rows
             .into_iter()
             .filter_map(|row| registration(&row.device_id, row.digest))
@@ -62,7 +65,7 @@ impl Store {
     }
 }
 
-/// Enters services objects that are not known yet, by organisation and digest.
+/// Inserts new services objects, by organisation and digest.
 pub(crate) async fn insert_contents(
     connection: &mut PgConnection,
     contents: &BTreeMap<(OrgId, [u8; 32]), &str>,
@@ -91,15 +94,19 @@ pub(crate) async fn insert_contents(
     Ok(())
 }
 
-/// Enters what devices offer now; of two registrations the one of the newer connection wins, then the later one.
+/// Inserts or updates the current registrations. Of two, the newer connection wins, then the later
+/// time.
 pub(crate) async fn upsert(
     connection: &mut PgConnection,
     changes: &[DeviceChange],
 ) -> Result<(), sqlx::Error> {
     let registered = || {
-        changes
-            .iter()
-            .filter_map(|change| change.registration.as_ref().map(|told| (change, told)))
+        changes.iter().filter_map(|change| {
+            change
+                .registration
+                .as_ref()
+                .map(|registration| (change, registration))
+        })
     };
     if registered().next().is_none() {
         return Ok(());
@@ -111,10 +118,14 @@ pub(crate) async fn upsert(
         .map(|(change, _)| change.device.device.to_string())
         .collect();
     let digests: Vec<Vec<u8>> = registered()
-        .map(|(_, told)| told.digest.0.to_vec())
+        .map(|(_, registration)| registration.digest.0.to_vec())
         .collect();
-    let epochs: Vec<i64> = registered().map(|(_, told)| told.epoch).collect();
-    let times: Vec<DateTime<Utc>> = registered().map(|(_, told)| told.at).collect();
+    let epochs: Vec<i64> = registered()
+        .map(|(_, registration)| registration.epoch)
+        .collect();
+    let times: Vec<DateTime<Utc>> = registered()
+        .map(|(_, registration)| registration.at)
+        .collect();
     sqlx::query!(
         "INSERT INTO service_registrations AS known (org_id, device_id, digest, epoch, registered_at)
          SELECT * FROM UNNEST($1::uuid[], $2::text[], $3::bytea[], $4::bigint[], $5::timestamptz[])
@@ -132,7 +143,7 @@ pub(crate) async fn upsert(
     Ok(())
 }
 
-/// What a device registered last, within a batch.
+/// The last registration of a device in a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RegistrationChange {
     pub(crate) digest: Digest,

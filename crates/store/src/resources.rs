@@ -1,77 +1,52 @@
-//! Memories and pictures as agents read them: resources, by URI.
-//! Never: a memory that has ended, or anything of another organisation.
+//! Memories and pictures as resources, by URI.
+//! Invariant: an expired memory is not returned.
 
-use std::collections::BTreeMap;
-
+use switchboard_catalog::{
+    ListedResource, MAX_URI_BYTES, UriTemplate, UriValues, substitute_uri_values,
+};
 use switchboard_protocol::id::{MemoryId, OrgId, PictureId};
 use uuid::Uuid;
 
-use crate::{
-    Store, StoreError,
-    database::bounded,
-    objects::ObjectKey,
-    owner::Owner,
-    placeholders,
-    uri_template::{LONGEST_URI, UriTemplate, UriValues},
-};
+use crate::{Store, StoreError, database::with_timeout, objects::ObjectKey, owner::Owner};
 
-/// The most bytes that a memory has once the URI's values are put in.
-const FILLED_LIMIT_BYTES: usize = 1024 * 1024;
-/// How many resource templates are matched against a URI at a time.
-const MATCH_STEP: u32 = 200;
-/// How many characters of a memory's text are its title when it has no kind.
+/// How many resource templates one query returns for matching.
+const MATCH_BATCH_SIZE: u32 = 200;
+/// How many characters of a memory's text are its title.
 pub(crate) const TITLE_CHARS: i32 = 80;
 
-/// A resource, or a resource template, as it is listed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedResource {
-    /// Where it is read; with expressions when it is a resource template.
-    pub uri: String,
-    /// The id of the memory or picture.
-    pub name: String,
-    /// What people call it: a picture's name, the beginning of a memory.
-    pub title: String,
-    /// What kind of memory it is, and whom it is about.
-    pub description: Option<String>,
-    /// What it is.
-    pub mime_type: String,
-    /// How many bytes, when that is known without its being read.
-    pub size_bytes: Option<i64>,
-}
-
-/// A resource that is read.
+/// A resource with its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resource {
-    /// The URI that was asked for.
+    /// The requested URI.
     pub uri: String,
     /// The id of the memory or picture.
     pub name: String,
-    /// What people call it.
+    /// The title for display.
     pub title: String,
-    /// What kind of memory it is, and whom it is about.
+    /// A memory's kind and subject.
     pub description: Option<String>,
-    /// What it is.
+    /// The media type.
     pub mime_type: String,
-    /// What it holds.
+    /// The content.
     pub body: ResourceBody,
 }
 
-/// What a resource holds.
+/// The content of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResourceBody {
-    /// A text.
+    /// Text.
     Text(String),
     /// A picture, in the object store.
     Picture {
-        /// Where its bytes are.
+        /// The key of its object.
         key: ObjectKey,
-        /// How many there are.
+        /// Its size in bytes.
         size_bytes: i64,
     },
 }
 
-/// One row of `resources` with what it leads to.
-pub(crate) struct Row {
+/// A row of `resources` with the columns of a list entry.
+pub(crate) struct ListedRow {
     pub(crate) uri: String,
     pub(crate) memory_id: Option<Uuid>,
     pub(crate) picture_id: Option<Uuid>,
@@ -81,7 +56,7 @@ pub(crate) struct Row {
     pub(crate) size_bytes: Option<i64>,
 }
 
-impl Row {
+impl ListedRow {
     fn name(&self) -> String {
         let memory = self.memory_id.map(|id| MemoryId::from_uuid(id).to_string());
         let picture = self
@@ -91,8 +66,8 @@ impl Row {
     }
 }
 
-impl From<Row> for ListedResource {
-    fn from(row: Row) -> Self {
+impl From<ListedRow> for ListedResource {
+    fn from(row: ListedRow) -> Self {
         Self {
             name: row.name(),
             uri: row.uri,
@@ -105,12 +80,12 @@ impl From<Row> for ListedResource {
 }
 
 impl Store {
-    /// Memories whose URIs have no expressions, and pictures, that an organisation reads, its own and the
-    /// installation's, in byte order of their URIs, strictly after `after`. Of two with the same URI it is the
-    /// organisation's own.
+    /// Memories whose URIs contain no expressions, and pictures, that an organisation can read; in
+    /// byte order of their URIs, strictly after `after`. Of two with the same URI, the
+    /// organisation's own is returned.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn list_resources(
         &self,
         org: OrgId,
@@ -121,10 +96,10 @@ impl Store {
         Ok(rows.into_iter().map(ListedResource::from).collect())
     }
 
-    /// Memories whose URIs have expressions; otherwise as [`Store::list_resources`].
+    /// Memories whose URIs contain expressions; otherwise like [`Store::list_resources`].
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn list_resource_templates(
         &self,
         org: OrgId,
@@ -135,33 +110,33 @@ impl Store {
         Ok(rows.into_iter().map(ListedResource::from).collect())
     }
 
-    /// What an organisation reads under this URI: what is there under exactly this one, else the memory whose
-    /// expressions stand for it, the organisation's own first, then the one that says most before its first
-    /// expression.
+    /// The resource with this URI that an organisation can read. An exact URI is preferred, then a
+    /// matching one with expressions: the organisation's own first, then the one with the longest
+    /// literal prefix.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn resource_by_uri(
         &self,
         org: OrgId,
         uri: &str,
     ) -> Result<Option<Resource>, StoreError> {
-        if uri.len() > LONGEST_URI || uri.contains('\0') {
+        if uri.len() > MAX_URI_BYTES || uri.contains('\0') {
             return Ok(None);
         }
-        if let Some(found) = self.resource_at(org, uri).await? {
-            return Ok(Some(found.read(uri, &BTreeMap::new())));
+        if let Some(found) = self.exact_resource(org, uri).await? {
+            return Ok(Some(found.into_resource(uri, &UriValues::new())));
         }
-        let Some((written, owner, values)) = self.matching_uri(org, uri).await? else {
+        let Some((written, owner, values)) = self.find_template(org, uri).await? else {
             return Ok(None);
         };
-        let found = self.resource_of(owner, &written).await?;
-        Ok(found.map(|found| found.read(uri, &values)))
+        let found = self.resource_by_template(owner, &written).await?;
+        Ok(found.map(|found| found.into_resource(uri, &values)))
     }
 }
 
-/// A row with its body.
-pub(crate) struct Found {
+/// A row of `resources` with its content.
+pub(crate) struct ResourceRow {
     pub(crate) org_id: Option<Uuid>,
     pub(crate) memory_id: Option<Uuid>,
     pub(crate) picture_id: Option<Uuid>,
@@ -173,14 +148,16 @@ pub(crate) struct Found {
     pub(crate) size_bytes: Option<i64>,
 }
 
-impl Found {
-    pub(crate) fn read(self, uri: &str, values: &UriValues) -> Resource {
+impl ResourceRow {
+    pub(crate) fn into_resource(self, uri: &str, values: &UriValues) -> Resource {
         let memory = self.memory_id.map(|id| MemoryId::from_uuid(id).to_string());
         let picture = self
             .picture_id
             .map(|id| PictureId::from_uuid(id).to_string());
         let body = match (self.text, self.object) {
-            (Some(text), _) => ResourceBody::Text(fill(text, &self.mime_type, values)),
+            (Some(text), _) => {
+                ResourceBody::Text(substitute_uri_values(text, &self.mime_type, values))
+            }
             (None, object) => {
                 let owner = Owner::from_column(self.org_id);
                 ResourceBody::Picture {
@@ -200,35 +177,6 @@ impl Found {
     }
 }
 
-/// The text with what the URI says put in. Inside JSON a value stays inside the string in which it stands.
-fn fill(text: String, mime_type: &str, values: &UriValues) -> String {
-    if values.is_empty() {
-        return text;
-    }
-    let is_json = mime_type == "application/json";
-    let written = |value: &String| {
-        if is_json {
-            json_escaped(value)
-        } else {
-            value.clone()
-        }
-    };
-    let values: BTreeMap<_, _> = values
-        .iter()
-        .map(|(name, value)| (name, written(value)))
-        .collect();
-    let value = |name: &str| values.get(&name.to_owned()).map(String::as_str);
-    placeholders::substitute(&text, FILLED_LIMIT_BYTES, value).unwrap_or(text)
-}
-
-fn json_escaped(value: &str) -> String {
-    let quoted = serde_json::Value::from(value).to_string();
-    let inner = quoted
-        .strip_prefix('"')
-        .and_then(|rest| rest.strip_suffix('"'));
-    inner.unwrap_or_default().to_owned()
-}
-
 impl Store {
     async fn resource_page(
         &self,
@@ -236,13 +184,13 @@ impl Store {
         with_expressions: bool,
         after: Option<&str>,
         limit: u32,
-    ) -> Result<Vec<Row>, StoreError> {
-        // No URI has one, and the server takes none.
+    ) -> Result<Vec<ListedRow>, StoreError> {
+        // No URI contains NUL, and the server rejects it.
         if after.is_some_and(|after| after.contains('\0')) {
             return Ok(Vec::new());
         }
         let query = sqlx::query_as!(
-            Row,
+            ListedRow,
             r#"WITH readable AS NOT MATERIALIZED (
                    SELECT r.* FROM resources r LEFT JOIN memories m ON m.id = r.memory_id
                    WHERE (m.expires_at IS NULL OR m.expires_at > now()) AND r.is_template = $2),
@@ -263,13 +211,17 @@ impl Store {
             i64::from(limit),
             TITLE_CHARS
         );
-        bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await
+        with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await }).await
     }
 
-    /// What is under exactly this URI, without expressions.
-    async fn resource_at(&self, org: OrgId, uri: &str) -> Result<Option<Found>, StoreError> {
+    /// The resource with exactly this URI, without expressions.
+    async fn exact_resource(
+        &self,
+        org: OrgId,
+        uri: &str,
+    ) -> Result<Option<ResourceRow>, StoreError> {
         let query = sqlx::query_as!(
-            Found,
+            ResourceRow,
             r#"SELECT r.org_id, r.memory_id, r.picture_id,
                       COALESCE(p.name, left(split_part(m.text, E'\n', 1), $3)) AS "title!",
                       NULLIF(concat_ws(', ', m.kind, m.subject), '') AS description,
@@ -283,13 +235,22 @@ impl Store {
             uri,
             TITLE_CHARS
         );
-        bounded(async { query.fetch_optional(&mut *self.within(org).await?).await }).await
+        with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(org).await?)
+                .await
+        })
+        .await
     }
 
-    /// What this owner has under a URI with expressions, as it is written.
-    async fn resource_of(&self, owner: Owner, written: &str) -> Result<Option<Found>, StoreError> {
+    /// The owner's resource whose URI template is exactly this text.
+    async fn resource_by_template(
+        &self,
+        owner: Owner,
+        written: &str,
+    ) -> Result<Option<ResourceRow>, StoreError> {
         let query = sqlx::query_as!(
-            Found,
+            ResourceRow,
             r#"SELECT r.org_id, r.memory_id, r.picture_id, left(split_part(m.text, E'\n', 1), $3) AS "title!",
                       NULLIF(concat_ws(', ', m.kind, m.subject), '') AS description,
                       m.mime_type, m.text AS "text?", NULL::text AS object, NULL::bigint AS size_bytes
@@ -300,11 +261,16 @@ impl Store {
             written,
             TITLE_CHARS
         );
-        bounded(async { query.fetch_optional(&mut *self.within(owner).await?).await }).await
+        with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(owner).await?)
+                .await
+        })
+        .await
     }
 
-    /// The URI with expressions that stands for this one, whose it is, and what its expressions stand for.
-    async fn matching_uri(
+    /// The URI template that matches this URI, its owner, and the values of its expressions.
+    async fn find_template(
         &self,
         org: OrgId,
         uri: &str,
@@ -319,11 +285,12 @@ impl Store {
                 org.uuid(),
                 uri,
                 i64::from(passed),
-                i64::from(MATCH_STEP)
+                i64::from(MATCH_BATCH_SIZE)
             );
             let candidates =
-                bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await?;
-            let last = candidates.len() < usize::try_from(MATCH_STEP).unwrap_or_default();
+                with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
+                    .await?;
+            let last = candidates.len() < usize::try_from(MATCH_BATCH_SIZE).unwrap_or_default();
             for candidate in candidates {
                 let parsed = UriTemplate::parse(&candidate.uri).ok();
                 if let Some(values) = parsed.and_then(|template| template.matches(uri)) {
@@ -334,36 +301,7 @@ impl Store {
             if last {
                 return Ok(None);
             }
-            passed = passed.saturating_add(MATCH_STEP);
+            passed = passed.saturating_add(MATCH_BATCH_SIZE);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_uri_says_is_put_in() {
-        fn check(text: &str, mime_type: &str, id: &str, expected: &str) {
-            let values = UriValues::from([("id".to_owned(), id.to_owned())]);
-            assert_eq!(fill(text.to_owned(), mime_type, &values), expected);
-        }
-        check("it is {{id}}", "text/plain", "7", "it is 7");
-        check(
-            "{{id}} {{other}}",
-            "text/plain",
-            "{{id}}",
-            "{{id}} {{other}}",
-        );
-        check(
-            "{\"a\":\"{{id}}\"}",
-            "application/json",
-            "x\",\"b\":\"y",
-            "{\"a\":\"x\\\",\\\"b\\\":\\\"y\"}",
-        );
-        check("{\"a\":\"{{id}}\"}", "text/plain", "\"", "{\"a\":\"\"\"}");
-        let untouched = fill("{{id}}".to_owned(), "text/plain", &UriValues::new());
-        assert_eq!(untouched, "{{id}}");
     }
 }

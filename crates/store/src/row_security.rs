@@ -1,24 +1,24 @@
-//! Whether the database keeps organisations apart by itself.
-//! Never: a row of anybody's; only the catalogue is looked at.
+//! Checks that row-level security is in effect. Reads only the system catalogue.
 
-use crate::{Store, StoreError, database::bounded};
+use crate::{Store, StoreError, database::with_timeout};
 
-/// How the database keeps organisations apart.
+/// The state of row-level security.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowSecurity {
     /// The role that statements run under.
     pub role: String,
-    /// Whether that role is above row security, or owns tables.
-    pub is_above: bool,
-    /// Tables without forced row security, but for the migrator's own.
+    /// Whether that role bypasses row-level security, or owns tables.
+    pub bypasses_policies: bool,
+    /// Tables without forced row-level security, except the migrator's own.
     pub open_tables: Vec<String>,
 }
 
 impl Store {
-    /// Looks at the catalogue.
+    /// Reads the state of row-level security from the system catalogue.
     ///
     /// # Errors
-    /// [`StoreError::NotMigrated`] when there is no such role or this account may not be it, else as every query.
+    /// [`StoreError::NotMigrated`] if the role is missing or not granted, or any other
+    /// [`StoreError`].
     pub async fn row_security(&self) -> Result<RowSecurity, StoreError> {
         let query = sqlx::query!(
             r#"SELECT rolname::text AS "role!",
@@ -30,10 +30,10 @@ impl Store {
                FROM pg_roles r WHERE rolname = current_user"#
         );
         let found =
-            bounded(async { query.fetch_one(&mut *self.throughout().await?).await }).await?;
+            with_timeout(async { query.fetch_one(&mut *self.system_conn().await?).await }).await?;
         Ok(RowSecurity {
             role: found.role,
-            is_above: found.is_above,
+            bypasses_policies: found.is_above,
             open_tables: found.open_tables,
         })
     }

@@ -1,34 +1,37 @@
-//! How far a database has been migrated.
-//! Never: a change to it.
+//! The schema version of a database.
 
 use crate::{
     Store, StoreError,
-    database::{MIGRATOR, bounded},
+    database::{MIGRATOR, with_timeout},
 };
 
-/// A database's schema, next to the one this program works with.
+/// The schema version of a database, and the one of this program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SchemaVersion {
-    /// The last migration that the database has seen; 0 before the first.
+    /// The last applied migration; 0 before the first.
     pub applied: i64,
     /// The last migration of this program.
     pub known: i64,
 }
 
 impl Store {
-    /// Compares the database's schema with this program's.
+    /// Compares the database's schema version with this program's.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn schema_version(&self) -> Result<SchemaVersion, StoreError> {
-        // Written by the migrator itself, so that no checked query can know the table.
-        let begun = sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NOT NULL");
-        let begun: bool =
-            bounded(async { begun.fetch_one(&mut *self.outside().await?).await }).await?;
-        let applied = if begun {
+        // The migrator creates this table, so no checked query can name it.
+        let initialized = sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NOT NULL");
+        let initialized: bool = with_timeout(async {
+            initialized
+                .fetch_one(&mut *self.unscoped_conn().await?)
+                .await
+        })
+        .await?;
+        let applied = if initialized {
             let last = "SELECT COALESCE(max(version), 0) FROM _sqlx_migrations WHERE success";
             let last = sqlx::query_scalar(last);
-            bounded(async { last.fetch_one(&mut *self.outside().await?).await }).await?
+            with_timeout(async { last.fetch_one(&mut *self.unscoped_conn().await?).await }).await?
         } else {
             0
         };

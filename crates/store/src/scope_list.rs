@@ -1,14 +1,14 @@
-//! Scopes as the database writes them: an array of their names.
-//! Never: a name that nobody knows taken for a scope.
+//! Scopes as the database stores them: an array of their names.
+//! Invariant: an unknown name grants nothing.
 
-use switchboard_protocol::access::{Scope, Scopes};
+use switchboard_protocol::token::{Scope, Scopes};
 
-pub(crate) fn write(scopes: Scopes) -> Vec<String> {
+pub(crate) fn encode(scopes: Scopes) -> Vec<String> {
     scopes.iter().map(|scope| scope.to_string()).collect()
 }
 
-/// Names unknown to this version grant nothing: a newer version may have written them.
-pub(crate) fn read(names: &[String]) -> Scopes {
+/// A newer version may have written names that are unknown to this one.
+pub(crate) fn decode(names: &[String]) -> Scopes {
     names
         .iter()
         .filter_map(|name| name.parse::<Scope>().ok())
@@ -20,11 +20,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scopes_round_trip_and_unknown_ones_grant_nothing() {
+    fn scopes_round_trip_without_unknown_names() {
         let scopes: Scopes = [Scope::Admin, Scope::Call].into_iter().collect();
-        let mut names = write(scopes);
-        assert_eq!(read(&names), scopes);
+        let mut names = encode(scopes);
+        assert_eq!(decode(&names), scopes);
         names.push("superuser".to_owned());
-        assert_eq!(read(&names), scopes);
+        assert_eq!(decode(&names), scopes);
     }
 }

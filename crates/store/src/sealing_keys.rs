@@ -1,15 +1,15 @@
-//! The keys that state is sealed with on its way through clients, one for each purpose.
-//! Never: two keys for one purpose; replicas that start together agree on the first.
+//! Keys that seal state which clients carry, one per purpose.
+//! Invariant: all nodes agree on one key per purpose.
 
 use secrecy::{ExposeSecret, SecretBox};
 
-use crate::{Store, StoreError, database::bounded};
+use crate::{Store, StoreError, database::with_timeout};
 
 impl Store {
-    /// The key for this purpose: 32 bytes, the same for every node. `fresh` becomes it if there was none.
+    /// The key for this purpose: 32 bytes, the same on every node. Stores `fresh` if there is none.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn sealing_key(
         &self,
         purpose: &str,
@@ -21,10 +21,11 @@ impl Store {
             purpose,
             fresh
         );
-        bounded(async { insert.execute(&mut *self.throughout().await?).await }).await?;
+        with_timeout(async { insert.execute(&mut *self.system_conn().await?).await }).await?;
         let select =
             sqlx::query_scalar!("SELECT key FROM sealing_keys WHERE purpose = $1", purpose);
-        let key = bounded(async { select.fetch_one(&mut *self.throughout().await?).await }).await?;
+        let key =
+            with_timeout(async { select.fetch_one(&mut *self.system_conn().await?).await }).await?;
         Ok(SecretBox::new(Box::new(key)))
     }
 }

@@ -1,30 +1,30 @@
-//! The keys that access tokens are signed with.
-//! Never: two keys that sign at the same time.
+//! Keys that sign access tokens.
+//! Invariant: one key signs at a time.
 
 use std::fmt;
 
 use chrono::{DateTime, Utc};
 use secrecy::SecretBox;
 
-use crate::{Store, StoreError, database::bounded};
+use crate::{Store, StoreError, database::with_timeout};
 
-/// An Ed25519 key about to be stored.
+/// An Ed25519 key to insert.
 #[derive(Debug)]
 pub struct NewSigningKey {
-    /// Its public name.
+    /// Its key id.
     pub kid: String,
     /// The private key.
     pub seed: SecretBox<[u8; 32]>,
 }
 
-/// An Ed25519 key as it is stored.
+/// A stored Ed25519 key.
 #[derive(Debug)]
 pub struct StoredSigningKey {
-    /// Its public name.
+    /// Its key id.
     pub kid: String,
     /// The private key.
     pub seed: SecretBox<[u8; 32]>,
-    /// Since when it only verifies; `None` for the one that signs.
+    /// Since when it only verifies; `None` for the key that signs.
     pub retired_at: Option<DateTime<Utc>>,
 }
 
@@ -41,15 +41,16 @@ impl fmt::Display for SeedLength {
 impl std::error::Error for SeedLength {}
 
 impl Store {
-    /// All keys that may have signed a living token; the one that signs now comes first.
+    /// All keys that may have signed an unexpired token; the current one first.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn signing_keys(&self) -> Result<Vec<StoredSigningKey>, StoreError> {
         let query = sqlx::query!(
             "SELECT kid, seed, retired_at FROM signing_keys ORDER BY retired_at DESC NULLS FIRST, kid"
         );
-        let rows = bounded(async { query.fetch_all(&mut *self.throughout().await?).await }).await?;
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
         rows.into_iter()
             .map(|row| {
                 let seed = <[u8; 32]>::try_from(row.seed).map_err(|_| {
@@ -64,10 +65,11 @@ impl Store {
             .collect()
     }
 
-    /// Stores this key unless one signs already; false when one did. Of several replicas one succeeds.
+    /// Stores this key unless one signs already; false if one does. Of several replicas one
+    /// succeeds.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn add_first_signing_key(&self, key: &NewSigningKey) -> Result<bool, StoreError> {
         let seed: &[u8] = secrecy::ExposeSecret::expose_secret(&key.seed);
         let query = sqlx::query!(
@@ -76,7 +78,7 @@ impl Store {
             seed
         );
         Ok(
-            bounded(async { query.execute(&mut *self.throughout().await?).await })
+            with_timeout(async { query.execute(&mut *self.system_conn().await?).await })
                 .await?
                 .rows_affected()
                 > 0,

@@ -1,9 +1,10 @@
-//! Skills books: documents that characters look things up in, from the first part to the last chunk.
-//! Never: a book that is half there for its readers; what it is, its state says.
+//! Skills books: uploaded documents in which characters look up knowledge, from the first part to
+//! the last chunk.
+//! Invariant: readers see only books whose state is `ready`.
 
 mod ingestion;
 mod parts;
-mod reading;
+mod queries;
 mod search;
 
 use chrono::{DateTime, Utc};
@@ -13,93 +14,93 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::{
-    Creation, Store, StoreError,
-    database::bounded,
+    Store, StoreError, TenantTransaction,
+    database::with_timeout,
     objects::{ObjectError, ObjectKey, hex},
     owner::Owner,
 };
 pub use ingestion::{BookJob, NewChunk};
 pub use parts::{BookFinish, PartWrite};
-pub use reading::{BookChunk, BookFilter, BookPlace, ReadyBook};
-pub use search::FoundChunk;
+pub use queries::{BookChunk, BookFilter, BookSection, ReadyBook};
+pub use search::ChunkMatch;
 
-/// A skills book about to be sent.
+/// A skills book to be uploaded.
 #[derive(Debug, Clone)]
 pub struct NewSkillsBook {
     /// Its id.
     pub id: SkillsBookId,
-    /// What people call it; 1 to 100 characters.
+    /// The display name; 1 to 100 characters.
     pub name: String,
-    /// How it is read.
+    /// The media type, which selects the parser.
     pub mime_type: &'static str,
-    /// The language it is written in.
+    /// The language of its text.
     pub locale: String,
-    /// How many bytes it will have.
+    /// The declared size in bytes.
     pub size_bytes: i64,
-    /// Of those bytes.
+    /// The declared SHA-256.
     pub sha256: [u8; 32],
 }
 
-/// A skills book as it is stored.
+/// A stored skills book.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SkillsBook {
-    /// Its id.
+    /// The id of the book.
     pub id: SkillsBookId,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
-    /// What people call it.
+    /// The display name.
     pub name: String,
-    /// How it is read.
+    /// The media type, which selects the parser.
     pub mime_type: String,
-    /// The language it is written in.
+    /// The language of its text.
     pub locale: String,
-    /// How many bytes it has, as declared.
+    /// The declared size in bytes.
     pub size_bytes: i64,
-    /// Of those bytes, as declared; lower-case hexadecimal digits.
+    /// The declared SHA-256; lower-case hexadecimal digits.
     pub sha256: String,
-    /// How many bytes its parts have.
+    /// The total size of its parts, in bytes.
     pub bytes_received: i64,
-    /// How far it is.
+    /// Its state.
     pub state: BookState,
-    /// How many chunks it has, once that is known.
+    /// The number of its chunks, once known.
     pub chunks_total: Option<i32>,
-    /// How many of them can be found.
+    /// The number of chunks that are indexed.
     pub chunks_indexed: i32,
-    /// Why it failed.
+    /// The reason of a failure.
     pub fault: Option<BookFault>,
-    /// When it was begun.
+    /// Time of creation.
     pub created_at: DateTime<Utc>,
-    /// When it got further last.
+    /// Time of the last progress.
     pub updated_at: DateTime<Utc>,
 }
 
-/// How far a skills book is.
+/// The state of a skills book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = SkillsBookState, example = "indexing")]
 #[serde(rename_all = "lowercase")]
 pub enum BookState {
-    /// Its parts are being sent.
+    /// Its parts are being uploaded.
     Uploading,
-    /// Its text is being read out of it.
+    /// Its text is being extracted.
     Parsing,
     /// Its chunks are being stored.
     Indexing,
-    /// All of it can be found.
+    /// All chunks can be searched.
     Ready,
-    /// It cannot be read.
+    /// It cannot be processed.
     Failed,
-    /// Its owner gave it up.
+    /// Its owner cancelled it.
     Cancelled,
 }
 
-/// Why a skills book cannot be read.
+/// The reason why a skills book cannot be processed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = SkillsBookFault)]
 pub struct BookFault {
-    /// What kind of fault, in machines' words.
+    /// Machine-readable kind of the fault.
     #[schema(pattern = "^[a-z0-9_]{1,64}$", example = "invalid_utf8")]
     pub kind: String,
-    /// What is wrong and where, in people's words.
+    /// Human-readable description of the fault and its position.
     #[schema(
         max_length = 65_535,
         example = "The text is not UTF-8, from byte 10 in line 1 on."
@@ -107,39 +108,39 @@ pub struct BookFault {
     pub detail: String,
 }
 
-/// What became of a book that was to be given up.
+/// The result of cancelling a skills book.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BookCancel {
-    /// It is given up, now or before.
+    /// It is cancelled, now or before.
     Cancelled(Box<SkillsBook>),
-    /// The owner has none with this id.
+    /// The owner has no book with this id.
     Unknown,
-    /// It is over already, in this state.
-    Over(BookState),
+    /// It has already ended in this state.
+    Ended(BookState),
 }
 
-/// What became of a book that was to be removed.
+/// The result of deleting a skills book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BookRemoval {
-    /// It is gone.
+    /// It was deleted.
     Removed,
-    /// The owner has none with this id.
+    /// The owner has no book with this id.
     Unknown,
-    /// It stays: a template or an NPC names it.
+    /// It was not deleted: a template or an NPC refers to it.
     InUse,
 }
 
-/// Why nothing became of it.
+/// An error of the database or of the object store.
 #[derive(Debug, thiserror::Error)]
 pub enum SkillsBookError {
-    /// No object store is set.
+    /// No object store is configured.
     #[error("there is no object store; set --objects or SWITCHBOARD_OBJECTS")]
     NoObjects,
-    /// The object store did not do it.
-    #[error("the object store did not do its part of a skills book")]
+    /// The object store failed.
+    #[error("the object store failed while processing a skills book")]
     Objects(#[from] ObjectError),
-    /// The database did not do it.
-    #[error("the database did not do its part of a skills book")]
+    /// The database failed.
+    #[error("the database failed while processing a skills book")]
     Store(#[from] StoreError),
 }
 
@@ -153,7 +154,7 @@ impl BookState {
         Self::Cancelled,
     ];
 
-    /// The state in the words of the database and of the API.
+    /// The name in the database and in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -166,7 +167,7 @@ impl BookState {
         }
     }
 
-    /// A constraint lets no other word into the database.
+    /// A constraint excludes other values.
     fn from_column(text: &str) -> Self {
         let found = Self::ALL.into_iter().find(|state| state.as_str() == text);
         found.unwrap_or(Self::Failed)
@@ -215,11 +216,11 @@ impl From<Row> for SkillsBook {
     }
 }
 
-impl Creation {
-    /// Begins a skills book, without a part; it is not seen before the commit.
+impl TenantTransaction {
+    /// Inserts a skills book without parts. It becomes visible with the commit.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] when the id exists already, else as every query.
+    /// [`StoreError::Conflict`] if the id exists, or any other [`StoreError`].
     pub async fn begin_skills_book(
         &mut self,
         owner: Owner,
@@ -236,7 +237,7 @@ impl Creation {
             &book.sha256,
             book.locale
         );
-        let row = bounded(query.fetch_one(self.connection())).await?;
+        let row = with_timeout(query.fetch_one(self.connection())).await?;
         Ok(SkillsBook {
             id: book.id,
             owner,
@@ -257,10 +258,10 @@ impl Creation {
 }
 
 impl Store {
-    /// One skills book that this reader sees.
+    /// One skills book that the reader can read.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn skills_book(
         &self,
         reader: Owner,
@@ -276,15 +277,20 @@ impl Store {
             id.uuid(),
             reader.column()
         );
-        let row =
-            bounded(async { query.fetch_optional(&mut *self.within(reader).await?).await }).await?;
+        let row = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(reader).await?)
+                .await
+        })
+        .await?;
         Ok(row.map(SkillsBook::from))
     }
 
-    /// Skills books that this reader sees, in the order of their beginning, strictly after `after`.
+    /// Skills books that the reader can read, in the order of their creation, strictly after
+    /// `after`.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn skills_books(
         &self,
         reader: Owner,
@@ -306,23 +312,25 @@ impl Store {
             i64::from(limit)
         );
         let rows =
-            bounded(async { query.fetch_all(&mut *self.within(reader).await?).await }).await?;
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(reader).await?).await })
+                .await?;
         Ok(rows.into_iter().map(SkillsBook::from).collect())
     }
 
-    /// Gives up a book that is being sent or read: nobody reads on, and its bytes and chunks go.
+    /// Cancels a book that is being uploaded or processed: processing stops, and its bytes and
+    /// chunks are deleted.
     ///
     /// # Errors
-    /// [`SkillsBookError`] when there is no object store or the database fails. Bytes that could not be removed are
-    /// logged; they go with the book, or when what is left over is looked for.
+    /// [`SkillsBookError`] if there is no object store or the database fails. Bytes that could not
+    /// be deleted are logged; they are deleted with the book, or as orphans.
     pub async fn cancel_skills_book(
         &self,
         owner: Owner,
         id: SkillsBookId,
     ) -> Result<BookCancel, SkillsBookError> {
         self.objects().ok_or(SkillsBookError::NoObjects)?;
-        let cancelled = bounded(async {
-            let mut transaction = self.begin_within(owner).await?;
+        let cancelled = with_timeout(async {
+            let mut transaction = self.begin_tenant(owner).await?;
             let cancelled = sqlx::query!(
                 "UPDATE skills_books SET state = 'cancelled', worker = NULL, leased_until = NULL, chunks_total = NULL,
                                          chunks_indexed = 0, updated_at = now()
@@ -343,38 +351,38 @@ impl Store {
         cancelled.await?;
         match self.skills_book(owner, id).await? {
             Some(book) if book.owner != owner => Ok(BookCancel::Unknown),
-            // Also when it was given up before: whoever did so may have got no further.
+            // Also if it was cancelled before: that process may have stopped at this point.
             Some(mut book) if book.state == BookState::Cancelled => {
-                self.forget_parts(owner, id).await?;
+                self.delete_parts(owner, id).await?;
                 book.bytes_received = 0;
                 Ok(BookCancel::Cancelled(Box::new(book)))
             }
-            Some(book) => Ok(BookCancel::Over(book.state)),
+            Some(book) => Ok(BookCancel::Ended(book.state)),
             None => Ok(BookCancel::Unknown),
         }
     }
 
-    /// Removes a book that no template names, whatever its state: first its rows, then its bytes.
+    /// Deletes a book that nothing refers to, in any state: first its rows, then its bytes.
     ///
     /// # Errors
-    /// [`SkillsBookError`] when there is no object store or the database fails. Bytes that could not be removed are
-    /// logged, and are left over until they are looked for.
+    /// [`SkillsBookError`] if there is no object store or the database fails. Bytes that could not
+    /// be deleted are logged, and later deleted as orphans.
     pub async fn delete_skills_book(
         &self,
         owner: Owner,
         id: SkillsBookId,
     ) -> Result<BookRemoval, SkillsBookError> {
         self.objects().ok_or(SkillsBookError::NoObjects)?;
-        let removed = bounded(async {
-            let mut transaction = self.begin_within(owner).await?;
-            let held = sqlx::query_scalar!(
+        let removed = with_timeout(async {
+            let mut transaction = self.begin_tenant(owner).await?;
+            let locked = sqlx::query_scalar!(
                 "SELECT id FROM skills_books WHERE id = $1 AND org_id IS NOT DISTINCT FROM $2 FOR UPDATE",
                 id.uuid(),
                 owner.column()
             )
             .fetch_optional(&mut *transaction)
             .await?;
-            if held.is_none() {
+            if locked.is_none() {
                 return Ok(false);
             }
             sqlx::query!("DELETE FROM skills_books WHERE id = $1", id.uuid())
@@ -386,7 +394,7 @@ impl Store {
         match removed.await {
             Ok(false) => Ok(BookRemoval::Unknown),
             Ok(true) => {
-                self.remove_parts(owner, id).await;
+                self.delete_part_objects(owner, id).await;
                 Ok(BookRemoval::Removed)
             }
             Err(StoreError::Refused(sqlx::Error::Database(answer)))
@@ -400,36 +408,36 @@ impl Store {
         }
     }
 
-    /// Removes all parts of a book that was given up.
-    async fn forget_parts(&self, owner: Owner, id: SkillsBookId) -> Result<(), StoreError> {
+    /// Deletes all parts of a cancelled book.
+    async fn delete_parts(&self, owner: Owner, id: SkillsBookId) -> Result<(), StoreError> {
         let query = sqlx::query!(
             "DELETE FROM skills_book_parts WHERE book_id = $1",
             id.uuid()
         );
-        bounded(async { query.execute(&mut *self.within(owner).await?).await }).await?;
-        self.remove_parts(owner, id).await;
+        with_timeout(async { query.execute(&mut *self.tenant_conn(owner).await?).await }).await?;
+        self.delete_part_objects(owner, id).await;
         Ok(())
     }
 
-    /// Removes all bytes of a book that takes no parts any more, whether a row named them or not.
-    async fn remove_parts(&self, owner: Owner, id: SkillsBookId) {
+    /// Deletes all bytes of a book that accepts no further parts, with or without a row.
+    async fn delete_part_objects(&self, owner: Owner, id: SkillsBookId) {
         let Some(objects) = self.objects() else {
             return;
         };
         let folder = ObjectKey::skills_book(owner, id);
         if let Err(error) = objects.delete_folder(&folder).await {
-            tracing::warn!(error = error.report(), skills_book.id = %id, "bytes of a skills book were left behind");
+            tracing::warn!(error = error.report(), skills_book.id = %id, "could not delete the bytes of a skills book; they are left to the orphan collection");
         }
     }
 
-    /// Removes the bytes of one part that no row names any more.
-    async fn remove_part(&self, owner: Owner, id: SkillsBookId, object: Uuid) {
+    /// Deletes the bytes of a part that no row refers to.
+    async fn delete_part_object(&self, owner: Owner, id: SkillsBookId, object: Uuid) {
         let Some(objects) = self.objects() else {
             return;
         };
         let key = ObjectKey::skills_book_part(owner, id, object);
         if let Err(error) = objects.delete(&key).await {
-            tracing::warn!(error = error.report(), object = %key, "a part of a skills book was left behind");
+            tracing::warn!(error = error.report(), object = %key, "could not delete a part of a skills book; it is left to the orphan collection");
         }
     }
 }

@@ -1,73 +1,66 @@
-//! Templates: what characters are made from.
-//! Never: a version written over one that its writer has not seen.
+//! Templates: settings that characters are based on.
+//! Invariant: a write names the version that its author has read.
 
-mod card_rest;
-mod listing;
-mod persona;
-mod prompt;
-mod settings;
+mod pages;
 mod versions;
 
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, types::Json};
+use switchboard_catalog::{
+    Conversation, MAX_ATTACHED_BYTES, MemoryPolicy, Model, Persona, Prompt, TemplateSettings,
+    ToolPolicy, Voice,
+};
 use switchboard_protocol::id::{PictureId, SkillsBookId, TemplateId, VoiceId};
 use uuid::Uuid;
 
-use crate::{Creation, Store, StoreError, database::bounded, owner::Owner, voices};
-pub use card_rest::CardRest;
-pub use persona::Persona;
-pub use prompt::{
-    Prompt, PromptArgument, PromptContent, PromptMessage, PromptRole, RENDERED_LIMIT_BYTES,
-    RenderError, SHOWN_LIMIT_BYTES, render,
-};
-pub use settings::{Conversation, MemoryPolicy, Model, TemplateSettings, ToolPolicy, Voice};
+use crate::{Store, StoreError, TenantTransaction, database::with_timeout, owner::Owner, voices};
 
-/// A template as it is stored.
+/// A stored template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Template {
-    /// Its id.
+    /// The id of the template.
     pub id: TemplateId,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
-    /// What its author set.
+    /// Its settings.
     pub settings: TemplateSettings,
-    /// 1 at first, one more with each change.
+    /// Its version, from 1.
     pub version: i64,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: DateTime<Utc>,
-    /// When it was changed last.
+    /// Time of the last change.
     pub updated_at: DateTime<Utc>,
 }
 
-/// What became of a template that was to be written.
+/// The result of writing a template.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TemplateWrite {
-    /// It is written; this is it.
+    /// It was written.
     Written(Box<Template>),
     /// Its owner has none with this id and this version.
     Stale,
-    /// Another template of the owner is called so as a prompt.
+    /// Another template of the owner has the same prompt name.
     NameTaken,
-    /// It shows a picture that its owner cannot read.
+    /// It refers to a picture that its owner cannot read.
     UnknownPicture(PictureId),
-    /// The pictures in its prompt have so many bytes together, more than [`SHOWN_LIMIT_BYTES`].
+    /// The pictures of its prompt have this size in bytes, more than [`MAX_ATTACHED_BYTES`].
     TooManyBytes(u64),
-    /// It names a skills book that its owner cannot read.
+    /// It refers to a skills book that its owner cannot read.
     UnknownSkillsBook(SkillsBookId),
-    /// It speaks with a voice that its owner cannot read.
+    /// It refers to a voice that its owner cannot read.
     UnknownVoice(VoiceId),
 }
 
-/// What became of a template that was to be removed.
+/// The result of deleting a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TemplateRemoval {
-    /// It is gone.
+    /// It was deleted.
     Removed,
     /// Its owner has none with this id and this version.
     Stale,
-    /// It stays: an NPC is made from it.
+    /// It was not deleted: an NPC is based on it.
     InUse,
 }
 
@@ -118,64 +111,37 @@ impl From<Row> for Template {
     }
 }
 
-impl TemplateSettings {
-    /// The name under which a template with these settings and this id is a prompt.
-    #[must_use]
-    pub fn prompt_name(&self, id: TemplateId) -> String {
-        let written = self.prompt.as_ref().and_then(|prompt| prompt.name.clone());
-        written.unwrap_or_else(|| id.to_string())
-    }
-
-    /// Every picture that it shows, its avatar included, each once.
-    pub(crate) fn pictures(&self) -> Vec<PictureId> {
-        let shown = self.prompt.iter().flat_map(Prompt::pictures);
-        let mut all: Vec<_> = shown.map(|(_, id)| id).chain(self.avatar).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
-    }
-
-    /// The voice of an organisation's or the installation's that it speaks with, if it is not a provider's own.
-    pub(crate) fn own_voice(&self) -> Option<VoiceId> {
-        self.voice.as_ref()?.voice_id.parse().ok()
-    }
-
-    fn books(&self) -> Vec<Uuid> {
-        self.skills_book_ids.iter().map(|id| id.uuid()).collect()
-    }
-}
-
-impl Creation {
-    /// Adds a template, version 1. What became of it says whether there is something to commit.
+impl TenantTransaction {
+    /// Inserts a template. Commit only if the result is [`TemplateWrite::Written`].
     ///
     /// # Errors
-    /// [`StoreError::Conflict`] when the id exists already, else as every query.
+    /// [`StoreError::Conflict`] if the id exists, or any other [`StoreError`].
     pub async fn create_template(
         &mut self,
         owner: Owner,
         id: TemplateId,
         settings: &TemplateSettings,
     ) -> Result<TemplateWrite, StoreError> {
-        let written = bounded(async {
-            if let Some(refused) = unfit(self.connection(), owner, settings).await? {
-                return Ok(refused);
+        let written = with_timeout(async {
+            if let Some(rejection) = check_references(self.connection(), owner, settings).await? {
+                return Ok(rejection);
             }
             let template = insert(self.connection(), owner, id, settings).await?;
-            show_pictures(self.connection(), id, settings).await?;
-            name_books(self.connection(), id, settings).await?;
-            voices::hold_for_template(self.connection(), id, settings.own_voice()).await?;
-            versions::keep(self.connection(), &template).await?;
+            link_pictures(self.connection(), id, settings).await?;
+            link_books(self.connection(), id, settings).await?;
+            voices::link_template_voice(self.connection(), id, settings.custom_voice()).await?;
+            versions::insert(self.connection(), &template).await?;
             Ok::<_, sqlx::Error>(TemplateWrite::Written(Box::new(template)))
         });
-        name_taken(written.await)
+        map_name_conflict(written.await)
     }
 }
 
 impl Store {
-    /// As [`Creation::create_template`], in a transaction of its own.
+    /// Calls [`TenantTransaction::create_template`] in a new transaction and commits it.
     ///
     /// # Errors
-    /// As there.
+    /// As that method.
     pub async fn create_template(
         &self,
         owner: Owner,
@@ -190,10 +156,10 @@ impl Store {
         Ok(write)
     }
 
-    /// Replaces all settings of a template that its owner has in this version.
+    /// Replaces the settings of a template with this version.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn replace_template(
         &self,
         owner: Owner,
@@ -201,10 +167,10 @@ impl Store {
         version: i64,
         settings: &TemplateSettings,
     ) -> Result<TemplateWrite, StoreError> {
-        let written = bounded(async {
-            let mut transaction = self.begin_within(owner).await?;
-            if let Some(refused) = unfit(&mut transaction, owner, settings).await? {
-                return Ok(refused);
+        let written = with_timeout(async {
+            let mut transaction = self.begin_tenant(owner).await?;
+            if let Some(rejection) = check_references(&mut transaction, owner, settings).await? {
+                return Ok(rejection);
             }
             let replaced = update(&mut transaction, owner, (id, version), settings).await?;
             let Some(template) = replaced else {
@@ -216,20 +182,20 @@ impl Store {
             )
             .execute(&mut *transaction)
             .await?;
-            show_pictures(&mut transaction, id, settings).await?;
-            name_books(&mut transaction, id, settings).await?;
-            voices::hold_for_template(&mut transaction, id, settings.own_voice()).await?;
-            versions::keep(&mut transaction, &template).await?;
+            link_pictures(&mut transaction, id, settings).await?;
+            link_books(&mut transaction, id, settings).await?;
+            voices::link_template_voice(&mut transaction, id, settings.custom_voice()).await?;
+            versions::insert(&mut transaction, &template).await?;
             transaction.commit().await?;
             Ok::<_, sqlx::Error>(TemplateWrite::Written(Box::new(template)))
         });
-        name_taken(written.await)
+        map_name_conflict(written.await)
     }
 
-    /// Removes a template that its owner has in this version and no NPC is made from, and its memories.
+    /// Deletes a template with this version and its memories, unless an NPC is based on it.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn delete_template(
         &self,
         owner: Owner,
@@ -242,7 +208,9 @@ impl Store {
             owner.column(),
             version
         );
-        match bounded(async { query.execute(&mut *self.within(owner).await?).await }).await {
+        match with_timeout(async { query.execute(&mut *self.tenant_conn(owner).await?).await })
+            .await
+        {
             Ok(deleted) if deleted.rows_affected() > 0 => Ok(TemplateRemoval::Removed),
             Ok(_) => Ok(TemplateRemoval::Stale),
             Err(StoreError::Refused(sqlx::Error::Database(answer)))
@@ -257,10 +225,10 @@ impl Store {
         }
     }
 
-    /// One template that this reader sees.
+    /// One template that the reader can read.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn template(
         &self,
         reader: Owner,
@@ -277,8 +245,12 @@ impl Store {
             id.uuid(),
             reader.column()
         );
-        let row =
-            bounded(async { query.fetch_optional(&mut *self.within(reader).await?).await }).await?;
+        let row = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(reader).await?)
+                .await
+        })
+        .await?;
         Ok(row.map(Template::from))
     }
 }
@@ -304,7 +276,7 @@ async fn insert(
         settings.model.as_ref().map(Json) as _,
         settings.voice.as_ref().map(Json) as _,
         Json(&settings.tools) as _,
-        &settings.books(),
+        &book_ids(settings),
         Json(&settings.memory) as _,
         Json(&settings.conversation) as _,
         settings.prompt.as_ref().map(Json) as _,
@@ -346,7 +318,7 @@ async fn update(
         settings.model.as_ref().map(Json) as _,
         settings.voice.as_ref().map(Json) as _,
         Json(&settings.tools) as _,
-        &settings.books(),
+        &book_ids(settings),
         Json(&settings.memory) as _,
         Json(&settings.conversation) as _,
         settings.prompt.as_ref().map(Json) as _,
@@ -364,46 +336,55 @@ async fn update(
     }))
 }
 
-/// Why a template with these settings is not written.
-async fn unfit(
+/// The result if settings refer to something that the owner cannot read.
+async fn check_references(
     connection: &mut PgConnection,
     owner: Owner,
     settings: &TemplateSettings,
 ) -> Result<Option<TemplateWrite>, sqlx::Error> {
-    if let Some(refused) = unfit_pictures(connection, owner, settings).await? {
-        return Ok(Some(refused));
+    if let Some(rejection) = check_pictures(connection, owner, settings).await? {
+        return Ok(Some(rejection));
     }
     let books = &settings.skills_book_ids;
-    if let Some(book) = unknown_book(connection, owner, books).await? {
+    if let Some(book) = lock_books(connection, owner, books).await? {
         return Ok(Some(TemplateWrite::UnknownSkillsBook(book)));
     }
-    let voice = voices::unknown_voice(connection, owner, settings.own_voice()).await?;
+    let voice = voices::lock_voice(connection, owner, settings.custom_voice()).await?;
     Ok(voice.map(TemplateWrite::UnknownVoice))
 }
 
-/// The first skills book that the owner cannot read. The others stay until the transaction ends.
-pub(crate) async fn unknown_book(
+/// The first skills book that the owner cannot read. The others are locked against deletion until
+/// the transaction ends.
+pub(crate) async fn lock_books(
     connection: &mut PgConnection,
     owner: Owner,
-    named: &[SkillsBookId],
+    wanted: &[SkillsBookId],
 ) -> Result<Option<SkillsBookId>, sqlx::Error> {
-    if named.is_empty() {
+    if wanted.is_empty() {
         return Ok(None);
     }
-    let ids: Vec<_> = named.iter().map(|id| id.uuid()).collect();
-    let known = sqlx::query_scalar!(
+    let ids: Vec<_> = wanted.iter().map(|id| id.uuid()).collect();
+    let found = sqlx::query_scalar!(
         "SELECT id FROM skills_books WHERE id = ANY ($1) AND (org_id = $2 OR org_id IS NULL) ORDER BY id FOR KEY SHARE",
         &ids,
         owner.column()
     )
     .fetch_all(connection)
     .await?;
-    let mut named = named.iter();
-    Ok(named.find(|id| !known.contains(&id.uuid())).copied())
+    let mut wanted = wanted.iter();
+    Ok(wanted.find(|id| !found.contains(&id.uuid())).copied())
 }
 
-/// Holds on to the skills books that a template names, and to no others.
-async fn name_books(
+fn book_ids(settings: &TemplateSettings) -> Vec<Uuid> {
+    settings
+        .skills_book_ids
+        .iter()
+        .map(|id| id.uuid())
+        .collect()
+}
+
+/// Replaces the template's references to skills books.
+async fn link_books(
     connection: &mut PgConnection,
     id: TemplateId,
     settings: &TemplateSettings,
@@ -417,56 +398,56 @@ async fn name_books(
     sqlx::query!(
         "INSERT INTO template_skills_books (template_id, book_id) SELECT DISTINCT $1::uuid, UNNEST($2::uuid[])",
         id.uuid(),
-        &settings.books()
+        &book_ids(settings)
     )
     .execute(connection)
     .await
     .map(drop)
 }
 
-/// Why a template cannot show its pictures: the first that its owner cannot read, or too many bytes.
-async fn unfit_pictures(
+/// The result if the owner cannot read a picture, or if the pictures of the prompt are too large.
+async fn check_pictures(
     connection: &mut PgConnection,
     owner: Owner,
     settings: &TemplateSettings,
 ) -> Result<Option<TemplateWrite>, sqlx::Error> {
-    let sizes = match hold_pictures(connection, owner, &settings.pictures()).await? {
+    let sizes = match lock_pictures(connection, owner, &settings.pictures()).await? {
         Ok(sizes) => sizes,
         Err(unknown) => return Ok(Some(TemplateWrite::UnknownPicture(unknown))),
     };
     let in_prompt = settings.prompt.iter().flat_map(Prompt::pictures);
     let sizes = in_prompt.filter_map(|(_, id)| u64::try_from(*sizes.get(&id)?).ok());
     let bytes = sizes.fold(0, u64::saturating_add);
-    Ok((bytes > SHOWN_LIMIT_BYTES).then_some(TemplateWrite::TooManyBytes(bytes)))
+    Ok((bytes > MAX_ATTACHED_BYTES).then_some(TemplateWrite::TooManyBytes(bytes)))
 }
 
-/// How many bytes each picture has, or the first that the owner cannot read. Those that are there stay until the
-/// transaction ends.
-pub(crate) async fn hold_pictures(
+/// The sizes of the pictures, or the first one that the owner cannot read. The pictures are locked
+/// against deletion until the transaction ends.
+pub(crate) async fn lock_pictures(
     connection: &mut PgConnection,
     owner: Owner,
-    shown: &[PictureId],
+    wanted: &[PictureId],
 ) -> Result<Result<HashMap<PictureId, i64>, PictureId>, sqlx::Error> {
-    if shown.is_empty() {
+    if wanted.is_empty() {
         return Ok(Ok(HashMap::new()));
     }
-    let ids: Vec<_> = shown.iter().map(|id| id.uuid()).collect();
-    let known = sqlx::query!(
+    let ids: Vec<_> = wanted.iter().map(|id| id.uuid()).collect();
+    let found = sqlx::query!(
         "SELECT id, size_bytes FROM pictures WHERE id = ANY ($1) AND (org_id = $2 OR org_id IS NULL) ORDER BY id FOR KEY SHARE",
         &ids,
         owner.column()
     )
     .fetch_all(connection)
     .await?;
-    let known: HashMap<_, _> = known
+    let found: HashMap<_, _> = found
         .into_iter()
         .map(|row| (PictureId::from_uuid(row.id), row.size_bytes))
         .collect();
-    let unknown = shown.iter().find(|id| !known.contains_key(id));
-    Ok(unknown.map_or(Ok(known), |unknown| Err(*unknown)))
+    let unknown = wanted.iter().find(|id| !found.contains_key(id));
+    Ok(unknown.map_or(Ok(found), |unknown| Err(*unknown)))
 }
 
-async fn show_pictures(
+async fn link_pictures(
     connection: &mut PgConnection,
     id: TemplateId,
     settings: &TemplateSettings,
@@ -482,7 +463,9 @@ async fn show_pictures(
     .map(drop)
 }
 
-fn name_taken(written: Result<TemplateWrite, StoreError>) -> Result<TemplateWrite, StoreError> {
+fn map_name_conflict(
+    written: Result<TemplateWrite, StoreError>,
+) -> Result<TemplateWrite, StoreError> {
     match written {
         Err(StoreError::Conflict(sqlx::Error::Database(answer)))
             if matches!(

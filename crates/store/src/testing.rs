@@ -1,5 +1,4 @@
-//! A database of its own for each test, gone when the test ends.
-//! Never: in a program; behind the feature `testing`.
+//! A database per test, dropped when the test ends. Requires the feature `testing`.
 
 mod template;
 
@@ -9,10 +8,10 @@ use uuid::Uuid;
 
 use crate::{Store, StoreError};
 
-/// Where test databases are made unless `DATABASE_URL` names another server.
+/// The server for test databases unless `DATABASE_URL` is set.
 const DEFAULT_SERVER: &str = "postgres://postgres@127.0.0.1:5432/postgres";
 
-/// A database that exists as long as this value.
+/// A database that is dropped with this value.
 #[derive(Debug)]
 pub struct TestDatabase {
     server: PgConnectOptions,
@@ -21,41 +20,42 @@ pub struct TestDatabase {
     store: Store,
 }
 
-/// A table that nobody else can use as long as this value exists: a database that is there and does not answer.
+/// An exclusive lock on a table, released with this value: simulates a database that does not
+/// respond.
 #[derive(Debug)]
 pub struct TableLock {
     connection: PgConnection,
 }
 
 impl TableLock {
-    /// Lets all who wait go on.
+    /// Releases the lock.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn release(self) -> Result<(), StoreError> {
         Ok(self.connection.close().await?)
     }
 }
 
 impl TestDatabase {
-    /// Makes the database, as a copy of one that was migrated.
+    /// Creates the database as a copy of a migrated one.
     ///
     /// # Errors
-    /// When the server is not there, or the account may not create databases.
+    /// If the server is unavailable, or the user may not create databases.
     pub async fn create() -> Result<Self, StoreError> {
         let (_, server) = server()?;
         let template = template::name(&server);
         let options = format!("TEMPLATE {template}");
         match Self::create_with(&options).await {
             Err(error) if template::is_missing(&error) => {
-                template::make(&server, &template).await?;
+                template::create_template(&server, &template).await?;
                 Self::create_with(&options).await
             }
             created => created,
         }
     }
 
-    /// Makes a database without a table.
+    /// Creates a database without tables.
     ///
     /// # Errors
     /// As [`TestDatabase::create`].
@@ -63,7 +63,7 @@ impl TestDatabase {
         Self::create_with("").await
     }
 
-    /// Makes a database that knows letters of ASCII only, as `switchboard up` has one, and migrates it.
+    /// Creates a database in the locale C, like the one of `switchboard up`, and migrates it.
     ///
     /// # Errors
     /// As [`TestDatabase::create`].
@@ -78,13 +78,13 @@ impl TestDatabase {
     }
 
     async fn create_with(options: &str) -> Result<Self, StoreError> {
-        let database = Self::named(format!("switchboard_test_{}", Uuid::now_v7().simple()))?;
-        database.make(options).await?;
+        let database = Self::with_name(format!("switchboard_test_{}", Uuid::now_v7().simple()))?;
+        database.create_database(options).await?;
         Ok(database)
     }
 
-    /// Not made yet.
-    fn named(name: String) -> Result<Self, StoreError> {
+    /// Does not create the database yet.
+    fn with_name(name: String) -> Result<Self, StoreError> {
         let (address, server) = server()?;
         let url = SecretString::from(with_database(&address, &name));
         let store = Store::open(&url)?;
@@ -96,7 +96,7 @@ impl TestDatabase {
         })
     }
 
-    async fn make(&self, options: &str) -> Result<(), StoreError> {
+    async fn create_database(&self, options: &str) -> Result<(), StoreError> {
         let sql = format!("CREATE DATABASE {} {options}", self.name);
         administer(&self.server, sql).await
     }
@@ -107,24 +107,24 @@ impl TestDatabase {
         self.store.clone()
     }
 
-    /// Its address.
+    /// The URL of the database.
     #[must_use]
     pub const fn url(&self) -> &SecretString {
         &self.url
     }
 
-    /// Runs statements that no query of the store makes.
+    /// Executes SQL that the store does not contain.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn execute(&self, sql: &str) -> Result<(), StoreError> {
         administer(&self.server.clone().database(&self.name), sql.to_owned()).await
     }
 
-    /// Locks a table against everybody, readers as well.
+    /// Locks a table against all access, including reads.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn lock(&self, table: &str) -> Result<TableLock, StoreError> {
         let options = self.server.clone().database(&self.name);
         let mut connection = PgConnection::connect_with(&options).await?;
@@ -134,18 +134,18 @@ impl TestDatabase {
         Ok(TableLock { connection })
     }
 
-    /// Ends all connections and lets none in, as long as `away` says so.
+    /// Terminates all connections and rejects new ones, or accepts them again.
     ///
     /// # Errors
-    /// As every query.
-    pub async fn set_away(&self, away: bool) -> Result<(), StoreError> {
+    /// [`StoreError`] if the query fails.
+    pub async fn set_unavailable(&self, unavailable: bool) -> Result<(), StoreError> {
         let name = &self.name;
         administer(
             &self.server,
-            format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {}", !away),
+            format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {}", !unavailable),
         )
         .await?;
-        if away {
+        if unavailable {
             let end = format!(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
             );
@@ -158,38 +158,39 @@ impl TestDatabase {
 impl Drop for TestDatabase {
     fn drop(&mut self) {
         let (server, name) = (self.server.clone(), self.name.clone());
-        // The test's own runtime is busy with the test's end: a thread with one of its own does the work.
-        let removal = std::thread::spawn(move || {
+        // The test's runtime is shutting down: a thread with its own runtime drops the database.
+        let cleanup = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?;
-            let removed = runtime.block_on(administer(
+            let dropped = runtime.block_on(administer(
                 &server,
                 format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)"),
             ));
-            removed.map_err(|error| std::io::Error::other(error.report()))
+            dropped.map_err(|error| std::io::Error::other(error.report()))
         });
-        match removal.join() {
+        match cleanup.join() {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::warn!(%error, database = %self.name, "a test database was left behind")
+                tracing::warn!(%error, database = %self.name, "a test database could not be dropped")
             }
-            Err(_) => tracing::warn!(database = %self.name, "a test database was left behind"),
+            Err(_) => tracing::warn!(database = %self.name, "a test database could not be dropped"),
         }
     }
 }
 
-/// Runs statements in a database that somebody else made.
+/// Executes SQL in the database at this URL.
 ///
 /// # Errors
-/// As every query; [`StoreError::Setting`] when this is no address.
+/// [`StoreError`] if the query fails; [`StoreError::Setting`] if the URL is invalid.
 pub async fn execute(url: &SecretString, sql: &str) -> Result<(), StoreError> {
-    let unusable = StoreError::Setting("the address of a database is a postgres:// URL");
+    let unusable =
+        StoreError::Setting("the database URL must be postgres://user@host:port/database");
     let server: PgConnectOptions = url.expose_secret().parse().map_err(|_| unusable)?;
     administer(&server, sql.to_owned()).await
 }
 
-/// The server of all tests, and its address.
+/// The server of all tests, and its URL.
 fn server() -> Result<(String, PgConnectOptions), StoreError> {
     let address = std::env::var("DATABASE_URL").unwrap_or_else(|_| DEFAULT_SERVER.to_owned());
     let unusable = StoreError::Setting("DATABASE_URL must be postgres://user@host:port/database");
@@ -206,7 +207,7 @@ async fn administer(server: &PgConnectOptions, sql: String) -> Result<(), StoreE
     Ok(())
 }
 
-/// The same address with another database's name.
+/// The same URL with another database name.
 fn with_database(address: &str, name: &str) -> String {
     let (base, query) = match address.split_once('?') {
         Some((base, query)) => (base, format!("?{query}")),

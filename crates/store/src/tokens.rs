@@ -1,79 +1,82 @@
-//! Access tokens that were issued, so that they can be revoked.
-//! Never: the signed token itself.
+//! Issued access tokens, stored for revocation.
+//! Invariant: the signed token itself is not stored.
 
 use chrono::{DateTime, Utc};
 use switchboard_protocol::{
-    access::Scopes,
     id::{OrgId, TokenId},
+    token::Scopes,
 };
 
 use crate::{
-    Creation, Store, StoreError,
-    database::bounded,
-    purge::{PURGE_STEP, in_steps},
+    Store, StoreError, TenantTransaction,
+    database::with_timeout,
+    purge::{PURGE_BATCH_SIZE, in_batches},
     scope_list,
 };
 
-/// A token about to be given out.
+/// A token to insert.
 #[derive(Debug, Clone)]
 pub struct IssuedToken {
     /// Its `jti`.
     pub id: TokenId,
-    /// Whose it is.
+    /// The organisation that it belongs to.
     pub org: OrgId,
-    /// Whom it names.
+    /// Its subject.
     pub subject: String,
-    /// What it may do; not empty.
+    /// Its scopes; not empty.
     pub scopes: Scopes,
-    /// From when it is valid.
+    /// The beginning of its validity.
     pub issued_at: DateTime<Utc>,
-    /// Until when it is valid.
+    /// The end of its validity.
     pub expires_at: DateTime<Utc>,
 }
 
-/// A token that must be refused though it has not expired.
+/// A revoked token that has not expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RevokedToken {
     /// Its `jti`.
     pub id: TokenId,
-    /// After this moment it is refused anyway.
+    /// The end of its validity, after which it is refused anyway.
     pub expires_at: DateTime<Utc>,
 }
 
-impl Creation {
-    /// Records a token before it is given out.
+impl TenantTransaction {
+    /// Inserts a token before it is issued.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn add_token(&mut self, token: &IssuedToken) -> Result<(), StoreError> {
         let query = sqlx::query!(
             "INSERT INTO tokens (id, org_id, subject, scopes, issued_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)",
             token.id.uuid(),
             token.org.uuid(),
             token.subject,
-            &scope_list::write(token.scopes),
+            &scope_list::encode(token.scopes),
             token.issued_at,
             token.expires_at
         );
-        bounded(query.execute(self.connection())).await.map(drop)
+        with_timeout(query.execute(self.connection()))
+            .await
+            .map(drop)
     }
 }
 
 impl Store {
-    /// As [`Creation::add_token`], in a transaction of its own.
+    /// Calls [`TenantTransaction::add_token`] in a new transaction and commits it.
     ///
     /// # Errors
-    /// As there.
+    /// As that method.
     pub async fn add_token(&self, token: &IssuedToken) -> Result<(), StoreError> {
         let mut creation = self.begin(token.org).await?;
         creation.add_token(token).await?;
         creation.commit().await
     }
 
-    /// Revokes a token; `None` when the organisation has none with this id. A second time changes nothing.
+    /// Revokes a token; `None` if the organisation has none with this id. Revoking it again changes
+    /// nothing.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn revoke_token(
         &self,
         org: OrgId,
@@ -85,23 +88,28 @@ impl Store {
             org.uuid(),
             token.uuid()
         );
-        let row =
-            bounded(async { query.fetch_optional(&mut *self.within(org).await?).await }).await?;
+        let row = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(org).await?)
+                .await
+        })
+        .await?;
         Ok(row.map(|row| RevokedToken {
             id: token,
             expires_at: row.expires_at,
         }))
     }
 
-    /// All revoked tokens, of every organisation, that have not expired.
+    /// All revoked tokens of all organisations that have not expired.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn revoked_tokens(&self) -> Result<Vec<RevokedToken>, StoreError> {
         let query = sqlx::query!(
             "SELECT id, expires_at FROM tokens WHERE revoked_at IS NOT NULL AND expires_at > now()"
         );
-        let rows = bounded(async { query.fetch_all(&mut *self.throughout().await?).await }).await?;
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
         let revoked = rows.into_iter().map(|row| RevokedToken {
             id: TokenId::from_uuid(row.id),
             expires_at: row.expires_at,
@@ -109,19 +117,19 @@ impl Store {
         Ok(revoked.collect())
     }
 
-    /// Forgets tokens that expired before this moment; says how many.
+    /// Deletes tokens that expired before this time; returns how many.
     ///
     /// # Errors
-    /// As every query; what was removed until then stays removed.
+    /// [`StoreError`] if a query fails; earlier batches stay deleted.
     pub async fn purge_tokens(&self, expired_before: DateTime<Utc>) -> Result<u64, StoreError> {
-        in_steps(|| async {
+        in_batches(|| async {
             let query = sqlx::query!(
                 "DELETE FROM tokens WHERE id IN
                  (SELECT id FROM tokens WHERE expires_at < $1 ORDER BY expires_at LIMIT $2)",
                 expired_before,
-                PURGE_STEP
+                PURGE_BATCH_SIZE
             );
-            let done = query.execute(&mut *self.throughout().await?).await?;
+            let done = query.execute(&mut *self.system_conn().await?).await?;
             Ok(done.rows_affected())
         })
         .await

@@ -1,5 +1,5 @@
-//! What organisations use: calls and turns by hour, added up; and what they have at the moment, counted.
-//! Never: a batch counted twice, or one organisation's figures in another's.
+//! Usage of organisations: calls and turns summed up by hour, and current counts of resources.
+//! Invariant: a batch is counted once.
 
 mod counter;
 mod turns;
@@ -12,45 +12,45 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    database::{bounded, interval},
+    database::{interval, with_timeout},
 };
-use counter::Countable;
+use counter::Summable;
 pub use counter::UsageCounter;
-pub use turns::{CountedTurns, UsedTurns};
+pub use turns::{CountedTurns, TurnUsage};
 
-/// Calls of one organisation that ended in one hour in one way.
+/// Calls of one organisation that ended in one hour with one outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CountedCalls {
-    /// Whose.
+    /// The organisation.
     pub org: OrgId,
-    /// When the hour began.
+    /// The beginning of the hour.
     pub hour: DateTime<Utc>,
-    /// How they ended.
+    /// The outcome.
     pub outcome: &'static str,
-    /// How many.
+    /// The number of calls.
     pub calls: i64,
-    /// How long they took together.
+    /// The sum of their durations.
     pub microseconds: i64,
 }
 
 impl CountedCalls {
-    /// A call that ended at this moment.
+    /// One call that ended at this time.
     #[must_use]
-    pub fn one(org: OrgId, at: DateTime<Utc>, outcome: &'static str, took: Duration) -> Self {
+    pub fn new(org: OrgId, at: DateTime<Utc>, outcome: &'static str, elapsed: Duration) -> Self {
         Self {
             org,
             hour: hour(at),
             outcome,
             calls: 1,
-            microseconds: i64::try_from(took.as_micros()).unwrap_or(i64::MAX),
+            microseconds: i64::try_from(elapsed.as_micros()).unwrap_or(i64::MAX),
         }
     }
 }
 
-impl Countable for CountedCalls {
-    type Place = (OrgId, DateTime<Utc>, &'static str);
+impl Summable for CountedCalls {
+    type Key = (OrgId, DateTime<Utc>, &'static str);
 
-    fn place(&self) -> Self::Place {
+    fn key(&self) -> Self::Key {
         (self.org, self.hour, self.outcome)
     }
 
@@ -69,60 +69,60 @@ impl Countable for CountedCalls {
     }
 }
 
-/// The hour that a moment is in.
+/// The beginning of the hour.
 fn hour(at: DateTime<Utc>) -> DateTime<Utc> {
     let seconds = at.timestamp();
     DateTime::from_timestamp(seconds - seconds.rem_euclid(3_600), 0).unwrap_or(at)
 }
 
-/// Calls that ended in one way, within some time.
+/// Calls with one outcome within a period.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UsedCalls {
-    /// When that time began.
+pub struct CallUsage {
+    /// The beginning of the period.
     pub start: DateTime<Utc>,
-    /// How they ended.
+    /// The outcome.
     pub outcome: String,
-    /// How many.
+    /// The number of calls.
     pub calls: i64,
-    /// How long they took together.
+    /// The sum of their durations.
     pub milliseconds: i64,
 }
 
-/// What an organisation has at the moment; what is public is not among it.
+/// The current number of an organisation's resources, without public ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Holdings {
-    /// Devices that were ever there.
+pub struct ResourceCounts {
+    /// All known devices.
     pub devices: i64,
-    /// Those of them that have been there since a moment.
+    /// Devices seen since the given time.
     pub devices_seen: i64,
-    /// Devices that have said what they can do.
+    /// Devices that registered services.
     pub registrations: i64,
     /// Templates.
     pub templates: i64,
     /// NPCs.
     pub npcs: i64,
-    /// Memories, also those that have ended and are not removed yet.
+    /// Memories, including expired ones that are not purged yet.
     pub memories: i64,
     /// Pictures.
     pub pictures: i64,
-    /// Bytes of pictures, the same ones counted once.
+    /// The size of the pictures, identical ones counted once.
     pub picture_bytes: i64,
-    /// Skills books in whatever state.
+    /// Skills books in any state.
     pub skills_books: i64,
-    /// Bytes of their parts.
+    /// The size of their parts.
     pub skills_book_bytes: i64,
-    /// Voices in whatever state.
+    /// Voices in any state.
     pub voices: i64,
-    /// Bytes of their samples.
+    /// The size of their samples.
     pub voice_bytes: i64,
 }
 
 impl Store {
-    /// Adds calls up. `counter` is the process that counted them, and `batch` is larger with each batch of its: one that
-    /// comes again is not added. Organisations that are gone are passed over.
+    /// Adds calls to the sums. `counter` identifies the process, and `batch` increases with each of
+    /// its batches: a repeated batch is ignored. Calls of deleted organisations are skipped.
     ///
     /// # Errors
-    /// As every query; the batch may have been written nevertheless, and can be sent again.
+    /// [`StoreError`] if the query fails; the batch may have been written, and can be repeated.
     pub async fn add_usage(
         &self,
         counter: Uuid,
@@ -134,7 +134,7 @@ impl Store {
         let outcomes: Vec<_> = calls.iter().map(|one| one.outcome.to_owned()).collect();
         let counts: Vec<_> = calls.iter().map(|one| one.calls).collect();
         let milliseconds: Vec<_> = calls.iter().map(|one| one.microseconds / 1_000).collect();
-        // All writers lock rows in one order.
+        // All writers lock the rows in the same order.
         let query = sqlx::query!(
             "WITH new AS (
                  INSERT INTO usage_batches AS known (counter, batch) VALUES ($1, $2)
@@ -157,25 +157,25 @@ impl Store {
             &counts,
             &milliseconds
         );
-        bounded(async { query.execute(&mut *self.throughout().await?).await })
+        with_timeout(async { query.execute(&mut *self.system_conn().await?).await })
             .await
             .map(drop)
     }
 
-    /// An organisation's calls from `from` on and before `to`, by hours or by days of UTC, and by outcome; in the order of
-    /// time. Hours that begin within that time count whole.
+    /// An organisation's calls from `from` until before `to`, by hour or by UTC day, and by
+    /// outcome; in chronological order. Hours that begin within the period count completely.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn usage(
         &self,
         org: OrgId,
         from: DateTime<Utc>,
         to: DateTime<Utc>,
         by_days: bool,
-    ) -> Result<Vec<UsedCalls>, StoreError> {
+    ) -> Result<Vec<CallUsage>, StoreError> {
         let query = sqlx::query_as!(
-            UsedCalls,
+            CallUsage,
             r#"SELECT date_trunc(CASE WHEN $4 THEN 'day' ELSE 'hour' END, hour, 'UTC') AS "start!", outcome,
                       sum(calls)::bigint AS "calls!", sum(milliseconds)::bigint AS "milliseconds!"
                FROM usage_calls WHERE org_id = $1 AND hour >= $2 AND hour < $3
@@ -185,20 +185,20 @@ impl Store {
             to,
             by_days
         );
-        bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await
+        with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await }).await
     }
 
-    /// What an organisation has at the moment.
+    /// The current number of an organisation's resources.
     ///
     /// # Errors
-    /// As every query.
-    pub async fn holdings(
+    /// [`StoreError`] if the query fails.
+    pub async fn resource_counts(
         &self,
         org: OrgId,
         seen_since: DateTime<Utc>,
-    ) -> Result<Holdings, StoreError> {
+    ) -> Result<ResourceCounts, StoreError> {
         let query = sqlx::query_as!(
-            Holdings,
+            ResourceCounts,
             r#"SELECT
                  (SELECT count(*) FROM devices WHERE org_id = $1) AS "devices!",
                  (SELECT count(*) FROM devices WHERE org_id = $1 AND (last_seen >= $2 OR left_reason IS NULL)) AS "devices_seen!",
@@ -217,30 +217,33 @@ impl Store {
             org.uuid(),
             seen_since
         );
-        bounded(async { query.fetch_one(&mut *self.within(org).await?).await }).await
+        with_timeout(async { query.fetch_one(&mut *self.tenant_conn(org).await?).await }).await
     }
 
-    /// Forgets what was used longer ago, and processes that have not counted for as long. Says how many rows that were.
+    /// Deletes usage older than `retention`, and counters that are idle for as long. Returns the
+    /// number of deleted rows.
     ///
     /// # Errors
-    /// As every query.
-    pub async fn purge_usage(&self, kept: Duration) -> Result<u64, StoreError> {
-        let kept = interval(kept);
+    /// [`StoreError`] if the query fails.
+    pub async fn purge_usage(&self, retention: Duration) -> Result<u64, StoreError> {
+        let retention = interval(retention);
         let calls = sqlx::query!(
             "DELETE FROM usage_calls WHERE hour < now() - $1::interval",
-            &kept
+            &retention
         );
-        let calls = bounded(async { calls.execute(&mut *self.throughout().await?).await }).await?;
+        let calls =
+            with_timeout(async { calls.execute(&mut *self.system_conn().await?).await }).await?;
         let turns = sqlx::query!(
             "DELETE FROM usage_turns WHERE hour < now() - $1::interval",
-            &kept
+            &retention
         );
-        let turns = bounded(async { turns.execute(&mut *self.throughout().await?).await }).await?;
+        let turns =
+            with_timeout(async { turns.execute(&mut *self.system_conn().await?).await }).await?;
         let batches = sqlx::query!(
             "DELETE FROM usage_batches WHERE written_at < now() - $1::interval",
-            &kept
+            &retention
         );
-        bounded(async { batches.execute(&mut *self.throughout().await?).await }).await?;
+        with_timeout(async { batches.execute(&mut *self.system_conn().await?).await }).await?;
         Ok(calls.rows_affected() + turns.rows_affected())
     }
 }
@@ -250,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_hour_begins_with_its_first_second() {
+    fn hour_truncates_to_its_beginning() {
         fn check(at: i64, expected: i64) {
             let at = DateTime::from_timestamp(at, 999).unwrap();
             assert_eq!(hour(at), DateTime::from_timestamp(expected, 0).unwrap());

@@ -1,13 +1,12 @@
-//! Voices: how somebody sounds, whose consent there is for it, and how far its provider is.
-//! Never: a voice without consent, or a sample whose row is missing for longer than its removal takes.
+//! Voices: a recorded sample, the consent to use it, and the state of its training by a provider.
 
-mod making;
-mod outcomes;
-mod reading;
-mod removals;
-mod speakers;
+mod deletions;
+mod jobs;
+mod mutations;
+mod queries;
+mod references;
+mod results;
 mod state;
-mod writing;
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -19,111 +18,111 @@ use crate::{
     objects::{ObjectKey, hex},
     owner::Owner,
 };
-pub use making::{VoiceJob, VoiceStanding};
-pub use outcomes::{VoiceChange, VoiceError, VoiceRemake, VoiceRemoval};
-pub use reading::VoiceFilter;
-pub use removals::VoiceLeftover;
-pub(crate) use speakers::{hold_for_npc, hold_for_template, unknown_voice};
+pub use deletions::OrphanedVoice;
+pub use jobs::{VoiceJob, VoiceStatus};
+pub use queries::VoiceFilter;
+pub(crate) use references::{link_npc_voice, link_template_voice, lock_voice};
+pub use results::{VoiceChange, VoiceError, VoiceRemake, VoiceRemoval};
 pub use state::{VoiceFault, VoiceState};
 
-/// What an author sets about a voice, and may change.
+/// The settings of a voice that can be changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VoiceSettings {
-    /// What people call it; 1 to 100 characters.
+    /// The display name; 1 to 100 characters.
     #[schema(example = "Grandma Anna")]
     pub name: String,
-    /// What it speaks, as BCP 47 tags.
+    /// The languages that it speaks, as BCP 47 tags.
     #[serde(default)]
     #[schema(example = json!(["de-DE"]))]
     pub languages: Vec<String>,
-    /// Words to find it by.
+    /// Labels for searching.
     #[serde(default)]
     #[schema(example = json!(["warm"]))]
     pub labels: Vec<String>,
 }
 
-/// That somebody's voice may be used.
+/// The consent to use a person's voice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct VoiceConsent {
-    /// Whose voice it is.
+    /// The person whose voice it is.
     #[schema(example = "Anna Example")]
     pub by: String,
-    /// What they agreed to.
+    /// The statement that was agreed to.
     #[schema(example = "I agree that the toy speaks with my voice.")]
     pub statement: String,
-    /// When they did.
+    /// Time of the consent.
     #[schema(example = "2026-01-02T03:04:05Z")]
     pub agreed_at: DateTime<Utc>,
-    /// From when on the voice is not used any more; null when that is never.
+    /// When the consent ends; null if it does not.
     #[schema(example = "2036-01-02T03:04:05Z")]
     pub expires_at: Option<DateTime<Utc>>,
 }
 
-/// What has been read from the bytes of a sample.
+/// Properties that were read from a sample's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VoiceSample {
-    /// What they are.
+    /// The media type.
     pub mime_type: String,
-    /// How long it plays.
+    /// The duration in milliseconds.
     pub duration_ms: i32,
-    /// How many times a second it was measured.
+    /// The sample rate in Hz.
     pub sample_rate_hz: i32,
-    /// 1 or 2.
+    /// The number of channels, 1 or 2.
     pub channels: i32,
 }
 
-/// A voice about to be stored.
+/// A voice to insert.
 #[derive(Debug, Clone)]
 pub struct NewVoice {
-    /// Its id.
+    /// The id of the voice.
     pub id: VoiceId,
-    /// What its author set.
+    /// Its settings.
     pub settings: VoiceSettings,
-    /// That it may be used.
+    /// The consent to use it.
     pub consent: VoiceConsent,
-    /// Who makes it.
+    /// The provider that trains it.
     pub provider: String,
-    /// What is known of the sample.
+    /// The properties of the sample.
     pub sample: VoiceSample,
-    /// The sample.
+    /// The bytes of the sample.
     pub bytes: Bytes,
 }
 
-/// A voice as it is stored.
+/// A stored voice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredVoice {
-    /// Its id.
+    /// The id of the voice.
     pub id: VoiceId,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
-    /// What its author set.
+    /// Its settings.
     pub settings: VoiceSettings,
-    /// That it may be used, or until when it might.
+    /// The consent to use it, possibly ended.
     pub consent: VoiceConsent,
-    /// Who makes it.
+    /// The provider that trains it.
     pub provider: String,
-    /// What its provider calls it.
+    /// The provider's id of the voice.
     pub made_as: Option<String>,
-    /// What is known of the sample.
+    /// The properties of the sample.
     pub sample: VoiceSample,
-    /// How many bytes the sample has.
+    /// The size of the sample in bytes.
     pub size_bytes: i64,
-    /// Of those bytes.
+    /// The SHA-256 of the sample.
     pub sha256: Vec<u8>,
-    /// How far it is.
+    /// Its state.
     pub state: VoiceState,
-    /// Why it failed or expired.
+    /// The reason why it failed or expired.
     pub fault: Option<VoiceFault>,
-    /// 1 at first, one more with each change of its settings.
+    /// Version of its settings, from 1.
     pub version: i64,
-    /// When it was sent.
+    /// Time of the upload.
     pub created_at: DateTime<Utc>,
-    /// When it was changed or got further last.
+    /// Time of the last change or progress.
     pub updated_at: DateTime<Utc>,
 }
 
 impl StoredVoice {
-    /// Where its sample is in the object store.
+    /// The object key of its sample.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
         ObjectKey::voice(self.owner, self.id)
@@ -137,7 +136,7 @@ impl StoredVoice {
 }
 
 impl VoiceConsent {
-    /// Whether it is over.
+    /// Whether the consent has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.expires_at.is_some_and(|end| end <= Utc::now())

@@ -1,67 +1,67 @@
-//! Webhooks: where organisations want to be told of events.
-//! Never: a secret in the clear, or a webhook of another organisation.
+//! Webhooks: endpoints of organisations that receive events.
+//! Invariant: secrets are stored sealed.
 
 mod attempts;
 mod claims;
 mod deliveries;
 pub(crate) mod device_events;
 mod event;
-mod news;
+mod mutations;
+mod outbox;
 pub(crate) mod presence;
 mod redelivery;
-mod upkeep;
-mod writing;
+mod retention;
 
 use chrono::{DateTime, Utc};
 use switchboard_protocol::id::{OrgId, WebhookId};
 use uuid::Uuid;
 
-use crate::{Store, StoreError, database::bounded};
-pub use attempts::AttemptEnd;
+use crate::{Store, StoreError, database::with_timeout};
+pub use attempts::AttemptOutcome;
 pub use claims::ClaimedDelivery;
 pub use deliveries::{Delivery, DeliveryState};
 pub use event::WebhookEvent;
 pub use redelivery::Redelivery;
-pub use upkeep::WebhookFigures;
+pub use retention::WebhookStats;
 
-/// How many webhooks an organisation may have. Protects the database: each event is a row for each of them.
-pub const MOST_WEBHOOKS: i64 = 16;
+/// The maximum number of webhooks of an organisation. Each event is stored once per webhook.
+pub const MAX_WEBHOOKS: i64 = 16;
 
-/// What an organisation sets about a webhook.
+/// The settings of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookSettings {
-    /// Where it is.
+    /// The URL that events are sent to.
     pub url: String,
-    /// What it is for.
+    /// A description for people.
     pub description: Option<String>,
-    /// What it is told; each once.
+    /// The events that it receives, each once.
     pub events: Vec<WebhookEvent>,
-    /// Whether it is told anything.
+    /// Whether it receives events.
     pub enabled: bool,
 }
 
-/// A webhook as it is stored, without its secrets.
+/// A stored webhook, without its secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Webhook {
-    /// Its id.
+    /// The id of the webhook.
     pub id: WebhookId,
-    /// Whose it is.
+    /// The organisation that it belongs to.
     pub org: OrgId,
-    /// What was set.
+    /// Its settings.
     pub settings: WebhookSettings,
-    /// Why it is not enabled, when nobody of the organisation asked for that.
+    /// Why it was disabled, unless the organisation did so.
     pub disabled_reason: Option<String>,
-    /// How long the secret before this one signs as well.
+    /// Until when its previous secret signs too.
     pub former_secret_until: Option<DateTime<Utc>>,
-    /// Since when nothing has arrived.
+    /// Time of the first failed attempt since the last delivery.
     pub failing_since: Option<DateTime<Utc>>,
-    /// How many events were dropped because too many waited.
+    /// The number of events that were dropped because its queue was full.
     pub dropped: i64,
-    /// 1 at first, one more with each change.
+    /// Its version, from 1.
     pub version: i64,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: DateTime<Utc>,
-    /// When it was changed last.
+    /// Time of the last change.
     pub updated_at: DateTime<Utc>,
 }
 
@@ -89,11 +89,11 @@ impl From<Row> for Webhook {
             settings: WebhookSettings {
                 url: row.url,
                 description: row.description,
-                // A newer version may know more of them.
+                // A newer version may have written others.
                 events: row
                     .events
                     .iter()
-                    .filter_map(|name| WebhookEvent::named(name))
+                    .filter_map(|name| WebhookEvent::from_name(name))
                     .collect(),
                 enabled: row.enabled,
             },
@@ -108,7 +108,7 @@ impl From<Row> for Webhook {
     }
 }
 
-fn names(events: &[WebhookEvent]) -> Vec<String> {
+fn event_names(events: &[WebhookEvent]) -> Vec<String> {
     events
         .iter()
         .map(|event| event.as_str().to_owned())
@@ -119,16 +119,20 @@ impl Store {
     /// One webhook of an organisation.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn webhook(&self, org: OrgId, id: WebhookId) -> Result<Option<Webhook>, StoreError> {
         let ids = (id.uuid(), id.uuid());
-        Ok(self.webhooks_between(org, ids, 1).await?.into_iter().next())
+        Ok(self
+            .webhooks_in_range(org, ids, 1)
+            .await?
+            .into_iter()
+            .next())
     }
 
-    /// Webhooks of an organisation in the order of their making, strictly after `after`.
+    /// Webhooks of an organisation in the order of their creation, strictly after `after`.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn webhooks(
         &self,
         org: OrgId,
@@ -137,10 +141,10 @@ impl Store {
     ) -> Result<Vec<Webhook>, StoreError> {
         let first = after.map_or(0, |after| after.uuid().as_u128().saturating_add(1));
         let ids = (Uuid::from_u128(first), Uuid::max());
-        self.webhooks_between(org, ids, limit).await
+        self.webhooks_in_range(org, ids, limit).await
     }
 
-    async fn webhooks_between(
+    async fn webhooks_in_range(
         &self,
         org: OrgId,
         (first, last): (Uuid, Uuid),
@@ -157,7 +161,9 @@ impl Store {
             last,
             i64::from(limit)
         );
-        let rows = bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await?;
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
+                .await?;
         Ok(rows.into_iter().map(Webhook::from).collect())
     }
 }

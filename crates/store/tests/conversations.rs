@@ -1,18 +1,19 @@
-//! What conversations need of a real PostgreSQL: who answers for a device, how, and what it comes to.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! Conversation settings in a real PostgreSQL: the NPC of a device, and the usage of turns.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::{cell::Cell, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::{Value, json};
+use switchboard_catalog::{NpcSettings, TemplateSettings};
 use switchboard_protocol::{
-    access::Scope,
     id::{ApiKeyId, DeviceId, NpcId, OrgId, TemplateId},
+    token::Scope,
 };
 use switchboard_runtime::shutdown::Shutdown;
 use switchboard_store::{
-    CountedCalls, CountedTurns, NewApiKey, NpcSettings, NpcWrite, Org, OrgSettings, OrgWrite,
-    Owner, Store, TemplateSettings, TemplateWrite, UsageCounter, testing::TestDatabase,
+    CountedCalls, CountedTurns, NewApiKey, NpcWrite, Org, OrgSettings, OrgWrite, Owner, Store,
+    TemplateWrite, UsageCounter, testing::TestDatabase,
 };
 use uuid::Uuid;
 
@@ -52,42 +53,42 @@ async fn set_default(store: &Store, org: OrgId, npc: Option<NpcId>) -> OrgWrite 
     store.replace_org(org, version, &settings).await.unwrap()
 }
 
-async fn answers(store: &Store, org: OrgId, device: &str) -> Option<NpcId> {
+async fn answering_npc(store: &Store, org: OrgId, device: &str) -> Option<NpcId> {
     let device: DeviceId = device.parse().unwrap();
-    let npc = store.npc_of_device(org, &device).await.unwrap();
+    let npc = store.npc_for_device(org, &device).await.unwrap();
     npc.map(|npc| npc.id)
 }
 
 #[tokio::test]
-async fn the_npc_of_a_device_answers_else_that_of_its_organisation() {
+async fn device_npc_precedes_default_npc() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let (org, other) = (new_org(&store, 1).await, new_org(&store, 2).await);
     let bound = new_npc(&store, org, &["toy-1"]).await;
     let theirs = new_npc(&store, other, &["toy-2"]).await;
-    assert_eq!(answers(&store, org, "toy-1").await, Some(bound));
-    assert_eq!(answers(&store, org, "toy-2").await, None);
+    assert_eq!(answering_npc(&store, org, "toy-1").await, Some(bound));
+    assert_eq!(answering_npc(&store, org, "toy-2").await, None);
     let default = new_npc(&store, org, &["toy-3", "toy-4"]).await;
     let written = set_default(&store, org, Some(default)).await;
     assert!(matches!(written, OrgWrite::Written(_)), "{written:?}");
     for (device, expected) in [("toy-1", bound), ("toy-2", default), ("toy-3", default)] {
         assert_eq!(
-            answers(&store, org, device).await,
+            answering_npc(&store, org, device).await,
             Some(expected),
             "{device}"
         );
     }
     let device: DeviceId = "toy-2".parse().unwrap();
-    let whole = store.npc_of_device(org, &device).await.unwrap();
+    let whole = store.npc_for_device(org, &device).await.unwrap();
     assert_eq!(whole, store.npc(org, default).await.unwrap());
-    assert_eq!(answers(&store, other, "toy-1").await, None);
-    assert_eq!(answers(&store, other, "toy-2").await, Some(theirs));
-    let nobody = OrgId::from_uuid(Uuid::now_v7());
-    assert_eq!(answers(&store, nobody, "toy-1").await, None);
+    assert_eq!(answering_npc(&store, other, "toy-1").await, None);
+    assert_eq!(answering_npc(&store, other, "toy-2").await, Some(theirs));
+    let unknown_org = OrgId::from_uuid(Uuid::now_v7());
+    assert_eq!(answering_npc(&store, unknown_org, "toy-1").await, None);
 }
 
 #[tokio::test]
-async fn the_default_npc_is_one_of_its_own_and_goes_with_it() {
+async fn default_npc_belongs_to_org_and_is_cleared() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let (org, other) = (new_org(&store, 1).await, new_org(&store, 2).await);
@@ -103,12 +104,12 @@ async fn the_default_npc_is_one_of_its_own_and_goes_with_it() {
     );
     let npc = new_npc(&store, org, &[]).await;
     let OrgWrite::Written(set) = set_default(&store, org, Some(npc)).await else {
-        unreachable!("it is there");
+        unreachable!("the organisation exists");
     };
     assert_eq!((set.version, set.settings.default_npc), (2, Some(npc)));
     assert!(set.updated_at > made.updated_at);
     assert_eq!(store.org(org).await.unwrap(), Some(set.clone()));
-    // What changes nothing makes no version.
+    // Equal settings do not increase the version.
     assert_eq!(
         set_default(&store, org, Some(npc)).await,
         OrgWrite::Written(set.clone())
@@ -118,7 +119,7 @@ async fn the_default_npc_is_one_of_its_own_and_goes_with_it() {
 
     assert!(store.delete_npc(org, npc, 1).await.unwrap());
     let after = store.org(org).await.unwrap().unwrap();
-    // Whoever has seen it before has not seen that nobody answers.
+    // The version increased when the default NPC was deleted.
     assert_eq!((after.version, after.settings.default_npc), (3, None));
     assert_eq!(after.settings.name, "an org");
     let theirs = store.org(other).await.unwrap().unwrap();
@@ -126,7 +127,7 @@ async fn the_default_npc_is_one_of_its_own_and_goes_with_it() {
 }
 
 #[tokio::test]
-async fn templates_from_before_converse_as_usual() {
+async fn old_templates_use_default_conversation() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let owner = Owner::Org(new_org(&store, 1).await);
@@ -151,8 +152,8 @@ async fn templates_from_before_converse_as_usual() {
     let written = store.replace_template(owner, id, 1, &usual).await.unwrap();
     assert!(matches!(written, TemplateWrite::Written(_)), "{written:?}");
     assert_eq!(template(id).await, usual);
-    let kept = store.template_version(owner, id, 1).await.unwrap();
-    assert_eq!(kept, Some(settings));
+    let version = store.template_version(owner, id, 1).await.unwrap();
+    assert_eq!(version, Some(settings));
 
     // As an earlier version wrote it.
     let row = format!(
@@ -162,43 +163,43 @@ async fn templates_from_before_converse_as_usual() {
     );
     database.execute(&row).await.unwrap();
     assert_eq!(template(id).await, usual);
-    let kept = store.template_version(owner, id, 2).await.unwrap().unwrap();
-    assert!(kept.conversation.barge_in && kept.memory.from_conversations);
+    let version = store.template_version(owner, id, 2).await.unwrap().unwrap();
+    assert!(version.conversation.barge_in && version.memory.from_conversations);
 }
 
-/// This year's hours, as far as they have begun.
-fn all() -> (DateTime<Utc>, DateTime<Utc>) {
+/// This year's hours until now.
+fn whole_year() -> (DateTime<Utc>, DateTime<Utc>) {
     let now = Utc::now();
     (now - TimeDelta::days(300), now)
 }
 
 #[tokio::test]
-async fn what_is_counted_is_written_when_draining_begins() {
+async fn usage_is_written_when_draining() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let (org, other) = (new_org(&store, 1).await, new_org(&store, 2).await);
-    let nobody = OrgId::from_uuid(Uuid::now_v7());
+    let unknown_org = OrgId::from_uuid(Uuid::now_v7());
     let at = Utc::now() - TimeDelta::hours(1);
     let (turns, calls) = (UsageCounter::default(), UsageCounter::default());
-    for org in [org, org, nobody, other] {
-        assert!(turns.count(&CountedTurns::one(org, at, 100, 20, 0.25)));
+    for org in [org, org, unknown_org, other] {
+        assert!(turns.count(&CountedTurns::new(org, at, 100, 20, 0.25)));
     }
     let took = Duration::from_micros(1_500);
-    assert!(calls.count(&CountedCalls::one(org, at, "succeeded", took)));
+    assert!(calls.count(&CountedCalls::new(org, at, "succeeded", took)));
     let shutdown = Shutdown::new();
     shutdown.drain();
-    // What is under way when draining begins is counted as well.
+    // Turns that are in flight when draining begins are counted too.
     let first = Cell::new(true);
     let under_way = || {
         let goes_on = first.replace(false);
         if goes_on {
-            assert!(turns.count(&CountedTurns::one(org, at, 1, 1, 0.5)));
+            assert!(turns.count(&CountedTurns::new(org, at, 1, 1, 0.5)));
         }
         goes_on
     };
     turns.run(under_way, store.clone(), shutdown.clone()).await;
     calls.run(|| false, store.clone(), shutdown).await;
-    let (from, to) = all();
+    let (from, to) = whole_year();
     let used = store.turn_usage(org, from, to, true).await.unwrap();
     let sums: Vec<_> = used
         .iter()
@@ -216,7 +217,7 @@ async fn what_is_counted_is_written_when_draining_begins() {
     assert_eq!(used.first().map(|one| one.turns), Some(1));
     assert!(
         store
-            .turn_usage(nobody, from, to, true)
+            .turn_usage(unknown_org, from, to, true)
             .await
             .unwrap()
             .is_empty()
@@ -230,15 +231,15 @@ async fn what_is_counted_is_written_when_draining_begins() {
 }
 
 #[tokio::test]
-async fn a_batch_of_turns_that_comes_twice_counts_once() {
+async fn repeated_usage_batch_counts_once() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let org = new_org(&store, 1).await;
     let (one, two) = (Uuid::now_v7(), Uuid::now_v7());
-    let (from, to) = all();
+    let (from, to) = whole_year();
     let batch = [
-        CountedTurns::one(org, to - TimeDelta::hours(3), 10, 1, 0.5),
-        CountedTurns::one(org, to - TimeDelta::hours(2), 10, 1, 0.0),
+        CountedTurns::new(org, to - TimeDelta::hours(3), 10, 1, 0.5),
+        CountedTurns::new(org, to - TimeDelta::hours(2), 10, 1, 0.0),
     ];
     for (counter, number) in [(one, 1), (one, 1), (two, 1), (one, 2)] {
         store.add_turn_usage(counter, number, &batch).await.unwrap();
@@ -247,10 +248,10 @@ async fn a_batch_of_turns_that_comes_twice_counts_once() {
     let sums: Vec<_> = used.iter().map(|one| (one.turns, one.cost)).collect();
     assert_eq!(sums, [(3, 1.5), (3, 0.0)]);
     assert!(used.is_sorted_by_key(|one| one.start));
-    // The older hour goes, and the newer one stays.
+    // The older hour is deleted, the newer one remains.
     let between = used.first().map(|one| one.start).unwrap() + TimeDelta::minutes(30);
-    let kept = (Utc::now() - between).to_std().unwrap();
-    assert_eq!(store.purge_usage(kept).await.unwrap(), 1);
+    let retention = (Utc::now() - between).to_std().unwrap();
+    assert_eq!(store.purge_usage(retention).await.unwrap(), 1);
     assert_eq!(
         store.turn_usage(org, from, to, false).await.unwrap(),
         used[1..]

@@ -1,16 +1,16 @@
-//! Calls under idempotency keys against a real PostgreSQL.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! Idempotency keys of calls in a real PostgreSQL.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::time::Duration;
 
 use switchboard_protocol::{
-    access::Scope,
     id::{ApiKeyId, CallId, OrgId},
+    token::Scope,
 };
 use switchboard_store::{CallKey, NewApiKey, NewCall, Store, StoredOutcome, testing::TestDatabase};
 use uuid::Uuid;
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
+const KEY_TTL: Duration = Duration::from_secs(24 * 3600);
 
 async fn new_key(store: &Store) -> CallKey {
     let org = OrgId::from_uuid(Uuid::now_v7());
@@ -25,12 +25,12 @@ async fn new_key(store: &Store) -> CallKey {
     CallKey { org, hash: [7; 32] }
 }
 
-fn new_call(kept: Duration) -> NewCall {
+fn new_call(retention: Duration) -> NewCall {
     NewCall {
         id: CallId::from_uuid(Uuid::now_v7()),
         fingerprint: [8; 32],
         timeout: Duration::from_millis(1),
-        kept,
+        retention,
     }
 }
 
@@ -42,18 +42,18 @@ fn outcome(body: &[u8]) -> StoredOutcome {
 }
 
 #[tokio::test]
-async fn a_key_is_taken_once_and_shows_its_call_until_it_is_given_back() {
+async fn key_belongs_to_one_call_until_released() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let key = new_key(&store).await;
-    let (first, second) = (new_call(DAY), new_call(DAY));
+    let (first, second) = (new_call(KEY_TTL), new_call(KEY_TTL));
     assert_eq!(store.reserve_call(&key, &first).await.unwrap(), None);
     let existing = store.reserve_call(&key, &second).await.unwrap().unwrap();
     assert_eq!((existing.id, &existing.outcome), (first.id, &None));
     assert_eq!(existing.fingerprint, first.fingerprint);
     assert!(existing.created_at < existing.deadline && existing.created_at <= existing.read_at);
 
-    // Only the call that has the key may say anything of it.
+    // Only the call that the key belongs to may write its outcome.
     let written = outcome(b"{ \"a\": 1.0 }");
     assert!(!store.finish_call(&key, second.id, &written).await.unwrap());
     assert!(!store.release_call(&key, second.id).await.unwrap());
@@ -61,7 +61,7 @@ async fn a_key_is_taken_once_and_shows_its_call_until_it_is_given_back() {
     let existing = store.reserve_call(&key, &second).await.unwrap().unwrap();
     assert_eq!(existing.outcome, Some(written));
 
-    // What is over is over.
+    // An outcome is final.
     let other = outcome(b"{}");
     assert!(!store.finish_call(&key, first.id, &other).await.unwrap());
     assert!(!store.release_call(&key, first.id).await.unwrap());
@@ -76,21 +76,21 @@ async fn a_key_is_taken_once_and_shows_its_call_until_it_is_given_back() {
 }
 
 #[tokio::test]
-async fn of_many_at_once_one_takes_the_key() {
+async fn concurrent_reservations_yield_one_call() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let key = new_key(&store).await;
     let mut racers = tokio::task::JoinSet::new();
     for _ in 0..20 {
         let (store, key) = (store.clone(), key.clone());
-        racers.spawn(async move { store.reserve_call(&key, &new_call(DAY)).await.unwrap() });
+        racers.spawn(async move { store.reserve_call(&key, &new_call(KEY_TTL)).await.unwrap() });
     }
     let seen = racers.join_all().await;
     assert_eq!(seen.iter().filter(|existing| existing.is_none()).count(), 1);
 }
 
 #[tokio::test]
-async fn an_expired_call_frees_its_key_and_is_purged() {
+async fn expired_call_frees_its_key_and_is_purged() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let key = new_key(&store).await;
@@ -102,7 +102,7 @@ async fn an_expired_call_frees_its_key_and_is_purged() {
         .unwrap();
     let expire = "UPDATE idempotent_calls SET deadline = now() - interval '2 s', expires_at = now() - interval '1 s'";
     database.execute(expire).await.unwrap();
-    let next = new_call(DAY);
+    let next = new_call(KEY_TTL);
     assert_eq!(store.reserve_call(&key, &next).await.unwrap(), None);
     let existing = store.reserve_call(&key, &short).await.unwrap().unwrap();
     assert_eq!((existing.id, existing.outcome), (next.id, None));
@@ -112,18 +112,18 @@ async fn an_expired_call_frees_its_key_and_is_purged() {
 }
 
 #[tokio::test]
-async fn keys_belong_to_their_organisation() {
+async fn keys_are_scoped_to_their_org() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let key = new_key(&store).await;
     assert_eq!(
-        store.reserve_call(&key, &new_call(DAY)).await.unwrap(),
+        store.reserve_call(&key, &new_call(KEY_TTL)).await.unwrap(),
         None
     );
     let stranger = CallKey {
         org: OrgId::from_uuid(Uuid::now_v7()),
         ..key
     };
-    let refused = store.reserve_call(&stranger, &new_call(DAY)).await;
+    let refused = store.reserve_call(&stranger, &new_call(KEY_TTL)).await;
     assert_eq!(refused.unwrap_err().kind(), "refused");
 }

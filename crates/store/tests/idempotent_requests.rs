@@ -1,22 +1,23 @@
-//! Answers under idempotency keys against a real PostgreSQL.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! Idempotency keys of requests in a real PostgreSQL.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::time::Duration;
 
+use switchboard_catalog::TemplateSettings;
 use switchboard_protocol::id::TemplateId;
 use switchboard_store::{
-    KeptAnswer, Owner, RequestClaim, RequestKey, Store, TemplateSettings, testing::TestDatabase,
+    Owner, RequestClaim, RequestKey, Store, StoredResponse, testing::TestDatabase,
 };
 use uuid::Uuid;
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
+const RESPONSE_TTL: Duration = Duration::from_secs(24 * 3600);
 const KEY: RequestKey = RequestKey {
     owner: Owner::Installation,
     hash: [7; 32],
 };
 
-fn answer() -> KeptAnswer {
-    KeptAnswer {
+fn response() -> StoredResponse {
+    StoredResponse {
         fingerprint: vec![8; 32],
         status: 201,
         location: Some("/v1/templates/x".to_owned()),
@@ -27,10 +28,13 @@ fn answer() -> KeptAnswer {
     }
 }
 
-/// Makes a template under the key, and commits or not.
-async fn make(store: &Store, kept: Duration, commit: bool) {
+/// Creates a template under the key, and commits or not.
+async fn create_template(store: &Store, retention: Duration, commit: bool) {
     let mut creation = store.begin(KEY.owner).await.unwrap();
-    assert_eq!(creation.claim(&KEY).await.unwrap(), RequestClaim::Free);
+    assert_eq!(
+        creation.claim_request(&KEY).await.unwrap(),
+        RequestClaim::Free
+    );
     let id = TemplateId::from_uuid(Uuid::now_v7());
     let settings = TemplateSettings {
         name: "Bello".to_owned(),
@@ -38,7 +42,10 @@ async fn make(store: &Store, kept: Duration, commit: bool) {
     };
     let made = creation.create_template(KEY.owner, id, &settings).await;
     made.unwrap();
-    creation.keep(&KEY, &answer(), kept).await.unwrap();
+    creation
+        .store_response(&KEY, &response(), retention)
+        .await
+        .unwrap();
     if commit {
         creation.commit().await.unwrap();
     }
@@ -50,49 +57,55 @@ async fn templates(store: &Store) -> usize {
 }
 
 #[tokio::test]
-async fn what_is_made_and_its_answer_are_there_together_or_not_at_all() {
+async fn response_is_stored_with_its_effects() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
-    // As when the process dies before the commit.
-    make(&store, DAY, false).await;
+    // As when the process terminates before the commit.
+    create_template(&store, RESPONSE_TTL, false).await;
     assert_eq!(templates(&store).await, 0);
-    assert_eq!(store.kept_answer(&KEY).await.unwrap(), None);
+    assert_eq!(store.stored_response(&KEY).await.unwrap(), None);
 
-    make(&store, DAY, true).await;
+    create_template(&store, RESPONSE_TTL, true).await;
     assert_eq!(templates(&store).await, 1);
-    assert_eq!(store.kept_answer(&KEY).await.unwrap(), Some(answer()));
+    assert_eq!(store.stored_response(&KEY).await.unwrap(), Some(response()));
     let mut second = store.begin(KEY.owner).await.unwrap();
-    let claim = second.claim(&KEY).await.unwrap();
-    assert_eq!(claim, RequestClaim::Answered(Box::new(answer())));
+    let claim = second.claim_request(&KEY).await.unwrap();
+    assert_eq!(claim, RequestClaim::Completed(Box::new(response())));
 }
 
 #[tokio::test]
-async fn of_two_at_once_one_has_the_key() {
+async fn concurrent_claim_reports_busy() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let mut first = store.begin(KEY.owner).await.unwrap();
     let mut second = store.begin(KEY.owner).await.unwrap();
-    assert_eq!(first.claim(&KEY).await.unwrap(), RequestClaim::Free);
-    assert_eq!(second.claim(&KEY).await.unwrap(), RequestClaim::Busy);
+    assert_eq!(first.claim_request(&KEY).await.unwrap(), RequestClaim::Free);
+    assert_eq!(
+        second.claim_request(&KEY).await.unwrap(),
+        RequestClaim::Busy
+    );
     drop(second);
-    first.keep(&KEY, &answer(), DAY).await.unwrap();
+    first
+        .store_response(&KEY, &response(), RESPONSE_TTL)
+        .await
+        .unwrap();
     first.commit().await.unwrap();
     let mut third = store.begin(KEY.owner).await.unwrap();
     assert!(matches!(
-        third.claim(&KEY).await.unwrap(),
-        RequestClaim::Answered(_)
+        third.claim_request(&KEY).await.unwrap(),
+        RequestClaim::Completed(_)
     ));
 }
 
 #[tokio::test]
-async fn an_expired_answer_is_forgotten_and_its_key_is_free() {
+async fn expired_response_frees_its_key() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
-    make(&store, Duration::ZERO, true).await;
-    assert_eq!(store.kept_answer(&KEY).await.unwrap(), None);
-    make(&store, Duration::ZERO, true).await;
-    assert_eq!(store.purge_answers().await.unwrap(), 1);
-    make(&store, DAY, true).await;
-    assert_eq!(store.purge_answers().await.unwrap(), 0);
-    assert!(store.kept_answer(&KEY).await.unwrap().is_some());
+    create_template(&store, Duration::ZERO, true).await;
+    assert_eq!(store.stored_response(&KEY).await.unwrap(), None);
+    create_template(&store, Duration::ZERO, true).await;
+    assert_eq!(store.purge_responses().await.unwrap(), 1);
+    create_template(&store, RESPONSE_TTL, true).await;
+    assert_eq!(store.purge_responses().await.unwrap(), 0);
+    assert!(store.stored_response(&KEY).await.unwrap().is_some());
 }

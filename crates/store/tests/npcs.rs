@@ -1,21 +1,21 @@
-//! NPCs, the versions of templates that they stay with, and memories that are searched, against a real PostgreSQL.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! NPCs, pinned versions of templates, and the search of memories, in a real PostgreSQL.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
+use switchboard_catalog::{NpcSettings, TemplateSettings};
 use switchboard_protocol::{
-    access::Scope,
     id::{ApiKeyId, MemoryId, NpcId, OrgId, PictureId, TemplateId},
+    token::Scope,
 };
 use switchboard_store::{
-    MemoryFilter, MemoryQuestion, MemoryWrite, NewApiKey, NewMemory, NewPicture, Npc, NpcSettings,
-    NpcWrite, Objects, Owner, PictureRemoval, PictureWrite, Store, TemplateSettings, TemplateWrite,
-    testing::TestDatabase,
+    MemoryFilter, MemoryQuery, MemoryWrite, NewApiKey, NewMemory, NewPicture, Npc, NpcWrite,
+    Objects, Owner, PictureRemoval, PictureWrite, Store, TemplateWrite, testing::TestDatabase,
 };
 use uuid::Uuid;
 
 /// An organisation with one template.
-struct Plant {
+struct Fixture {
     store: Store,
     org: OrgId,
     template: TemplateId,
@@ -23,7 +23,7 @@ struct Plant {
     database: TestDatabase,
 }
 
-impl Plant {
+impl Fixture {
     async fn new(database: TestDatabase) -> Self {
         let objects = tempfile::TempDir::new().unwrap();
         let store = database
@@ -102,11 +102,11 @@ impl Plant {
         id
     }
 
-    async fn remember(&self, npc: NpcId, texts: &[&str]) {
-        self.remember_of(npc, None, texts).await;
+    async fn add_memories(&self, npc: NpcId, texts: &[&str]) {
+        self.add_memories_about(npc, None, texts).await;
     }
 
-    async fn remember_of(&self, npc: NpcId, subject: Option<&str>, texts: &[&str]) {
+    async fn add_memories_about(&self, npc: NpcId, subject: Option<&str>, texts: &[&str]) {
         let memories: Vec<_> = texts
             .iter()
             .map(|text| NewMemory {
@@ -131,21 +131,21 @@ impl Plant {
         assert!(matches!(written, MemoryWrite::Written(_)), "{written:?}");
     }
 
-    async fn found(&self, npc: NpcId, text: &str) -> Vec<String> {
-        self.found_about(npc, None, text).await
+    async fn search(&self, npc: NpcId, text: &str) -> Vec<String> {
+        self.search_about(npc, None, text).await
     }
 
-    async fn found_about(&self, npc: NpcId, about: Option<&[&str]>, text: &str) -> Vec<String> {
+    async fn search_about(&self, npc: NpcId, about: Option<&[&str]>, text: &str) -> Vec<String> {
         let filter = MemoryFilter {
             template: Some(self.template),
             npc: Some(npc),
             about: about.map(|names| names.iter().map(ToString::to_string).collect()),
             ..MemoryFilter::default()
         };
-        let question = MemoryQuestion {
+        let question = MemoryQuery {
             text,
             locale: Some("ru"),
-            meaning: None,
+            embedding: None,
         };
         let owner = Owner::Org(self.org);
         let found = self
@@ -162,29 +162,29 @@ fn settings(document: Value) -> TemplateSettings {
 }
 
 #[tokio::test]
-async fn old_versions_go_unless_an_npc_stays_with_them() {
-    let plant = Plant::new(TestDatabase::create().await.unwrap()).await;
-    let pinned = plant.npc(Some(1), json!({})).await;
+async fn old_versions_are_deleted_unless_pinned() {
+    let fixture = Fixture::new(TestDatabase::create().await.unwrap()).await;
+    let pinned = fixture.npc(Some(1), json!({})).await;
     for version in 1..=102 {
-        plant
+        fixture
             .replace_template(version, json!({"name": (version + 1).to_string()}))
             .await;
     }
     let name = async |version| {
-        let kept = plant
+        let version = fixture
             .store
-            .template_version(Owner::Org(plant.org), plant.template, version)
+            .template_version(Owner::Org(fixture.org), fixture.template, version)
             .await
             .unwrap();
-        kept.map(|settings| settings.name)
+        version.map(|settings| settings.name)
     };
     assert_eq!(name(1).await.as_deref(), Some("1"));
     assert_eq!((name(2).await, name(3).await), (None, None));
     assert_eq!(name(4).await.as_deref(), Some("4"));
     assert_eq!(name(103).await.as_deref(), Some("103"));
-    let stays = plant
+    let stays = fixture
         .store
-        .npc(plant.org, pinned.id)
+        .npc(fixture.org, pinned.id)
         .await
         .unwrap()
         .unwrap();
@@ -195,7 +195,7 @@ async fn old_versions_go_unless_an_npc_stays_with_them() {
         ),
         ("1", Some(1))
     );
-    let follows = plant.npc(None, json!({})).await;
+    let follows = fixture.npc(None, json!({})).await;
     assert_eq!(
         (
             follows.effective.settings.name.as_str(),
@@ -205,43 +205,43 @@ async fn old_versions_go_unless_an_npc_stays_with_them() {
     );
     let elsewhere = OrgId::from_uuid(Uuid::now_v7());
     assert_eq!(
-        plant
+        fixture
             .store
-            .template_version(Owner::Org(elsewhere), plant.template, 1)
+            .template_version(Owner::Org(elsewhere), fixture.template, 1)
             .await
             .unwrap(),
         None
     );
-    assert_eq!(plant.store.npc(elsewhere, pinned.id).await.unwrap(), None);
+    assert_eq!(fixture.store.npc(elsewhere, pinned.id).await.unwrap(), None);
 }
 
 #[tokio::test]
-async fn a_picture_stays_while_an_npc_shows_it() {
-    let plant = Plant::new(TestDatabase::create().await.unwrap()).await;
+async fn picture_in_use_is_not_deleted() {
+    let fixture = Fixture::new(TestDatabase::create().await.unwrap()).await;
     let (old, own, newest) = (
-        plant.picture().await,
-        plant.picture().await,
-        plant.picture().await,
+        fixture.picture().await,
+        fixture.picture().await,
+        fixture.picture().await,
     );
     let image =
         |id: PictureId| json!([{"role": "user", "content": {"type": "image", "picture_id": id}}]);
-    plant
+    fixture
         .replace_template(1, json!({"name": "2", "avatar": old}))
         .await;
-    let pinned = plant.npc(Some(2), json!({})).await;
-    let follower = plant
+    let pinned = fixture.npc(Some(2), json!({})).await;
+    let follower = fixture
         .npc(None, json!({"prompt": {"messages": image(own)}}))
         .await;
-    plant
+    fixture
         .replace_template(
             2,
             json!({"name": "3", "avatar": newest, "prompt": {"messages": image(newest)}}),
         )
         .await;
     let remove = async |id| {
-        plant
+        fixture
             .store
-            .delete_picture(Owner::Org(plant.org), id)
+            .delete_picture(Owner::Org(fixture.org), id)
             .await
             .unwrap()
     };
@@ -249,35 +249,35 @@ async fn a_picture_stays_while_an_npc_shows_it() {
         assert_eq!(remove(picture).await, PictureRemoval::InUse);
     }
     assert!(
-        plant
+        fixture
             .store
-            .delete_npc(plant.org, pinned.id, 1)
+            .delete_npc(fixture.org, pinned.id, 1)
             .await
             .unwrap()
     );
     assert_eq!(remove(old).await, PictureRemoval::Removed);
     let settings = NpcSettings {
-        template: Some(plant.template),
+        template: Some(fixture.template),
         template_version: Some(2),
         ..NpcSettings::default()
     };
-    let back = plant
+    let back = fixture
         .store
-        .replace_npc(plant.org, follower.id, 1, &settings)
+        .replace_npc(fixture.org, follower.id, 1, &settings)
         .await
         .unwrap();
     assert_eq!(
         back,
         NpcWrite::UnknownPicture(old),
-        "that version shows what is gone"
+        "the version refers to a deleted picture"
     );
     let settings = NpcSettings {
-        template: Some(plant.template),
+        template: Some(fixture.template),
         ..NpcSettings::default()
     };
-    let plain = plant
+    let plain = fixture
         .store
-        .replace_npc(plant.org, follower.id, 1, &settings)
+        .replace_npc(fixture.org, follower.id, 1, &settings)
         .await
         .unwrap();
     assert!(matches!(plain, NpcWrite::Written(_)), "{plain:?}");
@@ -285,30 +285,30 @@ async fn a_picture_stays_while_an_npc_shows_it() {
     assert_eq!(
         remove(newest).await,
         PictureRemoval::InUse,
-        "the template shows it"
+        "the template refers to it"
     );
 }
 
 #[tokio::test]
-async fn an_npc_that_stays_with_a_version_speaks_its_language() {
-    let plant = Plant::new(TestDatabase::create().await.unwrap()).await;
-    plant
+async fn pinned_npc_uses_locale_of_its_version() {
+    let fixture = Fixture::new(TestDatabase::create().await.unwrap()).await;
+    fixture
         .replace_template(1, json!({"name": "2", "locale": "ru"}))
         .await;
-    let pinned = plant.npc(Some(2), json!({})).await;
-    plant
+    let pinned = fixture.npc(Some(2), json!({})).await;
+    fixture
         .replace_template(2, json!({"name": "3", "locale": "en"}))
         .await;
-    plant.remember(pinned.id, &["Кошки спят"]).await;
-    assert_eq!(plant.found(pinned.id, "кошка").await, ["Кошки спят"]);
+    fixture.add_memories(pinned.id, &["Кошки спят"]).await;
+    assert_eq!(fixture.search(pinned.id, "кошка").await, ["Кошки спят"]);
 }
 
 #[tokio::test]
-async fn words_are_found_whatever_letters_the_database_knows() {
-    let plant = Plant::new(TestDatabase::create_in_locale_c().await.unwrap()).await;
-    let npc = plant.npc(None, json!({"locale": "ru-RU"})).await;
-    plant
-        .remember(
+async fn memory_search_works_in_locale_c() {
+    let fixture = Fixture::new(TestDatabase::create_in_locale_c().await.unwrap()).await;
+    let npc = fixture.npc(None, json!({"locale": "ru-RU"})).await;
+    fixture
+        .add_memories(
             npc.id,
             &["他喜欢吃鱼。", "Кошки спят", "Über alles", "タワー"],
         )
@@ -321,36 +321,46 @@ async fn words_are_found_whatever_letters_the_database_knows() {
         ("タワ", "タワー"),
     ] {
         assert_eq!(
-            plant.found(npc.id, question).await,
+            fixture.search(npc.id, question).await,
             [expected],
             "{question}"
         );
     }
-    assert!(plant.found(npc.id, "狗").await.is_empty());
+    assert!(fixture.search(npc.id, "狗").await.is_empty());
 }
 
 #[tokio::test]
-async fn what_a_process_of_the_version_before_writes_is_found_too() {
-    let plant = Plant::new(TestDatabase::create().await.unwrap()).await;
-    let npc = plant.npc(None, json!({})).await;
-    let (memory, template, org) = (Uuid::now_v7(), plant.template.uuid(), plant.org.uuid());
+async fn rows_of_previous_release_are_found() {
+    let fixture = Fixture::new(TestDatabase::create().await.unwrap()).await;
+    let npc = fixture.npc(None, json!({})).await;
+    let (memory, template, org) = (Uuid::now_v7(), fixture.template.uuid(), fixture.org.uuid());
     let written = format!(
         "INSERT INTO memories (id, org_id, template_id, text, importance, metadata, mime_type)
          VALUES ('{memory}', '{org}', '{template}', '他喜欢 Fish', 0.5, '{{}}', 'text/plain');
          INSERT INTO resources (org_id, uri, memory_id) VALUES ('{org}', 'notes://a', '{memory}');
          UPDATE templates SET name = 'unkept', version = 2 WHERE id = '{template}'"
     );
-    plant.database.execute(&written).await.unwrap();
-    assert_eq!(plant.found(npc.id, "喜欢").await, ["他喜欢 Fish"]);
-    assert_eq!(plant.found(npc.id, "fish").await, ["他喜欢 Fish"]);
-    // A version that was not kept is as if it had not been, until the next.
-    let npc = plant.store.npc(plant.org, npc.id).await.unwrap().unwrap();
+    fixture.database.execute(&written).await.unwrap();
+    assert_eq!(fixture.search(npc.id, "喜欢").await, ["他喜欢 Fish"]);
+    assert_eq!(fixture.search(npc.id, "fish").await, ["他喜欢 Fish"]);
+    // A version that was not stored does not exist for readers until the next one.
+    let npc = fixture
+        .store
+        .npc(fixture.org, npc.id)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(
         (npc.effective.settings.name.as_str(), npc.effective_version),
         ("1", Some(1))
     );
-    plant.replace_template(2, json!({"name": "3"})).await;
-    let npc = plant.store.npc(plant.org, npc.id).await.unwrap().unwrap();
+    fixture.replace_template(2, json!({"name": "3"})).await;
+    let npc = fixture
+        .store
+        .npc(fixture.org, npc.id)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(
         (npc.effective.settings.name.as_str(), npc.effective_version),
         ("3", Some(3))
@@ -358,28 +368,30 @@ async fn what_a_process_of_the_version_before_writes_is_found_too() {
 }
 
 #[tokio::test]
-async fn npcs_are_prompts_between_templates() {
-    let plant = Plant::new(TestDatabase::create().await.unwrap()).await;
+async fn npc_prompts_are_listed_among_templates() {
+    let fixture = Fixture::new(TestDatabase::create().await.unwrap()).await;
     let says = json!([{"role": "user", "content": {"type": "text", "text": "x"}}]);
     for name in ["a", "npcs.z", "npct"] {
         let document = json!({"name": name, "prompt": {"name": name, "messages": says}});
         let id = TemplateId::from_uuid(Uuid::now_v7());
-        let owner = Owner::Org(plant.org);
+        let owner = Owner::Org(fixture.org);
         let settings = settings(document);
-        let written = plant.store.create_template(owner, id, &settings);
+        let written = fixture.store.create_template(owner, id, &settings);
         assert!(matches!(written.await.unwrap(), TemplateWrite::Written(_)));
     }
     let mut npcs = Vec::new();
     for name in ["1", "2", "3"] {
-        npcs.push(plant.npc(None, json!({ "name": name })).await);
+        npcs.push(fixture.npc(None, json!({ "name": name })).await);
     }
     let mut expected = vec!["a".to_owned(), "npcs.z".to_owned()];
     expected.extend(npcs.iter().map(Npc::prompt_name));
-    expected.extend(["npct".to_owned(), plant.template.to_string()]);
+    expected.extend(["npct".to_owned(), fixture.template.to_string()]);
     for limit in [1, 2, 9] {
         let (mut found, mut after) = (Vec::new(), None::<String>);
         loop {
-            let page = plant.store.list_prompts(plant.org, after.as_deref(), limit);
+            let page = fixture
+                .store
+                .list_prompts(fixture.org, after.as_deref(), limit);
             let page = page.await.unwrap();
             assert!(page.len() <= limit as usize);
             found.extend(page.iter().map(|prompt| prompt.name.clone()));
@@ -392,49 +404,51 @@ async fn npcs_are_prompts_between_templates() {
     }
     for npc in &npcs {
         let name = npc.prompt_name();
-        let found = plant.store.prompt_by_name(plant.org, &name);
+        let found = fixture.store.prompt_by_name(fixture.org, &name);
         assert_eq!(found.await.unwrap(), Some(npc.prompt()));
         let shouted = name.replace(&npc.id.to_string(), "npc_X");
-        let found = plant.store.prompt_by_name(plant.org, &shouted);
+        let found = fixture.store.prompt_by_name(fixture.org, &shouted);
         assert_eq!(found.await.unwrap(), None);
     }
 }
 
 #[tokio::test]
-async fn what_an_npc_reads_has_a_digest() {
-    let plant = Plant::new(TestDatabase::create().await.unwrap()).await;
+async fn npc_digest_changes_with_its_resources() {
+    let fixture = Fixture::new(TestDatabase::create().await.unwrap()).await;
     let (one, other) = (
-        plant.npc(None, json!({"name": "1"})).await,
-        plant.npc(None, json!({"name": "2"})).await,
+        fixture.npc(None, json!({"name": "1"})).await,
+        fixture.npc(None, json!({"name": "2"})).await,
     );
-    let digest = async |npc| plant.store.npc_resources_digest(npc).await.unwrap();
+    let digest = async |npc| fixture.store.npc_resources_digest(npc).await.unwrap();
     let (first, second) = (digest(&one).await, digest(&other).await);
-    plant.remember(one.id, &["a"]).await;
+    fixture.add_memories(one.id, &["a"]).await;
     assert_ne!(digest(&one).await, first);
     assert_eq!(digest(&other).await, second);
     let with_a = digest(&one).await;
-    plant.remember(one.id, &["b"]).await;
+    fixture.add_memories(one.id, &["b"]).await;
     assert_ne!(digest(&one).await, with_a);
-    let avatar = plant.picture().await;
-    let shows = plant
+    let avatar = fixture.picture().await;
+    let shows = fixture
         .npc(None, json!({"name": "3", "avatar": avatar}))
         .await;
     assert_ne!(digest(&shows).await, second);
 }
 
 #[tokio::test]
-async fn memories_are_found_about_whom_is_asked_and_about_nobody() {
-    let plant = Plant::new(TestDatabase::create().await.unwrap()).await;
-    let npc = plant.npc(None, json!({})).await.id;
-    plant.remember(npc, &["tea is hot"]).await;
+async fn memory_search_filters_by_subject() {
+    let fixture = Fixture::new(TestDatabase::create().await.unwrap()).await;
+    let npc = fixture.npc(None, json!({})).await.id;
+    fixture.add_memories(npc, &["tea is hot"]).await;
     for (subject, text) in [
         ("user:anna", "Anna likes tea"),
         ("user:ben", "Ben likes tea"),
     ] {
-        plant.remember_of(npc, Some(subject), &[text]).await;
+        fixture
+            .add_memories_about(npc, Some(subject), &[text])
+            .await;
     }
     let check = async |about: Option<&[&str]>, expected: &[&str]| {
-        let mut found = plant.found_about(npc, about, "tea").await;
+        let mut found = fixture.search_about(npc, about, "tea").await;
         found.sort();
         assert_eq!(found, expected, "{about:?}");
     };

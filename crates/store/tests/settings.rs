@@ -1,25 +1,25 @@
-//! Templates, memories and pictures as agents read them, against a real PostgreSQL.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! Templates, memories and pictures as MCP prompts and resources, in a real PostgreSQL.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use chrono::{TimeDelta, Utc};
 use serde_json::{Map, Value, json};
+use switchboard_catalog::{PromptContent, PromptSource, TemplateSettings, UriTemplate};
 use switchboard_protocol::{
-    access::Scope,
     id::{ApiKeyId, MemoryId, OrgId, PictureId, TemplateId},
+    token::Scope,
 };
 use switchboard_store::{
-    MemoryWrite, NewApiKey, NewMemory, NewPicture, Objects, Owner, PictureWrite, PromptContent,
-    PromptSource, ResourceBody, Store, TemplateRemoval, TemplateSettings, TemplateWrite,
-    UriTemplate, testing::TestDatabase,
+    MemoryWrite, NewApiKey, NewMemory, NewPicture, Objects, Owner, PictureWrite, ResourceBody,
+    Store, TemplateRemoval, TemplateWrite, testing::TestDatabase,
 };
 use tempfile::TempDir;
 use uuid::Uuid;
 
 /// A store with two organisations.
-struct Plant {
+struct Fixture {
     store: Store,
     org: OrgId,
     other: OrgId,
@@ -27,7 +27,7 @@ struct Plant {
     database: TestDatabase,
 }
 
-impl Plant {
+impl Fixture {
     async fn new() -> Self {
         let database = TestDatabase::create().await.unwrap();
         let folder = TempDir::new().unwrap();
@@ -140,7 +140,7 @@ fn prompt(name: &str, text: &str) -> Value {
     json!({
         "name": "Bello",
         "prompt": {
-            "name": name, "title": "Greet", "description": "Greets somebody",
+            "name": name, "title": "Greet", "description": "Greets a guest",
             "arguments": [{"name": "who", "required": true, "values": ["Anna"]}],
             "messages": [{"role": "user", "content": {"type": "text", "text": text}}],
         },
@@ -148,17 +148,27 @@ fn prompt(name: &str, text: &str) -> Value {
 }
 
 #[tokio::test]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one sequence of cases on one fixture"
+)]
 async fn templates_are_prompts() {
-    let plant = Plant::new().await;
-    let own = Owner::Org(plant.org);
-    let written = plant.template(own, prompt("greet", "Greet {{who}}!")).await;
+    let fixture = Fixture::new().await;
+    let own = Owner::Org(fixture.org);
+    let written = fixture
+        .template(own, prompt("greet", "Greet {{who}}!"))
+        .await;
     let persona = json!({"name": "Rex", "persona": {"role": "a guard", "description": "Bites", "backstory": "{{who}}"}});
-    let plain = plant.template(own, persona).await;
-    plant
-        .template(Owner::Org(plant.other), prompt("foreign", "x"))
+    let plain = fixture.template(own, persona).await;
+    fixture
+        .template(Owner::Org(fixture.other), prompt("foreign", "x"))
         .await;
 
-    let listed = plant.store.list_prompts(plant.org, None, 9).await.unwrap();
+    let listed = fixture
+        .store
+        .list_prompts(fixture.org, None, 9)
+        .await
+        .unwrap();
     let names: Vec<_> = listed.iter().map(|prompt| prompt.name.as_str()).collect();
     assert_eq!(names, ["greet", &plain.to_string()]);
     assert_eq!(
@@ -170,21 +180,25 @@ async fn templates_are_prompts() {
         (listed[1].title.as_str(), listed[1].description.as_deref()),
         ("Rex", Some("Bites"))
     );
-    let after = plant
+    let after = fixture
         .store
-        .list_prompts(plant.org, Some("greet"), 9)
+        .list_prompts(fixture.org, Some("greet"), 9)
         .await
         .unwrap();
     assert_eq!(after, listed[1..]);
     assert_eq!(
-        plant.store.list_prompts(plant.org, None, 1).await.unwrap(),
+        fixture
+            .store
+            .list_prompts(fixture.org, None, 1)
+            .await
+            .unwrap(),
         listed[..1]
     );
 
     let values = BTreeMap::from([("who".to_owned(), "Anna".to_owned())]);
-    let found = plant
+    let found = fixture
         .store
-        .prompt_by_name(plant.org, "greet")
+        .prompt_by_name(fixture.org, "greet")
         .await
         .unwrap()
         .unwrap();
@@ -194,9 +208,9 @@ async fn templates_are_prompts() {
     };
     assert_eq!(found.render(&values).unwrap()[0].content, text);
 
-    let found = plant
+    let found = fixture
         .store
-        .prompt_by_name(plant.org, &plain.to_string())
+        .prompt_by_name(fixture.org, &plain.to_string())
         .await
         .unwrap()
         .unwrap();
@@ -207,9 +221,9 @@ async fn templates_are_prompts() {
     assert_eq!(found.render(&BTreeMap::new()).unwrap()[0].content, text);
     for name in ["foreign", "", "a\0"] {
         assert!(
-            plant
+            fixture
                 .store
-                .prompt_by_name(plant.org, name)
+                .prompt_by_name(fixture.org, name)
                 .await
                 .unwrap()
                 .is_none()
@@ -218,20 +232,20 @@ async fn templates_are_prompts() {
 }
 
 #[tokio::test]
-async fn an_own_prompt_hides_a_public_one() {
-    let plant = Plant::new().await;
-    plant
+async fn own_prompt_precedes_public_one() {
+    let fixture = Fixture::new().await;
+    fixture
         .template(Owner::Installation, prompt("b", "public"))
         .await;
-    plant
+    fixture
         .template(Owner::Installation, prompt("a", "public"))
         .await;
-    let own = plant
-        .template(Owner::Org(plant.org), prompt("b", "own"))
+    let own = fixture
+        .template(Owner::Org(fixture.org), prompt("b", "own"))
         .await;
     let own = PromptSource::Template(own);
     let names = async |org, after: Option<&str>, limit| {
-        let listed = plant.store.list_prompts(org, after, limit).await.unwrap();
+        let listed = fixture.store.list_prompts(org, after, limit).await.unwrap();
         listed
             .into_iter()
             .map(|prompt| (prompt.name, prompt.source == own))
@@ -239,17 +253,17 @@ async fn an_own_prompt_hides_a_public_one() {
     };
     let pair = |name: &str, is_own| (name.to_owned(), is_own);
     assert_eq!(
-        names(plant.org, None, 9).await,
+        names(fixture.org, None, 9).await,
         [pair("a", false), pair("b", true)]
     );
-    assert_eq!(names(plant.org, Some("a"), 1).await, [pair("b", true)]);
+    assert_eq!(names(fixture.org, Some("a"), 1).await, [pair("b", true)]);
     assert_eq!(
-        names(plant.other, None, 9).await,
+        names(fixture.other, None, 9).await,
         [pair("a", false), pair("b", false)]
     );
-    let found = plant
+    let found = fixture
         .store
-        .prompt_by_name(plant.org, "b")
+        .prompt_by_name(fixture.org, "b")
         .await
         .unwrap()
         .unwrap();
@@ -257,49 +271,58 @@ async fn an_own_prompt_hides_a_public_one() {
 }
 
 #[tokio::test]
-async fn only_the_version_that_was_seen_is_replaced() {
-    let plant = Plant::new().await;
-    let own = Owner::Org(plant.org);
-    let id = plant.template(own, json!({"name": "A"})).await;
+async fn replace_requires_the_current_version() {
+    let fixture = Fixture::new().await;
+    let own = Owner::Org(fixture.org);
+    let id = fixture.template(own, json!({"name": "A"})).await;
     let settings: TemplateSettings = serde_json::from_value(json!({"name": "B"})).unwrap();
-    let replace = |owner, version| plant.store.replace_template(owner, id, version, &settings);
+    let replace = |owner, version| {
+        fixture
+            .store
+            .replace_template(owner, id, version, &settings)
+    };
     let TemplateWrite::Written(second) = replace(own, 1).await.unwrap() else {
-        unreachable!("version 1 is there")
+        unreachable!("version 1 exists")
     };
     assert_eq!((second.version, second.settings.name.as_str()), (2, "B"));
-    assert_eq!(plant.store.template(own, id).await.unwrap(), Some(*second));
+    assert_eq!(
+        fixture.store.template(own, id).await.unwrap(),
+        Some(*second)
+    );
     assert_eq!(replace(own, 1).await.unwrap(), TemplateWrite::Stale);
     assert_eq!(
-        replace(Owner::Org(plant.other), 2).await.unwrap(),
+        replace(Owner::Org(fixture.other), 2).await.unwrap(),
         TemplateWrite::Stale
     );
     assert_eq!(
         replace(Owner::Installation, 2).await.unwrap(),
         TemplateWrite::Stale
     );
-    let remove = |owner, version| plant.store.delete_template(owner, id, version);
+    let remove = |owner, version| fixture.store.delete_template(owner, id, version);
     assert_eq!(remove(own, 1).await.unwrap(), TemplateRemoval::Stale);
     assert_eq!(
-        remove(Owner::Org(plant.other), 2).await.unwrap(),
+        remove(Owner::Org(fixture.other), 2).await.unwrap(),
         TemplateRemoval::Stale
     );
     assert_eq!(remove(own, 2).await.unwrap(), TemplateRemoval::Removed);
 }
 
 #[tokio::test]
-async fn memories_and_pictures_are_one_list() {
-    let plant = Plant::new().await;
-    let own = Owner::Org(plant.org);
-    let plain = plant.memory(own, None, "by id").await;
-    plant.memory(own, Some("notes://b"), "b\nsecond line").await;
-    let picture = plant.picture(own, Some("notes://a")).await;
-    let unnamed = plant.picture(own, None).await;
-    plant.memory(own, Some("notes://{id}"), "template").await;
-    plant
+async fn memories_and_pictures_share_one_list() {
+    let fixture = Fixture::new().await;
+    let own = Owner::Org(fixture.org);
+    let plain = fixture.memory(own, None, "by id").await;
+    fixture
+        .memory(own, Some("notes://b"), "b\nsecond line")
+        .await;
+    let picture = fixture.picture(own, Some("notes://a")).await;
+    let unnamed = fixture.picture(own, None).await;
+    fixture.memory(own, Some("notes://{id}"), "template").await;
+    fixture
         .memory(Owner::Installation, Some("notes://c"), "public")
         .await;
-    plant
-        .memory(Owner::Org(plant.other), Some("notes://d"), "foreign")
+    fixture
+        .memory(Owner::Org(fixture.other), Some("notes://d"), "foreign")
         .await;
 
     let by_id = [
@@ -307,16 +330,16 @@ async fn memories_and_pictures_are_one_list() {
         format!("switchboard://pictures/{unnamed}"),
     ];
     let expected = ["notes://a", "notes://b", "notes://c", &by_id[0], &by_id[1]];
-    assert_eq!(plant.uris(plant.org, false).await, expected);
-    assert_eq!(plant.uris(plant.org, true).await, ["notes://{id}"]);
+    assert_eq!(fixture.uris(fixture.org, false).await, expected);
+    assert_eq!(fixture.uris(fixture.org, true).await, ["notes://{id}"]);
     assert_eq!(
-        plant.uris(plant.other, false).await,
+        fixture.uris(fixture.other, false).await,
         ["notes://c", "notes://d"]
     );
 
-    let page = plant
+    let page = fixture
         .store
-        .list_resources(plant.org, Some("notes://a"), 2)
+        .list_resources(fixture.org, Some("notes://a"), 2)
         .await
         .unwrap();
     assert_eq!(
@@ -328,9 +351,9 @@ async fn memories_and_pictures_are_one_list() {
         ("b", Some(13))
     );
     assert_eq!(page[0].description.as_deref(), Some("fact, client:anna"));
-    let first = plant
+    let first = fixture
         .store
-        .list_resources(plant.org, None, 1)
+        .list_resources(fixture.org, None, 1)
         .await
         .unwrap()
         .remove(0);
@@ -345,42 +368,42 @@ async fn memories_and_pictures_are_one_list() {
 }
 
 #[tokio::test]
-async fn a_uri_is_read_exactly_before_it_is_matched() {
-    let plant = Plant::new().await;
-    let own = Owner::Org(plant.org);
-    plant
+async fn exact_uri_precedes_template_match() {
+    let fixture = Fixture::new().await;
+    let own = Owner::Org(fixture.org);
+    fixture
         .memory(own, Some("notes://{id}"), "short {{id}}")
         .await;
-    plant
+    fixture
         .memory(own, Some("notes://big-{id}"), "long {{id}}")
         .await;
-    plant
+    fixture
         .memory(own, Some("notes://exact"), "exact {{id}}")
         .await;
-    plant
+    fixture
         .memory(
             Owner::Installation,
             Some("notes://big-x{id}"),
             "public {{id}}",
         )
         .await;
-    plant
+    fixture
         .memory(Owner::Installation, Some("public://{id}"), "public {{id}}")
         .await;
-    plant
-        .memory(Owner::Org(plant.other), Some("foreign://{id}"), "foreign")
+    fixture
+        .memory(Owner::Org(fixture.other), Some("foreign://{id}"), "foreign")
         .await;
-    plant.picture(own, Some("notes://picture")).await;
+    fixture.picture(own, Some("notes://picture")).await;
     let check = async |org, uri: &str, expected: Option<&str>| {
-        assert_eq!(plant.text(org, uri).await.as_deref(), expected, "{uri}");
+        assert_eq!(fixture.text(org, uri).await.as_deref(), expected, "{uri}");
     };
-    check(plant.org, "notes://exact", Some("exact {{id}}")).await;
-    check(plant.org, "notes://1", Some("short 1")).await;
-    check(plant.org, "notes://%7B%7Bid%7D%7D", Some("short {{id}}")).await;
-    check(plant.org, "notes://big-1", Some("long 1")).await;
-    check(plant.org, "notes://big-x1", Some("long x1")).await;
-    check(plant.other, "notes://big-x1", Some("public 1")).await;
-    check(plant.org, "public://1", Some("public 1")).await;
+    check(fixture.org, "notes://exact", Some("exact {{id}}")).await;
+    check(fixture.org, "notes://1", Some("short 1")).await;
+    check(fixture.org, "notes://%7B%7Bid%7D%7D", Some("short {{id}}")).await;
+    check(fixture.org, "notes://big-1", Some("long 1")).await;
+    check(fixture.org, "notes://big-x1", Some("long x1")).await;
+    check(fixture.other, "notes://big-x1", Some("public 1")).await;
+    check(fixture.org, "public://1", Some("public 1")).await;
     for uri in [
         "notes://1/2",
         "notes://",
@@ -390,28 +413,28 @@ async fn a_uri_is_read_exactly_before_it_is_matched() {
         "a\0",
         &"x".repeat(9_999),
     ] {
-        check(plant.org, uri, None).await;
+        check(fixture.org, uri, None).await;
     }
-    let found = plant
+    let found = fixture
         .store
-        .resource_by_uri(plant.org, "notes://picture")
+        .resource_by_uri(fixture.org, "notes://picture")
         .await
         .unwrap()
         .unwrap();
     let ResourceBody::Picture { key, .. } = found.body else {
-        unreachable!("it is a picture")
+        unreachable!("the body is a picture")
     };
     assert_eq!(
-        plant.store.objects().unwrap().get(&key).await.unwrap(),
+        fixture.store.objects().unwrap().get(&key).await.unwrap(),
         "bytes"
     );
 }
 
 #[tokio::test]
-async fn more_resource_templates_than_one_step_are_matched() {
-    let plant = Plant::new().await;
-    let own = Owner::Org(plant.org);
-    let template = plant.template(own, json!({"name": "T"})).await;
+async fn templates_beyond_first_batch_are_matched() {
+    let fixture = Fixture::new().await;
+    let own = Owner::Org(fixture.org);
+    let template = fixture.template(own, json!({"name": "T"})).await;
     for batch in 0..3 {
         let memories: Vec<_> = (0..100)
             .map(|index| {
@@ -421,74 +444,82 @@ async fn more_resource_templates_than_one_step_are_matched() {
                 )
             })
             .collect();
-        plant
+        fixture
             .store
             .add_memories(own, template, &memories)
             .await
             .unwrap();
     }
     assert_eq!(
-        plant.text(plant.org, "notes://last/2/099").await.as_deref(),
+        fixture
+            .text(fixture.org, "notes://last/2/099")
+            .await
+            .as_deref(),
         Some("last")
     );
-    assert_eq!(plant.text(plant.org, "notes://last/3/099").await, None);
+    assert_eq!(fixture.text(fixture.org, "notes://last/3/099").await, None);
 }
 
 #[tokio::test]
-async fn what_has_ended_is_not_read() {
-    let plant = Plant::new().await;
-    let own = Owner::Org(plant.org);
+async fn expired_memory_is_not_returned() {
+    let fixture = Fixture::new().await;
+    let own = Owner::Org(fixture.org);
     let public = "notes://a";
-    plant
+    fixture
         .memory(Owner::Installation, Some(public), "public")
         .await;
-    plant.memory(own, Some(public), "own").await;
-    plant.memory(own, Some("notes://x/{id}"), "template").await;
-    assert_eq!(plant.text(plant.org, public).await.as_deref(), Some("own"));
-    plant
+    fixture.memory(own, Some(public), "own").await;
+    fixture
+        .memory(own, Some("notes://x/{id}"), "template")
+        .await;
+    assert_eq!(
+        fixture.text(fixture.org, public).await.as_deref(),
+        Some("own")
+    );
+    fixture
         .database
         .execute("UPDATE memories SET expires_at = now() WHERE org_id IS NOT NULL")
         .await
         .unwrap();
     assert_eq!(
-        plant.text(plant.org, public).await.as_deref(),
+        fixture.text(fixture.org, public).await.as_deref(),
         Some("public")
     );
-    assert_eq!(plant.text(plant.org, "notes://x/1").await, None);
-    assert_eq!(plant.uris(plant.org, false).await, [public]);
-    assert!(plant.uris(plant.org, true).await.is_empty());
-    // What ends later is still read.
+    assert_eq!(fixture.text(fixture.org, "notes://x/1").await, None);
+    assert_eq!(fixture.uris(fixture.org, false).await, [public]);
+    assert!(fixture.uris(fixture.org, true).await.is_empty());
+    // A memory that expires later is still returned.
     let mut later = new_memory(Some("notes://later"), "later");
     later.expires_at = Some(Utc::now() + TimeDelta::hours(1));
-    let template = plant.template(own, json!({"name": "T"})).await;
-    plant
+    let template = fixture.template(own, json!({"name": "T"})).await;
+    fixture
         .store
         .add_memories(own, template, &[later])
         .await
         .unwrap();
     assert_eq!(
-        plant.text(plant.org, "notes://later").await.as_deref(),
+        fixture.text(fixture.org, "notes://later").await.as_deref(),
         Some("later")
     );
 }
 
 #[tokio::test]
-async fn a_uri_is_taken_by_memories_and_pictures_alike() {
-    let plant = Plant::new().await;
-    let own = Owner::Org(plant.org);
-    plant.picture(own, Some("notes://a")).await;
-    let template = plant.template(own, json!({"name": "T"})).await;
+async fn uri_is_unique_across_memories_and_pictures() {
+    let fixture = Fixture::new().await;
+    let own = Owner::Org(fixture.org);
+    fixture.picture(own, Some("notes://a")).await;
+    let template = fixture.template(own, json!({"name": "T"})).await;
     let batch = [new_memory(None, "x"), new_memory(Some("notes://a"), "y")];
-    let written = plant
+    let written = fixture
         .store
         .add_memories(own, template, &batch)
         .await
         .unwrap();
     assert_eq!(written, MemoryWrite::UriTaken(1));
-    assert_eq!(plant.uris(plant.org, false).await, ["notes://a"]);
-    let unknown = plant
+    assert_eq!(fixture.uris(fixture.org, false).await, ["notes://a"]);
+    let unknown = fixture
         .store
-        .add_memories(Owner::Org(plant.other), template, &batch)
+        .add_memories(Owner::Org(fixture.other), template, &batch)
         .await
         .unwrap();
     assert_eq!(unknown, MemoryWrite::UnknownHolder);

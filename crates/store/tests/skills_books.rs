@@ -1,5 +1,5 @@
-//! Who reads which skills book, against a real PostgreSQL: leases, takeovers, and chunks that are counted.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! Processing of skills books in a real PostgreSQL: leases, takeovers and counted chunks.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use switchboard_store::{
 };
 use uuid::Uuid;
 
-const LONG: Duration = Duration::from_secs(600);
+const LEASE: Duration = Duration::from_secs(600);
 const OWNER: Owner = Owner::Installation;
 
-/// A store with one book that waits for its reader.
-async fn library() -> (Store, SkillsBookId, (TestDatabase, tempfile::TempDir)) {
-    library_in("en", TestDatabase::create().await.unwrap()).await
+/// A store with one book that is ready for processing.
+async fn store_with_book() -> (Store, SkillsBookId, (TestDatabase, tempfile::TempDir)) {
+    store_with_book_in("en", TestDatabase::create().await.unwrap()).await
 }
 
 /// The same with a book in this language.
-async fn library_in(
+async fn store_with_book_in(
     locale: &str,
     database: TestDatabase,
 ) -> (Store, SkillsBookId, (TestDatabase, tempfile::TempDir)) {
@@ -77,8 +77,8 @@ async fn indexed(store: &Store, id: SkillsBookId) -> (BookState, Option<i32>, i3
 }
 
 #[tokio::test]
-async fn whoever_takes_over_goes_on_where_it_was() {
-    let (store, id, _kept) = library().await;
+async fn takeover_continues_after_stored_chunks() {
+    let (store, id, _guards) = store_with_book().await;
     let (dead, attempts) = claim(&store, Duration::ZERO).await.unwrap();
     assert_eq!(attempts, 1);
     let begun = store
@@ -92,7 +92,7 @@ async fn whoever_takes_over_goes_on_where_it_was() {
             .await
             .unwrap()
     );
-    // Not again, and not with a hole.
+    // Neither repeated nor with a gap.
     for first in [0, 1, 3] {
         assert!(
             !store
@@ -101,15 +101,15 @@ async fn whoever_takes_over_goes_on_where_it_was() {
                 .unwrap()
         );
     }
-    let (worker, _) = claim(&store, LONG).await.unwrap();
-    assert_eq!(claim(&store, LONG).await, None, "it has a reader");
+    let (worker, _) = claim(&store, LEASE).await.unwrap();
+    assert_eq!(claim(&store, LEASE).await, None, "it is leased");
     assert!(
         !store
             .add_skills_book_chunks(dead, id, 2, &chunks(1))
             .await
             .unwrap()
     );
-    assert!(!store.renew_skills_book(dead, id, LONG).await.unwrap());
+    assert!(!store.renew_skills_book(dead, id, LEASE).await.unwrap());
     let fault = BookFault {
         kind: "x".to_owned(),
         detail: "x".to_owned(),
@@ -123,7 +123,7 @@ async fn whoever_takes_over_goes_on_where_it_was() {
     assert_eq!(begun, Some(2));
     assert!(
         !store.complete_skills_book(worker, id).await.unwrap(),
-        "three are missing"
+        "three chunks are missing"
     );
     assert!(
         store
@@ -133,13 +133,13 @@ async fn whoever_takes_over_goes_on_where_it_was() {
     );
     assert!(store.complete_skills_book(worker, id).await.unwrap());
     assert_eq!(indexed(&store, id).await, (BookState::Ready, Some(5), 5));
-    assert_eq!(claim(&store, LONG).await, None);
+    assert_eq!(claim(&store, LEASE).await, None);
 }
 
 #[tokio::test]
-async fn a_document_that_reads_differently_begins_anew() {
-    let (store, id, _kept) = library().await;
-    let (worker, _) = claim(&store, LONG).await.unwrap();
+async fn changed_parse_result_restarts_indexing() {
+    let (store, id, _guards) = store_with_book().await;
+    let (worker, _) = claim(&store, LEASE).await.unwrap();
     store
         .begin_indexing_skills_book(worker, id, 5, &[1])
         .await
@@ -166,21 +166,21 @@ async fn a_document_that_reads_differently_begins_anew() {
 }
 
 #[tokio::test]
-async fn a_book_is_given_back_or_taken_away() {
-    let (store, id, _kept) = library().await;
-    let (first, _) = claim(&store, LONG).await.unwrap();
+async fn released_book_can_be_claimed_again() {
+    let (store, id, _guards) = store_with_book().await;
+    let (first, _) = claim(&store, LEASE).await.unwrap();
     store
         .release_skills_book(first, id, Duration::ZERO)
         .await
         .unwrap();
-    let (again, attempts) = claim(&store, LONG).await.unwrap();
-    assert_eq!(attempts, 1, "what was given back does not count");
+    let (again, attempts) = claim(&store, LEASE).await.unwrap();
+    assert_eq!(attempts, 1, "a released attempt does not count");
     let cancelled = store.cancel_skills_book(OWNER, id).await.unwrap();
     assert!(
         matches!(cancelled, BookCancel::Cancelled(_)),
         "{cancelled:?}"
     );
-    assert!(!store.renew_skills_book(again, id, LONG).await.unwrap());
+    assert!(!store.renew_skills_book(again, id, LEASE).await.unwrap());
     let begun = store
         .begin_indexing_skills_book(again, id, 1, &[1])
         .await
@@ -190,14 +190,14 @@ async fn a_book_is_given_back_or_taken_away() {
         .release_skills_book(again, id, Duration::ZERO)
         .await
         .unwrap();
-    assert_eq!(claim(&store, LONG).await, None);
+    assert_eq!(claim(&store, LEASE).await, None);
 }
 
 #[tokio::test]
-async fn a_book_is_searched_in_its_language_whatever_letters_the_database_knows() {
+async fn book_search_works_in_locale_c() {
     let database = TestDatabase::create_in_locale_c().await.unwrap();
-    let (store, id, _kept) = library_in("ru-RU", database).await;
-    let (worker, _) = claim(&store, LONG).await.unwrap();
+    let (store, id, _guards) = store_with_book_in("ru-RU", database).await;
+    let (worker, _) = claim(&store, LEASE).await.unwrap();
     let texts = ["Кошки спят", "ДОМ", "他喜欢吃鱼。", "Über alles", "Кошки"];
     let mut chunks = chunks(texts.len());
     for (chunk, text) in chunks.iter_mut().zip(texts) {
@@ -229,20 +229,20 @@ async fn a_book_is_searched_in_its_language_whatever_letters_the_database_knows(
 }
 
 #[tokio::test]
-async fn one_of_many_workers_gets_a_book() {
-    let (store, _, _kept) = library().await;
+async fn concurrent_claims_yield_one_worker() {
+    let (store, _, _guards) = store_with_book().await;
     let mut workers = tokio::task::JoinSet::new();
     for _ in 0..8 {
         let store = store.clone();
-        workers.spawn(async move { claim(&store, LONG).await.is_some() });
+        workers.spawn(async move { claim(&store, LEASE).await.is_some() });
     }
     let claimed = workers.join_all().await;
     assert_eq!(claimed.iter().filter(|claimed| **claimed).count(), 1);
 }
 
 #[tokio::test]
-async fn a_book_that_nobody_finishes_is_given_up() {
-    let (store, whole, (_database, folder)) = library().await;
+async fn abandoned_upload_is_cancelled() {
+    let (store, whole, (_database, folder)) = store_with_book().await;
     let id = SkillsBookId::from_uuid(Uuid::now_v7());
     let book = NewSkillsBook {
         id,
@@ -261,7 +261,7 @@ async fn a_book_that_nobody_finishes_is_given_up() {
     let place = folder.path().join(format!("skills-books/public/{id}"));
     let objects = || std::fs::read_dir(&place).map_or(0, Iterator::count);
     assert_eq!(objects(), 1);
-    assert_eq!(store.cancel_abandoned_skills_books(LONG).await.unwrap(), 0);
+    assert_eq!(store.cancel_abandoned_skills_books(LEASE).await.unwrap(), 0);
     assert_eq!(
         store
             .cancel_abandoned_skills_books(Duration::ZERO)

@@ -1,22 +1,22 @@
-//! The store against a real PostgreSQL, a database per test.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! The store in a real PostgreSQL, with a database per test.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use secrecy::{ExposeSecret, SecretBox};
 use switchboard_protocol::{
-    access::{Scope, Scopes},
     id::{ApiKeyId, DeviceKey, OrgId, TokenId},
     schema::Digest,
+    token::{Scope, Scopes},
 };
 use switchboard_store::{
-    DeviceFact, DeviceNews, IssuedToken, KeyRevocation, NewApiKey, NewSigningKey, Store,
+    DeviceEvent, DeviceEventKind, IssuedToken, KeyRevocation, NewApiKey, NewSigningKey, Store,
     StoredDevice, testing::TestDatabase,
 };
 use uuid::Uuid;
 
-fn at(second: i64) -> DateTime<Utc> {
+fn timestamp(second: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(1_700_000_000 + second, 0).unwrap()
 }
 
@@ -39,22 +39,22 @@ async fn new_org(store: &Store, key_byte: u8) -> OrgId {
     org
 }
 
-fn fact(org: OrgId, device: &str, epoch: u64, second: i64, news: DeviceNews) -> DeviceFact {
-    DeviceFact {
+fn event(org: OrgId, device: &str, epoch: u64, second: i64, kind: DeviceEventKind) -> DeviceEvent {
+    DeviceEvent {
         device: DeviceKey {
             org,
             device: device.parse().unwrap(),
         },
         epoch,
-        at: at(second),
-        news,
+        at: timestamp(second),
+        kind,
     }
 }
 
-fn registered(services: &str, told: bool) -> DeviceNews {
-    DeviceNews::Registered {
-        digest: Digest::of(services.as_bytes()),
-        services: told.then(|| services.to_owned()),
+fn registered(services: &str, with_services: bool) -> DeviceEventKind {
+    DeviceEventKind::Registered {
+        digest: Digest::compute(services.as_bytes()),
+        services: with_services.then(|| services.to_owned()),
     }
 }
 
@@ -67,7 +67,7 @@ async fn device(store: &Store, org: OrgId, id: &str) -> StoredDevice {
 }
 
 #[tokio::test]
-async fn an_empty_database_says_what_to_do_and_migrates_once() {
+async fn empty_database_reports_missing_migration() {
     let database = TestDatabase::create_empty().await.unwrap();
     let store = database.store();
     store.ping(Duration::from_secs(5)).await.unwrap();
@@ -82,7 +82,7 @@ async fn an_empty_database_says_what_to_do_and_migrates_once() {
 }
 
 #[tokio::test]
-async fn a_database_from_the_future_is_left_alone() {
+async fn newer_database_is_not_migrated() {
     let database = TestDatabase::create().await.unwrap();
     database
         .execute(
@@ -97,7 +97,7 @@ async fn a_database_from_the_future_is_left_alone() {
 }
 
 #[tokio::test]
-async fn keys_are_found_by_hash_and_belong_to_one_org() {
+async fn api_key_is_found_by_hash() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let org = new_org(&store, 1).await;
@@ -120,10 +120,10 @@ async fn keys_are_found_by_hash_and_belong_to_one_org() {
             .kind(),
         "conflict"
     );
-    let nobody = OrgId::from_uuid(Uuid::now_v7());
+    let unknown_org = OrgId::from_uuid(Uuid::now_v7());
     assert_eq!(
         store
-            .create_api_key(nobody, &new_key(4))
+            .create_api_key(unknown_org, &new_key(4))
             .await
             .unwrap_err()
             .kind(),
@@ -161,7 +161,7 @@ async fn keys_are_found_by_hash_and_belong_to_one_org() {
 }
 
 #[tokio::test]
-async fn two_revocations_at_once_leave_one_administrator() {
+async fn concurrent_revocations_leave_one_admin_key() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let org = new_org(&store, 1).await;
@@ -176,7 +176,7 @@ async fn two_revocations_at_once_leave_one_administrator() {
 }
 
 #[tokio::test]
-async fn an_org_and_its_key_are_made_together_or_not_at_all() {
+async fn org_and_first_key_are_created_atomically() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     new_org(&store, 1).await;
@@ -200,7 +200,7 @@ async fn an_org_and_its_key_are_made_together_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn revoked_tokens_are_known_until_they_expire() {
+async fn revoked_tokens_are_listed_until_expiry() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let org = new_org(&store, 1).await;
@@ -238,7 +238,7 @@ async fn revoked_tokens_are_known_until_they_expire() {
 }
 
 #[tokio::test]
-async fn one_key_signs_however_many_replicas_start() {
+async fn concurrent_replicas_agree_on_one_signing_key() {
     let database = TestDatabase::create().await.unwrap();
     let mut replicas = tokio::task::JoinSet::new();
     for byte in 0..5 {
@@ -265,75 +265,93 @@ async fn one_key_signs_however_many_replicas_start() {
 }
 
 #[tokio::test]
-async fn facts_are_written_once_however_often_they_come() {
+async fn repeated_device_events_are_idempotent() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let org = new_org(&store, 1).await;
-    // Key order, white space, a repeated key and an escape: all must come back as they were sent.
+    // Key order, white space, a repeated key and an escape: all must be returned as they were sent.
     let services = "{\"讲故事\":  {\"b\":1,\"a\":\"\\u0000\"}, \"x\":{}}";
-    let facts = [
-        fact(org, "toy-1", 1, 0, DeviceNews::Connected),
-        fact(org, "toy-1", 1, 1, registered(services, true)),
-        fact(org, "toy-2", 2, 2, DeviceNews::Connected),
-        fact(org, "toy-2", 2, 3, registered(services, false)),
-        fact(org, "toy-1", 1, 9, DeviceNews::Left { reason: "closed" }),
+    let events = [
+        event(org, "toy-1", 1, 0, DeviceEventKind::Connected),
+        event(org, "toy-1", 1, 1, registered(services, true)),
+        event(org, "toy-2", 2, 2, DeviceEventKind::Connected),
+        event(org, "toy-2", 2, 3, registered(services, false)),
+        event(
+            org,
+            "toy-1",
+            1,
+            9,
+            DeviceEventKind::Disconnected { reason: "closed" },
+        ),
     ];
     for _ in 0..2 {
-        store.record(&facts).await.unwrap();
+        store.record_device_events(&events).await.unwrap();
         let toy = device(&store, org, "toy-1").await;
-        assert_eq!((toy.first_seen, toy.last_seen), (at(0), at(9)));
+        assert_eq!(
+            (toy.first_seen, toy.last_seen),
+            (timestamp(0), timestamp(9))
+        );
         assert_eq!(toy.left_reason.as_deref(), Some("closed"));
         assert_eq!(toy.services.unwrap().get(), services);
-        assert_eq!(toy.registered_at, Some(at(1)));
+        assert_eq!(toy.registered_at, Some(timestamp(1)));
         let other = device(&store, org, "toy-2").await;
         assert_eq!(
             (other.left_reason, other.services.unwrap().get()),
             (None, services)
         );
     }
-    // The first fact alone, late: the end is not undone.
-    store.record(&facts[..1]).await.unwrap();
+    // The first event alone, late: the end is not undone.
+    store.record_device_events(&events[..1]).await.unwrap();
     assert_eq!(
         device(&store, org, "toy-1").await.left_reason.as_deref(),
         Some("closed")
     );
-    // The same connection again, later: its node had only been taken for dead.
+    // The same connection again, later: its node had only been considered lost.
     store
-        .record(&[fact(org, "toy-1", 1, 10, DeviceNews::Connected)])
+        .record_device_events(&[event(org, "toy-1", 1, 10, DeviceEventKind::Connected)])
         .await
         .unwrap();
     assert_eq!(device(&store, org, "toy-1").await.left_reason, None);
 }
 
 #[tokio::test]
-async fn older_connections_never_overwrite_newer_ones() {
+async fn older_connection_does_not_overwrite_newer() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let org = new_org(&store, 1).await;
     store
-        .record(&[fact(org, "toy", 5, 10, registered("{\"new\":{}}", true))])
+        .record_device_events(&[event(org, "toy", 5, 10, registered("{\"new\":{}}", true))])
         .await
         .unwrap();
     let old = [
-        fact(org, "toy", 4, 1, DeviceNews::Connected),
-        fact(org, "toy", 4, 11, registered("{\"old\":{}}", true)),
-        fact(org, "toy", 4, 12, DeviceNews::Left { reason: "takeover" }),
+        event(org, "toy", 4, 1, DeviceEventKind::Connected),
+        event(org, "toy", 4, 11, registered("{\"old\":{}}", true)),
+        event(
+            org,
+            "toy",
+            4,
+            12,
+            DeviceEventKind::Disconnected { reason: "takeover" },
+        ),
     ];
-    store.record(&old).await.unwrap();
+    store.record_device_events(&old).await.unwrap();
     let toy = device(&store, org, "toy").await;
     assert_eq!(
         (toy.left_reason, toy.services.unwrap().get()),
         (None, "{\"new\":{}}")
     );
-    assert_eq!((toy.first_seen, toy.last_seen), (at(1), at(10)));
+    assert_eq!(
+        (toy.first_seen, toy.last_seen),
+        (timestamp(1), timestamp(10))
+    );
 
     store
-        .record(&[fact(
+        .record_device_events(&[event(
             org,
             "toy",
             5,
             13,
-            DeviceNews::Left { reason: "drain" },
+            DeviceEventKind::Disconnected { reason: "drain" },
         )])
         .await
         .unwrap();
@@ -342,7 +360,7 @@ async fn older_connections_never_overwrite_newer_ones() {
         Some("drain")
     );
     store
-        .record(&[fact(org, "toy", 6, 14, DeviceNews::Connected)])
+        .record_device_events(&[event(org, "toy", 6, 14, DeviceEventKind::Connected)])
         .await
         .unwrap();
     let toy = device(&store, org, "toy").await;
@@ -353,18 +371,18 @@ async fn older_connections_never_overwrite_newer_ones() {
 }
 
 #[tokio::test]
-async fn contents_that_come_after_their_registration_are_found() {
+async fn contents_written_after_registration_are_found() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let org = new_org(&store, 1).await;
     store
-        .record(&[fact(org, "second", 2, 2, registered("{\"s\":{}}", false))])
+        .record_device_events(&[event(org, "second", 2, 2, registered("{\"s\":{}}", false))])
         .await
         .unwrap();
     let known = device(&store, org, "second").await;
     assert!(known.services.is_none() && known.registered_at.is_some());
     store
-        .record(&[fact(org, "first", 1, 1, registered("{\"s\":{}}", true))])
+        .record_device_events(&[event(org, "first", 1, 1, registered("{\"s\":{}}", true))])
         .await
         .unwrap();
     assert_eq!(
@@ -374,34 +392,34 @@ async fn contents_that_come_after_their_registration_are_found() {
 }
 
 #[tokio::test]
-async fn a_batch_with_a_bad_fact_is_refused_as_a_whole() {
+async fn batch_with_invalid_event_is_rejected() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let org = new_org(&store, 1).await;
-    let nobody = OrgId::from_uuid(Uuid::now_v7());
+    let unknown_org = OrgId::from_uuid(Uuid::now_v7());
     let poison = [
-        fact(nobody, "ghost", 1, 1, DeviceNews::Connected),
-        fact(org, "toy", 1, 1, registered("{", true)),
+        event(unknown_org, "ghost", 1, 1, DeviceEventKind::Connected),
+        event(org, "toy", 1, 1, registered("{", true)),
     ];
     for bad in poison {
-        let batch = [fact(org, "good", 1, 1, DeviceNews::Connected), bad];
-        let error = store.record(&batch).await.unwrap_err();
+        let batch = [event(org, "good", 1, 1, DeviceEventKind::Connected), bad];
+        let error = store.record_device_events(&batch).await.unwrap_err();
         assert_eq!(error.kind(), "refused", "{}", error.report());
         assert!(store.devices(org, None, 10).await.unwrap().is_empty());
     }
 }
 
 #[tokio::test]
-async fn devices_are_listed_in_byte_order_within_their_org() {
+async fn devices_are_listed_in_byte_order() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let org = new_org(&store, 1).await;
     let stranger = new_org(&store, 2).await;
-    let connect = |org, id| fact(org, id, 1, 1, DeviceNews::Connected);
+    let connect = |org, id| event(org, id, 1, 1, DeviceEventKind::Connected);
     let ids = ["b", "B", "a-1", "a.1", "_"];
-    let mut facts: Vec<DeviceFact> = ids.iter().map(|id| connect(org, id)).collect();
-    facts.push(connect(stranger, "a-2"));
-    store.record(&facts).await.unwrap();
+    let mut events: Vec<DeviceEvent> = ids.iter().map(|id| connect(org, id)).collect();
+    events.push(connect(stranger, "a-2"));
+    store.record_device_events(&events).await.unwrap();
 
     let names = |devices: Vec<StoredDevice>| -> Vec<String> {
         devices
@@ -423,19 +441,19 @@ async fn devices_are_listed_in_byte_order_within_their_org() {
 }
 
 #[tokio::test]
-async fn a_database_that_goes_away_is_unavailable_and_comes_back() {
+async fn store_recovers_from_database_outage() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     store.ping(Duration::from_secs(5)).await.unwrap();
-    database.set_away(true).await.unwrap();
+    database.set_unavailable(true).await.unwrap();
     let error = store.signing_keys().await.unwrap_err();
     assert!(error.is_unavailable(), "{}", error.report());
-    database.set_away(false).await.unwrap();
+    database.set_unavailable(false).await.unwrap();
     assert!(store.signing_keys().await.unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn connections_that_died_unused_cost_nobody_an_error() {
+async fn dead_idle_connections_are_replaced() {
     let database = TestDatabase::create().await.unwrap();
     let store = database.store();
     let key = new_key(1);
@@ -447,19 +465,19 @@ async fn connections_that_died_unused_cost_nobody_an_error() {
         signing.unwrap();
     };
     for _ in 0..3 {
-        // Several connections are open and free.
+        // Several connections are open and idle.
         ask().await;
-        database.set_away(true).await.unwrap();
-        database.set_away(false).await.unwrap();
+        database.set_unavailable(true).await.unwrap();
+        database.set_unavailable(false).await.unwrap();
         ask().await;
-        database.set_away(true).await.unwrap();
-        database.set_away(false).await.unwrap();
+        database.set_unavailable(true).await.unwrap();
+        database.set_unavailable(false).await.unwrap();
         store.revoke_api_key(org, key.id).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_test_database_ends_with_its_test() {
+async fn test_database_is_dropped() {
     let database = TestDatabase::create().await.unwrap();
     let url = database.url().clone();
     drop(database);

@@ -1,28 +1,28 @@
-//! Webhooks that are attempted and disabled at the same time, against a real PostgreSQL.
-#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+//! Concurrent delivery attempts and disabling of webhooks in a real PostgreSQL.
+#![expect(clippy::unwrap_used, reason = "test helpers may panic")]
 
 use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use switchboard_protocol::{
-    access::Scope,
     id::{ApiKeyId, DeliveryId, OrgId, WebhookId},
+    token::Scope,
 };
 use switchboard_store::{
-    AttemptEnd, ClaimedDelivery, Delivery, DeliveryState, NewApiKey, Redelivery, Store,
+    AttemptOutcome, ClaimedDelivery, Delivery, DeliveryState, NewApiKey, Redelivery, Store,
     WebhookEvent, WebhookSettings, testing::TestDatabase,
 };
 use uuid::Uuid;
 
 const PATIENCE: Duration = Duration::from_secs(3600);
-const FAILED: AttemptEnd = AttemptEnd::Failed {
+const FAILED: AttemptOutcome = AttemptOutcome::Failed {
     status: Some(500),
     error: "status",
-    pause: Some(Duration::from_secs(60)),
+    retry_delay: Some(Duration::from_secs(60)),
 };
 
-/// A webhook with one delivery, which somebody attempts.
+/// A webhook with one delivery that is being attempted.
 struct Post {
     database: TestDatabase,
     store: Store,
@@ -51,7 +51,7 @@ impl Post {
         assert!(made.await.unwrap().is_some());
         let id = DeliveryId::from_uuid(Uuid::now_v7());
         let added = creation.add_webhook_delivery(org, webhook, id, "webhook.test", "{}");
-        assert!(matches!(added.await.unwrap(), Redelivery::Waits(_)));
+        assert!(matches!(added.await.unwrap(), Redelivery::Pending(_)));
         creation.commit().await.unwrap();
         let claimed = store.claim_deliveries(&[], PATIENCE, 1).await.unwrap();
         let claimed = claimed.into_iter().next().unwrap();
@@ -74,17 +74,19 @@ impl Post {
         found.unwrap().unwrap()
     }
 
-    async fn fail_for_days(&self) {
+    async fn set_failing_for_days(&self) {
         let since = "UPDATE webhooks SET failing_since = now() - interval '1 day'";
         self.database.execute(since).await.unwrap();
     }
 
-    async fn disable(&self, reason: &str, patience: Option<Duration>) -> bool {
-        let disabled = self.store.disable_webhook(&self.claimed, reason, patience);
+    async fn disable(&self, reason: &str, failing_timeout: Option<Duration>) -> bool {
+        let disabled = self
+            .store
+            .disable_webhook(&self.claimed, reason, failing_timeout);
         disabled.await.unwrap()
     }
 
-    async fn lead_elsewhere(&self) {
+    async fn change_url(&self) {
         let replaced = self
             .store
             .replace_webhook(self.org, self.webhook, 1, &settings("b"))
@@ -108,8 +110,8 @@ async fn run(connection: &mut PgConnection, sql: &str) {
     sqlx::raw_sql(sql).execute(connection).await.unwrap();
 }
 
-/// Waits until somebody waits for a lock in this database.
-async fn somebody_waits(connection: &mut PgConnection) {
+/// Waits until a connection waits for a lock in this database.
+async fn wait_for_blocked_lock(connection: &mut PgConnection) {
     let waiting = "SELECT EXISTS (SELECT FROM pg_stat_activity
                    WHERE datname = current_database() AND wait_event_type = 'Lock')";
     let looking = async {
@@ -127,19 +129,19 @@ async fn somebody_waits(connection: &mut PgConnection) {
 }
 
 #[tokio::test]
-async fn an_attempt_that_ends_while_its_webhook_is_disabled_waits_for_that() {
-    for end in [FAILED, AttemptEnd::Arrived { status: 204 }] {
+async fn attempt_result_waits_for_disabling() {
+    for end in [FAILED, AttemptOutcome::Delivered { status: 204 }] {
         let post = Post::new().await;
         let mut other = post.connect().await;
         let mut watch = post.connect().await;
         let disable = "BEGIN; UPDATE webhooks SET enabled = false";
         run(&mut other, disable).await;
-        let ending = post.store.end_attempt(&post.claimed, &end, PATIENCE);
+        let ending = post.store.record_attempt(&post.claimed, &end, PATIENCE);
         let disabling = async {
-            somebody_waits(&mut watch).await;
-            let give_up = "UPDATE webhook_deliveries SET state = 'failed', next_attempt_at = NULL, ended_at = now(),
+            wait_for_blocked_lock(&mut watch).await;
+            let fail_pending = "UPDATE webhook_deliveries SET state = 'failed', next_attempt_at = NULL, ended_at = now(),
                            last_error = 'webhook_disabled' WHERE state = 'pending'; COMMIT";
-            run(&mut other, give_up).await;
+            run(&mut other, fail_pending).await;
         };
         let (ended, ()) = tokio::join!(ending, disabling);
         assert!(!ended.unwrap());
@@ -150,21 +152,23 @@ async fn an_attempt_that_ends_while_its_webhook_is_disabled_waits_for_that() {
 }
 
 #[tokio::test]
-async fn what_is_repeated_while_its_webhook_is_disabled_waits_for_that() {
+async fn redelivery_waits_for_disabling() {
     let post = Post::new().await;
-    let given_up = AttemptEnd::Failed {
+    let given_up = AttemptOutcome::Failed {
         status: None,
         error: "timed_out",
-        pause: None,
+        retry_delay: None,
     };
-    let ended = post.store.end_attempt(&post.claimed, &given_up, PATIENCE);
+    let ended = post
+        .store
+        .record_attempt(&post.claimed, &given_up, PATIENCE);
     ended.await.unwrap();
     let mut other = post.connect().await;
     let mut watch = post.connect().await;
     run(&mut other, "BEGIN; UPDATE webhooks SET enabled = false").await;
     let mut creation = post.store.begin(post.org).await.unwrap();
     let disabling = async {
-        somebody_waits(&mut watch).await;
+        wait_for_blocked_lock(&mut watch).await;
         let touch = "UPDATE webhook_deliveries SET last_error = 'webhook_disabled'; COMMIT";
         run(&mut other, touch).await;
     };
@@ -174,26 +178,26 @@ async fn what_is_repeated_while_its_webhook_is_disabled_waits_for_that() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_leads_elsewhere_meanwhile_is_not_disabled() {
+async fn webhook_with_new_url_is_not_disabled() {
     let post = Post::new().await;
-    post.fail_for_days().await;
-    let end = post.store.end_attempt(&post.claimed, &FAILED, PATIENCE);
-    assert!(end.await.unwrap(), "nothing has arrived for too long");
-    post.lead_elsewhere().await;
+    post.set_failing_for_days().await;
+    let end = post.store.record_attempt(&post.claimed, &FAILED, PATIENCE);
+    assert!(end.await.unwrap(), "it has failed for too long");
+    post.change_url().await;
     assert!(!post.disable("failing", Some(PATIENCE)).await);
     assert!(!post.disable("gone", None).await);
     assert_eq!(post.delivery().await.state, DeliveryState::Pending);
 }
 
 #[tokio::test]
-async fn a_webhook_at_which_something_arrives_meanwhile_is_not_disabled() {
+async fn recovered_webhook_is_not_disabled() {
     let post = Post::new().await;
-    post.fail_for_days().await;
+    post.set_failing_for_days().await;
     let arrived = "UPDATE webhooks SET failing_since = NULL";
     post.database.execute(arrived).await.unwrap();
     assert!(!post.disable("failing", Some(PATIENCE)).await);
     assert_eq!(post.delivery().await.state, DeliveryState::Pending);
-    post.fail_for_days().await;
+    post.set_failing_for_days().await;
     assert!(post.disable("failing", Some(PATIENCE)).await);
     assert_eq!(post.delivery().await.state, DeliveryState::Failed);
     assert!(!post.disable("failing", Some(PATIENCE)).await);

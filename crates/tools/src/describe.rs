@@ -1,51 +1,51 @@
-//! A service as a tool: what it is called, and what a model reads of it.
-//! Never: a schema that says something else than the device's, or words in which something hides.
+//! Descriptions of services as tools for models.
 
 use serde_json::{Map, Value};
 
 use crate::{
     Naming,
-    text::{clean_schema, clean_to, members_hide_something},
+    text::{clean_schema, clean_to, has_hidden_members},
 };
 
-/// What a model reads of a tool. Protects its context.
-const DESCRIPTION_BYTES: usize = 4_096;
-/// What a description says where the schema of the parameters is left out.
-const UNSHOWN: &str =
+/// Maximum bytes of a description. Protects the model's context.
+const MAX_DESCRIPTION_BYTES: usize = 4_096;
+/// Added to a description when the schema of the parameters is omitted.
+const SCHEMA_OMITTED: &str =
     "[The schema of its parameters is not shown: invisible characters hide in it.]";
 
-/// What a model is told of a service.
+/// A service as a tool.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Described {
-    /// What the tool is called on a server that is named so; without its device where there are several.
+pub struct ToolDescription {
+    /// The tool name of the service; without the part for the device when names are prefixed.
     pub name: String,
-    /// The device's own words, made safe.
+    /// The device's description, cleaned.
     pub description: Option<String>,
-    /// The JSON Schema of its parameters: always of an object.
+    /// JSON schema of the parameters, always of an object.
     pub parameters: Map<String, Value>,
 }
 
 /// Describes a service by its registered definition.
 #[must_use]
-pub fn describe(service: &str, definition: &Value, naming: Naming) -> Described {
+pub fn describe(service: &str, definition: &Value, naming: Naming) -> ToolDescription {
     let description = definition.get("description").and_then(Value::as_str);
-    let mut description = description.map(|words| clean_to(words, DESCRIPTION_BYTES));
+    let mut description = description.map(|text| clean_to(text, MAX_DESCRIPTION_BYTES));
     let mut parameters = object_schema(definition.get("parameters"));
-    if members_hide_something(&parameters) {
-        // Without those characters it would be another schema, and with them a model reads what people do not see.
+    if has_hidden_members(&parameters) {
+        // A cleaned schema would mean something else; an uncleaned one contains text that is
+        // invisible to people.
         parameters = object_schema(None);
-        let words = description.get_or_insert_default();
-        words.push_str(if words.is_empty() { "" } else { "\n" });
-        words.push_str(UNSHOWN);
+        let text = description.get_or_insert_default();
+        text.push_str(if text.is_empty() { "" } else { "\n" });
+        text.push_str(SCHEMA_OMITTED);
     }
-    Described {
+    ToolDescription {
         name: naming.service(service),
         description,
         parameters,
     }
 }
 
-/// As registered, with `type: object`, which models' providers insist on and every set of params is anyway.
+/// The registered schema with `type: object`, which providers require. Params are always an object.
 fn object_schema(registered: Option<&Value>) -> Map<String, Value> {
     let mut schema = match registered {
         Some(Value::Object(schema)) => schema.clone(),

@@ -1,15 +1,15 @@
-//! Which services a character may use.
-//! Never: a service that is refused under one of its names and allowed under the other.
+//! Tool policies of NPCs.
+//! Invariant: a policy has the same effect with both names of a service.
 
 use crate::Naming;
 
-/// Whether a policy lets a service be used: it is allowed (all are, without a list) and not denied. Policies name a
-/// service as its device does, or as a tool of that device's own endpoint.
+/// Whether a policy permits a service: it is allowed (all are, without a list) and not denied.
+/// Policies use the registered name, or the tool name at the device's own endpoint.
 #[must_use]
 pub fn permits(allow: Option<&[String]>, deny: &[String], service: &str) -> bool {
     let tool = Naming::Alone.service(service);
-    let named = |list: &[String]| list.iter().any(|name| name == service || *name == tool);
-    !named(deny) && allow.is_none_or(named)
+    let lists = |list: &[String]| list.iter().any(|name| name == service || *name == tool);
+    !lists(deny) && allow.is_none_or(lists)
 }
 
 #[cfg(test)]
@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_names_of_a_service_are_heeded() {
+    fn policy_matches_both_names_of_a_service() {
         fn check(allow: Option<&[&str]>, deny: &[&str], expected: bool) {
             let owned =
                 |list: &[&str]| list.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();

@@ -1,5 +1,4 @@
-//! Text that a device supplied, made fit to be read by a model.
-//! Never: a character that hides from people what a model reads, or a text without a bound.
+//! Cleans text of devices for models: removes characters that are invisible to people.
 
 use std::{borrow::Cow, mem};
 
@@ -9,11 +8,11 @@ use icu_properties::{
 };
 use serde_json::{Map, Value};
 
-/// The most that waits for the rest of an emoji.
-const HELD_BYTES: usize = 64;
-/// What a cut text ends with.
+/// Maximum bytes that wait for the rest of an emoji.
+const MAX_HELD_BYTES: usize = 64;
+/// The end of a truncated text.
 const ELLIPSIS: &str = "…";
-/// What Unicode says to show nothing for.
+/// Characters without a visible form, by Unicode.
 const IGNORABLE: CodePointSetDataBorrowed<'static> =
     CodePointSetData::new::<DefaultIgnorableCodePoint>();
 const EMOJI: CodePointSetDataBorrowed<'static> = CodePointSetData::new::<Emoji>();
@@ -21,8 +20,8 @@ const TEXT_STYLE: char = '\u{fe0e}';
 const EMOJI_STYLE: char = '\u{fe0f}';
 const JOINER: char = '\u{200d}';
 
-/// The text without characters that nobody sees: controls, direction marks, zero-width ones, tags, fillers, variation
-/// selectors. Line breaks and tabs stay, and what makes one emoji of several characters.
+/// The text without invisible characters: controls, direction marks, zero-width characters, tags,
+/// fillers, variation selectors. Line breaks and tabs stay, and the joiners within an emoji.
 #[must_use]
 pub fn clean(text: &str) -> Cow<'_, str> {
     let Some(first) = hidden(text).next() else {
@@ -38,13 +37,13 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(cleaned)
 }
 
-/// Whether there is something that [`clean`] takes out.
+/// Whether the text has characters that [`clean`] removes.
 #[must_use]
 pub fn has_hidden(text: &str) -> bool {
     hidden(text).next().is_some()
 }
 
-/// The hidden characters and where they stand.
+/// The hidden characters and their places.
 fn hidden(text: &str) -> impl Iterator<Item = (usize, char)> {
     let mut before = None;
     text.char_indices().filter(move |(at, c)| {
@@ -57,7 +56,7 @@ fn hidden(text: &str) -> impl Iterator<Item = (usize, char)> {
     })
 }
 
-/// The same with at most `limit` bytes, cut between two characters.
+/// The cleaned text with at most `limit` bytes, truncated between two characters.
 #[must_use]
 pub fn clean_to(text: &str, limit: usize) -> String {
     let mut cleaned = clean(text).into_owned();
@@ -69,28 +68,28 @@ pub fn clean_to(text: &str, limit: usize) -> String {
     cleaned
 }
 
-/// Cleans a text that comes piece by piece.
+/// Cleans a text that arrives in pieces.
 #[derive(Debug, Default)]
 pub struct StreamCleaner {
-    /// The last character that was given out.
+    /// The last character that was returned.
     last: Option<char>,
-    /// What shows nothing by itself, and may hold an emoji together when its other half has come.
+    /// Invisible characters at the end, which may join an emoji with the next piece.
     held: String,
 }
 
 impl StreamCleaner {
-    /// What is known to be fit of the text up to here: everything but what shows nothing at its end.
-    pub fn next(&mut self, piece: &str) -> String {
+    /// The cleaned text up to here, except invisible characters at its end.
+    pub fn push(&mut self, piece: &str) -> String {
         let mut text = mem::take(&mut self.held);
         text.push_str(piece);
-        let most = text.len().saturating_sub(HELD_BYTES);
-        let shown = text.trim_end_matches(is_ignorable).len();
-        self.held = text.split_off(shown.max(text.ceil_char_boundary(most)));
+        let max = text.len().saturating_sub(MAX_HELD_BYTES);
+        let visible = text.trim_end_matches(is_ignorable).len();
+        self.held = text.split_off(visible.max(text.ceil_char_boundary(max)));
         self.clean(&text)
     }
 
-    /// What is left when nothing more comes.
-    pub fn rest(&mut self) -> String {
+    /// The rest, at the end of the text.
+    pub fn finish(&mut self) -> String {
         let text = mem::take(&mut self.held);
         self.clean(&text)
     }
@@ -105,7 +104,7 @@ impl StreamCleaner {
     }
 }
 
-/// Cleans every string and every key of a value. Its depth is bounded by the parser that made it.
+/// Cleans all strings and keys of a value. Its depth is bounded by the parser.
 #[must_use]
 pub fn clean_value(mut value: Value) -> Value {
     clean_in_place(&mut value);
@@ -133,7 +132,7 @@ fn clean_in_place(value: &mut Value) {
     }
 }
 
-/// Cleans what a schema says in words, and nothing that decides what matches it.
+/// Cleans the texts of a schema, but nothing that affects validation.
 pub fn clean_schema(schema: &mut Map<String, Value>) {
     for (keyword, value) in schema.iter_mut() {
         match (keyword.as_str(), value) {
@@ -142,7 +141,7 @@ pub fn clean_schema(schema: &mut Map<String, Value>) {
             {
                 clean_in_place(words);
             }
-            // Data, not schemas: a changed character would be another value.
+            // Values to compare with must not change.
             ("enum" | "const", _) => {}
             (_, Value::Object(inner)) => clean_schema(inner),
             (_, Value::Array(items)) => {
@@ -154,37 +153,37 @@ pub fn clean_schema(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Whether something hides in a value: in a name, or in a string.
+/// Whether a value has hidden characters, in a key or in a string.
 #[must_use]
-pub fn hides_something(value: &Value) -> bool {
+pub fn has_hidden_text(value: &Value) -> bool {
     match value {
         Value::String(text) => has_hidden(text),
-        Value::Array(items) => items.iter().any(hides_something),
-        Value::Object(members) => members_hide_something(members),
+        Value::Array(items) => items.iter().any(has_hidden_text),
+        Value::Object(members) => has_hidden_members(members),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
-/// The same of an object's members.
+/// Whether an object has hidden characters in its members.
 #[must_use]
-pub fn members_hide_something(members: &Map<String, Value>) -> bool {
+pub fn has_hidden_members(members: &Map<String, Value>) -> bool {
     members
         .iter()
-        .any(|(name, value)| has_hidden(name) || hides_something(value))
+        .any(|(name, value)| has_hidden(name) || has_hidden_text(value))
 }
 
-/// Characters that show nothing by themselves.
+/// Whether the character is invisible by itself.
 fn is_ignorable(c: char) -> bool {
     match c {
         '\n' | '\t' | '\r' => false,
         '\u{0}'..='\u{7f}' => c.is_ascii_control(),
-        // Line and paragraph separators; annotations.
+        // Line and paragraph separators; interlinear annotations.
         '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{fff9}'..='\u{fffb}' => true,
         _ => IGNORABLE.contains(c),
     }
 }
 
-/// Whether this one makes an emoji of what stands before it, or joins it with the next.
+/// Whether the character belongs to the emoji before it, or joins it with the next.
 fn belongs_to_emoji(before: Option<char>, c: char, next: Option<char>) -> bool {
     let follows = |c| EMOJI.contains(c);
     match c {
@@ -203,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_hides_is_taken_out() {
+    fn hidden_characters_are_removed() {
         fn check(text: &str, expected: &str) {
             assert_eq!(clean(text), expected, "{text:?}");
         }
@@ -225,14 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_in_pieces_is_cleaned_like_a_whole_one() {
+    fn pieces_are_cleaned_like_the_whole_text() {
         fn check(text: &str) {
             let characters: Vec<char> = text.chars().collect();
             for size in 1..=characters.len() {
                 let mut cleaner = StreamCleaner::default();
                 let pieces = characters.chunks(size).map(String::from_iter);
-                let mut cleaned: String = pieces.map(|piece| cleaner.next(&piece)).collect();
-                cleaned.push_str(&cleaner.rest());
+                let mut cleaned: String = pieces.map(|piece| cleaner.push(&piece)).collect();
+                cleaned.push_str(&cleaner.finish());
                 assert_eq!(cleaned, clean(text), "{text:?} by {size}");
             }
         }
@@ -240,14 +239,14 @@ mod tests {
         check("a\u{200b}b\u{202e}c 现在\u{200d}是");
         check("👍🏽 1\u{fe0f}\u{20e3}");
         let mut cleaner = StreamCleaner::default();
-        assert_eq!(cleaner.next("Hel"), "Hel");
-        assert_eq!(cleaner.next("lo ❤"), "lo ❤");
-        assert_eq!(cleaner.next("\u{fe0f}"), "");
-        assert_eq!(cleaner.next("."), "\u{fe0f}.");
+        assert_eq!(cleaner.push("Hel"), "Hel");
+        assert_eq!(cleaner.push("lo ❤"), "lo ❤");
+        assert_eq!(cleaner.push("\u{fe0f}"), "");
+        assert_eq!(cleaner.push("."), "\u{fe0f}.");
     }
 
     #[test]
-    fn long_texts_are_cut_between_characters() {
+    fn long_text_is_truncated_between_characters() {
         fn check(text: &str, limit: usize, expected: &str) {
             let cut = clean_to(text, limit);
             assert_eq!(cut, expected);
@@ -259,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_keeps_its_meaning() {
+    fn schema_keeps_its_meaning() {
         let mut schema = json!({
             "description": "a\u{200b}b",
             "properties": {"description": {"title": "t\u{202e}", "enum": ["x\u{200b}"]}},

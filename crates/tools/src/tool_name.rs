@@ -1,98 +1,101 @@
-//! Names that every client takes: letters, digits, `_` and `-`, and not too many of them.
-//! Never: a name that changes while the service and the device keep theirs, or one that two of them share.
+//! Tool names that all clients accept: letters, digits, `_` and `-`, bounded in length.
+//! Invariant: names are stable, and different services or devices have different names.
 
 use sha2::{Digest as _, Sha256};
 
-/// The longest name that is left as a device chose it; what the protocol's own suite allows.
-const LONGEST_CHOSEN: usize = 64;
-/// The longest name made here. Clients put a server's name before it and stop at 60.
-const LONGEST_MADE: usize = 40;
-/// Between a device and its tool.
+/// Maximum bytes of a name that stays as registered: the limit of the MCP conformance suite.
+const MAX_ORIGINAL_BYTES: usize = 64;
+/// Maximum bytes of a generated name. Clients prepend the name of the server, up to 60 in total.
+const MAX_GENERATED_BYTES: usize = 40;
+/// Separates the part of the device from that of the service.
 const SEPARATOR: &str = "__";
-/// How much of a name is the device's, where several devices are one server.
-const DEVICE_ROOM: usize = 16;
-/// What is left for its service.
-const SERVICE_ROOM: usize = LONGEST_MADE - DEVICE_ROOM - SEPARATOR.len();
-/// Hexadecimal digits of the hash that tells altered names apart.
+/// Maximum bytes of the part for the device.
+const MAX_DEVICE_BYTES: usize = 16;
+/// Maximum bytes of the part for the service.
+const MAX_SERVICE_BYTES: usize = MAX_GENERATED_BYTES - MAX_DEVICE_BYTES - SEPARATOR.len();
+/// Hexadecimal digits of the hash that distinguishes generated names.
 const HASH_DIGITS: usize = 8;
 
 /// How the tools of a server are named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Naming {
-    /// The server is one device.
+    /// The server has one device.
     Alone,
-    /// The server is many devices: each tool's name begins with its device's.
+    /// The server has several devices; each tool name starts with its device.
     Prefixed,
 }
 
 impl Naming {
-    /// The part of a tool's name that stands for its service.
+    /// The part of a tool name for the service.
     #[must_use]
     pub fn service(self, service: &str) -> String {
         match self {
-            Self::Alone => safe(service, LONGEST_CHOSEN, LONGEST_MADE),
-            Self::Prefixed => safe(service, SERVICE_ROOM, SERVICE_ROOM),
+            Self::Alone => safe(service, MAX_ORIGINAL_BYTES, MAX_GENERATED_BYTES),
+            Self::Prefixed => safe(service, MAX_SERVICE_BYTES, MAX_SERVICE_BYTES),
         }
     }
 }
 
-/// The part of a tool's name that stands for its device.
+/// The part of a tool name for the device.
 #[must_use]
 pub fn device_part(device: &str) -> String {
-    safe(device, DEVICE_ROOM, DEVICE_ROOM)
+    safe(device, MAX_DEVICE_BYTES, MAX_DEVICE_BYTES)
 }
 
-/// What the device's part of a tool's name is.
+/// The part of a tool name for the device, parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
-    /// Its id, and no other device's.
+pub enum DevicePart {
+    /// The id of the device.
     Id,
-    /// Made of its id, and no id itself.
-    Made,
-    /// No device's.
-    Nobody,
+    /// Generated from the id of the device.
+    Generated,
+    /// No device has this part.
+    Invalid,
 }
 
-impl Part {
-    /// What this part of a name is.
+impl DevicePart {
+    /// Parses the part for the device.
     #[must_use]
-    pub fn of(part: &str) -> Self {
-        if is_kept(part, DEVICE_ROOM) {
+    pub fn parse(part: &str) -> Self {
+        if is_valid(part, MAX_DEVICE_BYTES) {
             Self::Id
-        } else if part.len() <= DEVICE_ROOM && part.bytes().all(is_allowed) && looks_made(part) {
-            Self::Made
+        } else if part.len() <= MAX_DEVICE_BYTES
+            && part.bytes().all(is_allowed)
+            && looks_generated(part)
+        {
+            Self::Generated
         } else {
-            Self::Nobody
+            Self::Invalid
         }
     }
 }
 
-/// A tool's name where several devices are one server.
+/// A prefixed tool name.
 #[must_use]
 pub fn join(device: &str, service: &str) -> String {
     format!("{device}{SEPARATOR}{service}")
 }
 
-/// The two parts of such a name.
+/// The parts of a prefixed tool name: of the device, and of the service.
 #[must_use]
 pub fn split(name: &str) -> Option<(&str, &str)> {
     name.split_once(SEPARATOR)
 }
 
-/// The original where it is safe and at most `chosen` bytes long; else, in at most `made` bytes, what can be read
-/// of it and a hash of all of it.
-fn safe(original: &str, chosen: usize, made: usize) -> String {
-    if is_kept(original, chosen) {
+/// The original name when it is valid and has at most `max_original` bytes; else a generated one of
+/// at most `max_generated` bytes: a readable part and a hash of the original.
+fn safe(original: &str, max_original: usize, max_generated: usize) -> String {
+    if is_valid(original, max_original) {
         return original.to_owned();
     }
-    let mut name = String::with_capacity(made);
+    let mut name = String::with_capacity(max_generated);
     for c in original.chars() {
         let c = if c.is_ascii_alphanumeric() || c == '-' {
             c
         } else {
             '_'
         };
-        if name.len() + HASH_DIGITS + 1 >= made {
+        if name.len() + HASH_DIGITS + 1 >= max_generated {
             break;
         }
         if c != '_' || !name.ends_with('_') {
@@ -110,17 +113,18 @@ fn safe(original: &str, chosen: usize, made: usize) -> String {
     }
 }
 
-/// Whether a name stays as its device chose it.
-fn is_kept(name: &str, chosen: usize) -> bool {
-    (1..=chosen).contains(&name.len())
+/// Whether a name stays as registered.
+fn is_valid(name: &str, max_original: usize) -> bool {
+    (1..=max_original).contains(&name.len())
         && name.bytes().all(is_allowed)
         && !name.contains(SEPARATOR)
         && !name.ends_with('_')
-        && !looks_made(name)
+        && !looks_generated(name)
 }
 
-/// Whether a name could have been made here. Such a one is made anew, so that no chosen name equals a made one.
-fn looks_made(name: &str) -> bool {
+/// Whether a name has the form of a generated one. Such a name is replaced, so that no original
+/// name equals a generated one.
+fn looks_generated(name: &str) -> bool {
     let at = name.len().saturating_sub(HASH_DIGITS);
     let Some((front, hash)) = name.split_at_checked(at) else {
         return false;
@@ -142,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn safe_names_stay_and_others_are_told_apart() {
+    fn valid_names_stay_and_others_are_hashed() {
         fn check(service: &str, expected: &str) {
             assert_eq!(Naming::Alone.service(service), expected, "{service}");
         }
@@ -164,8 +168,8 @@ mod tests {
         check(&"x".repeat(65), &format!("{}-9537c5fd", "x".repeat(31)));
     }
 
-    /// Names that are likely to meet: plain ones, altered ones, and what was made of them.
-    fn likely() -> impl Strategy<Value = String> {
+    /// Names that are likely to collide: plain, altered and generated ones.
+    fn colliding_names() -> impl Strategy<Value = String> {
         let plain = "[ab._:-]{1,3}|[a-b_-]{20,24}|.{0,3}";
         (plain, 0..3_usize, any::<bool>()).prop_map(|(name, rounds, is_device)| {
             (0..rounds).fold(name, |name, _| match is_device {
@@ -179,7 +183,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4_096))]
 
         #[test]
-        fn two_names_never_become_one(one in likely(), other in likely()) {
+        fn different_names_stay_different(one in colliding_names(), other in colliding_names()) {
             prop_assume!(one != other);
             let again = Naming::Alone.service(&one);
             for (one, other) in [(&one, &other), (&one, &again)] {
@@ -192,20 +196,20 @@ mod tests {
                 }
             }
             let part = device_part(&one);
-            prop_assert_eq!(Part::of(&part), if part == one { Part::Id } else { Part::Made });
+            prop_assert_eq!(DevicePart::parse(&part), if part == one { DevicePart::Id } else { DevicePart::Generated });
             if part != one {
-                prop_assert_ne!(Part::of(&one), Part::Id);
+                prop_assert_ne!(DevicePart::parse(&one), DevicePart::Id);
             }
         }
         #[test]
-        fn every_name_is_safe_and_splits_where_it_was_joined(service in ".*", device in "[A-Za-z0-9._:-]{1,64}") {
+        fn names_are_valid_and_split_at_the_separator(service in ".*", device in "[A-Za-z0-9._:-]{1,64}") {
             for naming in [Naming::Alone, Naming::Prefixed] {
                 let name = naming.service(&service);
-                prop_assert!((1..=LONGEST_CHOSEN).contains(&name.len()) && name.bytes().all(is_allowed), "{}", name);
+                prop_assert!((1..=MAX_ORIGINAL_BYTES).contains(&name.len()) && name.bytes().all(is_allowed), "{}", name);
             }
             let (device, service) = (device_part(&device), Naming::Prefixed.service(&service));
             let name = join(&device, &service);
-            prop_assert!(name.len() <= LONGEST_MADE, "{}", name);
+            prop_assert!(name.len() <= MAX_GENERATED_BYTES, "{}", name);
             prop_assert_eq!(split(&name), Some((device.as_str(), service.as_str())));
         }
     }

@@ -1,4 +1,6 @@
-{{- /* Names, labels and the image. Never: a label that changes with the version among those that select pods. */ -}}
+{{- /*
+Names, labels and the image. Invariant: no label that selects pods changes with the version.
+*/ -}}
 
 {{- define "switchboard.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
@@ -26,7 +28,7 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{- /* Takes the same; without a component for what belongs to all. */ -}}
+{{- /* Takes the same; without a component for objects shared by all. */ -}}
 {{- define "switchboard.labels" -}}
 {{ include "switchboard.selectorLabels" . }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
@@ -38,7 +40,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 {{- end -}}
 
-{{- /* Of pods: nothing that changes with the chart alone, or devices would move for it. Takes the same, and "settings" of a service. */ -}}
+{{- /*
+Labels of pods: none changes with the chart alone, because that would restart pods and move devices.
+Takes the same, and "settings" of a service.
+*/ -}}
 {{- define "switchboard.podLabels" -}}
 {{ include "switchboard.selectorLabels" . }}
 app.kubernetes.io/part-of: switchboard

@@ -1,6 +1,6 @@
-{{- /* Rules of network policies. Never: a rule without ports. */ -}}
+{{- /* Rules of network policies. Invariant: every rule has ports. */ -}}
 
-{{- /* Takes {to, ports}: a rule that lets TCP out. */ -}}
+{{- /* Takes {to, ports}: an egress rule for TCP. */ -}}
 {{- define "switchboard.egress" -}}
 - ports:
     {{- range .ports }}
@@ -24,7 +24,7 @@
   {{- end }}
 {{- end -}}
 
-{{- /* Takes (list PORTS PEERS): a rule that lets TCP in; from everywhere without peers. */ -}}
+{{- /* Takes (list PORTS PEERS): an ingress rule for TCP; from any address without peers. */ -}}
 {{- define "switchboard.ingress" -}}
 - ports:
     {{- range index . 0 }}
@@ -36,7 +36,10 @@
   {{- end }}
 {{- end -}}
 
-{{- /* Takes (dict "root" $ "name" VALUE "url" URL "rule" "objects"): a policy that would cut off what another value names is refused. */ -}}
+{{- /*
+Takes (dict "root" $ "name" VALUE "url" URL "rule" "objects"): rejects a policy that blocks an
+address in another value.
+*/ -}}
 {{- define "switchboard.checkPort" -}}
 {{- if .url }}
 {{- $url := urlParse .url }}
@@ -57,7 +60,7 @@
 {{- end }}
 {{- end -}}
 
-{{- /* Takes the root: all addresses that values name. Those in secrets nobody sees here. */ -}}
+{{- /* Takes the root: all addresses in values. Addresses in secrets are not visible here. */ -}}
 {{- define "switchboard.checkPorts" -}}
 {{- $values := .Values }}
 {{- if not $values.objects.folder.enabled }}

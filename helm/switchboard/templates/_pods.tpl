@@ -1,4 +1,7 @@
-{{- /* What the pods of all services, the job and the test have in common. Never: a right that the restricted Pod Security Standard forbids. */ -}}
+{{- /*
+Common parts of the pods of all services, the job and the test. Invariant: they comply with the
+restricted Pod Security Standard.
+*/ -}}
 
 {{- define "switchboard.podSecurity" -}}
 securityContext:
@@ -16,7 +19,7 @@ securityContext:
   seccompProfile:
     type: RuntimeDefault
 automountServiceAccountToken: false
-# Kubernetes would set SWITCHBOARD_… variables for services of that name.
+# Kubernetes would set SWITCHBOARD_… variables for Services of that name.
 enableServiceLinks: false
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
@@ -37,7 +40,7 @@ securityContext:
     drop: [ALL]
 {{- end -}}
 
-{{- /* Takes a quantity of memory, as 512Mi, 2G or 1073741824: its bytes. */ -}}
+{{- /* Takes a quantity of memory, as 512Mi, 2G or 1073741824; returns bytes. */ -}}
 {{- define "switchboard.bytes" -}}
 {{- $text := printf "%v" . }}
 {{- $number := regexFind "^[0-9.]+(e[+-]?[0-9]+)?" $text }}
@@ -49,7 +52,9 @@ securityContext:
 {{- mulf (float64 $number) (index $units $unit) }}
 {{- end -}}
 
-{{- /* Takes the values of a service, of the job or of the test: on which nodes its pods run. */ -}}
+{{- /*
+Takes the values of a service, of the job or of the test; returns the scheduling of its pods.
+*/ -}}
 {{- define "switchboard.nodes" -}}
 {{- with .nodeSelector }}
 nodeSelector:

@@ -1,12 +1,12 @@
 {{- /*
-A service's Deployment, and the ConfigMap of its settings.
+The Deployment of a service, and the ConfigMap of its settings.
 Takes (dict "root" $ "component" "edge" "settings" .Values.edge "ports" PORTS "env" YAML "volumes" YAML "mounts" YAML "files" DICT "alone" BOOL):
-ports by name, and what is this service's own; one that is alone has no two pods at a time.
-Never: a difference between two services that is not in that dict.
+ports by name, and the parts specific to this service; with "alone" there is never more than one pod.
+Invariant: services differ only by that dict.
 */ -}}
 
 {{- define "switchboard.checkDrain" -}}
-{{- /* Until it drains, a process serves for so long. */ -}}
+{{- /* Time for which a process serves before it drains. */ -}}
 {{- $leave := ceil (divf (index .settings.settings "leave-ms" | default 0) 1000) | int64 }}
 {{- $needed := add .settings.drain.preStopSeconds $leave .settings.drain.timeoutSeconds 30 }}
 {{- if lt (int64 .settings.terminationGracePeriodSeconds) $needed }}
@@ -21,7 +21,7 @@ Never: a difference between two services that is not in that dict.
 {{- if regexMatch "(-key|-listen|^database-url|^redis-url|^config)$" $name }}
 {{- fail (printf "%s.settings.%s may not be set there: secrets are named by their existingSecret values, and ports are the chart's" $.component $name) }}
 {{- end }}
-{{- /* The environment wins over the file. */ -}}
+{{- /* The environment takes precedence over the file. */ -}}
 {{- $variable := printf "SWITCHBOARD_%s" ($name | replace "-" "_" | upper) }}
 {{- if or (hasKey $taken $variable) (eq $name "log-level") }}
 {{- fail (printf "%s.settings.%s would do nothing: the pod has the variable of that setting already, from another value of the chart or from extraEnv; set it there" $.component $name) }}
@@ -30,8 +30,8 @@ Never: a difference between two services that is not in that dict.
 {{- end -}}
 
 {{- /*
-How many pods there are; with autoscaling as many as run already, since a Deployment that loses its number falls to one pod.
-Takes (dict "settings" .Values.edge "live" DEPLOYMENT), whose last one is empty where Helm only renders.
+Number of pods; with autoscaling the current number, because a Deployment without a number falls to one pod.
+Takes (dict "settings" .Values.edge "live" DEPLOYMENT), the last of which is empty when Helm only renders.
 */ -}}
 {{- define "switchboard.replicas" -}}
 {{- if not .settings.autoscaling.enabled }}
@@ -94,7 +94,7 @@ ports:
   - name: admin
     containerPort: 9600
     protocol: TCP
-# The admin port is the first that is there and the last that goes.
+# The admin port is opened first and closed last.
 startupProbe:
   httpGet: {path: /healthz, port: admin}
   periodSeconds: 2
@@ -112,7 +112,7 @@ readinessProbe:
 {{- if .settings.drain.preStopSeconds }}
 lifecycle:
   preStop:
-    # Balancers take the pod out meanwhile.
+    # Balancers remove the pod during this time.
     sleep:
       seconds: {{ .settings.drain.preStopSeconds }}
 {{- end }}
@@ -166,12 +166,12 @@ spec:
   {{- . | nindent 2 }}
   {{- end }}
   minReadySeconds: {{ .settings.minReadySeconds }}
-  # Kubernetes wants it to be more than that.
+  # Kubernetes requires it to be greater than minReadySeconds.
   progressDeadlineSeconds: {{ add 600 .settings.minReadySeconds }}
   revisionHistoryLimit: 5
   strategy:
     {{- if .alone }}
-    # Two at a time would write to one folder.
+    # Two pods at a time would write to one folder.
     type: Recreate
     {{- else }}
     type: RollingUpdate
@@ -223,7 +223,7 @@ spec:
       {{- end }}
 {{- end -}}
 
-{{- /* The ClusterIP of a service that speaks HTTP. */ -}}
+{{- /* The ClusterIP Service of an HTTP service. */ -}}
 {{- define "switchboard.service.http" -}}
 apiVersion: v1
 kind: Service

@@ -1,6 +1,8 @@
-{{- /* Environment variables out of values and secrets. Never: a secret's value. */ -}}
+{{- /*
+Environment variables from values and secrets. Invariant: secrets are referenced, never inlined.
+*/ -}}
 
-{{- /* Takes (list NAME SECRET KEY); nothing without a secret. */ -}}
+{{- /* Takes (list NAME SECRET KEY); empty without a secret. */ -}}
 {{- define "switchboard.secretEnv" -}}
 {{- if index . 1 }}
 - name: {{ index . 0 }}
@@ -11,7 +13,7 @@
 {{- end }}
 {{- end -}}
 
-{{- /* Takes (list NAME VALUE); nothing for what is empty. */ -}}
+{{- /* Takes (list NAME VALUE); empty for an empty value. */ -}}
 {{- define "switchboard.plainEnv" -}}
 {{- if index . 1 }}
 - name: {{ index . 0 }}
@@ -66,14 +68,18 @@
 {{- end }}
 {{- end -}}
 
-{{- /* The settings file of a service: TOML, whose strings, numbers and booleans are those of JSON. */ -}}
+{{- /*
+The settings file of a service: TOML, whose strings, numbers and booleans are valid JSON.
+*/ -}}
 {{- define "switchboard.settingsFile" -}}
 {{- range $name, $value := . }}
 {{ $name }} = {{ toJson $value }}
 {{- end }}
 {{- end -}}
 
-{{- /* The providers of language models, as --completions-file reads them; keys stay in the environment. */ -}}
+{{- /*
+The language model providers in the format of --completions-file; keys stay in the environment.
+*/ -}}
 {{- define "switchboard.providersFile" -}}
 {{- $listed := list }}
 {{- range $index, $given := .Values.completions.providers }}

@@ -1,93 +1,86 @@
-//! What can be set about conversations.
-//! Never: an address of ours or a secret; those belong to the process.
+//! Configuration of the chat service.
 
 use std::num::NonZeroU32;
 
 use clap::Args;
 
-/// Who answers, and the limits of conversations.
+/// Models and limits of conversations.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Conversations")]
 #[group(skip)]
 pub struct Config {
-    /// Which language models answer; without any, the embedded responder does.
+    /// The language models; without any, the rule responder answers.
     #[command(flatten)]
     pub completions: switchboard_completions::Config,
 
-    /// Turns that one node answers at a time, others wait for it or go to another, and as many people over HTTP; protects
-    /// memory and the devices
+    /// Concurrent turns of devices on one node, further ones wait or go to another node; also the
+    /// concurrent answers over HTTP; protects memory and the devices
     #[arg(
         long,
-        env = "SWITCHBOARD_CHAT_TURNS",
+        env,
         default_value_t = 64,
         value_parser = clap::value_parser!(u16).range(1..=4_096),
         value_name = "COUNT"
     )]
     pub chat_turns: u16,
 
-    /// People of one organisation that one node answers over HTTP at a time, further ones are refused; protects everybody else
+    /// Concurrent answers over HTTP of one organisation on one node, further requests are rejected;
+    /// protects other organisations
     #[arg(
-        long,
-        env = "SWITCHBOARD_CHAT_ORG_LINES",
+        long = "chat-max-streams-per-org",
+        visible_alias = "chat-org-lines",
+        env,
         default_value_t = 16,
         value_parser = clap::value_parser!(u16).range(1..=4_096),
         value_name = "COUNT"
     )]
     pub chat_org_lines: u16,
 
-    /// How often one API key or token subject may say something over HTTP in the long run; protects purses and everybody else
-    #[arg(
-        long,
-        env = "SWITCHBOARD_CHAT_CALLER_RATE_PER_S",
-        default_value = "10",
-        value_name = "COUNT"
-    )]
+    /// Sustained rate of messages over HTTP of one API key or token subject; limits cost and
+    /// protects other callers
+    #[arg(long, env, default_value = "10", value_name = "COUNT")]
     pub chat_caller_rate_per_s: NonZeroU32,
 
-    /// How often it may do so at once after a pause
-    #[arg(
-        long,
-        env = "SWITCHBOARD_CHAT_CALLER_BURST",
-        default_value = "50",
-        value_name = "COUNT"
-    )]
+    /// Burst of messages over HTTP of one API key or token subject after a pause
+    #[arg(long, env, default_value = "50", value_name = "COUNT")]
     pub chat_caller_burst: NonZeroU32,
 
-    /// How long a language model has for an answer, calls of services included; protects people from waiting
+    /// Timeout of an answer by a language model, including its calls; limits how long users wait
     #[arg(
         long,
-        env = "SWITCHBOARD_CHAT_TURN_TIMEOUT_MS",
+        env,
         default_value_t = 90_000,
         value_parser = clap::value_parser!(u64).range(1_000..=600_000),
         value_name = "MS"
     )]
     pub chat_turn_timeout_ms: u64,
 
-    /// How long a service called for a turn may take, where the device does not say; protects people from waiting
+    /// Timeout of a call for a turn, unless the service has its own; limits how long users wait
     #[arg(
         long,
-        env = "SWITCHBOARD_CHAT_CALL_TIMEOUT_MS",
+        env,
         default_value_t = 30_000,
         value_parser = clap::value_parser!(u64).range(100..=300_000),
         value_name = "MS"
     )]
     pub chat_call_timeout_ms: u64,
 
-    /// How often a language model may call services for one answer before it has to answer; protects devices and purses
+    /// Rounds of calls for one answer, after which the model must answer without calls; protects
+    /// devices and limits cost
     #[arg(
         long,
-        env = "SWITCHBOARD_CHAT_ROUNDS",
+        env,
         default_value_t = 8,
         value_parser = clap::value_parser!(u32).range(1..=64),
         value_name = "COUNT"
     )]
     pub chat_rounds: u32,
 
-    /// A conversation without a word for so long has ended: what is worth keeping of it becomes memories, and the rest is
-    /// forgotten
+    /// A conversation without a message for this long has ended: memories are extracted from it,
+    /// and it is deleted
     #[arg(
         long,
-        env = "SWITCHBOARD_CHAT_CONVERSATION_REST_S",
+        env,
         default_value_t = 600,
         value_parser = clap::value_parser!(u64).range(1..=86_400),
         value_name = "SECONDS"

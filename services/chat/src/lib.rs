@@ -1,31 +1,20 @@
-//! Answers what people say to devices and to NPCs: takes their words, calls devices' services for them, says the answer.
-//! Never: a second call for a turn that may have acted, or state that another replica would miss.
+//! The chat service: answers messages of devices and of HTTP callers with language models, or with
+//! rules when no model is configured.
+//! Invariant: all state between turns is on the bus or in the database, where every replica finds
+//! it.
 
-mod answering;
-mod api;
-mod by_model;
-mod by_rules;
-mod character;
+mod active_turns;
+mod answer;
+#[cfg(test)]
+mod compatibility;
 mod config;
 mod conversation;
-mod conversations;
-mod decision;
-mod embedded;
-mod hearer;
-mod knowledge;
-mod learning;
-mod lesson;
-mod line;
-mod lines;
+mod http;
+mod memory;
 mod metrics;
-mod notes;
-mod over_http;
-mod prompt;
-mod question;
-mod service_call;
-mod toolbox;
-mod turns_under_way;
+mod npc_cache;
 mod usage;
+mod user_message;
 mod worker;
 
 use std::{sync::Arc, time::Duration};
@@ -33,100 +22,120 @@ use std::{sync::Arc, time::Duration};
 use axum::Router;
 use switchboard_bus::Bus;
 use switchboard_completions::{ConfigError, Providers};
-use switchboard_embeddings::Questions;
+use switchboard_embeddings::QueryEmbedder;
 use switchboard_identity::{Authenticator, CallerId};
 use switchboard_runtime::{
     clock::unix_now_ms,
-    rates::{self, Buckets},
+    rate_limit::{self, TokenBuckets},
     shutdown::Shutdown,
 };
 use switchboard_store::Store;
 use tokio::sync::Semaphore;
 use tracing::info;
 
-pub use api::document;
 pub use config::Config;
+pub use http::document::document;
 
-use character::Characters;
-use conversations::Conversations;
-use learning::Condensing;
-use lines::{Lines, Most};
+use active_turns::ActiveTurns;
+use answer::tools::ServiceCache;
+use conversation::store::ConversationStore;
+use http::{
+    HttpState,
+    concurrency::{ConcurrencyLimit, Limits},
+};
+use memory::job::ActiveSummaries;
 use metrics::Metrics;
-use over_http::Site;
-use toolbox::Registrations;
-use turns_under_way::TurnsUnderWay;
+use npc_cache::NpcCache;
 use usage::TurnUsage;
 
-/// What answers while no provider is configured, for logs and people who ask what is running.
-pub const EMBEDDED_RESPONDER: &str = "turns are answered by the embedded responder: fixed rules that match words to services, no language model";
+/// States that no provider is configured, for logs and `switchboard doctor`.
+pub const RULE_RESPONDER: &str = "turns are answered by the rule responder: fixed rules \
+    that match words to services, no language model";
 
-/// What a replica needs besides its settings.
+/// Dependencies of the service.
 pub struct Deps {
-    /// Where turns come from, where calls and answers go, and where conversations are kept.
+    /// The source of turns, the way to devices, and the storage of conversations.
     pub bus: Bus,
-    /// Who answers and what is known; while it is away, NPCs that were seen before answer.
+    /// NPCs, memories and books. While it is unavailable, cached NPCs answer.
     pub store: Store,
-    /// Who may talk over HTTP.
+    /// Authenticates HTTP callers.
     pub authenticator: Authenticator,
-    /// What questions mean, when an endpoint for that is configured.
-    pub questions: Option<Questions>,
+    /// Embeds messages for searches; `None` without an endpoint for embeddings.
+    pub embedder: Option<QueryEmbedder>,
+    /// Registry of the metrics.
+    pub registry: prometheus::Registry,
 }
 
-/// Why nothing is answered.
+/// The service could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The metrics' names are taken.
-    #[error("the metrics of conversations cannot be registered: {0}")]
+    /// A metric name is registered already.
+    #[error("cannot register the metrics of conversations: {0}")]
     Metrics(#[from] prometheus::Error),
-    /// The providers of models are not configured as they should be.
+    /// The configuration of the providers is invalid.
     #[error(transparent)]
     Providers(#[from] ConfigError),
 }
 
-/// What every turn is answered from.
+/// State of the service, shared by all turns.
 struct Chat {
     bus: Bus,
     store: Store,
-    /// None: rules answer.
+    /// `None`: rules answer.
     providers: Option<Providers>,
-    questions: Option<Questions>,
-    conversations: Conversations,
-    characters: Characters,
-    registrations: Registrations,
-    under_way: TurnsUnderWay,
-    condensing: Condensing,
-    /// How many turns of devices can be answered at a time.
+    embedder: Option<QueryEmbedder>,
+    conversations: ConversationStore,
+    npcs: NpcCache,
+    services: ServiceCache,
+    active_turns: ActiveTurns,
+    summaries: ActiveSummaries,
+    /// Concurrent turns of devices.
     slots: Arc<Semaphore>,
-    /// How many people over HTTP, beside them.
-    lines: Lines,
-    /// How often each of them may say something.
-    rates: Buckets<CallerId>,
+    /// Concurrent answers over HTTP, in addition to the turns of devices.
+    http_limit: ConcurrencyLimit,
+    /// Rate limit of HTTP callers.
+    rates: TokenBuckets<CallerId>,
     metrics: Metrics,
     usage: TurnUsage,
     turn_timeout: Duration,
     call_timeout: Duration,
-    rounds: u32,
+    max_rounds: u32,
 }
 
 impl Chat {
-    /// In ms since 1970: every turn that began before has ended, whether or not its end was noted.
-    fn all_ended_before_ms(&self) -> u64 {
-        let longest = u64::try_from(self.turn_timeout.as_millis()).unwrap_or(u64::MAX);
-        unix_now_ms().saturating_sub(longest)
+    /// In ms since 1970: all turns that started earlier have ended, even when their end is not
+    /// stored.
+    fn oldest_open_turn_ms(&self) -> u64 {
+        let timeout_ms = u64::try_from(self.turn_timeout.as_millis()).unwrap_or(u64::MAX);
+        unix_now_ms().saturating_sub(timeout_ms)
     }
 }
 
-/// Starts answering turns, until drained, and gives the routes for those who talk over HTTP. Whoever serves them, alone or
-/// merged with others, sets the fallback.
+/// Starts the service in the background, until `shutdown` drains it, and returns its routes. The
+/// caller serves them and sets the fallback.
 ///
 /// # Errors
-/// [`StartError`]; nothing is started then.
-pub fn start(
-    config: &Config,
-    deps: Deps,
-    registry: &prometheus::Registry,
-    shutdown: &Shutdown,
-) -> Result<Router, StartError> {
+/// [`StartError`]; then nothing is started.
+pub fn run(config: &Config, deps: Deps, shutdown: &Shutdown) -> Result<Router, StartError> {
+    let authenticator = deps.authenticator.clone();
+    let chat = Arc::new(new_chat(config, deps)?);
+    shutdown.spawn(worker::run(Arc::clone(&chat), shutdown.clone()));
+    shutdown.spawn(usage::run(Arc::clone(&chat), shutdown.clone()));
+    shutdown.spawn(memory::job::run(Arc::clone(&chat), shutdown.clone()));
+    let sweep_chat = Arc::clone(&chat);
+    shutdown.spawn(rate_limit::sweep(
+        move || sweep_chat.rates.sweep(),
+        shutdown.clone(),
+    ));
+    Ok(http::router(HttpState {
+        chat,
+        authenticator,
+        shutdown: shutdown.clone(),
+    }))
+}
+
+fn new_chat(config: &Config, deps: Deps) -> Result<Chat, StartError> {
+    let registry = &deps.registry;
     let providers = Providers::from_config(&config.completions)?;
     match &providers {
         Some(providers) => {
@@ -137,42 +146,29 @@ pub fn start(
                 "turns are answered by language models"
             );
         }
-        None => info!("{EMBEDDED_RESPONDER}"),
+        None => info!("{RULE_RESPONDER}"),
     }
-    let rests_after = Duration::from_secs(config.chat_conversation_rest_s);
-    let chat = Arc::new(Chat {
-        conversations: Conversations::new(deps.bus.clone(), rests_after),
+    let idle_timeout = Duration::from_secs(config.chat_conversation_rest_s);
+    Ok(Chat {
+        conversations: ConversationStore::new(deps.bus.clone(), idle_timeout),
+        metrics: Metrics::new(registry)?,
+        usage: TurnUsage::new(registry)?,
         bus: deps.bus,
         store: deps.store,
         providers,
-        questions: deps.questions,
-        characters: Characters::new(),
-        registrations: Registrations::new(),
-        under_way: TurnsUnderWay::default(),
-        condensing: Condensing::default(),
+        embedder: deps.embedder,
+        npcs: NpcCache::new(),
+        services: ServiceCache::new(),
+        active_turns: ActiveTurns::default(),
+        summaries: ActiveSummaries::default(),
         slots: Arc::new(Semaphore::new(config.chat_turns.into())),
-        lines: Lines::new(Most {
-            of_all: config.chat_turns.into(),
-            of_one: config.chat_org_lines.into(),
+        http_limit: ConcurrencyLimit::new(Limits {
+            total: config.chat_turns.into(),
+            per_org: config.chat_org_lines.into(),
         }),
-        rates: Buckets::new(config.chat_caller_rate_per_s, config.chat_caller_burst),
-        metrics: Metrics::new(registry)?,
-        usage: TurnUsage::new(registry)?,
+        rates: TokenBuckets::new(config.chat_caller_rate_per_s, config.chat_caller_burst),
         turn_timeout: Duration::from_millis(config.chat_turn_timeout_ms),
         call_timeout: Duration::from_millis(config.chat_call_timeout_ms),
-        rounds: config.chat_rounds,
-    });
-    shutdown.spawn(worker::run(Arc::clone(&chat), shutdown.clone()));
-    shutdown.spawn(usage::run(Arc::clone(&chat), shutdown.clone()));
-    shutdown.spawn(learning::run(Arc::clone(&chat), shutdown.clone()));
-    let sweeping = Arc::clone(&chat);
-    shutdown.spawn(rates::sweep(
-        move || sweeping.rates.sweep(),
-        shutdown.clone(),
-    ));
-    Ok(over_http::router(Site {
-        chat,
-        authenticator: deps.authenticator,
-        shutdown: shutdown.clone(),
-    }))
+        max_rounds: config.chat_rounds,
+    })
 }

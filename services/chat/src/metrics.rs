@@ -1,5 +1,4 @@
-//! What conversations come to, counted.
-//! Never: a label that grows with organisations or devices.
+//! Metrics of the chat service.
 
 use prometheus::{IntGauge, Registry};
 use switchboard_runtime::{
@@ -13,62 +12,61 @@ labels! {
     /// How a turn ended.
     pub(crate) enum TurnEnd {
         Answered => "answered",
-        /// Its device did not want the answer any more.
+        /// The device cancelled it.
         Stopped => "stopped",
-        /// Its device said something else meanwhile.
+        /// The device sent another message.
         Superseded => "superseded",
-        /// It was said that there is no answer.
+        /// An apology was sent.
         Failed => "failed",
         /// It had been interrupted after a call.
-        Apologised => "apologised",
-        /// Another node has it.
-        LetGo => "let_go",
+        Apologized => "apologised",
+        /// Another replica took it over.
+        LeaseLost => "let_go",
     }
 }
 
 labels! {
-    /// The limit that an answer over HTTP was refused for.
-    pub(crate) enum Shed {
-        /// One caller asks too often.
+    /// The limit that rejected a message over HTTP.
+    pub(crate) enum RejectReason {
+        /// The rate limit of the caller.
         CallerRate => "caller_rate",
-        /// One organisation has all the lines that it may have.
-        OrgLines => "org_lines",
-        /// All lines are taken.
-        Lines => "lines",
+        /// Concurrent answers of the organisation.
+        OrgLimit => "org_lines",
+        /// Concurrent answers of this node.
+        TotalLimit => "lines",
     }
 }
 
-/// The counters.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics {
     turns: Counters<TurnEnd>,
-    pub(crate) shed: Counters<Shed>,
-    pub(crate) under_way: IntGauge,
+    pub(crate) rejected: Counters<RejectReason>,
+    pub(crate) in_flight: IntGauge,
 }
 
 impl Metrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When the registry has metrics of these names already.
+    /// When the registry has metrics with these names already.
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let group = Group::new(registry, "switchboard_chat");
         Ok(Self {
             turns: group.counters("turns_total", "Turns, by how they ended", "end")?,
-            shed: group.counters(
+            rejected: group.counters(
                 "shed_total",
-                "Turns over HTTP refused because of a limit",
+                "Messages over HTTP rejected because of a limit",
                 "reason",
             )?,
-            under_way: group.gauge("turns_under_way", "Turns being answered")?,
+            in_flight: group.gauge("turns_under_way", "Turns in progress")?,
         })
     }
 
-    /// Counts how a turn ended, and says so in its span.
-    pub(crate) fn ended(&self, end: TurnEnd) {
+    /// Counts the end of a turn, and records it in the turn's span.
+    pub(crate) fn record_end(&self, end: TurnEnd) {
         self.turns.inc(end);
         let span = Span::current();
-        if TraceContext::of(&span).is_some() {
+        if TraceContext::from_span(&span).is_some() {
             span.record("switchboard.turn.end", end.as_str());
             if end == TurnEnd::Failed {
                 span.record("otel.status_code", "ERROR");

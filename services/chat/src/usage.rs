@@ -1,5 +1,4 @@
-//! What each organisation's conversations come to, and the calls made in them, counted and written to the record.
-//! Never: a statement for each turn or call.
+//! Usage of turns, tokens and calls by organisation. Counted in memory and written periodically.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +11,7 @@ use switchboard_store::{CountedCalls, CountedTurns, UsageCounter};
 
 use crate::Chat;
 
-/// Counts turns and calls, and has them written by [`run`].
+/// Counts turns and calls. [`run`] writes the sums.
 pub(crate) struct TurnUsage {
     turns: UsageCounter<CountedTurns>,
     calls: UsageCounter<CountedCalls>,
@@ -23,7 +22,7 @@ impl TurnUsage {
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let lost = IntCounter::new(
             "switchboard_chat_usage_lost_total",
-            "Turns and calls that are missing in the usage of their organisations, because too many sums wait",
+            "Turns and calls missing in the usage of organisations because the buffer was full",
         )?;
         registry.register(Box::new(lost.clone()))?;
         Ok(Self {
@@ -36,50 +35,50 @@ impl TurnUsage {
     /// Counts a turn that has ended.
     pub(crate) fn count_turn(&self, org: OrgId) {
         let turn = counted(org, &Usage::default());
-        self.note(self.turns.count(&turn));
+        self.record(self.turns.count(&turn));
     }
 
-    /// Counts what models read and wrote, for turns and beside them, whatever becomes of it.
-    pub(crate) fn count_used(&self, org: OrgId, used: &Usage) {
-        let used = CountedTurns {
+    /// Counts tokens and cost of a request to a model, whether or not its turn succeeds.
+    pub(crate) fn count_tokens(&self, org: OrgId, usage: &Usage) {
+        let usage = CountedTurns {
             turns: 0,
-            ..counted(org, used)
+            ..counted(org, usage)
         };
-        self.note(self.turns.count(&used));
+        self.record(self.turns.count(&usage));
     }
 
     /// Counts a call that has ended.
-    pub(crate) fn count_call(&self, org: OrgId, outcome: &'static str, took: Duration) {
-        let call = CountedCalls::one(org, Utc::now(), outcome, took);
-        self.note(self.calls.count(&call));
+    pub(crate) fn count_call(&self, org: OrgId, outcome: &'static str, elapsed: Duration) {
+        let call = CountedCalls::new(org, Utc::now(), outcome, elapsed);
+        self.record(self.calls.count(&call));
     }
 
-    fn note(&self, is_counted: bool) {
+    fn record(&self, is_counted: bool) {
         if !is_counted {
             self.lost.inc();
         }
     }
 }
 
-fn counted(org: OrgId, used: &Usage) -> CountedTurns {
+fn counted(org: OrgId, usage: &Usage) -> CountedTurns {
     let tokens = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-    CountedTurns::one(
+    CountedTurns::new(
         org,
         Utc::now(),
-        tokens(used.prompt_tokens),
-        tokens(used.completion_tokens),
-        used.cost,
+        tokens(usage.prompt_tokens),
+        tokens(usage.completion_tokens),
+        usage.cost,
     )
 }
 
-/// Writes what is counted until draining begins and the last turns have ended.
+/// Writes the sums until the last turns of a drain have ended.
 pub(crate) async fn run(chat: Arc<Chat>, shutdown: Shutdown) {
-    let under_way = || chat.metrics.under_way.get() > 0;
+    let in_flight = || chat.metrics.in_flight.get() > 0;
     let usage = &chat.usage;
     tokio::join!(
         usage
             .turns
-            .run(under_way, chat.store.clone(), shutdown.clone()),
-        usage.calls.run(under_way, chat.store.clone(), shutdown),
+            .run(in_flight, chat.store.clone(), shutdown.clone()),
+        usage.calls.run(in_flight, chat.store.clone(), shutdown),
     );
 }

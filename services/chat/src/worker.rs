@@ -1,9 +1,10 @@
-//! Takes devices' turns from the bus and has them answered, as many at a time as there are slots.
-//! Never: a second call for a turn that may have acted, or a turn that ends without being struck out.
+//! The worker: claims turns of devices from the bus, answers them concurrently and acknowledges
+//! them.
+//! Invariant: no service is called for a turn that an earlier attempt may have called services for.
 
 use std::{sync::Arc, time::Duration};
 
-use switchboard_bus::{BusError, ConversationKey, StopReason, TURN_LEASE, Turn};
+use switchboard_bus::{BusError, CancelReason, ConversationKey, TURN_LEASE, Turn};
 use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown, span_from, trace};
 use switchboard_store::Npc;
 use tokio::{
@@ -14,40 +15,43 @@ use tracing::{Span, debug, field::Empty, warn};
 
 use crate::{
     Chat,
-    answering::{self, End},
-    character::Unknown,
-    conversation::{Conversation, Exchange},
-    embedded::{Language, Phrases},
-    hearer::Hearer,
-    learning,
+    active_turns::{ActiveTurn, InFlightGuard},
+    answer::{
+        self, AnswerEnd,
+        phrases::{Language, Phrases},
+        sink::TurnSink,
+    },
+    conversation::model::{Conversation, Exchange},
+    memory::job,
     metrics::TurnEnd,
-    question::{Asker, Question},
-    turns_under_way::{Begun, Counted},
+    npc_cache::UnknownNpc,
+    user_message::{Participant, UserMessage},
 };
 
-/// How long one wait for turns lasts; there is always another.
-const WAIT: Duration = Duration::from_secs(1);
-/// Between two tries while the bus is away.
-const PAUSE: Duration = Duration::from_millis(500);
-/// How often the bus is told that turns are still being answered.
-const KEEP_EVERY: Duration = Duration::from_secs(3);
+/// Duration of one blocking read of the queue.
+const CLAIM_TIMEOUT: Duration = Duration::from_secs(1);
+/// Pause before the next read while the bus is unavailable.
+const CLAIM_BACKOFF: Duration = Duration::from_millis(500);
+/// Interval in which leases are renewed.
+const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Answers turns until drained; those under way are answered to their end.
+/// Answers turns until draining starts; active turns are answered to their end.
 pub(crate) async fn run(chat: Arc<Chat>, shutdown: Shutdown) {
-    shutdown.spawn(heed_stops(Arc::clone(&chat), shutdown.clone()));
-    shutdown.spawn(keep_leases(Arc::clone(&chat), shutdown.clone()));
-    while let Some(free) = take_slots(&chat.slots, &shutdown).await {
-        // What is on its way when a drain begins is still taken: it would wait for a lease to end.
+    shutdown.spawn(watch_cancellations(Arc::clone(&chat), shutdown.clone()));
+    shutdown.spawn(renew_leases(Arc::clone(&chat), shutdown.clone()));
+    while let Some(free) = acquire_slots(&chat.slots, &shutdown).await {
+        // A read that has started is finished while draining: the claimed turns would otherwise
+        // wait for their leases to expire.
         let turns = tokio::select! {
-            turns = chat.bus.take_turns(free.num_permits(), WAIT) => turns,
+            turns = chat.bus.claim_turns(free.num_permits(), CLAIM_TIMEOUT) => turns,
             () = shutdown.stopping() => break,
         };
         match turns {
-            Ok(turns) => begin(&chat, turns, free, &shutdown),
+            Ok(turns) => start(&chat, turns, free, &shutdown),
             Err(error) => {
-                warn!(%error, "no turns can be taken at the moment");
+                warn!(%error, "cannot claim turns; will retry");
                 tokio::select! {
-                    () = tokio::time::sleep(PAUSE) => {}
+                    () = tokio::time::sleep(CLAIM_BACKOFF) => {}
                     () = shutdown.draining() => break,
                 }
             }
@@ -55,8 +59,11 @@ pub(crate) async fn run(chat: Arc<Chat>, shutdown: Shutdown) {
     }
 }
 
-/// Every slot that is free, one at least; `None` when draining begins.
-async fn take_slots(slots: &Arc<Semaphore>, shutdown: &Shutdown) -> Option<OwnedSemaphorePermit> {
+/// Acquires all free slots, at least one; `None` when draining starts.
+async fn acquire_slots(
+    slots: &Arc<Semaphore>,
+    shutdown: &Shutdown,
+) -> Option<OwnedSemaphorePermit> {
     if shutdown.is_draining() {
         return None;
     }
@@ -64,42 +71,42 @@ async fn take_slots(slots: &Arc<Semaphore>, shutdown: &Shutdown) -> Option<Owned
         first = Arc::clone(slots).acquire_owned() => first.ok(),
         () = shutdown.draining() => None,
     };
-    let mut taken = first?;
+    let mut acquired = first?;
     let more = u32::try_from(slots.available_permits()).unwrap_or_default();
     if let Ok(more) = Arc::clone(slots).try_acquire_many_owned(more) {
-        taken.merge(more);
+        acquired.merge(more);
     }
-    Some(taken)
+    Some(acquired)
 }
 
-fn begin(chat: &Arc<Chat>, turns: Vec<Turn>, mut slots: OwnedSemaphorePermit, shutdown: &Shutdown) {
+fn start(chat: &Arc<Chat>, turns: Vec<Turn>, mut slots: OwnedSemaphorePermit, shutdown: &Shutdown) {
     for turn in turns {
         let slot = slots.split(1);
-        let begun = chat.under_way.begin(&chat.bus, &turn);
-        let (chat, ending) = (Arc::clone(chat), shutdown.clone());
-        let span = span_of(&turn);
+        let active = chat.active_turns.insert(&chat.bus, &turn);
+        let (chat, stop) = (Arc::clone(chat), shutdown.clone());
+        let span = span_for(&turn);
         shutdown.spawn_in(span, async move {
             let answered = async {
-                let left = take(&chat, turn, begun, &ending).await;
-                // Nobody waits for what follows, and others want to be answered.
+                let conversation = process(&chat, turn, active, &stop).await;
+                // The summary runs in the background, without a slot.
                 drop(slot);
-                if let Some((key, conversation)) = left {
-                    learning::condense(&chat, &key, &conversation).await;
+                if let Some((key, conversation)) = conversation {
+                    job::summarize_if_long(&chat, &key, &conversation).await;
                 }
             };
             tokio::select! {
                 () = answered => {}
-                // Another replica takes it over when its lease has ended.
-                () = ending.stopping() => {}
+                // Another replica takes the turn over when the lease has expired.
+                () = stop.stopping() => {}
             }
         });
     }
 }
 
-/// The answer's part of the trace that began with the device's words.
-fn span_of(turn: &Turn) -> Span {
+/// The span of a turn, a part of the trace that started with the device's message.
+fn span_for(turn: &Turn) -> Span {
     span_from!(
-        trace::begin(turn.trace.clone().into()),
+        trace::start(turn.trace.clone().into()),
         "turn",
         otel.kind = "consumer",
         otel.status_code = Empty,
@@ -111,35 +118,38 @@ fn span_of(turn: &Turn) -> Span {
     )
 }
 
-/// Answers a turn to its end, or until it is stopped, and strikes it out; the conversation with it.
-async fn take(
+/// Answers a turn until its end or its cancellation, and acknowledges it. Returns the
+/// conversation.
+async fn process(
     chat: &Chat,
     turn: Turn,
-    begun: Begun,
+    active: ActiveTurn,
     shutdown: &Shutdown,
 ) -> Option<(ConversationKey, Conversation)> {
-    let under_way = Counted::new(&chat.metrics.under_way);
-    let (end, left) = match chat.characters.of(&chat.store, &turn.device).await {
-        Ok(npc) => answer(chat, (&turn, question(&turn, npc)), &begun).await,
-        Err(Unknown) => {
-            let phrases = Phrases(Language::of(&turn.text, None));
-            let end = say(chat, &turn, phrases.nobody_known(), TurnEnd::Failed);
-            (end, None)
+    let in_flight = InFlightGuard::new(&chat.metrics.in_flight);
+    let (end, conversation) = match chat.npcs.find(&chat.store, &turn.device).await {
+        Ok(npc) => answer(chat, (&turn, user_message(&turn, npc)), &active).await,
+        Err(UnknownNpc) => {
+            let phrases = Phrases(Language::detect(&turn.text, None));
+            chat.bus.send_text(&turn, phrases.unknown_npc());
+            chat.bus.finish_reply(&turn);
+            (TurnEnd::Failed, None)
         }
     };
-    drop(under_way);
-    chat.metrics.ended(end);
-    debug!(turn = %turn.id, ?end, "a turn has ended");
-    if end != TurnEnd::LetGo
-        && let Err(error) = strike_out(|| chat.bus.end_turn(&turn.id), shutdown).await
+    drop(in_flight);
+    chat.metrics.record_end(end);
+    debug!(turn = %turn.id, ?end, "turn ended");
+    if end != TurnEnd::LeaseLost
+        && let Err(error) = acknowledge(|| chat.bus.complete_turn(&turn.id), shutdown).await
     {
-        warn!(%error, "a turn that was answered could not be struck out");
+        warn!(%error, "cannot acknowledge an answered turn");
     }
-    left
+    conversation
 }
 
-/// Strikes a turn out, for as long as its lease may last: somebody else would answer it once more.
-async fn strike_out<F>(end: impl Fn() -> F, shutdown: &Shutdown) -> Result<(), BusError>
+/// Acknowledges a turn, with retries for the duration of its lease: another replica would answer
+/// it again after that.
+async fn acknowledge<F>(end: impl Fn() -> F, shutdown: &Shutdown) -> Result<(), BusError>
 where
     F: Future<Output = Result<(), BusError>>,
 {
@@ -155,112 +165,105 @@ where
     }
 }
 
-fn question(turn: &Turn, npc: Option<Arc<Npc>>) -> Question {
-    Question {
+fn user_message(turn: &Turn, npc: Option<Arc<Npc>>) -> UserMessage {
+    UserMessage {
         org: turn.device.org,
-        asker: Asker::Device(turn.device.clone()),
+        sender: Participant::Device(turn.device.clone()),
         text: turn.text.clone(),
         npc,
     }
 }
 
-/// Says something that is the whole answer.
-fn say(chat: &Chat, turn: &Turn, words: &str, end: TurnEnd) -> TurnEnd {
-    chat.bus.say(turn, words);
-    chat.bus.finish(turn);
-    end
-}
-
-/// How the turn ended, and the conversation with it.
+/// Answers a turn; returns how it ended, and the conversation.
 async fn answer(
     chat: &Chat,
-    (turn, question): (&Turn, Question),
-    begun: &Begun,
+    (turn, message): (&Turn, UserMessage),
+    active: &ActiveTurn,
 ) -> (TurnEnd, Option<(ConversationKey, Conversation)>) {
-    // The same for whoever takes the turn over.
-    let exchange = Exchange::begin(turn.id.to_string(), &turn.text);
-    let hearer = Hearer::device(&chat.bus, turn, exchange.clone());
-    if turn.acted && turn.attempts > 1 {
-        let phrases = answering::phrases(&question, &turn.text);
-        hearer.say(phrases.interrupted());
-        let conversation = answering::close(chat, &question, hearer, true).await;
-        chat.bus.finish(turn);
+    // The id is the same in every attempt.
+    let exchange = Exchange::start(turn.id.to_string(), &turn.text);
+    let sink = TurnSink::for_device(&chat.bus, turn, exchange.clone());
+    if turn.has_side_effects && turn.attempts > 1 {
+        let phrases = answer::phrases(&message, &turn.text);
+        sink.send_text(phrases.interrupted());
+        let conversation = answer::close(chat, &message, sink, true).await;
+        chat.bus.finish_reply(turn);
         return (
-            TurnEnd::Apologised,
-            conversation.map(|conversation| (question.key(), conversation)),
+            TurnEnd::Apologized,
+            conversation.map(|conversation| (message.key(), conversation)),
         );
     }
-    if question.ends_others()
+    if message.supersedes_others()
         && let Err(error) = chat.bus.supersede_turns(turn).await
     {
-        warn!(%error, "an older answer could not be stopped");
+        warn!(%error, "cannot stop the answer to an earlier turn");
     }
     let end = tokio::select! {
-        end = answering::answer(chat, &question, &exchange, &hearer) => end.into(),
-        () = begun.lost() => TurnEnd::LetGo,
-        // Dropping the answer is what cancels calls and questions under way.
-        why = begun.stopped() => match why {
-            StopReason::Unwanted => TurnEnd::Stopped,
-            StopReason::Superseded => TurnEnd::Superseded,
+        end = answer::answer(chat, &message, &exchange, &sink) => end.into(),
+        () = active.lease_lost() => TurnEnd::LeaseLost,
+        // Dropping the answer cancels its calls and its request to the model.
+        reason = active.stopped() => match reason {
+            CancelReason::Unwanted => TurnEnd::Stopped,
+            CancelReason::Superseded => TurnEnd::Superseded,
         },
     };
-    if end == TurnEnd::LetGo {
+    if end == TurnEnd::LeaseLost {
         return (end, None);
     }
     let is_interrupted = matches!(end, TurnEnd::Stopped | TurnEnd::Superseded);
-    let conversation = answering::close(chat, &question, hearer, is_interrupted).await;
+    let conversation = answer::close(chat, &message, sink, is_interrupted).await;
     if end != TurnEnd::Stopped {
-        chat.bus.finish(turn);
+        chat.bus.finish_reply(turn);
     }
     (
         end,
-        conversation.map(|conversation| (question.key(), conversation)),
+        conversation.map(|conversation| (message.key(), conversation)),
     )
 }
 
-impl From<End> for TurnEnd {
-    fn from(end: End) -> Self {
+impl From<AnswerEnd> for TurnEnd {
+    fn from(end: AnswerEnd) -> Self {
         match end {
-            End::Answered => Self::Answered,
-            End::Failed => Self::Failed,
-            End::LetGo => Self::LetGo,
+            AnswerEnd::Answered => Self::Answered,
+            AnswerEnd::Failed => Self::Failed,
+            AnswerEnd::LeaseLost => Self::LeaseLost,
         }
     }
 }
 
-async fn heed_stops(chat: Arc<Chat>, shutdown: Shutdown) {
-    let mut stops = chat.bus.stops();
+async fn watch_cancellations(chat: Arc<Chat>, shutdown: Shutdown) {
+    let mut cancellations = chat.bus.turn_cancellations();
     loop {
         tokio::select! {
-            stop = stops.next() => chat.under_way.stop(&stop),
-            () = until_idle(&chat, &shutdown) => return,
+            cancellation = cancellations.next() => chat.active_turns.cancel(&cancellation),
+            () = wait_until_idle(&chat, &shutdown) => return,
         }
     }
 }
 
-async fn keep_leases(chat: Arc<Chat>, shutdown: Shutdown) {
-    let mut ticks = tokio::time::interval(KEEP_EVERY);
+async fn renew_leases(chat: Arc<Chat>, shutdown: Shutdown) {
+    let mut ticks = tokio::time::interval(LEASE_RENEWAL_INTERVAL);
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
-            () = until_idle(&chat, &shutdown) => return,
+            () = wait_until_idle(&chat, &shutdown) => return,
         }
-        let turns = chat.under_way.ids();
+        let turns = chat.active_turns.ids();
         if turns.is_empty() {
             continue;
         }
-        match chat.bus.keep_turns(&turns).await {
-            Ok(lost) => chat.under_way.lose(&lost),
-            Err(error) => warn!(%error, "the leases of turns under way could not be renewed"),
+        match chat.bus.renew_turns(&turns).await {
+            Ok(lost) => chat.active_turns.release(&lost),
+            Err(error) => warn!(%error, "cannot renew the leases of active turns"),
         }
     }
 }
 
-/// Turns under way at a drain still have to be stoppable and kept.
-async fn until_idle(chat: &Chat, shutdown: &Shutdown) {
+/// Waits for a drain and the end of all turns: until then they are cancelled and renewed.
+async fn wait_until_idle(chat: &Chat, shutdown: &Shutdown) {
     shutdown.draining().await;
     tokio::select! {
-        () = chat.under_way.idle(WAIT) => {}
+        () = chat.active_turns.wait_until_idle(CLAIM_TIMEOUT) => {}
         () = shutdown.stopping() => {}
     }
 }
@@ -274,28 +277,28 @@ mod tests {
 
     use super::*;
 
-    /// How often it is tried when so many tries fail, and what came of it.
-    async fn tries(failing: u32) -> (u32, bool) {
-        let tried = AtomicU32::new(0);
+    /// Number of attempts when the first `failing` ones fail, and whether one succeeded.
+    async fn attempts(failing: u32) -> (u32, bool) {
+        let count = AtomicU32::new(0);
         let end = || {
-            let fails = tried.fetch_add(1, Ordering::Relaxed) < failing;
+            let fails = count.fetch_add(1, Ordering::Relaxed) < failing;
             ready(if fails {
                 Err(BusError::Unavailable)
             } else {
                 Ok(())
             })
         };
-        let is_struck_out = strike_out(end, &Shutdown::new()).await.is_ok();
-        (tried.into_inner(), is_struck_out)
+        let is_acknowledged = acknowledge(end, &Shutdown::new()).await.is_ok();
+        (count.into_inner(), is_acknowledged)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_turn_is_struck_out_when_the_bus_is_back() {
-        assert_eq!(tries(0).await, (1, true));
-        assert_eq!(tries(7).await, (8, true));
-        let begun = Instant::now();
-        let (_, is_struck_out) = tries(u32::MAX).await;
-        assert!(!is_struck_out);
-        assert!(begun.elapsed() < TURN_LEASE + Duration::from_secs(2));
+    async fn turn_is_acknowledged_when_the_bus_is_back() {
+        assert_eq!(attempts(0).await, (1, true));
+        assert_eq!(attempts(7).await, (8, true));
+        let started_at = Instant::now();
+        let (_, is_acknowledged) = attempts(u32::MAX).await;
+        assert!(!is_acknowledged);
+        assert!(started_at.elapsed() < TURN_LEASE + Duration::from_secs(2));
     }
 }

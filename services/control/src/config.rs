@@ -1,86 +1,84 @@
-//! What an operator sets for the control plane.
-//! Never: a key in a log or in the help.
+//! Configuration of the control plane.
+//!
+//! Invariant: no key is written to a log or to the help text.
 
 use ipnet::IpNet;
 use secrecy::SecretString;
 
-use crate::webhooks::Authorities;
+use crate::workers::webhooks::Authorities;
 
-/// Shorter operator keys could be guessed.
-const SHORTEST_OPERATOR_KEY: usize = 16;
+/// The minimum length of the operator key. Shorter keys could be guessed.
+const MIN_OPERATOR_KEY_CHARS: usize = 16;
 
-/// What an operator sets.
+/// Configuration of the control plane.
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub struct Config {
-    /// Key that may create organisations, 16 characters at least; without it nobody can
-    #[arg(long, env = "SWITCHBOARD_OPERATOR_KEY", hide_env_values = true, value_parser = operator_key)]
+    /// Key that may create organisations, at least 16 characters. Without it, none can be created
+    #[arg(long, env, hide_env_values = true, value_parser = operator_key)]
     pub operator_key: Option<SecretString>,
 
-    /// Longest lifetime of an access token in seconds; protects against tokens that outlive whoever got them
+    /// Maximum lifetime of an access token in seconds. Limits how long a leaked token is valid
     #[arg(
         long,
-        env = "SWITCHBOARD_LONGEST_TOKEN_TTL_S",
+        env,
         default_value_t = 30 * 24 * 3600,
         value_parser = clap::value_parser!(u64).range(1..=366 * 24 * 3600)
     )]
     pub longest_token_ttl_s: u64,
 
-    /// Facts about devices written in one transaction at most; protects PostgreSQL from a reconnect storm
+    /// Maximum number of device events per transaction. Protects PostgreSQL from a reconnect storm
     #[arg(
         long,
-        env = "SWITCHBOARD_FACTS_BATCH",
+        env,
         default_value_t = 1_000,
         value_parser = clap::value_parser!(u16).range(1..=10_000)
     )]
     pub facts_batch: u16,
 
-    /// Skills books that this process reads at a time, each in a child process; 0 leaves them to others. Protects calls
-    /// from documents that take much computing
+    /// Number of skills books that this process parses concurrently, each in a child process; 0
+    /// leaves them to other processes. Protects calls from documents that need much CPU
     #[arg(
         long,
-        env = "SWITCHBOARD_SKILLS_READERS",
+        env,
         default_value_t = 1,
         value_parser = clap::value_parser!(u8).range(0..=8)
     )]
     pub skills_readers: u8,
 
-    /// Deliveries to webhooks that this process makes at a time; 0 leaves them to others. Protects sockets and memory
+    /// Number of concurrent deliveries to webhooks; 0 leaves them to other processes. Protects
+    /// sockets and memory
     #[arg(
         long,
-        env = "SWITCHBOARD_WEBHOOKS_SENDERS",
+        env,
         default_value_t = 64,
         value_parser = clap::value_parser!(u16).range(0..=1_024)
     )]
     pub webhooks_senders: u16,
 
-    /// Networks that webhooks may be in though they are not public, and where they may do without TLS, like `10.0.0.0/8`;
-    /// without any, only public addresses over TLS. Protects what is near this server from requests made by tenants
-    #[arg(
-        long,
-        env = "SWITCHBOARD_WEBHOOKS_ALLOW",
-        value_delimiter = ',',
-        value_name = "NETWORK,…"
-    )]
+    /// Non-public networks where webhooks are allowed, with or without TLS, such as `10.0.0.0/8`.
+    /// By default, webhooks need a public address and TLS. Protects internal services from requests
+    /// that tenants trigger
+    #[arg(long, env, value_delimiter = ',', value_name = "NETWORK,…")]
     pub webhooks_allow: Vec<IpNet>,
 
-    /// Certificate authorities that webhooks are trusted by, a PEM file, instead of those that the system trusts
-    #[arg(long, env = "SWITCHBOARD_WEBHOOKS_CA", value_name = "FILE", value_parser = Authorities::read)]
+    /// PEM file with the certificate authorities for webhooks, instead of those of the system
+    #[arg(long, env, value_name = "FILE", value_parser = Authorities::read)]
     pub webhooks_ca: Option<Authorities>,
 
-    /// Where texts are embedded.
+    /// The endpoint that embeds texts.
     #[command(flatten)]
     pub embeddings: switchboard_embeddings::Config,
 
-    /// Where voices of the provider `http` are made: an address, as docs/settings.md
-    /// describes; without it there is no such provider
-    #[arg(long, env = "SWITCHBOARD_VOICES_ENDPOINT", value_name = "URL", value_parser = endpoint)]
+    /// URL of the voice provider `http`, as described in docs/settings.md. Without it, there is no
+    /// such provider
+    #[arg(long, env, value_name = "URL", value_parser = endpoint)]
     pub voices_endpoint: Option<String>,
 
-    /// What that provider wants as `Authorization: Bearer`
+    /// Key for that provider, sent as `Authorization: Bearer`
     #[arg(
         long,
-        env = "SWITCHBOARD_VOICES_KEY",
+        env,
         hide_env_values = true,
         value_name = "KEY",
         requires = "voices_endpoint"
@@ -89,22 +87,22 @@ pub struct Config {
 }
 
 fn endpoint(text: &str) -> Result<String, String> {
-    let uri: http::Uri = text.parse().map_err(|_| "it is no URL".to_owned())?;
-    let plain = matches!(uri.scheme_str(), Some("http" | "https")) && uri.query().is_none();
-    let named = uri.host().is_some_and(|host| !host.is_empty());
-    if plain && named && !text.contains('@') {
+    let uri: http::Uri = text.parse().map_err(|_| "it is not a URL".to_owned())?;
+    let is_plain = matches!(uri.scheme_str(), Some("http" | "https")) && uri.query().is_none();
+    let has_host = uri.host().is_some_and(|host| !host.is_empty());
+    if is_plain && has_host && !text.contains('@') {
         return Ok(text.to_owned());
     }
     Err(
-        "it must be http:// or https:// with a host and perhaps a path, and nothing behind that"
+        "it must be http:// or https:// with a host and optionally a path, without query and user"
             .to_owned(),
     )
 }
 
 fn operator_key(text: &str) -> Result<SecretString, String> {
-    if text.len() < SHORTEST_OPERATOR_KEY {
+    if text.len() < MIN_OPERATOR_KEY_CHARS {
         return Err(format!(
-            "it must have {SHORTEST_OPERATOR_KEY} characters at least"
+            "it must have at least {MIN_OPERATOR_KEY_CHARS} characters"
         ));
     }
     Ok(SecretString::from(text))

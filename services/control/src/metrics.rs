@@ -1,5 +1,6 @@
-//! What the control plane counts.
-//! Never: a label that grows with organisations or devices.
+//! The metrics of the control plane.
+//!
+//! Invariant: the number of label values does not depend on organisations or devices.
 
 use prometheus::{Gauge, Histogram, IntCounter, IntGauge, Registry};
 use switchboard_runtime::{
@@ -11,65 +12,65 @@ const BATCH_SIZES: [f64; 9] = [
     1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0,
 ];
 
-/// What requests did.
+/// Metrics of requests.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestMetrics {
     pub(crate) tokens_issued: IntCounter,
     pub(crate) tokens_revoked: IntCounter,
 }
 
-/// What happened without a request.
+/// Metrics of background work.
 #[derive(Debug, Clone)]
 pub(crate) struct BackgroundMetrics {
-    pub(crate) facts_written: IntCounter,
-    pub(crate) facts_skipped: IntCounter,
-    pub(crate) facts_batch_size: Histogram,
-    pub(crate) facts_lag_seconds: Gauge,
-    pub(crate) trust_published: IntGauge,
+    pub(crate) events_written: IntCounter,
+    pub(crate) events_skipped: IntCounter,
+    pub(crate) events_batch_size: Histogram,
+    pub(crate) events_lag_seconds: Gauge,
+    pub(crate) keys_published: IntGauge,
     pub(crate) tokens_purged: IntCounter,
     pub(crate) calls_purged: IntCounter,
-    pub(crate) answers_purged: IntCounter,
+    pub(crate) responses_purged: IntCounter,
 }
 
 labels! {
-    /// What came of an attempt at a delivery.
-    pub(crate) enum Attempted {
+    /// The result of an attempt to deliver an event.
+    pub(crate) enum AttemptResult {
         Delivered => "delivered",
-        /// There is another one.
+        /// Another attempt follows.
         Failed => "failed",
         GivenUp => "given_up",
     }
 }
 
-/// What became of deliveries to webhooks.
+/// Metrics of deliveries to webhooks.
 #[derive(Debug, Clone)]
 pub(crate) struct WebhookMetrics {
-    pub(crate) attempts: Counters<Attempted>,
+    pub(crate) attempts: Counters<AttemptResult>,
     pub(crate) pending: IntGauge,
     pub(crate) dropped: IntGauge,
 }
 
 impl WebhookMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When the registry has metrics of these names already.
+    /// When the registry already has metrics of these names.
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let group = group(registry);
-        let attempts = "Attempts at deliveries to webhooks, by what came of them";
+        let attempts = "Attempts to deliver events to webhooks, by result";
         let gauge = |name: &str, help| group.gauge(&format!("webhook_{name}"), help);
         Ok(Self {
             attempts: group.counters("webhook_attempts_total", attempts, "result")?,
-            pending: gauge("deliveries_pending", "Deliveries to webhooks that wait")?,
+            pending: gauge("deliveries_pending", "Pending deliveries to webhooks")?,
             dropped: gauge(
                 "events_dropped",
-                "Events that found no room, of all webhooks that there are",
+                "Events dropped because a webhook had too many pending deliveries, of all existing webhooks",
             )?,
         })
     }
 }
 
-/// What became of skills books.
+/// Metrics of skills books.
 #[derive(Debug, Clone)]
 pub(crate) struct IngestionMetrics {
     pub(crate) skills_books_ready: IntCounter,
@@ -77,13 +78,13 @@ pub(crate) struct IngestionMetrics {
 }
 
 impl IngestionMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When the registry has metrics of these names already.
+    /// When the registry already has metrics of these names.
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let ready = "Skills books that were read to their end";
-        let failed = "Skills books that cannot be read";
+        let ready = "Skills books that were parsed and indexed";
+        let failed = "Skills books that could not be parsed";
         Ok(Self {
             skills_books_ready: counter(registry, "skills_books_ready_total", ready)?,
             skills_books_failed: counter(registry, "skills_books_failed_total", failed)?,
@@ -91,7 +92,7 @@ impl IngestionMetrics {
     }
 }
 
-/// What became of texts that were to be embedded.
+/// Metrics of embeddings.
 #[derive(Debug, Clone)]
 pub(crate) struct EmbeddingMetrics {
     pub(crate) texts_embedded: IntCounter,
@@ -99,13 +100,13 @@ pub(crate) struct EmbeddingMetrics {
 }
 
 impl EmbeddingMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When the registry has metrics of these names already.
+    /// When the registry already has metrics of these names.
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let embedded = "Texts of memories and skills books that were embedded";
-        let refused = "Texts that the embeddings endpoint does not take";
+        let refused = "Texts that the embeddings endpoint rejected";
         Ok(Self {
             texts_embedded: counter(registry, "texts_embedded_total", embedded)?,
             texts_refused: counter(registry, "texts_refused_total", refused)?,
@@ -113,7 +114,7 @@ impl EmbeddingMetrics {
     }
 }
 
-/// What became of voices.
+/// Metrics of voices.
 #[derive(Debug, Clone)]
 pub(crate) struct VoiceMetrics {
     pub(crate) voices_ready: IntCounter,
@@ -122,14 +123,14 @@ pub(crate) struct VoiceMetrics {
 }
 
 impl VoiceMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When the registry has metrics of these names already.
+    /// When the registry already has metrics of these names.
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let ready = "Voices that were made";
-        let failed = "Voices that could not be made";
-        let expired = "Voices that cannot be spoken with any more";
+        let ready = "Voices whose training succeeded";
+        let failed = "Voices whose training failed";
+        let expired = "Voices that expired";
         Ok(Self {
             voices_ready: counter(registry, "voices_ready_total", ready)?,
             voices_failed: counter(registry, "voices_failed_total", failed)?,
@@ -139,17 +140,13 @@ impl VoiceMetrics {
 }
 
 impl RequestMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When the registry has metrics of these names already.
+    /// When the registry already has metrics of these names.
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         Ok(Self {
-            tokens_issued: counter(
-                registry,
-                "tokens_issued_total",
-                "Access tokens that were issued",
-            )?,
+            tokens_issued: counter(registry, "tokens_issued_total", "Issued access tokens")?,
             tokens_revoked: counter(
                 registry,
                 "tokens_revoked_total",
@@ -160,37 +157,38 @@ impl RequestMetrics {
 }
 
 impl BackgroundMetrics {
-    /// Registers them.
+    /// Registers the metrics.
     ///
     /// # Errors
-    /// When the registry has metrics of these names already.
+    /// When the registry already has metrics of these names.
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
-        let written = "Facts about devices that were written";
-        let skipped = "Facts about devices that the database will never take";
-        let size = "Facts about devices that were written in one transaction";
-        let lag = "Age of the oldest fact in the batch that was written last";
-        let published = "Whether the last round told all nodes which tokens to trust";
+        let written = "Device events that were written";
+        let skipped = "Device events that were skipped because the database cannot store them";
+        let size = "Device events written in one transaction";
+        let lag = "Age of the oldest device event in the last written batch";
+        let published =
+            "1 if the last publication of token keys and revocations to all nodes succeeded";
         let group = group(registry);
         Ok(Self {
-            facts_written: counter(registry, "facts_written_total", written)?,
-            facts_skipped: counter(registry, "facts_skipped_total", skipped)?,
-            facts_batch_size: group.histogram("facts_batch_size", size, &BATCH_SIZES)?,
-            facts_lag_seconds: group.float_gauge("facts_lag_seconds", lag)?,
-            trust_published: group.gauge("trust_published", published)?,
+            events_written: counter(registry, "facts_written_total", written)?,
+            events_skipped: counter(registry, "facts_skipped_total", skipped)?,
+            events_batch_size: group.histogram("facts_batch_size", size, &BATCH_SIZES)?,
+            events_lag_seconds: group.float_gauge("facts_lag_seconds", lag)?,
+            keys_published: group.gauge("trust_published", published)?,
             tokens_purged: counter(
                 registry,
                 "tokens_purged_total",
-                "Expired tokens that were forgotten",
+                "Expired tokens that were deleted",
             )?,
             calls_purged: counter(
                 registry,
                 "calls_purged_total",
-                "Calls under idempotency keys that were forgotten after their day",
+                "Idempotent calls that were deleted after their retention of one day",
             )?,
-            answers_purged: counter(
+            responses_purged: counter(
                 registry,
                 "answers_purged_total",
-                "Answers to other requests under idempotency keys that were forgotten after their time",
+                "Stored responses to other idempotent requests that were deleted after their retention",
             )?,
         })
     }

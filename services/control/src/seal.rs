@@ -1,22 +1,24 @@
-//! Sealed texts: answers that hold a secret, with what only their caller has, the credential itself; and what the
-//! installation must read again, with a key of its own.
-//! Never: anything kept that opens an answer without its credential.
+//! Authenticated encryption of stored secrets. Stored responses are sealed with the credential of
+//! their caller; secrets that the installation needs itself are sealed with a key of its own.
+//!
+//! Invariant: nothing in the database can unseal a response without its credential.
 
 use http::{HeaderMap, header};
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use secrecy::{ExposeSecret, SecretBox};
 use sha2::{Digest, Sha256};
 
-/// What the key is for, so that it is no other hash of the same credential.
+/// Separates this hash of a credential from any other.
 const PURPOSE: &[u8] = b"switchboard idempotent answer";
 
-/// Closes and opens the answers to one caller's requests under one idempotency key.
+/// A key that seals and unseals texts.
 pub(crate) struct Seal([u8; 32]);
 
 impl Seal {
-    /// The database knows a credential by its plain hash, if at all, so nothing in it leads to this one. A credential
-    /// is random and long, so a fast hash is as good as a slow one.
-    pub(crate) fn new(headers: &HeaderMap, key: &str) -> Self {
+    /// The seal for responses to this credential under this idempotency key. The database has the
+    /// plain hash of a credential at most, which does not lead to this hash. Credentials are long
+    /// and random, so a fast hash is sufficient.
+    pub(crate) fn for_credential(headers: &HeaderMap, key: &str) -> Self {
         let credential = headers
             .get(header::AUTHORIZATION)
             .map_or(&[][..], |value| value.as_bytes());
@@ -28,7 +30,7 @@ impl Seal {
         Self(hash.finalize().into())
     }
 
-    /// A seal that whoever has this key has.
+    /// The seal with this key.
     pub(crate) fn with_key(key: &SecretBox<Vec<u8>>) -> Self {
         Self(Sha256::digest(key.expose_secret()).into())
     }
@@ -38,8 +40,8 @@ impl Seal {
         Some(LessSafeKey::new(key))
     }
 
-    /// A random number, and the text that nobody reads without this seal.
-    pub(crate) fn close(&self, text: &[u8]) -> Option<Vec<u8>> {
+    /// A random nonce, followed by the encrypted text.
+    pub(crate) fn seal(&self, text: &[u8]) -> Option<Vec<u8>> {
         let nonce: [u8; NONCE_LEN] = rand::random();
         let mut sealed = text.to_vec();
         self.key()?
@@ -52,17 +54,17 @@ impl Seal {
         Some([nonce.as_slice(), &sealed].concat())
     }
 
-    /// The text, if this is the seal that it was closed with.
-    pub(crate) fn open(&self, sealed: &[u8]) -> Option<Vec<u8>> {
+    /// The text, if it was sealed with this key.
+    pub(crate) fn unseal(&self, sealed: &[u8]) -> Option<Vec<u8>> {
         let (nonce, sealed) = sealed.split_first_chunk::<NONCE_LEN>()?;
         let mut text = sealed.to_vec();
         let nonce = Nonce::assume_unique_for_key(*nonce);
-        let opened = self
+        let length = self
             .key()?
             .open_in_place(nonce, Aad::empty(), &mut text)
             .ok()?
             .len();
-        text.truncate(opened);
+        text.truncate(length);
         Some(text)
     }
 }
@@ -72,18 +74,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_same_credential_opens() {
+    fn only_the_same_credential_unseals() {
         let seal = |credential: &str, key: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::AUTHORIZATION, credential.parse().unwrap());
-            Seal::new(&headers, key)
+            Seal::for_credential(&headers, key)
         };
-        let sealed = seal("Bearer a", "k").close(b"secret").unwrap();
+        let sealed = seal("Bearer a", "k").seal(b"secret").unwrap();
         assert!(!sealed.windows(6).any(|part| part == b"secret"));
-        let open = |seal: Seal| seal.open(&sealed);
-        assert_eq!(open(seal("Bearer a", "k")).as_deref(), Some(&b"secret"[..]));
-        assert_eq!(open(seal("Bearer b", "k")), None);
-        assert_eq!(open(seal("Bearer a", "l")), None);
-        assert_eq!(seal("Bearer a", "k").open(b"short"), None);
+        let unseal = |seal: Seal| seal.unseal(&sealed);
+        assert_eq!(
+            unseal(seal("Bearer a", "k")).as_deref(),
+            Some(&b"secret"[..])
+        );
+        assert_eq!(unseal(seal("Bearer b", "k")), None);
+        assert_eq!(unseal(seal("Bearer a", "l")), None);
+        assert_eq!(seal("Bearer a", "k").unseal(b"short"), None);
     }
 }

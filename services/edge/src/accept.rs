@@ -1,15 +1,13 @@
-//! The doors: accept, admit or turn away, hand over to a task of its own.
-//! Never: an accept error that ends the listener, work for a connection on the accept loop.
+//! The accept loops: admit or reject a connection, then serve it on a task of its own.
 
 mod admission;
-mod introduction;
-mod proxy_header;
+mod proxy_protocol;
 mod rate;
 
 use std::{io, sync::Arc, time::Duration};
 
 use switchboard_protocol::{
-    frame::{self, Kind, Spelling, TaskId},
+    frame::{self, Kind, SeqFormat, TaskId},
     message::Goaway,
 };
 use tokio::{
@@ -19,10 +17,10 @@ use tokio::{
 use tokio_rustls::{Accept, TlsAcceptor, server::TlsStream};
 use tracing::{debug, warn};
 
-use self::introduction::introduce;
+use self::proxy_protocol::read_proxy_header;
 pub(crate) use self::{
-    admission::{Admission, Admitted},
-    proxy_header::LABELS as HEADERS,
+    admission::{Admission, ConnectionPermit},
+    proxy_protocol::LABELS as PROXY_HEADER_LABELS,
 };
 use crate::{
     connection,
@@ -30,34 +28,34 @@ use crate::{
     metrics::{AcceptError, Limit},
 };
 
-/// How long to wait after an accept failed for want of resources.
-const BACKOFF: Duration = Duration::from_millis(50);
+/// Pause after an accept that failed for lack of resources.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-/// How a device comes to us.
+/// What is at the other end of an accepted socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Comes {
-    /// Its own socket is at the other end.
-    Itself,
-    /// A balancer's is, which says whose it is in a PROXY header.
-    Relayed,
+enum Peer {
+    /// The device.
+    Direct,
+    /// A balancer, which names the device in a PROXY header.
+    Proxied,
 }
 
-/// Takes plain TCP connections until the edge drains.
-pub(crate) async fn plain(listener: TcpListener, edge: Arc<Edge>) {
-    each(listener, &edge, |stream, admitted, comes| {
+/// Accepts plain TCP connections until the edge drains.
+pub(crate) async fn accept_plain(listener: TcpListener, edge: Arc<Edge>) {
+    accept_each(listener, &edge, |stream, permit, peer| {
         let deadline = auth_deadline(&edge);
-        if comes == Comes::Itself {
-            edge.connections
-                .spawn(connection::serve(stream, admitted, deadline));
+        if peer == Peer::Direct {
+            edge.tasks
+                .spawn(connection::serve(stream, permit, deadline));
             return;
         }
-        // Boxed, so that a connection at rest does not carry its room.
-        let introduced = Box::pin(async move {
-            let (stream, admitted) = introduce(stream, admitted, deadline).await?;
-            Some(connection::serve(stream, admitted, deadline))
+        // Boxed, so that an idle connection does not carry the memory of this phase.
+        let prepared = Box::pin(async move {
+            let (stream, permit) = read_proxy_header(stream, permit, deadline).await?;
+            Some(connection::serve(stream, permit, deadline))
         });
-        edge.connections.spawn(async move {
-            if let Some(serving) = introduced.await {
+        edge.tasks.spawn(async move {
+            if let Some(serving) = prepared.await {
                 serving.await;
             }
         });
@@ -65,22 +63,27 @@ pub(crate) async fn plain(listener: TcpListener, edge: Arc<Edge>) {
     .await;
 }
 
-/// Takes TLS connections until the edge drains. A PROXY header and a handshake are part of the time for AUTH.
-pub(crate) async fn tls(listener: TcpListener, config: Arc<rustls::ServerConfig>, edge: Arc<Edge>) {
+/// Accepts TLS connections until the edge drains. A PROXY header and the handshake count towards
+/// the AUTH timeout.
+pub(crate) async fn accept_tls(
+    listener: TcpListener,
+    config: Arc<rustls::ServerConfig>,
+    edge: Arc<Edge>,
+) {
     let acceptor = TlsAcceptor::from(config);
-    each(listener, &edge, |stream, admitted, comes| {
+    accept_each(listener, &edge, |stream, permit, peer| {
         let deadline = auth_deadline(&edge);
         let acceptor = acceptor.clone();
-        let shaken = Box::pin(async move {
-            let (stream, admitted) = match comes {
-                Comes::Itself => (stream, admitted),
-                Comes::Relayed => Box::pin(introduce(stream, admitted, deadline)).await?,
+        let prepared = Box::pin(async move {
+            let (stream, permit) = match peer {
+                Peer::Direct => (stream, permit),
+                Peer::Proxied => Box::pin(read_proxy_header(stream, permit, deadline)).await?,
             };
-            let stream = shake_hands(&admitted, acceptor.accept(stream), deadline).await?;
-            Some(connection::serve(stream, admitted, deadline))
+            let stream = tls_handshake(&permit, acceptor.accept(stream), deadline).await?;
+            Some(connection::serve(stream, permit, deadline))
         });
-        edge.connections.spawn(async move {
-            if let Some(serving) = shaken.await {
+        edge.tasks.spawn(async move {
+            if let Some(serving) = prepared.await {
                 serving.await;
             }
         });
@@ -88,38 +91,41 @@ pub(crate) async fn tls(listener: TcpListener, config: Arc<rustls::ServerConfig>
     .await;
 }
 
-async fn each(
+/// Invariant: an accept error never ends the loop, and no connection's work runs on it.
+async fn accept_each(
     listener: TcpListener,
     edge: &Arc<Edge>,
-    mut serve: impl FnMut(TcpStream, Admitted, Comes),
+    mut serve: impl FnMut(TcpStream, ConnectionPermit, Peer),
 ) {
     loop {
         let accepted = tokio::select! {
             biased;
-            () = edge.connections.draining() => return,
+            () = edge.tasks.draining() => return,
             accepted = listener.accept() => accepted,
         };
-        let (stream, peer) = match accepted {
+        let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                survive(edge, &error).await;
+                handle_accept_error(edge, &error).await;
                 continue;
             }
         };
-        let (comes, admitted) = if edge.config.is_balancer(peer.ip()) {
-            (Comes::Relayed, Admitted::take_relayed(edge, peer.ip()))
+        let (peer, permit) = if edge.config.is_balancer(address.ip()) {
+            let permit = ConnectionPermit::acquire_proxied(edge, address.ip());
+            (Peer::Proxied, permit)
         } else {
-            (Comes::Itself, Admitted::take(edge, peer.ip()))
+            let permit = ConnectionPermit::acquire(edge, address.ip());
+            (Peer::Direct, permit)
         };
-        match admitted {
-            Ok(admitted) => {
-                // Without it a call would wait for the acknowledgement of the one before.
+        match permit {
+            Ok(permit) => {
+                // With Nagle's algorithm a call would wait for the ACK of the previous one.
                 if let Err(error) = stream.set_nodelay(true) {
-                    debug!(%error, "a socket was gone before it was served");
+                    debug!(%error, "socket closed before it was served");
                 }
-                serve(stream, admitted, comes);
+                serve(stream, permit, peer);
             }
-            Err(limit) => turn_away(edge, &stream, limit),
+            Err(limit) => reject(edge, &stream, limit),
         }
     }
 }
@@ -128,30 +134,30 @@ fn auth_deadline(edge: &Edge) -> Instant {
     Instant::now() + Duration::from_millis(edge.config.device_auth_timeout_ms)
 }
 
-/// Counts a failed accept. One that a single peer caused costs nothing; out of descriptors or
-/// memory, accepting again at once would only spin.
-async fn survive(edge: &Edge, error: &io::Error) {
-    let peer_left = matches!(
+/// Counts a failed accept. Backs off when descriptors or memory are exhausted, as an immediate
+/// retry would only spin; an error that one peer caused needs no pause.
+async fn handle_accept_error(edge: &Edge, error: &io::Error) {
+    let is_peer_error = matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionRefused
             | io::ErrorKind::Interrupted
     );
-    let kind = if peer_left {
+    let kind = if is_peer_error {
         AcceptError::Peer
     } else {
         AcceptError::Resources
     };
     edge.metrics.accept_errors.inc(kind);
-    if !peer_left {
-        warn!(%error, "a connection could not be accepted; trying again shortly");
-        sleep(BACKOFF).await;
+    if !is_peer_error {
+        warn!(%error, "accept failed; retrying shortly");
+        sleep(ACCEPT_BACKOFF).await;
     }
 }
 
-/// Says when to come back, if that fits into the socket at once, and closes.
-fn turn_away(edge: &Edge, stream: &TcpStream, limit: Limit) {
+/// Sends GOAWAY with a reconnect delay, if it fits into the socket's buffer, and closes.
+fn reject(edge: &Edge, stream: &TcpStream, limit: Limit) {
     edge.metrics.shed.inc(limit);
     let retry_after_ms = edge.retry_after_ms();
     let goaway = Goaway {
@@ -165,32 +171,32 @@ fn turn_away(edge: &Edge, stream: &TcpStream, limit: Limit) {
             Kind::Goaway,
             TaskId::MCP,
             0,
-            Spelling::Plain,
+            SeqFormat::Plain,
             &payload,
         );
-        // Best effort: a peer that misses it finds the connection closed all the same.
+        // Best effort: a peer that does not receive it sees the connection close.
         let _ = stream.try_write(&frame);
     }
 }
 
-/// The stream behind the handshake, none when it fails, is late, or the edge drains first.
-async fn shake_hands(
-    admitted: &Admitted,
+/// Completes the TLS handshake. Returns `None` when it fails, times out, or the edge drains.
+async fn tls_handshake(
+    permit: &ConnectionPermit,
     handshake: Accept<TcpStream>,
     deadline: Instant,
 ) -> Option<TlsStream<TcpStream>> {
-    let edge = admitted.edge();
-    let shaken = tokio::select! {
+    let edge = permit.edge();
+    let stream = tokio::select! {
         biased;
-        () = edge.connections.draining() => Err(io::ErrorKind::ConnectionAborted.into()),
-        shaken = timeout_at(deadline, handshake) => {
-            shaken.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        () = edge.tasks.draining() => Err(io::ErrorKind::ConnectionAborted.into()),
+        stream = timeout_at(deadline, handshake) => {
+            stream.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         }
     };
-    shaken
+    stream
         .inspect_err(|error| {
             edge.metrics.refused.with_label_values(&["tls"]).inc();
-            debug!(device.address = %admitted.address(), %error, "a TLS handshake failed");
+            debug!(device.address = %permit.address(), %error, "TLS handshake failed");
         })
         .ok()
 }

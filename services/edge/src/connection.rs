@@ -1,187 +1,192 @@
-//! A device connection's life: hello → take in → attend → let go. One task each.
-//! Never: a buffer or timer held while the device is idle.
+//! A device connection: the task that owns the socket.
 
-mod departure;
+mod buffers;
+mod close;
 mod dispatch;
-mod farewell;
 mod frames;
-mod hello;
-mod scratch;
-mod seat;
-mod turn;
-mod wire;
+mod guard;
+mod handshake;
+mod io;
+mod turns;
 
-use std::{future::poll_fn, io, net::IpAddr, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
-use switchboard_protocol::session::Session;
+use switchboard_protocol::{
+    frame::{Frame, Kind},
+    message::DeviceMessage,
+    session::{Event, Session, SessionError},
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::Instant,
 };
-use tracing::{debug, info};
 
-pub(crate) use self::hello::refusals;
+pub(crate) use self::handshake::refusal_labels;
 use self::{
-    departure::Departure,
-    hello::Refusal,
-    seat::Seat,
-    wire::{Received, Wire},
+    close::{CloseReason, close, reject},
+    frames::{PendingRegistration, UnsolicitedLimits},
+    guard::ConnectionGuard,
+    io::{FrameIo, ReadChunk},
 };
 use crate::{
-    accept::Admitted,
-    allowance::Allowance,
+    accept::ConnectionPermit,
     edge::{Edge, millis},
-    link::{Eviction, Link, Signal},
+    handle::{ConnectionHandle, Eviction, Signal},
+    metrics::Note,
+    token_bucket::TokenBucket,
 };
 
-/// Everything that can happen to a connection that was taken in.
+/// What an established connection waits for.
 enum Input {
-    /// Bytes from the device, to be looked at before anything else is awaited.
-    Bytes(Received),
-    /// Something waits to be written to the device.
+    /// Bytes of the device. They are handled before the next wait.
+    Bytes(ReadChunk),
+    /// The handle has commands to write.
     Commands,
-    /// Somebody wants the connection closed.
+    /// Another task closes the connection.
     Evicted(Eviction),
     /// The device closed its side.
     End,
-    /// The socket failed.
-    Broken(io::Error),
+    IoError(std::io::Error),
 }
 
-/// A connection that was taken in, and all it needs.
-struct Live<'a, S> {
-    wire: &'a mut Wire<S>,
+/// An established connection, borrowed by its task while it serves the device.
+///
+/// ```text
+///  accept         AUTH valid, epoch claimed,           device, eviction or
+///    │            inserted into the connections        protocol error
+///    ▼                        │                              │
+///  Handshake ─────────────────┴──► Running ──────────────────┴──► Closing ──► end
+///    │                              │    ▲                          ▲
+///    │ refusal, timeout,            └────┘ one Input at a time      │ last frame written,
+///    │ drain: `reject`                                              │ socket shut down
+///    └──────────────────────────────────────────────────────────────┘
+/// ```
+///
+/// - *Handshake* ([`handshake`]): reads up to the AUTH frame, verifies the token, claims the device
+///   in the directory, and creates the [`ConnectionHandle`]. It has one deadline.
+/// - *Running* ([`run`]): writes what is ready, then waits for one [`Input`] and handles it. Frames
+///   of the device go to the [`Session`], which decides what each one means. Calls and answers come
+///   from the handle as [`crate::handle::Command`]s.
+/// - *Closing* ([`close`]): [`ConnectionGuard`] removes the device from the connections and the
+///   directory and ends its calls. Then the last frame is sent, with a deadline.
+///
+/// Only this task touches the socket. Other tasks reach it through the handle. The sweeper replaces
+/// timers: it expires calls and evicts idle devices and slow readers.
+///
+/// An idle connection holds no buffer, no timer and no state of the short phases, which are boxed.
+/// The test below bounds its size.
+struct Connection<'a, S> {
+    io: &'a mut FrameIo<S>,
     session: &'a mut Session,
-    link: &'a Arc<Link>,
+    handle: &'a Arc<ConnectionHandle>,
     edge: &'a Arc<Edge>,
-    allowance: Allowance,
-    /// How much it may say unasked now; no room is held for it before the first time.
-    unasked: Option<Box<Unasked>>,
-}
-
-/// What a device may do without having been asked.
-struct Unasked {
-    events: Allowance,
-    turns: Allowance,
+    registrations: TokenBucket,
+    /// Allocated by the first event or turn of the device.
+    unsolicited: Option<Box<UnsolicitedLimits>>,
 }
 
 /// Serves one connection from its first byte to its last.
 ///
-/// What lives as long as the connection is captured by the block instead of being an argument of
-/// an async function, which would reserve room for it twice.
+/// The state that lives as long as the connection is captured by the block. As arguments of an
+/// async function it would be stored twice.
 pub(crate) fn serve<S>(
     stream: S,
-    mut admitted: Admitted,
+    mut permit: ConnectionPermit,
     deadline: Instant,
 ) -> impl Future<Output = ()> + Send
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
-    let config = &admitted.edge().config;
-    let mut wire = Wire::new(stream, config.device_max_hello_bytes);
+    let config = &permit.edge().config;
+    let mut io = FrameIo::new(stream, config.device_max_hello_bytes);
     let mut session = Session::new(config.device_max_open_tasks);
-    // Half as large as the deadline itself.
+    // Half the size of the deadline itself.
     let left_ms = millis(deadline.saturating_duration_since(Instant::now()));
     async move {
         let deadline = Instant::now() + Duration::from_millis(left_ms);
-        // Short phases are boxed, so that a connection at rest does not carry their room.
-        let hello = hello::take_in(&mut wire, &mut session, &admitted, deadline);
-        let link = match Box::pin(hello).await {
-            Ok(link) => link,
-            Err(refusal) => return Box::pin(turn_away(&mut wire, &admitted, refusal)).await,
+        // The short phases are boxed, so that an idle connection does not carry their memory.
+        let handshake = handshake::handshake(&mut io, &mut session, &permit, deadline);
+        let handle = match Box::pin(handshake).await {
+            Ok(handle) => handle,
+            Err(refusal) => return Box::pin(reject(&mut io, &permit, refusal)).await,
         };
-        admitted.authenticated();
-        let seat = Seat::take(admitted.edge(), link);
-        let departure = attend(&mut wire, &mut session, seat.link(), admitted.edge()).await;
-        Box::pin(let_go(&mut wire, &admitted, seat, departure)).await;
+        permit.set_authenticated();
+        let guard = ConnectionGuard::new(permit.edge(), handle);
+        let reason = run(&mut io, &mut session, guard.handle(), permit.edge()).await;
+        Box::pin(close(&mut io, &permit, guard, reason)).await;
     }
 }
 
-/// Tells a connection that was not taken in why.
-async fn turn_away<S>(wire: &mut Wire<S>, admitted: &Admitted, refusal: Refusal)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let (edge, label) = (admitted.edge(), refusal.label());
-    edge.metrics.refused.with_label_values(&[label]).inc();
-    log_refusal(&refusal, admitted.address());
-    farewell::say(wire, refusal.notice(), edge.retry_after_ms()).await;
-}
-
-/// Handles one input after the other until there is a reason to part.
-async fn attend<S>(
-    wire: &mut Wire<S>,
+/// Handles one input after the other until the connection has a reason to close.
+async fn run<S>(
+    io: &mut FrameIo<S>,
     session: &mut Session,
-    link: &Arc<Link>,
+    handle: &Arc<ConnectionHandle>,
     edge: &Arc<Edge>,
-) -> Departure
+) -> CloseReason
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut live = Live {
-        wire,
+    let mut connection = Connection {
+        io,
         session,
-        link,
+        handle,
         edge,
-        allowance: Allowance::new(edge.config.device_register_burst, edge.now_ms()),
-        unasked: None,
+        registrations: TokenBucket::new(edge.config.device_register_burst, edge.now_ms()),
+        unsolicited: None,
     };
     loop {
-        let registering = match poll_fn(|cx| live.poll_input(cx)).await {
-            Input::Bytes(received) => match live.take_frames(received) {
-                Ok(registering) => registering,
-                Err(departure) => return departure,
+        let registration = match poll_fn(|cx| connection.poll_input(cx)).await {
+            Input::Bytes(chunk) => match connection.handle_frames(chunk) {
+                Ok(registration) => registration,
+                Err(reason) => return reason,
             },
             Input::Commands => {
-                live.send_commands();
+                connection.send_commands();
                 None
             }
-            Input::Evicted(eviction) => return Departure::Evicted(eviction),
-            Input::End => return Departure::Closed,
-            Input::Broken(error) => return Departure::Broken(error),
+            Input::Evicted(eviction) => return CloseReason::Evicted(eviction),
+            Input::End => return CloseReason::Closed,
+            Input::IoError(error) => return CloseReason::IoError(error),
         };
-        if let Some(registering) = registering {
-            Box::pin(live.register(registering)).await;
+        if let Some(registration) = registration {
+            Box::pin(connection.register(registration)).await;
         }
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
-    fn unasked(&mut self) -> &mut Unasked {
-        let (config, now_ms) = (&self.edge.config, self.edge.now_ms());
-        self.unasked.get_or_insert_with(|| {
-            Box::new(Unasked {
-                events: Allowance::new(config.device_event_burst, now_ms),
-                turns: Allowance::new(config.device_turn_burst, now_ms),
-            })
-        })
-    }
-
-    /// Writes what is ready, then waits for whatever happens first.
-    fn poll_input(&mut self, cx: &mut std::task::Context<'_>) -> Poll<Input> {
-        let writable = match self.poll_send(cx) {
-            Ok(writable) => writable,
-            Err(error) => return Poll::Ready(Input::Broken(error)),
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
+    /// Writes what is ready, then waits for the first input.
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<Input> {
+        let is_writable = match self.poll_write(cx) {
+            Ok(is_writable) => is_writable,
+            Err(error) => return Poll::Ready(Input::IoError(error)),
         };
-        let done = match self.link.poll_signal(cx, writable) {
-            Poll::Ready(Signal::Leave(eviction)) => return Poll::Ready(Input::Evicted(eviction)),
+        let drained = match self.handle.poll_signal(cx, is_writable) {
+            Poll::Ready(Signal::Close(eviction)) => return Poll::Ready(Input::Evicted(eviction)),
             Poll::Ready(Signal::Commands) => return Poll::Ready(Input::Commands),
-            Poll::Ready(Signal::Done { again }) => Some(again),
+            Poll::Ready(Signal::Drained { confirmed }) => Some(confirmed),
             Poll::Pending => None,
         };
-        match self.wire.poll_receive(cx) {
-            Poll::Ready(Ok(Some((received, length)))) => {
+        match self.io.poll_read(cx) {
+            Poll::Ready(Ok(Some((chunk, length)))) => {
                 self.edge.metrics.received_bytes.inc_by(length as u64);
-                Poll::Ready(Input::Bytes(received))
+                Poll::Ready(Input::Bytes(chunk))
             }
             Poll::Ready(Ok(None)) => Poll::Ready(Input::End),
-            Poll::Ready(Err(error)) => Poll::Ready(Input::Broken(error)),
-            Poll::Pending => match done {
+            Poll::Ready(Err(error)) => Poll::Ready(Input::IoError(error)),
+            Poll::Pending => match drained {
                 Some(true) => Poll::Ready(Input::Evicted(Eviction::Drained)),
                 Some(false) => {
-                    // What has just come in is known when the runtime has looked.
+                    // Poll again after the runtime has polled the sockets: a frame of the device
+                    // may already have arrived.
                     let waker = cx.waker().clone();
-                    self.edge.connections.spawn(async move {
+                    self.edge.tasks.spawn(async move {
                         tokio::task::yield_now().await;
                         waker.wake();
                     });
@@ -192,53 +197,79 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
         }
     }
 
-    /// Writes what is ready; whether the socket took all of it.
-    fn poll_send(&mut self, cx: &mut std::task::Context<'_>) -> io::Result<bool> {
-        let before = self.wire.unsent_bytes();
-        let sent = self.wire.poll_send(cx);
-        let taken = before.saturating_sub(self.wire.unsent_bytes());
-        self.edge.metrics.sent_bytes.inc_by(taken as u64);
-        match sent {
+    /// Writes what is ready. Returns whether the socket accepted all of it.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> std::io::Result<bool> {
+        let before = self.io.unsent_bytes();
+        let flushed = self.io.poll_flush(cx);
+        let written = before.saturating_sub(self.io.unsent_bytes());
+        self.edge.metrics.sent_bytes.inc_by(written as u64);
+        match flushed {
             Poll::Ready(result) => {
-                self.link.note_stall(None);
+                self.handle.set_stalled_since(None);
                 result.map(|()| true)
             }
             Poll::Pending => {
-                if taken > 0 || !self.link.is_stalled() {
-                    self.link.note_stall(Some(self.edge.now_ms()));
+                if written > 0 || !self.handle.is_stalled() {
+                    self.handle.set_stalled_since(Some(self.edge.now_ms()));
                 }
                 Ok(false)
             }
         }
     }
-}
 
-/// Gives a device's seat up, and tells the device why.
-async fn let_go<S>(wire: &mut Wire<S>, admitted: &Admitted, seat: Seat<'_>, departure: Departure)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    log_departure(seat.link(), &departure, admitted.address());
-    seat.give_up(departure.reason());
-    farewell::say(wire, departure.notice(), admitted.edge().retry_after_ms()).await;
-}
+    /// Handles every complete frame, up to a registration, which is announced before the rest.
+    fn handle_frames(
+        &mut self,
+        mut chunk: ReadChunk,
+    ) -> Result<Option<Box<PendingRegistration>>, CloseReason> {
+        self.handle.touch(self.edge.now_ms());
+        loop {
+            let frame = self.io.next_frame(&mut chunk);
+            let Some(frame) = frame.map_err(|error| CloseReason::Protocol(error.into()))? else {
+                self.io.put_back(chunk, false);
+                return Ok(None);
+            };
+            if let Some(registration) = self.handle_frame(frame).map_err(CloseReason::Protocol)? {
+                self.io.put_back(chunk, true);
+                return Ok(Some(registration));
+            }
+            if self.io.unsent_bytes() > self.edge.config.device_max_unsent_bytes {
+                return Err(CloseReason::SlowReader);
+            }
+        }
+    }
 
-fn log_refusal(refusal: &Refusal, address: IpAddr) {
-    let cause = refusal as &dyn std::error::Error;
-    debug!(device.address = %address, reason = refusal.label(), cause, "a connection was refused");
-}
-
-fn log_departure(link: &Link, departure: &Departure, address: IpAddr) {
-    let unsettled = link.calls();
-    let (device, org) = (&link.key.device, link.key.org);
-    let reason = departure.reason().as_str();
-    let cause = departure as &dyn std::error::Error;
-    if departure.is_ordinary() {
-        debug!(device.id = %device, org.id = %org, device.epoch = link.epoch.0,
-            device.address = %address, reason, calls.unsettled = unsettled, cause, "a device left");
-    } else {
-        info!(device.id = %device, org.id = %org, device.epoch = link.epoch.0,
-            device.address = %address, reason, calls.unsettled = unsettled, cause, "a device was closed");
+    fn handle_frame(
+        &mut self,
+        frame: Frame<'_>,
+    ) -> Result<Option<Box<PendingRegistration>>, SessionError> {
+        let metrics = &self.edge.metrics;
+        metrics.received_frames.inc();
+        let (task, seq) = (frame.task, frame.seq);
+        match self.session.handle(frame)? {
+            Event::Message(DeviceMessage::Result(result)) => self.complete_call(&result),
+            Event::Message(DeviceMessage::Register { call_id, services }) => {
+                return Ok(self.build_registration(call_id.map(Into::into), services));
+            }
+            Event::Message(DeviceMessage::Progress { call_id, raw }) => {
+                self.forward_progress(&call_id, raw);
+            }
+            Event::Message(DeviceMessage::Log { call_id, raw }) => {
+                self.forward_log(call_id.as_deref(), raw);
+            }
+            Event::Rejected { call_id, detail } => {
+                self.reject_message(call_id.as_deref(), &detail);
+            }
+            Event::DeviceEvent { raw } => self.publish_event(raw),
+            Event::Text { task, text, .. } => self.append_text(task, text),
+            Event::End { task } => self.end_message(task),
+            Event::Cancel { task } => self.cancel_turn(task),
+            Event::Audio { .. } => metrics.notes.inc(Note::Audio),
+            Event::Ping(payload) => self.io.put(Kind::Pong, task, seq, payload),
+            Event::Pong(_) => {}
+            Event::Auth(_) => return Err(SessionError::AlreadyAuthenticated),
+        }
+        Ok(None)
     }
 }
 
@@ -249,13 +280,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_at_rest_is_small() {
-        fn size<F>(_: impl FnOnce(TcpStream, Admitted, Instant) -> F) -> usize {
+    fn idle_connection_is_small() {
+        fn size<F>(_: impl FnOnce(TcpStream, ConnectionPermit, Instant) -> F) -> usize {
             size_of::<F>()
         }
         let task = size(serve::<TcpStream>);
-        let link = size_of::<Link>();
-        assert!(task <= 368, "the task holds {task} bytes");
-        assert!(link <= 256, "the shared half holds {link} bytes");
+        let handle = size_of::<ConnectionHandle>();
+        assert!(task <= 368, "the task has {task} bytes");
+        assert!(handle <= 256, "the handle has {handle} bytes");
     }
 }

@@ -1,87 +1,88 @@
-//! Letting all devices go, so that they reconnect elsewhere without a storm and no call is lost.
-//! Never: a wait without an end.
+//! Drains the edge: moves all devices elsewhere at a bounded rate, without losing a call.
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{info, warn};
 
-use crate::{edge::Edge, link::Link};
+use crate::{edge::Edge, handle::ConnectionHandle};
 
-/// Devices are told in ten batches per second.
-const BATCHES_PER_S: u32 = 10;
-/// What closing may take after the last connection was told to.
-const CLOSING: Duration = Duration::from_secs(3);
+const BATCH_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the edge checks whether all connections have closed.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// How long connections may take to close after they were all asked to.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Tells every device to go, at a bounded rate; waits for those with calls under way; closes the
-/// rest when the time is over, or at once when the process is to stop.
+/// Sends GOAWAY to all devices at a bounded rate and waits for those with calls in flight. Closes
+/// the rest when the time is over, or at once when the process stops.
 pub(crate) async fn drain(edge: &Edge) {
-    info!(connections.held = edge.table.len(), "the edge drains");
+    info!(
+        connections.open = edge.connections.len(),
+        "draining device connections"
+    );
     tokio::select! {
         biased;
-        () = edge.connections.stopping() => {}
-        () = part(edge) => {}
+        () = edge.tasks.stopping() => {}
+        () = drain_gradually(edge) => {}
     }
-    let left = links(edge);
+    let left = handles(edge);
     if !left.is_empty() {
         warn!(
-            connections.held = left.len(),
-            "the edge closes devices that still have calls"
+            connections.open = left.len(),
+            "drain timeout: closing devices that still have calls"
         );
     }
-    left.iter().for_each(|link| link.stop());
-    if !edge.connections.finished(CLOSING).await {
+    left.iter().for_each(|handle| handle.stop());
+    if !edge.tasks.finished(CLOSE_TIMEOUT).await {
         warn!(
-            connections.tasks = edge.connections.tasks(),
-            "connections were left unfinished"
+            connections.tasks = edge.tasks.tasks(),
+            "connection tasks did not end in time"
         );
     }
 }
 
-async fn part(edge: &Edge) {
+async fn drain_gradually(edge: &Edge) {
     let timeout = Duration::from_millis(edge.config.device_drain_timeout_ms);
-    let all = links(edge);
-    for links in all.chunks(batch_size(
-        all.len(),
-        edge.config.device_drain_per_s,
-        timeout,
-    )) {
-        links.iter().for_each(|link| link.drain());
-        sleep(Duration::from_secs(1) / BATCHES_PER_S).await;
+    let all = handles(edge);
+    let batch = batch_size(all.len(), edge.config.device_drain_per_s, timeout);
+    for handles in all.chunks(batch) {
+        handles.iter().for_each(|handle| handle.drain());
+        sleep(BATCH_INTERVAL).await;
     }
     drop(all);
-    // A device that is never without a call takes no new ones for the last third of the time.
-    let told = Instant::now();
-    if timeout_at(told + timeout * 2 / 3, emptied(edge))
-        .await
-        .is_err()
-    {
-        links(edge).iter().for_each(|link| link.finish());
-        // The caller of this closes whatever is left by then.
-        let _ = timeout_at(told + timeout, emptied(edge)).await;
+    let notified = Instant::now();
+    let closed = timeout_at(notified + timeout * 2 / 3, all_closed(edge)).await;
+    if closed.is_err() {
+        // A device under constant load would never be idle: it accepts no calls in the last third.
+        handles(edge).iter().for_each(|handle| handle.stop_calls());
+        // After the timeout, the caller closes what is left.
+        let _ = timeout_at(notified + timeout, all_closed(edge)).await;
     }
 }
 
-/// How many devices are told at once: by the configured rate, or as many as it takes to tell
-/// all of them in half of the time.
+/// Devices per batch: at the configured rate, or as many as it takes to reach all of them in half
+/// of the time.
 fn batch_size(devices: usize, per_s: u32, timeout: Duration) -> usize {
-    let batches = (timeout / 2).as_millis() * u128::from(BATCHES_PER_S) / 1000;
+    let batches_per_s = 1_000 / BATCH_INTERVAL.as_millis();
+    let batches = (timeout / 2).as_millis() * batches_per_s / 1_000;
     let needed = devices.div_ceil(usize::try_from(batches).unwrap_or(usize::MAX).max(1));
-    needed.max(per_s.div_ceil(BATCHES_PER_S) as usize).max(1)
+    let batches_per_s = u32::try_from(batches_per_s).unwrap_or(u32::MAX);
+    needed.max(per_s.div_ceil(batches_per_s) as usize).max(1)
 }
 
-async fn emptied(edge: &Edge) {
-    while edge.connections.tasks() > 0 {
-        // A device that was being taken in when draining began may come late.
-        links(edge).iter().for_each(|link| link.drain());
-        sleep(Duration::from_millis(20)).await;
+async fn all_closed(edge: &Edge) {
+    while edge.tasks.tasks() > 0 {
+        // A handshake that was in progress when the drain began may add a connection late.
+        handles(edge).iter().for_each(|handle| handle.drain());
+        sleep(POLL_INTERVAL).await;
     }
 }
 
-fn links(edge: &Edge) -> Vec<Arc<Link>> {
-    let mut links = Vec::with_capacity(edge.table.len());
-    edge.table.each(|link| links.push(Arc::clone(link)));
-    links
+fn handles(edge: &Edge) -> Vec<Arc<ConnectionHandle>> {
+    let mut handles = Vec::with_capacity(edge.connections.len());
+    edge.connections
+        .for_each(|handle| handles.push(Arc::clone(handle)));
+    handles
 }
 
 #[cfg(test)]
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_devices_are_told_in_half_of_the_time() {
+    fn batch_size_reaches_all_devices_in_half_the_time() {
         fn check(devices: usize, per_s: u32, timeout_s: u64, expect: usize) {
             let timeout = Duration::from_secs(timeout_s);
             assert_eq!(

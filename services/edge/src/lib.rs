@@ -1,20 +1,19 @@
-//! Terminates device connections: accepts, authenticates, holds them, carries calls to devices and
-//! results back.
-//! Never: SQL, Redis commands, knowledge of who calls, state that matters beyond a connection.
+//! Terminates device connections: accepts and authenticates them, delivers calls and conversation
+//! turns to devices, and returns their results to the bus.
 
 mod accept;
-mod allowance;
+mod bus_handler;
 mod config;
 mod connection;
+mod connections;
 mod drain;
 mod edge;
-mod errands;
-mod host;
-mod link;
+mod handle;
 mod metrics;
-mod table;
+mod sweeper;
 pub mod tls;
-mod watch;
+mod token_bucket;
+mod turn_forwarder;
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,48 +22,60 @@ use switchboard_runtime::shutdown::Shutdown;
 use tokio::net::TcpListener;
 
 pub use self::config::{Config, SchemaConfig};
-use self::{edge::Edge, host::Attached, metrics::Metrics};
+use self::{bus_handler::BusHandler, edge::Edge, metrics::Metrics};
 
-/// Where devices connect.
+/// How long the accept loops and the sweeper may take to end after the last connection.
+const BACKGROUND_STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The sockets that devices connect to.
 pub struct Listeners {
     /// Plain TCP.
     pub plain: TcpListener,
-    /// TLS, when there is a certificate. See [`tls::server_config`].
+    /// TLS, if there is a certificate. See [`tls::server_config`].
     pub tls: Option<(TcpListener, Arc<rustls::ServerConfig>)>,
+}
+
+/// What the edge uses of its process.
+pub struct Deps {
+    /// The sockets that devices connect to.
+    pub listeners: Listeners,
+    /// The bus of this node. The edge attaches itself as the owner of the node's connections.
+    pub bus: Bus,
+    /// Where the edge registers its metrics.
+    pub registry: prometheus::Registry,
 }
 
 /// Why an edge did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EdgeError {
-    /// A metric of the edge exists already in the registry.
-    #[error("the metrics of the edge cannot be registered")]
+    /// The registry already has a metric of an edge.
+    #[error("edge metrics could not be registered")]
     Metrics(#[from] prometheus::Error),
 }
 
-/// Serves devices until `shutdown` drains and every device has been let go. Attaches itself to
-/// the bus as the host of this node's devices.
-pub async fn run(
-    listeners: Listeners,
-    config: Config,
-    bus: Bus,
-    registry: &prometheus::Registry,
-    shutdown: Shutdown,
-) -> Result<(), EdgeError> {
-    let metrics = Metrics::new(registry)?;
-    let edge = Arc::new(Edge::new(config, bus, metrics, &shutdown));
-    edge.bus.attach(Arc::new(Attached::new(&edge)));
+/// Serves devices until `shutdown` drains, then until every connection is closed.
+///
+/// # Errors
+/// When the metrics cannot be registered.
+pub async fn run(config: Config, deps: Deps, shutdown: Shutdown) -> Result<(), EdgeError> {
+    let metrics = Metrics::new(&deps.registry)?;
+    let edge = Arc::new(Edge::new(config, deps.bus, metrics, &shutdown));
+    edge.bus.attach(Arc::new(BusHandler::new(&edge)));
 
     let background = Shutdown::new();
-    background.spawn(watch::sweep(Arc::clone(&edge)));
-    background.spawn(watch::revocations(Arc::clone(&edge)));
-    background.spawn(accept::plain(listeners.plain, Arc::clone(&edge)));
-    if let Some((listener, config)) = listeners.tls {
-        background.spawn(accept::tls(listener, config, Arc::clone(&edge)));
+    background.spawn(sweeper::run_sweeps(Arc::clone(&edge)));
+    background.spawn(sweeper::watch_revocations(Arc::clone(&edge)));
+    background.spawn(accept::accept_plain(
+        deps.listeners.plain,
+        Arc::clone(&edge),
+    ));
+    if let Some((listener, config)) = deps.listeners.tls {
+        background.spawn(accept::accept_tls(listener, config, Arc::clone(&edge)));
     }
 
     shutdown.draining().await;
     drain::drain(&edge).await;
-    edge.connections.stop();
-    background.finished(Duration::from_secs(1)).await;
+    edge.tasks.stop();
+    background.finished(BACKGROUND_STOP_TIMEOUT).await;
     Ok(())
 }

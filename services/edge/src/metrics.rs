@@ -1,8 +1,9 @@
-//! What the edge counts about itself.
-//! Never: a label whose values an outsider chooses (devices, orgs and services stay out of labels).
+//! The metrics of an edge.
+//!
+//! Invariant: no label value comes from outside. Devices, organisations and services are no labels.
 
 use prometheus::{Histogram, IntCounter, IntCounterVec, IntGauge, Registry};
-use switchboard_bus::LeftReason;
+use switchboard_bus::DisconnectReason;
 use switchboard_protocol::outcome::Outcome;
 use switchboard_runtime::{
     labels,
@@ -10,29 +11,29 @@ use switchboard_runtime::{
 };
 
 use crate::{
-    accept::HEADERS,
-    connection::refusals,
-    link::{Stray, TurnEnd},
+    accept::PROXY_HEADER_LABELS,
+    connection::refusal_labels,
+    handle::{TurnEnd, UnmatchedResult},
 };
 
-/// From services that were seen before to a set that takes all that the budget allows.
+/// From services that another device already registered to a set that uses the whole budget.
 const REGISTER_SECONDS: [f64; 14] = [
     0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025,
     0.05, 0.1, 0.5,
 ];
 
 labels! {
-    /// Why a connection could not be accepted.
+    /// Why an accept failed.
     pub(crate) enum AcceptError {
-        /// Its peer had gone.
+        /// The peer disconnected.
         Peer => "peer",
-        /// There are no descriptors, or no memory.
+        /// File descriptors or memory are exhausted.
         Resources => "resources",
     }
 }
 
 labels! {
-    /// The limit that a new connection was beyond.
+    /// The limit that a new connection exceeded.
     pub(crate) enum Limit {
         AcceptsPerAddress => "accepts_per_address",
         MaxConnections => "max_connections",
@@ -41,7 +42,7 @@ labels! {
 }
 
 labels! {
-    /// A message from a device that is only counted.
+    /// A message of a device that is neither a result nor a registration.
     pub(crate) enum Note {
         Rejected => "rejected",
         Progress => "progress",
@@ -55,28 +56,28 @@ labels! {
 }
 
 labels! {
-    /// The limit that a device's word of a call was beyond.
-    pub(crate) enum NoticeLimit {
+    /// The limit that a notification about a call exceeded.
+    pub(crate) enum NotificationLimit {
         Bytes => "bytes",
         Rate => "rate",
     }
 }
 
 labels! {
-    /// What became of a register message.
+    /// The result of a register message.
     pub(crate) enum Registered {
         Accepted => "accepted",
-        /// In force here, and not in the directory.
+        /// In force here, and not in the directory yet.
         Unannounced => "unannounced",
         Refused => "refused",
     }
 }
 
-/// How a call ended.
+/// [`Outcome`] as a label.
 #[derive(Debug, Clone, Copy)]
-struct Ended(Outcome);
+struct CallOutcome(Outcome);
 
-impl Label for Ended {
+impl Label for CallOutcome {
     fn all() -> impl Iterator<Item = Self> {
         Outcome::ALL.into_iter().map(Self)
     }
@@ -90,94 +91,90 @@ impl Label for Ended {
     }
 }
 
-/// Every metric of one edge.
+/// All metrics of one edge.
 #[derive(Debug)]
 pub(crate) struct Metrics {
-    /// Sockets held, authenticated or not.
+    /// Open sockets, authenticated or not.
     pub(crate) connections: IntGauge,
-    /// Of those, the ones without a valid AUTH so far.
+    /// Open sockets before a valid AUTH.
     pub(crate) unauthenticated: IntGauge,
-    /// Accepts that failed.
     pub(crate) accept_errors: Counters<AcceptError>,
-    /// Connections turned away at the door, by the limit that did it.
+    /// Connections that a limit refused at accept.
     pub(crate) shed: Counters<Limit>,
-    /// What balancers said at the beginning of a connection, by what became of it.
+    /// Connections of balancers, by the result of reading the PROXY header.
     pub(crate) proxy_headers: IntCounterVec,
-    /// Connections that never got as far as AUTH accepted, by reason.
+    /// Connections whose handshake failed.
     pub(crate) refused: IntCounterVec,
-    /// Authenticated connections that ended, by reason.
-    pub(crate) left: Counters<LeftReason>,
-    /// Bytes from devices.
+    /// Authenticated connections that closed.
+    pub(crate) left: Counters<DisconnectReason>,
     pub(crate) received_bytes: IntCounter,
-    /// Bytes to devices.
     pub(crate) sent_bytes: IntCounter,
-    /// Frames from devices.
     pub(crate) received_frames: IntCounter,
-    /// Frames to devices that carry a call.
+    /// Calls written to devices.
     pub(crate) dispatched: IntCounter,
-    /// Calls devices are busy with, as of the last look.
+    /// Calls written and not complete, as of the last sweep.
     pub(crate) in_flight: IntGauge,
-    /// Calls that wait to be written to devices, as of the last look.
+    /// Calls that wait to be written, as of the last sweep.
     pub(crate) queued: IntGauge,
-    /// Results dropped because nothing waited for them.
-    pub(crate) stray_results: Counters<Stray>,
-    /// Messages from devices that are only counted.
+    pub(crate) unmatched_results: Counters<UnmatchedResult>,
     pub(crate) notes: Counters<Note>,
-    /// Turns of devices, by how they ended.
     pub(crate) turns: Counters<TurnEnd>,
-    /// What devices said of calls and nobody was told, by the limit that did it.
-    pub(crate) notices_dropped: Counters<NoticeLimit>,
-    /// Register messages, by result.
+    /// Notifications about calls that a limit dropped.
+    pub(crate) notifications_dropped: Counters<NotificationLimit>,
     pub(crate) registrations: Counters<Registered>,
-    /// Seconds to take in one register message.
+    /// Time to validate and compile the services of a register message.
     pub(crate) register_seconds: Histogram,
-    /// Calls this edge ended.
-    calls: Counters<Ended>,
+    /// Calls that this edge ended.
+    calls: Counters<CallOutcome>,
 }
 
 impl Metrics {
-    /// Creates and registers them.
+    /// Creates and registers the metrics.
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let group = Group::new(registry, "switchboard_edge");
         let counter = |name, help| group.counter(name, help);
         let gauge = |name, help| group.gauge(name, help);
-        let refused = "Connections refused";
-        let headers = "PROXY headers of balancers";
-        let strays = "Results that nothing waited for, dropped";
-        let unheard = "What devices said of running calls, beyond what they may say";
-        let registering = "Time to take in one register message";
+        let refused = "Connections refused during the handshake";
+        let headers = "Connections of balancers, by the result of reading the PROXY header";
+        let unmatched = "Results dropped because no call in flight matches";
+        let notes = "Messages of devices other than results and registrations";
+        let dropped = "Progress and log messages about calls that a limit dropped";
+        let registering = "Time to validate and compile a register message";
         let bounds = &REGISTER_SECONDS;
         Ok(Self {
-            connections: gauge("connections", "Device connections")?,
-            unauthenticated: gauge("unauthenticated", "Device connections before AUTH")?,
+            connections: gauge("connections", "Open device connections")?,
+            unauthenticated: gauge("unauthenticated", "Open device connections before AUTH")?,
             accept_errors: group.counters("accept_errors_total", "Failed accepts", "kind")?,
-            shed: group.counters("shed_total", "Connections turned away", "limit")?,
+            shed: group.counters("shed_total", "Connections refused by a limit", "limit")?,
             proxy_headers: group.named_counters(
                 "proxy_headers_total",
                 headers,
                 "outcome",
-                HEADERS,
+                PROXY_HEADER_LABELS,
             )?,
-            refused: group.named_counters("refused_total", refused, "reason", refusals())?,
-            left: group.counters("left_total", "Connections ended", "reason")?,
-            received_bytes: counter("received_bytes_total", "Bytes from devices")?,
-            sent_bytes: counter("sent_bytes_total", "Bytes to devices")?,
-            received_frames: counter("received_frames_total", "Frames from devices")?,
+            refused: group.named_counters("refused_total", refused, "reason", refusal_labels())?,
+            left: group.counters("left_total", "Authenticated connections closed", "reason")?,
+            received_bytes: counter("received_bytes_total", "Bytes received from devices")?,
+            sent_bytes: counter("sent_bytes_total", "Bytes sent to devices")?,
+            received_frames: counter("received_frames_total", "Frames received from devices")?,
             dispatched: counter("dispatched_total", "Calls written to devices")?,
-            in_flight: gauge("calls_in_flight", "Calls devices are busy with")?,
-            queued: gauge("calls_queued", "Calls that wait for devices")?,
-            stray_results: group.counters("stray_results_total", strays, "kind")?,
-            notes: group.counters("notes_total", "Messages that end no call", "kind")?,
+            in_flight: gauge(
+                "calls_in_flight",
+                "Calls written to devices and not complete",
+            )?,
+            queued: gauge("calls_queued", "Calls waiting to be written to devices")?,
+            unmatched_results: group.counters("stray_results_total", unmatched, "kind")?,
+            notes: group.counters("notes_total", notes, "kind")?,
             turns: group.counters("turns_total", "Turns of devices that ended", "end")?,
-            notices_dropped: group.counters("notices_dropped_total", unheard, "limit")?,
+            notifications_dropped: group.counters("notices_dropped_total", dropped, "limit")?,
             registrations: group.counters("registrations_total", "Registrations", "result")?,
             register_seconds: group.histogram("register_seconds", registering, bounds)?,
             calls: group.counters("calls_total", "Calls ended by this edge", "outcome")?,
         })
     }
 
-    /// One more call ended like this.
-    pub(crate) fn ended(&self, outcome: Outcome) {
-        self.calls.inc(Ended(outcome));
+    /// Counts a call that ended.
+    pub(crate) fn count_call(&self, outcome: Outcome) {
+        self.calls.inc(CallOutcome(outcome));
     }
 }

@@ -1,5 +1,4 @@
-//! The TLS side of the device port: a certificate and key from PEM files, TLS 1.3 only.
-//! Never: an older protocol version, a session kept on the server.
+//! TLS for the device port: a certificate and key from PEM files, TLS 1.3 only.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,27 +8,30 @@ use std::{
 use rustls::{ServerConfig, server::NoServerSessionStorage};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 
-/// Why no TLS can be offered.
+/// Why TLS cannot be offered.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file that cannot be read or holds no such PEM section.
+    /// A file cannot be read or has no such PEM section.
     #[error("cannot read {what} from {}", path.display())]
     Pem {
-        /// What was looked for.
+        /// The section that was expected.
         what: &'static str,
-        /// Where.
+        /// The file.
         path: PathBuf,
-        /// Why it failed.
+        /// The underlying error.
         #[source]
         source: rustls_pki_types::pem::Error,
     },
-    /// A certificate and key that rustls does not take.
+    /// rustls does not accept the certificate and key.
     #[error("the certificate and its key cannot be used together")]
     Unusable(#[from] rustls::Error),
 }
 
-/// The configuration of the TLS listener: TLS 1.3, no client certificates, no session tickets
-/// (a device stays connected, so resumption would cost memory and buy little).
+/// Builds the configuration of the TLS listener: TLS 1.3, no client certificates, no session
+/// tickets. A device stays connected, so resumption would cost memory and save little.
+///
+/// # Errors
+/// When a file is not usable, or the certificate and the key do not belong together.
 pub fn server_config(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsError> {
     let pem = |what, path: &Path| {
         let path = path.to_owned();

@@ -1,10 +1,6 @@
-//! What an idle device costs: measured in a process of its own, because only the whole process
-//! can be measured.
-//! Never: another test in this file.
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test says where it failed by panicking there"
-)]
+//! The memory of an idle device. The test has a process of its own, because only the whole process
+//! can be measured; this file has no other test.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     io::{Read, Write},
@@ -13,24 +9,24 @@ use std::{
 
 use prometheus::Registry;
 use switchboard_bus::{Bus, BusConfig, LocalHub};
-use switchboard_edge::{Config, Listeners};
+use switchboard_edge::{Config, Deps, Listeners};
 use switchboard_protocol::{
-    access::{Claims, Scope, SigningKey, Subject},
-    frame::{self, Decoder, Kind, Spelling, TaskId},
+    frame::{self, Decoder, Kind, SeqFormat, TaskId},
     id::{OrgId, TokenId},
+    token::{Claims, Scope, SigningKey, Subject},
 };
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
-/// Bytes of memory of our own per idle registered device, the directory of the one-process bus
-/// included.
+/// Maximum anonymous memory per idle registered device, including the directory of the in-process
+/// bus.
 const MAX_BYTES: usize = 2_560;
 const WARM_UP: usize = 500;
 const MEASURED: usize = 3_000;
 
 #[test]
-fn an_idle_device_costs_little() {
+fn idle_device_memory_is_bounded() {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -49,8 +45,11 @@ fn an_idle_device_costs_little() {
     let warm = connect(WARM_UP, "warm");
     let before = memory_bytes();
     let idle = connect(MEASURED, "idle");
-    let each = memory_bytes().saturating_sub(before) / MEASURED;
-    assert!(each <= MAX_BYTES, "an idle device costs {each} bytes");
+    let per_device = memory_bytes().saturating_sub(before) / MEASURED;
+    assert!(
+        per_device <= MAX_BYTES,
+        "an idle device costs {per_device} bytes"
+    );
     drop((warm, idle));
 }
 
@@ -58,7 +57,7 @@ async fn start(key: &SigningKey) -> SocketAddr {
     let (shutdown, registry) = (Shutdown::new(), Registry::new());
     let config = BusConfig::local(&LocalHub::default(), "edge");
     let bus = Bus::start(config, &registry, &shutdown).unwrap();
-    bus.publish_trust(vec![key.verifying_key()], Vec::new())
+    bus.publish_keys(vec![key.verifying_key()], Vec::new())
         .await
         .unwrap();
     while !bus.has_keys() {
@@ -67,8 +66,13 @@ async fn start(key: &SigningKey) -> SocketAddr {
     let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = plain.local_addr().unwrap();
     let listeners = Listeners { plain, tls: None };
+    let deps = Deps {
+        listeners,
+        bus,
+        registry,
+    };
     shutdown.clone().spawn(async move {
-        switchboard_edge::run(listeners, Config::default(), bus, &registry, shutdown)
+        switchboard_edge::run(Config::default(), deps, shutdown)
             .await
             .unwrap();
     });
@@ -87,25 +91,25 @@ fn token(key: &SigningKey, org: OrgId, device: &str) -> String {
     .unwrap()
 }
 
-/// A registered device that keeps nothing of its own but the socket.
+/// A registered device that owns nothing but its socket.
 fn lamp(addr: SocketAddr, token: &str) -> TcpStream {
     let mut stream = TcpStream::connect(addr).unwrap();
     let auth = format!(r#"{{"token":"{token}"}}"#);
-    ask(&mut stream, Kind::Auth, &auth);
+    request(&mut stream, Kind::Auth, &auth);
     let service = r#"{"light":{"description":"d","parameters":{"type":"object"}}}"#;
     let register = format!(r#"{{"type":"register","data":{{"services":{service}}}}}"#);
-    ask(&mut stream, Kind::Control, &register);
+    request(&mut stream, Kind::Control, &register);
     stream
 }
 
-fn ask(stream: &mut TcpStream, kind: Kind, payload: &str) {
+fn request(stream: &mut TcpStream, kind: Kind, payload: &str) {
     let mut bytes = Vec::new();
     frame::encode(
         &mut bytes,
         kind,
         TaskId::MCP,
         0,
-        Spelling::Plain,
+        SeqFormat::Plain,
         payload.as_bytes(),
     );
     stream.write_all(&bytes).unwrap();

@@ -1,5 +1,6 @@
-//! `GET /v1/devices` and `GET /v1/devices/{id}`: who is there, and who has been.
-//! Never: a stored state shown for a device that is live.
+//! `/v1/devices`: the devices of an organisation, connected or not.
+//!
+//! Invariant: for a connected device, the state of its connection overrides the stored state.
 
 mod device;
 mod merge;
@@ -7,126 +8,123 @@ mod services;
 
 use std::sync::Arc;
 
-use axum::{extract::State, http::StatusCode};
+use axum::extract::State;
 use serde::Serialize;
 use switchboard_bus::BusError;
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
 use switchboard_runtime::{
     paging::{Cursor, Limit, List, Paging},
-    problem::{Path, Problem, Query},
+    problem::{Path, Problem, ProblemKind, Query},
 };
 use switchboard_store::StoreError;
 use utoipa::ToSchema;
 
-use crate::{Gateway, access::MayRead, bus_unavailable, store_unavailable};
-use device::Device;
+use crate::{Gateway, admission::RequireRead, bus_unavailable, store_unavailable};
+use device::DeviceView;
 use merge::merge;
-pub(crate) use merge::{Entry, Page};
-use services::Services;
+pub(crate) use merge::{DeviceEntry, DevicePage};
+use services::ServicesCache;
 
-/// A page of the list.
+/// A page of devices.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Devices {
-    /// In byte order of their ids.
+#[schema(as = Devices)]
+pub(crate) struct DeviceList {
+    /// The devices in byte order of their IDs.
     #[schema(max_items = 200)]
-    devices: Vec<Device>,
-    /// The `cursor` of the next page; null after the last one.
+    devices: Vec<DeviceView>,
+    /// `cursor` of the next page; null on the last page.
     next_cursor: Option<Cursor>,
-    /// The record could not be read: devices that are not live are missing. Not there when all is well.
+    /// True if the database is unavailable: devices that are not connected are missing. Omitted
+    /// otherwise.
     #[schema(required = false, example = true)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     incomplete: bool,
 }
 
-/// Lists the devices of the organisation, those that are connected and those that were.
+/// Lists the devices of the organisation, connected or not.
 #[utoipa::path(
     get, path = "/v1/devices", tag = "Devices", operation_id = "listDevices",
     params(Paging),
-    responses((status = 200, body = Devices, description = "A page of devices")),
+    responses((status = 200, body = DeviceList, description = "A page of devices")),
     security(("credential" = ["read"])),
     extensions(("x-problems" = json!(["rate_limited", "bus_unavailable"]))),
 )]
 pub(crate) async fn list(
     State(gateway): State<Arc<Gateway>>,
-    MayRead(caller): MayRead,
+    RequireRead(caller): RequireRead,
     Query(paging): Query<Paging>,
-) -> Result<axum::Json<Devices>, Problem> {
-    let limit = Limit::new(paging.limit)?.count();
-    let list = List::of("/v1/devices", caller.org);
-    let after: Option<DeviceId> = list.after(paging.cursor)?;
-    let Page {
+) -> Result<axum::Json<DeviceList>, Problem> {
+    let limit = Limit::new(paging.limit)?;
+    let list = List::new("/v1/devices", caller.org);
+    let after: Option<DeviceId> = list.position(paging.cursor)?;
+    let after = after.as_ref().map(DeviceId::as_str);
+    let page = page(&gateway, caller.org, after, limit).await;
+    let DevicePage {
         entries,
         more,
         incomplete,
-    } = page(
-        &gateway,
-        caller.org,
-        after.as_ref().map(DeviceId::as_str),
-        limit,
-    )
-    .await
-    .map_err(|error| bus_unavailable(&error))?;
+    } = page.map_err(|error| bus_unavailable(&error))?;
     let next_cursor = if more {
-        entries.last().map(|entry| list.behind(&entry.id))
+        entries.last().map(|entry| list.cursor(&entry.id))
     } else {
         None
     };
-    let mut services = Services::new(&gateway.bus);
+    let mut services = ServicesCache::new(&gateway.bus);
     let mut devices = Vec::with_capacity(entries.len());
     for entry in entries {
-        let registered = services.of(entry.live.as_ref()).await;
-        devices.push(Device::new(entry, registered));
+        let registered = services.get(entry.live.as_ref()).await;
+        devices.push(DeviceView::new(entry, registered));
     }
-    Ok(axum::Json(Devices {
+    Ok(axum::Json(DeviceList {
         devices,
         next_cursor,
         incomplete,
     }))
 }
 
-/// An organisation's devices in byte order of their ids, strictly after `after`, live and remembered.
+/// The organisation's devices after `after` in byte order of their IDs, connected or stored. If
+/// the database is unavailable, the page is marked incomplete.
 ///
 /// # Errors
-/// When the directory does not answer; without the record the page is incomplete and says so.
+/// When the directory of connected devices is unavailable.
 pub(crate) async fn page(
     gateway: &Gateway,
     org: OrgId,
     after: Option<&str>,
-    limit: u16,
-) -> Result<Page, BusError> {
-    // One more than a page tells whether another page follows.
-    let probe = u32::from(limit) + 1;
+    limit: Limit,
+) -> Result<DevicePage, BusError> {
+    let count = usize::from(limit.count());
     let (live, stored) = tokio::join!(
-        gateway.bus.list(org, after, usize::from(limit) + 1),
-        gateway.store.devices(org, after, probe),
+        gateway.bus.list(org, after, count + 1),
+        gateway.store.devices(org, after, limit.fetch_count()),
     );
     let live = live?;
     let incomplete = stored.is_err();
     let stored = stored.unwrap_or_else(|error| {
         tracing::warn!(
             error = error.report(),
-            "only live devices are listed because the record cannot be read"
+            "devices could not be read from the database; only connected devices are listed"
         );
         Vec::new()
     });
-    let mut page = merge(live, stored, usize::from(limit));
+    let mut page = merge(live, stored, count);
     page.incomplete = incomplete;
     Ok(page)
 }
 
-/// Shows a device: whether it is connected, and what it can do.
+/// Gets a device: its connection state and its services.
 #[utoipa::path(
     get, path = "/v1/devices/{id}", tag = "Devices", operation_id = "getDevice",
-    params(("id" = DeviceId, Path, description = "The device")),
-    responses((status = 200, body = Device, description = "The device")),
+    params(("id" = DeviceId, Path, description = "ID of the device")),
+    responses((status = 200, body = DeviceView, description = "The device")),
     security(("credential" = ["read"])),
     extensions(("x-problems" = json!(["invalid_path", "unknown_device", "rate_limited", "bus_unavailable", "store_unavailable"]))),
 )]
-pub(crate) async fn show(
+pub(crate) async fn get(
     State(gateway): State<Arc<Gateway>>,
-    MayRead(caller): MayRead,
+    RequireRead(caller): RequireRead,
     Path(id): Path<DeviceId>,
-) -> Result<axum::Json<Device>, Problem> {
+) -> Result<axum::Json<DeviceView>, Problem> {
     let key = DeviceKey {
         org: caller.org,
         device: id,
@@ -138,40 +136,32 @@ pub(crate) async fn show(
     let live = live.map_err(|error| bus_unavailable(&error))?;
     let stored = match (stored, &live) {
         (Ok(stored), _) => stored,
-        (Err(error), None) => return Err(unreadable(&error)),
+        (Err(error), None) => return Err(device_unavailable(&error)),
         (Err(error), Some(_)) => {
             tracing::warn!(
                 error = error.report(),
-                "a live device is shown without its record, which cannot be read"
+                "a connected device could not be read from the database; its stored state is omitted"
             );
             None
         }
     };
     if live.is_none() && stored.is_none() {
-        return Err(unknown(&key.device));
+        let detail = format!("There is no device {} in this organisation.", key.device);
+        return Err(Problem::new(ProblemKind::UnknownDevice, detail));
     }
-    let registered = Services::new(&gateway.bus).of(live.as_ref()).await;
-    let entry = merge::Entry {
+    let registered = ServicesCache::new(&gateway.bus).get(live.as_ref()).await;
+    let entry = DeviceEntry {
         id: key.device,
         live,
         stored,
     };
-    Ok(axum::Json(Device::new(entry, registered)))
+    Ok(axum::Json(DeviceView::new(entry, registered)))
 }
 
-fn unknown(id: &DeviceId) -> Problem {
-    Problem::new(
-        StatusCode::NOT_FOUND,
-        "unknown_device",
-        "Unknown device",
-        format!("There is no device {id} in this organisation."),
-    )
-}
-
-fn unreadable(error: &StoreError) -> Problem {
+fn device_unavailable(error: &StoreError) -> Problem {
     store_unavailable(
         error,
-        "a device that is not live could not be looked up",
-        "The device is not connected, and what is on record cannot be read at the moment.",
+        "a device that is not connected could not be read",
+        "The device is not connected, and its stored state cannot be read at the moment.",
     )
 }

@@ -1,15 +1,14 @@
-//! Takes calls over HTTP, and shows who is there to be called.
-//! Never: a retry of a call that may have reached its device, or a device's words parsed and written anew.
+//! The gateway: the REST and MCP interfaces through which callers list devices and call them.
+//!
+//! Invariant: a call that may have reached its device is never sent again.
 
-mod access;
+mod admission;
 mod api;
 mod calls;
 mod config;
 mod devices;
 mod mcp;
 mod metrics;
-mod rates;
-mod usage;
 
 use std::sync::Arc;
 
@@ -17,106 +16,126 @@ use axum::Router;
 use switchboard_bus::Bus;
 use switchboard_identity::Authenticator;
 use switchboard_runtime::{
-    problem::{self, Problem},
+    problem::{self, Problem, ProblemKind},
+    rate_limit,
     shutdown::Shutdown,
 };
 use switchboard_store::{Store, StoreError};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+use admission::RateLimits;
 pub use api::document;
-use calls::Kept;
+use calls::AsyncCalls;
 pub use config::Config;
 use mcp::Mcp;
 pub use mcp::{AllowedHost, AllowedOrigin};
 use metrics::Metrics;
-use rates::Rates;
 
-/// What every request is answered from.
+/// What the gateway depends on.
+#[derive(Clone)]
+pub struct Deps {
+    /// The settings, the state of devices, and asynchronous and queued calls.
+    pub store: Store,
+    /// The way to the devices.
+    pub bus: Bus,
+    /// Authenticates callers.
+    pub authenticator: Authenticator,
+    /// Where metrics are registered.
+    pub registry: prometheus::Registry,
+}
+
+/// The state that handlers and background tasks share.
 struct Gateway {
     bus: Bus,
     store: Store,
     authenticator: Authenticator,
     params_limit_bytes: usize,
     metrics: Metrics,
-    rates: Rates,
+    rate_limits: RateLimits,
     mcp: Mcp,
-    kept: Kept,
+    async_calls: AsyncCalls,
 }
 
-/// The routes of the gateway. Whoever serves them, alone or merged with others, sets the fallback.
+impl Gateway {
+    fn new(
+        config: &Config,
+        deps: Deps,
+        shutdown: &Shutdown,
+    ) -> Result<Arc<Self>, prometheus::Error> {
+        let metrics = Metrics::new(&deps.registry)?;
+        Ok(Arc::new(Self {
+            bus: deps.bus,
+            store: deps.store,
+            authenticator: deps.authenticator,
+            params_limit_bytes: config.params_limit_bytes,
+            rate_limits: RateLimits::new(config, metrics.shed.clone()),
+            metrics,
+            mcp: Mcp::new(config, shutdown),
+            async_calls: AsyncCalls::new(config, shutdown),
+        }))
+    }
+}
+
+/// Starts the background tasks, which end when `shutdown` drains, and returns the routes. The
+/// fallback for unknown paths is up to the process that serves them, alone or merged with others.
 ///
 /// # Errors
-/// When the metrics' names are taken in `registry`.
-pub fn router(
-    config: &Config,
-    store: Store,
-    bus: Bus,
-    authenticator: Authenticator,
-    registry: &prometheus::Registry,
-    shutdown: &Shutdown,
-) -> Result<Router, prometheus::Error> {
-    let metrics = Metrics::new(registry)?;
-    let gateway = Arc::new(Gateway {
-        bus,
-        store,
-        authenticator,
-        params_limit_bytes: config.params_limit_bytes,
-        rates: Rates::new(config, metrics.shed.clone()),
-        metrics,
-        mcp: Mcp::new(config, shutdown),
-        kept: Kept::new(config, shutdown),
+/// When `deps.registry` already has metrics of these names. Nothing is started then.
+pub fn run(config: &Config, deps: Deps, shutdown: &Shutdown) -> Result<Router, prometheus::Error> {
+    let gateway = Gateway::new(config, deps, shutdown)?;
+    start_background(&gateway, shutdown);
+    Ok(router(config, gateway))
+}
+
+fn start_background(gateway: &Arc<Gateway>, shutdown: &Shutdown) {
+    calls::start_background(gateway, shutdown);
+    shutdown.spawn(mcp::check_listeners(Arc::clone(gateway), shutdown.clone()));
+    let owned = Arc::clone(gateway);
+    let sweep = move || owned.rate_limits.sweep();
+    shutdown.spawn(rate_limit::sweep(sweep, shutdown.clone()));
+    let (gateway, draining) = (Arc::clone(gateway), shutdown.clone());
+    shutdown.spawn(async move {
+        let store = gateway.store.clone();
+        gateway.metrics.write_usage(store, draining).await;
     });
-    calls::start(&gateway, shutdown);
-    shutdown.spawn(write_usage(Arc::clone(&gateway), shutdown.clone()));
-    let swept = Arc::clone(&gateway);
-    let sweep = move || swept.rates.sweep();
-    shutdown.spawn(switchboard_runtime::rates::sweep(sweep, shutdown.clone()));
-    let watch = mcp::watch_listeners(Arc::clone(&gateway), shutdown.clone());
-    shutdown.spawn(watch);
+}
+
+fn router(config: &Config, gateway: Arc<Gateway>) -> Router {
     let (routes, _) = routes().split_for_parts();
-    Ok(routes
+    routes
         .method_not_allowed_fallback(problem::method_not_allowed)
         .merge(mcp::router(config, &gateway))
-        .with_state(gateway))
+        .with_state(gateway)
 }
 
-/// What only parameters are made of.
+/// Schemas that only parameters refer to.
 #[derive(OpenApi)]
-#[openapi(components(schemas(calls::by_id::WaitMs)))]
-struct OfParameters;
+#[openapi(components(schemas(calls::item::WaitMs)))]
+struct ParameterSchemas;
 
-/// The routes beside MCP's, each with what the document says of it.
+/// The REST routes with their API descriptions.
 fn routes() -> OpenApiRouter<Arc<Gateway>> {
-    OpenApiRouter::with_openapi(OfParameters::openapi())
+    OpenApiRouter::with_openapi(ParameterSchemas::openapi())
         .routes(routes!(devices::list))
-        .routes(routes!(devices::show))
-        .routes(routes!(calls::create))
-        .routes(routes!(calls::by_id::list))
-        .routes(routes!(calls::by_id::show, calls::by_id::withdraw))
+        .routes(routes!(devices::get))
+        .routes(routes!(calls::create::create))
+        .routes(routes!(calls::item::list))
+        .routes(routes!(calls::item::get, calls::item::cancel))
 }
 
-async fn write_usage(gateway: Arc<Gateway>, shutdown: Shutdown) {
-    gateway
-        .metrics
-        .write_usage(gateway.store.clone(), shutdown)
-        .await;
-}
-
-/// The bus could not be asked, and nothing was sent to any device.
+/// The problem for a request that failed because the bus is unavailable. Nothing was sent.
 fn bus_unavailable(error: &switchboard_bus::BusError) -> Problem {
-    tracing::warn!(%error, "a request was refused because the bus is away");
+    tracing::warn!(%error, "request refused: the bus is unavailable");
     Problem::new(
-        http::StatusCode::SERVICE_UNAVAILABLE,
-        "bus_unavailable",
-        "Bus unavailable",
+        ProblemKind::BusUnavailable,
         "The devices cannot be reached at the moment; nothing was sent, and a retry is safe.",
     )
     .header(http::header::RETRY_AFTER, 1)
 }
 
-/// The record could not be asked, so that `failed`. The detail says what that means while the database is away; all
-/// else is our own fault.
-fn store_unavailable(error: &StoreError, failed: &str, detail: &str) -> Problem {
-    problem::record_failed(error.is_unavailable(), &error.report(), failed, detail)
+/// The problem for a request that failed because of the database. `log` is the log line; `detail`
+/// is what the caller reads while the database is unavailable. Any other failure is a 500.
+fn store_unavailable(error: &StoreError, log: &str, detail: &str) -> Problem {
+    problem::store_failed(error.is_unavailable(), &error.report(), log, detail)
 }

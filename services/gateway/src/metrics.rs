@@ -1,9 +1,11 @@
-//! What the gateway counts.
-//! Never: a label that names an organisation, a device or a caller.
+//! The gateway's metrics, and the usage of each organisation.
+//!
+//! Invariant: no label names an organisation, a device or a caller.
 
 use std::time::{Duration, Instant};
 
-use prometheus::{IntGauge, Registry};
+use chrono::Utc;
+use prometheus::{IntCounter, IntGauge, Registry};
 use switchboard_protocol::{id::OrgId, outcome::Outcome};
 use switchboard_runtime::{
     labels,
@@ -11,23 +13,20 @@ use switchboard_runtime::{
     metrics::{Counters, Group, Label, SECONDS},
     shutdown::Shutdown,
 };
-use switchboard_store::{SettledCalls, Store};
+use switchboard_store::{CountedCalls, OverdueCalls, Store, UsageCounter};
 
-use crate::usage::Usage;
-
-/// How a call is counted.
+/// The label `outcome` of `calls_total`.
 #[derive(Debug, Clone, Copy)]
-enum Counted {
-    /// It ended so.
+enum CallResult {
     Ended(Outcome),
-    /// The bus did not take it.
+    /// The bus did not accept the call.
     Unavailable,
-    /// Its params were larger than any may be. Its caller is told `overloaded`, but waiting would not help, and it is
-    /// nobody's fault here.
+    /// The params exceed the limit. The caller receives `overloaded`; the label differs because
+    /// the cause is the request, not load.
     TooLarge,
 }
 
-impl Label for Counted {
+impl Label for CallResult {
     fn all() -> impl Iterator<Item = Self> {
         let ended = Outcome::ALL.into_iter().map(Self::Ended);
         ended.chain([Self::Unavailable, Self::TooLarge])
@@ -51,120 +50,132 @@ impl Label for Counted {
 }
 
 labels! {
-    /// The limit for which something was refused.
-    pub(crate) enum Shed {
-        /// How often a caller may ask.
+    /// The limit that a refused request exceeded.
+    pub(crate) enum ShedReason {
+        /// Requests per caller.
         CallerRate => "caller_rate",
-        /// How often a device may be called.
+        /// Calls per device.
         DeviceRate => "device_rate",
-        /// Calls that wait for a device.
+        /// Queued calls per device.
         DeviceQueue => "device_queue",
-        /// Calls that wait in an organisation.
+        /// Queued calls per organisation.
         OrgQueue => "org_queue",
-        /// Calls under way that nobody waits for.
-        KeptCalls => "kept_calls",
-        /// Listeners of a caller.
+        /// Asynchronous calls in flight.
+        AsyncCalls => "kept_calls",
+        /// MCP listeners per caller.
         Listeners => "listeners",
     }
 }
 
 pub(crate) struct Metrics {
-    calls: Counters<Counted>,
+    calls: Counters<CallResult>,
     seconds: Latency,
     in_flight: IntGauge,
-    /// Calls in queues, of all gateways, as of the last look.
+    /// Calls in the queues of all gateways, as of this gateway's last scan.
     pub(crate) queued: IntGauge,
-    pub(crate) shed: Counters<Shed>,
-    usage: Usage,
+    pub(crate) shed: Counters<ShedReason>,
+    usage: UsageCounter<CountedCalls>,
+    usage_lost: IntCounter,
 }
 
 impl Metrics {
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let group = Group::new(registry, "switchboard_gateway");
         let seconds = "Time from a call's request to its outcome";
-        let queued = "Calls that wait in queues for their devices, of all gateways, as of this one's last look";
-        let shed = "Requests refused because of a limit, by that limit";
+        let queued = "Queued calls of all gateways, as of this gateway's last scan";
+        let shed = "Requests refused because of a limit, by limit";
+        let lost = "Calls missing from the usage of their organisations because the buffer of \
+                    unwritten sums was full";
         Ok(Self {
             calls: group.counters("calls_total", "Calls by outcome", "outcome")?,
             seconds: group.latency("call_seconds", seconds, &SECONDS)?,
-            in_flight: group.gauge("calls_in_flight", "Calls under way")?,
+            in_flight: group.gauge("calls_in_flight", "Calls in flight")?,
             queued: group.gauge("calls_waiting", queued)?,
             shed: group.counters("shed_total", shed, "reason")?,
-            usage: Usage::new(registry)?,
+            usage: UsageCounter::default(),
+            usage_lost: group.counter("usage_lost_total", lost)?,
         })
     }
 
-    /// Writes what each organisation's calls come to, until draining begins and they have ended.
+    /// Writes the usage to the database until `shutdown` drains and no call is in flight.
     pub(crate) async fn write_usage(&self, store: Store, shutdown: Shutdown) {
-        self.usage.run(&self.in_flight, store, shutdown).await;
+        let in_flight = || self.in_flight.get() > 0;
+        self.usage.run(in_flight, store, shutdown).await;
     }
 
-    /// Counts a call of this organisation as under way until the guard is told how it ended.
-    pub(crate) fn begin(&self, org: OrgId) -> InFlight<'_> {
+    /// Counts a call as in flight until the guard is completed or dropped.
+    pub(crate) fn begin_call(&self, org: OrgId) -> InFlightCall<'_> {
         self.in_flight.inc();
-        InFlight {
+        InFlightCall {
             metrics: self,
             org,
             started: Instant::now(),
-            ended: false,
+            counted: false,
         }
     }
 
-    /// Counts calls that ended on record only, with no gateway at them.
-    pub(crate) fn settled(&self, settled: SettledCalls) {
-        let expired = Counted::Ended(Outcome::Expired);
-        self.calls.inc_by(expired, settled.expired);
-        let lost = Counted::Ended(Outcome::Lost);
-        self.calls.inc_by(lost, settled.lost);
+    /// Counts calls that the database ended because they were overdue.
+    pub(crate) fn count_overdue(&self, ended: OverdueCalls) {
+        let expired = CallResult::Ended(Outcome::Expired);
+        self.calls.inc_by(expired, ended.expired);
+        let lost = CallResult::Ended(Outcome::Lost);
+        self.calls.inc_by(lost, ended.lost);
+    }
+
+    fn count(&self, org: OrgId, result: CallResult, outcome: &'static str, elapsed: Duration) {
+        self.calls.inc(result);
+        let call = CountedCalls::new(org, Utc::now(), outcome, elapsed);
+        if !self.usage.count(&call) {
+            self.usage_lost.inc();
+        }
     }
 }
 
-/// A call under way. Dropped without an end it was cancelled: its caller has left.
-pub(crate) struct InFlight<'a> {
+/// A call in flight. If dropped without an outcome it counts as cancelled: its caller disconnected.
+pub(crate) struct InFlightCall<'a> {
     metrics: &'a Metrics,
     org: OrgId,
     started: Instant,
-    ended: bool,
+    counted: bool,
 }
 
-impl InFlight<'_> {
-    pub(crate) fn settle(mut self, outcome: Outcome) {
-        let took = self.started.elapsed();
-        self.count(Counted::Ended(outcome), outcome.as_str(), took);
-        self.metrics.seconds.observe(took);
+impl InFlightCall<'_> {
+    pub(crate) fn complete(mut self, outcome: Outcome) {
+        let elapsed = self.started.elapsed();
+        self.count(CallResult::Ended(outcome), outcome.as_str(), elapsed);
+        self.metrics.seconds.observe(elapsed);
     }
 
-    /// The bus did not take the call.
-    pub(crate) fn refuse(mut self) {
-        let counted = Counted::Unavailable;
-        self.count(counted, counted.as_str(), self.started.elapsed());
+    /// The bus did not accept the call.
+    pub(crate) fn unavailable(mut self) {
+        let result = CallResult::Unavailable;
+        self.count(result, result.as_str(), self.started.elapsed());
     }
 
-    /// Its params are larger than any may be.
+    /// The params exceed the limit.
     pub(crate) fn too_large(mut self) {
-        let told = Outcome::Overloaded.as_str();
-        self.count(Counted::TooLarge, told, self.started.elapsed());
+        let outcome = Outcome::Overloaded.as_str();
+        self.count(CallResult::TooLarge, outcome, self.started.elapsed());
     }
 
-    /// The call was not delivered and is none of this moment any more: it waits.
-    pub(crate) fn put_back(mut self) {
-        self.ended = true;
+    /// The call was not delivered and returns to its queue.
+    pub(crate) fn requeued(mut self) {
+        self.counted = true;
     }
 
-    fn count(&mut self, counted: Counted, told: &'static str, took: Duration) {
-        self.ended = true;
-        self.metrics.calls.inc(counted);
-        self.metrics.usage.count(self.org, told, took);
+    fn count(&mut self, result: CallResult, outcome: &'static str, elapsed: Duration) {
+        self.counted = true;
+        self.metrics.count(self.org, result, outcome, elapsed);
     }
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for InFlightCall<'_> {
     fn drop(&mut self) {
         self.metrics.in_flight.dec();
-        if !self.ended {
+        if !self.counted {
             let cancelled = Outcome::Cancelled;
-            let took = self.started.elapsed();
-            self.count(Counted::Ended(cancelled), cancelled.as_str(), took);
+            let elapsed = self.started.elapsed();
+            self.count(CallResult::Ended(cancelled), cancelled.as_str(), elapsed);
         }
     }
 }
@@ -174,30 +185,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_counted_once_however_it_ends() {
+    fn call_is_counted_exactly_once() {
         let metrics = Metrics::new(&Registry::new()).unwrap();
         let org = OrgId::from_uuid(uuid::Uuid::from_u128(1));
-        metrics.begin(org).settle(Outcome::Failed);
-        metrics.begin(org).refuse();
-        metrics.begin(org).too_large();
-        metrics.settled(SettledCalls {
+        metrics.begin_call(org).complete(Outcome::Failed);
+        metrics.begin_call(org).unavailable();
+        metrics.begin_call(org).too_large();
+        metrics.count_overdue(OverdueCalls {
             expired: 3,
             lost: 2,
         });
-        let call = metrics.begin(org);
+        let call = metrics.begin_call(org);
         assert_eq!(metrics.in_flight.get(), 1);
         drop(call);
         assert_eq!(metrics.in_flight.get(), 0);
         assert_eq!(metrics.seconds.count(), 1);
-        for counted in Counted::all() {
-            let expected = match counted.as_str() {
+        for result in CallResult::all() {
+            let expected = match result.as_str() {
                 "failed" | "cancelled" | "unavailable" | "too_large" => 1,
                 "expired" => 3,
                 "lost" => 2,
-                // What is too large is no matter of load.
+                // `too_large` does not count as `overloaded`.
                 _ => 0,
             };
-            assert_eq!(metrics.calls.get(counted), expected, "{counted:?}");
+            assert_eq!(metrics.calls.get(result), expected, "{result:?}");
         }
     }
 }

@@ -1,5 +1,6 @@
-//! The HTTP API as the command line uses it: get a token, make a call, read and write settings.
-//! Never: a credential in an error.
+//! Client of the HTTP API: tokens, calls and settings.
+//!
+//! Invariant: no error contains a credential.
 
 use std::time::Duration;
 
@@ -17,72 +18,67 @@ use crate::{
     arguments::DataArguments,
     events::Events,
     exit::Failure,
-    site::{Ask, Site},
+    http_client::{HttpClient, HttpRequest},
 };
 
-/// How long a request that calls no device may take.
+/// Timeout of a request that does not call a device.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a request with a large body may take.
+/// Timeout of a request with a large body.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(90);
-/// How much longer than its call a request may take.
-const CALL_MARGIN: Duration = Duration::from_secs(5);
-/// The longest timeout a call may have, used when none is given.
-const LONGEST_CALL: Duration = Duration::from_secs(300);
+/// Time that a request may exceed the timeout of its call.
+const CALL_GRACE: Duration = Duration::from_secs(5);
+/// Maximum timeout of a call, assumed if none is given.
+const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Where the API is and who asks; taken from a running `up` when nothing is given.
+/// Address and credential of the API. Default: those of a running `up`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ApiArguments {
-    /// The HTTP API; without it that of the `up` that runs on --data-dir
-    #[arg(long, env = "SWITCHBOARD_URL", value_name = "URL")]
+    /// URL of the HTTP API. Default: that of the `up` running on --data-dir
+    #[arg(long, env, value_name = "URL")]
     pub(crate) url: Option<String>,
-    /// API key or access token; without it the key of the `up` that runs on --data-dir
-    #[arg(
-        long,
-        env = "SWITCHBOARD_API_KEY",
-        hide_env_values = true,
-        value_name = "KEY"
-    )]
+    /// API key or access token. Default: the key of the `up` running on --data-dir
+    #[arg(long, env, hide_env_values = true, value_name = "KEY")]
     pub(crate) api_key: Option<SecretString>,
-    /// A PEM file with the certificate authorities to trust instead of the system's
-    #[arg(long, env = "SWITCHBOARD_TLS_CA", value_name = "FILE")]
+    /// PEM file of certificate authorities to trust, instead of the system's
+    #[arg(long, env, value_name = "FILE")]
     pub(crate) tls_ca: Option<std::path::PathBuf>,
     #[command(flatten)]
     pub(crate) data: DataArguments,
 }
 
-/// A client of one installation, with one credential.
+/// A client of one installation with one credential.
 #[derive(Clone)]
 pub(crate) struct Api {
-    site: Site,
+    http: HttpClient,
     url: String,
     key: SecretString,
 }
 
-/// A request that is none of the usual ones.
-pub(crate) struct Sent<'a> {
+/// A request with arbitrary method, headers and body.
+pub(crate) struct ApiRequest<'a> {
     pub(crate) method: Method,
     pub(crate) path: &'a str,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
-/// Why the API did not do what was asked.
+/// A failed API request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    /// No answer, or not one of ours.
+    /// There was no response, or not one of this API.
     #[error("{url} cannot be used: {reason}")]
     Unreachable {
-        /// What was asked.
+        /// URL of the API.
         url: String,
-        /// What happened instead.
+        /// Description of the failure.
         reason: String,
     },
-    /// The answer was a problem.
+    /// The API returned a problem.
     #[error("{0}")]
     Refused(Box<Problem>),
 }
 
-/// An RFC 9457 problem with the members of ours that matter here.
+/// An RFC 9457 problem with the members that the command line uses.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Problem {
     #[serde(default)]
@@ -91,19 +87,19 @@ pub(crate) struct Problem {
     title: String,
     #[serde(default)]
     detail: Option<String>,
-    /// How the call ended, if it was accepted.
+    /// Outcome of the call, if it was accepted.
     #[serde(default)]
     pub(crate) outcome: Option<Outcome>,
-    /// Whether the device may have acted.
+    /// Whether the call may have reached the device.
     #[serde(default)]
     pub(crate) delivered: Option<Delivered>,
-    /// Where the params break the schema.
+    /// Violations of the schema.
     #[serde(default)]
     pub(crate) errors: Vec<Violation>,
 }
 
 impl ApiError {
-    /// Whether the API understood and said no: asked again, it says the same.
+    /// Returns whether the API rejected the request; a retry would be rejected again.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Unreachable { .. } => false,
@@ -134,32 +130,32 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// A token as the API hands it out.
+/// An issued token.
 #[derive(Debug, Deserialize)]
 pub(crate) struct IssuedToken {
-    /// The token itself.
+    /// The token.
     pub(crate) access_token: SecretString,
     /// Seconds until it expires.
     pub(crate) expires_in: u64,
-    /// Its name, for revoking it.
+    /// Id of the token, for its revocation.
     pub(crate) token_id: String,
 }
 
 /// A finished call.
 #[derive(Debug, Deserialize)]
 pub(crate) struct CallAnswer {
-    /// How it ended.
+    /// Outcome of the call.
     pub(crate) outcome: Outcome,
-    /// What the device said.
+    /// Result from the device.
     pub(crate) result: Option<CallResult>,
 }
 
-/// What a device said.
+/// Result from a device.
 #[derive(Debug, Deserialize)]
 pub(crate) struct CallResult {
-    /// The value, as sent.
+    /// The data, unmodified.
     pub(crate) data: Option<Box<RawValue>>,
-    /// Why it did not work.
+    /// Why the call failed.
     pub(crate) error: Option<String>,
 }
 
@@ -171,39 +167,39 @@ struct TokenRequest<'a> {
     ttl_s: Option<u64>,
 }
 
-/// A call as the command line makes it.
+/// A call request.
 #[derive(Debug, Serialize)]
 pub(crate) struct CallRequest<'a> {
-    /// The service's name.
+    /// Name of the service.
     pub(crate) service: &'a str,
-    /// Its parameters.
+    /// Parameters.
     pub(crate) params: &'a RawValue,
-    /// How long the device has.
+    /// Timeout of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) timeout_ms: Option<u64>,
-    /// `async` or `queued`; a call without it is waited for.
+    /// `async` or `queued`; a synchronous call without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<&'static str>,
-    /// How long a queued call waits for its device.
+    /// Time that a queued call waits for its device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) expires_in_ms: Option<u64>,
 }
 
-/// What this program reads of a call that is kept.
+/// A stored call, as far as the command line uses it.
 #[derive(Debug, Deserialize)]
-pub(crate) struct KeptCall {
-    /// Its id.
+pub(crate) struct StoredCall {
+    /// Id of the call.
     pub(crate) call_id: CallId,
-    /// How it ended, once it has.
+    /// Outcome, once the call has ended.
     #[serde(default)]
     pub(crate) outcome: Option<Outcome>,
 }
 
 impl ApiArguments {
-    /// The client for what was given, filled up from a running `up`.
+    /// Creates a client; missing settings are taken from a running `up`.
     ///
     /// # Errors
-    /// When something is missing that no `up` on this data folder provides.
+    /// When a setting is missing and no `up` on this data folder provides it.
     pub(crate) fn connect(&self) -> Result<Api, Failure> {
         let missing = self.url.is_none() || self.api_key.is_none();
         let instance = if missing { self.data.instance()? } else { None };
@@ -216,7 +212,7 @@ impl ApiArguments {
         };
         let none = |what: &str, flag: &str, variable: &str| {
             Failure::usage(format!(
-                "no {what}: start `switchboard up`, or give {flag} or the environment variable {variable}"
+                "no {what}: start `switchboard up`, or use {flag} or the environment variable {variable}"
             ))
         };
         let url = self
@@ -226,27 +222,27 @@ impl ApiArguments {
             .ok_or_else(|| none("URL of the API", "--url", "SWITCHBOARD_URL"))?;
         let key = self.api_key.clone().or(from_key);
         let key = key.ok_or_else(|| none("API key", "--api-key", "SWITCHBOARD_API_KEY"))?;
-        let site = Site::new(&url, self.tls_ca.as_deref())
+        let http = HttpClient::new(&url, self.tls_ca.as_deref())
             .map_err(|error| Failure::usage(format!("--url: {error:#}")))?;
-        Ok(Api { site, url, key })
+        Ok(Api { http, url, key })
     }
 }
 
 impl Api {
-    /// The site and the key, for requests of another kind.
-    pub(crate) fn into_parts(self) -> (Site, SecretString) {
-        (self.site, self.key)
+    /// Returns the HTTP client and the credential.
+    pub(crate) fn into_parts(self) -> (HttpClient, SecretString) {
+        (self.http, self.key)
     }
 
-    /// The host of the API, without a port.
+    /// Returns the host of the API without the port.
     pub(crate) fn host(&self) -> &str {
-        self.site.host()
+        self.http.host()
     }
 
-    /// Gets a token for `subject` (`device:ID`, `client:NAME`).
+    /// Issues a token for `subject` (`device:ID`, `client:NAME`).
     ///
     /// # Errors
-    /// When the API is not reachable or refuses.
+    /// When the API is unreachable or rejects the request.
     pub(crate) async fn token(
         &self,
         subject: &str,
@@ -262,10 +258,10 @@ impl Api {
             .await
     }
 
-    /// Calls a device and waits for the end of the call.
+    /// Calls a device and waits for the result.
     ///
     /// # Errors
-    /// When the API is not reachable, or the call ended without a result.
+    /// When the API is unreachable, or the call ended without a result.
     pub(crate) async fn call(
         &self,
         device: &DeviceId,
@@ -273,18 +269,18 @@ impl Api {
         idempotency_key: Option<&str>,
     ) -> Result<CallAnswer, ApiError> {
         let headers = self.key_header(idempotency_key)?;
-        let within = call
+        let timeout = call
             .timeout_ms
-            .map_or(LONGEST_CALL, Duration::from_millis)
-            .saturating_add(CALL_MARGIN);
+            .map_or(MAX_CALL_TIMEOUT, Duration::from_millis)
+            .saturating_add(CALL_GRACE);
         let path = format!("/v1/devices/{device}/calls");
-        self.post(&path, call, headers, within).await
+        self.post(&path, call, headers, timeout).await
     }
 
-    /// Reads something.
+    /// Sends a GET request.
     ///
     /// # Errors
-    /// When the API is not reachable or refuses.
+    /// When the API is unreachable or rejects the request.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
         self.exchange(
             (Method::GET, path),
@@ -295,11 +291,11 @@ impl Api {
         .await
     }
 
-    /// Makes something, once for each key.
+    /// Creates a resource; a repetition with the same key has no effect.
     ///
     /// # Errors
-    /// When the API is not reachable or refuses.
-    pub(crate) async fn make<T: DeserializeOwned>(
+    /// When the API is unreachable or rejects the request.
+    pub(crate) async fn create<T: DeserializeOwned>(
         &self,
         path: &str,
         body: Vec<u8>,
@@ -310,31 +306,31 @@ impl Api {
             .await
     }
 
-    /// Sends a request and reads the bytes of its answer.
+    /// Sends a request and returns the body of the response.
     ///
     /// # Errors
-    /// When the API is not reachable or refuses.
-    pub(crate) async fn bytes(&self, sent: Sent<'_>) -> Result<Bytes, ApiError> {
-        let what = (sent.method, sent.path);
-        self.answer(what, sent.headers, sent.body, TRANSFER_TIMEOUT)
+    /// When the API is unreachable or rejects the request.
+    pub(crate) async fn bytes(&self, request: ApiRequest<'_>) -> Result<Bytes, ApiError> {
+        let what = (request.method, request.path);
+        self.request(what, request.headers, request.body, TRANSFER_TIMEOUT)
             .await
     }
 
-    /// Removes something, in whatever version it is.
+    /// Deletes a resource regardless of its version.
     ///
     /// # Errors
-    /// When the API is not reachable or refuses.
+    /// When the API is unreachable or rejects the request.
     pub(crate) async fn remove(&self, path: &str) -> Result<(), ApiError> {
         let any = HeaderMap::from_iter([(header::IF_MATCH, HeaderValue::from_static("*"))]);
-        self.answer((Method::DELETE, path), any, Vec::new(), REQUEST_TIMEOUT)
+        self.request((Method::DELETE, path), any, Vec::new(), REQUEST_TIMEOUT)
             .await
             .map(drop)
     }
 
-    /// Sends any request and reads the JSON of its answer; null when it has none.
+    /// Sends a request and parses the JSON of the response; null if it is empty.
     ///
     /// # Errors
-    /// When the API is not reachable or refuses.
+    /// When the API is unreachable or rejects the request.
     pub(crate) async fn send<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -345,37 +341,37 @@ impl Api {
             .await
     }
 
-    /// Asks for a call without waiting for its end.
+    /// Creates an asynchronous or queued call.
     ///
     /// # Errors
-    /// When the API is not reachable or refuses.
-    pub(crate) async fn keep_call(
+    /// When the API is unreachable or rejects the request.
+    pub(crate) async fn create_async_call(
         &self,
         device: &DeviceId,
         call: &CallRequest<'_>,
         idempotency_key: Option<&str>,
-    ) -> Result<KeptCall, ApiError> {
+    ) -> Result<StoredCall, ApiError> {
         let headers = self.key_header(idempotency_key)?;
         let path = format!("/v1/devices/{device}/calls");
         self.post(&path, call, headers, REQUEST_TIMEOUT).await
     }
 
-    /// What became of a call: its document, as served, and what matters of it. Waits so long for its end.
+    /// Returns a stored call, unmodified and parsed. Waits up to `wait` for its end.
     ///
     /// # Errors
-    /// When the API is not reachable or refuses.
-    pub(crate) async fn kept_call(
+    /// When the API is unreachable or rejects the request.
+    pub(crate) async fn stored_call(
         &self,
         id: CallId,
         wait: Duration,
-    ) -> Result<(Box<RawValue>, KeptCall), ApiError> {
+    ) -> Result<(Box<RawValue>, StoredCall), ApiError> {
         let path = format!("/v1/calls/{id}?wait_ms={}", wait.as_millis());
-        let within = wait.saturating_add(REQUEST_TIMEOUT);
+        let timeout = wait.saturating_add(REQUEST_TIMEOUT);
         let what = (Method::GET, path.as_str());
         let document: Box<RawValue> = self
-            .exchange(what, HeaderMap::new(), Vec::new(), within)
+            .exchange(what, HeaderMap::new(), Vec::new(), timeout)
             .await?;
-        let call = serde_json::from_str(document.get()).map_err(|error| self.unusable(error))?;
+        let call = serde_json::from_str(document.get()).map_err(|error| self.unreachable(error))?;
         Ok((document, call))
     }
 
@@ -393,10 +389,10 @@ impl Api {
         path: &str,
         body: &impl Serialize,
         headers: HeaderMap,
-        within: Duration,
+        timeout: Duration,
     ) -> Result<T, ApiError> {
-        let body = serde_json::to_vec(body).map_err(|error| self.unusable(error))?;
-        self.exchange((Method::POST, path), headers, body, within)
+        let body = serde_json::to_vec(body).map_err(|error| self.unreachable(error))?;
+        self.exchange((Method::POST, path), headers, body, timeout)
             .await
     }
 
@@ -405,39 +401,43 @@ impl Api {
         what: (Method, &str),
         headers: HeaderMap,
         body: Vec<u8>,
-        within: Duration,
+        timeout: Duration,
     ) -> Result<T, ApiError> {
-        let answer = self.answer(what, headers, body, within).await?;
-        let answer: &[u8] = if answer.is_empty() { b"null" } else { &answer };
-        serde_json::from_slice(answer).map_err(|error| self.unusable(error))
+        let response = self.request(what, headers, body, timeout).await?;
+        let response: &[u8] = if response.is_empty() {
+            b"null"
+        } else {
+            &response
+        };
+        serde_json::from_slice(response).map_err(|error| self.unreachable(error))
     }
 
-    /// Asks for something that is told event by event.
+    /// Sends a request whose response is an event stream.
     ///
     /// # Errors
-    /// When the API is not reachable or refuses.
+    /// When the API is unreachable or rejects the request.
     pub(crate) async fn events(&self, path: &str, body: Vec<u8>) -> Result<Events, ApiError> {
         let mut headers = HeaderMap::new();
-        self.sign(&mut headers)?;
-        let ask = Ask {
+        self.authorize(&mut headers)?;
+        let request = HttpRequest {
             method: Method::POST,
             path,
             headers,
             body,
-            within: REQUEST_TIMEOUT,
+            timeout: REQUEST_TIMEOUT,
         };
-        let opened = self.site.open(ask).await;
-        let mut answer = opened.map_err(|error| self.unusable(error))?;
-        if answer.status.is_success() {
-            return Ok(Events::of(answer));
+        let opened = self.http.open(request).await;
+        let mut response = opened.map_err(|error| self.unreachable(error))?;
+        if response.status.is_success() {
+            return Ok(Events::new(response));
         }
-        let whole = answer.whole().await;
-        let whole = whole.map_err(|error| self.unusable(error))?;
-        Err(self.refusal(answer.status, &whole))
+        let body = response.read_to_end().await;
+        let body = body.map_err(|error| self.unreachable(error))?;
+        Err(self.refused(response.status, &body))
     }
 
-    /// Says who asks, and in which form.
-    fn sign(&self, headers: &mut HeaderMap) -> Result<(), ApiError> {
+    /// Adds the credential and the content type.
+    fn authorize(&self, headers: &mut HeaderMap) -> Result<(), ApiError> {
         let mut credential = self.header_value(&format!("Bearer {}", self.key.expose_secret()))?;
         credential.set_sensitive(true);
         headers.insert(header::AUTHORIZATION, credential);
@@ -446,50 +446,50 @@ impl Api {
         Ok(())
     }
 
-    /// The body of an answer that is no refusal.
-    async fn answer(
+    /// Returns the body of a successful response.
+    async fn request(
         &self,
         (method, path): (Method, &str),
         mut headers: HeaderMap,
         body: Vec<u8>,
-        within: Duration,
+        timeout: Duration,
     ) -> Result<Bytes, ApiError> {
-        self.sign(&mut headers)?;
-        let ask = Ask {
+        self.authorize(&mut headers)?;
+        let request = HttpRequest {
             method,
             path,
             headers,
             body,
-            within,
+            timeout,
         };
-        let (status, answer) = self
-            .site
-            .ask(ask)
+        let (status, response) = self
+            .http
+            .fetch(request)
             .await
-            .map_err(|error| self.unusable(error))?;
+            .map_err(|error| self.unreachable(error))?;
         if status.is_success() {
-            return Ok(answer);
+            return Ok(response);
         }
-        Err(self.refusal(status, &answer))
+        Err(self.refused(status, &response))
     }
 
-    fn refusal(&self, status: StatusCode, answer: &[u8]) -> ApiError {
-        match serde_json::from_slice::<Problem>(answer) {
+    fn refused(&self, status: StatusCode, response: &[u8]) -> ApiError {
+        match serde_json::from_slice::<Problem>(response) {
             Ok(problem) => ApiError::Refused(Box::new(Problem {
                 status: status.as_u16(),
                 ..problem
             })),
-            Err(_) => self.unusable(format!("it answered {status}, and not as this API does")),
+            Err(_) => self.unreachable(format!("unexpected response with status {status}")),
         }
     }
 
     fn header_value(&self, text: &str) -> Result<HeaderValue, ApiError> {
-        // The text may be a credential: what is wrong with it is said without repeating it.
+        // The text may be a credential, so the error does not repeat it.
         HeaderValue::from_str(text)
-            .map_err(|_| self.unusable("a key cannot hold line breaks and the like"))
+            .map_err(|_| self.unreachable("the key contains invalid characters"))
     }
 
-    pub(crate) fn unusable(&self, reason: impl ToString) -> ApiError {
+    pub(crate) fn unreachable(&self, reason: impl ToString) -> ApiError {
         ApiError::Unreachable {
             url: self.url.clone(),
             reason: reason.to_string(),

@@ -1,10 +1,10 @@
-//! Settings that several subcommands share, and what is made of them.
-//! Never: a setting of a service; those live in the service's own `Config`.
+//! Settings shared by several subcommands, and the construction of store and bus. Settings of a
+//! service are in the service's own `Config`.
 
 use std::{path::PathBuf, time::Duration};
 
 use prometheus::Registry;
-use switchboard_bus::{Bus, BusConfig, BusError, TrustError};
+use switchboard_bus::{Bus, BusConfig, BusError, TokenError};
 use switchboard_runtime::{
     admin::{Need, Readiness},
     shutdown::Shutdown,
@@ -15,17 +15,17 @@ use tracing::{info, warn};
 
 use crate::{exit::Failure, process::Process};
 
-/// How often the database is asked whether it is there, and how long it may take to say so.
-const DATABASE_PROBE: Duration = Duration::from_secs(1);
-/// How often the place for objects is asked whether it is there: buckets charge for each question.
-const OBJECTS_PROBE: Duration = Duration::from_secs(20);
-/// How long one wait for the bus lasts; there is always another.
-const BUS_WAIT: Duration = Duration::from_secs(60);
+/// Interval of database probes, and timeout of each probe.
+const DATABASE_PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of object store probes; object stores charge per request.
+const OBJECTS_PROBE_INTERVAL: Duration = Duration::from_secs(20);
+/// Timeout of one wait for the bus; the wait is repeated.
+const BUS_READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Opens the store with the place for large objects beside it, if there is one; Postgres need not be there yet.
+/// Opens the store and the object store, if one is configured. Postgres need not be reachable yet.
 ///
 /// # Errors
-/// When a URL is missing or no URL, or the place cannot be used.
+/// When a URL is missing or malformed, or the object store cannot be used.
 pub(crate) fn open_store_with_objects(
     config: &switchboard_store::Config,
     objects: &ObjectsConfig,
@@ -34,14 +34,14 @@ pub(crate) fn open_store_with_objects(
     Ok(open_store(config)?.with_objects(objects))
 }
 
-/// Opens the store; Postgres need not be there yet.
+/// Opens the store. Postgres need not be reachable yet.
 ///
 /// # Errors
-/// When the URL is missing or no URL.
+/// When the URL is missing or malformed.
 pub(crate) fn open_store(config: &switchboard_store::Config) -> Result<Store, Failure> {
     if config.database_url.is_none() {
         return Err(Failure::usage(
-            "DATABASE_URL is not set: give --database-url or the environment variable DATABASE_URL \
+            "DATABASE_URL is not set: use --database-url or the environment variable DATABASE_URL \
              (postgres://USER:PASSWORD@HOST:PORT/DATABASE)",
         ));
     }
@@ -49,23 +49,23 @@ pub(crate) fn open_store(config: &switchboard_store::Config) -> Result<Store, Fa
         .map_err(|error| Failure::usage(format!("DATABASE_URL (--database-url): {error}")))
 }
 
-/// Has what is asked of the database counted.
+/// Registers the metrics of database queries.
 ///
 /// # Errors
-/// When it is counted already.
-pub(crate) fn count_questions(store: &Store, process: &Process) -> Result<(), Failure> {
+/// When they are already registered.
+pub(crate) fn register_store_metrics(store: &Store, process: &Process) -> Result<(), Failure> {
     let counted = store.register(&process.registry);
     counted.map_err(|error| {
         Failure::general(format!(
-            "the metrics of the database cannot be registered: {error}"
+            "cannot register the metrics of the database: {error}"
         ))
     })
 }
 
-/// Starts this node on the bus; Redis need not be there yet.
+/// Starts the bus node. Redis need not be reachable yet.
 ///
 /// # Errors
-/// When the URL is missing or no URL.
+/// When the URL is missing or malformed.
 pub(crate) fn start_bus(
     config: BusConfig,
     registry: &Registry,
@@ -77,27 +77,27 @@ pub(crate) fn start_bus(
     })
 }
 
-/// Starts this process on the bus over Redis, and says whether calls can cross it.
+/// Starts the bus node over Redis and adds it to readiness.
 ///
 /// # Errors
 /// As [`start_bus`].
-pub(crate) fn enter_bus(config: BusConfig, process: &Process) -> Result<Bus, Failure> {
+pub(crate) fn connect_bus(config: BusConfig, process: &Process) -> Result<Bus, Failure> {
     let bus = start_bus(config, &process.registry, &process.stages.bus)?;
     watch_bus("redis", &bus, &process.readiness);
     Ok(bus)
 }
 
-/// The bus of a service that runs alone.
+/// Returns the bus configuration of a service that runs alone.
 ///
 /// # Errors
-/// When no Redis is configured.
+/// When Redis is not configured.
 pub(crate) fn bus_config(
     config: &switchboard_bus::Config,
     service: &str,
 ) -> Result<BusConfig, Failure> {
     let Some(url) = &config.redis_url else {
         return Err(Failure::usage(
-            "REDIS_URL is not set: give --redis-url or the environment variable REDIS_URL \
+            "REDIS_URL is not set: use --redis-url or the environment variable REDIS_URL \
              (redis://HOST:PORT/NUMBER, redis+sentinel://HOST:PORT,HOST:PORT/NAME or \
              redis+cluster://HOST:PORT,HOST:PORT)",
         ));
@@ -106,35 +106,25 @@ pub(crate) fn bus_config(
     Ok(BusConfig::redis(url, name, config.redis_prefix.as_str()))
 }
 
-/// Where health and metrics of a service are served.
+/// Settings of the admin port.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct AdminArguments {
-    /// Admin port: /healthz, /readyz, /metrics; not meant for the outside
-    #[arg(
-        long,
-        env = "SWITCHBOARD_ADMIN_LISTEN",
-        default_value = "0.0.0.0:9600",
-        value_name = "HOST:PORT"
-    )]
+    /// Address of the admin port: /healthz, /readyz, /metrics. Do not expose it publicly
+    #[arg(long, env, default_value = "0.0.0.0:9600", value_name = "HOST:PORT")]
     pub(crate) admin_listen: String,
 }
 
-/// How a service ends.
+/// Settings of a graceful shutdown.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct DrainArguments {
-    /// Seconds that what is under way gets to finish after SIGTERM: protects a restart from hanging
-    #[arg(
-        long,
-        env = "SWITCHBOARD_DRAIN_TIMEOUT_S",
-        default_value_t = 30,
-        value_name = "SECONDS"
-    )]
+    /// Seconds that requests in progress may take after SIGTERM. Limits the duration of a restart
+    #[arg(long, env, default_value_t = 30, value_name = "SECONDS")]
     drain_timeout_s: u16,
-    /// Milliseconds after SIGTERM in which everything is still served, though /readyz says that it ends: for balancers that look
-    /// there, so that nothing new comes when the ports close
+    /// Milliseconds to keep serving after SIGTERM while /readyz reports unready, so that load
+    /// balancers stop sending new requests before the ports close
     #[arg(
         long,
-        env = "SWITCHBOARD_LEAVE_MS",
+        env,
         default_value_t = 0,
         value_parser = clap::value_parser!(u32).range(..=60_000),
         value_name = "MS"
@@ -142,35 +132,35 @@ pub(crate) struct DrainArguments {
     leave_ms: u32,
 }
 
-/// How long what takes at the end.
+/// Phases of a graceful shutdown.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Drain {
-    /// Everything is served, and unready.
-    pub(crate) leave: Duration,
-    /// What is under way finishes.
-    pub(crate) within: Duration,
+pub(crate) struct DrainTimes {
+    /// The process serves but reports unready.
+    pub(crate) leave_delay: Duration,
+    /// Timeout for requests in progress.
+    pub(crate) timeout: Duration,
 }
 
 impl DrainArguments {
-    /// The times as such.
-    pub(crate) fn drain(&self) -> Drain {
-        Drain {
-            leave: Duration::from_millis(self.leave_ms.into()),
-            within: Duration::from_secs(self.drain_timeout_s.into()),
+    /// Returns the durations.
+    pub(crate) fn drain(&self) -> DrainTimes {
+        DrainTimes {
+            leave_delay: Duration::from_millis(self.leave_ms.into()),
+            timeout: Duration::from_secs(self.drain_timeout_s.into()),
         }
     }
 }
 
-/// Where `up` keeps its data, and where other subcommands find a running `up`.
+/// Location of the data of `up`, where other subcommands find a running `up`.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct DataArguments {
-    /// Folder of `switchboard up`: database, keys, address of the running instance; without it
-    /// $XDG_DATA_HOME/switchboard, or ~/.local/share/switchboard
-    #[arg(long, env = "SWITCHBOARD_DATA_DIR", value_name = "FOLDER")]
+    /// Data folder of `switchboard up`: database, keys and address of the running instance.
+    /// Default: $XDG_DATA_HOME/switchboard or ~/.local/share/switchboard
+    #[arg(long, env, value_name = "FOLDER")]
     pub(crate) data_dir: Option<PathBuf>,
 }
 
-/// Adds whether calls can cross the bus.
+/// Adds the bus to readiness.
 pub(crate) fn watch_bus(name: &'static str, bus: &Bus, readiness: &Readiness) {
     let bus = bus.clone();
     readiness.register(name, Need::Required, move || {
@@ -183,22 +173,22 @@ pub(crate) fn watch_bus(name: &'static str, bus: &Bus, readiness: &Readiness) {
     });
 }
 
-/// Adds whether the public keys that verify access tokens have arrived.
-pub(crate) fn watch_trust(bus: &Bus, readiness: &Readiness) {
+/// Adds the public keys that verify access tokens to readiness.
+pub(crate) fn watch_token_keys(bus: &Bus, readiness: &Readiness) {
     let bus = bus.clone();
     readiness.register("trust", Need::Required, move || {
-        let trouble = || format!("{}; has `switchboard control` run?", TrustError::NoKeys);
-        bus.has_keys().then_some(()).ok_or_else(trouble)
+        let error = || format!("{}; has `switchboard control` run?", TokenError::NoKeys);
+        bus.has_keys().then_some(()).ok_or_else(error)
     });
 }
 
-/// Waits for as long as it takes until calls can cross the bus, which says itself what it waits for.
+/// Waits until the bus is ready. The bus logs the reason while it is not.
 pub(crate) async fn await_bus(bus: &Bus) {
-    while bus.ready(BUS_WAIT).await.is_err() {}
+    while bus.wait_ready(BUS_READY_TIMEOUT).await.is_err() {}
 }
 
-/// Keeps asking Postgres and the place for large objects whether they are there, and reports their last answers to
-/// readiness; Postgres's are received here as well.
+/// Probes Postgres and the object store periodically and adds both to readiness. Returns the last
+/// error of Postgres, `None` if it is reachable.
 pub(crate) fn watch_store(
     store: &Store,
     need: Need,
@@ -209,102 +199,98 @@ pub(crate) fn watch_store(
 }
 
 fn watch_database(store: &Store, need: Need, process: &Process) -> watch::Receiver<Option<String>> {
-    let watched = Watched {
+    let probe = DependencyProbe {
         name: "postgres",
-        spoken: "Postgres",
+        title: "Postgres",
         need,
-        every: DATABASE_PROBE,
+        interval: DATABASE_PROBE_INTERVAL,
     };
     let store = store.clone();
-    watched.start(process, move || {
+    probe.start(process, move || {
         let store = store.clone();
         async move {
-            let answer = store.ping(DATABASE_PROBE).await;
-            answer.map_err(|error| error.to_string())
+            let result = store.ping(DATABASE_PROBE_INTERVAL).await;
+            result.map_err(|error| error.to_string())
         }
     })
 }
 
-/// Keeps asking the place for large objects whether it is there, if one is set. Everything but pictures and skills
-/// books goes on without it.
+/// Probes the object store, if configured. Only pictures, skills books and voices need it.
 fn watch_objects(store: &Store, process: &Process) {
     let Some(objects) = store.objects().cloned() else {
         return;
     };
-    let watched = Watched {
+    let probe = DependencyProbe {
         name: "objects",
-        spoken: "the object store",
-        need: Need::Helpful,
-        every: OBJECTS_PROBE,
+        title: "the object store",
+        need: Need::Optional,
+        interval: OBJECTS_PROBE_INTERVAL,
     };
-    watched.start(process, move || {
+    probe.start(process, move || {
         let objects = objects.clone();
         async move {
-            let answer = objects.probe().await;
-            answer.map_err(|error| error.to_string())
+            let result = objects.probe().await;
+            result.map_err(|error| error.to_string())
         }
     });
 }
 
-/// What is asked again and again whether it is there.
-struct Watched {
+/// A periodic probe of a dependency.
+struct DependencyProbe {
     name: &'static str,
-    /// What people call it.
-    spoken: &'static str,
+    /// Name in log messages.
+    title: &'static str,
     need: Need,
-    every: Duration,
+    interval: Duration,
 }
 
-impl Watched {
+impl DependencyProbe {
     fn start<F>(
         self,
         process: &Process,
-        ask: impl Fn() -> F + Send + 'static,
+        check: impl Fn() -> F + Send + 'static,
     ) -> watch::Receiver<Option<String>>
     where
         F: Future<Output = Result<(), String>> + Send,
     {
-        let (tell, answer) = watch::channel(Some("not asked yet".to_owned()));
-        let last = answer.clone();
+        let (sender, result) = watch::channel(Some("not probed yet".to_owned()));
+        let last = result.clone();
         let probe = move || last.borrow().clone().map_or(Ok(()), Err);
         process.readiness.register(self.name, self.need, probe);
         let stage = process.stages.database.clone();
         process.stages.database.spawn(async move {
-            let mut known: Option<bool> = None;
+            let mut was_reachable: Option<bool> = None;
             while !stage.is_stopping() {
-                let trouble = ask().await.err();
-                self.log(&mut known, trouble.as_deref());
-                tell.send_replace(trouble);
+                let error = check().await.err();
+                self.log(&mut was_reachable, error.as_deref());
+                sender.send_replace(error);
                 tokio::select! {
-                    () = tokio::time::sleep(self.every) => {}
+                    () = tokio::time::sleep(self.interval) => {}
                     () = stage.stopping() => {}
                 }
             }
         });
-        answer
+        result
     }
 
-    fn log(&self, known: &mut Option<bool>, trouble: Option<&str>) {
-        let well = trouble.is_none();
-        let spoken = self.spoken;
-        match (*known, trouble) {
-            (Some(false), None) => info!("{spoken} is back"),
+    fn log(&self, was_reachable: &mut Option<bool>, error: Option<&str>) {
+        let title = self.title;
+        match (*was_reachable, error) {
+            (Some(false), None) => info!("{title} is reachable again"),
             (None | Some(true), Some(detail)) => {
-                warn!(
-                    detail,
-                    "{spoken} cannot be reached; asking again until it can"
-                );
+                warn!(detail, "{title} is unreachable; retrying");
             }
             _ => {}
         }
-        *known = Some(well);
+        *was_reachable = Some(error.is_none());
     }
 }
 
-/// Waits for as long as it takes until Postgres answers.
-pub(crate) async fn await_database(answer: &mut watch::Receiver<Option<String>>) {
-    // Err means that the watcher has stopped: the process is ending, so this wait is dropped too.
-    if answer.wait_for(Option::is_none).await.is_err() {
+/// Waits until Postgres is reachable.
+pub(crate) async fn await_database(result: &mut watch::Receiver<Option<String>>) {
+    // `Err` means that the probe has stopped because the process is ending, which also drops this
+    // future.
+    if result.wait_for(Option::is_none).await.is_err() {
         std::future::pending::<()>().await;
     }
 }

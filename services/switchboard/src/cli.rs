@@ -1,5 +1,4 @@
-//! The command line: which subcommands there are and the settings all of them share.
-//! Never: a setting that only one subcommand has; those live beside the subcommand.
+//! The command line: subcommands and the settings they share.
 
 use std::process::ExitCode;
 
@@ -7,10 +6,12 @@ use switchboard_runtime::telemetry;
 
 use crate::{commands, exit::Failure, process::Telemetry};
 
-/// Calls devices behind NAT: they dial in, say what they can do, and are called on that connection.
+/// Calls services of devices that connect from behind NAT.
 ///
-/// Every setting is a flag, an environment variable and a key of one TOML file (--config), with
-/// the same name and meaning; a flag wins over the environment, the environment over the file.
+/// Devices connect to Switchboard, register their services and receive calls over that connection.
+///
+/// Every setting is a flag, an environment variable and a key of one TOML file (--config), with the
+/// same name and meaning. A flag overrides the environment; the environment overrides the file.
 #[derive(Debug, clap::Parser)]
 #[command(name = "switchboard", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -20,7 +21,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The subcommands, in the order people meet them.
+/// The subcommands, in the order in which users need them.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Up(Box<commands::up::Arguments>),
@@ -30,6 +31,7 @@ pub(crate) enum Command {
     Token(commands::token::Arguments),
     Templates(commands::templates::Arguments),
     Npcs(commands::npcs::Arguments),
+    Talk(commands::talk::Arguments),
     Pictures(commands::pictures::Arguments),
     Skills(commands::skills::Arguments),
     Voices(commands::voices::Arguments),
@@ -46,7 +48,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// What it is called in traces and metrics, if it serves.
+    /// Returns the name of the service in traces and metrics, if the subcommand is one.
     pub(crate) const fn service(&self) -> Option<&'static str> {
         match self {
             Self::Up(_) => Some("up"),
@@ -58,7 +60,7 @@ impl Command {
         }
     }
 
-    /// Runs the subcommand to its end.
+    /// Runs the subcommand.
     pub(crate) async fn run(self, telemetry: Telemetry) -> Result<ExitCode, Failure> {
         match self {
             Self::Up(arguments) => Box::pin(commands::up::run(*arguments, telemetry)).await,
@@ -68,6 +70,7 @@ impl Command {
             Self::Token(arguments) => Box::pin(commands::token::run(arguments)).await,
             Self::Templates(arguments) => Box::pin(commands::templates::run(arguments)).await,
             Self::Npcs(arguments) => Box::pin(commands::npcs::run(arguments)).await,
+            Self::Talk(arguments) => Box::pin(commands::talk::run(arguments)).await,
             Self::Pictures(arguments) => Box::pin(commands::pictures::run(arguments)).await,
             Self::Skills(arguments) => Box::pin(commands::skills::run(arguments)).await,
             Self::Voices(arguments) => Box::pin(commands::voices::run(arguments)).await,
@@ -95,12 +98,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_settings_share_a_name() {
+    fn setting_names_are_unique() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn every_setting_says_what_it_does() {
+    fn every_setting_has_help() {
         for subcommand in Cli::command().get_subcommands() {
             for argument in subcommand.get_arguments() {
                 let named = format!("{} {}", subcommand.get_name(), argument.get_id());

@@ -1,9 +1,8 @@
-//! A collection of the API, such as `/v1/npcs`, as subcommands work on it: page by page, or one element.
-//! Never: more of a collection in memory than one page.
+//! A collection of the API such as `/v1/npcs`. Lists are read page by page.
 
 mod change;
-mod making;
-mod settling;
+mod create;
+mod job;
 
 use std::{collections::BTreeMap, fmt::Display, io::IsTerminal as _};
 
@@ -13,34 +12,34 @@ use serde_json::value::RawValue;
 
 pub(crate) use self::{
     change::ChangeArguments,
-    making::{CreateArguments, Making},
-    settling::{Settling, Standing},
+    create::{CreateArguments, KeyedApi},
+    job::{JobStatus, JobWatch},
 };
 use crate::{
     api::{Api, ApiArguments},
     exit::{self, Failure},
-    query::encoded,
+    query::percent_encode,
 };
 
-/// One collection.
+/// A collection of the API.
 pub(crate) struct Collection {
-    /// The subcommand for it.
+    /// Subcommand of the collection.
     pub(crate) command: &'static str,
-    /// Where it is.
+    /// Path of the collection.
     pub(crate) path: &'static str,
-    /// The member of a page that has its elements.
+    /// Member of a page that holds the elements.
     pub(crate) member: &'static str,
-    /// How many a page has: few where each may be as long as a body.
+    /// Page size: small where each element can be large.
     pub(crate) page: u16,
 }
 
-/// Narrows a list: the parameter's name, and its value if it is given.
+/// A filter of a list: name and optional value of the parameter.
 pub(crate) type Filter = (&'static str, Option<String>);
 
-/// How a list is printed.
+/// Arguments of `list` subcommands.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArguments {
-    /// Print each as a JSON object instead
+    /// Print each element as a JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -48,12 +47,12 @@ pub(crate) struct ListArguments {
 }
 
 impl Collection {
-    /// Where one element is.
-    pub(crate) fn at(&self, id: impl Display) -> String {
+    /// Returns the path of an element.
+    pub(crate) fn element_path(&self, id: impl Display) -> String {
         format!("{}/{id}", self.path)
     }
 
-    /// Prints all elements, each as its own JSON or as the line that is made of it.
+    /// Prints all elements, as JSON or formatted by `line`.
     pub(crate) async fn list<T: DeserializeOwned>(
         &self,
         arguments: &ListArguments,
@@ -61,20 +60,20 @@ impl Collection {
         line: impl Fn(T) -> String,
     ) -> Result<(), Failure> {
         let api = arguments.api.connect()?;
-        self.each(&api, filters, |element| {
+        self.for_each(&api, filters, |element| {
             if arguments.json {
                 return exit::print(element.get());
             }
             let element = serde_json::from_str(element.get());
-            let element =
-                element.with_context(|| format!("one of {} is not as expected", self.path));
+            let element = element
+                .with_context(|| format!("an element of {} has an unexpected form", self.path));
             exit::print(&line(element?))
         })
         .await
     }
 
-    /// Hands over all elements, one after the other.
-    async fn each(
+    /// Calls `take` for each element.
+    async fn for_each(
         &self,
         api: &Api,
         filters: &[Filter],
@@ -87,13 +86,13 @@ impl Collection {
                 path.extend(
                     value
                         .iter()
-                        .map(|value| format!("&{name}={}", encoded(value))),
+                        .map(|value| format!("&{name}={}", percent_encode(value))),
                 );
             }
             path.extend(
                 cursor
                     .iter()
-                    .map(|cursor| format!("&cursor={}", encoded(cursor))),
+                    .map(|cursor| format!("&cursor={}", percent_encode(cursor))),
             );
             let page: BTreeMap<String, Box<RawValue>> =
                 api.get(&path).await.map_err(Failure::general)?;
@@ -107,27 +106,30 @@ impl Collection {
         }
     }
 
-    /// Prints one element: as it is served, or set out for a person who looks.
+    /// Prints an element.
     pub(crate) async fn show(&self, api: &ApiArguments, id: impl Display) -> Result<(), Failure> {
         let api = api.connect()?;
-        let element: Box<RawValue> = api.get(&self.at(id)).await.map_err(Failure::general)?;
+        let element: Box<RawValue> = api
+            .get(&self.element_path(id))
+            .await
+            .map_err(Failure::general)?;
         print_document(&element)
     }
 
-    /// Removes one element, in whatever version it is.
+    /// Deletes an element regardless of its version.
     pub(crate) async fn remove(&self, api: &ApiArguments, id: impl Display) -> Result<(), Failure> {
-        let removed = api.connect()?.remove(&self.at(id)).await;
+        let removed = api.connect()?.remove(&self.element_path(id)).await;
         removed.map_err(Failure::general)
     }
 }
 
-/// Prints a document as it is served, or set out for a person who looks.
+/// Prints a document: unmodified into a pipe, indented on a terminal.
 pub(crate) fn print_document(document: &RawValue) -> Result<(), Failure> {
     if !std::io::stdout().is_terminal() {
         return exit::print(document.get());
     }
     let document: serde_json::Value =
-        serde_json::from_str(document.get()).context("the answer is no JSON")?;
+        serde_json::from_str(document.get()).context("the response is not JSON")?;
     exit::print(&format!("{document:#}"))
 }
 
@@ -137,5 +139,5 @@ fn member<T: DeserializeOwned>(
 ) -> Result<T, Failure> {
     let value = page.get(name).map_or("null", |value| value.get());
     let value = serde_json::from_str(value);
-    Ok(value.with_context(|| format!("the page has no usable `{name}`"))?)
+    Ok(value.with_context(|| format!("the page has no valid `{name}`"))?)
 }

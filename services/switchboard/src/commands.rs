@@ -1,5 +1,4 @@
-//! The subcommands, one file each: its settings and what it does.
-//! Never: work that two subcommands share; that has a module of its own.
+//! The subcommands: each module defines the arguments of one and runs it.
 
 pub(crate) mod call;
 pub(crate) mod calls;
@@ -16,6 +15,7 @@ pub(crate) mod pictures;
 pub(crate) mod read_skills_book;
 pub(crate) mod skills;
 pub(crate) mod stdio;
+pub(crate) mod talk;
 pub(crate) mod templates;
 pub(crate) mod token;
 pub(crate) mod up;

@@ -1,5 +1,6 @@
-//! The folder of `switchboard up`: who may use it, and what a running instance leaves for others.
-//! Never: a secret that anyone but its owner can read, two instances in one folder.
+//! The data folder of `switchboard up`: its lock, and the description of the running instance.
+//!
+//! Invariant: secrets are readable by their owner only, and one process at a time uses the folder.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
@@ -18,7 +19,7 @@ use crate::{arguments::DataArguments, exit::Failure, process::Ready};
 const INSTANCE: &str = "up.json";
 const LOCK: &str = "up.lock";
 
-/// What `up` keeps over restarts, and where its running (or last) instance is reached.
+/// Keys that `up` keeps across restarts, and addresses of its current or last run.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Instance {
     pub(crate) org_id: Option<String>,
@@ -30,7 +31,7 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// One that has never run: new keys, no addresses.
+    /// Creates an instance with new keys and without addresses.
     pub(crate) fn new() -> Self {
         let new_key = || ApiKeySecret::generate().expose_secret().to_owned();
         Self {
@@ -43,8 +44,8 @@ impl Instance {
         }
     }
 
-    /// Takes over where this start is reached.
-    pub(crate) fn describe(&mut self, ready: &Ready) {
+    /// Sets the addresses of the current run.
+    pub(crate) fn set_addresses(&mut self, ready: &Ready) {
         self.org_id.clone_from(&ready.org_id);
         self.device_addr.clone_from(&ready.device_addr);
         self.http_url.clone_from(&ready.http_url);
@@ -52,19 +53,19 @@ impl Instance {
     }
 }
 
-/// The folder while this process holds it.
+/// A data folder locked by this process.
 #[derive(Debug)]
 pub(crate) struct DataFolder {
     path: PathBuf,
-    // The lock lasts as long as the open file.
+    // The lock is held while the file is open.
     _lock: File,
 }
 
 impl DataArguments {
-    /// The folder that is meant, whether it exists or not.
+    /// Returns the path of the folder, whether it exists or not.
     ///
     /// # Errors
-    /// When none is named and there is no home to put it in.
+    /// When none is configured and there is no home folder.
     pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
         let platform = || {
             let absolute = |name| {
@@ -84,54 +85,54 @@ impl DataArguments {
             data.map(|data| data.join("switchboard"))
         };
         self.data_dir.clone().or_else(platform).ok_or_else(|| {
-            Failure::usage("there is no home to keep data in: name a folder with --data-dir")
+            Failure::usage("there is no home folder: set a data folder with --data-dir")
         })
     }
 
-    /// What the running (or last) `up` left for others, if there was one.
+    /// Reads the description of the current or last run of `up`, if any.
     ///
     /// # Errors
-    /// When it is there and cannot be read.
+    /// When the file exists and cannot be read.
     pub(crate) fn instance(&self) -> Result<Option<Instance>, Failure> {
         read_instance(&self.path()?)
     }
 }
 
 impl DataFolder {
-    /// Creates the folder if need be and takes it for this process.
+    /// Creates the folder if necessary and locks it.
     ///
     /// # Errors
-    /// When it cannot be created or another `up` holds it.
+    /// When it cannot be created, or another `up` has locked it.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let shown = path.display();
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(path)
-            .with_context(|| format!("the data folder {shown} cannot be created"))?;
-        let path = fs::canonicalize(path).with_context(|| format!("{shown} cannot be used"))?;
+            .with_context(|| format!("cannot create the data folder {shown}"))?;
+        let path = fs::canonicalize(path).with_context(|| format!("cannot use {shown}"))?;
         let lock = take_lock(&path)?;
         Ok(Self { path, _lock: lock })
     }
 
-    /// The folder itself, absolute.
+    /// Returns the absolute path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What an earlier start left here.
+    /// Reads the description of an earlier run, if any.
     ///
     /// # Errors
-    /// When it is there and cannot be read.
+    /// When the file exists and cannot be read.
     pub(crate) fn instance(&self) -> Result<Option<Instance>, Failure> {
         read_instance(&self.path)
     }
 
-    /// Replaces what is kept here; after a crash it is either the old or the new.
+    /// Replaces the description atomically.
     ///
     /// # Errors
-    /// When the disk does not take it.
-    pub(crate) fn keep(&self, instance: &Instance) -> Result<(), Failure> {
+    /// When the file cannot be written.
+    pub(crate) fn save(&self, instance: &Instance) -> Result<(), Failure> {
         let write = || -> io::Result<()> {
             let partial = self.path.join(format!("{INSTANCE}.partial"));
             let mut file = OpenOptions::new()
@@ -146,7 +147,7 @@ impl DataFolder {
             fs::rename(&partial, self.path.join(INSTANCE))?;
             File::open(&self.path)?.sync_all()
         };
-        write().with_context(|| format!("{}/{INSTANCE} cannot be written", self.path.display()))?;
+        write().with_context(|| format!("cannot write {}/{INSTANCE}", self.path.display()))?;
         Ok(())
     }
 }
@@ -159,30 +160,30 @@ fn take_lock(folder: &Path) -> Result<File, Failure> {
         .truncate(false)
         .mode(0o600)
         .open(folder.join(LOCK))
-        .with_context(|| format!("{} cannot be locked", folder.display()))?;
+        .with_context(|| format!("cannot lock {}", folder.display()))?;
     match lock.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
-            // Only for the message: without the number it still says what is wrong.
+            // Only for the error message, which also works without the process id.
             let _ = lock.read_to_string(&mut holder);
             return Err(Failure::general(format!(
-                "another `switchboard up` (process {}) uses {}: end it, or give this one a folder \
-                 and ports of its own with --data-dir, --device-listen, --http-listen and --admin-listen",
+                "another `switchboard up` (process {}) uses {}: stop it, or use another folder \
+                 and other ports with --data-dir, --device-listen, --http-listen and --admin-listen",
                 holder.trim(),
                 folder.display(),
             )));
         }
         Err(TryLockError::Error(error)) => {
             return Err(Failure::general(format!(
-                "{} cannot be locked: {error}",
+                "cannot lock {}: {error}",
                 folder.display()
             )));
         }
     }
     lock.set_len(0)
         .and_then(|()| writeln!(lock, "{}", std::process::id()))
-        .with_context(|| format!("{} cannot be written", folder.display()))?;
+        .with_context(|| format!("cannot write {}", folder.display()))?;
     Ok(lock)
 }
 
@@ -193,14 +194,14 @@ fn read_instance(folder: &Path) -> Result<Option<Instance>, Failure> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
             return Err(Failure::general(format!(
-                "{} cannot be read: {error}",
+                "cannot read {}: {error}",
                 path.display()
             )));
         }
     };
     let instance = serde_json::from_str(&text).with_context(|| {
         format!(
-            "{} is damaged: remove it to get a new API key",
+            "{} is damaged: delete it to get a new API key",
             path.display()
         )
     })?;
@@ -214,14 +215,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_comes_back_and_only_its_owner_reads_it() {
+    fn instance_is_stored_and_readable_by_owner_only() {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("a/b");
         let folder = DataFolder::open(&path).unwrap();
         assert!(folder.instance().unwrap().is_none());
         let instance = Instance::new();
         assert_eq!(instance.api_key.len(), "sb_".len() + 43);
-        folder.keep(&instance).unwrap();
+        folder.save(&instance).unwrap();
         assert_eq!(
             folder.instance().unwrap().unwrap().api_key,
             instance.api_key
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_held_once() {
+    fn data_folder_is_locked_once() {
         let temporary = tempfile::tempdir().unwrap();
         let first = DataFolder::open(temporary.path()).unwrap();
         let refused = format!("{:?}", DataFolder::open(temporary.path()).unwrap_err());

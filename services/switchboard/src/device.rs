@@ -1,12 +1,11 @@
-//! A device: dials in, says who it is and what it can do, answers calls, and comes back for ever.
-//! Never: an answer to a call of an earlier connection, a call that waits without a bound.
+//! A device client: connects, authenticates, registers its services, answers calls, and reconnects.
 
 use std::{sync::Arc, time::Duration};
 
 use switchboard_protocol::id::DeviceId;
 use switchboard_runtime::shutdown::Shutdown;
 
-use crate::exit::{self, Failure, say};
+use crate::exit::{self, Failure, print_stderr};
 
 use self::{connection::Connection, wire::WireError};
 
@@ -19,95 +18,92 @@ mod wire;
 
 pub(crate) use self::{services::Services, tokens::Tokens, wire::Address};
 
-/// How long calls under way may hold up the end.
-pub(crate) const END_WITHIN: Duration = Duration::from_secs(2);
+/// Time that calls in flight have to finish on shutdown.
+pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The first and the longest pause between two connections.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Bounds of the delay before a reconnect.
+const MIN_RECONNECT_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_RECONNECT_BACKOFF: Duration = Duration::from_secs(5);
 
-/// What a device is.
+/// Configuration of a device.
 pub(crate) struct Device {
-    /// Where it dials in.
+    /// Address of the device port.
     pub(crate) address: Address,
-    /// How it proves who it is.
+    /// Source of access tokens.
     pub(crate) tokens: Tokens,
-    /// What it can do.
+    /// Services to register.
     pub(crate) services: Arc<Services>,
-    /// What it says once it is online; it ends when that is answered.
-    pub(crate) words: Option<String>,
+    /// Text to send once online; the device exits after the response.
+    pub(crate) text: Option<String>,
 }
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
-enum Ended {
-    /// The network or the other side failed.
+enum Disconnect {
+    /// An I/O or protocol error.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// No token could be had.
-    #[error("no token: {0}")]
+    /// The API did not issue a token.
+    #[error("cannot get a token: {0}")]
     NoToken(String),
-    /// The token was refused.
-    #[error("the token was refused: {0}")]
+    /// The server rejected the token.
+    #[error("the token was rejected: {0}")]
     TokenRefused(String),
-    /// What the device can do was refused: it will be again.
-    #[error("the services were refused: {0}")]
+    /// The server rejected the services; a retry would be rejected again.
+    #[error("the services were rejected: {0}")]
     ServicesRefused(String),
-    /// The server asked to reconnect.
+    /// The server sent GOAWAY.
     #[error("the server asked to reconnect ({reason})")]
-    SentAway {
-        /// Why.
+    Goaway {
+        /// Reason.
         reason: String,
-        /// How long to wait before.
+        /// Delay before the reconnect.
         wait: Duration,
     },
-    /// What it said was answered to the end.
-    #[error("the answer is complete")]
+    /// The response to the text is complete.
+    #[error("the response is complete")]
     Answered,
-    /// Nothing was heard for too long.
+    /// The server was silent for too long.
     #[error("the server has been silent for {} s", .0.as_secs())]
     Silent(Duration),
 }
 
-impl Ended {
-    /// Whether the server lets this connection finish what is under way.
+impl Disconnect {
+    /// Returns whether the server drains and lets this connection finish its calls.
     fn is_drain(&self) -> bool {
-        matches!(self, Self::SentAway { reason, .. } if reason == "drain")
+        matches!(self, Self::Goaway { reason, .. } if reason == "drain")
     }
 }
 
-/// Connects again and again, until stopped or answered.
+/// Connects and reconnects until stopped, or until the text has a response.
 ///
 /// # Errors
-/// When the server refuses the services, which no repetition would change.
+/// When the server rejects the services.
 pub(crate) async fn run(mut device: Device, shutdown: &Shutdown) -> Result<(), Failure> {
     let mut attempts = 0;
     loop {
         let calls = shutdown.child();
         let mut registered = false;
-        let ended = live(&mut device, &calls, &mut registered).await;
+        let ended = serve_connection(&mut device, &calls, &mut registered).await;
         calls.stop();
         if registered {
             attempts = 0;
         }
         let wait = match ended {
             Ok(never) => match never {},
-            Err(Ended::Answered) => return Ok(()),
-            // Said once more, it might be done once more.
-            Err(ended) if registered && device.words.is_some() => {
-                return Err(Failure::general(format!("not answered: {ended}")));
+            Err(Disconnect::Answered) => return Ok(()),
+            // Sending the text again could repeat its effects.
+            Err(ended) if registered && device.text.is_some() => {
+                return Err(Failure::general(format!("no complete response: {ended}")));
             }
-            Err(Ended::ServicesRefused(reason)) => {
+            Err(Disconnect::ServicesRefused(reason)) => {
                 return Err(Failure::general(format!(
-                    "the services were refused: {reason}"
+                    "the services were rejected: {reason}"
                 )));
             }
             Err(ended) => {
-                let wait = pause(&ended, attempts);
-                say(&format!(
-                    "{ended}; connecting again in {} ms",
-                    wait.as_millis()
-                ));
+                let wait = reconnect_delay(&ended, attempts);
+                print_stderr(&format!("{ended}; reconnecting in {} ms", wait.as_millis()));
                 wait
             }
         };
@@ -116,40 +112,40 @@ pub(crate) async fn run(mut device: Device, shutdown: &Shutdown) -> Result<(), F
     }
 }
 
-/// One connection, from dialling to its end.
-async fn live(
+/// Serves one connection until it ends.
+async fn serve_connection(
     device: &mut Device,
     calls: &Shutdown,
     registered: &mut bool,
-) -> Result<std::convert::Infallible, Ended> {
+) -> Result<std::convert::Infallible, Disconnect> {
     let token = device
         .tokens
         .current()
         .await
-        .map_err(|error| Ended::NoToken(error.to_string()))?;
+        .map_err(|error| Disconnect::NoToken(error.to_string()))?;
     let mut connection = Connection::open(&device.address).await?;
     let welcome = match connection.authenticate(&token).await? {
         Ok(welcome) => welcome,
         Err(reason) => {
-            device.tokens.refused();
-            return Err(Ended::TokenRefused(reason));
+            device.tokens.invalidate();
+            return Err(Disconnect::TokenRefused(reason));
         }
     };
     connection.register(&device.services).await?;
     *registered = true;
-    say(&format!(
+    print_stderr(&format!(
         "online as {} at {}",
         welcome.device_id, device.address.host_and_port
     ));
-    match &device.words {
-        Some(words) => connection.speak(words).await?,
-        None => announce(&welcome.device_id),
+    match &device.text {
+        Some(text) => connection.send_text(text).await?,
+        None => print_online(&welcome.device_id),
     }
     connection.answer_calls(&device.services, calls).await
 }
 
-/// Tells whoever started this that calls can be made.
-fn announce(device_id: &DeviceId) {
+/// Prints the line that reports the device as online.
+fn print_online(device_id: &DeviceId) {
     #[derive(serde::Serialize)]
     struct Line<'a> {
         event: &'static str,
@@ -159,20 +155,20 @@ fn announce(device_id: &DeviceId) {
         event: "online",
         device_id,
     };
-    let told = serde_json::to_string(&line).is_ok_and(|line| exit::print(&line).is_ok());
-    if !told {
-        say("stdout is closed; going on without it");
+    let printed = serde_json::to_string(&line).is_ok_and(|line| exit::print(&line).is_ok());
+    if !printed {
+        print_stderr("stdout is closed; continuing without it");
     }
 }
 
-/// As long as the server asks, otherwise anything up to twice as long as the last time.
-fn pause(ended: &Ended, attempts: u32) -> Duration {
-    let longest = FIRST_PAUSE
+/// Returns the delay requested by the server, or a random delay with exponential backoff.
+fn reconnect_delay(ended: &Disconnect, attempts: u32) -> Duration {
+    let max = MIN_RECONNECT_BACKOFF
         .saturating_mul(2_u32.saturating_pow(attempts))
-        .min(LONGEST_PAUSE);
-    let jitter = longest.mul_f64(rand::random::<f64>());
+        .min(MAX_RECONNECT_BACKOFF);
+    let jitter = max.mul_f64(rand::random::<f64>());
     match ended {
-        Ended::SentAway { wait, .. } => *wait + jitter.min(FIRST_PAUSE),
+        Disconnect::Goaway { wait, .. } => *wait + jitter.min(MIN_RECONNECT_BACKOFF),
         _ => jitter,
     }
 }
@@ -182,14 +178,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_are_bounded_and_obey_the_server() {
+    fn reconnect_delay_is_bounded_and_follows_goaway() {
         for attempts in [0, 1, 5, 40, u32::MAX] {
-            assert!(pause(&Ended::Silent(LONGEST_PAUSE), attempts) <= LONGEST_PAUSE);
+            assert!(
+                reconnect_delay(&Disconnect::Silent(MAX_RECONNECT_BACKOFF), attempts)
+                    <= MAX_RECONNECT_BACKOFF
+            );
         }
-        let asked = Ended::SentAway {
+        let goaway = Disconnect::Goaway {
             reason: "drain".into(),
             wait: Duration::from_secs(7),
         };
-        assert!(pause(&asked, 0) >= Duration::from_secs(7));
+        assert!(reconnect_delay(&goaway, 0) >= Duration::from_secs(7));
     }
 }

@@ -1,60 +1,60 @@
-//! The events of a stream of server-sent events.
-//! Never: an event without a bound.
+//! Parser of server-sent events.
 
 use anyhow::anyhow;
 
-use crate::site::{Answer, AskError};
+use crate::http_client::{HttpError, HttpResponse};
 
-/// The longest line that is read.
-const LIMIT_BYTES: usize = 4 * 1024 * 1024;
+/// Maximum length of a line.
+const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
 
-/// A stream, and what was read of it beyond the last event.
+/// A stream and its unparsed bytes.
 pub(crate) struct Events {
-    answer: Answer,
+    response: HttpResponse,
     unread: Vec<u8>,
-    /// What the event is called that is being read.
+    /// Name of the current event.
     name: String,
 }
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// What it is called; empty when it has no name.
+    /// Name; empty if the event has none.
     pub(crate) name: String,
-    /// Its data, which our services write on one line.
+    /// Data. The services write it on one line.
     pub(crate) data: String,
 }
 
 impl Events {
-    pub(crate) fn of(answer: Answer) -> Self {
+    pub(crate) fn new(response: HttpResponse) -> Self {
         Self {
-            answer,
+            response,
             unread: Vec::new(),
             name: String::new(),
         }
     }
 
-    /// The next event; none at the end. What is not data, such as signs of life, is passed over.
-    pub(crate) async fn next(&mut self) -> Result<Option<Event>, AskError> {
+    /// Returns the next event, `None` at the end of the stream. Comments such as keep-alives are
+    /// skipped.
+    pub(crate) async fn next(&mut self) -> Result<Option<Event>, HttpError> {
         loop {
             while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.unread.drain(..=end).collect();
-                if let Some(event) = self.take(&line) {
+                if let Some(event) = self.parse_line(&line) {
                     return Ok(Some(event));
                 }
             }
-            if self.unread.len() > LIMIT_BYTES {
-                let detail = anyhow!("an event has more than {LIMIT_BYTES} bytes");
-                return Err(AskError::Broken(detail));
+            if self.unread.len() > MAX_LINE_BYTES {
+                let detail = anyhow!("an event has more than {MAX_LINE_BYTES} bytes");
+                return Err(HttpError::Broken(detail));
             }
-            match self.answer.chunk().await? {
+            match self.response.chunk().await? {
                 Some(chunk) => self.unread.extend_from_slice(&chunk),
                 None => return Ok(None),
             }
         }
     }
 
-    fn take(&mut self, line: &[u8]) -> Option<Event> {
+    fn parse_line(&mut self, line: &[u8]) -> Option<Event> {
         let line = String::from_utf8_lossy(line);
         let line = line.trim();
         if line.is_empty() {

@@ -1,18 +1,17 @@
-//! How the process ends: exit codes and the words on stderr that go with them.
-//! Never: an exit code that `--help` does not explain.
+//! Exit codes and terminal output. Every exit code is documented in the `--help` of its subcommand.
 
 use std::{fmt::Display, io::Write, process::ExitCode};
 
 use switchboard_runtime::settings::SettingsError;
 
-/// Something went wrong while running.
+/// General failure.
 const GENERAL: u8 = 1;
-/// The command line, the environment or the file was wrong (`EX_USAGE`).
+/// Invalid command line, environment or file (`EX_USAGE`).
 const USAGE: u8 = 64;
-/// Something that has to be installed is missing (`EX_UNAVAILABLE`).
+/// A required program is not installed (`EX_UNAVAILABLE`).
 const UNAVAILABLE: u8 = 69;
 
-/// Why a subcommand could not do its work, for the person who started it.
+/// A failed subcommand: exit code, and message for the terminal.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
@@ -20,7 +19,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Fails with a code of the subcommand's own.
+    /// Creates a failure with a code specific to the subcommand.
     pub(crate) fn with_code(code: u8, text: impl Display) -> Self {
         Self {
             code,
@@ -28,24 +27,24 @@ impl Failure {
         }
     }
 
-    /// Anything that has no code of its own.
+    /// Creates a general failure.
     pub(crate) fn general(text: impl Display) -> Self {
         Self::with_code(GENERAL, text)
     }
 
-    /// The settings were wrong; the text names the one that was.
+    /// Creates a failure for an invalid setting; the text names it.
     pub(crate) fn usage(text: impl Display) -> Self {
         Self::with_code(USAGE, text)
     }
 
-    /// Something has to be installed first.
+    /// Creates a failure for a missing program.
     pub(crate) fn unavailable(text: impl Display) -> Self {
         Self::with_code(UNAVAILABLE, text)
     }
 
-    /// Says it on stderr and gives the exit code.
+    /// Prints the message on stderr and returns the exit code.
     pub(crate) fn report(&self) -> ExitCode {
-        say(&format!("switchboard: {}", self.text));
+        print_stderr(&format!("switchboard: {}", self.text));
         ExitCode::from(self.code)
     }
 }
@@ -56,23 +55,23 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
-/// Prints what the settings parser said: help and version to stdout, mistakes to stderr.
+/// Prints the output of the settings parser: help and version on stdout, errors on stderr.
 pub(crate) fn report_settings(error: &SettingsError) -> ExitCode {
     if error.exit_code == 0 {
-        // Nobody is left to tell when stdout is closed, as in `switchboard --help | head`.
+        // Stdout may be closed, as in `switchboard --help | head`.
         let _ = std::io::stdout().write_all(error.text.as_bytes());
     } else {
-        say(error.text.trim_end());
+        print_stderr(error.text.trim_end());
     }
     ExitCode::from(error.exit_code)
 }
 
-/// One line for a person, on stderr; lost without harm when stderr is closed.
-pub(crate) fn say(line: &str) {
+/// Prints a line on stderr; ignores a closed stderr.
+pub(crate) fn print_stderr(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// One line for a program or a pipe, on stdout.
+/// Prints a line on stdout.
 ///
 /// # Errors
 /// When stdout is closed.
@@ -80,7 +79,7 @@ pub(crate) fn print(line: &str) -> Result<(), Failure> {
     print_bytes(format!("{line}\n").as_bytes())
 }
 
-/// Bytes as they are, on stdout.
+/// Prints bytes on stdout.
 ///
 /// # Errors
 /// When stdout is closed.
@@ -88,5 +87,5 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     out.write_all(bytes)
         .and_then(|()| out.flush())
-        .map_err(|error| Failure::general(format!("stdout cannot be written: {error}")))
+        .map_err(|error| Failure::general(format!("cannot write to stdout: {error}")))
 }

@@ -1,5 +1,4 @@
-//! Files as subcommands take and give them, with `-` for stdin and stdout.
-//! Never: more of a file in memory than was allowed.
+//! Input and output files of subcommands; `-` is stdin or stdout.
 
 use std::{io::Read as _, path::Path};
 
@@ -7,45 +6,45 @@ use anyhow::Context as _;
 
 use crate::exit::{self, Failure};
 
-/// The largest file that is read where nothing else is said, in bytes; the API takes less.
-pub(crate) const LARGEST_FILE: u64 = 16 * 1024 * 1024;
+/// Default maximum size of an input file; the limits of the API are lower.
+pub(crate) const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Whether it stands for stdin or stdout.
+/// Returns whether the path is `-`.
 pub(crate) fn is_stream(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// All bytes of a file, or of stdin when it is `-`.
-pub(crate) fn read_input(file: &Path, most: u64) -> Result<Vec<u8>, Failure> {
-    let shown = || format!("{} cannot be read", file.display());
+/// Reads a file, or stdin if it is `-`, up to a maximum size.
+pub(crate) fn read_input(file: &Path, max_bytes: u64) -> Result<Vec<u8>, Failure> {
+    let unreadable = || format!("cannot read {}", file.display());
     let mut bytes = Vec::new();
     if is_stream(file) {
         let stdin = std::io::stdin().lock();
         stdin
-            .take(most + 1)
+            .take(max_bytes + 1)
             .read_to_end(&mut bytes)
-            .context("stdin cannot be read")?;
+            .context("cannot read stdin")?;
     } else {
-        let opened = std::fs::File::open(file).with_context(shown)?;
+        let opened = std::fs::File::open(file).with_context(unreadable)?;
         opened
-            .take(most + 1)
+            .take(max_bytes + 1)
             .read_to_end(&mut bytes)
-            .with_context(shown)?;
+            .with_context(unreadable)?;
     }
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > most) {
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > max_bytes) {
         return Err(Failure::usage(format!(
-            "{} has more than {most} bytes",
+            "{} has more than {max_bytes} bytes",
             file.display()
         )));
     }
     Ok(bytes)
 }
 
-/// Writes bytes to a file, or to stdout when none is named or it is `-`.
+/// Writes to a file, or to stdout if it is missing or `-`.
 pub(crate) fn write_output(file: Option<&Path>, bytes: &[u8]) -> Result<(), Failure> {
     match file.filter(|file| !is_stream(file)) {
         Some(file) => std::fs::write(file, bytes)
-            .with_context(|| format!("{} cannot be written", file.display()))
+            .with_context(|| format!("cannot write {}", file.display()))
             .map_err(Failure::from),
         None => exit::print_bytes(bytes),
     }
@@ -56,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn input_has_a_limit() {
+    fn input_over_limit_is_rejected() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), b"four").unwrap();
         assert_eq!(read_input(file.path(), 4).unwrap(), b"four");

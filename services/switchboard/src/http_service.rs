@@ -1,12 +1,12 @@
-//! A service that runs alone and serves HTTP from the record: its settings, and its way from there to the ready line.
-//! Never: what only one such service does.
+//! Start-up of the services that run alone and serve HTTP: gateway, chat and control plane.
 
 use std::process::ExitCode;
 
 use axum::Router;
+use prometheus::Registry;
 use switchboard_bus::{Bus, BusConfig};
 use switchboard_identity::Authenticator;
-use switchboard_runtime::{admin::Need, http::HttpLimits};
+use switchboard_runtime::{admin::Need, api::Document, http::HttpLimits};
 use switchboard_store::Store;
 use tokio::net::TcpListener;
 
@@ -16,7 +16,7 @@ use crate::{
     process::{self, Process, Ready, Telemetry},
 };
 
-/// What all of them are told.
+/// Settings of every HTTP service.
 #[derive(Debug, clap::Args)]
 pub(crate) struct HttpServiceArguments {
     #[command(flatten)]
@@ -31,67 +31,77 @@ pub(crate) struct HttpServiceArguments {
     drain: DrainArguments,
 }
 
-/// In what they differ before they serve.
-pub(crate) struct Kind {
-    /// What its node on the bus is called when nobody names it.
+/// What distinguishes an HTTP service.
+pub(crate) struct HttpService {
+    /// Name of the service, and of its bus node unless --node-name sets another.
     pub(crate) name: &'static str,
-    /// What it asks of the bus beyond calls.
-    pub(crate) on_bus: fn(BusConfig) -> BusConfig,
-    /// Whether it is ready without Postgres.
+    /// Adds what the service needs from the bus beyond calls.
+    pub(crate) configure_bus: fn(BusConfig) -> BusConfig,
+    /// Whether the service is unready without Postgres.
     pub(crate) database: Need,
+    /// Whether the service is unready without the keys that verify access tokens.
+    pub(crate) needs_token_keys: bool,
+    /// The documentation of its API.
+    pub(crate) document: fn() -> Document,
 }
 
-/// What each is given to serve from.
-pub(crate) struct Parts {
+/// Dependencies of a service.
+pub(crate) struct Deps {
     pub(crate) store: Store,
     pub(crate) bus: Bus,
     pub(crate) authenticator: Authenticator,
+    pub(crate) registry: Registry,
 }
 
 impl HttpServiceArguments {
-    /// Binds the ports, serves what `serve` makes of the parts, and ends as a process does.
+    /// Binds the ports, serves the routes that `start` returns, and drains on a signal.
     ///
     /// # Errors
-    /// When a setting is wrong or a port is taken, else as [`Process::run`].
+    /// When a setting is invalid or a port is taken, otherwise as [`Process::run`].
     pub(crate) async fn run(
         self,
         http_listen: &str,
-        kind: Kind,
+        service: HttpService,
         telemetry: Telemetry,
-        serve: impl FnOnce(&Process, Parts) -> Result<(Router, HttpLimits), Failure>,
+        start: impl FnOnce(Deps, &Process) -> Result<(Router, HttpLimits), Failure>,
     ) -> Result<ExitCode, Failure> {
         let admin = process::listen("--admin-listen", &self.admin.admin_listen)?;
         let http = process::listen("--http-listen", http_listen)?;
         let drain = self.drain.drain();
-        let start = async |process: &Process| self.start(http, kind, process, serve).await;
-        Process::begin(admin, telemetry)?.run(drain, start).await
+        let serve = async |process: &Process| self.serve(http, service, process, start).await;
+        Process::begin(admin, telemetry)?.run(drain, serve).await
     }
 
-    async fn start(
+    async fn serve(
         &self,
         http: TcpListener,
-        kind: Kind,
+        service: HttpService,
         process: &Process,
-        serve: impl FnOnce(&Process, Parts) -> Result<(Router, HttpLimits), Failure>,
+        start: impl FnOnce(Deps, &Process) -> Result<(Router, HttpLimits), Failure>,
     ) -> Result<Ready, Failure> {
         let ready = Ready {
             http_url: Some(process::url(&http)?),
             ..process.ready()
         };
         let store = arguments::open_store_with_objects(&self.database, &self.objects)?;
-        arguments::count_questions(&store, process)?;
-        let bus = (kind.on_bus)(arguments::bus_config(&self.bus, kind.name)?);
-        let bus = arguments::enter_bus(bus, process)?;
-        let mut database = arguments::watch_store(&store, kind.database, process);
-        let parts = Parts {
-            authenticator: process.counted(Authenticator::new(store.clone(), bus.clone()))?,
+        arguments::register_store_metrics(&store, process)?;
+        let bus = (service.configure_bus)(arguments::bus_config(&self.bus, service.name)?);
+        let bus = arguments::connect_bus(bus, process)?;
+        let mut database = arguments::watch_store(&store, service.database, process);
+        if service.needs_token_keys {
+            arguments::watch_token_keys(&bus, &process.readiness);
+        }
+        let deps = Deps {
+            authenticator: process
+                .with_auth_metrics(Authenticator::new(store.clone(), bus.clone()))?,
             bus: bus.clone(),
             store,
+            registry: process.registry.clone(),
         };
-        let (router, limits) = serve(process, parts)?;
-        process.serve_http(http, router, limits);
+        let (router, limits) = start(deps, process)?;
+        process.serve_http(http, router.merge((service.document)().routes()), limits);
         arguments::await_bus(&bus).await;
-        if kind.database == Need::Required {
+        if service.database == Need::Required {
             arguments::await_database(&mut database).await;
         }
         Ok(ready)

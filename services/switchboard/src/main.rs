@@ -1,5 +1,5 @@
-//! The one binary: reads settings, starts logs and the runtime, hands over to a subcommand.
-//! Never: a decision that belongs to a subcommand or a service.
+//! The `switchboard` binary: parses the settings, initialises logging and the runtime, and runs a
+//! subcommand.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -12,25 +12,29 @@ mod arguments;
 mod cli;
 mod collection;
 mod commands;
+#[cfg(test)]
+mod compatibility;
 mod data_folder;
 mod device;
 mod events;
 mod exit;
 mod files;
+mod http_client;
 mod http_service;
 mod postgres;
 mod process;
 mod query;
-mod site;
 mod stdio;
 mod tls;
 
-// Smallest per connection of the allocators measured, and it gives memory back after a storm.
+// The allocator with the least memory per connection of those measured. It returns memory after a
+// reconnect storm.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// How long blocking work that nobody waits for may hold up the exit.
-const LINGER: Duration = Duration::from_secs(1);
+/// Time that blocking tasks have to finish before the process exits.
+const BLOCKING_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let cli = match settings::parse::<Cli>(std::env::args_os()) {
@@ -48,8 +52,8 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::general(format!("the runtime does not start: {error}")))?;
+        .map_err(|error| Failure::general(format!("cannot start the runtime: {error}")))?;
     let outcome = runtime.block_on(cli.command.run(telemetry));
-    runtime.shutdown_timeout(LINGER);
+    runtime.shutdown_timeout(BLOCKING_SHUTDOWN_TIMEOUT);
     outcome
 }

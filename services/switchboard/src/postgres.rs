@@ -1,5 +1,7 @@
-//! The private Postgres of `switchboard up`: found on the machine, made once, started, kept alive.
-//! Never: SQL, a port on the network, a server that runs as root, settings that trade data for speed.
+//! The private Postgres of `switchboard up`: located, initialised, started and supervised.
+//!
+//! Invariant: it listens on a private socket only, never runs as root, and keeps durability
+//! enabled.
 
 use std::{
     io,
@@ -12,79 +14,79 @@ use switchboard_runtime::shutdown::Shutdown;
 
 use self::{
     account::Account,
-    place::{Place, SocketFolder},
+    paths::{Paths, SocketFolder},
     server::Server,
 };
 
 mod account;
 mod binaries;
 mod cluster;
-mod place;
-mod predecessor;
+mod paths;
 mod server;
+mod stale_server;
 mod status;
 
 pub(crate) use self::binaries::{Binaries, find};
 
-/// How long a start may take, recovery after a crash included.
-const START_WITHIN: Duration = Duration::from_secs(120);
+/// Timeout of a start, including crash recovery.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Why there is no private Postgres.
+/// The private Postgres cannot run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PostgresError {
-    /// No server binaries of any usable version.
+    /// No server of a supported version is installed.
     #[error(
         "no PostgreSQL server ({} or newer) was found on this machine. Install it (Debian, Ubuntu: \
          `apt-get install postgresql`; Fedora: `dnf install postgresql-server`; Alpine: `apk add \
-         postgresql`; macOS: `brew install postgresql@17`), name its folder with \
-         --postgres-bin-dir, or use a server you have with DATABASE_URL",
-        binaries::OLDEST_MAJOR
+         postgresql`; macOS: `brew install postgresql@17`), set its folder with \
+         --postgres-bin-dir, or use an existing server with DATABASE_URL",
+        binaries::MIN_MAJOR_VERSION
     )]
     NotFound,
-    /// The data were written by a version that is not here.
+    /// The cluster belongs to a version that is not installed.
     #[error(
         "the database in {} was written by PostgreSQL {wanted}, and only {found} is installed: \
-         install PostgreSQL {wanted}, or move that folder away to begin anew", cluster.display()
+         install PostgreSQL {wanted}, or move that folder away to start with an empty database", cluster.display()
     )]
     OtherVersion {
-        /// Where the data are.
+        /// Folder of the cluster.
         cluster: PathBuf,
-        /// The major version that wrote them.
+        /// Major version of the cluster.
         wanted: u32,
-        /// The major versions there are.
+        /// Installed major versions.
         found: String,
     },
-    /// Postgres refuses to run as root, and there is nobody else to run it as.
+    /// Postgres refuses to run as root, and there is no other user.
     #[error(
         "PostgreSQL does not run as root, and there is no user `postgres` or `nobody` to run it as"
     )]
     NoAccount,
-    /// A file or folder could not be used.
+    /// A file system operation failed.
     #[error("{action} {}: {source}", path.display())]
     File {
-        /// What was tried.
+        /// What was attempted.
         action: &'static str,
-        /// With what.
+        /// Path.
         path: PathBuf,
-        /// Why it did not work.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// A program ended with an error.
+    /// A program failed.
     #[error("{program} failed ({status}): {output}")]
     Program {
-        /// Which one.
+        /// Name of the program.
         program: &'static str,
-        /// How it ended.
+        /// Exit status.
         status: String,
-        /// The end of what it said.
+        /// Last lines of its output.
         output: String,
     },
-    /// The Postgres of an earlier run does not end.
-    #[error("PostgreSQL (process {0}) of an earlier run does not end: end it by hand")]
-    Immortal(i32),
-    /// Postgres runs and does not become ready.
-    #[error("PostgreSQL was not ready within {} s; its log is {}", START_WITHIN.as_secs(), .0.display())]
+    /// A Postgres of an earlier run does not stop.
+    #[error("PostgreSQL (process {0}) of an earlier run does not stop: stop it manually")]
+    DoesNotStop(i32),
+    /// Postgres runs but does not accept connections.
+    #[error("PostgreSQL was not ready within {} s; its log is {}", START_TIMEOUT.as_secs(), .0.display())]
     NotReady(PathBuf),
 }
 
@@ -99,12 +101,12 @@ impl PostgresError {
     }
 }
 
-/// Starts the Postgres of this data folder and returns the URL under which it is reached.
+/// Starts the Postgres of this data folder and returns its URL.
 ///
-/// It lives on `shutdown`: restarted when it dies, shut down in order when that stops.
+/// It runs until `shutdown` stops, and is restarted if it dies.
 ///
 /// # Errors
-/// When it cannot be found, made or started; see [`PostgresError`].
+/// When it cannot be located, initialised or started; see [`PostgresError`].
 pub(crate) async fn start(
     data_folder: &Path,
     binaries_folder: Option<&Path>,
@@ -115,15 +117,15 @@ pub(crate) async fn start(
         return Err(PostgresError::NotFound);
     }
     let account = Account::for_postgres()?;
-    let place = Place::choose(data_folder, account.as_ref())?;
-    let binaries = cluster::matching(&found, &place.cluster)?;
-    predecessor::end(&place.cluster).await?;
-    cluster::ensure(binaries, &place.cluster, account.as_ref()).await?;
-    let socket = SocketFolder::choose(&place.cluster, account.as_ref())?;
+    let paths = Paths::choose(data_folder, account.as_ref())?;
+    let binaries = cluster::matching(&found, &paths.cluster)?;
+    stale_server::stop(&paths.cluster).await?;
+    cluster::ensure(binaries, &paths.cluster, account.as_ref()).await?;
+    let socket = SocketFolder::choose(&paths.cluster, account.as_ref())?;
     let url = socket.url();
     Server {
         program: binaries.postgres.clone(),
-        place,
+        paths,
         socket,
         account,
     }

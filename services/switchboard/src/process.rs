@@ -1,5 +1,4 @@
-//! The life of a process that serves: start, one ready line, a signal, an end in the right order.
-//! Never: knowledge of what is served beyond how to start and end it.
+//! Lifecycle of a serving process: start, ready line, signals and ordered shutdown.
 
 use std::{future::Future, net::SocketAddr, process::ExitCode, time::Duration};
 
@@ -12,7 +11,7 @@ use switchboard_identity::Authenticator;
 use switchboard_runtime::{
     admin::{self, Readiness},
     http::{self, HttpLimits, HttpMetrics},
-    metrics::of_process,
+    metrics::register_process_metrics,
     problem, ready,
     shutdown::Shutdown,
     signals,
@@ -21,31 +20,31 @@ use switchboard_runtime::{
 use tokio::{net::TcpListener, sync::watch};
 use tracing::{error, info, warn};
 
-use crate::{arguments::Drain, cli::Cli, exit::Failure};
+use crate::{arguments::DrainTimes, cli::Cli, exit::Failure};
 
-/// How long a part may take to obey once it is told to stop at once.
-const FORCED_END: Duration = Duration::from_secs(10);
-/// How long what follows from serving may take to catch up.
-const SETTLE: Duration = Duration::from_secs(5);
+/// Timeout for the tasks of a stage to end after they are stopped.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout for background stages to finish after serving has ended.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The parts of a process in the order in which they end; cheap to clone.
+/// The stages of a process, in the order of their shutdown; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Stages {
-    /// What takes devices and requests.
+    /// Device connections and HTTP requests.
     pub(crate) serving: Shutdown,
-    /// What follows from them and must not miss the last of it.
+    /// Background work that processes what serving produced.
     pub(crate) background: Shutdown,
-    /// The way to other nodes.
+    /// The bus node.
     pub(crate) bus: Shutdown,
-    /// The private database and whatever watches a database.
+    /// The private Postgres and the probes of dependencies.
     pub(crate) database: Shutdown,
-    /// What is still to be told of all that.
+    /// The export of traces.
     traces: Shutdown,
-    /// Health and metrics, which outlive everything they report on.
+    /// The admin port, which reports on all other stages.
     admin: Shutdown,
 }
 
-/// What every part of a serving process is given.
+/// Context of the parts of a serving process.
 pub(crate) struct Process {
     pub(crate) registry: Registry,
     pub(crate) readiness: Readiness,
@@ -53,10 +52,10 @@ pub(crate) struct Process {
     http: HttpMetrics,
     service: &'static str,
     admin_url: String,
-    broken: watch::Sender<Option<String>>,
+    failure: watch::Sender<Option<String>>,
 }
 
-/// What a process is called by those who watch it, and what it has to send them.
+/// Name of the service and its trace exporter.
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     service: &'static str,
@@ -64,10 +63,11 @@ pub(crate) struct Telemetry {
 }
 
 impl Telemetry {
-    /// Starts logs, and traces if the subcommand serves and they are to go somewhere.
+    /// Initialises logging. Initialises tracing if the subcommand is a service and a collector is
+    /// configured.
     ///
     /// # Errors
-    /// When the metrics of traces cannot be made.
+    /// When the trace metrics cannot be created.
     pub(crate) fn begin(cli: &Cli) -> Result<Self, Failure> {
         let service = cli.command.service();
         let host = nix::unistd::gethostname().unwrap_or_default();
@@ -80,7 +80,7 @@ impl Telemetry {
     }
 }
 
-/// The line that says where a process can be reached. Fields that do not apply are left out.
+/// The ready line. Fields that do not apply are omitted.
 #[derive(Debug, Default, serde::Serialize)]
 pub(crate) struct Ready {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,7 +97,7 @@ pub(crate) struct Ready {
 }
 
 impl Process {
-    /// Opens the admin port; nothing is ready yet.
+    /// Opens the admin port; the process is not ready yet.
     ///
     /// # Errors
     /// As [`reachable`].
@@ -108,9 +108,9 @@ impl Process {
         raise_file_limit();
         let Telemetry { service, traces } = telemetry;
         let registry = Registry::new();
-        let taken = "the metrics of the process cannot be registered";
-        show_build(service, &registry).context(taken)?;
-        of_process(&registry).context(taken)?;
+        let taken = "cannot register the metrics of the process";
+        register_build_info(service, &registry).context(taken)?;
+        register_process_metrics(&registry).context(taken)?;
         let process = Self {
             http: HttpMetrics::new(service, &registry).context(taken)?,
             service,
@@ -118,7 +118,7 @@ impl Process {
             readiness: Readiness::default(),
             stages: Stages::default(),
             admin_url: url(&admin_listener)?,
-            broken: watch::Sender::new(None),
+            failure: watch::Sender::new(None),
         };
         let serve = admin::serve(
             admin_listener,
@@ -126,16 +126,16 @@ impl Process {
             process.registry.clone(),
             process.stages.admin.clone(),
         );
-        process.part("the admin port", &process.stages.admin, serve);
+        process.spawn_part("the admin port", &process.stages.admin, serve);
         if let Some(traces) = traces {
             let stage = &process.stages.traces;
             let export = traces.export(service, process.registry.clone(), stage.clone());
-            process.part("the export of traces", stage, export);
+            process.spawn_part("the export of traces", stage, export);
         }
         Ok(process)
     }
 
-    /// The ready line of a process that has no port but the admin port.
+    /// Returns the ready line of a process without other ports.
     pub(crate) fn ready(&self) -> Ready {
         Ready {
             admin_url: self.admin_url.clone(),
@@ -143,139 +143,146 @@ impl Process {
         }
     }
 
-    /// Runs a part on its stage. When it fails, the whole process ends in order.
-    pub(crate) fn part<F, E>(&self, name: &'static str, stage: &Shutdown, work: F)
+    /// Spawns a part of the process on a stage. If it fails, the process shuts down.
+    pub(crate) fn spawn_part<F, E>(&self, name: &'static str, stage: &Shutdown, work: F)
     where
         F: Future<Output = Result<(), E>> + Send + 'static,
         E: std::fmt::Display + Send,
     {
-        let broken = self.broken.clone();
+        let failure = self.failure.clone();
         stage.spawn(async move {
             if let Err(error) = work.await {
-                broken.send_replace(Some(format!("{name} failed: {error}")));
+                failure.send_replace(Some(format!("{name} failed: {error}")));
             }
         });
     }
 
-    /// Takes device connections until drained.
+    /// Serves device connections until draining begins.
     pub(crate) fn serve_devices(&self, listeners: Listeners, config: edge::Config, bus: &Bus) {
-        let (bus, registry, shutdown) = (
-            bus.clone(),
-            self.registry.clone(),
-            self.stages.serving.clone(),
-        );
-        self.part("the device port", &self.stages.serving, async move {
-            edge::run(listeners, config, bus, &registry, shutdown).await
+        let shutdown = self.stages.serving.clone();
+        let deps = edge::Deps {
+            listeners,
+            bus: bus.clone(),
+            registry: self.registry.clone(),
+        };
+        self.spawn_part("the device port", &self.stages.serving, async move {
+            edge::run(config, deps, shutdown).await
         });
     }
 
-    /// Takes HTTP requests until drained.
+    /// Serves HTTP requests until draining begins.
     pub(crate) fn serve_http(&self, listener: TcpListener, router: Router, limits: HttpLimits) {
-        let router = http::observed(router.fallback(problem::not_found), &self.http);
+        let router = http::instrument(router.fallback(problem::not_found), &self.http);
         let (metrics, shutdown) = (self.http.clone(), self.stages.serving.clone());
-        self.part("the HTTP port", &self.stages.serving, async move {
-            http::serve_counted(listener, router, limits, Some(&metrics), shutdown).await
+        self.spawn_part("the HTTP port", &self.stages.serving, async move {
+            http::serve_with_metrics(listener, router, limits, Some(&metrics), shutdown).await
         });
     }
 
-    /// The same authenticator, with a count of whom it does not let in.
+    /// Adds metrics of failed authentication to an authenticator.
     ///
     /// # Errors
-    /// When there is such a count already.
-    pub(crate) fn counted(&self, who: Authenticator) -> Result<Authenticator, Failure> {
-        let counted = who.counted(self.service, &self.registry);
-        Ok(counted.context("the metrics of credentials cannot be registered")?)
+    /// When they are already registered.
+    pub(crate) fn with_auth_metrics(
+        &self,
+        authenticator: Authenticator,
+    ) -> Result<Authenticator, Failure> {
+        let counted = authenticator.with_metrics(self.service, &self.registry);
+        Ok(counted.context("cannot register the metrics of authentication")?)
     }
 
-    /// Starts, says so, serves until a signal or a broken part, and ends in order. After a signal
-    /// it is unready, then what is under way has its time to finish; a second signal ends it at once.
+    /// Starts the process, prints the ready line, and serves until a signal or the failure of a
+    /// part.
+    ///
+    /// After the first signal the process is unready and finishes its requests within the drain
+    /// timeout. A second signal aborts them.
     ///
     /// # Errors
-    /// When the start or a part failed; everything has ended by then.
+    /// When the start or a part failed. All stages have ended by then.
     pub(crate) async fn run(
         self,
-        drain: Drain,
+        drain: DrainTimes,
         start: impl AsyncFnOnce(&Self) -> Result<Ready, Failure>,
     ) -> Result<ExitCode, Failure> {
         let serving = self.stages.serving.clone();
         let unready = self.stages.admin.clone();
         let leave = async move {
             unready.drain();
-            tokio::time::sleep(drain.leave).await;
+            tokio::time::sleep(drain.leave_delay).await;
         };
-        let watch = async move { signals::watch(&serving, leave, drain.within).await };
-        self.part("signal handling", &self.stages.admin, watch);
+        let watch = async move { signals::watch(&serving, leave, drain.timeout).await };
+        self.spawn_part("signal handling", &self.stages.admin, watch);
         let served = tokio::select! {
             served = self.serve(Box::pin(start(&self))) => served,
             () = self.stages.serving.draining() => Ok(()),
         };
-        self.stages.end(drain.within).await;
+        self.stages.end(drain.timeout).await;
         served.map(|()| {
-            info!("ended as asked");
+            info!("shutdown complete");
             ExitCode::SUCCESS
         })
     }
 
-    /// Ends only by a failure; dropped when a signal comes first.
+    /// Returns only on failure; a signal drops the future.
     async fn serve<F>(&self, start: F) -> Result<(), Failure>
     where
         F: Future<Output = Result<Ready, Failure>>,
     {
-        let mut broken = self.broken.subscribe();
+        let mut failure = self.failure.subscribe();
         let line = tokio::select! {
             line = start => line?,
-            failure = first_failure(&mut broken) => return Err(failure),
+            failure = wait_for_failure(&mut failure) => return Err(failure),
         };
-        ready(&line).context("the ready line cannot be written to stdout")?;
-        Err(first_failure(&mut broken).await)
+        ready(&line).context("cannot write the ready line to stdout")?;
+        Err(wait_for_failure(&mut failure).await)
     }
 }
 
 impl Stages {
-    /// Ends stage after stage. Only the first has work under way that deserves patience, and the
-    /// signal watch cuts that short; the others follow from it.
-    async fn end(&self, drain_within: Duration) {
+    /// Shuts the stages down in order. Only serving has requests to finish; a second signal aborts
+    /// them.
+    async fn end(&self, drain_timeout: Duration) {
         self.admin.drain();
-        end_stage("serving", &self.serving, drain_within).await;
-        end_stage("background", &self.background, SETTLE).await;
+        end_stage("serving", &self.serving, drain_timeout).await;
+        end_stage("background", &self.background, SETTLE_TIMEOUT).await;
         end_stage("bus", &self.bus, Duration::ZERO).await;
         end_stage("database", &self.database, Duration::ZERO).await;
-        end_stage("traces", &self.traces, SETTLE).await;
+        end_stage("traces", &self.traces, SETTLE_TIMEOUT).await;
         end_stage("admin", &self.admin, Duration::ZERO).await;
     }
 }
 
-async fn end_stage(name: &'static str, stage: &Shutdown, within: Duration) {
+async fn end_stage(name: &'static str, stage: &Shutdown, timeout: Duration) {
     stage.drain();
-    if !within.is_zero() && !stage.finished(within).await {
+    if !timeout.is_zero() && !stage.finished(timeout).await {
         warn!(
             stage = name,
             tasks = stage.tasks(),
-            "not drained in time, stopping"
+            "drain timeout elapsed; stopping the stage"
         );
     }
     stage.stop();
-    if !stage.finished(FORCED_END).await {
+    if !stage.finished(STOP_TIMEOUT).await {
         error!(
             stage = name,
             tasks = stage.tasks(),
-            "did not stop, left behind"
+            "the stage did not stop; abandoning its tasks"
         );
     }
 }
 
-async fn first_failure(broken: &mut watch::Receiver<Option<String>>) -> Failure {
-    match broken.wait_for(Option::is_some).await {
+async fn wait_for_failure(failure: &mut watch::Receiver<Option<String>>) -> Failure {
+    match failure.wait_for(Option::is_some).await {
         Ok(text) => Failure::general(text.as_deref().unwrap_or_default()),
-        // The sender lives in the process that waits here.
-        Err(_) => Failure::general("the process lost track of its parts"),
+        // The sender is owned by this process, so this cannot happen.
+        Err(_) => Failure::general("the failure channel closed"),
     }
 }
 
-/// Binds a listener, naming the setting that chose its address when that is not possible.
+/// Binds a listener. An error names the setting of the address.
 ///
 /// # Errors
-/// When the address is taken, not ours or no address.
+/// When the address is malformed, in use or not permitted.
 pub(crate) fn listen(flag: &'static str, address: &str) -> Result<TcpListener, Failure> {
     http::listen(address).map_err(|error| {
         let text = format!("{error} (the address is set with {flag})");
@@ -287,7 +294,7 @@ pub(crate) fn listen(flag: &'static str, address: &str) -> Result<TcpListener, F
     })
 }
 
-/// Where a listener can be reached from this machine.
+/// Returns the address at which a listener is reachable from this machine.
 ///
 /// # Errors
 /// When the system does not know the listener's address.
@@ -303,7 +310,7 @@ pub(crate) fn reachable(listener: &TcpListener) -> Result<SocketAddr, Failure> {
     Ok(address)
 }
 
-/// The URL under which a listener is reached from this machine.
+/// Returns the URL of a listener on this machine.
 ///
 /// # Errors
 /// As [`reachable`].
@@ -311,7 +318,7 @@ pub(crate) fn url(listener: &TcpListener) -> Result<String, Failure> {
     Ok(format!("http://{}", reachable(listener)?))
 }
 
-/// Where devices reach the TLS port, if there is one.
+/// Returns the address of the TLS port, if there is one.
 ///
 /// # Errors
 /// As [`reachable`].
@@ -321,26 +328,29 @@ pub(crate) fn tls_addr(listeners: &Listeners) -> Result<Option<String>, Failure>
         .transpose()
 }
 
-/// Which program this is, for whoever compares nodes.
-fn show_build(service: &str, registry: &Registry) -> Result<(), prometheus::Error> {
-    let opts = Opts::new("switchboard_build_info", "Which program this is; always 1")
-        .const_label("version", env!("CARGO_PKG_VERSION"))
-        .const_label(
-            "revision",
-            option_env!("SWITCHBOARD_REVISION").unwrap_or("unknown"),
-        )
-        .const_label("service", service);
+/// Registers the metric that identifies the running version.
+fn register_build_info(service: &str, registry: &Registry) -> Result<(), prometheus::Error> {
+    let opts = Opts::new(
+        "switchboard_build_info",
+        "Version and revision of this process; always 1",
+    )
+    .const_label("version", env!("CARGO_PKG_VERSION"))
+    .const_label(
+        "revision",
+        option_env!("SWITCHBOARD_REVISION").unwrap_or("unknown"),
+    )
+    .const_label("service", service);
     let build = IntGauge::with_opts(opts)?;
     build.set(1);
     registry.register(Box::new(build))
 }
 
-/// Every connection is a file descriptor, so the soft limit is raised to what is allowed.
+/// Raises the soft limit of open files to the hard limit: every connection needs a file descriptor.
 fn raise_file_limit() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(error) = raised {
-        warn!(%error, "the limit of open files stays as it is");
+        warn!(%error, "cannot raise the limit of open files");
     }
 }

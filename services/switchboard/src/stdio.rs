@@ -1,5 +1,5 @@
-//! The Model Context Protocol on stdin and stdout, revision 2025-11-25: lines in, lines out, a gateway behind them.
-//! Never: a request before the handshake, or anything on stdout that is no message.
+//! MCP server on stdin and stdout, revision 2025-11-25, which forwards requests to a gateway.
+//! Stdout carries MCP messages only.
 
 mod gateway;
 mod lines;
@@ -21,46 +21,48 @@ use tokio::{
     time::timeout,
 };
 
-use crate::site::AskError;
+use crate::http_client::HttpError;
 pub(crate) use gateway::Gateway;
 use gateway::REVISION;
 use lines::{Line, Lines};
 use message::{Code, Id, Message, Request, refusal, refusal_with, success};
 
-/// Lines that wait to be written; a client that does not read is waited for.
-const UNWRITTEN: usize = 256;
-/// Requests under way at a time. Protects the gateway and the devices; as many as a device takes.
-const UNDER_WAY: usize = 64;
-/// What is under way when the input ends has this long, and then what was said last to be read.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+/// Capacity of the output queue; a client that does not read blocks the session.
+const OUTPUT_QUEUE_CAPACITY: usize = 256;
+/// Maximum number of requests in flight, equal to the limit of a device. Protects the gateway and
+/// the devices.
+const MAX_IN_FLIGHT: usize = 64;
+/// Time for requests in flight after the end of input, and then for the output to be read.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
-/// How far the handshake has got.
+/// State of the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    Begun,
+enum SessionState {
+    New,
     /// `initialize` was answered.
-    Greeted,
-    /// `notifications/initialized` came.
+    Initialized,
+    /// `notifications/initialized` was received.
     Ready,
 }
 
-/// One conversation.
+/// An MCP session.
 struct Session {
     gateway: Arc<Gateway>,
     out: mpsc::Sender<String>,
-    stage: Stage,
-    /// Requests that wait for the gateway.
-    asked: JoinSet<String>,
-    /// Which of them are still to be answered.
-    under_way: HashMap<Id, AbortHandle>,
-    /// Says that nothing is waited for any more.
-    leaving: Shutdown,
-    /// Whether the gateway tells of changes, or cannot: what is listed before may change without a word.
-    followed: watch::Sender<bool>,
+    state: SessionState,
+    /// Requests forwarded to the gateway.
+    tasks: JoinSet<String>,
+    /// Their tasks, by id of the request.
+    in_flight: HashMap<Id, AbortHandle>,
+    /// Aborts the requests in flight.
+    aborting: Shutdown,
+    /// Whether the gateway sends list changes, or is known not to. Lists returned before that may
+    /// change unnoticed.
+    subscribed: watch::Sender<bool>,
 }
 
-/// Serves one client until its input ends and every request is answered; what then takes too long is answered with
-/// that.
+/// Serves one client until its input has ended and every request has a response. After a grace
+/// period, the remaining requests fail.
 ///
 /// # Errors
 /// When stdin or stdout fails.
@@ -69,47 +71,47 @@ where
     I: AsyncRead + Unpin,
     O: AsyncWrite + Unpin,
 {
-    converse(gateway, input, output, LAST_WORDS).await
+    serve_with_grace(gateway, input, output, SHUTDOWN_GRACE).await
 }
 
-async fn converse<I, O>(
+async fn serve_with_grace<I, O>(
     gateway: Gateway,
     input: I,
     output: O,
-    last_words: Duration,
+    grace: Duration,
 ) -> anyhow::Result<()>
 where
     I: AsyncRead + Unpin,
     O: AsyncWrite + Unpin,
 {
-    let (out, said) = mpsc::channel(UNWRITTEN);
+    let (out, lines_out) = mpsc::channel(OUTPUT_QUEUE_CAPACITY);
     let mut session = Session::new(gateway, out);
-    let mut writing = std::pin::pin!(write(said, output));
+    let mut writer = std::pin::pin!(write(lines_out, output));
     tokio::select! {
-        heard = session.listen(Lines::of(input)) => heard?,
-        written = &mut writing => return written,
+        read = session.read_requests(Lines::new(input)) => read?,
+        written = &mut writer => return written,
     }
-    // What is answered last has to be read, too.
-    let ending = async { tokio::try_join!(session.finish(last_words), writing) };
-    match timeout(2 * last_words, ending).await {
+    // The output queue must drain, too.
+    let ending = async { tokio::try_join!(session.finish(grace), writer) };
+    match timeout(2 * grace, ending).await {
         Ok(ended) => ended.map(|_| ()),
-        Err(_) => Err(anyhow!("stdout is not read")),
+        Err(_) => Err(anyhow!("the client does not read stdout")),
     }
 }
 
 async fn write(
-    mut said: mpsc::Receiver<String>,
+    mut lines_out: mpsc::Receiver<String>,
     mut output: impl AsyncWrite + Unpin,
 ) -> anyhow::Result<()> {
-    let writing = async {
-        while let Some(mut line) = said.recv().await {
+    let written = async {
+        while let Some(mut line) = lines_out.recv().await {
             line.push('\n');
             output.write_all(line.as_bytes()).await?;
             output.flush().await?;
         }
         std::io::Result::Ok(())
     };
-    writing.await.context("stdout cannot be written")
+    written.await.context("cannot write to stdout")
 }
 
 impl Session {
@@ -117,122 +119,128 @@ impl Session {
         Self {
             gateway: Arc::new(gateway),
             out,
-            stage: Stage::Begun,
-            asked: JoinSet::new(),
-            under_way: HashMap::new(),
-            leaving: Shutdown::new(),
-            followed: watch::Sender::new(false),
+            state: SessionState::New,
+            tasks: JoinSet::new(),
+            in_flight: HashMap::new(),
+            aborting: Shutdown::new(),
+            subscribed: watch::Sender::new(false),
         }
     }
 
-    /// Takes what comes until the input ends.
-    async fn listen(&mut self, mut lines: Lines<impl AsyncRead + Unpin>) -> anyhow::Result<()> {
-        let mut following = JoinSet::new();
+    /// Handles messages until the end of input.
+    async fn read_requests(
+        &mut self,
+        mut lines: Lines<impl AsyncRead + Unpin>,
+    ) -> anyhow::Result<()> {
+        let mut listeners = JoinSet::new();
         loop {
             let line = tokio::select! {
-                // An answered request makes room, and its id may be used again, before the next one is looked at.
+                // Completed requests first: they free capacity and their id.
                 biased;
-                Some(ended) = self.asked.join_next_with_id() => {
-                    self.conclude(ended).await;
+                Some(ended) = self.tasks.join_next_with_id() => {
+                    self.complete(ended).await;
                     continue;
                 }
-                line = lines.next() => line.context("stdin cannot be read")?,
+                line = lines.next() => line.context("cannot read stdin")?,
             };
             match line {
                 None => return Ok(()),
                 Some(Line::TooLong) => {
                     let detail = format!(
-                        "Parse error: a line has at most {} bytes",
-                        lines::LIMIT_BYTES
+                        "Parse error: a line is limited to {} bytes",
+                        lines::MAX_LINE_BYTES
                     );
-                    self.say(refusal(None, Code::ParseError, &detail)).await;
+                    self.send(refusal(None, Code::ParseError, &detail)).await;
                 }
                 Some(Line::Whole(line)) if line.trim_ascii().is_empty() => {}
                 Some(Line::Whole(line)) => match message::read(&line) {
-                    Ok(message) => self.take(message, &mut following).await,
-                    Err(refusal) => self.say(refusal).await,
+                    Ok(message) => self.handle(message, &mut listeners).await,
+                    Err(refusal) => self.send(refusal).await,
                 },
             }
         }
     }
 
-    /// Answers what is under way: with what comes in time, then with that nothing came.
-    async fn finish(mut self, last_words: Duration) -> anyhow::Result<()> {
-        if timeout(last_words, self.conclude_all()).await.is_err() {
+    /// Completes the requests in flight; after the grace period they fail.
+    async fn finish(mut self, grace: Duration) -> anyhow::Result<()> {
+        if timeout(grace, self.complete_all()).await.is_err() {
             tracing::warn!(
-                requests = self.under_way.len(),
-                "the input has ended; requests that take longer are given up"
+                requests = self.in_flight.len(),
+                "stdin ended; aborting requests that exceed the grace period"
             );
-            self.leaving.stop();
-            self.conclude_all().await;
+            self.aborting.stop();
+            self.complete_all().await;
         }
         Ok(())
     }
 
-    async fn conclude_all(&mut self) {
-        while let Some(ended) = self.asked.join_next_with_id().await {
-            self.conclude(ended).await;
+    async fn complete_all(&mut self) {
+        while let Some(ended) = self.tasks.join_next_with_id().await {
+            self.complete(ended).await;
         }
     }
 
-    async fn take(&mut self, message: Message, following: &mut JoinSet<()>) {
+    async fn handle(&mut self, message: Message, listeners: &mut JoinSet<()>) {
         match message {
-            Message::Answer => {}
-            Message::Request(request) => self.answer(request).await,
+            Message::Response => {}
+            Message::Request(request) => self.respond(request).await,
             Message::Notification { method, params } => match method.as_str() {
-                "notifications/initialized" if self.stage == Stage::Greeted => {
-                    self.stage = Stage::Ready;
-                    following.spawn(listener::follow(
+                "notifications/initialized" if self.state == SessionState::Initialized => {
+                    self.state = SessionState::Ready;
+                    listeners.spawn(listener::relay_changes(
                         Arc::clone(&self.gateway),
                         self.out.clone(),
-                        self.followed.clone(),
+                        self.subscribed.clone(),
                     ));
                 }
                 "notifications/cancelled" => self.cancel(params.as_deref()),
-                _ => tracing::debug!(method, "a notification that means nothing here"),
+                _ => tracing::debug!(method, "ignoring an unknown notification"),
             },
         }
     }
 
-    async fn answer(&mut self, request: Request) {
+    async fn respond(&mut self, request: Request) {
         let id = &request.id;
-        let answer = match (request.method.as_str(), self.stage) {
+        let response = match (request.method.as_str(), self.state) {
             ("ping", _) => success(id, &json!({})),
-            ("initialize", Stage::Begun) => self.greet(&request),
+            ("initialize", SessionState::New) => self.initialize(&request),
             ("initialize", _) => refusal(
                 Some(id),
                 Code::InvalidRequest,
-                "Invalid Request: `initialize` came before",
+                "Invalid Request: the session is already initialized",
             ),
-            ("tools/list" | "tools/call", Stage::Ready) => return self.ask(request).await,
+            ("tools/list" | "tools/call", SessionState::Ready) => {
+                return self.forward(request).await;
+            }
             ("tools/list" | "tools/call", _) => {
-                let detail = "Invalid Request: first `initialize`, then `notifications/initialized`, then this";
+                let detail =
+                    "Invalid Request: `initialize` and `notifications/initialized` must come first";
                 refusal(Some(id), Code::InvalidRequest, detail)
             }
             (method, _) => {
                 let detail = format!(
-                    "Method not found: {method:?} is none of initialize, ping, tools/list and tools/call"
+                    "Method not found: {method:?}; supported are initialize, ping, tools/list and tools/call"
                 );
                 refusal(Some(id), Code::MethodNotFound, &detail)
             }
         };
-        self.say(answer).await;
+        self.send(response).await;
     }
 
-    /// The answer to `initialize`. A client of another revision is offered this one.
-    fn greet(&mut self, request: &Request) -> String {
+    /// Returns the response to `initialize`. A client of another revision is offered this one.
+    fn initialize(&mut self, request: &Request) -> String {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Hello {
+        struct InitializeParams {
             #[serde(rename = "protocolVersion")]
             _protocol_version: String,
         }
         let params = request.params.as_deref().map_or("{}", RawValue::get);
-        if let Err(error) = serde_json::from_str::<Hello>(params) {
+        if let Err(error) = serde_json::from_str::<InitializeParams>(params) {
             let detail = format!("Invalid params: {error}");
             return refusal(Some(&request.id), Code::InvalidParams, &detail);
         }
-        self.stage = Stage::Greeted;
+        self.state = SessionState::Initialized;
         let result = json!({
             "protocolVersion": REVISION,
             "serverInfo": {"name": "switchboard", "version": env!("CARGO_PKG_VERSION")},
@@ -241,73 +249,74 @@ impl Session {
         success(&request.id, &result)
     }
 
-    /// Puts the request to the gateway; others are answered meanwhile.
-    async fn ask(&mut self, request: Request) {
+    /// Forwards a request to the gateway in a task of its own.
+    async fn forward(&mut self, request: Request) {
         let id = request.id.clone();
-        if self.under_way.contains_key(&id) {
-            let detail = "Invalid Request: a request with this `id` is under way";
+        if self.in_flight.contains_key(&id) {
+            let detail = "Invalid Request: a request with this `id` is in progress";
             let refused = refusal(Some(&id), Code::InvalidRequest, detail);
-            return self.say(refused).await;
+            return self.send(refused).await;
         }
-        if self.under_way.len() >= UNDER_WAY {
-            let detail = format!("Too much at once: {UNDER_WAY} requests are under way");
+        if self.in_flight.len() >= MAX_IN_FLIGHT {
+            let detail = format!("Overloaded: {MAX_IN_FLIGHT} requests are in progress");
             let data = json!({"delivered": "no"});
             let refused = refusal_with(Some(&id), Code::Overloaded, &detail, Some(data));
-            return self.say(refused).await;
+            return self.send(refused).await;
         }
         let (gateway, out) = (Arc::clone(&self.gateway), self.out.clone());
-        let leaving = self.leaving.clone();
-        let mut followed = self.followed.subscribe();
-        let asking = self.asked.spawn(async move {
+        let aborting = self.aborting.clone();
+        let mut subscribed = self.subscribed.subscribe();
+        let task = self.tasks.spawn(async move {
             let forwarded = async {
                 if request.method == "tools/list" {
-                    // Not for ever: what changes until then is told later.
-                    let _ = timeout(listener::AT_ONCE, followed.wait_for(|is| *is)).await;
+                    let open = subscribed.wait_for(|is_open| *is_open);
+                    // After the timeout the list is returned; changes are notified later.
+                    let _ = timeout(listener::SUBSCRIBE_TIMEOUT, open).await;
                 }
                 gateway.forward(&request, &out).await
             };
             tokio::select! {
-                answer = forwarded => answer,
-                () = leaving.stopping() => {
-                    let late = AskError::Broken(anyhow!("stdin ended, and no answer came in time"));
-                    gateway::unanswered(&request, &late)
+                response = forwarded => response,
+                () = aborting.stopping() => {
+                    let detail = anyhow!("stdin ended before the response arrived");
+                    gateway::failure_response(&request, &HttpError::Broken(detail))
                 }
             }
         });
-        self.under_way.insert(id, asking);
+        self.in_flight.insert(id, task);
     }
 
-    /// A request that is given up is not answered; dropping it is what cancels it at the gateway.
+    /// Cancels a request. Dropping its task closes the connection, which cancels it at the gateway.
     fn cancel(&mut self, params: Option<&RawValue>) {
-        let asking = Id::cancelled(params).and_then(|id| self.under_way.remove(&id));
-        if let Some(asking) = asking {
-            asking.abort();
+        let task = Id::cancelled(params).and_then(|id| self.in_flight.remove(&id));
+        if let Some(task) = task {
+            task.abort();
         }
     }
 
-    /// Answers a request that has ended, unless it was given up. Its id is free from then on.
-    async fn conclude(&mut self, ended: Result<(task::Id, String), JoinError>) {
-        let task = match &ended {
-            Ok((task, _)) => *task,
+    /// Sends the response of a finished task, unless it was cancelled, and frees its id.
+    async fn complete(&mut self, ended: Result<(task::Id, String), JoinError>) {
+        let task_id = match &ended {
+            Ok((id, _)) => *id,
             Err(error) => error.id(),
         };
-        let mut its = self.under_way.extract_if(|_, asking| asking.id() == task);
-        let Some((id, _)) = its.next() else {
+        let mut finished = self.in_flight.extract_if(|_, task| task.id() == task_id);
+        let Some((id, _)) = finished.next() else {
             return;
         };
-        drop(its);
-        let answer = ended.map_or_else(
+        drop(finished);
+        let response = ended.map_or_else(
             |error| {
-                tracing::error!(%error, "a request was not answered through a mistake of ours");
+                tracing::error!(%error, "a request task failed");
                 refusal(Some(&id), Code::InternalError, "Internal error")
             },
-            |(_, answer)| answer,
+            |(_, response)| response,
         );
-        self.say(answer).await;
+        self.send(response).await;
     }
 
-    async fn say(&self, line: String) {
-        // Nobody reads any more when this fails, and the loop that reads ends by itself.
+    async fn send(&self, line: String) {
+        // Fails if the output has closed; then reading stops as well.
         let _ = self.out.send(line).await;
     }
 }

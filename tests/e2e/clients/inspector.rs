@@ -1,9 +1,9 @@
-//! The MCP Inspector on the command line: each run connects, asks one thing, prints what it got, and ends.
-//! Never: a cancelled call or a changed list, which it cannot show.
+//! The command line of MCP Inspector. Each run connects, sends one request, prints the response and
+//! exits. It cannot show a cancelled call or a changed list.
 
 use super::*;
 
-/// What one run printed and how it ended.
+/// Output and exit code of one run.
 #[derive(Debug)]
 struct Run {
     printed: Value,
@@ -12,15 +12,15 @@ struct Run {
 }
 
 impl Run {
-    /// The code of the error that it wrote to stderr.
+    /// The code of the error on stderr.
     fn complaint(&self) -> Value {
         let written: Value = serde_json::from_str(&self.complained).unwrap_or(Value::Null);
         written["error"]["code"].clone()
     }
 }
 
-/// One request in this era; the arguments come after those that say where to.
-async fn ask(plant: &Plant, era: &str, arguments: &[&str]) -> Run {
+/// Sends one request in this protocol era; `arguments` follow those for the endpoint.
+async fn ask(cluster: &TestCluster, era: &str, arguments: &[&str]) -> Run {
     let home = tempfile::tempdir().unwrap();
     let inspector =
         "node/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js";
@@ -35,16 +35,16 @@ async fn ask(plant: &Plant, era: &str, arguments: &[&str]) -> Run {
             "http",
         ])
         .args(["--protocol-era", era, "--server-url"])
-        .arg(plant.url(&format!("/mcp/devices/{DEVICE}")))
+        .arg(cluster.url(&format!("/mcp/devices/{DEVICE}")))
         .arg("--header")
-        .arg(format!("Authorization: Bearer {}", plant.org.key))
+        .arg(format!("Authorization: Bearer {}", cluster.org.key))
         .args(arguments)
-        // It keeps things at home.
+        // The inspector stores files in the home folder.
         .env("HOME", home.path())
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output();
-    let output = timeout(PATIENCE, output).await.unwrap().unwrap();
+    let output = timeout(STEP_TIMEOUT, output).await.unwrap().unwrap();
     let complained = String::from_utf8(output.stderr).unwrap();
     Run {
         printed: serde_json::from_slice(&output.stdout).unwrap_or(Value::Null),
@@ -53,9 +53,9 @@ async fn ask(plant: &Plant, era: &str, arguments: &[&str]) -> Run {
     }
 }
 
-/// A run that calls a tool, and meanwhile the device that answers.
+/// Runs a tool call while the device answers.
 async fn call(
-    plant: &Plant,
+    cluster: &TestCluster,
     device: &mut Device,
     era: &str,
     tool: &str,
@@ -75,44 +75,45 @@ async fn call(
         device.answer(&call, result).await;
         params
     };
-    tokio::join!(ask(plant, era, &request), answered)
+    tokio::join!(ask(cluster, era, &request), answered)
 }
 
-/// Lists, calls with Chinese both ways, gets an image, a tool's error and one of the protocol.
+/// Lists tools, calls with Chinese text in both directions, and receives an image, a tool error and
+/// a protocol error.
 async fn talks(era: &str) {
-    let (plant, mut device) = stage().await;
+    let (cluster, mut device) = fixture().await;
 
-    let listed = ask(&plant, era, &["--method", "tools/list"]).await;
+    let listed = ask(&cluster, era, &["--method", "tools/list"]).await;
     assert_eq!(listed.code, Some(0), "{listed:?}");
     let tools = listed.printed["result"]["tools"].as_array().unwrap();
     let titled = |wanted: &str| tools.iter().find(|tool| tool["title"] == wanted).unwrap();
     assert_eq!(tools.len(), 3, "{listed:?}");
     let dim = titled("调光")["name"].as_str().unwrap();
 
-    let said = format!("好的：{CHINESE}");
-    let answer = json!({"success": true, "data": said});
-    let (run, params) = call(&plant, &mut device, era, "say", &answer).await;
+    let reply = format!("好的：{CHINESE}");
+    let answer = json!({"success": true, "data": reply});
+    let (run, params) = call(&cluster, &mut device, era, "say", &answer).await;
     assert_eq!((run.code, &params["text"]), (Some(0), &json!(CHINESE)));
     let result = &run.printed["result"];
-    assert_eq!(result["content"][0], json!({"type": "text", "text": said}));
-    assert_eq!(result["structuredContent"]["data"], said);
+    assert_eq!(result["content"][0], json!({"type": "text", "text": reply}));
+    assert_eq!(result["structuredContent"]["data"], reply);
 
     let image = json!({"type": "image", "data": PNG, "mimeType": "image/png"});
     let answer = json!({"success": true, "content": [image]});
-    let (run, _) = call(&plant, &mut device, era, "draw", &answer).await;
+    let (run, _) = call(&cluster, &mut device, era, "draw", &answer).await;
     assert_eq!(run.printed["result"]["content"], json!([image]), "{run:?}");
 
     let answer = json!({"success": false, "error": "灯坏了"});
-    let (run, _) = call(&plant, &mut device, era, dim, &answer).await;
+    let (run, _) = call(&cluster, &mut device, era, dim, &answer).await;
     assert_eq!(
         (run.code, run.complaint()),
         (Some(5), json!("tool_is_error"))
     );
     assert_eq!(run.printed["result"]["content"][0]["text"], "灯坏了");
 
-    // It looks a name up in the list before it calls, so ours is not asked.
+    // The inspector looks the name up in the list before it calls, so no request is sent.
     let arguments = ["--method", "tools/call", "--tool-name", "no-such-tool"];
-    let run = ask(&plant, era, &arguments).await;
+    let run = ask(&cluster, era, &arguments).await;
     assert_eq!(
         (run.code, run.complaint()),
         (Some(5), json!("tool_not_found"))

@@ -1,30 +1,36 @@
-//! The same clients where an NPC is the server: its device's tools but for those that it may not use.
+//! The same clients against an NPC as the server: its device's tools except those that it may not
+//! use.
 
 use super::*;
 
-/// A plant, a device with one tool more than others have, and the id of an NPC that may not use that one.
-async fn npc() -> (Plant, Device, String) {
-    let (plant, mut device) = stage().await;
+/// A cluster, a device with one more tool than usual, and the id of an NPC that may not use that
+/// tool.
+async fn npc() -> (TestCluster, Device, String) {
+    let (cluster, mut device) = fixture().await;
     let mut more = services();
     more["open_the_door"] = json!({});
     device.register(&more.to_string()).await;
     let npc = json!({
         "overrides": {"name": "Bello", "tools": {"deny": ["open_the_door"]}}, "device_ids": [DEVICE],
     });
-    let url = format!("{}/v1/npcs", plant.control.address("http_url"));
-    let request = plant.http.post(url).bearer_auth(&plant.org.key).json(&npc);
+    let url = format!("{}/v1/npcs", cluster.control.address("http_url"));
+    let request = cluster
+        .http
+        .post(url)
+        .bearer_auth(&cluster.org.key)
+        .json(&npc);
     let made = request.send().await.unwrap();
     assert_eq!(made.status(), 201);
     let made: Value = made.json().await.unwrap();
     let id = made["id"].as_str().unwrap().to_owned();
-    (plant, device, id)
+    (cluster, device, id)
 }
 
-/// Talks, and then hears that the tools are others.
-async fn serves(maker: impl Fn(&Plant, &str) -> Maker) {
-    let (plant, mut device, id) = npc().await;
-    talks(maker(&plant, &id), &plant, &mut device).await;
-    hears(maker(&plant, &id), &plant, &mut device).await;
+/// Calls tools, then receives a list-changed notification.
+async fn serves(maker: impl Fn(&TestCluster, &str) -> Maker) {
+    let (cluster, mut device, id) = npc().await;
+    check_calls(maker(&cluster, &id), &cluster, &mut device).await;
+    check_list_change(maker(&cluster, &id), &cluster, &mut device).await;
 }
 
 fn endpoint(id: &str) -> String {
@@ -33,17 +39,19 @@ fn endpoint(id: &str) -> String {
 
 #[tokio::test]
 async fn python_2_3_0() {
-    serves(|plant, id| Maker::python("2.3.0", NEWEST, &["auto"]).at(plant, &endpoint(id))).await;
+    serves(|cluster, id| Maker::python("2.3.0", NEWEST, &["auto"]).at(cluster, &endpoint(id)))
+        .await;
 }
 
 #[tokio::test]
 async fn python_1_30_0() {
-    serves(|plant, id| Maker::python("1.30.0", LEGACY, &["http"]).at(plant, &endpoint(id))).await;
+    serves(|cluster, id| Maker::python("1.30.0", LEGACY, &["http"]).at(cluster, &endpoint(id)))
+        .await;
 }
 
 #[tokio::test]
 async fn client_2_4_0() {
-    serves(|plant, id| Maker::node("client.mjs", NEWEST, &["modern"]).at(plant, &endpoint(id)))
+    serves(|cluster, id| Maker::node("client.mjs", NEWEST, &["modern"]).at(cluster, &endpoint(id)))
         .await;
 }
 

@@ -1,13 +1,13 @@
-//! Skills books in two parts: begun under a key, sent, finished, read.
+//! Skills books in several requests: created with a key, uploaded, finished, ingested.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{Answer, LONG, World};
+use super::{Answer, WAIT_TIMEOUT, Writer};
 use crate::eventually::eventually;
 
-/// A skills book, and which steps of its way were answered.
+/// A skills book, and its acknowledged steps.
 pub(super) struct Book {
     mark: String,
     halves: [String; 2],
@@ -36,32 +36,32 @@ impl Book {
         format!("/v1/skills-books/{id}")
     }
 
-    /// Takes the steps that were not answered yet, until one is not; says whether all of them were.
-    pub(super) async fn send(&mut self, world: &World) -> bool {
-        self.try_to_send(world).await.is_some()
+    /// Repeats the steps without an acknowledgement until one fails. Returns whether all succeeded.
+    pub(super) async fn send(&mut self, writer: &Writer) -> bool {
+        self.try_to_send(writer).await.is_some()
     }
 
-    async fn try_to_send(&mut self, world: &World) -> Option<()> {
+    async fn try_to_send(&mut self, writer: &Writer) -> Option<()> {
         if self.begun.is_none() {
-            self.begun = Some(self.begin(world).await?.done()?.body);
+            self.begun = Some(self.begin(writer).await?.done()?.body);
         }
         for (half, number) in [(1, 2), (0, 1)] {
             if !self.sent[half] {
                 let path = format!("{}/parts/{number}", self.path());
                 let part = self.halves[half].clone().into_bytes();
-                let put = world.ask((Method::PUT, &path), None, part).await;
+                let put = writer.ask((Method::PUT, &path), None, part).await;
                 put.and_then(Answer::done)?;
                 self.sent[half] = true;
             }
         }
         let path = format!("{}/finish", self.path());
-        let finish = world.ask((Method::POST, &path), None, Vec::new()).await;
+        let finish = writer.ask((Method::POST, &path), None, Vec::new()).await;
         finish.and_then(Answer::done)?;
         self.finished = true;
         Some(())
     }
 
-    async fn begin(&self, world: &World) -> Option<Answer> {
+    async fn begin(&self, writer: &Writer) -> Option<Answer> {
         let whole = self.halves.concat();
         let sha256: String = Sha256::digest(&whole)
             .iter()
@@ -70,12 +70,12 @@ impl Book {
         let book = json!({"name": self.mark, "mime_type": "text/plain", "size_bytes": whole.len(), "sha256": sha256});
         let body = book.to_string().into_bytes();
         let asked = (Method::POST, "/v1/skills-books");
-        world.ask(asked, Some(&self.mark), body).await
+        writer.ask(asked, Some(&self.mark), body).await
     }
 
-    /// What was answered is there; what was not is there as a whole or not at all.
-    async fn is_kept(&self, world: &World) {
-        let shown = world.get(&self.path()).await;
+    /// Checks that acknowledged steps persist and all others are complete or absent.
+    async fn is_kept(&self, writer: &Writer) {
+        let shown = writer.get(&self.path()).await;
         let received = shown["bytes_received"].as_u64().unwrap();
         let possible = |sent: bool, half: &String| match sent {
             true => vec![half.len()],
@@ -101,24 +101,24 @@ impl Book {
     }
 }
 
-/// All of them are there as they were answered; sent again they are there once, and are found.
-pub(super) async fn check(world: &World, books: Vec<Book>) {
+/// Checks all books, sends them again, and checks that each exists once and is found by a search.
+pub(super) async fn check(writer: &Writer, books: Vec<Book>) {
     let count = books.len();
     let named = async |mark: &str| {
-        let all = world.all("/v1/skills-books", "skills_books").await;
+        let all = writer.all("/v1/skills-books", "skills_books").await;
         all.iter().filter(|book| book["name"] == mark).count()
     };
     for mut book in books {
         match &book.begun {
             Some(begun) => {
-                book.is_kept(world).await;
-                let again = book.begin(world).await.unwrap();
+                book.is_kept(writer).await;
+                let again = book.begin(writer).await.unwrap();
                 assert_eq!((again.status, again.replayed), (StatusCode::CREATED, true));
                 assert_eq!(&again.body, begun, "{} has another answer", book.mark);
             }
             None => {
                 let known = named(&book.mark).await;
-                let again = book.begin(world).await.unwrap();
+                let again = book.begin(writer).await.unwrap();
                 assert_eq!(
                     (again.status, again.replayed, known <= 1),
                     (StatusCode::CREATED, known == 1, true),
@@ -128,15 +128,15 @@ pub(super) async fn check(world: &World, books: Vec<Book>) {
                 book.begun = Some(again.body);
             }
         }
-        assert!(book.send(world).await, "{} is not taken again", book.mark);
+        assert!(book.send(writer).await, "{} is not taken again", book.mark);
         let path = book.path();
-        let shown = async || world.get(&path).await["state"].clone();
-        eventually(LONG, shown, |state| *state == "ready").await;
-        let found = world.get(&format!("{path}/search?q={}", book.mark)).await;
+        let shown = async || writer.get(&path).await["state"].clone();
+        eventually(WAIT_TIMEOUT, shown, |state| *state == "ready").await;
+        let found = writer.get(&format!("{path}/search?q={}", book.mark)).await;
         let chunks = found["chunks"].as_array().unwrap();
         assert_eq!(chunks.len(), 1, "{found}");
         assert_eq!(chunks[0]["text"], book.halves.concat());
     }
-    let all = world.all("/v1/skills-books", "skills_books").await;
+    let all = writer.all("/v1/skills-books", "skills_books").await;
     assert_eq!(all.len(), count, "one of them is there twice");
 }

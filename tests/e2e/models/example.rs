@@ -1,14 +1,13 @@
-//! The supplement's example with a model: what it is asked, what the device is called for, and the answer word for word.
-//! Never: a word that the device hears only when the model has ended.
+//! The protocol's example with a model: the prompt, the device's call, and the streamed answer.
 
 use serde_json::{Value, json};
 use switchboard_protocol::frame::TaskId;
 
 use super::marked_off;
 use crate::{
-    plant::Plant,
-    provider::{Asked, Provider},
-    site::{MODEL, Site, Stage, UpStage},
+    cluster::TestCluster,
+    provider::{Provider, ProviderRequest},
+    system::{ChatFixture, MODEL, TestSystem, UpFixture},
     turns::time_service,
 };
 
@@ -44,27 +43,28 @@ const EXAMPLES: [Example; 2] = [
 ];
 
 impl Example {
-    /// A character of its own for this device, with a memory and a book that fit the question.
-    async fn prepare(&self, site: &Site, toy: &str) {
-        let book = site.book("Manual", self.book).await;
+    /// Creates an NPC for this device, with a memory and a book that match the user message.
+    async fn prepare(&self, system: &TestSystem, toy: &str) {
+        let book = system.book("Manual", self.book).await;
         let settings = json!({
             "name": "Bello", "locale": self.language, "persona": {"role": "a polite clock"}, "skills_book_ids": [book],
             "model": {"provider": "default", "model": MODEL, "temperature": 0.5, "max_tokens": 99},
         });
-        let npc = site.npc(&settings, &[toy]).await;
-        site.remind(&npc, &format!("device:{toy}"), self.memory)
+        let npc = system.npc(&settings, &[toy]).await;
+        system
+            .remind(&npc, &format!("device:{toy}"), self.memory)
             .await;
         let of_another = format!("{} Nobody's business.", self.question);
-        site.remind(&npc, "device:another", &of_another).await;
+        system.remind(&npc, "device:another", &of_another).await;
     }
 
-    /// What the model is asked first.
-    fn must_ask(&self, asked: &Asked) {
+    /// Checks the first prompt.
+    fn check_first_prompt(&self, request: &ProviderRequest) {
         assert_eq!(
-            (asked.question(), asked.messages().len()),
+            (request.user_message(), request.messages().len()),
             (self.question, 2)
         );
-        let system = asked.system();
+        let system = request.system();
         assert!(
             system.contains("Bello") && system.contains("a polite clock"),
             "{system}"
@@ -77,20 +77,20 @@ impl Example {
             "name": "get_current_time", "description": self.description,
             "parameters": {"type": "object", "properties": {"format": {"type": "string", "enum": ["simple", "detailed"]}}},
         }});
-        assert_eq!(asked.body["tools"], json!([tool]));
-        assert_eq!(asked.body.get("tool_choice"), None);
+        assert_eq!(request.body["tools"], json!([tool]));
+        assert_eq!(request.body.get("tool_choice"), None);
         let choices = ["model", "temperature", "max_tokens", "stream"];
         assert_eq!(
-            choices.map(|name| &asked.body[name]),
+            choices.map(|name| &request.body[name]),
             [&json!(MODEL), &json!(0.5), &json!(99), &json!(true)]
         );
     }
 }
 
-/// What the model is asked when its call has ended.
-fn must_tell(asked: &Asked, result: &Value) {
-    let (calls, results) = asked.last_round();
-    assert_eq!((calls.len(), results.len()), (1, 1), "{}", asked.body);
+/// Checks the prompt after the tool call.
+fn check_result_prompt(request: &ProviderRequest, result: &Value) {
+    let (calls, results) = request.last_round();
+    assert_eq!((calls.len(), results.len()), (1, 1), "{}", request.body);
     let call = &calls[0];
     assert_eq!(
         (&call["id"], &call["function"]["name"]),
@@ -105,70 +105,75 @@ fn must_tell(asked: &Asked, result: &Value) {
     assert_eq!(serde_json::from_str::<Value>(told).unwrap(), *result);
 }
 
-/// Goes through the example frame for frame, on one of the devices' addresses.
-async fn goes(site: &Site, provider: &mut Provider, example: &Example, address: usize) {
+/// Runs the example frame by frame on one of the device addresses.
+async fn run_example(
+    system: &TestSystem,
+    provider: &mut Provider,
+    example: &Example,
+    address: usize,
+) {
     let toy = format!("toy-{}", example.language);
-    example.prepare(site, &toy).await;
-    let mut toy = site.device(address, &toy).await;
+    example.prepare(system, &toy).await;
+    let mut toy = system.device(address, &toy).await;
     toy.register(&time_service(example.description)).await;
-    // Byte for byte what the supplement shows.
+    // Byte for byte as in the protocol supplement.
     let question = example.question;
     let said = format!("##START\u{4}task12340000{question}##END##START\u{3}task12340001##END");
     toy.send_bytes(said.as_bytes()).await;
 
-    let asked = provider.asked().await;
-    example.must_ask(&asked);
+    let request = provider.next_request().await;
+    example.check_first_prompt(&request);
     let call = ("call_7", "get_current_time", r#"{"format": "simple"}"#);
-    asked.calls(&[call]).await;
+    request.calls(&[call]).await;
 
-    let (id, service, params) = toy.is_called().await;
+    let (id, service, params) = toy.receive_call().await;
     assert_eq!(
         (service.as_str(), params),
         ("get_current_time", json!({"format": "simple"}))
     );
-    toy.gives(&id, json!("2025-01-22 14:30:25")).await;
+    toy.send_result(&id, json!("2025-01-22 14:30:25")).await;
 
-    let mut asked = provider.asked().await;
+    let mut request = provider.next_request().await;
     let result = json!({"success": true, "data": "2025-01-22 14:30:25"});
-    must_tell(&asked, &result);
-    // Each word is there before the next one is said.
+    check_result_prompt(&request, &result);
+    // The device receives each word before the model sends the next one.
     for (seq, words) in (0..).zip(example.answer) {
-        asked.says(words).await;
-        assert_eq!(toy.hears_piece(TASK, seq).await, words);
+        request.send_text(words).await;
+        assert_eq!(toy.receive_chunk(TASK, seq).await, words);
     }
-    asked.ends("stop").await;
-    toy.hears_end(TASK).await;
-    assert!(provider.is_at_rest());
+    request.finish("stop").await;
+    toy.receive_end(TASK).await;
+    assert!(provider.is_idle());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_supplements_example_goes_word_by_word_on_two_edges() {
+async fn protocol_example_is_streamed_on_two_edges() {
     let objects = tempfile::tempdir().unwrap();
     let url = format!("file://{}", objects.path().display());
-    let plant = Plant::start_with(2, &[("SWITCHBOARD_OBJECTS", &url)]).await;
-    let mut stage = Stage::on(plant, Provider::start().await, &[]);
+    let cluster = TestCluster::start_with(2, &[("SWITCHBOARD_OBJECTS", &url)]).await;
+    let mut fixture = ChatFixture::with_cluster(cluster, Provider::start().await, &[]);
     for (edge, example) in EXAMPLES.iter().enumerate() {
-        goes(&stage.site, &mut stage.provider, example, edge).await;
+        run_example(&fixture.system, &mut fixture.provider, example, edge).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_supplements_example_goes_word_by_word_under_up() {
-    let mut stage = UpStage::set().await;
+async fn protocol_example_is_streamed_with_up() {
+    let mut fixture = UpFixture::start().await;
     for example in &EXAMPLES {
-        goes(&stage.site, &mut stage.provider, example, 0).await;
+        run_example(&fixture.system, &mut fixture.provider, example, 0).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_device_without_an_npc_is_answered_by_nobody_in_particular() {
-    let mut stage = Stage::set(1, &[]).await;
-    let mut toy = stage.site.device(0, "toy-1").await;
-    toy.says(TASK, "Hello").await;
-    let asked = stage.provider.asked().await;
-    assert_eq!(asked.body["model"], MODEL);
-    assert_eq!(asked.body.get("tools"), None);
-    assert!(asked.system().contains("toy-1"), "{}", asked.system());
-    asked.replies("Hello!").await;
-    assert_eq!(toy.hears(TASK).await, "Hello!");
+async fn device_without_npc_gets_generic_answer() {
+    let mut fixture = ChatFixture::start(1, &[]).await;
+    let mut toy = fixture.system.device(0, "toy-1").await;
+    toy.send_text(TASK, "Hello").await;
+    let request = fixture.provider.next_request().await;
+    assert_eq!(request.body["model"], MODEL);
+    assert_eq!(request.body.get("tools"), None);
+    assert!(request.system().contains("toy-1"), "{}", request.system());
+    request.reply("Hello!").await;
+    assert_eq!(toy.receive_answer(TASK).await, "Hello!");
 }

@@ -1,5 +1,4 @@
-//! Several providers: the next one is asked when one does not reply.
-//! Never: a user who hears nothing because a provider is away.
+//! Several providers: the next one is tried when one does not reply.
 
 use std::io::Write as _;
 
@@ -7,14 +6,14 @@ use serde_json::json;
 use tempfile::NamedTempFile;
 
 use crate::{
-    plant::Plant,
+    cluster::TestCluster,
     program::Program,
-    provider::{Asked, Provider},
-    site::{Site, start_chat},
+    provider::{Provider, ProviderRequest},
+    system::{TestSystem, start_chat},
     turns::{task, time_service},
 };
 
-/// A file that lists them in this order, each with a model of its own and one to choose.
+/// A file that lists them in this order, each with its default model and an alternative.
 fn listed(providers: [&str; 2]) -> NamedTempFile {
     let entries = ["first", "second"].into_iter().zip(providers);
     let entries = entries.map(|(name, url)| {
@@ -26,85 +25,86 @@ fn listed(providers: [&str; 2]) -> NamedTempFile {
     file
 }
 
-/// Answers by asking those that a file lists.
-fn start_chat_with(plant: &Plant, file: &NamedTempFile) -> Program {
+/// Starts a chat process with the providers of a file.
+fn start_chat_with(cluster: &TestCluster, file: &NamedTempFile) -> Program {
     let path = file.path().to_str().unwrap().to_owned();
-    start_chat(plant, &[("SWITCHBOARD_COMPLETIONS_FILE", path)])
+    start_chat(cluster, &[("SWITCHBOARD_COMPLETIONS_FILE", path)])
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_provider_replies_when_one_has_too_much_to_do_or_is_not_well() {
-    let plant = Plant::start(1).await;
-    let mut toy = plant.device(0, "toy-1").await;
+async fn failing_provider_is_replaced_by_next() {
+    let cluster = TestCluster::start(1).await;
+    let mut toy = cluster.device(0, "toy-1").await;
     for (number, (status, retry_after)) in
         [(429, Some(60)), (500, Some(60))].into_iter().enumerate()
     {
         let (mut first, mut second) = (Provider::start().await, Provider::start().await);
         let file = listed([&first.url, &second.url]);
-        let _chat = start_chat_with(&plant, &file);
+        let _chat = start_chat_with(&cluster, &file);
         let turn = task(2 * number);
-        toy.says(turn, "Hello").await;
-        let asked = first.asked().await;
-        assert_eq!(asked.body["model"], "first-1");
-        asked.refuses(status, retry_after);
-        let asked = second.asked().await;
-        assert_eq!(asked.body["model"], "second-1");
-        asked.replies("Hello!").await;
-        assert_eq!(toy.hears(turn).await, "Hello!", "{status}");
-        // The first one is left alone for a while.
+        toy.send_text(turn, "Hello").await;
+        let request = first.next_request().await;
+        assert_eq!(request.body["model"], "first-1");
+        request.reject(status, retry_after);
+        let request = second.next_request().await;
+        assert_eq!(request.body["model"], "second-1");
+        request.reply("Hello!").await;
+        assert_eq!(toy.receive_answer(turn).await, "Hello!", "{status}");
+        // The first provider is in cooldown.
         let turn = task(2 * number + 1);
-        toy.says(turn, "Are you there?").await;
-        second.asked().await.replies("Yes.").await;
-        assert_eq!(toy.hears(turn).await, "Yes.", "{status}");
+        toy.send_text(turn, "Are you there?").await;
+        second.next_request().await.reply("Yes.").await;
+        assert_eq!(toy.receive_answer(turn).await, "Yes.", "{status}");
         assert_eq!(first.seen().len(), 1, "{status}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_all_providers_are_down_there_is_an_apology() {
-    let plant = Plant::start(1).await;
-    let mut toy = plant.device(0, "toy-1").await;
-    let first = Provider::scripted(async |asked: Asked| asked.refuses(503, None)).await;
+async fn failure_of_all_providers_causes_apology() {
+    let cluster = TestCluster::start(1).await;
+    let mut toy = cluster.device(0, "toy-1").await;
+    let first =
+        Provider::scripted(async |request: ProviderRequest| request.reject(503, None)).await;
     let second = Provider::start().await.url;
-    // Nobody listens at the second one any more.
+    // The second provider is down too.
     let file = listed([&first.url, &second]);
-    let _chat = start_chat_with(&plant, &file);
-    let words = toy.talks(task(1), "你好").await;
+    let _chat = start_chat_with(&cluster, &file);
+    let words = toy.ask(task(1), "你好").await;
     assert_eq!(words, "抱歉，我现在无法回答。请稍后再问。");
     assert!(!first.seen().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_character_is_answered_by_the_model_of_its_choice() {
-    let plant = Plant::start(1).await;
+async fn template_model_is_requested() {
+    let cluster = TestCluster::start(1).await;
     let (mut first, mut second) = (Provider::start().await, Provider::start().await);
     let file = listed([&first.url, &second.url]);
-    let chat = start_chat_with(&plant, &file);
-    let site = Site::of(&plant, &chat);
-    // What nobody lists is not asked for, whatever a character wishes.
+    let chat = start_chat_with(&cluster, &file);
+    let system = TestSystem::new(&cluster, &chat);
+    // A model that is not listed is not requested, whatever the template specifies.
     for (model, asked_for) in [("chosen-1", "chosen-1"), ("dear-1", "second-1")] {
         let settings = json!({"name": "Bello", "model": {"provider": "second", "model": model}});
-        site.npc(&settings, &[model]).await;
-        let mut toy = site.device(0, model).await;
-        toy.says(task(1), "Hello").await;
-        let asked = second.asked().await;
-        assert_eq!(asked.body["model"], asked_for);
-        asked.replies("Hello!").await;
-        assert_eq!(toy.hears(task(1)).await, "Hello!");
+        system.npc(&settings, &[model]).await;
+        let mut toy = system.device(0, model).await;
+        toy.send_text(task(1), "Hello").await;
+        let request = second.next_request().await;
+        assert_eq!(request.body["model"], asked_for);
+        request.reply("Hello!").await;
+        assert_eq!(toy.receive_answer(task(1)).await, "Hello!");
     }
-    let mut toy = site.device(0, "chosen-1").await;
-    toy.says(task(2), "Hello").await;
-    second.asked().await.refuses(500, None);
-    let asked = first.asked().await;
-    assert_eq!(asked.body["model"], "first-1");
-    asked.replies("Hello again!").await;
-    assert_eq!(toy.hears(task(2)).await, "Hello again!");
+    let mut toy = system.device(0, "chosen-1").await;
+    toy.send_text(task(2), "Hello").await;
+    second.next_request().await.reject(500, None);
+    let request = first.next_request().await;
+    assert_eq!(request.body["model"], "first-1");
+    request.reply("Hello again!").await;
+    assert_eq!(toy.receive_answer(task(2)).await, "Hello again!");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_travel_to_their_provider() {
-    let plant = Plant::start(1).await;
-    let mut toy = plant.device(0, "toy-1").await;
+async fn provider_keys_are_sent_to_their_provider() {
+    let cluster = TestCluster::start(1).await;
+    let mut toy = cluster.device(0, "toy-1").await;
     let mut provider = Provider::start().await;
     let mut file = NamedTempFile::new().unwrap();
     let list = json!([{"name": "only", "endpoint": provider.url, "model": "m", "key_env": "KEY_OF_THIS_TEST"}]);
@@ -114,36 +114,36 @@ async fn keys_travel_to_their_provider() {
         ("SWITCHBOARD_COMPLETIONS_FILE", path),
         ("KEY_OF_THIS_TEST", "sk-of-this-test".to_owned()),
     ];
-    let chat = start_chat(&plant, &settings);
-    toy.says(task(1), "Hello").await;
-    let asked = provider.asked().await;
-    assert_eq!(asked.headers["authorization"], "Bearer sk-of-this-test");
-    asked.replies("Hello!").await;
-    assert_eq!(toy.hears(task(1)).await, "Hello!");
+    let chat = start_chat(&cluster, &settings);
+    toy.send_text(task(1), "Hello").await;
+    let request = provider.next_request().await;
+    assert_eq!(request.headers["authorization"], "Bearer sk-of-this-test");
+    request.reply("Hello!").await;
+    assert_eq!(toy.receive_answer(task(1)).await, "Hello!");
     assert!(!chat.logged().contains("sk-of-this-test"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_takes_over_in_the_middle_gets_ids_that_all_take() {
-    let plant = Plant::start(1).await;
-    let mut toy = plant.device(0, "toy-1").await;
+async fn failover_after_calls_sends_portable_call_ids() {
+    let cluster = TestCluster::start(1).await;
+    let mut toy = cluster.device(0, "toy-1").await;
     toy.register(&time_service("Get current time")).await;
     let (mut first, mut second) = (Provider::start().await, Provider::start().await);
     let file = listed([&first.url, &second.url]);
-    let _chat = start_chat_with(&plant, &file);
-    toy.says(task(1), "What time is it?").await;
+    let _chat = start_chat_with(&cluster, &file);
+    toy.send_text(task(1), "What time is it?").await;
     let call = [("functions.get_current_time:0", "get_current_time", "{}")];
-    first.asked().await.calls(&call).await;
-    let (id, ..) = toy.is_called().await;
-    toy.gives(&id, json!("14:30")).await;
-    let asked = first.asked().await;
-    let (calls, _) = asked.last_round();
+    first.next_request().await.calls(&call).await;
+    let (id, ..) = toy.receive_call().await;
+    toy.send_result(&id, json!("14:30")).await;
+    let request = first.next_request().await;
+    let (calls, _) = request.last_round();
     assert_eq!(calls[0]["id"], "functions.get_current_time:0");
-    asked.refuses(500, Some(60));
-    let asked = second.asked().await;
-    let (calls, results) = asked.last_round();
+    request.reject(500, Some(60));
+    let request = second.next_request().await;
+    let (calls, results) = request.last_round();
     assert_eq!(calls[0]["id"], "call00001");
     assert_eq!(results[0]["tool_call_id"], "call00001");
-    asked.replies("It is 14:30.").await;
-    assert_eq!(toy.hears(task(1)).await, "It is 14:30.");
+    request.reply("It is 14:30.").await;
+    assert_eq!(toy.receive_answer(task(1)).await, "It is 14:30.");
 }

@@ -1,46 +1,50 @@
-//! A process that answers dies in the middle of a turn.
-//! Never: a service called twice for one question.
+//! A chat process dies in the middle of a turn. No service is called twice for one turn.
 
 use serde_json::json;
 
 use crate::{
-    site::Stage,
+    system::ChatFixture,
     turns::{task, time_service},
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_killed_before_a_call_is_followed_by_another_that_answers() {
-    let mut stage = Stage::set(1, &[]).await;
-    let mut toy = stage.site.device(0, "toy-1").await;
+async fn replica_killed_before_call_is_replaced() {
+    let mut fixture = ChatFixture::start(1, &[]).await;
+    let mut toy = fixture.system.device(0, "toy-1").await;
     toy.register(&time_service("Get current time")).await;
-    toy.says(task(1), "What time is it?").await;
-    let mut lost = stage.provider.asked().await;
-    stage.chat.kill();
-    lost.hung_up().await;
-    let _other = stage.another_chat();
-    let asked = stage.provider.asked().await;
-    assert_eq!(asked.question(), "What time is it?");
-    asked.calls(&[("call_1", "get_current_time", "{}")]).await;
-    let (id, ..) = toy.is_called().await;
-    toy.gives(&id, json!("14:30")).await;
-    stage.provider.asked().await.replies("It is 14:30.").await;
-    assert_eq!(toy.hears(task(1)).await, "It is 14:30.");
+    toy.send_text(task(1), "What time is it?").await;
+    let mut lost = fixture.provider.next_request().await;
+    fixture.chat.kill();
+    lost.wait_closed().await;
+    let _other = fixture.another_chat();
+    let request = fixture.provider.next_request().await;
+    assert_eq!(request.user_message(), "What time is it?");
+    request.calls(&[("call_1", "get_current_time", "{}")]).await;
+    let (id, ..) = toy.receive_call().await;
+    toy.send_result(&id, json!("14:30")).await;
+    fixture
+        .provider
+        .next_request()
+        .await
+        .reply("It is 14:30.")
+        .await;
+    assert_eq!(toy.receive_answer(task(1)).await, "It is 14:30.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_killed_after_a_call_is_followed_by_an_apology() {
-    let mut stage = Stage::set(1, &[]).await;
-    let mut toy = stage.site.device(0, "toy-1").await;
+async fn replica_killed_after_call_causes_apology() {
+    let mut fixture = ChatFixture::start(1, &[]).await;
+    let mut toy = fixture.system.device(0, "toy-1").await;
     toy.register(&time_service("Get current time")).await;
-    toy.says(task(1), "What time is it?").await;
-    let asked = stage.provider.asked().await;
-    asked.calls(&[("call_1", "get_current_time", "{}")]).await;
-    let (id, ..) = toy.is_called().await;
-    stage.chat.kill();
-    toy.gives(&id, json!("too late")).await;
-    let _other = stage.another_chat();
-    // The very next frames: no second call, no word of the result.
-    let words = toy.hears(task(1)).await;
+    toy.send_text(task(1), "What time is it?").await;
+    let request = fixture.provider.next_request().await;
+    request.calls(&[("call_1", "get_current_time", "{}")]).await;
+    let (id, ..) = toy.receive_call().await;
+    fixture.chat.kill();
+    toy.send_result(&id, json!("too late")).await;
+    let _other = fixture.another_chat();
+    // The next frames: no second call and no text about the result.
+    let words = toy.receive_answer(task(1)).await;
     assert!(words.starts_with("Sorry, I was interrupted."), "{words}");
-    assert_eq!(stage.provider.seen().len(), 1);
+    assert_eq!(fixture.provider.seen().len(), 1);
 }

@@ -1,5 +1,4 @@
-//! `switchboard chat --npc`: an NPC in the terminal.
-//! Never: a word held back until the answer is whole.
+//! `switchboard talk`: an NPC in the terminal, with streamed answers.
 
 use std::{process::Stdio, time::Duration};
 
@@ -11,18 +10,18 @@ use tokio::{
 };
 
 use crate::{
-    provider::{Asked, Provider},
-    site::{Site, Stage},
+    provider::{Provider, ProviderRequest},
+    system::{ChatFixture, TestSystem},
     turns::time_service,
 };
 
-const SOON: Duration = Duration::from_secs(20);
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(20);
 
-impl Site {
-    /// `switchboard chat --npc …` against this system.
+impl TestSystem {
+    /// Starts `switchboard talk --npc …` against this system.
     fn terminal(&self, npc: &str, more: &[&str]) -> Child {
         Command::new(env!("CARGO_BIN_EXE_switchboard"))
-            .args(["chat", "--npc", npc])
+            .args(["talk", "--npc", npc])
             .args(more)
             .env("SWITCHBOARD_URL", &self.talk)
             .env("SWITCHBOARD_API_KEY", &self.key)
@@ -35,9 +34,9 @@ impl Site {
     }
 }
 
-/// How it ended, and what it printed.
+/// The exit code, stdout and stderr.
 async fn ended(child: Child) -> (Option<i32>, String, String) {
-    let output = timeout(SOON, child.wait_with_output()).await;
+    let output = timeout(OUTPUT_TIMEOUT, child.wait_with_output()).await;
     let output = output.expect("an end in time").unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (
@@ -48,45 +47,50 @@ async fn ended(child: Child) -> (Option<i32>, String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_question_is_answered_word_by_word() {
-    let mut stage = Stage::set(1, &[]).await;
-    let npc = stage.site.npc(&json!({"name": "Bello"}), &["toy-1"]).await;
-    let mut toy = stage.site.device(0, "toy-1").await;
+async fn single_message_is_answered_as_stream() {
+    let mut fixture = ChatFixture::start(1, &[]).await;
+    let npc = fixture
+        .system
+        .npc(&json!({"name": "Bello"}), &["toy-1"])
+        .await;
+    let mut toy = fixture.system.device(0, "toy-1").await;
     toy.register(&time_service("Get current time")).await;
-    let mut terminal = stage.site.terminal(&npc, &["--say", "What time is it?"]);
-    let asked = stage.provider.asked().await;
-    assert_eq!(asked.question(), "What time is it?");
-    asked.calls(&[("call_1", "get_current_time", "{}")]).await;
-    let (id, ..) = toy.is_called().await;
-    toy.gives(&id, json!("14:30")).await;
-    let mut asked = stage.provider.asked().await;
-    asked.says("It is").await;
+    let mut terminal = fixture
+        .system
+        .terminal(&npc, &["--say", "What time is it?"]);
+    let request = fixture.provider.next_request().await;
+    assert_eq!(request.user_message(), "What time is it?");
+    request.calls(&[("call_1", "get_current_time", "{}")]).await;
+    let (id, ..) = toy.receive_call().await;
+    toy.send_result(&id, json!("14:30")).await;
+    let mut request = fixture.provider.next_request().await;
+    request.send_text("It is").await;
     let mut first = [0; 5];
     let read = terminal.stdout.as_mut().unwrap().read_exact(&mut first);
-    timeout(SOON, read)
+    timeout(OUTPUT_TIMEOUT, read)
         .await
         .expect("words before the end")
         .unwrap();
     assert_eq!(&first, b"It is");
-    asked.says(" 14:30.").await;
-    asked.ends("stop").await;
+    request.send_text(" 14:30.").await;
+    request.finish("stop").await;
     let (code, out, err) = ended(terminal).await;
     assert_eq!((code, out.as_str()), (Some(0), " 14:30.\n"), "{err}");
     assert!(err.contains("(get_current_time on toy-1)"), "{err}");
 }
 
-/// Says how much it knows.
-async fn counts(asked: Asked) {
-    let before = asked.messages().len() / 2 - 1;
-    let words = format!("{} after {before}", asked.question());
-    asked.replies(&words).await;
+/// Replies with the number of messages in the prompt.
+async fn counts(request: ProviderRequest) {
+    let before = request.messages().len() / 2 - 1;
+    let words = format!("{} after {before}", request.user_message());
+    request.reply(&words).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lines_are_one_conversation() {
-    let stage = Stage::set_with(Provider::scripted(counts).await, 0, &[]).await;
-    let npc = stage.site.npc(&json!({"name": "Bello"}), &[]).await;
-    let mut terminal = stage.site.terminal(&npc, &[]);
+async fn input_lines_form_one_conversation() {
+    let fixture = ChatFixture::start_with(Provider::scripted(counts).await, 0, &[]).await;
+    let npc = fixture.system.npc(&json!({"name": "Bello"}), &[]).await;
+    let mut terminal = fixture.system.terminal(&npc, &[]);
     let mut lines = terminal.stdin.take().unwrap();
     lines
         .write_all("one\n\n 二\nthree".as_bytes())
@@ -99,11 +103,11 @@ async fn lines_are_one_conversation() {
         (Some(0), "one after 0\n 二 after 1\nthree after 2\n"),
         "{err}"
     );
-    // What cannot be said is an error of the command.
+    // A message that cannot be sent is an error of the command.
     let nobody = "npc_01a1ffa60cf27538a99b353c9b320b0c";
-    let (code, out, err) = ended(stage.site.terminal(nobody, &["--say", "Hello"])).await;
+    let (code, out, err) = ended(fixture.system.terminal(nobody, &["--say", "Hello"])).await;
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(err.contains(nobody), "{err}");
-    let (code, ..) = ended(stage.site.terminal("toy-1", &["--say", "Hello"])).await;
+    let (code, ..) = ended(fixture.system.terminal("toy-1", &["--say", "Hello"])).await;
     assert_eq!(code, Some(64));
 }

@@ -1,6 +1,6 @@
-//! A local HTTP proxy that adds a credential, because the suite can send none. Everything else goes
-//! through as it came, `Host` and `Origin` as well, and streams stay streams.
-//! Never: a connection to the gateway shared by two clients; one that leaves closes its own.
+//! A local HTTP proxy that adds a credential, because the suite cannot send one. It passes everything
+//! else unchanged, including `Host`, `Origin` and streams. Each client connection has its own
+//! connection to the gateway, so that closing one closes the other.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
@@ -17,7 +17,7 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Bound, and not serving yet: the gateway has to know its address before.
+/// Bound but not serving: the gateway needs the address before it starts.
 pub(super) struct HeaderProxy {
     listener: TcpListener,
     address: SocketAddr,
@@ -30,17 +30,17 @@ impl HeaderProxy {
         Ok(Self { listener, address })
     }
 
-    /// What a page at this address would name as its origin.
+    /// The `Origin` of a page at this address.
     pub(super) fn origin(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The MCP endpoint of a device.
+    /// The MCP endpoint of a device, through the proxy.
     pub(super) fn url(&self, device: &str) -> String {
         format!("{}/mcp/devices/{device}", self.origin())
     }
 
-    /// Passes requests on to the gateway with this key, for ever.
+    /// Forwards requests to the gateway with this key until it is dropped.
     pub(super) fn serve(
         self,
         gateway: SocketAddr,
@@ -56,7 +56,7 @@ impl HeaderProxy {
                         let (stream, _) = accepted.context("the proxy takes no connection")?;
                         connections.spawn(relay(stream, gateway, credential.clone()));
                     }
-                    // A client that breaks its connection off is not the proxy's fault, nor a gateway's that closes.
+                    // Either side may close its connection at any time.
                     Some(_) = connections.join_next() => {}
                 }
             }
@@ -64,7 +64,7 @@ impl HeaderProxy {
     }
 }
 
-/// One connection of a client, and one to the gateway that lives as long.
+/// Serves one client connection over one gateway connection of the same lifetime.
 async fn relay(
     stream: TcpStream,
     gateway: SocketAddr,
@@ -85,7 +85,7 @@ async fn relay(
     );
     tokio::select! {
         ended = &mut inward => return Ok(ended?),
-        // What the gateway has said is still to be passed on.
+        // Forward the bytes that the gateway has already sent.
         _ = onward => inward.as_mut().graceful_shutdown(),
     }
     Ok(inward.await?)

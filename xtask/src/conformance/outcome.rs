@@ -1,5 +1,6 @@
-//! What the findings mean: required or not, expected or not, and the lines that say so.
-//! Never: a failure that nobody gave a reason for taken as fine.
+//! Classifies findings as required or optional, expected or not, and prints them.
+//!
+//! Invariant: a failure without a listed reason fails the run.
 
 use std::fmt;
 
@@ -8,10 +9,10 @@ use serde::Deserialize;
 
 use super::suite::{Check, Outcome, Status};
 
-/// Failed findings that the line of a required scenario names; one is enough for any other.
+/// Maximum number of failed findings in the line of a required scenario. Other lines name one.
 const SHOWN: usize = 6;
 
-/// The failures that are known, with their reasons.
+/// The known failures with their reasons.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Expected {
@@ -27,7 +28,7 @@ struct Known {
     reason: String,
 }
 
-/// How one revision came out.
+/// The result of one revision.
 #[derive(Debug)]
 pub(super) struct Verdict {
     revision: String,
@@ -35,11 +36,11 @@ pub(super) struct Verdict {
     passed: usize,
     /// Scenario and reason.
     expected: Vec<(String, String)>,
-    /// Scenario and what the suite says.
+    /// Scenario and the suite's message.
     unexpected: Vec<(String, String)>,
-    /// Scenarios that pass and are expected to fail, or that nothing requires.
+    /// Scenarios listed as failures that pass or are not required.
     stale: Vec<String>,
-    /// What is asked for with SHOULD and not kept, or fails and is not required.
+    /// Violated SHOULD rules, and failures that are not required.
     remarks: Vec<(String, String)>,
 }
 
@@ -48,7 +49,7 @@ impl Expected {
         toml::from_str(toml).context("tests/conformance/expected-failures.toml")
     }
 
-    /// Holds the findings of one revision against what is expected of it.
+    /// Compares the findings of one revision with the expected failures.
     pub(super) fn judge(&self, revision: &str, outcome: Outcome) -> Verdict {
         let known: Vec<_> = self
             .failure
@@ -100,12 +101,12 @@ impl Expected {
 }
 
 impl Verdict {
-    /// Whether something is not as it is expected to be.
+    /// Whether a result differs from the expectation.
     pub(super) fn is_bad(&self) -> bool {
         !self.unexpected.is_empty() || !self.stale.is_empty()
     }
 
-    /// One line for everything that is worth one.
+    /// The report, one line per scenario.
     pub(super) fn findings(&self) -> String {
         let stale = |scenario| {
             let why = "passes or is not required: take it out of expected-failures.toml";
@@ -145,7 +146,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Why a scenario failed, if it did. One without a single finding did not run to its end.
+/// Why a scenario failed, if it did. A scenario without findings did not complete.
 fn failure(checks: &[Check], most: usize) -> Option<String> {
     if checks.is_empty() {
         return Some("it did not run to its end; see the suite's log".to_owned());

@@ -1,5 +1,5 @@
-//! The official suite as a program: run once for a revision, its findings read from the files it writes.
-//! Never: a verdict taken from text that is meant for people.
+//! Runs the official suite for a revision and reads its findings from the files it writes. The
+//! suite's terminal output is not parsed.
 
 use std::{
     collections::BTreeMap,
@@ -16,12 +16,12 @@ use tokio::{process::Command, time::timeout};
 const PACKAGE: &str = "node_modules/@modelcontextprotocol/conformance";
 const PROGRAM: &str = "node_modules/.bin/conformance";
 const NODE: &str = "node_modules/node/bin/node";
-/// All scenarios of one revision; each of them has 30 s in the suite itself.
-const WITHIN: Duration = Duration::from_secs(600);
-/// What a result's folder is named after its scenario: `-2026-07-28T00-00-00-000Z`.
+/// Timeout for all scenarios of one revision. The suite allows 30 s for each.
+const REVISION_TIMEOUT: Duration = Duration::from_secs(600);
+/// Length of the time in the name of a result folder, after the scenario: `-2026-07-28T00-00-00-000Z`.
 const TIME_LENGTH: usize = 25;
 
-/// Where the suite is installed.
+/// The path of the suite in its installation.
 pub(super) struct Suite {
     installed: PathBuf,
 }
@@ -38,24 +38,24 @@ pub(super) struct Check {
     pub(super) description: String,
 }
 
-/// How a finding ended.
+/// The status of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(super) enum Status {
     Success,
     Failure,
-    /// A SHOULD that is not kept; nothing fails by it.
+    /// A violated SHOULD rule; not a failure.
     Warning,
     Skipped,
     Info,
 }
 
-/// What a run found.
+/// The findings of a run.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    /// What the revision requires, in the suite's order.
+    /// The scenarios that the revision requires, in the suite's order.
     pub(super) required: Vec<String>,
-    /// The findings of every scenario that ran, the ones that are not required as well.
+    /// The findings of every scenario that ran, required or not.
     pub(super) checks: BTreeMap<String, Vec<Check>>,
 }
 
@@ -71,7 +71,7 @@ impl Suite {
         })
     }
 
-    /// Runs what the revision requires against a URL; logs and findings go to `folder`.
+    /// Runs the scenarios of a revision against a URL; logs and findings go to `folder`.
     pub(super) async fn run(
         &self,
         revision: &str,
@@ -103,14 +103,17 @@ impl Suite {
             .stderr(file)
             .kill_on_drop(true)
             .spawn()?;
-        // Its exit code says only that something failed; what did is in the files.
-        if timeout(WITHIN, suite.wait()).await.is_err() {
-            bail!("the suite did not end within {} s", WITHIN.as_secs());
+        // The exit code reports only that there are failures; the files have the details.
+        if timeout(REVISION_TIMEOUT, suite.wait()).await.is_err() {
+            bail!(
+                "the suite did not end within {} s",
+                REVISION_TIMEOUT.as_secs()
+            );
         }
         let checks = read(&findings)?;
         if checks.is_empty() {
-            let said = fs::read_to_string(&log).unwrap_or_default();
-            bail!("the suite found nothing at all:\n{said}");
+            let output = fs::read_to_string(&log).unwrap_or_default();
+            bail!("the suite found nothing at all:\n{output}");
         }
         Ok(Outcome { required, checks })
     }
@@ -126,7 +129,7 @@ fn read(findings: &Path) -> anyhow::Result<BTreeMap<String, Vec<Check>>> {
         let scenario =
             scenario.with_context(|| format!("not a scenario's folder: {}", path.display()))?;
         let file = path.join("checks.json");
-        // A scenario that was broken off has a folder and nothing in it.
+        // An interrupted scenario leaves an empty folder.
         let checks = match fs::read_to_string(&file) {
             Ok(text) => serde_json::from_str(&text)
                 .with_context(|| format!("not readable: {}", file.display()))?,
@@ -143,7 +146,7 @@ fn scenario_of(folder: &str) -> Option<&str> {
     (time.starts_with('-') && time.ends_with('Z')).then_some(scenario)
 }
 
-/// The entries below `server:` in a list of requirements, which is YAML of the plainest kind.
+/// The entries below `server:` in a list of requirements, a flat YAML list.
 fn required(list: &str) -> Vec<String> {
     list.lines()
         .skip_while(|line| *line != "server:")

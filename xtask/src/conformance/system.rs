@@ -1,6 +1,5 @@
-//! The system that is examined: control, edge and gateway as processes, with a database and a corner of
-//! Redis of their own.
-//! Never: a key or a row that is still there when the run has ended.
+//! The system under test: control, edge, gateway and chat as processes, with a database and a Redis
+//! prefix of their own. Both are removed at the end of the run.
 
 use std::{
     env,
@@ -10,12 +9,12 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use parking_lot::Mutex;
 use reqwest::StatusCode;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
-use switchboard_store::testing::TestDatabase;
+use switchboard_test_support::{database::Database, process::Process, programs};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     process::{ChildStdout, Command},
@@ -23,24 +22,22 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use crate::bench::{bed::build, process::Process};
-
 /// The id of the device that the suite calls.
 pub(crate) const DEVICE: &str = "conformance";
 
-const READY_WITHIN: Duration = Duration::from_secs(30);
-const TRUSTED_WITHIN: Duration = Duration::from_secs(15);
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-const ALIVE_EVERY: Duration = Duration::from_secs(1);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
+const TOKEN_KEYS_TIMEOUT: Duration = Duration::from_secs(15);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+const LIVENESS_INTERVAL: Duration = Duration::from_secs(1);
 const ANY_PORT: &str = "127.0.0.1:0";
-const MORE_THAN_COME: &str = "1000000";
-/// Keys looked at in one step when a run cleans up.
-const KEYS_A_STEP: u32 = 500;
+const UNLIMITED_RATE: &str = "1000000";
+/// `COUNT` of a `SCAN` step while a run removes its keys.
+const SCAN_COUNT: u32 = 500;
 
-/// What a run has of the servers that others use too.
+/// The run's share of the shared servers.
 pub(crate) struct Corner {
     redis_url: SecretString,
-    /// What every key and channel of the run begins with.
+    /// Prefix of every key and channel of the run.
     redis_prefix: String,
 }
 
@@ -49,7 +46,7 @@ pub(crate) struct Org {
     pub(crate) key: String,
 }
 
-/// Ends, with its database, when dropped.
+/// The running services. Dropping it ends them and drops their database.
 pub(crate) struct System {
     control: Service,
     edge: Service,
@@ -58,20 +55,20 @@ pub(crate) struct System {
     http: reqwest::Client,
     operator_key: String,
     folder: PathBuf,
-    _database: TestDatabase,
+    _database: Database,
 }
 
-/// One of our services.
+/// One service.
 struct Service {
     name: &'static str,
     process: Mutex<Process>,
     ready: Value,
-    // Whoever prints to a closed pipe is ended by it.
+    // Held open: the service must not receive SIGPIPE when it writes.
     _stdout: BufReader<ChildStdout>,
 }
 
 impl Corner {
-    /// Reads REDIS_URL; DATABASE_URL is read where the database is made.
+    /// Reads REDIS_URL, and checks that DATABASE_URL is set too.
     pub(crate) fn from_environment() -> anyhow::Result<Self> {
         let missing: Vec<_> = ["REDIS_URL", "DATABASE_URL"]
             .into_iter()
@@ -90,7 +87,7 @@ impl Corner {
         })
     }
 
-    /// Takes the run's keys out of Redis.
+    /// Deletes the run's keys from Redis.
     pub(crate) async fn clear(&self) -> anyhow::Result<()> {
         let client = redis::Client::open(self.redis_url.expose_secret())?;
         let mut connection = client.get_multiplexed_async_connection().await?;
@@ -101,7 +98,7 @@ impl Corner {
                 .arg("MATCH")
                 .arg(format!("{}*", self.redis_prefix))
                 .arg("COUNT")
-                .arg(KEYS_A_STEP)
+                .arg(SCAN_COUNT)
                 .query_async(&mut connection)
                 .await?;
             if !keys.is_empty() {
@@ -119,22 +116,20 @@ impl Corner {
 }
 
 impl System {
-    /// Builds the program and starts the services; the gateway takes requests of `origin`.
+    /// Builds the program and starts the services; the gateway allows requests from `origin`.
     pub(crate) async fn start(
         corner: &Corner,
         folder: &Path,
         origin: &str,
     ) -> anyhow::Result<Self> {
-        let program = build("dev", &["switchboard"]).await?.into_iter().next();
-        let program = program.context("switchboard was not built")?;
-        let database = TestDatabase::create()
-            .await
-            .context("no database for the run; see DATABASE_URL")?;
+        let program = programs::build("dev", "switchboard").await?;
+        let database = Database::create(&corner.redis_prefix)?;
+        migrate(&program, database.url()).await?;
         let operator_key = Uuid::new_v4().simple().to_string();
         let objects = format!("file://{}", folder.join("objects").display());
         let environment = [
             ("REDIS_URL", corner.redis_url.expose_secret()),
-            ("DATABASE_URL", database.url().expose_secret()),
+            ("DATABASE_URL", database.url()),
             ("SWITCHBOARD_OPERATOR_KEY", &operator_key),
             ("SWITCHBOARD_REDIS_PREFIX", &corner.redis_prefix),
             ("SWITCHBOARD_OBJECTS", &objects),
@@ -142,8 +137,8 @@ impl System {
             ("SWITCHBOARD_HTTP_LISTEN", ANY_PORT),
             ("SWITCHBOARD_DEVICE_LISTEN", ANY_PORT),
             ("SWITCHBOARD_MCP_ALLOWED_ORIGINS", origin),
-            // What is examined is how each request is answered, not how often one may come.
-            ("SWITCHBOARD_CHAT_CALLER_BURST", MORE_THAN_COME),
+            // Rates are not under test.
+            ("SWITCHBOARD_CHAT_CALLER_BURST", UNLIMITED_RATE),
         ];
         let start = async |name| Service::start(&program, folder, name, &environment).await;
         let system = Self {
@@ -160,7 +155,7 @@ impl System {
         Ok(system)
     }
 
-    /// Where logs and findings go.
+    /// The folder for logs and findings.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -177,7 +172,7 @@ impl System {
         self.chat.address("http_url")
     }
 
-    /// What the installation's operator holds.
+    /// The operator key of the installation.
     pub(crate) fn operator_key(&self) -> &str {
         &self.operator_key
     }
@@ -194,7 +189,7 @@ impl System {
             .with_context(|| format!("the gateway's address: {url}"))
     }
 
-    /// A new organisation with a key for everything.
+    /// Creates an organisation with a key of all scopes.
     pub(crate) async fn org(&self) -> anyhow::Result<Org> {
         let answer = self
             .create("/v1/orgs", &self.operator_key, &json!({"name": DEVICE}))
@@ -207,13 +202,13 @@ impl System {
         })
     }
 
-    /// What the device authenticates with.
+    /// The access token of the device.
     pub(crate) async fn device_token(&self, org: &Org) -> anyhow::Result<String> {
         self.token(org, &format!("device:{DEVICE}"), &["device"])
             .await
     }
 
-    /// An access token of the organisation.
+    /// Issues an access token of the organisation.
     pub(crate) async fn token(
         &self,
         org: &Org,
@@ -226,7 +221,7 @@ impl System {
         Ok(token.context("an answer without a token")?.to_owned())
     }
 
-    /// An NPC of the organisation, to be talked to.
+    /// Creates an NPC of the organisation for conversations.
     pub(crate) async fn npc(&self, org: &Org) -> anyhow::Result<String> {
         let settings = json!({"overrides": {"name": DEVICE}});
         let answer = self.create("/v1/npcs", &org.key, &settings).await?;
@@ -243,31 +238,47 @@ impl System {
         Ok(answer.json().await?)
     }
 
-    /// Keys travel to the nodes in the background: the first token is good when they are there.
+    /// Waits until the first token is accepted: token keys reach the nodes in the background.
     async fn trusted(&self) -> anyhow::Result<()> {
-        let until = Instant::now() + TRUSTED_WITHIN;
+        let until = Instant::now() + TOKEN_KEYS_TIMEOUT;
         for service in [&self.edge, &self.gateway, &self.chat] {
             let url = format!("{}/readyz", service.address("admin_url"));
             while self.http.get(&url).send().await?.status() != StatusCode::OK {
                 if Instant::now() > until {
-                    bail!("{} is not ready:\n{}", service.name, service.last_words());
+                    bail!("{} is not ready:\n{}", service.name, service.log_tail());
                 }
-                sleep(LOOK_AGAIN).await;
+                sleep(POLL_INTERVAL).await;
             }
         }
         Ok(())
     }
 
-    /// Waits for a service that ends by itself, which none should.
+    /// Returns when a service ends unexpectedly.
     pub(crate) async fn ended(&self) -> anyhow::Result<()> {
         loop {
-            sleep(ALIVE_EVERY).await;
+            sleep(LIVENESS_INTERVAL).await;
             for service in [&self.control, &self.edge, &self.gateway, &self.chat] {
                 let alive = service.process.lock().assert_alive();
                 alive.with_context(|| service.name)?;
             }
         }
     }
+}
+
+/// Brings an empty database up to date.
+async fn migrate(program: &Path, url: &str) -> anyhow::Result<()> {
+    let output = Command::new(program)
+        .arg("migrate")
+        .env("DATABASE_URL", url)
+        .kill_on_drop(true)
+        .output()
+        .await?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "switchboard migrate failed: {error}"
+    );
+    Ok(())
 }
 
 impl Service {
@@ -279,7 +290,7 @@ impl Service {
         environment: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
-        // No setting of the shell leaks in.
+        // No setting of the shell reaches the service.
         command.env_clear().envs(environment.iter().copied());
         command.arg(name).current_dir(folder);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -287,9 +298,9 @@ impl Service {
         let stdout = process.child.stdout.take();
         let mut stdout = BufReader::new(stdout.context("a service without stdout")?);
         let mut line = String::new();
-        let read = timeout(READY_WITHIN, stdout.read_line(&mut line)).await;
+        let read = timeout(READY_TIMEOUT, stdout.read_line(&mut line)).await;
         if !matches!(read, Ok(Ok(1..))) {
-            bail!("{name} printed no ready line:\n{}", process.last_words());
+            bail!("{name} printed no ready line:\n{}", process.log_tail());
         }
         Ok(Self {
             name,
@@ -299,12 +310,12 @@ impl Service {
         })
     }
 
-    /// One of the addresses of its ready line; empty if it has none, which nothing can reach.
+    /// An address of the ready line; empty if the line has none.
     fn address(&self, member: &str) -> &str {
         self.ready[member].as_str().unwrap_or_default()
     }
 
-    fn last_words(&self) -> String {
-        self.process.lock().last_words()
+    fn log_tail(&self) -> String {
+        self.process.lock().log_tail()
     }
 }

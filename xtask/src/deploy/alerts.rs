@@ -1,6 +1,5 @@
-//! Rules for Prometheus: promtool reads and tests them, and each alert has a test that sees it fire, a page, and a row where
-//! pages are listed.
-//! Never: an alert that nobody can look up.
+//! Checks the Prometheus rules with promtool. Each alert has a test in which it fires, a runbook, and a
+//! row in the list of runbooks.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +16,7 @@ const CONFIG: &str = "deploy/prometheus/prometheus.yml";
 const RULES: &str = "deploy/prometheus/rules";
 const TESTS: &str = "deploy/prometheus/tests";
 const PAGES: &str = "docs/runbooks";
-/// The list of pages.
+/// The list of runbooks.
 const LIST: &str = "README.md";
 
 pub(super) fn check() -> anyhow::Result<()> {
@@ -33,7 +32,7 @@ pub(super) fn check() -> anyhow::Result<()> {
     side_by_side(&tests)
 }
 
-/// Each file of tests in a promtool of its own: one keeps one core busy, and some play hours back.
+/// Runs each test file in its own promtool: a process uses one core, and some replay hours.
 fn side_by_side(tests: &[PathBuf]) -> anyhow::Result<()> {
     let test = |file: &Path| succeed("promtool", [Path::new("test"), Path::new("rules"), file]);
     thread::scope(|scope| {
@@ -44,7 +43,7 @@ fn side_by_side(tests: &[PathBuf]) -> anyhow::Result<()> {
     })
 }
 
-/// What alerts lack, one line each.
+/// The faults of the alerts, one line each.
 fn missing(rules: &str, tests: &str) -> anyhow::Result<Vec<String>> {
     let alerts = pages_of(rules)?;
     let fired = fired(tests);
@@ -76,7 +75,7 @@ fn missing(rules: &str, tests: &str) -> anyhow::Result<Vec<String>> {
     Ok(missing)
 }
 
-/// Each alert with the page that it leads to.
+/// Each alert with its runbook.
 fn pages_of(rules: &str) -> anyhow::Result<BTreeMap<&str, &str>> {
     let mut alerts = BTreeMap::new();
     for rule in rules.split("- alert: ").skip(1) {
@@ -105,7 +104,7 @@ fn fired(tests: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// The alerts of the rows of a list.
+/// The alerts in the rows of a list.
 fn listed(list: &str) -> impl Iterator<Item = &str> {
     let rows = list.lines().filter_map(|line| line.strip_prefix("| ["));
     rows.filter_map(|row| row.split_once("](").map(|(alert, _)| alert))

@@ -1,5 +1,7 @@
-//! The compose file: its schema, its lint, and compose itself, with an environment that `make-env` wrote and without one.
-//! Never: a secret on the terminal; what compose prints has them filled in.
+//! Checks the compose file: its schema, its lint, and compose itself, with and without the environment
+//! that `make-env` writes.
+//!
+//! Invariant: compose's output is not printed, because it contains secrets.
 
 use std::{
     collections::BTreeSet,
@@ -16,7 +18,7 @@ const FILE: &str = "docker-compose.yml";
 const LINT: &str = "deploy/dclint.json";
 const MAKE_ENV: &str = "deploy/make-env";
 const COLLECTOR: &str = "deploy/collector/collector.yml";
-/// Processes post their spans over HTTP there.
+/// The port for spans over HTTP.
 const ENDPOINT: &str = "SWITCHBOARD_OTLP_ENDPOINT=http://collector:";
 
 pub(super) fn check(schema: &Path, node: &Path) -> anyhow::Result<()> {
@@ -31,19 +33,19 @@ pub(super) fn check(schema: &Path, node: &Path) -> anyhow::Result<()> {
     environment()
 }
 
-/// Without an environment compose starts nothing and names the way to one; with one it reads the file.
+/// Without an environment compose must fail and name `make-env`; with one it must accept the file.
 fn environment() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (none, made) = (folder.path().join("none"), folder.path().join("made"));
     fs::write(&none, "")?;
     let refused = compose(&none)?;
     ensure!(
-        !refused.status.success() && said(&refused).contains(MAKE_ENV),
+        !refused.status.success() && text_of(&refused).contains(MAKE_ENV),
         "compose takes {FILE} without an environment, or does not name {MAKE_ENV}: {}",
-        said(&refused)
+        text_of(&refused)
     );
     let first = make_env(&made)?;
-    ensure!(first.status.success(), "{MAKE_ENV}: {}", said(&first));
+    ensure!(first.status.success(), "{MAKE_ENV}: {}", text_of(&first));
     let written = fs::read_to_string(&made)?;
     let collector = fs::read_to_string(root().join(COLLECTOR))?;
     ensure!(
@@ -51,7 +53,7 @@ fn environment() -> anyhow::Result<()> {
         "{MAKE_ENV} sends traces where {COLLECTOR} takes no HTTP"
     );
     let read = compose(&made)?;
-    ensure!(read.status.success(), "{FILE}: {}", said(&read));
+    ensure!(read.status.success(), "{FILE}: {}", text_of(&read));
     let read = String::from_utf8_lossy(&read.stdout);
     let twice = limited_twice(&read);
     ensure!(
@@ -65,19 +67,19 @@ fn environment() -> anyhow::Result<()> {
         !second.status.success() && fs::read_to_string(&made)? == written,
         "{MAKE_ENV} changes an environment that is there"
     );
-    let set = |name: &str| said(&second).contains(name);
+    let set = |name: &str| text_of(&second).contains(name);
     ensure!(
         ["COMPOSE_PROFILES=", ENDPOINT].into_iter().all(set),
-        "{MAKE_ENV} leaves an environment that is there, and does not say what to set in it"
+        "{MAKE_ENV} keeps an existing environment without naming the settings to add"
     );
     Ok(())
 }
 
-/// Services of what compose read, anchors filled in, with limits at both of the places that it knows for them. Docker's own
-/// compares the two numbers of processes, where the one that is not given is 0; `docker-compose` 1 takes both.
+/// Services that set limits in both places that compose supports, after expansion of anchors. Docker
+/// Compose 2 compares the two process limits, where a missing one is 0, and refuses the pair.
 fn limited_twice(read: &str) -> Vec<&str> {
     let lines = read.lines().skip_while(|line| *line != "services:");
-    // Texts of several lines have empty ones.
+    // A multi-line text may contain empty lines.
     let is_inside = |line: &&str| line.is_empty() || line.starts_with(' ');
     let inside = lines.skip(1).take_while(is_inside);
     let (mut counted, mut limited) = (BTreeSet::new(), BTreeSet::new());
@@ -87,7 +89,7 @@ fn limited_twice(read: &str) -> Vec<&str> {
         match (line.len() - words.len(), words.split(':').next()) {
             (2, Some(name)) => service = name,
             (4, Some("pids_limit")) => _ = counted.insert(service),
-            // So deep there are no limits but those of deploy.resources.
+            // At this depth the only limits are those of deploy.resources.
             (8, Some("limits")) => _ = limited.insert(service),
             _ => {}
         }
@@ -95,7 +97,7 @@ fn limited_twice(read: &str) -> Vec<&str> {
     counted.intersection(&limited).copied().collect()
 }
 
-/// Whether the port that processes are told is the one at which the collector takes OTLP over HTTP.
+/// Whether the processes use the port at which the collector receives OTLP over HTTP.
 fn traces_arrive(environment: &str, collector: &str) -> bool {
     let port = environment
         .lines()
@@ -117,7 +119,7 @@ fn make_env(file: &Path) -> anyhow::Result<Output> {
     output.with_context(|| format!("{MAKE_ENV} could not be started"))
 }
 
-/// `config`, with no settings but those of the file. What it prints has secrets in it.
+/// `config` with the settings of the file only. The output contains secrets.
 fn compose(environment: &Path) -> anyhow::Result<Output> {
     let mut command = Command::new("docker-compose");
     if !works("docker-compose") && works("docker") {
@@ -145,7 +147,7 @@ fn works(program: &str) -> bool {
     command.stdin(Stdio::null()).output().is_ok()
 }
 
-fn said(output: &Output) -> String {
+fn text_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).trim().to_owned()
 }
 

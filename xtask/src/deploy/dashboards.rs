@@ -1,5 +1,5 @@
-//! Dashboards for Grafana: each expression in them is one that Prometheus takes.
-//! Never: a look at whether what it asks for is counted anywhere.
+//! Checks that Prometheus can parse every expression of the Grafana dashboards. Whether the series
+//! exist is not checked.
 
 use std::{fmt::Write as _, io::Write as _, path::Path};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{files, read, succeed};
 
 const DASHBOARDS: &str = "deploy/grafana/dashboards";
-/// What Grafana puts in the place of its own variables, longest name first.
+/// Values for Grafana's own variables, longest name first.
 const BUILT_IN: [(&str, &str); 3] = [
     ("$__rate_interval", "5m"),
     ("$__interval", "1m"),
@@ -34,12 +34,12 @@ pub(super) fn check() -> anyhow::Result<()> {
     succeed("promtool", words.into_iter().chain([file.path()]))
 }
 
-/// A group of rules with the expressions of a dashboard, `NAME:1` and so on, for promtool to read.
+/// A rule group with the expressions of a dashboard as `NAME:1`, `NAME:2`, …, for promtool.
 fn as_rules(name: &str, dashboard: &Value) -> anyhow::Result<String> {
     let variables = dashboard["templating"]["list"].as_array();
     let variables = variables.into_iter().flatten();
     let mut names: Vec<_> = variables.filter_map(|it| it["name"].as_str()).collect();
-    // `$node_name` is not `$node` and more.
+    // `$node_name` must not match `$node`.
     names.sort_by_key(|name| std::cmp::Reverse(name.len()));
     let mut expressions = Vec::new();
     gather(dashboard, &mut expressions);
@@ -47,7 +47,7 @@ fn as_rules(name: &str, dashboard: &Value) -> anyhow::Result<String> {
     let mut rules = format!("  - name: {name}\n    rules:\n");
     for (index, expression) in expressions.into_iter().enumerate() {
         let expression = fill_in(expression, &names)?;
-        // JSON's strings are YAML's as well.
+        // A JSON string is a YAML string.
         let quoted = Value::from(expression);
         writeln!(
             rules,
@@ -57,7 +57,7 @@ fn as_rules(name: &str, dashboard: &Value) -> anyhow::Result<String> {
     Ok(rules)
 }
 
-/// The expressions of panels and annotations, and what values of variables are read from.
+/// The expressions of panels, annotations and variables.
 fn gather<'a>(value: &'a Value, expressions: &mut Vec<&'a str>) {
     match value {
         Value::Object(fields) => {
@@ -80,7 +80,7 @@ fn labelled(query: &str) -> Option<&str> {
     inner.rsplit_once(',').map(|(series, _)| series)
 }
 
-/// An expression as Grafana sends it, with everything chosen.
+/// An expression as Grafana sends it, with all values selected.
 fn fill_in(expression: &str, variables: &[&str]) -> anyhow::Result<String> {
     let mut filled = expression.to_owned();
     for (name, value) in BUILT_IN {
@@ -90,10 +90,7 @@ fn fill_in(expression: &str, variables: &[&str]) -> anyhow::Result<String> {
         filled = filled.replace(&format!("${{{name}}}"), ".*");
         filled = filled.replace(&format!("${name}"), ".*");
     }
-    ensure!(
-        !filled.contains('$'),
-        "nobody sets a variable of: {expression}"
-    );
+    ensure!(!filled.contains('$'), "undefined variable in: {expression}");
     Ok(filled)
 }
 

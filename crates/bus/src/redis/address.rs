@@ -1,5 +1,6 @@
-//! Where Redis is, as the operator's URL says: one server, a master that sentinels know, or a cluster.
-//! Never: a part of the URL in an error; it may hold a password.
+//! Parses the operator's Redis URL: a single server, a master behind sentinels, or a cluster.
+//!
+//! Invariant: no part of the URL appears in an error, because it may contain a password.
 
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, io::tcp::TcpSettings,
@@ -7,31 +8,30 @@ use redis::{
 
 use crate::error::BusError;
 
-const ONE: &str = "redis://[user:password@]host:port[/db]";
+const SINGLE: &str = "redis://[user:password@]host:port[/db]";
 const SENTINEL: &str =
     "redis+sentinel://[user:password@]host:26379,host:26379/name[/db][?sentinel_password=…]";
 const CLUSTER: &str = "redis+cluster://[user:password@]host:port,host:port,host:port";
 
-/// What the operator's URL names.
 pub(super) enum Address {
-    One(ConnectionInfo),
-    Sentinel(Sentinel),
-    /// Some of a cluster's servers; the others are learnt from them.
+    Single(ConnectionInfo),
+    Sentinel(SentinelAddress),
+    /// Some of a cluster's servers; the others are discovered.
     Cluster(Seeds),
 }
 
 /// One server of a cluster, and others.
 pub(super) type Seeds = (ConnectionInfo, Vec<ConnectionInfo>);
 
-/// A master that sentinels know by this name.
-pub(super) struct Sentinel {
+/// A master by its name, and the sentinels that monitor it.
+pub(super) struct SentinelAddress {
     pub(super) name: String,
     pub(super) sentinels: Vec<ConnectionInfo>,
-    /// How to sign in at the master; its address stands for nothing.
+    /// The credentials and the database at the master; its address is a placeholder.
     pub(super) master: ConnectionInfo,
 }
 
-/// The parts of a URL with several hosts, as written.
+/// The parts of a URL with several hosts.
 struct Parts<'a> {
     credentials: &'a str,
     hosts: Vec<&'a str>,
@@ -47,16 +47,16 @@ impl Address {
         if let Some(rest) = url.strip_prefix("redis+sentinel://") {
             return sentinel(&split(rest, SENTINEL)?).map(Self::Sentinel);
         }
-        server(url).map(Self::One).map_err(|why| {
-            let others = format!("; several servers are {SENTINEL} or {CLUSTER}");
-            let right = format!("one server is {ONE} or redis+unix:///path{others}");
-            BusError::Address(format!("{why}: {right}"))
+        server(url).map(Self::Single).map_err(|error| {
+            let others = format!("for several servers, {SENTINEL} or {CLUSTER}");
+            let forms = format!("expected {SINGLE} or redis+unix:///path; {others}");
+            BusError::Address(format!("{error}: {forms}"))
         })
     }
 }
 
-/// The same way of signing in, at another server.
-pub(super) fn at(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
+/// The same credentials and settings, at another server.
+pub(super) fn with_address(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
     let address = ConnectionAddr::Tcp(host.to_owned(), port);
     info.clone().set_addr(address)
 }
@@ -68,17 +68,17 @@ pub(super) fn host_and_port(text: &str) -> Option<(&str, u16)> {
     Some((host, port.parse().ok()?)).filter(|(_, port)| *port != 0)
 }
 
-fn wrong(why: &str, right: &str) -> BusError {
-    BusError::Address(format!("{why}: it is {right}"))
+fn invalid(error: &str, form: &str) -> BusError {
+    BusError::Address(format!("{error}: expected {form}"))
 }
 
-fn split<'a>(rest: &'a str, right: &str) -> Result<Parts<'a>, BusError> {
+fn split<'a>(rest: &'a str, form: &str) -> Result<Parts<'a>, BusError> {
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (credentials, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
     let hosts: Vec<&str> = hosts.split(',').collect();
     if hosts.iter().any(|host| host.is_empty()) {
-        return Err(wrong("a host is missing", right));
+        return Err(invalid("a host is missing", form));
     }
     Ok(Parts {
         credentials,
@@ -88,7 +88,7 @@ fn split<'a>(rest: &'a str, right: &str) -> Result<Parts<'a>, BusError> {
     })
 }
 
-/// One server, by the URL that would name it alone.
+/// Parses the URL of one server.
 fn server(url: &str) -> Result<ConnectionInfo, String> {
     let info = url
         .into_connection_info()
@@ -101,30 +101,30 @@ fn server(url: &str) -> Result<ConnectionInfo, String> {
 }
 
 fn servers(hosts: &[&str], credentials: &str, db: &str) -> Result<Vec<ConnectionInfo>, String> {
-    let sign = if credentials.is_empty() { "" } else { "@" };
-    let of = |host: &&str| server(&format!("redis://{credentials}{sign}{host}/{db}"));
-    hosts.iter().map(of).collect()
+    let separator = if credentials.is_empty() { "" } else { "@" };
+    let parse = |host: &&str| server(&format!("redis://{credentials}{separator}{host}/{db}"));
+    hosts.iter().map(parse).collect()
 }
 
 fn cluster(parts: &Parts<'_>) -> Result<Address, BusError> {
     if !matches!(parts.path, "" | "0") {
-        return Err(wrong("a cluster has database 0 only", CLUSTER));
+        return Err(invalid("a cluster has database 0 only", CLUSTER));
     }
     if !parts.query.is_empty() {
-        return Err(wrong("there is nothing to be said after a `?`", CLUSTER));
+        return Err(invalid("a cluster has no settings after the `?`", CLUSTER));
     }
     let seeds = servers(&parts.hosts, parts.credentials, "0");
-    let mut seeds = seeds.map_err(|why| wrong(&why, CLUSTER))?.into_iter();
+    let mut seeds = seeds.map_err(|error| invalid(&error, CLUSTER))?.into_iter();
     let first = seeds
         .next()
-        .ok_or_else(|| wrong("a host is missing", CLUSTER))?;
+        .ok_or_else(|| invalid("a host is missing", CLUSTER))?;
     Ok(Address::Cluster((first, seeds.collect())))
 }
 
-fn sentinel(parts: &Parts<'_>) -> Result<Sentinel, BusError> {
+fn sentinel(parts: &Parts<'_>) -> Result<SentinelAddress, BusError> {
     let (name, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
     if name.is_empty() {
-        return Err(wrong("the master's name is missing", SENTINEL));
+        return Err(invalid("the master's name is missing", SENTINEL));
     }
     let (mut user, mut password) = ("", "");
     for setting in parts.query.split('&').filter(|setting| !setting.is_empty()) {
@@ -132,8 +132,8 @@ fn sentinel(parts: &Parts<'_>) -> Result<Sentinel, BusError> {
             Some(("sentinel_user", value)) => user = value,
             Some(("sentinel_password", value)) => password = value,
             _ => {
-                let known = "only sentinel_user and sentinel_password are known after the `?`";
-                return Err(wrong(known, SENTINEL));
+                let error = "only sentinel_user and sentinel_password may follow the `?`";
+                return Err(invalid(error, SENTINEL));
             }
         }
     }
@@ -142,17 +142,17 @@ fn sentinel(parts: &Parts<'_>) -> Result<Sentinel, BusError> {
         (user, password) => format!("{user}:{password}"),
     };
     if !parts.hosts.iter().all(|host| host_and_port(host).is_some()) {
-        // Nobody means Redis's own port when the host is a sentinel's.
-        return Err(wrong("a sentinel's port is missing", SENTINEL));
+        // Redis's default port would be wrong for a sentinel.
+        return Err(invalid("a sentinel's port is missing", SENTINEL));
     }
-    let named = |why: String| wrong(&why, SENTINEL);
-    let sentinels = servers(&parts.hosts, &credentials, "").map_err(named)?;
-    let master = servers(&["localhost"], parts.credentials, db).map_err(named)?;
+    let to_error = |error: String| invalid(&error, SENTINEL);
+    let sentinels = servers(&parts.hosts, &credentials, "").map_err(to_error)?;
+    let master = servers(&["localhost"], parts.credentials, db).map_err(to_error)?;
     let master = master
         .into_iter()
         .next()
-        .ok_or_else(|| wrong("a host is missing", SENTINEL))?;
-    Ok(Sentinel {
+        .ok_or_else(|| invalid("a host is missing", SENTINEL))?;
+    Ok(SentinelAddress {
         name: name.to_owned(),
         sentinels,
         master,
@@ -163,24 +163,27 @@ fn sentinel(parts: &Parts<'_>) -> Result<Sentinel, BusError> {
 mod tests {
     use super::*;
 
-    /// Who signs in where, for every server that is named; or what is wrong.
-    fn read(url: &str) -> String {
-        let of = |info: &ConnectionInfo| {
+    /// Credentials, address and database of every server, or the error.
+    fn describe(url: &str) -> String {
+        let server = |info: &ConnectionInfo| {
             let settings = info.redis_settings();
             let user = settings.username().unwrap_or("-");
             let password = settings.password().unwrap_or("-");
             format!("{user} {password} {} {}", info.addr(), settings.db())
         };
-        let all = |infos: &[ConnectionInfo]| infos.iter().map(of).collect::<Vec<_>>().join(", ");
+        let join = |infos: &[ConnectionInfo]| {
+            let servers = infos.iter().map(server);
+            servers.collect::<Vec<_>>().join(", ")
+        };
         match Address::parse(url) {
-            Ok(Address::One(info)) => of(&info),
+            Ok(Address::Single(info)) => server(&info),
             Ok(Address::Cluster((first, others))) => {
-                format!("cluster {}", all(&[vec![first], others].concat()))
+                format!("cluster {}", join(&[vec![first], others].concat()))
             }
-            Ok(Address::Sentinel(sentinel)) => {
-                let master = of(&sentinel.master);
-                let asked = all(&sentinel.sentinels);
-                format!("{} {master} of {asked}", sentinel.name)
+            Ok(Address::Sentinel(address)) => {
+                let master = server(&address.master);
+                let sentinels = join(&address.sentinels);
+                format!("{} {master} of {sentinels}", address.name)
             }
             Err(error) => error.to_string(),
         }
@@ -188,18 +191,18 @@ mod tests {
 
     #[track_caller]
     fn check(url: &str, expected: &str) {
-        assert_eq!(read(url), expected, "{url}");
+        assert_eq!(describe(url), expected, "{url}");
     }
 
     #[track_caller]
-    fn refused(url: &str, why: &str) {
-        let error = read(url);
-        assert!(error.contains(why), "{url}: {error}");
+    fn check_error(url: &str, expected: &str) {
+        let error = describe(url);
+        assert!(error.contains(expected), "{url}: {error}");
         assert!(!error.contains("secret"), "{error}");
     }
 
     #[test]
-    fn what_urls_name() {
+    fn urls_are_parsed() {
         check("redis://a:1/2", "- - a:1 2");
         check("redis://u:p@a", "u p a:6379 0");
         check(
@@ -218,24 +221,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_what_is_right() {
-        refused("http://secret@a", "one server is redis://");
-        refused("rediss://u:secret@a:1", "one server is redis://");
-        refused("redis+cluster://u:secret@a:1,,b:2", "a host is missing");
-        refused("redis+cluster://u:secret@a:1/3", "database 0 only");
-        refused("redis+cluster://u:secret@a:x", "redis+cluster://[user");
-        refused("redis+cluster://a:1?x=secret", "after a `?`");
-        refused("redis+sentinel://a:1,b:2", "name is missing");
-        refused("redis+sentinel://a/main", "port is missing");
-        refused(
+    fn invalid_url_error_shows_expected_form() {
+        check_error("http://secret@a", "expected redis://");
+        check_error("rediss://u:secret@a:1", "expected redis://");
+        check_error("redis+cluster://u:secret@a:1,,b:2", "a host is missing");
+        check_error("redis+cluster://u:secret@a:1/3", "database 0 only");
+        check_error("redis+cluster://u:secret@a:x", "redis+cluster://[user");
+        check_error("redis+cluster://a:1?x=secret", "after the `?`");
+        check_error("redis+sentinel://a:1,b:2", "name is missing");
+        check_error("redis+sentinel://a/main", "port is missing");
+        check_error(
             "redis+sentinel://a:1/main?password=secret",
             "sentinel_password",
         );
-        refused("redis+sentinel://a:1/main/x", "redis+sentinel://[user");
+        check_error("redis+sentinel://a:1/main/x", "redis+sentinel://[user");
     }
 
     #[test]
-    fn addresses_are_read_as_redis_writes_them() {
+    fn host_and_port_parses_addresses_of_redis() {
         assert_eq!(host_and_port("10.0.0.1:7000"), Some(("10.0.0.1", 7000)));
         assert_eq!(host_and_port("::1:7000"), Some(("::1", 7000)));
         assert_eq!(host_and_port("[::1]:7000"), Some(("::1", 7000)));

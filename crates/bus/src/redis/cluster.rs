@@ -1,11 +1,12 @@
-//! Many servers as one: which shard owns what, packs and commands to where they belong, and again to where they
-//! belong now.
-//! Never: a pack sent again that may have arrived; a command sent again that may have been executed.
+//! Redis Cluster: batches and commands go to the shard that owns their slot, and follow a slot
+//! that moves.
 
-mod detours;
-mod listening;
-mod map;
-mod table;
+mod dedup;
+mod redelivery;
+mod routes;
+pub(super) mod slots;
+mod subscriptions;
+mod topology;
 
 use std::{
     collections::BTreeMap,
@@ -23,319 +24,323 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-pub(super) use self::detours::Detours;
-use self::{detours::Held, table::Table};
+pub(super) use self::{dedup::Deduplicator, redelivery::Redelivery};
+use self::{redelivery::QueuedBatch, routes::Routes, slots::slot};
 use super::{
-    address::{Seeds, at, host_and_port},
+    address::{Seeds, host_and_port, with_address},
+    client::{CommandGroup, Step},
+    connection::{COMMAND_TIMEOUT, CommandError, Connection},
+    health::ConnectionHealth,
     keys::Keys,
-    link::{Batch, Step},
-    live::{COMMAND_LIMIT, Fault, Live},
-    publisher::{Attempt, Channel, Returned, Returns},
-    script,
-    shard::{Household, Shard, Watcher},
-    slot,
-    standing::Standing,
+    publisher::{Attempt, Channel, FailedPublish, FailureSink},
+    scripts,
+    server::{ConnectionEvents, Server, SharedState},
 };
-use crate::{backend::Undelivered, error::BusError, node::NodeId};
+use crate::{backend::DeliveryFailure, error::BusError, node::NodeId};
 
-/// Ways by which packs leave, each at its own pace: a shard that stands still holds up the packs of its own way only.
-pub(super) const WAYS: usize = 16;
-/// No server is waited for longer that is asked about itself or the others.
-const ASK_LIMIT: Duration = Duration::from_secs(1);
-/// Before a command is tried again that its server could not do yet.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Routes of batches, each with its own flush cycle: a shard that does not respond delays the
+/// batches of its own route only.
+pub(super) const ROUTES: usize = 16;
+/// The longest that a server is waited for that is queried about itself or the others.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Before a command is retried that its server could not execute yet.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
+/// The shards of a cluster.
+///
+/// Every shard is a [`Server`], supervised like a single one, with an echo channel of its own for
+/// probes. A node's inbox is a sharded channel, so batches of many nodes are spread over the
+/// shards. While a slot moves, three mechanisms keep what concerns it going:
+///
+/// - a command that is answered with `MOVED`, `ASK` or `TRYAGAIN` was not executed, and is
+///   retried at the right server for up to 2 s ([`Cluster::query`]);
+/// - an undelivered batch goes to the new owner, in order ([`Redelivery`]);
+/// - the inbox is subscribed at the new owner, and verified to be at a master (`subscriptions`).
+///
+/// Invariant: a batch that may have arrived, and a command that may have been executed, is not
+/// sent again.
 pub(super) struct Cluster {
     keys: Keys,
-    house: Household,
-    standing: Arc<Standing>,
-    detours: Arc<Detours>,
-    /// Channels that this node is to be heard at.
+    shared: SharedState,
+    health: Arc<ConnectionHealth>,
+    pub(super) redelivery: Arc<Redelivery>,
+    /// Channels that this node subscribes to.
     channels: Vec<String>,
-    /// Servers that were named: one, and perhaps others.
     seeds: Seeds,
     shutdown: Shutdown,
-    table: ArcSwap<Table>,
-    /// One learns at a time.
-    learning: Mutex<()>,
-    /// The table may be wrong.
-    doubt: Notify,
-    /// What a shard refused to listen for last, once it was told.
-    refusal: Mutex<Option<String>>,
+    pub(super) routes: ArcSwap<Routes>,
+    /// Serialises changes of the routes.
+    updating: Mutex<()>,
+    /// The routes may be wrong.
+    routes_suspect: Notify,
+    /// The last subscription error that was logged.
+    logged_refusal: Mutex<Option<String>>,
 }
 
-/// What an error means for the command that got it.
-enum Advice {
+/// What to do after an error.
+enum Retry {
     Never,
-    Soon,
-    /// Another server does it, this once.
-    At(Elsewhere),
+    Later,
+    /// Another server executes the command, this once.
+    At(Redirect),
 }
 
-/// A server that a slot is on its way to.
-struct Elsewhere {
+/// A server that is importing a slot.
+struct Redirect {
     /// `host:port`.
     address: String,
-    /// How it is said there, if not as it was.
+    /// The command in the form that it is sent there, if it differs.
     command: Option<redis::Cmd>,
 }
 
 impl Cluster {
     pub(super) fn new(
         keys: Keys,
-        house: Household,
-        standing: Arc<Standing>,
-        detours: Arc<Detours>,
+        shared: SharedState,
+        health: Arc<ConnectionHealth>,
+        redelivery: Arc<Redelivery>,
         seeds: Seeds,
         shutdown: Shutdown,
     ) -> Self {
-        let mut channels = vec![house.inbox_channel.clone(), keys.everybody()];
-        if house.inbox.follows() {
-            channels.extend(keys.all_registered());
+        let mut channels = vec![shared.inbox_channel.clone(), keys.broadcast()];
+        if shared.inbox.watches_catalog() {
+            channels.extend(keys.catalog_channels());
         }
         Self {
             keys,
-            house,
-            standing,
-            detours,
+            shared,
+            health,
+            redelivery,
             channels,
             seeds,
             shutdown,
-            table: ArcSwap::from_pointee(Table::empty()),
-            learning: Mutex::new(()),
-            doubt: Notify::new(),
-            refusal: Mutex::default(),
+            routes: ArcSwap::from_pointee(Routes::empty()),
+            updating: Mutex::new(()),
+            routes_suspect: Notify::new(),
+            logged_refusal: Mutex::default(),
         }
     }
 
-    /// Keeps the table true, and the channels heard.
+    /// Keeps the routes and the subscriptions up to date.
     pub(super) async fn supervise(self: &Arc<Self>) {
-        tokio::join!(self.follow_map(), self.listen());
+        tokio::join!(self.refresh_routes(), self.keep_subscribed());
     }
 
-    /// Keeps packs going where they belong now, the last words of a node that leaves as well.
-    pub(super) async fn redirect(self: &Arc<Self>) {
-        tokio::join!(self.resend(), self.look_into_absences());
+    /// Sends undelivered batches again, also while this node shuts down.
+    pub(super) async fn redeliver(self: &Arc<Self>) {
+        tokio::join!(self.resend(), self.resolve_absences());
     }
 
-    pub(super) fn end(&self) {
-        for shard in self.table.load().shards() {
-            shard.end();
+    pub(super) fn disconnect(&self) {
+        for server in self.routes.load().servers() {
+            server.disconnect();
         }
     }
 
-    fn live_at(&self, slot: u16) -> Option<Arc<Live>> {
-        self.table.load().owner(slot).and_then(|shard| shard.live())
+    fn owner_of(&self, slot: u16) -> Option<Arc<Connection>> {
+        let routes = self.routes.load();
+        routes.owner(slot).and_then(Server::connection)
     }
 
-    /// Whether this node's inbox belongs to this shard, and is heard there.
-    fn has_inbox(&self, shard: &Shard) -> bool {
-        let inbox = &self.house.inbox_channel;
-        let table = self.table.load();
-        let owner = table.owner(slot::of(inbox));
-        let owns = owner.is_some_and(|owner| std::ptr::eq(owner, shard));
-        owns && shard.live().is_some_and(|live| live.ears.hears(inbox))
+    /// Whether this node's inbox belongs to this server, and is subscribed there.
+    fn has_inbox(&self, server: &Server) -> bool {
+        let inbox = &self.shared.inbox_channel;
+        let routes = self.routes.load();
+        let owner = routes.owner(slot(inbox));
+        let owns = owner.is_some_and(|owner| std::ptr::eq(owner, server));
+        let connection = server.connection();
+        owns && connection.is_some_and(|connection| connection.subscriber.is_subscribed(inbox))
     }
 
-    pub(super) fn post(&self, to: &NodeId, pack: Bytes) {
+    pub(super) fn publish(&self, to: &NodeId, batch: Bytes) {
         let attempt = Attempt::first();
-        if let Some(pack) = self.detours.hold_behind(to, pack, attempt) {
-            self.post_at(to, pack, attempt);
+        if let Some(batch) = self.redelivery.queue_behind(to, batch, attempt) {
+            self.publish_to_owner(to, batch, attempt);
         }
     }
 
-    fn post_at(&self, to: &NodeId, pack: Bytes, attempt: Attempt) {
+    fn publish_to_owner(&self, to: &NodeId, batch: Bytes, attempt: Attempt) {
         let inbox = self.keys.inbox(to);
         let channel = Channel {
-            publish: self.keys.speech.publish,
+            publish: self.keys.pubsub.publish,
             name: &inbox,
         };
-        match self.table.load().owner(slot::of(&inbox)) {
-            Some(shard) => shard.post(channel, to, pack, attempt),
-            None => self.detours.returned(Returned::unsent(to, pack, attempt)),
+        match self.routes.load().owner(slot(&inbox)) {
+            Some(server) => server.publish(channel, to, batch, attempt),
+            None => {
+                let failed = FailedPublish::not_sent(to, batch, attempt);
+                self.redelivery.publish_failed(failed);
+            }
         }
     }
 
-    /// Sends again what was returned because its slot is elsewhere, or just was.
+    /// Sends batches again whose slot has moved.
     async fn resend(self: &Arc<Self>) {
         loop {
-            let (news, packs) = self.detours.take().await;
-            for (slot, address) in news {
-                self.learn(slot, &address);
+            let (moved, batches) = self.redelivery.take().await;
+            for (slot, address) in moved {
+                self.set_owner(slot, &address);
             }
-            for Held { to, pack, attempt } in packs {
-                self.post_at(&to, pack, attempt);
+            for QueuedBatch { to, batch, attempt } in batches {
+                self.publish_to_owner(&to, batch, attempt);
             }
-            self.detours.taken();
-            for way in 0..WAYS {
-                self.flush(way);
+            self.redelivery.resent();
+            for server in self.routes.load().servers() {
+                if let Some(connection) = &*server.connection.load() {
+                    connection.publisher.flush();
+                }
             }
         }
     }
 
-    /// Where nobody heard a pack, that is asked after: a server that was a master until now answers as if it still
-    /// were, and has nobody left.
-    async fn look_into_absences(&self) {
+    /// Checks batches without a subscriber at their server: a server that has become a replica
+    /// answers like a master, and has no subscribers left.
+    async fn resolve_absences(&self) {
         loop {
-            let mut masters: BTreeMap<Arc<str>, Option<bool>> = BTreeMap::new();
-            for (Held { to, pack, attempt }, server) in self.detours.absences().await {
-                let slot = slot::of(&self.keys.inbox(&to));
-                let owner = self.live_at(slot);
+            let mut roles: BTreeMap<Arc<str>, Option<bool>> = BTreeMap::new();
+            for (QueuedBatch { to, batch, attempt }, server) in self.redelivery.absences().await {
+                let slot = slot(&self.keys.inbox(&to));
+                let owner = self.owner_of(slot);
                 let Some(owner) = owner.filter(|owner| *owner.publisher.server == *server) else {
-                    // Whoever said so is not the one that counts now.
-                    self.detours.again(&to, pack, attempt.in_doubt());
+                    // The server that answered is no longer the owner.
+                    self.redelivery.retry(&to, batch, attempt.with_doubt());
                     continue;
                 };
-                let master = match masters.get(&server) {
+                let is_master = match roles.get(&server) {
                     Some(known) => *known,
-                    None => timeout(ASK_LIMIT, owner.is_master())
+                    None => timeout(QUERY_TIMEOUT, owner.is_master())
                         .await
                         .ok()
                         .and_then(Result::ok),
                 };
-                masters.insert(server, master);
-                match master {
-                    Some(true) if self.detours.is_young(slot) => {
-                        self.detours.again(&to, pack, attempt.in_doubt());
+                roles.insert(server, is_master);
+                match is_master {
+                    Some(true) if self.redelivery.has_moved(slot) => {
+                        self.redelivery.retry(&to, batch, attempt.with_doubt());
                     }
-                    Some(true) if !attempt.doubted => {
-                        self.detours.give_up(&to, pack, Undelivered::NobodyThere);
+                    Some(true) if !attempt.may_have_arrived => {
+                        let reason = DeliveryFailure::NoSubscriber;
+                        self.redelivery.fail(&to, batch, reason);
                     }
                     Some(false) => {
-                        self.forget(slot);
-                        self.detours.again(&to, pack, attempt.in_doubt());
+                        self.clear_owner(slot);
+                        self.redelivery.retry(&to, batch, attempt.with_doubt());
                     }
-                    Some(true) | None => self.detours.give_up(&to, pack, Undelivered::Unknown),
+                    Some(true) | None => {
+                        self.redelivery.fail(&to, batch, DeliveryFailure::Unknown);
+                    }
                 }
             }
-            self.detours.looked_into();
+            self.redelivery.absences_resolved();
         }
     }
 
-    pub(super) fn way(&self, to: &NodeId) -> usize {
-        let slot = slot::of(&self.keys.inbox(to));
-        self.table.load().place(slot).unwrap_or(0) % WAYS
+    pub(super) fn route(&self, to: &NodeId) -> usize {
+        let slot = slot(&self.keys.inbox(to));
+        self.routes.load().index(slot).unwrap_or(0) % ROUTES
     }
 
-    pub(super) fn flush(&self, way: usize) {
-        self.table
-            .load()
-            .by_way(way)
-            .for_each(|shard| shard.flush());
-    }
-
-    pub(super) fn is_clear(&self, way: usize) -> bool {
-        self.table.load().by_way(way).all(|shard| shard.is_clear())
-    }
-
-    /// Whether no pack has come back that goes on from here.
-    pub(super) fn is_settled(&self) -> bool {
-        self.detours.is_empty()
-    }
-
-    pub(super) async fn clear(&self, way: usize) {
-        let table = self.table.load_full();
-        for shard in table.by_way(way) {
-            shard.clear().await;
-        }
-    }
-
-    /// The shard that has this key, which may be being connected just now.
-    pub(super) async fn owner(&self, key: &str) -> Result<Arc<Live>, BusError> {
-        let slot = slot::of(key);
-        let deadline = Instant::now() + COMMAND_LIMIT;
+    /// The connection of the shard that owns this key; waits for it after the slot has moved.
+    pub(super) async fn owner(&self, key: &str) -> Result<Arc<Connection>, BusError> {
+        let slot = slot(key);
+        let deadline = Instant::now() + COMMAND_TIMEOUT;
         loop {
-            match self.live_at(slot) {
-                Some(live) => return Ok(live),
-                None if self.detours.is_young(slot) && Instant::now() < deadline => {
-                    sleep(PAUSE).await;
+            match self.owner_of(slot) {
+                Some(connection) => return Ok(connection),
+                None if self.redelivery.has_moved(slot) && Instant::now() < deadline => {
+                    sleep(RETRY_DELAY).await;
                 }
                 None => return Err(BusError::Unavailable),
             }
         }
     }
 
-    /// Where to go on, after a server said that it is not the one to be asked; and whether it has to be told that it was
-    /// another that said so.
-    pub(super) fn redirected(
+    /// The server that an error redirects to, and whether it expects `ASKING` first.
+    pub(super) fn redirection(
         self: &Arc<Self>,
         error: &RedisError,
-        by: &Live,
+        refused_by: &Connection,
     ) -> Option<(ConnectionInfo, bool)> {
-        let (address, asking) = match self.advice_on(error, Some(by)) {
-            Advice::At(elsewhere) => (elsewhere.address, true),
+        let (address, asking) = match self.retry_after_error(error, Some(refused_by)) {
+            Retry::At(redirect) => (redirect.address, true),
             _ => (error.redirect_node()?.0.to_owned(), false),
         };
         let (host, port) = host_and_port(&address).filter(|(host, _)| !host.is_empty())?;
-        Some((at(&self.seeds.0, host, port), asking))
+        Some((with_address(&self.seeds.0, host, port), asking))
     }
 
     pub(super) async fn query<T: FromRedisValue>(
         self: &Arc<Self>,
-        about: &str,
+        key: &str,
         command: &redis::Cmd,
     ) -> Result<T, BusError> {
-        let slot = slot::of(about);
-        let deadline = Instant::now() + COMMAND_LIMIT;
-        let mut detour: Option<Elsewhere> = None;
+        let slot = slot(key);
+        let deadline = Instant::now() + COMMAND_TIMEOUT;
+        let mut redirect: Option<Redirect> = None;
         loop {
-            let taken = detour.take();
-            let asked = match &taken {
-                Some(elsewhere) => self.live_named(&elsewhere.address),
-                None => self.live_at(slot),
+            let current = redirect.take();
+            let connection = match &current {
+                Some(redirect) => self.connection_to(&redirect.address),
+                None => self.owner_of(slot),
             };
-            let answer = match (&asked, &taken) {
-                (None, None) if !self.detours.is_young(slot) => return Err(BusError::Unavailable),
-                // Its new owner is being connected.
-                (None, _) => Err(Fault::Ended),
-                (Some(live), None) => live.query(command).await,
-                (Some(live), Some(Elsewhere { command: said, .. })) => {
-                    live.query_asking(said.as_ref().unwrap_or(command)).await
+            let result = match (&connection, &current) {
+                (None, None) if !self.redelivery.has_moved(slot) => {
+                    return Err(BusError::Unavailable);
+                }
+                // The new owner is being connected.
+                (None, _) => Err(CommandError::Closed),
+                (Some(connection), None) => connection.query(command).await,
+                (Some(connection), Some(redirect)) => {
+                    let command = redirect.command.as_ref().unwrap_or(command);
+                    connection.query_asking(command).await
                 }
             };
-            let fault = match answer {
-                Ok(answer) => return Ok(answer),
-                Err(fault) => fault,
+            let error = match result {
+                Ok(value) => return Ok(value),
+                Err(error) => error,
             };
-            let advice = match &asked {
-                None => Advice::Soon,
-                Some(live) => self.advice(&fault, live),
+            let retry = match (&connection, &error) {
+                (None, _) => Retry::Later,
+                (Some(connection), CommandError::Refused(error)) => {
+                    self.retry_after_error(error, Some(connection))
+                }
+                // The command may have been executed.
+                (Some(_), CommandError::Timeout | CommandError::Closed) => Retry::Never,
             };
-            let advice = match (advice, taken) {
-                (Advice::Soon, Some(taken)) if asked.is_some() => taken.with_one_key(command),
-                (advice, _) => advice,
+            let retry = match (retry, current) {
+                (Retry::Later, Some(current)) if connection.is_some() => {
+                    current.with_one_key(command)
+                }
+                (retry, _) => retry,
             };
-            let late = Instant::now() + PAUSE > deadline;
-            match advice {
-                Advice::At(elsewhere) if !late => detour = Some(elsewhere),
-                Advice::Soon if !late => sleep(PAUSE).await,
-                _ => return Err(fault.into()),
+            let is_late = Instant::now() + RETRY_DELAY > deadline;
+            match retry {
+                Retry::At(next) if !is_late => redirect = Some(next),
+                Retry::Later if !is_late => sleep(RETRY_DELAY).await,
+                _ => return Err(error.into()),
             }
         }
     }
 
-    fn live_named(self: &Arc<Self>, address: &str) -> Option<Arc<Live>> {
-        let live = self.table.load().named(address).and_then(Shard::live);
-        if live.is_none() {
-            // It is about to own something, and will be known when it is connected.
-            self.meet(address);
+    fn connection_to(self: &Arc<Self>, address: &str) -> Option<Arc<Connection>> {
+        let routes = self.routes.load();
+        let connection = routes.find(address).and_then(Server::connection);
+        if connection.is_none() {
+            // It is about to own a slot, and is usable when it is connected.
+            self.add_server(address);
         }
-        live
+        connection
     }
 
-    fn advice(self: &Arc<Self>, fault: &Fault, by: &Live) -> Advice {
-        match fault {
-            Fault::Refused(error) => self.advice_on(error, Some(by)),
-            // It may have been executed.
-            Fault::Late | Fault::Ended => Advice::Never,
-        }
-    }
-
-    fn advice_on(self: &Arc<Self>, error: &RedisError, by: Option<&Live>) -> Advice {
+    fn retry_after_error(
+        self: &Arc<Self>,
+        error: &RedisError,
+        refused_by: Option<&Connection>,
+    ) -> Retry {
         match (error.code(), error.redirect_node()) {
-            (Some("ASK"), Some((address, _))) => Advice::At(Elsewhere {
-                // Redis does not repeat the host when it only has the one.
-                address: match by.map(|by| by.info.addr()) {
+            (Some("ASK"), Some((address, _))) => Retry::At(Redirect {
+                // Redis omits the host when it is the host of the server itself.
+                address: match refused_by.map(|connection| connection.info.addr()) {
                     Some(ConnectionAddr::Tcp(host, _)) if address.starts_with(':') => {
                         format!("{host}{address}")
                     }
@@ -343,160 +348,165 @@ impl Cluster {
                 },
                 command: None,
             }),
-            (Some("MOVED"), Some(_)) => {
-                self.heed(error);
-                Advice::Soon
+            (Some("MOVED"), Some((address, slot))) => {
+                self.set_owner(slot, address);
+                Retry::Later
             }
-            (Some("TRYAGAIN"), _) => Advice::Soon,
-            _ => Advice::Never,
+            (Some("TRYAGAIN"), _) => Retry::Later,
+            _ => Retry::Never,
         }
     }
 
-    /// Learns from an error where its slot is.
-    fn heed(self: &Arc<Self>, error: &RedisError) {
-        if let (Some("MOVED"), Some((address, slot))) = (error.code(), error.redirect_node()) {
-            self.learn(slot, address);
-        }
-    }
-
-    pub(super) async fn query_all(self: &Arc<Self>, batch: Batch) -> Result<Vec<Value>, BusError> {
-        let Batch { steps, first } = batch;
-        let mut said = vec![Value::Nil; steps.len()];
+    pub(super) async fn query_all(
+        self: &Arc<Self>,
+        group: CommandGroup,
+    ) -> Result<Vec<Value>, BusError> {
+        let CommandGroup { steps, first } = group;
+        let mut values = vec![Value::Nil; steps.len()];
         let (before, after) = steps.split_at(first.min(steps.len()));
         for (stage, offset) in [(before, 0), (after, before.len())] {
-            for (_, group) in self.by_shard(stage) {
-                for (index, value) in self.query_group(stage, &group).await? {
-                    if let Some(place) = said.get_mut(offset + index) {
-                        *place = value;
+            for (_, indexes) in self.group_by_owner(stage) {
+                for (index, value) in self.query_shard(stage, &indexes).await? {
+                    if let Some(target) = values.get_mut(offset + index) {
+                        *target = value;
                     }
                 }
             }
         }
-        Ok(said)
+        Ok(values)
     }
 
-    /// Which steps can go together.
-    fn by_shard(&self, steps: &[Step]) -> BTreeMap<Option<usize>, Vec<usize>> {
-        let table = self.table.load();
+    /// The indexes of the steps for each shard.
+    fn group_by_owner(&self, steps: &[Step]) -> BTreeMap<Option<usize>, Vec<usize>> {
+        let routes = self.routes.load();
         let mut groups: BTreeMap<Option<usize>, Vec<usize>> = BTreeMap::new();
         for (index, step) in steps.iter().enumerate() {
-            let place = table.place(slot::of(&step.about));
-            groups.entry(place).or_default().push(index);
+            let owner = routes.index(slot(&step.key));
+            groups.entry(owner).or_default().push(index);
         }
         groups
     }
 
-    /// Runs steps of one shard in one go, and alone what that shard does not do.
-    async fn query_group(
+    /// Runs the steps of one shard in one round trip. A step that the shard redirects is run
+    /// alone.
+    async fn query_shard(
         self: &Arc<Self>,
         steps: &[Step],
-        group: &[usize],
+        indexes: &[usize],
     ) -> Result<Vec<(usize, Value)>, BusError> {
-        let chosen: Vec<(usize, &Step)> = group
+        let chosen: Vec<(usize, &Step)> = indexes
             .iter()
             .filter_map(|index| Some((*index, steps.get(*index)?)))
             .collect();
-        let live = chosen
+        let connection = chosen
             .first()
-            .and_then(|(_, step)| self.live_at(slot::of(&step.about)));
-        let mut together = Pipeline::new();
+            .and_then(|(_, step)| self.owner_of(slot(&step.key)));
+        let mut pipeline = Pipeline::new();
         for (_, step) in &chosen {
-            together.add_command(step.command.clone());
+            pipeline.add_command(step.command.clone());
         }
-        let mut answers = match &live {
-            Some(live) if chosen.len() > 1 => live.query_each(&together).await?,
+        let mut replies = match &connection {
+            Some(connection) if chosen.len() > 1 => connection.query_each(&pipeline).await?,
             _ => Vec::new(),
         }
         .into_iter();
-        let mut said = Vec::with_capacity(chosen.len());
+        let mut values = Vec::with_capacity(chosen.len());
         for (index, step) in chosen {
-            let value = match answers.next().map(Value::extract_error) {
+            let value = match replies.next().map(Value::extract_error) {
                 Some(Ok(value)) => value,
-                Some(Err(error)) => match (self.advice_on(&error, live.as_deref()), &live) {
-                    (Advice::Never, Some(live)) => {
-                        live.judge(&error);
+                Some(Err(error)) => {
+                    let retry = self.retry_after_error(&error, connection.as_deref());
+                    if let (Retry::Never, Some(connection)) = (retry, &connection) {
+                        connection.check_error(&error);
                         return Err(error.into());
                     }
-                    _ => self.query(&step.about, &step.command).await?,
-                },
-                None => self.query(&step.about, &step.command).await?,
+                    self.query(&step.key, &step.command).await?
+                }
+                None => self.query(&step.key, &step.command).await?,
             };
-            said.push((index, value));
+            values.push((index, value));
         }
-        Ok(said)
+        Ok(values)
     }
 
-    pub(super) async fn silent(
+    pub(super) async fn find_unsubscribed(
         self: &Arc<Self>,
         nodes: &[NodeId],
     ) -> Result<Vec<NodeId>, BusError> {
-        let mut silent = self.silent_at_shards(nodes).await?;
-        if !silent.is_empty() {
-            // Their inboxes may be elsewhere, and this node has not heard of it.
-            self.refresh().await?;
-            silent = self.silent_at_shards(&silent).await?;
+        let mut unsubscribed = self.find_unsubscribed_at_owners(nodes).await?;
+        if !unsubscribed.is_empty() {
+            // Their inboxes may have moved without this node knowing.
+            self.query_topology().await?;
+            unsubscribed = self.find_unsubscribed_at_owners(&unsubscribed).await?;
         }
-        silent.retain(|node| !self.detours.is_young(slot::of(&self.keys.inbox(node))));
-        Ok(silent)
+        unsubscribed.retain(|node| !self.redelivery.has_moved(slot(&self.keys.inbox(node))));
+        Ok(unsubscribed)
     }
 
-    async fn silent_at_shards(&self, nodes: &[NodeId]) -> Result<Vec<NodeId>, BusError> {
-        let mut by_place: BTreeMap<usize, Vec<(&NodeId, String)>> = BTreeMap::new();
-        let table = self.table.load_full();
+    async fn find_unsubscribed_at_owners(&self, nodes: &[NodeId]) -> Result<Vec<NodeId>, BusError> {
+        let mut by_owner: BTreeMap<usize, Vec<(&NodeId, String)>> = BTreeMap::new();
+        let routes = self.routes.load_full();
         for node in nodes {
             let inbox = self.keys.inbox(node);
-            if let Some(place) = table.place(slot::of(&inbox)) {
-                by_place.entry(place).or_default().push((node, inbox));
+            if let Some(index) = routes.index(slot(&inbox)) {
+                by_owner.entry(index).or_default().push((node, inbox));
             }
         }
-        let mut silent = Vec::new();
-        for (place, nodes) in by_place {
-            // Of a shard that is away, nothing is known.
-            if let Some(live) = table.shard(place).and_then(Shard::live) {
-                silent.extend(live.silent(self.keys.speech, nodes).await?);
+        let mut unsubscribed = Vec::new();
+        for (index, nodes) in by_owner {
+            // Nothing is known of a shard that is unavailable.
+            if let Some(connection) = routes.server(index).and_then(Server::connection) {
+                let found = connection.find_unsubscribed(self.keys.pubsub, nodes);
+                unsubscribed.extend(found.await?);
             }
         }
-        Ok(silent)
+        Ok(unsubscribed)
     }
 }
 
-impl Elsewhere {
-    /// The former owner has none of the keys any more, and the new one lacks some: these are nowhere.
-    fn with_one_key(self, command: &redis::Cmd) -> Advice {
-        match script::with_one_key(command) {
-            Some(said) if self.command.is_none() => Advice::At(Self {
-                command: Some(said),
+impl Redirect {
+    /// The former owner has none of the keys, and the new one lacks some: those do not exist.
+    fn with_one_key(self, command: &redis::Cmd) -> Retry {
+        match scripts::with_one_key(command) {
+            Some(command) if self.command.is_none() => Retry::At(Self {
+                command: Some(command),
                 ..self
             }),
-            _ => Advice::Soon,
+            _ => Retry::Later,
         }
     }
 }
 
-impl Watcher for Arc<Cluster> {
-    fn came(&self, _: &Shard) {
-        *self.refusal.lock() = None;
-        self.house.hearing.notify_one();
-        self.standing.disturbed();
+impl ConnectionEvents for Arc<Cluster> {
+    fn connected(&self, _: &Server) {
+        *self.logged_refusal.lock() = None;
+        self.shared.subscriptions_changed.notify_one();
+        self.health.shard_reconnected();
     }
 
-    fn heard(&self, shard: &Shard, at: Instant) {
-        if self.has_inbox(shard) && self.standing.condition().deaf_for.is_none() {
-            self.standing.heard(at);
+    fn activity(&self, server: &Server, at: Instant) {
+        if self.has_inbox(server) && self.health.status().disconnected_for.is_none() {
+            self.health.activity(at);
         }
     }
 
-    fn went(&self, _: &Shard, _: Instant) {
-        self.house.hearing.notify_one();
-        self.doubt.notify_one();
+    fn disconnected(&self, _: &Server, _: Instant) {
+        self.shared.subscriptions_changed.notify_one();
+        self.routes_suspect.notify_one();
     }
 
-    fn refused(&self, why: &str) {
-        match table::moved(why) {
-            Some((slot, address)) => self.learn(slot, address),
-            // A channel is asked for again and again; the log has it once.
-            None if self.refusal.lock().replace(why.to_owned()).as_deref() != Some(why) => {
-                tracing::warn!(why, "a shard of Redis refuses to listen");
+    fn subscription_refused(&self, error: &str) {
+        match routes::parse_moved(error) {
+            Some((slot, address)) => self.set_owner(slot, address),
+            // Subscriptions are retried; the error is logged once.
+            None if self
+                .logged_refusal
+                .lock()
+                .replace(error.to_owned())
+                .as_deref()
+                != Some(error) =>
+            {
+                tracing::warn!(error, "a Redis shard refused a subscription");
             }
             None => {}
         }

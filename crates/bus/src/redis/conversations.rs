@@ -1,99 +1,110 @@
-//! Conversations in Redis: a string each, and sets of them in the order in which they are due.
-//! Never: a name in the set without a bound on how many there are.
+//! Conversations in Redis: a string for each, and sorted sets of them by the time they are due.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::{
+    client::{RedisClient, millis},
     keys::Keys,
-    link::{Link, millis},
-    script,
+    scripts,
 };
 use crate::{
+    backend::{BackendFuture, ConversationStore},
     conversations::{
-        Conversation, ConversationKey, KEPT_WHEN_DUE, Keeping, Kept, MAX_CONVERSATIONS,
-        MAX_CONVERSATIONS_OF_ORG, NewVersion,
+        Conversation, ConversationKey, ConversationWrite, DUE_TTL, MAX_CONVERSATIONS,
+        MAX_CONVERSATIONS_PER_ORG, SaveOutcome, SaveResult,
     },
-    error::BusError,
 };
 
-/// A conversation's name in the sets, which is also the end of its string's key.
+/// A conversation's member in the sets, which is also the end of its string's key.
 fn member(key: &ConversationKey) -> String {
     format!("{}/{}", key.org, key.name)
 }
 
 fn names(keys: &Keys, key: &ConversationKey) -> [String; 3] {
-    let theirs = keys.conversations_of(&key.org.to_string());
     [
         keys.conversation(&member(key)),
         keys.conversations(),
-        theirs,
+        keys.org_conversations(&key.org.to_string()),
     ]
 }
 
-impl Link {
-    pub(super) async fn conversation(
-        &self,
-        key: &ConversationKey,
-    ) -> Result<Option<Conversation>, BusError> {
-        let name = self.keys.conversation(&member(key));
-        let mut get = redis::cmd("GET");
-        get.arg(&name);
-        let value: Option<Vec<u8>> = self.query(&name, &get).await?;
-        Ok(value.and_then(|value| open(key.clone(), value.into())))
+impl ConversationStore for RedisClient {
+    fn conversation<'a>(
+        &'a self,
+        key: &'a ConversationKey,
+    ) -> BackendFuture<'a, Option<Conversation>> {
+        Box::pin(async move {
+            let name = self.keys.conversation(&member(key));
+            let mut get = redis::cmd("GET");
+            get.arg(&name);
+            let value: Option<Vec<u8>> = self.query(&name, &get).await?;
+            Ok(value.and_then(|value| parse_value(key.clone(), value.into())))
+        })
     }
 
-    pub(super) async fn keep_conversation(&self, new: NewVersion<'_>) -> Result<Keeping, BusError> {
-        let was = new.was.map(|was| was.to_string()).unwrap_or_default();
-        let ttl = new.rests_after + KEPT_WHEN_DUE;
-        let names = names(&self.keys, new.key);
-        let mut keep = script::run(&self.scripts.keep_conversation, &names);
-        keep.arg(member(new.key)).arg(was).arg(&new.bytes[..]);
-        keep.arg(millis(new.rests_after)).arg(millis(ttl));
-        keep.arg(MAX_CONVERSATIONS_OF_ORG).arg(MAX_CONVERSATIONS);
-        keep.arg(self.keys.conversation(""));
-        keep.arg(self.keys.conversations_of(""));
-        keep.arg(millis(KEPT_WHEN_DUE));
-        let (version, gone): (String, u64) = self.query(&names[0], &keep).await?;
-        let kept = version.parse().map_or(Kept::Changed, Kept::Yes);
-        Ok(Keeping { kept, gone })
+    fn save_conversation<'a>(
+        &'a self,
+        write: ConversationWrite<'a>,
+    ) -> BackendFuture<'a, SaveResult> {
+        Box::pin(async move {
+            let replaces = write.replaces.map(|version| version.to_string());
+            let ttl = write.due_after + DUE_TTL;
+            let names = names(&self.keys, write.key);
+            let mut save = scripts::call(&self.scripts.save_conversation, &names);
+            save.arg(member(write.key));
+            save.arg(replaces.unwrap_or_default()).arg(&write.bytes[..]);
+            save.arg(millis(write.due_after)).arg(millis(ttl));
+            save.arg(MAX_CONVERSATIONS_PER_ORG).arg(MAX_CONVERSATIONS);
+            save.arg(self.keys.conversation(""));
+            save.arg(self.keys.org_conversations(""));
+            save.arg(millis(DUE_TTL));
+            let (version, evicted): (String, u64) = self.query(&names[0], &save).await?;
+            let version = version.parse();
+            let outcome = version.map_or(SaveOutcome::Conflict, SaveOutcome::Saved);
+            Ok(SaveResult { outcome, evicted })
+        })
     }
 
-    pub(super) async fn drop_conversation(
-        &self,
-        key: &ConversationKey,
+    fn delete_conversation<'a>(
+        &'a self,
+        key: &'a ConversationKey,
         version: u64,
-    ) -> Result<bool, BusError> {
-        let names = names(&self.keys, key);
-        let mut remove = script::run(&self.scripts.drop_conversation, &names);
-        remove.arg(member(key)).arg(version);
-        self.query(&names[0], &remove).await
+    ) -> BackendFuture<'a, bool> {
+        Box::pin(async move {
+            let names = names(&self.keys, key);
+            let mut delete = scripts::call(&self.scripts.delete_conversation, &names);
+            delete.arg(member(key)).arg(version);
+            self.query(&names[0], &delete).await
+        })
     }
 
-    pub(super) async fn take_due_conversations(
+    fn claim_due_conversations(
         &self,
-        most: usize,
+        max: usize,
         lease: Duration,
-    ) -> Result<Vec<Conversation>, BusError> {
-        let names = [self.keys.conversations()];
-        let mut take = script::run(&self.scripts.due, &names);
-        take.arg(self.keys.conversation(""));
-        take.arg(most).arg(millis(lease));
-        take.arg(self.keys.conversations_of(""));
-        take.arg(millis(KEPT_WHEN_DUE));
-        let due: Vec<(String, Vec<u8>)> = self.query(&names[0], &take).await?;
-        let given = due.into_iter().filter_map(|(member, value)| {
-            let (org, name) = member.split_once('/')?;
-            let (org, name) = (org.parse().ok()?, name.to_owned());
-            open(ConversationKey { org, name }, value.into())
-        });
-        Ok(given.collect())
+    ) -> BackendFuture<'_, Vec<Conversation>> {
+        Box::pin(async move {
+            let names = [self.keys.conversations()];
+            let mut claim = scripts::call(&self.scripts.claim_due_conversations, &names);
+            claim.arg(self.keys.conversation(""));
+            claim.arg(max).arg(millis(lease));
+            claim.arg(self.keys.org_conversations(""));
+            claim.arg(millis(DUE_TTL));
+            let due: Vec<(String, Vec<u8>)> = self.query(&names[0], &claim).await?;
+            let claimed = due.into_iter().filter_map(|(member, value)| {
+                let (org, name) = member.split_once('/')?;
+                let (org, name) = (org.parse().ok()?, name.to_owned());
+                parse_value(ConversationKey { org, name }, value.into())
+            });
+            Ok(claimed.collect())
+        })
     }
 }
 
-/// A value is a version, a space, and what was kept.
-fn open(key: ConversationKey, value: Bytes) -> Option<Conversation> {
+/// A stored value is the version, a space, and the bytes.
+fn parse_value(key: ConversationKey, value: Bytes) -> Option<Conversation> {
     let space = value.iter().position(|byte| *byte == b' ')?;
     let version = str::from_utf8(value.get(..space)?).ok()?.parse().ok()?;
     Some(Conversation {

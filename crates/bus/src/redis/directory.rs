@@ -1,5 +1,4 @@
-//! The directory's entries in Redis: how they are written, read and reaped.
-//! Never: an entry that outlives its node's lease and is still answered.
+//! The directory's entries in Redis: written, read, and removed when their node's lease expired.
 
 use std::collections::HashSet;
 
@@ -11,17 +10,18 @@ use switchboard_protocol::{
 };
 
 use super::{
-    keys::{Keys, PARTS},
-    link::{Batch, Link},
-    script::{self, LEASE_MS, Scripts},
+    client::{CommandGroup, RedisClient},
+    keys::Keys,
+    scripts::{self, LEASE_MS, Scripts},
 };
 use crate::{
-    backend::{Claimed, Entry, Presence, Release},
+    backend::{BackendFuture, Claim, Directory, Entry, Presence, Release, Stats},
     error::BusError,
+    metrics::Command,
     node::{Epoch, NodeId},
 };
 
-/// How many entries are looked at in one go.
+/// Entries that are read in one round trip.
 const SCAN_BATCH: usize = 512;
 
 fn parse_entry(entry: &str) -> Option<Presence> {
@@ -36,7 +36,160 @@ fn parse_entry(entry: &str) -> Option<Presence> {
     })
 }
 
-impl Link {
+/// Invariant: an entry that outlives its node's lease is not returned by a lookup.
+impl Directory for RedisClient {
+    fn claim<'a>(&'a self, device: &'a DeviceKey) -> BackendFuture<'a, Claim> {
+        self.timed(Command::Claim, async move {
+            let names = self.directory_keys(device.org);
+            let mut claim = scripts::call(&self.scripts.claim, &names);
+            claim
+                .arg(device.device.as_str())
+                .arg(self.node.as_str())
+                .arg(device.org.to_string());
+            self.add_catalog_channel(&mut claim, device.org);
+            let (epoch, previous): (u64, String) = self.query(&names[0], &claim).await?;
+            Ok(Claim {
+                epoch: Epoch(epoch),
+                previous: parse_entry(&previous),
+            })
+        })
+    }
+
+    fn upsert(&self, entries: Vec<Entry>) -> BackendFuture<'_, Vec<Option<Epoch>>> {
+        self.timed(Command::Enter, self.upsert_entries(entries))
+    }
+
+    fn release(&self, releases: Vec<Release>) -> BackendFuture<'_, ()> {
+        self.timed(Command::Enter, async move {
+            if releases.is_empty() {
+                return Ok(());
+            }
+            let mut commands = CommandGroup::default();
+            for release in &releases {
+                match release {
+                    Release::Services(digest) => {
+                        let services = self.keys.services(&self.node);
+                        let command = Cmd::hdel(&services, digest.to_string());
+                        commands.add(services, command);
+                    }
+                    Release::Entry(DeviceKey { org, device }, epoch) => {
+                        let names = self.directory_keys(*org);
+                        let mut command = scripts::call(&self.scripts.release, &names);
+                        command
+                            .arg(device.as_str())
+                            .arg(org.to_string())
+                            .arg(epoch.0);
+                        self.add_catalog_channel(&mut command, *org);
+                        commands.add(&names[0], command);
+                    }
+                }
+            }
+            self.query_all(commands).await.map(|_| ())
+        })
+    }
+
+    fn find<'a>(
+        &'a self,
+        org: OrgId,
+        devices: &'a [DeviceId],
+    ) -> BackendFuture<'a, Vec<Option<Presence>>> {
+        self.timed(Command::Lookup, async move {
+            if devices.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut names = vec![self.keys.directory(org)];
+            names.extend(self.readable_leases());
+            let mut find = scripts::call(&self.scripts.find, &names);
+            find.arg(LEASE_MS);
+            for device in devices {
+                find.arg(device.as_str());
+            }
+            let entries: Vec<String> = self.query(&names[0], &find).await?;
+            let mut found: Vec<_> = entries.iter().map(|entry| parse_entry(entry)).collect();
+            let dead = self.find_dead(found.iter().flatten()).await?;
+            for entry in &mut found {
+                entry.take_if(|presence| dead.contains(&presence.node));
+            }
+            Ok(found)
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        org: OrgId,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> BackendFuture<'a, Vec<(DeviceId, Presence)>> {
+        self.timed(Command::Lookup, self.list_devices(org, after, limit))
+    }
+
+    fn services<'a>(&'a self, presence: &'a Presence) -> BackendFuture<'a, Option<Bytes>> {
+        Box::pin(async move {
+            let Some(digest) = presence.digest else {
+                return Ok(None);
+            };
+            let services = self.keys.services(&presence.node);
+            let mut get = redis::cmd("HGET");
+            get.arg(&services).arg(digest.to_string());
+            let json: Option<Vec<u8>> = self.query(&services, &get).await?;
+            Ok(json.map(Bytes::from))
+        })
+    }
+
+    fn store_services(&self, services: Vec<(Digest, Bytes)>) -> BackendFuture<'_, ()> {
+        Box::pin(async move {
+            let mut commands = CommandGroup::default();
+            for (digest, json) in &services {
+                self.add_services(&mut commands, *digest, json);
+            }
+            self.query_all(commands).await.map(|_| ())
+        })
+    }
+
+    fn entries(&self) -> BackendFuture<'_, Vec<(DeviceKey, Epoch)>> {
+        Box::pin(self.scan_entries(self.node.as_str()))
+    }
+
+    /// What was removed until something failed is returned; the rest is left to the next renewal.
+    fn renew_lease(&self) -> BackendFuture<'_, Vec<(DeviceKey, Epoch)>> {
+        self.timed(Command::Renew, async move {
+            let commands = renew_lease(&self.keys, &self.node, &self.scripts);
+            let values = self.query_all(commands).await?;
+            let renewed = values.into_iter().next().unwrap_or(Value::Nil);
+            let (expired, dead): (bool, Vec<String>) =
+                redis::from_redis_value(renewed).map_err(RedisError::from)?;
+            if expired {
+                // This process was suspended, or Redis was emptied: other nodes may have removed
+                // its entries.
+                self.health.lease_expired();
+            }
+            let mut removed = Vec::new();
+            for node in dead {
+                let before = removed.len();
+                if let Err(error) = self.remove_entries(&node, &mut removed).await {
+                    tracing::warn!(
+                        %error,
+                        node.id = node,
+                        "cannot remove a dead node's entries from the directory; retrying later"
+                    );
+                    break;
+                }
+                tracing::info!(
+                    node.id = node,
+                    devices = removed.len() - before,
+                    "removed a dead node's entries from the directory"
+                );
+            }
+            Ok(removed)
+        })
+    }
+
+    fn stats(&self) -> BackendFuture<'_, Stats> {
+        Box::pin(self.read_stats())
+    }
+}
+
+impl RedisClient {
     fn directory_keys(&self, org: OrgId) -> [String; 3] {
         [
             self.keys.directory(org),
@@ -45,259 +198,151 @@ impl Link {
         ]
     }
 
-    fn registered(&self, org: OrgId) -> String {
-        self.keys.registered(Keys::part(org))
+    /// Appends the command and the channel with which a script publishes catalog events.
+    fn add_catalog_channel(&self, script: &mut Cmd, org: OrgId) {
+        let channel = self.keys.catalog_channel(Keys::part(org));
+        script.arg(self.keys.pubsub.publish).arg(channel);
     }
 
-    /// Ends a script's arguments with the channel that it publishes on, and how.
-    fn tell_on(&self, script: &mut Cmd, channel: String) {
-        script.arg(self.keys.speech.publish).arg(channel);
-    }
-
-    pub(super) async fn claim(&self, device: &DeviceKey) -> Result<Claimed, BusError> {
-        let names = self.directory_keys(device.org);
-        let mut claim = script::run(&self.scripts.claim, &names);
-        claim
-            .arg(device.device.as_str())
-            .arg(self.node.as_str())
-            .arg(device.org.to_string());
-        self.tell_on(&mut claim, self.registered(device.org));
-        let (epoch, former): (u64, String) = self.query(&names[0], &claim).await?;
-        Ok(Claimed {
-            epoch: Epoch(epoch),
-            former: parse_entry(&former),
-        })
-    }
-
-    pub(super) async fn enter(&self, entries: Vec<Entry>) -> Result<Vec<Option<Epoch>>, BusError> {
-        let mut commands = Batch::default();
+    async fn upsert_entries(&self, entries: Vec<Entry>) -> Result<Vec<Option<Epoch>>, BusError> {
+        let mut commands = CommandGroup::default();
         for entry in &entries {
-            if let (Some(digest), Some(json)) = (entry.digest, &entry.shelve) {
-                self.put_on_shelf(&mut commands, digest, json);
+            if let (Some(digest), Some(json)) = (entry.digest, &entry.services) {
+                self.add_services(&mut commands, digest, json);
             }
         }
-        commands.then();
-        let shelved = commands.steps.len();
+        // Services are readable before an entry refers to them.
+        commands.barrier();
+        let services = commands.steps.len();
         for entry in &entries {
             let org = entry.device.org;
             let digest = entry
                 .digest
                 .map_or_else(|| "-".to_owned(), |digest| digest.to_string());
             let names = self.directory_keys(org);
-            let mut enter = script::run(&self.scripts.enter, &names);
-            enter
+            let mut upsert = scripts::call(&self.scripts.upsert, &names);
+            upsert
                 .arg(entry.device.device.as_str())
                 .arg(self.node.as_str())
                 .arg(org.to_string())
                 .arg(entry.epoch.0)
                 .arg(digest);
-            self.tell_on(&mut enter, self.registered(org));
-            commands.add(&names[0], enter);
+            self.add_catalog_channel(&mut upsert, org);
+            commands.add(&names[0], upsert);
         }
-        let said = self.query_all(commands).await?;
-        let standing: Vec<String> = said
+        let values = self.query_all(commands).await?;
+        let newer: Vec<String> = values
             .into_iter()
-            .skip(shelved)
+            .skip(services)
             .map(redis::from_redis_value)
             .collect::<Result<_, _>>()
             .map_err(RedisError::from)?;
-        Ok(standing
+        Ok(newer
             .iter()
             .map(|epoch| epoch.parse().ok().map(Epoch))
             .collect())
     }
 
-    pub(super) async fn release(&self, releases: Vec<Release>) -> Result<(), BusError> {
-        if releases.is_empty() {
-            return Ok(());
-        }
-        let mut commands = Batch::default();
-        for release in &releases {
-            match release {
-                Release::Services(digest) => {
-                    let shelf = self.keys.shelf(&self.node);
-                    let command = Cmd::hdel(&shelf, digest.to_string());
-                    commands.add(shelf, command);
-                }
-                Release::Entry(DeviceKey { org, device }, epoch) => {
-                    let names = self.directory_keys(*org);
-                    let mut command = script::run(&self.scripts.release, &names);
-                    command
-                        .arg(device.as_str())
-                        .arg(org.to_string())
-                        .arg(epoch.0);
-                    self.tell_on(&mut command, self.registered(*org));
-                    commands.add(&names[0], command);
-                }
-            }
-        }
-        self.query_all(commands).await.map(|_| ())
+    fn add_services(&self, commands: &mut CommandGroup, digest: Digest, json: &Bytes) {
+        let services = self.keys.services(&self.node);
+        let set = Cmd::hset(&services, digest.to_string(), &json[..]);
+        commands.add(&services, set);
+        commands.add(&services, expire_services(&services));
     }
 
-    pub(super) async fn shelve(&self, services: Vec<(Digest, Bytes)>) -> Result<(), BusError> {
-        let mut commands = Batch::default();
-        for (digest, json) in &services {
-            self.put_on_shelf(&mut commands, *digest, json);
-        }
-        self.query_all(commands).await.map(|_| ())
+    /// The key of the leases, where a script that reads entries can read them as well.
+    fn readable_leases(&self) -> Option<String> {
+        self.is_single().then(|| self.keys.nodes())
     }
 
-    fn put_on_shelf(&self, commands: &mut Batch, digest: Digest, json: &Bytes) {
-        let shelf = self.keys.shelf(&self.node);
-        let put = Cmd::hset(&shelf, digest.to_string(), &json[..]);
-        commands.add(&shelf, put);
-        commands.add(&shelf, keep_shelf(&shelf));
-    }
-
-    pub(super) async fn find(
-        &self,
-        org: OrgId,
-        devices: &[DeviceId],
-    ) -> Result<Vec<Option<Presence>>, BusError> {
-        if devices.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut names = vec![self.keys.directory(org)];
-        names.extend(self.leases());
-        let mut find = script::run(&self.scripts.find, &names);
-        find.arg(LEASE_MS);
-        for device in devices {
-            find.arg(device.as_str());
-        }
-        let entries: Vec<String> = self.query(&names[0], &find).await?;
-        let mut found: Vec<_> = entries.iter().map(|entry| parse_entry(entry)).collect();
-        let dead = self.dead(found.iter().flatten()).await?;
-        for place in &mut found {
-            place.take_if(|presence| dead.contains(&presence.node));
-        }
-        Ok(found)
-    }
-
-    /// The leases, where a step that reads entries can read them as well.
-    fn leases(&self) -> Option<String> {
-        self.is_whole().then(|| self.keys.nodes())
-    }
-
-    /// Whose leases have ended of those that hold these connections, if that was not seen
-    /// together with the entries.
-    async fn dead(
+    /// Which of the entries' nodes have no lease, unless the entries were read together with the
+    /// leases.
+    async fn find_dead(
         &self,
         entries: impl Iterator<Item = &Presence>,
     ) -> Result<HashSet<NodeId>, BusError> {
-        let mut holders: HashSet<NodeId> = HashSet::new();
-        if !self.is_whole() {
-            holders.extend(entries.map(|presence| presence.node.clone()));
+        let mut nodes: HashSet<NodeId> = HashSet::new();
+        if !self.is_single() {
+            nodes.extend(entries.map(|presence| presence.node.clone()));
         }
-        if holders.is_empty() {
-            return Ok(holders);
+        if nodes.is_empty() {
+            return Ok(nodes);
         }
         let names = [self.keys.nodes()];
-        let mut ask = script::run(&self.scripts.living, &names);
-        ask.arg(LEASE_MS);
-        for node in &holders {
-            ask.arg(node.as_str());
+        let mut filter = scripts::call(&self.scripts.filter_alive, &names);
+        filter.arg(LEASE_MS);
+        for node in &nodes {
+            filter.arg(node.as_str());
         }
-        let living: Vec<String> = self.query(&names[0], &ask).await?;
-        for node in &living {
-            holders.remove(node.as_str());
+        let alive: Vec<String> = self.query(&names[0], &filter).await?;
+        for node in &alive {
+            nodes.remove(node.as_str());
         }
-        Ok(holders)
+        Ok(nodes)
     }
 
-    pub(super) async fn list(
+    async fn list_devices(
         &self,
         org: OrgId,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<(DeviceId, Presence)>, BusError> {
         let mut names = vec![self.keys.directory(org), self.keys.ids(org)];
-        names.extend(self.leases());
+        names.extend(self.readable_leases());
         let mut from = after.map_or_else(|| "-".to_owned(), |after| format!("({after}"));
         let mut live = Vec::new();
         while live.len() < limit {
             let wanted = limit - live.len();
-            let mut list = script::run(&self.scripts.list, &names);
+            let mut list = scripts::call(&self.scripts.list, &names);
             list.arg(LEASE_MS).arg(&from).arg(wanted);
             let found: Vec<String> = self.query(&names[0], &list).await?;
             let mut found = found.into_iter();
-            let seen: usize = found.next().and_then(|seen| seen.parse().ok()).unwrap_or(0);
+            let scanned: usize = found.next().and_then(|text| text.parse().ok()).unwrap_or(0);
             from = format!("({}", found.next().unwrap_or_default());
             let mut entries: Vec<(DeviceId, Presence)> = Vec::new();
             while let (Some(device), Some(entry)) = (found.next(), found.next()) {
                 entries.extend(device.parse().ok().zip(parse_entry(&entry)));
             }
             let dead = self
-                .dead(entries.iter().map(|(_, presence)| presence))
+                .find_dead(entries.iter().map(|(_, presence)| presence))
                 .await?;
             entries.retain(|(_, presence)| !dead.contains(&presence.node));
             live.append(&mut entries);
-            if seen < wanted {
+            if scanned < wanted {
                 break;
             }
         }
         Ok(live)
     }
 
-    /// Renews the lease; takes out what nodes without a lease left behind. What was taken out
-    /// until something failed is answered all the same; the rest is the next beat's.
-    pub(super) async fn beat(&self) -> Result<Vec<(DeviceKey, Epoch)>, BusError> {
-        let said = self
-            .query_all(beat(&self.keys, &self.node, &self.scripts))
-            .await?;
-        let beat = said.into_iter().next().unwrap_or(Value::Nil);
-        let (lapsed, dead): (bool, Vec<String>) =
-            redis::from_redis_value(beat).map_err(RedisError::from)?;
-        if lapsed {
-            // This process stood still, or Redis was emptied: other nodes may have taken its entries out.
-            self.standing.lease_lapsed();
-        }
-        let mut reaped = Vec::new();
-        for node in dead {
-            let before = reaped.len();
-            if let Err(error) = self.reap(&node, &mut reaped).await {
-                tracing::warn!(%error, node.id = node, "a dead node's entries are still in the directory");
-                break;
-            }
-            tracing::info!(
-                node.id = node,
-                devices = reaped.len() - before,
-                "took out what a dead node left in the directory"
-            );
-        }
-        Ok(reaped)
-    }
-
-    async fn reap(&self, node: &str, reaped: &mut Vec<(DeviceKey, Epoch)>) -> Result<(), BusError> {
-        let entries = self.entries_of(node).await?;
+    async fn remove_entries(
+        &self,
+        node: &str,
+        removed: &mut Vec<(DeviceKey, Epoch)>,
+    ) -> Result<(), BusError> {
+        let entries = self.scan_entries(node).await?;
         for chunk in entries.chunks(SCAN_BATCH) {
-            for of_org in chunk.chunk_by(|(one, _), (other, _)| one.org == other.org) {
-                reaped.extend(self.reap_devices(node, of_org).await?);
+            for entries in chunk.chunk_by(|(one, _), (other, _)| one.org == other.org) {
+                removed.extend(self.remove_org_entries(node, entries).await?);
             }
         }
-        self.forget(&NodeId::from(node)).await
+        self.delete_node(&NodeId::from(node)).await
     }
 
-    async fn forget(&self, node: &NodeId) -> Result<(), BusError> {
-        let (nodes, shelf) = (self.keys.nodes(), self.keys.shelf(node));
-        let mut forget = Batch::default();
-        forget.add(&nodes, Cmd::zrem(&nodes, node.as_str()));
-        forget.add(&shelf, Cmd::del(&shelf));
-        self.query_all(forget).await.map(|_| ())
+    /// Deletes a node's lease and services.
+    pub(super) async fn delete_node(&self, node: &NodeId) -> Result<(), BusError> {
+        let (nodes, services) = (self.keys.nodes(), self.keys.services(node));
+        let mut delete = CommandGroup::default();
+        delete.add(&nodes, Cmd::zrem(&nodes, node.as_str()));
+        delete.add(&services, Cmd::del(&services));
+        self.query_all(delete).await.map(|_| ())
     }
 
-    /// Every entry under a node: looks through every organisation's live devices, a part at a
-    /// time. It is rare, and spares every claim a second index.
-    pub(super) async fn entries_of(&self, node: &str) -> Result<Vec<(DeviceKey, Epoch)>, BusError> {
-        let mut ask = Batch::default();
-        for part in 0..PARTS {
-            let orgs = self.keys.orgs(part);
-            ask.add(&orgs, Cmd::smembers(&orgs));
-        }
-        let orgs = Value::Array(self.query_all(ask).await?);
-        let orgs: Vec<Vec<String>> = redis::from_redis_value(orgs).map_err(RedisError::from)?;
-        let orgs = orgs.iter().flatten();
+    /// Every entry under a node. Scans the live devices of all organisations: it is rare, and
+    /// saves every claim a second index.
+    async fn scan_entries(&self, node: &str) -> Result<Vec<(DeviceKey, Epoch)>, BusError> {
         let mut entries = Vec::new();
-        for org in orgs.filter_map(|org| org.parse::<OrgId>().ok()) {
+        for org in self.list_orgs().await? {
             let name = self.keys.directory(org);
             let mut cursor = 0_u64;
             loop {
@@ -305,15 +350,10 @@ impl Link {
                 scan.arg(&name).arg(cursor).arg("COUNT").arg(SCAN_BATCH);
                 let (next, found): (u64, Vec<(String, String)>) = self.query(&name, &scan).await?;
                 entries.extend(found.iter().filter_map(|(device, entry)| {
-                    let presence =
-                        parse_entry(entry).filter(|presence| presence.node.as_str() == node)?;
-                    Some((
-                        DeviceKey {
-                            org,
-                            device: device.parse().ok()?,
-                        },
-                        presence.epoch,
-                    ))
+                    let presence = parse_entry(entry)?;
+                    let device = device.parse().ok()?;
+                    let is_of_node = presence.node.as_str() == node;
+                    is_of_node.then_some((DeviceKey { org, device }, presence.epoch))
                 }));
                 cursor = next;
                 if cursor == 0 {
@@ -324,8 +364,8 @@ impl Link {
         Ok(entries)
     }
 
-    /// Takes out entries of one organisation that still are this node's.
-    async fn reap_devices(
+    /// Removes entries of one organisation that are still the node's.
+    async fn remove_org_entries(
         &self,
         node: &str,
         entries: &[(DeviceKey, Epoch)],
@@ -334,46 +374,34 @@ impl Link {
             return Ok(Vec::new());
         };
         let names = self.directory_keys(*org);
-        let mut reap = script::run(&self.scripts.reap, &names);
-        reap.arg(org.to_string()).arg(node);
-        self.tell_on(&mut reap, self.registered(*org));
+        let mut remove = scripts::call(&self.scripts.remove_dead, &names);
+        remove.arg(org.to_string()).arg(node);
+        self.add_catalog_channel(&mut remove, *org);
         for (device, _) in entries {
-            reap.arg(device.device.as_str());
+            remove.arg(device.device.as_str());
         }
-        let epochs: Vec<String> = self.query(&names[0], &reap).await?;
+        let epochs: Vec<String> = self.query(&names[0], &remove).await?;
         let pairs = entries.iter().zip(epochs);
         Ok(pairs
             .filter_map(|((device, _), epoch)| Some((device.clone(), Epoch(epoch.parse().ok()?))))
             .collect())
     }
-
-    /// Closes the connection: nobody is heard here any more. Gives the lease back if nothing is
-    /// left that would have to be reaped.
-    pub(super) async fn leave(&self, clean: bool) -> Result<(), BusError> {
-        let left = if clean {
-            self.forget(&self.node).await
-        } else {
-            Ok(())
-        };
-        self.end();
-        left
-    }
 }
 
-/// A shelf lives as long as its node's lease, and longer than a reader of an entry needs.
-fn keep_shelf(shelf: &str) -> Cmd {
-    Cmd::pexpire(shelf, 2 * LEASE_MS.cast_signed())
+/// Services outlive their node's lease, and the readers of an entry.
+fn expire_services(services: &str) -> Cmd {
+    Cmd::pexpire(services, 2 * LEASE_MS.cast_signed())
 }
 
-/// Renews a node's lease, and keeps its shelf.
-pub(super) fn beat(keys: &Keys, node: &NodeId, scripts: &Scripts) -> Batch {
+/// Renews a node's lease, and extends the life of its services.
+pub(super) fn renew_lease(keys: &Keys, node: &NodeId, scripts: &Scripts) -> CommandGroup {
     let names = [keys.nodes()];
-    let mut renew = script::run(&scripts.beat, &names);
+    let mut renew = scripts::call(&scripts.renew_lease, &names);
     renew.arg(LEASE_MS).arg(node.as_str());
-    renew.arg(keys.speech.publish).arg(keys.missed());
-    let shelf = keys.shelf(node);
-    let mut commands = Batch::default();
+    renew.arg(keys.pubsub.publish).arg(keys.lagged_channel());
+    let services = keys.services(node);
+    let mut commands = CommandGroup::default();
     commands.add(&names[0], renew);
-    commands.add(&shelf, keep_shelf(&shelf));
+    commands.add(&services, expire_services(&services));
     commands
 }

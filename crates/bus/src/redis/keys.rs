@@ -1,56 +1,58 @@
-//! What this system calls its keys and channels in Redis, as one list.
-//! Never: a name without this system's prefix, or a script whose names are in different slots of a cluster.
+//! The names of all keys and channels in Redis.
+//!
+//! Invariant: every name begins with the configured prefix, and the names of one script are in
+//! one slot of a cluster.
 
 use std::{fmt, sync::Arc};
 
 use switchboard_protocol::id::OrgId;
 
-use super::slot;
+use super::cluster::slots;
 use crate::{error::BusError, node::NodeId};
 
-/// Into how many parts the directory is divided, so that a cluster's shards can share it. What
-/// one step in Redis reads and writes is in one part; an organisation is in one part.
+/// The number of parts of the directory, which the shards of a cluster share. One script reads
+/// and writes one part; an organisation belongs to one part.
 pub(super) const PARTS: u16 = 64;
 
-/// How a channel is spoken to: at one server, or at the shard of a cluster that owns its slot.
+/// The pub/sub commands of a single server, or of the shard of a cluster that owns a channel.
 #[derive(Debug)]
-pub(super) struct Speech {
+pub(super) struct PubSubCommands {
     pub(super) publish: &'static str,
-    pub(super) listeners: &'static str,
+    pub(super) count_subscribers: &'static str,
 }
 
-const WHOLE: Speech = Speech {
+const SINGLE: PubSubCommands = PubSubCommands {
     publish: "PUBLISH",
-    listeners: "NUMSUB",
+    count_subscribers: "NUMSUB",
 };
-const SHARDED: Speech = Speech {
+const SHARDED: PubSubCommands = PubSubCommands {
     publish: "SPUBLISH",
-    listeners: "SHARDNUMSUB",
+    count_subscribers: "SHARDNUMSUB",
 };
 
-/// Names of keys and channels.
+/// Builds the names of keys and channels.
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {
     prefix: Arc<str>,
-    pub(super) speech: &'static Speech,
+    pub(super) pubsub: &'static PubSubCommands,
 }
 
 impl Keys {
     pub(crate) fn new(prefix: &str) -> Self {
         Self {
             prefix: prefix.into(),
-            speech: &WHOLE,
+            pubsub: &SINGLE,
         }
     }
 
     /// The same names in a cluster.
     pub(super) fn sharded(self) -> Result<Self, BusError> {
         if self.prefix.contains(['{', '}']) {
-            let why = "in a cluster the prefix of keys must be without braces";
-            return Err(BusError::Address(why.to_owned()));
+            let error = "in a cluster the key prefix must not contain braces";
+            return Err(BusError::Address(error.to_owned()));
         }
         Ok(Self {
-            speech: &SHARDED,
+            pubsub: &SHARDED,
             ..self
         })
     }
@@ -64,61 +66,61 @@ impl Keys {
         self.key(format_args!("in:{node}"))
     }
 
-    /// Channel: every node's ear.
-    pub(super) fn everybody(&self) -> String {
+    /// Channel: broadcasts to all nodes.
+    pub(super) fn broadcast(&self) -> String {
         self.key("all")
     }
 
-    /// Channel: what a node tells itself, to know that it is heard at one server of a cluster.
+    /// Channel: probes of a node to itself, at each shard of a cluster.
     pub(super) fn echo(&self, node: &NodeId) -> String {
         self.key(format_args!("echo:{node}"))
     }
 
-    /// Channel: what changes in what the devices of this part of the directory offer.
-    pub(super) fn registered(&self, part: u16) -> String {
+    /// Channel: catalog events of the devices in this part of the directory.
+    pub(super) fn catalog_channel(&self, part: u16) -> String {
         self.key(format_args!("{{{part}}}:registered"))
     }
 
-    /// Channel: something may have been missed of that, in any part.
-    pub(super) fn missed(&self) -> String {
+    /// Channel: catalog events of any part may have been missed.
+    pub(super) fn lagged_channel(&self) -> String {
         self.key("{nodes}:registered")
     }
 
     /// All channels of the last two kinds.
-    pub(super) fn all_registered(&self) -> impl Iterator<Item = String> {
-        let parts = (0..PARTS).map(|part| self.registered(part));
-        parts.chain([self.missed()])
+    pub(super) fn catalog_channels(&self) -> impl Iterator<Item = String> {
+        let parts = (0..PARTS).map(|part| self.catalog_channel(part));
+        parts.chain([self.lagged_channel()])
     }
 
-    /// Whether a channel is one of those.
-    pub(super) fn is_registered(channel: &[u8]) -> bool {
+    /// Whether a channel carries catalog events.
+    pub(super) fn is_catalog_channel(channel: &[u8]) -> bool {
         // A node's name has no colon, so no other channel ends like this.
         channel.ends_with(b"}:registered")
     }
 
-    /// Sorted set: node → its last beat, in milliseconds of Redis's clock.
+    /// Sorted set: node → time of its last lease renewal, in milliseconds of Redis's clock.
     pub(super) fn nodes(&self) -> String {
         self.key("{nodes}")
     }
 
-    /// Hash: registrations of a node's devices by digest; lives as long as the node's lease.
-    pub(super) fn shelf(&self, node: &NodeId) -> String {
+    /// Hash: services objects of a node's devices by digest; lives as long as the node's lease.
+    pub(super) fn services(&self, node: &NodeId) -> String {
         self.key(format_args!("node:{node}:services"))
     }
 
-    /// Text: which node counts the directory for all; lives as long as nobody else is to.
-    pub(super) fn counting(&self) -> String {
+    /// String: the node that counts the directory; expires when another node may count.
+    pub(super) fn count_lock(&self) -> String {
         self.key("{figures}:counting")
     }
 
-    /// Number: how many devices were in the directory when they were counted last.
-    pub(super) fn counted(&self) -> String {
+    /// Number: the devices in the directory at the last count.
+    pub(super) fn device_count(&self) -> String {
         self.key("{figures}:devices")
     }
 
-    /// The part of the directory that an organisation is in.
+    /// The part of the directory that an organisation belongs to.
     pub(super) fn part(org: OrgId) -> u16 {
-        slot::crc16(org.uuid().as_bytes()) % PARTS
+        slots::crc16(org.uuid().as_bytes()) % PARTS
     }
 
     /// Set: organisations of this part with live devices.
@@ -136,8 +138,8 @@ impl Keys {
         self.key(format_args!("{{{}}}:{org}:ids", Self::part(org)))
     }
 
-    /// String: the public keys.
-    pub(super) fn trust(&self) -> String {
+    /// String: the public keys that verify tokens.
+    pub(super) fn token_keys(&self) -> String {
         self.key("{trust}:keys")
     }
 
@@ -146,13 +148,13 @@ impl Keys {
         self.key("{trust}:revoked")
     }
 
-    /// String: changes whenever one of the two changes.
-    pub(super) fn trust_version(&self) -> String {
+    /// String: changes whenever the keys or the revocations change.
+    pub(super) fn key_set_version(&self) -> String {
         self.key("{trust}:version")
     }
 
-    /// Stream: facts for the record.
-    pub(super) fn facts(&self) -> String {
+    /// Stream: device events.
+    pub(super) fn events(&self) -> String {
         self.key("facts")
     }
 
@@ -161,17 +163,18 @@ impl Keys {
         self.key("{turns}")
     }
 
-    /// Sorted set: conversations → when each is due, in milliseconds of Redis's clock.
+    /// Sorted set: conversations → time when each is due or its lease expires, in milliseconds of
+    /// Redis's clock.
     pub(super) fn conversations(&self) -> String {
         self.key("{conversations}")
     }
 
-    /// Sorted set: an organisation's conversations → when each is due, whoever is given it.
-    pub(super) fn conversations_of(&self, org: &str) -> String {
+    /// Sorted set: an organisation's conversations → time when each is due.
+    pub(super) fn org_conversations(&self, org: &str) -> String {
         self.key(format_args!("{{conversations}}:{org}"))
     }
 
-    /// String: `version bytes` of a conversation, by its name in that set; it ends by itself.
+    /// String: `version bytes` of a conversation, by its member in that set; expires.
     pub(super) fn conversation(&self, member: &str) -> String {
         self.key(format_args!("{{conversations}}:{member}"))
     }
@@ -184,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_step_touches_is_in_one_slot() {
+    fn keys_of_one_script_are_in_one_slot() {
         let keys = Keys::new("sb");
         let org = OrgId::from_uuid(Uuid::from_u128(7));
         let part = Keys::part(org);
@@ -193,30 +196,30 @@ mod tests {
                 keys.directory(org),
                 keys.ids(org),
                 keys.orgs(part),
-                keys.registered(part),
+                keys.catalog_channel(part),
             ],
-            &[keys.nodes(), keys.missed()],
+            &[keys.nodes(), keys.lagged_channel()],
             &[
                 keys.conversations(),
-                keys.conversations_of("org"),
+                keys.org_conversations("org"),
                 keys.conversation("org/name"),
             ],
         ];
         for names in together {
-            let slots: Vec<u16> = names.iter().map(|name| slot::of(name)).collect();
+            let slots: Vec<u16> = names.iter().map(|name| slots::slot(name)).collect();
             assert!(slots.iter().all(|slot| *slot == slots[0]), "{names:?}");
         }
         assert!(
-            keys.all_registered()
-                .all(|channel| Keys::is_registered(channel.as_bytes()))
+            keys.catalog_channels()
+                .all(|channel| Keys::is_catalog_channel(channel.as_bytes()))
         );
-        assert!(!Keys::is_registered(keys.everybody().as_bytes()));
+        assert!(!Keys::is_catalog_channel(keys.broadcast().as_bytes()));
     }
 
     #[test]
-    fn a_clusters_shards_share_the_directory() {
+    fn directory_parts_are_spread_over_shards() {
         let keys = Keys::new("sb");
-        let third = |part| usize::from(slot::of(&keys.orgs(part)) / 5462);
+        let third = |part| usize::from(slots::slot(&keys.orgs(part)) / 5462);
         let mut shares = [0; 3];
         for part in 0..PARTS {
             shares[third(part)] += 1;
@@ -225,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn braces_would_decide_in_which_slot_everything_is() {
+    fn prefix_with_braces_is_refused_in_a_cluster() {
         assert!(Keys::new("a{b").sharded().is_err());
         assert!(Keys::new("a-b").sharded().is_ok());
     }

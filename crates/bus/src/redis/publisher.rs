@@ -1,11 +1,8 @@
-//! The connection that packs leave through: a command is written where it arises, and its reply
-//! is read with the next one or a moment later.
-//! Never: waking up for a reply. Nothing watches this socket, it is looked at; so a lone call
-//! costs each of its two ends one wake-up less.
+//! The connection through which batches leave.
 
 use std::{
     collections::VecDeque,
-    io::{self, Read, Write},
+    io::{self, Read as _, Write as _},
     net::TcpStream,
     pin::pin,
     sync::Arc,
@@ -18,119 +15,143 @@ use redis::ConnectionInfo;
 use switchboard_runtime::metrics::Histograms;
 use tokio::{io::Interest, net, sync::Notify, time::sleep};
 
-use super::{dial::dial, live::COMMAND_LIMIT};
-use crate::{backend::Undelivered, error::BusError, metrics::Command, node::NodeId};
+use super::{
+    connect::connect,
+    connection::COMMAND_TIMEOUT,
+    resp::{self, Frame},
+};
+use crate::{backend::DeliveryFailure, error::BusError, metrics::Command, node::NodeId};
 
-/// What no later command has done is done after this: replies are read, and what the socket had
-/// no room for is written. So late does a lone call to a node that is gone learn of it.
-const LOOK_AFTER: Duration = Duration::from_millis(2);
-/// What the buffer keeps of its size when it is empty.
-const KEPT_BYTES: usize = 64 * 1024;
+/// How long replies and unwritten bytes wait for the next command before they are polled. A call
+/// to a node that is gone fails after this time when no other traffic exists.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// Capacity that the write buffer keeps while it is empty.
+const RETAINED_BYTES: usize = 64 * 1024;
 
-/// What a cluster refuses because it is to be said elsewhere, or later: the connection is as good as before.
-const ELSEWHERE: [&str; 3] = ["MOVED ", "TRYAGAIN", "CLUSTERDOWN"];
+/// Refusals of a cluster that concern a slot and not the connection.
+const REDIRECTIONS: [&[u8]; 3] = [b"MOVED ", b"TRYAGAIN", b"CLUSTERDOWN"];
 
-/// Where a pack is published.
+/// Where a batch is published.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Channel<'a> {
-    /// The command.
+    /// The command: `PUBLISH` or `SPUBLISH`.
     pub(super) publish: &'static str,
     pub(super) name: &'a str,
 }
 
-/// What was tried with a pack so far.
+/// The history of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
-    /// When it was to be sent for the first time.
+    /// When it was first published.
     pub(super) since: Instant,
-    /// It may have arrived once, though its server knew of nobody who heard it.
-    pub(super) doubted: bool,
+    /// An earlier attempt may have arrived, although its server counted no subscriber.
+    pub(super) may_have_arrived: bool,
 }
 
-/// Takes back what did not arrive.
-pub(super) trait Returns: Send + Sync {
-    fn returned(&self, parcel: Returned);
+/// Receives batches that did not arrive.
+pub(super) trait FailureSink: Send + Sync {
+    fn publish_failed(&self, failed: FailedPublish);
 }
 
-/// A pack that did not arrive, as far as is known.
-pub(super) struct Returned {
+/// A batch that did not arrive, as far as is known.
+pub(super) struct FailedPublish {
     pub(super) to: NodeId,
-    pub(super) pack: Bytes,
-    pub(super) why: Undelivered,
-    /// What Redis had against it.
-    pub(super) refusal: Option<String>,
+    pub(super) batch: Bytes,
+    pub(super) reason: DeliveryFailure,
+    /// The error that Redis returned.
+    pub(super) error: Option<String>,
     pub(super) attempt: Attempt,
-    /// Which server said so, if one did.
+    /// The server that was used, if the batch left.
     pub(super) server: Option<Arc<str>>,
 }
 
+/// Publishes batches through a connection of its own.
+///
+/// A command is written by the task that flushes, and its reply is read together with the next
+/// command or 2 ms later. The socket is not registered with the runtime unless the outbox waits
+/// for replies under load, so a single call wakes each of its two nodes once less.
+///
+/// ```text
+///   publish ─┬─► unwritten bytes ──flush──► socket ──reply─┬─ :n  delivered
+///            └─► unacknowledged batches, in order          ├─ :0  NoSubscriber
+///                                                          ├─ -…  NotSent, with the error
+///                                                          └─ none: connection closed
+///   A batch without reply is Unknown if a byte of its command was written, else NotSent.
+/// ```
+///
+/// [`run`](Self::run) polls what no later command has moved. It fails when the socket does, when
+/// Redis refuses a command for a reason other than a moved slot, or when a reply takes longer
+/// than [`COMMAND_TIMEOUT`]. Every batch without a reply is then passed to the [`FailureSink`].
+///
+/// Invariant: replies belong to batches in order.
 pub(super) struct Publisher {
-    /// The server that packs go to.
+    /// The server that batches are sent to.
     pub(super) server: Arc<str>,
-    /// Never blocks, and is not known to the runtime.
+    /// Non-blocking, and unknown to the runtime.
     socket: TcpStream,
-    returns: Arc<dyn Returns>,
+    failures: Arc<dyn FailureSink>,
     state: Mutex<State>,
-    /// There is something to look after.
-    posted: Notify,
-    /// Every pack has its reply.
-    cleared: Notify,
+    /// There is something to poll.
+    published: Notify,
+    /// Every batch has its reply.
+    idle: Notify,
 }
 
 struct State {
     open: bool,
-    /// Bytes of commands that the socket had no room for yet.
+    /// Bytes of commands that the socket has not accepted yet.
     unwritten: Vec<u8>,
-    /// Bytes that the socket took so far.
+    /// How many bytes the socket has accepted so far.
     written: u64,
-    /// Packs without a reply, in the order of their commands.
-    unanswered: VecDeque<Parcel>,
-    /// The beginning of a reply whose end has not come yet.
-    reply: Vec<u8>,
+    /// Batches without a reply, in the order of their commands.
+    unacknowledged: VecDeque<SentBatch>,
+    /// Bytes of replies that are not decoded yet.
+    replies: Vec<u8>,
+    /// An error that closes the connection.
     refusal: Option<String>,
-    /// Whether somebody looks after what is unwritten and unanswered.
-    attended: bool,
-    watched: Option<Watched>,
-    /// How long replies take.
-    commands: Histograms<Command>,
+    /// Whether [`Publisher::run`] polls at the moment.
+    polling: bool,
+    registered: Option<RegisteredSocket>,
+    /// Durations of commands.
+    timings: Histograms<Command>,
 }
 
-/// A published pack whose reply has not been read.
-struct Parcel {
+/// A published batch whose reply has not been read.
+struct SentBatch {
     to: NodeId,
-    pack: Bytes,
+    batch: Bytes,
     attempt: Attempt,
-    posted_at: Instant,
-    /// Where its command begins, counted like [`State::written`].
-    begins: u64,
+    sent_at: Instant,
+    /// The position of its command, counted like [`State::written`].
+    offset: u64,
 }
 
-/// The socket a second time, for as long as somebody waits for replies every now and then.
-struct Watched {
+/// The socket, registered with the runtime while the outbox waits for replies now and then.
+struct RegisteredSocket {
     stream: Arc<net::TcpStream>,
     used: bool,
 }
 
-/// Why a connection is no good any more.
+/// Why a connection is closed.
 #[derive(Debug, thiserror::Error)]
-enum Broken {
+enum PublishError {
     #[error("closed by Redis")]
     Closed,
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("no reply within {} s", COMMAND_LIMIT.as_secs())]
-    Silent,
+    #[error("no reply within {} s", COMMAND_TIMEOUT.as_secs())]
+    Timeout,
     #[error("Redis refused to publish: {0}")]
     Refused(String),
 }
 
-impl Parcel {
-    fn returned(self, why: Undelivered, refusal: Option<String>) -> Returned {
-        Returned {
+impl SentBatch {
+    fn into_failed(self, reason: DeliveryFailure, error: Option<String>) -> FailedPublish {
+        FailedPublish {
             to: self.to,
-            pack: self.pack,
-            why,
-            refusal,
+            batch: self.batch,
+            reason,
+            error,
             attempt: self.attempt,
             server: None,
         }
@@ -138,31 +159,29 @@ impl Parcel {
 }
 
 impl Attempt {
-    /// It is to be sent now.
     pub(super) fn first() -> Self {
         Self {
             since: Instant::now(),
-            doubted: false,
+            may_have_arrived: false,
         }
     }
 
-    /// It may have arrived.
-    pub(super) fn in_doubt(self) -> Self {
+    pub(super) fn with_doubt(self) -> Self {
         Self {
-            doubted: true,
+            may_have_arrived: true,
             ..self
         }
     }
 }
 
-impl Returned {
-    /// It did not even leave.
-    pub(super) fn unsent(to: &NodeId, pack: Bytes, attempt: Attempt) -> Self {
+impl FailedPublish {
+    /// A batch that was not written to any socket.
+    pub(super) fn not_sent(to: &NodeId, batch: Bytes, attempt: Attempt) -> Self {
         Self {
             to: to.clone(),
-            pack,
-            why: Undelivered::Unsent,
-            refusal: None,
+            batch,
+            reason: DeliveryFailure::NotSent,
+            error: None,
             attempt,
             server: None,
         }
@@ -170,175 +189,185 @@ impl Returned {
 }
 
 impl Publisher {
-    /// Connects and signs in.
     pub(super) async fn connect(
         info: &ConnectionInfo,
-        returns: Arc<dyn Returns>,
-        commands: Histograms<Command>,
+        failures: Arc<dyn FailureSink>,
+        timings: Histograms<Command>,
     ) -> Result<Self, BusError> {
         Ok(Self {
             server: info.addr().to_string().into(),
-            socket: dial(info).await?,
-            returns,
-            state: Mutex::new(State::new(commands)),
-            posted: Notify::new(),
-            cleared: Notify::new(),
+            socket: connect(info).await?,
+            failures,
+            state: Mutex::new(State::new(timings)),
+            published: Notify::new(),
+            idle: Notify::new(),
         })
     }
 
-    /// Takes a pack for a channel; [`Self::flush`] sends it. It is given back unless it arrived.
-    pub(super) fn post(&self, channel: Channel<'_>, to: &NodeId, pack: Bytes, attempt: Attempt) {
+    /// Accepts a batch for a channel; [`Self::flush`] sends it.
+    pub(super) fn publish(
+        &self,
+        channel: Channel<'_>,
+        to: &NodeId,
+        batch: Bytes,
+        attempt: Attempt,
+    ) {
         let mut state = self.state.lock();
         if !state.open {
             drop(state);
-            self.returns.returned(Returned::unsent(to, pack, attempt));
+            self.failures
+                .publish_failed(FailedPublish::not_sent(to, batch, attempt));
             return;
         }
-        let begins = state.written + state.unwritten.len() as u64;
-        put_publish(&mut state.unwritten, channel, &pack);
-        state.unanswered.push_back(Parcel {
+        let offset = state.written + state.unwritten.len() as u64;
+        let Channel { publish, name } = channel;
+        let command = [publish.as_bytes(), name.as_bytes(), &batch[..]];
+        resp::encode_command(&mut state.unwritten, &command);
+        state.unacknowledged.push_back(SentBatch {
             to: to.clone(),
-            pack,
+            batch,
             attempt,
-            posted_at: Instant::now(),
-            begins,
+            sent_at: Instant::now(),
+            offset,
         });
     }
 
-    /// Writes what the socket takes.
+    /// Writes what the socket accepts.
     pub(super) fn flush(&self) {
         let mut state = self.state.lock();
-        if state.unanswered.is_empty() {
+        if state.unacknowledged.is_empty() {
             return;
         }
-        // What went wrong is found again by whoever attends, and told.
+        // `run` finds an error again, and reports it.
         let _ = state.write(&self.socket);
-        if !std::mem::replace(&mut state.attended, true) {
-            self.posted.notify_one();
+        if !std::mem::replace(&mut state.polling, true) {
+            self.published.notify_one();
         }
     }
 
-    /// Whether every pack has its reply, so that the next one should not wait for others.
-    pub(super) fn is_clear(&self) -> bool {
+    /// Reads what has arrived. Returns whether every batch has its reply, so that the next one
+    /// need not wait for others.
+    pub(super) fn is_idle(&self) -> bool {
         // As in `flush`.
-        self.look().unwrap_or(false)
+        self.poll().unwrap_or(false)
     }
 
-    /// Moves what can be moved without waiting; whether every pack has its reply then.
-    fn look(&self) -> Result<bool, Broken> {
+    /// Reads and writes what is possible without waiting. Returns whether every batch has its
+    /// reply.
+    fn poll(&self) -> Result<bool, PublishError> {
         let mut failed = Vec::new();
         let mut state = self.state.lock();
-        let moved = if state.unanswered.is_empty() {
+        let result = if state.unacknowledged.is_empty() {
             Ok(())
         } else {
             state.exchange(&self.socket, &mut failed)
         };
-        let clear = state.unanswered.is_empty();
+        let idle = state.unacknowledged.is_empty();
         drop(state);
-        self.tell(failed);
-        if clear {
-            self.cleared.notify_waiters();
+        self.report(failed);
+        if idle {
+            self.idle.notify_waiters();
         }
-        moved.map(|()| clear)
+        result.map(|()| idle)
     }
 
-    /// Waits until every pack has its reply: the pace of packs under load, when this process is
-    /// awake anyway.
-    pub(super) async fn clear(&self) {
-        let Ok(replies) = self.watched() else {
-            return sleep(LOOK_AFTER).await;
+    /// Waits until every batch has its reply. Paces the outbox under load.
+    pub(super) async fn wait_idle(&self) {
+        let Ok(socket) = self.register() else {
+            return sleep(POLL_INTERVAL).await;
         };
-        // Others read replies as well, and what they have read wakes no watch.
-        let mut cleared = pin!(self.cleared.notified());
-        cleared.as_mut().enable();
-        if self.is_clear() {
+        // Other tasks read replies as well, and what they have read does not wake this one.
+        let mut idle = pin!(self.idle.notified());
+        idle.as_mut().enable();
+        if self.is_idle() {
             return;
         }
-        let look = || match self.look() {
+        let poll = || match self.poll() {
             Ok(false) => Err(io::ErrorKind::WouldBlock.into()),
-            looked => Ok(looked),
+            polled => Ok(polled),
         };
         loop {
             tokio::select! {
-                _ = replies.readable() => {}
-                () = &mut cleared => return,
+                _ = socket.readable() => {}
+                () = &mut idle => return,
             }
-            match replies.try_io(Interest::READABLE, look) {
+            match socket.try_io(Interest::READABLE, poll) {
                 Ok(Ok(_)) => return,
-                // It stays readable for ever. Whoever attends finds it out, and closes it.
-                Ok(Err(_)) => return sleep(LOOK_AFTER).await,
+                // A failed socket stays readable. `run` notices, and closes it.
+                Ok(Err(_)) => return sleep(POLL_INTERVAL).await,
                 Err(_) => {}
             }
         }
     }
 
-    /// The socket as the runtime watches it: under load only.
-    fn watched(&self) -> io::Result<Arc<net::TcpStream>> {
+    fn register(&self) -> io::Result<Arc<net::TcpStream>> {
         let mut state = self.state.lock();
-        let stream = match &state.watched {
-            Some(watched) => Arc::clone(&watched.stream),
+        let stream = match &state.registered {
+            Some(registered) => Arc::clone(&registered.stream),
             None => Arc::new(net::TcpStream::from_std(self.socket.try_clone()?)?),
         };
-        state.watched = Some(Watched {
+        state.registered = Some(RegisteredSocket {
             stream: Arc::clone(&stream),
             used: true,
         });
         Ok(stream)
     }
 
-    /// Looks after what those who publish leave: replies that nobody has read, bytes that had no
-    /// room. Ends when the connection does, and says why and since when.
-    pub(super) async fn attend(&self) -> (String, Instant) {
+    /// Polls while there are unread replies or unwritten bytes. Returns when the connection
+    /// fails: the reason, and since when nothing is known of what was sent.
+    pub(super) async fn run(&self) -> (String, Instant) {
         loop {
-            let idle = {
+            let has_work = {
                 let mut state = self.state.lock();
-                state.attended = !state.unanswered.is_empty();
-                !state.attended
+                state.polling = !state.unacknowledged.is_empty();
+                state.polling
             };
-            if idle {
-                self.posted.notified().await;
+            if !has_work {
+                self.published.notified().await;
                 continue;
             }
-            sleep(LOOK_AFTER).await;
+            sleep(POLL_INTERVAL).await;
             let mut failed = Vec::new();
-            let settled = self.state.lock().settle(&self.socket, &mut failed);
-            self.tell(failed);
-            self.is_clear();
-            if let Err(broken) = settled {
+            let checked = self.state.lock().check(&self.socket, &mut failed);
+            self.report(failed);
+            self.is_idle();
+            if let Err(error) = checked {
                 let since = self.close();
-                return (format!("publishing failed: {broken}"), since);
+                return (format!("publishing failed: {error}"), since);
             }
         }
     }
 
-    /// Gives up: what has no reply is told to have failed. Returns since when nothing is known.
+    /// Closes the connection; batches without a reply have failed. Returns since when nothing is
+    /// known.
     pub(super) fn close(&self) -> Instant {
         let mut state = self.state.lock();
         state.open = false;
         let written = state.written;
         state.unwritten = Vec::new();
-        let since = state.unanswered.front().map(|oldest| oldest.posted_at);
-        let failed = state.unanswered.drain(..).map(|parcel| {
-            let why = if parcel.begins < written {
-                Undelivered::Unknown
+        let since = state.unacknowledged.front().map(|oldest| oldest.sent_at);
+        let failed = state.unacknowledged.drain(..).map(|sent| {
+            let reason = if sent.offset < written {
+                DeliveryFailure::Unknown
             } else {
-                Undelivered::Unsent
+                DeliveryFailure::NotSent
             };
-            parcel.returned(why, None)
+            sent.into_failed(reason, None)
         });
-        let failed: Vec<Returned> = failed.collect();
+        let failed: Vec<FailedPublish> = failed.collect();
         drop(state);
-        // What comes back goes before what has waited for it.
-        self.tell(failed);
-        self.cleared.notify_waiters();
+        // Failed batches are reported before tasks that wait for idle continue: they go first.
+        self.report(failed);
+        self.idle.notify_waiters();
         since.unwrap_or_else(Instant::now)
     }
 
-    /// Never under the lock: who takes it back may publish.
-    fn tell(&self, failed: Vec<Returned>) {
-        for parcel in failed {
+    /// Invariant: never called under the lock, because a failure sink may publish.
+    fn report(&self, failed: Vec<FailedPublish>) {
+        for failed in failed {
             let server = Some(Arc::clone(&self.server));
-            self.returns.returned(Returned { server, ..parcel });
+            self.failures
+                .publish_failed(FailedPublish { server, ..failed });
         }
     }
 }
@@ -350,49 +379,53 @@ impl Drop for Publisher {
 }
 
 impl State {
-    fn new(commands: Histograms<Command>) -> Self {
+    fn new(timings: Histograms<Command>) -> Self {
         Self {
             open: true,
-            commands,
+            timings,
             unwritten: Vec::new(),
             written: 0,
-            unanswered: VecDeque::new(),
-            reply: Vec::new(),
+            unacknowledged: VecDeque::new(),
+            replies: Vec::new(),
             refusal: None,
-            attended: false,
-            watched: None,
+            polling: false,
+            registered: None,
         }
     }
 
     fn write(&mut self, mut socket: &TcpStream) -> io::Result<()> {
-        let mut taken = 0;
-        let written = loop {
-            match self.unwritten.get(taken..) {
+        let mut accepted = 0;
+        let result = loop {
+            match self.unwritten.get(accepted..) {
                 None | Some([]) => break Ok(()),
                 Some(rest) => match socket.write(rest) {
                     Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
-                    Ok(count) => taken += count,
+                    Ok(count) => accepted += count,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) => break Err(error),
                 },
             }
         };
-        self.unwritten.drain(..taken);
+        self.unwritten.drain(..accepted);
         if self.unwritten.is_empty() {
-            self.unwritten.shrink_to(KEPT_BYTES);
+            self.unwritten.shrink_to(RETAINED_BYTES);
         }
-        self.written += taken as u64;
-        written
+        self.written += accepted as u64;
+        result
     }
 
-    /// Reads the replies that are there.
-    fn read(&mut self, mut socket: &TcpStream, failed: &mut Vec<Returned>) -> Result<(), Broken> {
+    /// Reads the replies that have arrived.
+    fn read(
+        &mut self,
+        mut socket: &TcpStream,
+        failed: &mut Vec<FailedPublish>,
+    ) -> Result<(), PublishError> {
         let mut chunk = [0; 512];
         loop {
             match socket.read(&mut chunk) {
-                Ok(0) => return Err(Broken::Closed),
+                Ok(0) => return Err(PublishError::Closed),
                 Ok(count) => {
-                    self.take_replies(chunk.get(..count).unwrap_or_default(), failed);
+                    self.handle_replies(chunk.get(..count).unwrap_or_default(), failed);
                     if count < chunk.len() {
                         return Ok(());
                     }
@@ -404,8 +437,12 @@ impl State {
         }
     }
 
-    /// Reads and writes what goes without waiting.
-    fn exchange(&mut self, socket: &TcpStream, failed: &mut Vec<Returned>) -> Result<(), Broken> {
+    /// Reads and writes without waiting.
+    fn exchange(
+        &mut self,
+        socket: &TcpStream,
+        failed: &mut Vec<FailedPublish>,
+    ) -> Result<(), PublishError> {
         self.read(socket, failed)?;
         match self.write(socket) {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error.into()),
@@ -413,78 +450,71 @@ impl State {
         }
     }
 
-    fn take_replies(&mut self, bytes: &[u8], failed: &mut Vec<Returned>) {
+    fn handle_replies(&mut self, bytes: &[u8], failed: &mut Vec<FailedPublish>) {
         let now = Instant::now();
-        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.reply.extend_from_slice(part);
-            if part.ends_with(b"\n") {
-                self.take_reply(now, failed);
-                self.reply.clear();
+        let mut replies = std::mem::take(&mut self.replies);
+        replies.extend_from_slice(bytes);
+        let mut rest = &replies[..];
+        loop {
+            match resp::decode(&mut rest) {
+                Ok(None) => break,
+                Ok(Some(reply)) => self.handle_reply(&reply, now, failed),
+                Err(resp::Malformed) => {
+                    self.handle_reply(&Frame::Status(b"a malformed reply"), now, failed);
+                    rest = &[];
+                    break;
+                }
             }
         }
+        let consumed = replies.len() - rest.len();
+        replies.drain(..consumed);
+        self.replies = replies;
     }
 
-    fn take_reply(&mut self, now: Instant, failed: &mut Vec<Returned>) {
-        let parcel = self.unanswered.pop_front();
-        if let Some(parcel) = &parcel {
-            let took = now.saturating_duration_since(parcel.posted_at);
-            self.commands.observe(Command::Publish, took);
+    /// The reply to a publish command is the number of subscribers that received the batch.
+    fn handle_reply(&mut self, reply: &Frame<'_>, now: Instant, failed: &mut Vec<FailedPublish>) {
+        let sent = self.unacknowledged.pop_front();
+        if let Some(sent) = &sent {
+            let elapsed = now.saturating_duration_since(sent.sent_at);
+            self.timings.observe(Command::Publish, elapsed);
         }
-        let (why, refusal) = match receivers(&self.reply) {
-            Ok(0) => (Undelivered::NobodyThere, None),
-            Ok(_) => return,
-            Err(answer) => match answer.strip_prefix('-') {
-                Some(refusal) => (Undelivered::Unsent, Some(refusal.to_owned())),
-                None => (Undelivered::Unknown, Some(answer)),
-            },
+        let (reason, error) = match reply {
+            Frame::Integer(0) => (DeliveryFailure::NoSubscriber, None),
+            Frame::Integer(_) => return,
+            Frame::Error(error) => {
+                let text = String::from_utf8_lossy(error).into_owned();
+                if !REDIRECTIONS.iter().any(|known| error.starts_with(known)) {
+                    self.refusal.get_or_insert_with(|| text.clone());
+                }
+                (DeliveryFailure::NotSent, Some(text))
+            }
+            Frame::Status(_) | Frame::Message(_) => {
+                let text = format!("unexpected reply {reply}");
+                self.refusal.get_or_insert_with(|| text.clone());
+                (DeliveryFailure::Unknown, Some(text))
+            }
         };
-        let serious = |refusal: &&String| {
-            let redirects = |known: &&str| refusal.starts_with(*known);
-            !ELSEWHERE.iter().any(redirects)
-        };
-        if let Some(refusal) = refusal.as_ref().filter(serious) {
-            self.refusal.get_or_insert_with(|| refusal.clone());
-        }
-        failed.extend(parcel.map(|parcel| parcel.returned(why, refusal)));
+        failed.extend(sent.map(|sent| sent.into_failed(reason, error)));
     }
 
-    /// What is due to be looked after; whether the connection is still good.
-    fn settle(&mut self, socket: &TcpStream, failed: &mut Vec<Returned>) -> Result<(), Broken> {
-        self.watched
-            .take_if(|watched| !std::mem::take(&mut watched.used));
+    /// Polls, and checks whether the connection is still good.
+    fn check(
+        &mut self,
+        socket: &TcpStream,
+        failed: &mut Vec<FailedPublish>,
+    ) -> Result<(), PublishError> {
+        self.registered
+            .take_if(|registered| !std::mem::take(&mut registered.used));
         self.exchange(socket, failed)?;
         if let Some(refusal) = self.refusal.take() {
-            return Err(Broken::Refused(refusal));
+            return Err(PublishError::Refused(refusal));
         }
-        match self.unanswered.front() {
-            Some(oldest) if oldest.posted_at.elapsed() > COMMAND_LIMIT => Err(Broken::Silent),
+        match self.unacknowledged.front() {
+            Some(oldest) if oldest.sent_at.elapsed() > COMMAND_TIMEOUT => {
+                Err(PublishError::Timeout)
+            }
             _ => Ok(()),
         }
-    }
-}
-
-/// One reply to `PUBLISH`: how many received it, or what Redis has against it.
-fn receivers(line: &[u8]) -> Result<u64, String> {
-    let text = String::from_utf8_lossy(line);
-    let text = text.trim_end();
-    text.strip_prefix(':')
-        .and_then(|count| count.parse().ok())
-        .ok_or_else(|| text.to_owned())
-}
-
-fn put_publish(out: &mut Vec<u8>, channel: Channel<'_>, pack: &[u8]) {
-    let Channel { publish, name } = channel;
-    put_command(out, &[publish.as_bytes(), name.as_bytes(), pack]);
-}
-
-/// A command as the Redis serialization protocol has it: an array of bulk strings.
-pub(super) fn put_command(out: &mut Vec<u8>, parts: &[&[u8]]) {
-    // Writing to a vector does not fail.
-    let _ = write!(out, "*{}\r\n", parts.len());
-    for part in parts {
-        let _ = write!(out, "${}\r\n", part.len());
-        out.extend_from_slice(part);
-        out.extend_from_slice(b"\r\n");
     }
 }
 
@@ -492,67 +522,59 @@ pub(super) fn put_command(out: &mut Vec<u8>, parts: &[&[u8]]) {
 mod tests {
     use super::*;
 
-    fn waiting(names: &[&str]) -> State {
-        let commands = Histograms::new("test_seconds", "Test", "command", &[1.0]).unwrap();
-        let mut state = State::new(commands);
-        let parcels = names.iter().map(|name| Parcel {
+    fn state_with_batches(names: &[&str]) -> State {
+        let timings = Histograms::new("test_seconds", "Test", "command", &[1.0]).unwrap();
+        let mut state = State::new(timings);
+        let batches = names.iter().map(|name| SentBatch {
             to: NodeId::from(*name),
-            pack: Bytes::new(),
+            batch: Bytes::new(),
             attempt: Attempt::first(),
-            posted_at: Instant::now(),
-            begins: 0,
+            sent_at: Instant::now(),
+            offset: 0,
         });
-        state.unanswered.extend(parcels);
+        state.unacknowledged.extend(batches);
         state
     }
 
-    /// Who failed and why, and what Redis refused, for every way in which the replies can be cut.
-    fn check(replies: &str, failed: &[(&str, Undelivered)], refusal: Option<&str>) {
-        for cut in 0..=replies.len() {
-            let mut state = waiting(&["a", "b", "c"]);
-            let mut seen = Vec::new();
-            let (head, tail) = replies.as_bytes().split_at(cut);
-            state.take_replies(head, &mut seen);
-            state.take_replies(tail, &mut seen);
-            let seen: Vec<_> = seen
+    /// Checks which batches fail, and what Redis refused, for every split of the replies.
+    fn check(replies: &str, expected: &[(&str, DeliveryFailure)], refusal: Option<&str>) {
+        for split in 0..=replies.len() {
+            let mut state = state_with_batches(&["a", "b", "c"]);
+            let mut failed = Vec::new();
+            let (head, tail) = replies.as_bytes().split_at(split);
+            state.handle_replies(head, &mut failed);
+            state.handle_replies(tail, &mut failed);
+            let failed: Vec<_> = failed
                 .iter()
-                .map(|parcel| (parcel.to.as_str(), parcel.why))
+                .map(|failed| (failed.to.as_str(), failed.reason))
                 .collect();
-            assert_eq!(seen, failed, "{replies:?} cut at {cut}");
+            assert_eq!(failed, expected, "{replies:?} split at {split}");
             assert_eq!(state.refusal.as_deref(), refusal);
             let answered = replies.matches('\n').count();
-            assert_eq!(state.unanswered.len(), 3 - answered);
-            assert_eq!(state.commands.count(Command::Publish), answered as u64);
+            assert_eq!(state.unacknowledged.len(), 3 - answered);
+            assert_eq!(state.timings.count(Command::Publish), answered as u64);
         }
     }
 
     #[test]
-    fn replies_belong_to_packs_in_order() {
+    fn replies_are_matched_to_batches_in_order() {
         check("", &[], None);
         check(":1\r\n:2\r\n", &[], None);
         check(
             ":1\r\n:0\r\n:1\r\n",
-            &[("b", Undelivered::NobodyThere)],
+            &[("b", DeliveryFailure::NoSubscriber)],
             None,
         );
         let refused = "-NOPERM no channel\r\n:0\r\n";
-        let failed = [("a", Undelivered::Unsent), ("b", Undelivered::NobodyThere)];
+        let failed = [
+            ("a", DeliveryFailure::NotSent),
+            ("b", DeliveryFailure::NoSubscriber),
+        ];
         check(refused, &failed, Some("NOPERM no channel"));
-        check("+OK\r\n", &[("a", Undelivered::Unknown)], Some("+OK"));
-        // What a cluster wants to be said elsewhere does not break the connection.
+        let unexpected = Some("unexpected reply +OK");
+        check("+OK\r\n", &[("a", DeliveryFailure::Unknown)], unexpected);
+        // A redirection does not close the connection.
         let moved = "-MOVED 7 127.0.0.1:7000\r\n:1\r\n";
-        check(moved, &[("a", Undelivered::Unsent)], None);
-    }
-
-    #[test]
-    fn a_command_is_an_array_of_bulk_strings() {
-        let mut out = Vec::new();
-        let channel = Channel {
-            publish: "PUBLISH",
-            name: "sb:in:节点",
-        };
-        put_publish(&mut out, channel, b"\r\n\0");
-        let expected = "*3\r\n$7\r\nPUBLISH\r\n$12\r\nsb:in:节点\r\n$3\r\n\r\n\0\r\n";
-        assert_eq!(String::from_utf8_lossy(&out), expected);
+        check(moved, &[("a", DeliveryFailure::NotSent)], None);
     }
 }

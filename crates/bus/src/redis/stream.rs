@@ -1,5 +1,4 @@
-//! Reads a stream of Redis as one of a group of consumers that share it.
-//! Never: an entry struck out here; whoever took it says when it is done with.
+//! Reads a Redis stream as one of a group of consumers.
 
 use std::{
     sync::{Arc, Weak},
@@ -17,149 +16,150 @@ use redis::{
 use tokio::{sync::Mutex, time::timeout};
 
 use super::{
-    link::{Link, millis},
-    live::{COMMAND_LIMIT, Live, ask_there},
+    client::{RedisClient, millis},
+    connection::{COMMAND_TIMEOUT, Connection, query_asking},
 };
 use crate::error::BusError;
 
-/// Steps of one look for what was abandoned, each through ten times as many entries as are wanted.
-/// Protects whoever waits for new ones: a look that is not at its end goes on with the next read.
-const STEPS: usize = 64;
+/// Steps of one scan for abandoned entries; each reads ten times as many entries as are wanted.
+/// Bounds the delay of new entries: an unfinished scan continues with the next read.
+const MAX_SCAN_STEPS: usize = 64;
 /// How often one read follows the stream to another server.
-const REDIRECTIONS: usize = 3;
-/// Where a look begins, and what Redis answers at its end.
-const BOUND: &str = "0-0";
-/// A consumer that did nothing for so long belongs to a process that ended.
-const IDLE_CONSUMER: Duration = Duration::from_secs(3600);
+const MAX_REDIRECTIONS: usize = 3;
+/// Where a scan begins, and the cursor that Redis returns at its end.
+const SCAN_START: &str = "0-0";
+/// A consumer that was idle for this long belongs to a process that ended.
+const CONSUMER_TTL: Duration = Duration::from_secs(3600);
 
-/// Which stream, and how it is shared.
-pub(super) struct Stream {
+/// A stream and its consumer group.
+pub(super) struct StreamGroup {
     pub(super) key: String,
-    /// The one group of consumers.
-    pub(super) group: &'static str,
-    /// Whoever keeps an entry for so long is taken for dead.
-    pub(super) patience: Duration,
+    pub(super) name: &'static str,
+    /// An entry that was not renewed or deleted for this long is delivered again.
+    pub(super) lease: Duration,
 }
 
-/// Reads on a connection of its own, because reading blocks it.
-pub(super) struct Reader {
-    stream: Stream,
+/// Reads a stream on a connection of its own, because a read blocks the connection.
+///
+/// Entries are not deleted here: the consumer deletes them when it has processed them.
+pub(super) struct StreamReader {
+    group: StreamGroup,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    way: Option<Way>,
-    /// Whose stream is read: what other commands about it go to.
-    owner: Weak<Live>,
-    /// When the last look for what was abandoned came to its end.
-    looked: Option<Instant>,
-    /// Where one that did not goes on.
-    from: Option<String>,
+    reader: Option<ReaderConnection>,
+    /// The connection of the server that has the stream.
+    owner: Weak<Connection>,
+    /// When the last scan for abandoned entries was completed.
+    scanned_at: Option<Instant>,
+    /// Where an unfinished scan continues.
+    cursor: Option<String>,
 }
 
-/// A connection to read on.
 #[derive(Clone)]
-struct Way {
-    connection: MultiplexedConnection,
-    /// The stream is on its way there, so each command has to say that it was sent there.
+struct ReaderConnection {
+    driver: MultiplexedConnection,
+    /// The server is importing the stream, so every command is preceded by `ASKING`.
     asking: bool,
 }
 
-/// What one reader wants.
+/// The parameters of one read.
 #[derive(Clone, Copy)]
-struct Wanted<'a> {
+struct ReadRequest<'a> {
     consumer: &'a str,
     max: usize,
-    until: Instant,
+    deadline: Instant,
 }
 
 impl State {
-    fn has_to_look(&self, every: Duration) -> bool {
-        self.from.is_some() || self.looked.is_none_or(|looked| looked.elapsed() > every)
+    fn is_scan_due(&self, interval: Duration) -> bool {
+        self.cursor.is_some() || self.scanned_at.is_none_or(|at| at.elapsed() > interval)
     }
 
-    /// The stream may be another since it belongs to another server, or to the same after it was away.
-    fn read_at(&mut self, owner: &Arc<Live>) {
+    /// Resets the state when the stream has another owner, or the same one after a reconnect:
+    /// the stream may have other contents.
+    fn set_owner(&mut self, owner: &Arc<Connection>) {
         if !std::ptr::eq(self.owner.as_ptr(), Arc::as_ptr(owner)) {
             self.owner = Arc::downgrade(owner);
-            (self.way, self.looked, self.from) = (None, None, None);
+            (self.reader, self.scanned_at, self.cursor) = (None, None, None);
         }
     }
 }
 
-impl Way {
+impl ReaderConnection {
     async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> Result<T, RedisError> {
         if self.asking {
-            ask_there(&mut self.connection, command).await
+            query_asking(&mut self.driver, command).await
         } else {
-            command.query_async(&mut self.connection).await
+            command.query_async(&mut self.driver).await
         }
     }
 }
 
-impl Reader {
-    pub(super) fn new(stream: Stream) -> Self {
+impl StreamReader {
+    pub(super) fn new(group: StreamGroup) -> Self {
         Self {
-            stream,
+            group,
             state: Mutex::new(State::default()),
         }
     }
 
-    /// How often what others abandoned is looked for; who waits for longer looks in between.
-    pub(super) fn look(&self) -> Duration {
-        self.stream.patience / 4
+    /// How often abandoned entries are scanned for. A longer read is interrupted for it.
+    pub(super) fn scan_interval(&self) -> Duration {
+        self.group.lease / 4
     }
 
-    /// What comes next, or what a consumer took and did not strike out in time.
+    /// Returns abandoned entries if there are any, else waits for new ones.
     pub(super) async fn read(
         &self,
-        link: &Link,
+        client: &RedisClient,
         consumer: &str,
         max: usize,
         wait: Duration,
     ) -> Result<Vec<StreamId>, BusError> {
         let mut state = self.state.lock().await;
-        let owner = link.owner(&self.stream.key).await?;
-        state.read_at(&owner);
-        let limit = wait + COMMAND_LIMIT;
-        let wanted = Wanted {
+        let owner = client.owner(&self.group.key).await?;
+        state.set_owner(&owner);
+        let limit = wait + COMMAND_TIMEOUT;
+        let request = ReadRequest {
             consumer,
             max,
-            until: Instant::now() + wait,
+            deadline: Instant::now() + wait,
         };
-        let read = self.read_wherever(link, &owner, &mut state, wanted);
+        let read = self.read_redirected(client, &owner, &mut state, request);
         let result = tokio::select! {
             result = timeout(limit, read) => result.unwrap_or(Err(BusError::Timeout(limit))),
-            // Where it is next is known when the way is open again.
-            () = owner.given_up.cancelled() => Err(BusError::Unavailable),
+            // The next owner is known after the reconnect.
+            () = owner.closed.cancelled() => Err(BusError::Unavailable),
         };
         if result.is_err() {
-            // Whatever was wrong with the connection or the group, both are made anew.
-            state.way = None;
+            // The connection or the group may be at fault; both are created again.
+            state.reader = None;
         }
         result
     }
 
-    /// Goes after the stream when it is on its way from one shard to another, or was a moment ago.
-    async fn read_wherever(
+    /// Follows the stream while it moves from one shard to another.
+    async fn read_redirected(
         &self,
-        link: &Link,
-        owner: &Live,
+        client: &RedisClient,
+        owner: &Connection,
         state: &mut State,
-        wanted: Wanted<'_>,
+        request: ReadRequest<'_>,
     ) -> Result<Vec<StreamId>, BusError> {
-        let mut to = (owner.info.clone(), false);
+        let mut server = (owner.info.clone(), false);
         let mut redirections = 0;
         loop {
-            let error = match self.read_from(&to, state, wanted).await {
+            let error = match self.read_from(&server, state, request).await {
                 Ok(entries) => return Ok(entries),
                 Err(error) => error,
             };
-            state.way = None;
+            state.reader = None;
             redirections += 1;
-            match link.redirected(&error, owner) {
-                Some(next) if redirections <= REDIRECTIONS => to = next,
+            match client.redirection(&error, owner) {
+                Some(next) if redirections <= MAX_REDIRECTIONS => server = next,
                 _ => return Err(error.into()),
             }
         }
@@ -169,28 +169,28 @@ impl Reader {
         &self,
         (info, asking): &(ConnectionInfo, bool),
         state: &mut State,
-        wanted: Wanted<'_>,
+        request: ReadRequest<'_>,
     ) -> Result<Vec<StreamId>, RedisError> {
-        let mut way = match &state.way {
-            Some(way) => way.clone(),
-            None => self.open(info, *asking).await?,
+        let mut reader = match &state.reader {
+            Some(reader) => reader.clone(),
+            None => self.connect(info, *asking).await?,
         };
-        state.way = Some(way.clone());
-        if state.has_to_look(self.look()) {
-            let abandoned = self.claim_abandoned(state, &mut way, wanted).await?;
+        state.reader = Some(reader.clone());
+        if state.is_scan_due(self.scan_interval()) {
+            let abandoned = self.claim_abandoned(state, &mut reader, request).await?;
             if !abandoned.is_empty() {
                 return Ok(abandoned);
             }
         }
-        let is_looking = state.from.is_some();
-        let left = wanted.until.saturating_duration_since(Instant::now());
-        let wait = if is_looking { Duration::ZERO } else { left };
+        let is_scanning = state.cursor.is_some();
+        let left = request.deadline.saturating_duration_since(Instant::now());
+        let wait = if is_scanning { Duration::ZERO } else { left };
         let mut read = redis::cmd("XREADGROUP");
-        read.arg("GROUP").arg(self.stream.group);
-        read.arg(wanted.consumer).arg("COUNT").arg(wanted.max);
+        read.arg("GROUP").arg(self.group.name);
+        read.arg(request.consumer).arg("COUNT").arg(request.max);
         read.arg("BLOCK").arg(millis(wait).max(1));
-        read.arg("STREAMS").arg(&self.stream.key).arg(">");
-        let reply: Option<StreamReadReply> = way.query(&read).await?;
+        read.arg("STREAMS").arg(&self.group.key).arg(">");
+        let reply: Option<StreamReadReply> = reader.query(&read).await?;
         let entries = reply
             .into_iter()
             .flat_map(|reply| reply.keys)
@@ -198,72 +198,77 @@ impl Reader {
         Ok(entries.collect())
     }
 
-    async fn open(&self, info: &ConnectionInfo, asking: bool) -> Result<Way, RedisError> {
+    /// Connects, and creates the group unless it exists.
+    async fn connect(
+        &self,
+        info: &ConnectionInfo,
+        asking: bool,
+    ) -> Result<ReaderConnection, RedisError> {
         let client = redis::Client::open(info.clone())?;
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(COMMAND_LIMIT))
+            .set_connection_timeout(Some(COMMAND_TIMEOUT))
             .set_response_timeout(None);
-        let connection = client
+        let driver = client
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
-        let mut way = Way { connection, asking };
+        let mut reader = ReaderConnection { driver, asking };
         let mut create = redis::cmd("XGROUP");
-        create.arg("CREATE").arg(&self.stream.key);
-        create.arg(self.stream.group).arg("0").arg("MKSTREAM");
-        match way.query::<()>(&create).await {
+        create.arg("CREATE").arg(&self.group.key);
+        create.arg(self.group.name).arg("0").arg("MKSTREAM");
+        match reader.query::<()>(&create).await {
             Err(error) if error.code() != Some("BUSYGROUP") => Err(error),
             _ => {
-                self.dismiss_idle(&mut way).await?;
-                Ok(way)
+                self.delete_idle_consumers(&mut reader).await?;
+                Ok(reader)
             }
         }
     }
 
-    /// Consumers of processes that ended long ago, with nothing left to hand on.
-    async fn dismiss_idle(&self, way: &mut Way) -> Result<(), RedisError> {
-        let mut ask = redis::cmd("XINFO");
-        ask.arg("CONSUMERS")
-            .arg(&self.stream.key)
-            .arg(self.stream.group);
-        let known: StreamInfoConsumersReply = way.query(&ask).await?;
-        let idle = |consumer: &&StreamInfoConsumer| {
-            consumer.pending == 0 && consumer.idle as u128 > IDLE_CONSUMER.as_millis()
+    /// Deletes consumers of processes that ended long ago, if no entry is pending for them.
+    async fn delete_idle_consumers(&self, reader: &mut ReaderConnection) -> Result<(), RedisError> {
+        let mut info = redis::cmd("XINFO");
+        info.arg("CONSUMERS")
+            .arg(&self.group.key)
+            .arg(self.group.name);
+        let known: StreamInfoConsumersReply = reader.query(&info).await?;
+        let is_idle = |consumer: &&StreamInfoConsumer| {
+            consumer.pending == 0 && consumer.idle as u128 > CONSUMER_TTL.as_millis()
         };
-        for consumer in known.consumers.iter().filter(idle) {
-            let mut dismiss = redis::cmd("XGROUP");
-            dismiss
+        for consumer in known.consumers.iter().filter(is_idle) {
+            let mut delete = redis::cmd("XGROUP");
+            delete
                 .arg("DELCONSUMER")
-                .arg(&self.stream.key)
-                .arg(self.stream.group);
-            dismiss.arg(&consumer.name);
-            way.query::<()>(&dismiss).await?;
+                .arg(&self.group.key)
+                .arg(self.group.name);
+            delete.arg(&consumer.name);
+            reader.query::<()>(&delete).await?;
         }
         Ok(())
     }
 
-    /// What a consumer took and did not acknowledge: it died, or could not write it. Looks through
-    /// everything that consumers hold, from where the last look stopped.
+    /// Claims entries whose consumer neither renewed nor deleted them in time. Scans all pending
+    /// entries, from where the last scan stopped.
     async fn claim_abandoned(
         &self,
         state: &mut State,
-        way: &mut Way,
-        wanted: Wanted<'_>,
+        reader: &mut ReaderConnection,
+        request: ReadRequest<'_>,
     ) -> Result<Vec<StreamId>, RedisError> {
-        for _ in 0..STEPS {
+        for _ in 0..MAX_SCAN_STEPS {
             let mut claim = redis::cmd("XAUTOCLAIM");
             claim
-                .arg(&self.stream.key)
-                .arg(self.stream.group)
-                .arg(wanted.consumer);
-            claim.arg(millis(self.stream.patience));
-            claim.arg(state.from.as_deref().unwrap_or(BOUND));
-            claim.arg("COUNT").arg(wanted.max);
-            let reply: StreamAutoClaimReply = way.query(&claim).await?;
-            state.from = (reply.next_stream_id != BOUND).then_some(reply.next_stream_id);
-            if state.from.is_none() {
-                state.looked = Some(Instant::now());
+                .arg(&self.group.key)
+                .arg(self.group.name)
+                .arg(request.consumer);
+            claim.arg(millis(self.group.lease));
+            claim.arg(state.cursor.as_deref().unwrap_or(SCAN_START));
+            claim.arg("COUNT").arg(request.max);
+            let reply: StreamAutoClaimReply = reader.query(&claim).await?;
+            state.cursor = (reply.next_stream_id != SCAN_START).then_some(reply.next_stream_id);
+            if state.cursor.is_none() {
+                state.scanned_at = Some(Instant::now());
             }
-            if state.from.is_none() || !reply.claimed.is_empty() {
+            if state.cursor.is_none() || !reply.claimed.is_empty() {
                 return Ok(reply.claimed);
             }
         }

@@ -1,5 +1,5 @@
-//! The stream of turns: one entry for each, taken by one of a group, struck out when it is answered.
-//! Never: a turn kept, noted or struck out for a taker that has lost it to another.
+//! The stream of turns: one entry for each, claimed by one worker of a group, deleted when it is
+//! completed.
 
 use std::time::{Duration, Instant};
 
@@ -8,192 +8,206 @@ use switchboard_protocol::id::DeviceKey;
 use switchboard_runtime::trace::TraceContext;
 
 use super::{
+    client::{RedisClient, millis},
     keys::Keys,
-    link::Link,
-    script,
-    stream::{Reader, Stream},
+    scripts,
+    stream::StreamGroup,
 };
 use crate::{
+    backend::{BackendFuture, TurnQueue},
     error::BusError,
+    metrics::Command,
     node::{Epoch, NodeId},
-    turns::{Held, MAX_TURNS, NewTurn, Place, TURN_LEASE, TURN_PATIENCE, TakenTurn, TurnAt},
+    turns::{
+        ClaimedTurn, Lease, MAX_TURNS, NewTurn, ReplyTarget, TURN_LEASE, TURN_TTL, TurnPosition,
+    },
 };
 
-/// The one group of takers.
+/// The only consumer group.
 pub(super) const GROUP: &str = "chat";
-/// Added to Redis's count of how often a turn was delivered once a taker acted; none is delivered so often.
-const ACTED: u32 = 1_000_000;
+/// Added to Redis's delivery count of a turn whose worker caused side effects. No turn is
+/// delivered that often. The mark is stored there because it then moves with the stream.
+const SIDE_EFFECTS: u32 = 1_000_000;
+/// Entries in one script call: Lua accepts some thousands of arguments.
+const ENTRIES_PER_CALL: usize = 1000;
 
-/// The stream, as its readers know it.
-pub(super) fn stream(keys: &Keys) -> Stream {
-    Stream {
+pub(super) fn stream_group(keys: &Keys) -> StreamGroup {
+    StreamGroup {
         key: keys.turns(),
-        group: GROUP,
-        patience: TURN_LEASE,
+        name: GROUP,
+        lease: TURN_LEASE,
     }
 }
 
-impl Link {
-    pub(super) async fn begin_turn(&self, turn: NewTurn) -> Result<TurnAt, BusError> {
-        let NewTurn {
-            place,
-            node,
-            text,
-            trace,
-        } = turn;
-        let names = [self.keys.turns()];
-        let mut add = script::run(&self.scripts.begin, &names);
-        add.arg(GROUP).arg(MAX_TURNS);
-        add.arg(u64::try_from(TURN_PATIENCE.as_millis()).unwrap_or(u64::MAX));
-        add.arg("node").arg(node.as_str());
-        add.arg("org").arg(place.device.org.to_string());
-        add.arg("device").arg(place.device.device.as_str());
-        add.arg("epoch").arg(place.epoch.0);
-        add.arg("task").arg(&place.task[..]);
-        add.arg("text").arg(text);
-        if let Some(trace) = trace {
-            let mut bytes = Vec::new();
-            trace.put(&mut bytes);
-            add.arg("trace").arg(bytes);
-        }
-        let id: String = self.query(&names[0], &add).await?;
-        if id.is_empty() {
-            return Err(BusError::Overloaded);
-        }
-        TurnAt::parse(&id).ok_or_else(|| BusError::Unexpected(format!("{id} is no entry's id")))
+/// Invariant: a worker whose lease was taken over renews, marks and completes nothing.
+impl TurnQueue for RedisClient {
+    fn enqueue_turn(&self, turn: NewTurn) -> BackendFuture<'_, TurnPosition> {
+        self.timed(Command::Stream, async move {
+            let NewTurn {
+                target,
+                node,
+                text,
+                trace,
+            } = turn;
+            let names = [self.keys.turns()];
+            let mut add = scripts::call(&self.scripts.enqueue_turn, &names);
+            add.arg(GROUP).arg(MAX_TURNS).arg(millis(TURN_TTL));
+            add.arg("node").arg(node.as_str());
+            add.arg("org").arg(target.device.org.to_string());
+            add.arg("device").arg(target.device.device.as_str());
+            add.arg("epoch").arg(target.epoch.0);
+            add.arg("task").arg(&target.task[..]);
+            add.arg("text").arg(text);
+            if let Some(trace) = trace {
+                let mut bytes = Vec::new();
+                trace.encode(&mut bytes);
+                add.arg("trace").arg(bytes);
+            }
+            let id: String = self.query(&names[0], &add).await?;
+            if id.is_empty() {
+                return Err(BusError::Overloaded);
+            }
+            TurnPosition::parse(&id)
+                .ok_or_else(|| BusError::Unexpected(format!("{id} is not the id of an entry")))
+        })
     }
 
-    pub(super) async fn withdraw_turns(&self, turns: &[TurnAt]) -> Result<(), BusError> {
-        if turns.is_empty() {
-            return Ok(());
-        }
-        let ids: Vec<String> = turns.iter().map(TurnAt::to_string).collect();
-        self.strike(&self.keys.turns(), GROUP, &ids).await
+    fn delete_turns<'a>(&'a self, turns: &'a [TurnPosition]) -> BackendFuture<'a, ()> {
+        Box::pin(async move {
+            let ids: Vec<String> = turns.iter().map(TurnPosition::to_string).collect();
+            self.delete_entries(&self.keys.turns(), GROUP, &ids).await
+        })
     }
 
-    /// Takes entries out of a stream and its group's list of what is held.
-    pub(super) async fn strike(
+    fn claim_turns(&self, max: usize, wait: Duration) -> BackendFuture<'_, Vec<ClaimedTurn>> {
+        Box::pin(async move {
+            let reader = &self.turns;
+            let deadline = Instant::now() + wait;
+            loop {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let wait = left.min(reader.scan_interval());
+                let entries = reader.read(self, self.node.as_str(), max, wait).await?;
+                let claimed = self.open_turns(entries).await?;
+                if !claimed.is_empty() || left.is_zero() {
+                    return Ok(claimed);
+                }
+            }
+        })
+    }
+
+    fn renew_turns<'a>(&'a self, turns: &'a [Lease]) -> BackendFuture<'a, Vec<Lease>> {
+        self.timed(Command::Stream, async move {
+            if turns.is_empty() {
+                return Ok(Vec::new());
+            }
+            let names = [self.keys.turns()];
+            let mut renew = scripts::call(&self.scripts.renew_turns, &names);
+            renew.arg(GROUP).arg(self.node.as_str()).arg(SIDE_EFFECTS);
+            for (position, attempt) in turns {
+                renew.arg(position.to_string()).arg(*attempt);
+            }
+            let renewed: Vec<usize> = self.query(&names[0], &renew).await?;
+            let renewed = renewed.into_iter().filter_map(|index| turns.get(index));
+            Ok(renewed.copied().collect())
+        })
+    }
+
+    fn mark_side_effects(&self, (position, attempt): Lease) -> BackendFuture<'_, bool> {
+        Box::pin(async move {
+            let names = [self.keys.turns()];
+            let mut mark = scripts::call(&self.scripts.mark_side_effects, &names);
+            mark.arg(GROUP).arg(self.node.as_str()).arg(SIDE_EFFECTS);
+            mark.arg(position.to_string()).arg(attempt);
+            self.query(&names[0], &mark).await
+        })
+    }
+
+    fn complete_turn(&self, (position, attempt): Lease) -> BackendFuture<'_, ()> {
+        self.timed(Command::Stream, async move {
+            let names = [self.keys.turns()];
+            let mut complete = scripts::call(&self.scripts.complete_turn, &names);
+            complete.arg(GROUP).arg(self.node.as_str());
+            complete.arg(SIDE_EFFECTS);
+            complete.arg(position.to_string()).arg(attempt);
+            self.query::<Value>(&names[0], &complete).await.map(|_| ())
+        })
+    }
+}
+
+impl RedisClient {
+    /// Acknowledges and deletes entries of a stream.
+    pub(super) async fn delete_entries(
         &self,
         stream: &str,
         group: &str,
         ids: &[String],
     ) -> Result<(), BusError> {
         let names = [stream.to_owned()];
-        // Lua takes some thousands of arguments at a time.
-        for round in ids.chunks(1000) {
-            let mut strike = script::run(&self.scripts.strike, &names);
-            strike.arg(group).arg(round);
-            self.query::<Value>(stream, &strike).await?;
+        for chunk in ids.chunks(ENTRIES_PER_CALL) {
+            let mut delete = scripts::call(&self.scripts.delete_entries, &names);
+            delete.arg(group).arg(chunk);
+            self.query::<Value>(stream, &delete).await?;
         }
         Ok(())
     }
 
-    pub(super) async fn take_turns(
-        &self,
-        reader: &Reader,
-        most: usize,
-        wait: Duration,
-    ) -> Result<Vec<TakenTurn>, BusError> {
-        let deadline = Instant::now() + wait;
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let wait = left.min(reader.look());
-            let entries = reader.read(self, self.node.as_str(), most, wait).await?;
-            let taken = self.open_turns(entries).await?;
-            if !taken.is_empty() || left.is_zero() {
-                return Ok(taken);
-            }
-        }
-    }
-
-    /// Reads what was taken, and strikes out what is not worth an answer any more.
-    async fn open_turns(&self, entries: Vec<StreamId>) -> Result<Vec<TakenTurn>, BusError> {
+    /// Parses claimed entries, and deletes those that have expired or cannot be read.
+    async fn open_turns(&self, entries: Vec<StreamId>) -> Result<Vec<ClaimedTurn>, BusError> {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
         let names = [self.keys.turns()];
-        let mut look = script::run(&self.scripts.taken, &names);
-        look.arg(GROUP).arg(self.node.as_str());
+        let mut read = scripts::call(&self.scripts.count_deliveries, &names);
+        read.arg(GROUP).arg(self.node.as_str());
         for entry in &entries {
-            look.arg(&entry.id);
+            read.arg(&entry.id);
         }
-        let (now_ms, known): (u64, Vec<u32>) = self.query(&names[0], &look).await?;
-        let mut taken = Vec::with_capacity(entries.len());
-        let mut struck = Vec::new();
-        for (entry, count) in entries.iter().zip(known) {
-            let (attempts, acted) = (count % ACTED, count > ACTED);
-            let waited = |at: TurnAt| Duration::from_millis(now_ms.saturating_sub(at.ms));
-            match open(entry) {
-                // Withdrawn in between.
+        let (now_ms, deliveries): (u64, Vec<u32>) = self.query(&names[0], &read).await?;
+        let mut claimed = Vec::with_capacity(entries.len());
+        let mut expired = Vec::new();
+        for (entry, count) in entries.iter().zip(deliveries) {
+            let (attempts, has_side_effects) = (count % SIDE_EFFECTS, count > SIDE_EFFECTS);
+            let waited = |at: TurnPosition| Duration::from_millis(now_ms.saturating_sub(at.ms));
+            match parse_entry(entry) {
+                // Deleted in the meantime.
                 Some(_) if attempts == 0 => {}
-                Some((at, turn)) if attempts > 1 || waited(at) < TURN_PATIENCE => {
-                    taken.push(TakenTurn {
-                        at,
+                Some((position, turn)) if attempts > 1 || waited(position) < TURN_TTL => {
+                    claimed.push(ClaimedTurn {
+                        position,
                         turn,
                         attempts,
-                        acted,
-                        waited: waited(at),
+                        has_side_effects,
+                        waited: waited(position),
                     });
                 }
-                _ => struck.push(entry.id.clone()),
+                _ => expired.push(entry.id.clone()),
             }
         }
-        self.strike(&names[0], GROUP, &struck).await?;
-        Ok(taken)
-    }
-
-    pub(super) async fn keep_turns(&self, turns: &[Held]) -> Result<Vec<Held>, BusError> {
-        if turns.is_empty() {
-            return Ok(Vec::new());
-        }
-        let names = [self.keys.turns()];
-        let mut keep = script::run(&self.scripts.keep, &names);
-        keep.arg(GROUP).arg(self.node.as_str()).arg(ACTED);
-        for (at, attempt) in turns {
-            keep.arg(at.to_string()).arg(*attempt);
-        }
-        let kept: Vec<usize> = self.query(&names[0], &keep).await?;
-        let kept = kept.into_iter().filter_map(|index| turns.get(index));
-        Ok(kept.copied().collect())
-    }
-
-    pub(super) async fn turn_acted(&self, (at, attempt): Held) -> Result<bool, BusError> {
-        let names = [self.keys.turns()];
-        let mut note = script::run(&self.scripts.acted, &names);
-        note.arg(GROUP).arg(self.node.as_str()).arg(ACTED);
-        note.arg(at.to_string()).arg(attempt);
-        self.query(&names[0], &note).await
-    }
-
-    pub(super) async fn end_turn(&self, (at, attempt): Held) -> Result<(), BusError> {
-        let names = [self.keys.turns()];
-        let mut end = script::run(&self.scripts.end, &names);
-        end.arg(GROUP).arg(self.node.as_str()).arg(ACTED);
-        end.arg(at.to_string()).arg(attempt);
-        self.query::<Value>(&names[0], &end).await.map(|_| ())
+        self.delete_entries(&names[0], GROUP, &expired).await?;
+        Ok(claimed)
     }
 }
 
-fn open(entry: &StreamId) -> Option<(TurnAt, NewTurn)> {
+fn parse_entry(entry: &StreamId) -> Option<(TurnPosition, NewTurn)> {
     let field = |name| entry.get::<String>(name);
     let device = DeviceKey {
         org: field("org")?.parse().ok()?,
         device: field("device")?.parse().ok()?,
     };
     let task = entry.get::<Vec<u8>>("task")?;
-    let place = Place {
+    let target = ReplyTarget {
         device,
         epoch: Epoch(entry.get("epoch")?),
         task: task.try_into().ok()?,
     };
     let turn = NewTurn {
-        place,
+        target,
         node: NodeId::from(&*field("node")?),
         text: field("text")?,
-        // One that cannot be read costs the trace, not the turn.
+        // An unreadable context costs the trace, not the turn.
         trace: entry
             .get::<Vec<u8>>("trace")
-            .and_then(|bytes| Some(TraceContext::take(&bytes)?.0)),
+            .and_then(|bytes| Some(TraceContext::decode(&bytes)?.0)),
     };
-    Some((TurnAt::parse(&entry.id)?, turn))
+    Some((TurnPosition::parse(&entry.id)?, turn))
 }

@@ -1,89 +1,97 @@
-//! Turns that came to nothing because their device went on to say something else.
-//! Never: a turn superseded by itself, or by an older one.
+//! Turns that a newer turn of the same device has superseded.
 
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use switchboard_protocol::id::DeviceKey;
 
-use super::{Stop, StopReason, Turn, TurnAt};
+use super::{
+    cancel::{CancelReason, TurnCancellation},
+    position::TurnPosition,
+    turn::Turn,
+};
 use crate::{
     bus::{Bus, Node},
-    envelope::Envelope,
     error::BusError,
     node::Epoch,
+    transport::Message,
 };
 
-/// Devices of which a node remembers what superseded their turns. Protects memory; one takes about
-/// 100 bytes. One that is forgotten costs an answer that nobody waits for.
-const REMEMBERED: usize = 4096;
+/// Devices whose superseded turns are cached. Protects memory; one takes about 100 bytes. An
+/// evicted entry costs an unnecessary reply.
+const CACHE_CAPACITY: usize = 4096;
 
-/// By device: up to which of its connections, and before which turn, all are superseded.
-pub(crate) struct Superseded {
-    before: Cache<DeviceKey, (Epoch, TurnAt)>,
-    /// Held from a look to the change that follows from it.
-    changing: Mutex<()>,
+/// For each device: the turns before this position, up to this connection, are superseded.
+///
+/// Invariant: a turn is not superseded by itself, or by an older one.
+pub(crate) struct SupersededTurns {
+    before: Cache<DeviceKey, (Epoch, TurnPosition)>,
+    /// Makes a comparison and the update that follows it atomic.
+    updating: Mutex<()>,
 }
 
-impl Default for Superseded {
+impl Default for SupersededTurns {
     fn default() -> Self {
         Self {
-            before: Cache::new(REMEMBERED),
-            changing: Mutex::new(()),
+            before: Cache::new(CACHE_CAPACITY),
+            updating: Mutex::new(()),
         }
     }
 }
 
-impl Superseded {
-    /// Remembers the newest that superseded others.
-    fn note(&self, device: &DeviceKey, by: (Epoch, TurnAt)) {
-        let _changing = self.changing.lock();
+impl SupersededTurns {
+    /// Records a turn that supersedes others, unless a newer one is recorded.
+    fn record(&self, device: &DeviceKey, by: (Epoch, TurnPosition)) {
+        let _updating = self.updating.lock();
         if self.before.get(device).is_none_or(|known| known < by) {
             self.before.insert(device.clone(), by);
         }
     }
 
-    fn concerns(&self, turn: &Turn) -> bool {
+    fn contains(&self, turn: &Turn) -> bool {
         let known = self.before.get(&turn.device);
-        known.is_some_and(|(epoch, before)| turn.epoch <= epoch && turn.id.at() < before)
+        known.is_some_and(|(epoch, before)| turn.epoch <= epoch && turn.id.position() < before)
     }
 }
 
 impl Bus {
-    /// Tells everybody that what the device said earlier, on whichever task, is superseded by this
-    /// turn; on this connection or on an earlier one, whose edge may have died without a word. Who
-    /// answers an older one hears a [`Stop`] that says so, and owes the device the end of that
-    /// message: [`finish`](Self::finish), then [`end_turn`](Self::end_turn). Whoever takes an older
-    /// one later is not given it.
+    /// Notifies all nodes that this turn supersedes the earlier turns of its device: those on
+    /// every task, on this connection and on earlier ones, whose edge may have failed.
+    ///
+    /// A worker that answers an earlier turn receives a [`TurnCancellation`] and owes the device
+    /// the end of the reply: [`finish_reply`](Self::finish_reply), then
+    /// [`complete_turn`](Self::complete_turn). An earlier turn is not given to a worker later.
     ///
     /// # Errors
-    /// When the bus does not answer: others may not have heard, and go on.
+    /// When the bus is not reachable: other workers may not be notified, and continue.
     pub async fn supersede_turns(&self, turn: &Turn) -> Result<(), BusError> {
         let node = &*self.0;
-        let stop = Stop {
+        let cancellation = TurnCancellation {
             device: turn.device.clone(),
             epoch: turn.epoch,
             task: None,
-            why: StopReason::Superseded,
-            before: Some(turn.id.at()),
+            reason: CancelReason::Superseded,
+            before: Some(turn.id.position()),
         };
-        node.note_superseded(&stop);
-        let pack = node.pack(&Envelope::Stop(stop));
-        node.backend.broadcast(pack).await
+        node.record_superseded(&cancellation);
+        node.broadcast(&Message::CancelTurns(cancellation)).await
     }
 
-    /// Whether this node has heard that a newer turn superseded this one: for a taker to ask once
-    /// it heeds [`stops`](Self::stops) for it, because one may have come in between. Does not wait.
+    /// Whether this node knows a newer turn that supersedes this one. A worker checks it after it
+    /// has subscribed to [`turn_cancellations`](Self::turn_cancellations), because one may have
+    /// arrived in between. Does not wait.
     #[must_use]
-    pub fn turn_is_superseded(&self, turn: &Turn) -> bool {
-        self.0.superseded.concerns(turn)
+    pub fn is_turn_superseded(&self, turn: &Turn) -> bool {
+        self.0.superseded_turns.contains(turn)
     }
 }
 
 impl Node {
-    /// Remembers a stop that says so, for turns that are taken later.
-    pub(crate) fn note_superseded(&self, stop: &Stop) {
-        if let (StopReason::Superseded, Some(before)) = (stop.why, stop.before) {
-            self.superseded.note(&stop.device, (stop.epoch, before));
+    /// Records a cancellation of superseded turns, for turns that are claimed later.
+    pub(crate) fn record_superseded(&self, cancellation: &TurnCancellation) {
+        if let (CancelReason::Superseded, Some(before)) = (cancellation.reason, cancellation.before)
+        {
+            let by = (cancellation.epoch, before);
+            self.superseded_turns.record(&cancellation.device, by);
         }
     }
 }

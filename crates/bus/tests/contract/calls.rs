@@ -1,23 +1,26 @@
-//! One call, one end, and a truthful one.
+//! Calls: every call has exactly one outcome, and a correct one.
 
 use std::{
     collections::HashSet,
     time::{Duration, Instant},
 };
 
-use switchboard_bus::Handle;
+use switchboard_bus::CancelKey;
 use switchboard_protocol::outcome::{Delivered, Outcome};
 
 use crate::{
     eventually::eventually,
-    over_all,
-    station::{call, call_for, device, done},
+    for_each_backend,
+    test_edge::{call, call_for, device, done},
 };
 
 #[tokio::test]
-async fn a_call_crosses_nodes_and_its_bytes_come_back() {
-    over_all(|site| async move {
-        let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+async fn call_crosses_nodes_and_returns_its_bytes() {
+    for_each_backend(|system| async move {
+        let (caller, edge) = (
+            system.start_node("caller").await,
+            system.start_edge("edge").await,
+        );
         let toy = device("toy-1");
         edge.connect(&toy).await;
         let answer = caller
@@ -32,15 +35,15 @@ async fn a_call_crosses_nodes_and_its_bytes_come_back() {
             &*answer.body,
             "{\"success\":true,\"data\":{\"问\": \"现在几点了?\"}}".as_bytes()
         );
-        assert_eq!(caller.calls_waiting(), 0);
+        assert_eq!(caller.pending_calls(), 0);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_node_calls_its_own_devices() {
-    over_all(|site| async move {
-        let edge = site.station("edge").await;
+async fn node_calls_its_own_device() {
+    for_each_backend(|system| async move {
+        let edge = system.start_edge("edge").await;
         edge.connect(&device("toy-1")).await;
         assert_eq!(
             call(&edge.bus, &device("toy-1")).await.unwrap().outcome,
@@ -51,10 +54,10 @@ async fn a_node_calls_its_own_devices() {
 }
 
 #[tokio::test]
-async fn a_device_that_is_nowhere_is_offline_and_nothing_was_delivered() {
-    over_all(|site| async move {
-        let caller = site.caller("caller").await;
-        let answer = call(&caller, &device("nobody")).await.unwrap();
+async fn unknown_device_is_offline_and_not_delivered() {
+    for_each_backend(|system| async move {
+        let caller = system.start_node("caller").await;
+        let answer = call(&caller, &device("unknown")).await.unwrap();
         assert_eq!(
             (answer.outcome, answer.delivered),
             (Outcome::Offline, Delivered::No)
@@ -64,24 +67,27 @@ async fn a_device_that_is_nowhere_is_offline_and_nothing_was_delivered() {
 }
 
 #[tokio::test]
-async fn i1_a_silent_device_times_out_at_the_deadline() {
-    over_all(|site| async move {
-        let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+async fn i1_silent_device_times_out_at_the_deadline() {
+    for_each_backend(|system| async move {
+        let (caller, edge) = (
+            system.start_node("caller").await,
+            system.start_edge("edge").await,
+        );
         edge.connect(&device("toy-1")).await;
-        edge.mute();
-        // A machine that is busy with something else may be late now and then.
+        edge.hold_answers();
+        // A busy machine may be late now and then.
         let mut soonest = Duration::MAX;
         for _ in 0..10 {
             let mut silent = call_for(&device("toy-1"), "{}");
             silent.timeout = Duration::from_millis(300);
-            let begun = Instant::now();
+            let started = Instant::now();
             let answer = caller.call(silent).await.unwrap();
             assert_eq!(
                 (answer.outcome, answer.delivered),
                 (Outcome::TimedOut, Delivered::Unknown)
             );
-            assert!(begun.elapsed() >= Duration::from_millis(300));
-            soonest = soonest.min(begun.elapsed());
+            assert!(started.elapsed() >= Duration::from_millis(300));
+            soonest = soonest.min(started.elapsed());
             if soonest < Duration::from_millis(550) {
                 break;
             }
@@ -90,26 +96,29 @@ async fn i1_a_silent_device_times_out_at_the_deadline() {
             soonest < Duration::from_millis(550),
             "deadline + 250 ms: {soonest:?}"
         );
-        edge.speak();
+        edge.release_answers();
         assert_eq!(
             call(&caller, &device("toy-1")).await.unwrap().outcome,
             Outcome::Succeeded,
-            "after a late answer"
+            "a call after a late answer"
         );
-        assert_eq!(caller.calls_waiting(), 0);
+        assert_eq!(caller.pending_calls(), 0);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_device_that_moved_is_found_and_called_once() {
-    over_all(|site| async move {
-        let caller = site.caller("caller").await;
-        let (first, second) = (site.station("first").await, site.station("second").await);
+async fn moved_device_is_found_and_called_once() {
+    for_each_backend(|system| async move {
+        let caller = system.start_node("caller").await;
+        let (first, second) = (
+            system.start_edge("first").await,
+            system.start_edge("second").await,
+        );
         let toy = device("toy-1");
         first.connect(&toy).await;
         call(&caller, &toy).await.unwrap();
-        // The caller remembers the first node; the device leaves it for the second.
+        // The caller's cache has the first node; the device reconnects to the second.
         first.disconnect(&toy);
         second.connect(&toy).await;
         assert_eq!(
@@ -122,12 +131,12 @@ async fn a_device_that_moved_is_found_and_called_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i14_a_node_that_leaves_answers_whatever_it_was_sent() {
-    over_all(|site| async move {
-        let caller = site.caller("caller").await;
+async fn i14_leaving_node_answers_all_received_calls() {
+    for_each_backend(|system| async move {
+        let caller = system.start_node("caller").await;
         let toy = device("toy-1");
         for _ in 0..10 {
-            let edge = site.station("edge").await;
+            let edge = system.start_edge("edge").await;
             edge.connect(&toy).await;
             let mut flows = tokio::task::JoinSet::new();
             for _ in 0..8 {
@@ -153,15 +162,18 @@ async fn i14_a_node_that_leaves_answers_whatever_it_was_sent() {
 }
 
 #[tokio::test]
-async fn a_dropped_call_is_cancelled_at_its_node() {
-    over_all(|site| async move {
-        let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+async fn dropped_call_is_cancelled_at_the_owner_node() {
+    for_each_backend(|system| async move {
+        let (caller, edge) = (
+            system.start_node("caller").await,
+            system.start_edge("edge").await,
+        );
         edge.connect(&device("toy-1")).await;
-        edge.mute();
-        let left = call_for(&device("toy-1"), "{}");
-        let id = left.id;
-        let patience = tokio::time::timeout(Duration::from_millis(200), caller.call(left)).await;
-        assert!(patience.is_err(), "a mute device answered");
+        edge.hold_answers();
+        let call = call_for(&device("toy-1"), "{}");
+        let id = call.id;
+        let result = tokio::time::timeout(Duration::from_millis(200), caller.call(call)).await;
+        assert!(result.is_err(), "the device does not answer");
         let cancelled = eventually(
             Duration::from_secs(5),
             async || edge.cancelled(),
@@ -169,59 +181,66 @@ async fn a_dropped_call_is_cancelled_at_its_node() {
         )
         .await;
         assert_eq!(cancelled, [id]);
-        assert_eq!(caller.calls_waiting(), 0);
+        assert_eq!(caller.pending_calls(), 0);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_call_is_taken_back_from_whichever_node_its_caller_asks() {
-    over_all(|site| async move {
-        let (caller, other) = (site.caller("caller").await, site.caller("other").await);
-        let edge = site.station("edge").await;
+async fn call_is_cancelled_from_any_node() {
+    for_each_backend(|system| async move {
+        let (caller, other) = (
+            system.start_node("caller").await,
+            system.start_node("other").await,
+        );
+        let edge = system.start_edge("edge").await;
         let toy = device("toy-1");
         edge.connect(&toy).await;
-        edge.mute();
-        // Where it was made, elsewhere, and where the device is.
-        for (n, asked) in [&caller, &other, &edge.bus].into_iter().enumerate() {
+        edge.hold_answers();
+        // From its own node, from another, and from the owner node.
+        for (n, requester) in [&caller, &other, &edge.bus].into_iter().enumerate() {
             let n = u8::try_from(n).unwrap();
             let mut calls = tokio::task::JoinSet::new();
-            let [kept, taken_back] = [Handle([n; 16]), Handle([n + 128; 16])].map(|handle| {
-                let mut call = call_for(&toy, "{}");
-                call.handle = Some(handle);
-                let (id, caller) = (call.id, caller.clone());
-                calls.spawn(async move { (id, caller.call(call).await.unwrap()) });
-                (handle, id)
-            });
-            let replies = edge.unanswered(2).await;
-            asked.withdraw(Handle([255; 16])).await.unwrap();
-            asked.withdraw(taken_back.0).await.unwrap();
+            let [running, cancelled] =
+                [CancelKey([n; 16]), CancelKey([n + 128; 16])].map(|cancel_key| {
+                    let mut call = call_for(&toy, "{}");
+                    call.cancel_key = Some(cancel_key);
+                    let (id, caller) = (call.id, caller.clone());
+                    calls.spawn(async move { (id, caller.call(call).await.unwrap()) });
+                    (cancel_key, id)
+                });
+            let replies = edge.held_calls(2).await;
+            requester.cancel_call(CancelKey([255; 16])).await.unwrap();
+            requester.cancel_call(cancelled.0).await.unwrap();
             let (id, answer) = calls.join_next().await.unwrap().unwrap();
             assert_eq!(
                 (id, answer.outcome, answer.delivered),
-                (taken_back.1, Outcome::Cancelled, Delivered::Unknown)
+                (cancelled.1, Outcome::Cancelled, Delivered::Unknown)
             );
-            let told = async || edge.cancelled().get(usize::from(n)).copied();
-            let told = eventually(Duration::from_secs(5), told, Option::is_some).await;
-            assert_eq!(told, Some(taken_back.1));
-            // The other one goes on.
+            let notified = async || edge.cancelled().get(usize::from(n)).copied();
+            let notified = eventually(Duration::from_secs(5), notified, Option::is_some).await;
+            assert_eq!(notified, Some(cancelled.1));
+            // The other call continues.
             replies
                 .iter()
                 .for_each(|reply| edge.bus.answer(reply, done()));
             let (id, answer) = calls.join_next().await.unwrap().unwrap();
-            assert_eq!((id, answer.outcome), (kept.1, Outcome::Succeeded));
-            asked.withdraw(kept.0).await.unwrap();
+            assert_eq!((id, answer.outcome), (running.1, Outcome::Succeeded));
+            requester.cancel_call(running.0).await.unwrap();
         }
-        assert_eq!(caller.calls_waiting(), 0);
+        assert_eq!(caller.pending_calls(), 0);
         assert_eq!(edge.cancelled().len(), 3);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_thousand_calls_at_once_each_get_their_own_answer() {
-    over_all(|site| async move {
-        let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+async fn concurrent_calls_receive_their_own_answers() {
+    for_each_backend(|system| async move {
+        let (caller, edge) = (
+            system.start_node("caller").await,
+            system.start_edge("edge").await,
+        );
         let mut calls = tokio::task::JoinSet::new();
         for n in 0..1000 {
             let toy = device(&format!("toy-{}", n % 10));
@@ -257,12 +276,15 @@ async fn a_thousand_calls_at_once_each_get_their_own_answer() {
     .await;
 }
 
-/// Nothing but traffic may be needed to keep traffic going: a call that is left lying is freed by
-/// the next probe, seconds later, and would time out here.
+/// Steady traffic must not depend on probes: a stalled call is released by the next probe, seconds
+/// later, and would time out here.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn steady_traffic_of_many_callers_never_stalls() {
-    over_all(|site| async move {
-        let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+    for_each_backend(|system| async move {
+        let (caller, edge) = (
+            system.start_node("caller").await,
+            system.start_edge("edge").await,
+        );
         let toy = device("toy-1");
         edge.connect(&toy).await;
         let mut callers = tokio::task::JoinSet::new();
@@ -283,15 +305,18 @@ async fn steady_traffic_of_many_callers_never_stalls() {
 }
 
 #[tokio::test]
-async fn i5_an_answer_after_the_end_changes_nothing() {
-    over_all(|site| async move {
-        let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+async fn i5_late_answer_changes_nothing() {
+    for_each_backend(|system| async move {
+        let (caller, edge) = (
+            system.start_node("caller").await,
+            system.start_edge("edge").await,
+        );
         edge.connect(&device("toy-1")).await;
-        edge.mute();
+        edge.hold_answers();
         let mut first = call_for(&device("toy-1"), "{}");
         first.timeout = Duration::from_millis(100);
         assert_eq!(caller.call(first).await.unwrap().outcome, Outcome::TimedOut);
-        // The next call takes the slot that the first gave back; the late answer must miss it.
+        // The next call reuses the slot of the first; the late answer must not complete it.
         let second = {
             let (caller, toy) = (caller.clone(), device("toy-1"));
             tokio::task::JoinSet::from_iter([
@@ -304,7 +329,7 @@ async fn i5_an_answer_after_the_end_changes_nothing() {
             |count| *count == 2,
         )
         .await;
-        edge.speak();
+        edge.release_answers();
         let answers = second.join_all().await;
         assert_eq!(answers[0].as_ref().unwrap().outcome, Outcome::Succeeded);
     })

@@ -1,4 +1,4 @@
-//! Redis as a cluster: every promise of one server, and shards that move and die.
+//! Redis Cluster: the contract of a single server, and shards that move and fail.
 
 use std::{
     collections::HashSet,
@@ -17,65 +17,71 @@ use tokio::task::JoinSet;
 
 use crate::{
     CLUSTER,
-    cluster_servers::{RedisCluster, ask, said},
+    cluster_servers::{RedisCluster, parse_command, query},
     eventually::eventually,
-    faults::works_again,
-    station::{Site, Station, call, call_for, device, org},
+    faults::await_success,
+    test_edge::{TestEdge, TestSystem, call, call_for, device, org},
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_keeps_every_promise() {
+async fn contract_holds_in_a_cluster() {
     let cluster = RedisCluster::start(0).await;
-    // These tests once more, as a program of their own that is told where the cluster is.
-    let mut again = Command::new(std::env::current_exe().unwrap());
-    again.env(CLUSTER, cluster.url());
-    for about_servers in ["faults::", "cluster::", "moves::", "sentinel::", "redis"] {
-        again.args(["--skip", about_servers]);
+    // Runs these tests again in a process of their own, with the URL of the cluster.
+    let mut tests = Command::new(std::env::current_exe().unwrap());
+    tests.env(CLUSTER, cluster.url());
+    for single_server in [
+        "faults::",
+        "cluster::",
+        "slot_migration::",
+        "sentinel::",
+        "redis",
+    ] {
+        tests.args(["--skip", single_server]);
     }
-    let ran = again.args(["--test-threads", "2"]).output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stdout);
-    assert!(ran.status.success(), "{said}");
-    let passed = said.split("ok. ").nth(1).and_then(|rest| {
+    let ran = tests.args(["--test-threads", "2"]).output().unwrap();
+    let output = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success(), "{output}");
+    let passed = output.split("ok. ").nth(1).and_then(|rest| {
         let count = rest.split(' ').next()?;
         count.parse::<usize>().ok()
     });
-    assert!(passed.is_some_and(|count| count >= 40), "{said}");
+    assert!(passed.is_some_and(|count| count >= 40), "{output}");
 }
 
-/// Calls without a pause until told to stop; how many succeeded.
-struct Flow {
+/// Concurrent calls without a pause, until they are stopped.
+struct CallLoad {
     tasks: JoinSet<usize>,
     stop: Arc<AtomicBool>,
-    made: Arc<AtomicUsize>,
+    succeeded: Arc<AtomicUsize>,
 }
 
 type Ended = Result<Outcome, BusError>;
 
-/// Nothing but success.
-fn nothing(_: &Ended) -> bool {
+/// No failure is allowed.
+fn no_failure(_: &Ended) -> bool {
     false
 }
 
-/// As when Redis is away.
+/// The failures while Redis is unavailable.
 fn lost_or_refused(ended: &Ended) -> bool {
     matches!(ended, Ok(Outcome::Lost) | Err(BusError::Unavailable))
 }
 
-impl Flow {
-    /// Besides success, only these ends are allowed.
-    fn begin(caller: &Bus, toy: &DeviceKey, others: fn(&Ended) -> bool) -> Self {
-        let (stop, made) = (Arc::new(AtomicBool::new(false)), Arc::default());
+impl CallLoad {
+    /// Starts the calls. Besides success, only these ends are allowed.
+    fn start(caller: &Bus, toy: &DeviceKey, allowed: fn(&Ended) -> bool) -> Self {
+        let (stop, succeeded) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let mut tasks = JoinSet::new();
         for _ in 0..8 {
             let (caller, toy, stop) = (caller.clone(), toy.clone(), Arc::clone(&stop));
-            let all: Arc<AtomicUsize> = Arc::clone(&made);
+            let all: Arc<AtomicUsize> = Arc::clone(&succeeded);
             tasks.spawn(async move {
                 let mut count = 0;
                 while !stop.load(Ordering::Acquire) {
                     let answer = caller.call(call_for(&toy, "{}")).await;
                     let ended: Ended = answer.map(|answer| answer.outcome);
                     if !matches!(ended, Ok(Outcome::Succeeded)) {
-                        assert!(others(&ended), "{ended:?}");
+                        assert!(allowed(&ended), "{ended:?}");
                         tokio::task::yield_now().await;
                         continue;
                     }
@@ -85,14 +91,21 @@ impl Flow {
                 count
             });
         }
-        Self { tasks, stop, made }
+        Self {
+            tasks,
+            stop,
+            succeeded,
+        }
     }
 
-    /// Waits until so many more calls were made.
-    async fn goes_on(&self, by: usize) {
-        let before = self.made.load(Ordering::Acquire);
-        let made = async || self.made.load(Ordering::Acquire);
-        eventually(Duration::from_secs(10), made, |now| *now >= before + by).await;
+    /// Waits until this many more calls have succeeded.
+    async fn await_calls(&self, count: usize) {
+        let before = self.succeeded.load(Ordering::Acquire);
+        let succeeded = async || self.succeeded.load(Ordering::Acquire);
+        eventually(Duration::from_secs(10), succeeded, |now| {
+            *now >= before + count
+        })
+        .await;
     }
 
     async fn end(self) -> usize {
@@ -106,49 +119,57 @@ async fn inbox_slot(cluster: &RedisCluster, node: &NodeId) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_call_is_lost_or_made_twice_while_the_slots_of_inboxes_move() {
+async fn moving_inbox_slots_lose_and_repeat_no_call() {
     let cluster = RedisCluster::start(0).await;
-    let site = Site::through(cluster.url());
-    let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+    let system = TestSystem::with_url(cluster.url());
+    let (caller, edge) = (
+        system.start_node("caller").await,
+        system.start_edge("edge").await,
+    );
     let toy = device("toy-1");
     edge.connect(&toy).await;
-    let flow = Flow::begin(&caller, &toy, nothing);
-    flow.goes_on(100).await;
+    let load = CallLoad::start(&caller, &toy, no_failure);
+    load.await_calls(100).await;
     for node in [edge.bus.node(), caller.node()] {
         let slot = inbox_slot(&cluster, node).await;
         let mut at = cluster.first_owner(slot);
         for _ in 0..3 {
             let to = (at + 1) % usize::from(RedisCluster::MASTERS);
-            cluster.begin_move(slot, at, to).await;
-            flow.goes_on(50).await;
-            cluster.end_move(slot, at, to).await;
-            flow.goes_on(100).await;
+            cluster.begin_migration(slot, at, to).await;
+            load.await_calls(50).await;
+            cluster.end_migration(slot, at, to).await;
+            load.await_calls(100).await;
             at = to;
         }
     }
-    let made = flow.end().await;
-    assert_eq!(edge.delivered().len(), made, "each call once");
+    let succeeded = load.end().await;
+    assert_eq!(edge.delivered().len(), succeeded, "each call once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_directory_is_read_and_written_while_its_slot_moves() {
+async fn directory_works_while_its_slot_moves() {
     let cluster = RedisCluster::start(0).await;
-    let site = Site::through(cluster.url());
-    let (caller, edge) = (site.follower("caller").await, site.station("edge").await);
+    let system = TestSystem::with_url(cluster.url());
+    let (caller, edge) = (
+        system.start_watcher("caller").await,
+        system.start_edge("edge").await,
+    );
     edge.connect(&device("toy-0")).await;
     let mut keys = Vec::new();
     for n in 0..usize::from(RedisCluster::MASTERS) {
-        keys.extend(ask::<Vec<String>>(cluster.address(n), &said("KEYS test:*:live")).await);
+        keys.extend(
+            query::<Vec<String>>(cluster.address(n), &parse_command("KEYS test:*:live")).await,
+        );
     }
     assert_eq!(keys.len(), 1, "{keys:?}");
     let slot = cluster.slot(&keys[0]).await;
     let from = cluster.first_owner(slot);
     let to = (from + 1) % usize::from(RedisCluster::MASTERS);
-    cluster.begin_move(slot, from, to).await;
-    // The old owner sends whoever asks to the new one, this once.
+    cluster.begin_migration(slot, from, to).await;
+    // The old owner redirects single commands to the new one.
     edge.connect(&device("toy-1")).await;
     let digest = edge.register(&device("toy-1"), "{}").await;
-    cluster.end_move(slot, from, to).await;
+    cluster.end_migration(slot, from, to).await;
     edge.connect(&device("toy-2")).await;
     let listed = caller.list(org(), None, 10).await.unwrap();
     let listed: Vec<&str> = listed.iter().map(|(id, _)| id.as_str()).collect();
@@ -159,48 +180,53 @@ async fn the_directory_is_read_and_written_while_its_slot_moves() {
         call(&caller, &device("toy-2")).await.unwrap().outcome,
         Outcome::Succeeded
     );
-    // Who follows registrations hears of them at the new owner.
-    let mut events = caller.offer_changes().unwrap();
+    // A watcher receives events from the new owner.
+    let mut events = caller.watch_catalog().unwrap();
     let digest = edge.register(&device("toy-2"), "{}").await;
-    let told = crate::offers::services(&device("toy-2"), Some(digest));
-    crate::offers::await_event(&mut events, &told, Duration::from_secs(5)).await;
+    let event = crate::catalog_events::services(&device("toy-2"), Some(digest));
+    crate::catalog_events::await_event(&mut events, &event, Duration::from_secs(5)).await;
 }
 
-/// A node whose inbox is at this shard, or is not.
-async fn station_at(cluster: &RedisCluster, site: &Site, shard: usize, is: bool) -> Arc<Station> {
+/// An edge whose inbox is at this shard, or is not.
+async fn edge_at(
+    cluster: &RedisCluster,
+    system: &TestSystem,
+    shard: usize,
+    is: bool,
+) -> Arc<TestEdge> {
     loop {
-        let station = site.station("edge").await;
-        let slot = inbox_slot(cluster, station.bus.node()).await;
+        let edge = system.start_edge("edge").await;
+        let slot = inbox_slot(cluster, edge.bus.node()).await;
         if (cluster.first_owner(slot) == shard) == is {
-            return station;
+            return edge;
         }
-        station.shutdown.stop();
+        edge.shutdown.stop();
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shard_that_dies_is_away_for_its_own_channels_only_until_its_replica_serves() {
-    let mut cluster = RedisCluster::start_watchful(1).await;
-    let site = Site::through(cluster.url());
+async fn dead_shard_affects_only_its_own_channels() {
+    let mut cluster = RedisCluster::start_with_fast_failover(1).await;
+    let system = TestSystem::with_url(cluster.url());
     let doomed = 0;
     cluster.replicate(3, doomed).await;
-    let caller = station_at(&cluster, &site, doomed, false).await;
-    let there = station_at(&cluster, &site, doomed, true).await;
-    let elsewhere = station_at(&cluster, &site, doomed, false).await;
+    let caller = edge_at(&cluster, &system, doomed, false).await;
+    let there = edge_at(&cluster, &system, doomed, true).await;
+    let elsewhere = edge_at(&cluster, &system, doomed, false).await;
     there.connect(&device("toy-1")).await;
     elsewhere.connect(&device("toy-2")).await;
-    works_again(&caller.bus, Duration::from_secs(5)).await;
-    let flow = Flow::begin(&caller.bus, &device("toy-2"), nothing);
-    flow.goes_on(100).await;
+    await_success(&caller.bus, Duration::from_secs(5)).await;
+    let load = CallLoad::start(&caller.bus, &device("toy-2"), no_failure);
+    load.await_calls(100).await;
     cluster.servers[doomed].kill();
-    flow.goes_on(100).await;
+    load.await_calls(100).await;
     let refused = async || {
         let mut brief = call_for(&device("toy-1"), "{}");
         brief.timeout = Duration::from_millis(300);
         caller.bus.call(brief).await.map(|answer| answer.outcome)
     };
-    let away = |ended: &Ended| !matches!(ended, Ok(Outcome::Succeeded));
-    let ended = eventually(Duration::from_secs(5), refused, away).await;
+    let failed = |ended: &Ended| !matches!(ended, Ok(Outcome::Succeeded));
+    let ended = eventually(Duration::from_secs(5), refused, failed).await;
     assert!(
         matches!(
             ended,
@@ -208,28 +234,28 @@ async fn a_shard_that_dies_is_away_for_its_own_channels_only_until_its_replica_s
         ),
         "{ended:?}"
     );
-    works_again(&caller.bus, Duration::from_secs(20)).await;
-    flow.end().await;
+    await_success(&caller.bus, Duration::from_secs(20)).await;
+    load.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_call_is_made_twice_while_a_shard_is_handed_to_its_replica_and_back() {
+async fn shard_failover_and_failback_repeat_no_call() {
     let cluster = RedisCluster::start(1).await;
-    let site = Site::through(cluster.url());
+    let system = TestSystem::with_url(cluster.url());
     let (shard, replica) = (0, 3);
     cluster.replicate(replica, shard).await;
-    let caller = station_at(&cluster, &site, shard, false).await;
-    let edge = station_at(&cluster, &site, shard, true).await;
+    let caller = edge_at(&cluster, &system, shard, false).await;
+    let edge = edge_at(&cluster, &system, shard, true).await;
     let toy = device("toy-1");
     edge.connect(&toy).await;
-    let flow = Flow::begin(&caller.bus, &toy, lost_or_refused);
-    flow.goes_on(100).await;
+    let load = CallLoad::start(&caller.bus, &toy, lost_or_refused);
+    load.await_calls(100).await;
     for (from, to) in [(shard, replica), (replica, shard)] {
-        // A master that is about to hand over publishes nothing until it has, or gives it up: that may be too long.
-        cluster.hand_over(from, to).await;
-        flow.goes_on(200).await;
+        // A master publishes nothing during a failover, which may take longer than a command may.
+        cluster.fail_over(from, to).await;
+        load.await_calls(200).await;
     }
-    let succeeded = flow.end().await;
+    let succeeded = load.end().await;
     let delivered = edge.delivered();
     let distinct: HashSet<_> = delivered.iter().collect();
     assert_eq!(delivered.len(), distinct.len(), "each call once");
@@ -237,7 +263,7 @@ async fn no_call_is_made_twice_while_a_shard_is_handed_to_its_replica_and_back()
 }
 
 #[tokio::test]
-async fn a_prefix_with_braces_is_refused_for_a_cluster() {
+async fn prefix_with_braces_is_refused_for_a_cluster() {
     let url = "redis+cluster://127.0.0.1:1".to_owned().into();
     let config = BusConfig::redis(&url, "node", "a{b}");
     let started = Bus::start(config, &prometheus::Registry::new(), &Shutdown::new());

@@ -1,5 +1,4 @@
-//! Private servers of Redis for one test that know each other: a cluster, or a master with sentinels.
-//! Never: a server that outlives its test.
+//! Private Redis servers for one test: a cluster, or a master with sentinels.
 
 use std::{
     net::SocketAddr,
@@ -17,18 +16,18 @@ use crate::{
     redis_server::{RedisServer, free_port},
 };
 
-/// How long servers may take to know each other.
-const ACQUAINTANCE: Duration = Duration::from_secs(15);
-/// How long a failover that is asked for may take, before it is asked for again.
-const FAILOVER: Duration = Duration::from_secs(1);
+/// How long servers may take to discover each other.
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a requested failover may take before it is requested again.
+const FAILOVER_TIMEOUT: Duration = Duration::from_secs(1);
 const SLOTS: u16 = 16_384;
 
-/// Asks one server.
-pub async fn ask<T: FromRedisValue>(server: SocketAddr, command: &Cmd) -> T {
-    try_ask(server, command).await.unwrap()
+/// Runs a command at one server.
+pub async fn query<T: FromRedisValue>(server: SocketAddr, command: &Cmd) -> T {
+    try_query(server, command).await.unwrap()
 }
 
-pub async fn try_ask<T: FromRedisValue>(
+pub async fn try_query<T: FromRedisValue>(
     server: SocketAddr,
     command: &Cmd,
 ) -> redis::RedisResult<T> {
@@ -37,8 +36,8 @@ pub async fn try_ask<T: FromRedisValue>(
     command.query_async(&mut connection).await
 }
 
-/// A command whose words are separated by spaces.
-pub fn said(words: impl AsRef<str>) -> Cmd {
+/// Parses a command whose words are separated by spaces.
+pub fn parse_command(words: impl AsRef<str>) -> Cmd {
     let mut words = words.as_ref().split(' ');
     let mut command = cmd(words.next().unwrap());
     words.for_each(|word| {
@@ -47,7 +46,7 @@ pub fn said(words: impl AsRef<str>) -> Cmd {
     command
 }
 
-/// A folder that goes with the test.
+/// A folder that is removed after the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -60,12 +59,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What can not be removed is in the folder for such things.
+        // A failure leaves a file in the temporary folder.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Three masters that share the slots in order, and servers that own nothing yet.
+/// Three masters that share the slots in order, and servers without slots.
 pub struct RedisCluster {
     pub servers: Vec<RedisServer>,
     _folder: Folder,
@@ -74,13 +73,13 @@ pub struct RedisCluster {
 impl RedisCluster {
     pub const MASTERS: u16 = 3;
 
-    /// Servers that are not taken for dead because the machine is busy.
+    /// Starts servers with a long node timeout, so that a busy machine causes no failover.
     pub async fn start(others: usize) -> Self {
         Self::start_with(others, 5_000).await
     }
 
-    /// With others that notice soon when one dies.
-    pub async fn start_watchful(others: usize) -> Self {
+    /// Starts servers that detect a dead master soon.
+    pub async fn start_with_fast_failover(others: usize) -> Self {
         Self::start_with(others, 1_000).await
     }
 
@@ -92,8 +91,9 @@ impl RedisCluster {
         for n in 0..usize::from(Self::MASTERS) + others {
             let (bus, file) = (free_port().to_string(), format!("nodes-{n}.conf"));
             let options = format!(
-                "--cluster-enabled yes --cluster-node-timeout {node_timeout_ms} --cluster-port {bus} --dir {path} \
-                 --cluster-require-full-coverage no --cluster-config-file {file} --dbfilename {n}.rdb \
+                "--cluster-enabled yes --cluster-node-timeout {node_timeout_ms} \
+                 --cluster-port {bus} --dir {path} --cluster-require-full-coverage no \
+                 --cluster-config-file {file} --dbfilename {n}.rdb \
                  --cluster-replica-validity-factor 0 --repl-diskless-sync-delay 0"
             );
             let options: Vec<&str> = options.split_ascii_whitespace().collect();
@@ -107,27 +107,31 @@ impl RedisCluster {
         for n in 0..Self::MASTERS {
             let (from, to) = (cluster.first_of(n), cluster.first_of(n + 1) - 1);
             let address = cluster.address(usize::from(n));
-            ask::<()>(address, &said(format!("CLUSTER ADDSLOTSRANGE {from} {to}"))).await;
-            let epoch = said(format!("CLUSTER SET-CONFIG-EPOCH {}", n + 1));
-            ask::<()>(address, &epoch).await;
+            query::<()>(
+                address,
+                &parse_command(format!("CLUSTER ADDSLOTSRANGE {from} {to}")),
+            )
+            .await;
+            let epoch = parse_command(format!("CLUSTER SET-CONFIG-EPOCH {}", n + 1));
+            query::<()>(address, &epoch).await;
         }
         for (server, bus) in cluster.servers.iter().zip(&buses).skip(1) {
             let port = server.address().port();
-            let meet = said(format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
-            ask::<()>(cluster.address(0), &meet).await;
+            let meet = parse_command(format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
+            query::<()>(cluster.address(0), &meet).await;
         }
         for n in 0..cluster.servers.len() {
-            cluster.knows_all(n).await;
+            cluster.await_discovery(n).await;
         }
         cluster
     }
 
-    async fn knows_all(&self, n: usize) {
-        let info = async || ask::<String>(self.address(n), &said("CLUSTER INFO")).await;
+    async fn await_discovery(&self, n: usize) {
+        let info = async || query::<String>(self.address(n), &parse_command("CLUSTER INFO")).await;
         let known = format!("cluster_known_nodes:{}\r", self.servers.len());
         let wanted = ["cluster_state:ok", "cluster_slots_ok:16384", &known];
         let all = |info: &String| wanted.iter().all(|word| info.contains(word));
-        eventually(ACQUAINTANCE, info, all).await;
+        eventually(DISCOVERY_TIMEOUT, info, all).await;
     }
 
     fn first_of(&self, n: u16) -> u16 {
@@ -148,88 +152,90 @@ impl RedisCluster {
     }
 
     pub async fn slot(&self, name: &str) -> u16 {
-        let mut ask_slot = said("CLUSTER KEYSLOT");
-        ask_slot.arg(name);
-        ask(self.address(0), &ask_slot).await
+        let mut command = parse_command("CLUSTER KEYSLOT");
+        command.arg(name);
+        query(self.address(0), &command).await
     }
 
-    /// Which master was given this slot in the beginning.
+    /// The master that owned this slot at the start.
     pub fn first_owner(&self, slot: u16) -> usize {
         let owned = |n: &u16| (self.first_of(*n)..self.first_of(n + 1)).contains(&slot);
         usize::from((0..Self::MASTERS).find(owned).unwrap())
     }
 
     async fn id(&self, n: usize) -> String {
-        ask(self.address(n), &said("CLUSTER MYID")).await
+        query(self.address(n), &parse_command("CLUSTER MYID")).await
     }
 
-    /// The first half of a move: keys are at the new owner, the slot is still the old one's.
-    pub async fn begin_move(&self, slot: u16, from: usize, to: usize) {
-        self.open_move(slot, from, to).await;
-        self.carry_all(slot, from, to).await;
+    /// Migrates the keys of a slot; the slot still belongs to the old owner.
+    pub async fn begin_migration(&self, slot: u16, from: usize, to: usize) {
+        self.open_migration(slot, from, to).await;
+        self.migrate_keys(slot, from, to).await;
     }
 
-    /// The beginning of that: every key is where it was.
-    pub async fn open_move(&self, slot: u16, from: usize, to: usize) {
+    /// Opens a migration; all keys are still at the old owner.
+    pub async fn open_migration(&self, slot: u16, from: usize, to: usize) {
         let (from_id, to_id) = (self.id(from).await, self.id(to).await);
         let set = format!("CLUSTER SETSLOT {slot}");
-        ask::<()>(
+        query::<()>(
             self.address(to),
-            &said(format!("{set} IMPORTING {from_id}")),
+            &parse_command(format!("{set} IMPORTING {from_id}")),
         )
         .await;
-        ask::<()>(
+        query::<()>(
             self.address(from),
-            &said(format!("{set} MIGRATING {to_id}")),
+            &parse_command(format!("{set} MIGRATING {to_id}")),
         )
         .await;
     }
 
-    pub async fn carry_all(&self, slot: u16, from: usize, to: usize) {
-        let list = said(format!("CLUSTER GETKEYSINSLOT {slot} 100"));
+    pub async fn migrate_keys(&self, slot: u16, from: usize, to: usize) {
+        let list = parse_command(format!("CLUSTER GETKEYSINSLOT {slot} 100"));
         loop {
-            let keys: Vec<String> = ask(self.address(from), &list).await;
+            let keys: Vec<String> = query(self.address(from), &list).await;
             if keys.is_empty() {
                 return;
             }
-            self.carry(&keys, from, to).await;
+            self.migrate(&keys, from, to).await;
         }
     }
 
-    /// Brings these keys to the new owner.
-    pub async fn carry(&self, keys: &[String], from: usize, to: usize) {
+    /// Migrates these keys to the new owner.
+    pub async fn migrate(&self, keys: &[String], from: usize, to: usize) {
         let port = self.address(to).port();
         let mut migrate = cmd("MIGRATE");
         migrate.arg("127.0.0.1").arg(port).arg("").arg(0).arg(5000);
         migrate.arg("KEYS").arg(keys);
-        ask::<Value>(self.address(from), &migrate).await;
+        query::<Value>(self.address(from), &migrate).await;
     }
 
-    /// The second half: the slot is the new owner's.
-    pub async fn end_move(&self, slot: u16, from: usize, to: usize) {
-        let set = said(format!("CLUSTER SETSLOT {slot} NODE {}", self.id(to).await));
-        ask::<()>(self.address(to), &set).await;
-        ask::<()>(self.address(from), &set).await;
+    /// Ends a migration: the slot belongs to the new owner.
+    pub async fn end_migration(&self, slot: u16, from: usize, to: usize) {
+        let set = parse_command(format!("CLUSTER SETSLOT {slot} NODE {}", self.id(to).await));
+        query::<()>(self.address(to), &set).await;
+        query::<()>(self.address(from), &set).await;
     }
 
-    /// Makes one server the replica of another, and waits until it has everything.
+    /// Makes one server the replica of another, and waits until it is in sync.
     pub async fn replicate(&self, n: usize, of: usize) {
-        let replicate = said(format!("CLUSTER REPLICATE {}", self.id(of).await));
-        ask::<()>(self.address(n), &replicate).await;
-        follows(self.address(n)).await;
-        // The others vote for it only when they know it as a replica.
+        let replicate = parse_command(format!("CLUSTER REPLICATE {}", self.id(of).await));
+        query::<()>(self.address(n), &replicate).await;
+        await_in_sync(self.address(n)).await;
+        // Other masters vote for it only when they know it as a replica.
         for other in 0..self.servers.len() {
-            let nodes = async || ask::<String>(self.address(other), &said("CLUSTER NODES")).await;
-            eventually(ACQUAINTANCE, nodes, |nodes| nodes.contains("slave ")).await;
+            let nodes = async || {
+                query::<String>(self.address(other), &parse_command("CLUSTER NODES")).await
+            };
+            eventually(DISCOVERY_TIMEOUT, nodes, |nodes| nodes.contains("slave ")).await;
         }
     }
 
-    /// Makes a replica the master of its master, which lives on.
-    pub async fn hand_over(&self, from: usize, to: usize) {
+    /// Fails over from a master that stays alive to its replica.
+    pub async fn fail_over(&self, from: usize, to: usize) {
         loop {
-            // A master does not listen to a replica that it has just got to know; and who is a master by now refuses.
-            let _ = try_ask::<()>(self.address(to), &said("CLUSTER FAILOVER")).await;
-            let done = timeout(FAILOVER, follows(self.address(from))).await;
+            // A master ignores a replica that it has just discovered, and a new master refuses.
+            let _ = try_query::<()>(self.address(to), &parse_command("CLUSTER FAILOVER")).await;
+            let done = timeout(FAILOVER_TIMEOUT, await_in_sync(self.address(from))).await;
             if done.is_ok() {
                 return;
             }
@@ -237,15 +243,18 @@ impl RedisCluster {
     }
 }
 
-/// Waits until a replica is in step.
-async fn follows(replica: SocketAddr) {
-    let role = async || ask::<Vec<Value>>(replica, &said("ROLE")).await;
-    let connected = |role: &Vec<Value>| matches!(role.get(3), Some(Value::BulkString(state)) if state == b"connected");
-    eventually(ACQUAINTANCE, role, connected).await;
+/// Waits until a replica is in sync.
+async fn await_in_sync(replica: SocketAddr) {
+    let role = async || query::<Vec<Value>>(replica, &parse_command("ROLE")).await;
+    let is_connected = |role: &Vec<Value>| {
+        let state = role.get(3);
+        matches!(state, Some(Value::BulkString(state)) if state == b"connected")
+    };
+    eventually(DISCOVERY_TIMEOUT, role, is_connected).await;
 }
 
-/// A master, its replica, and three sentinels that watch them.
-pub struct Watched {
+/// A master, its replica, and three sentinels that monitor them.
+pub struct SentinelSetup {
     pub servers: [RedisServer; 2],
     sentinels: Vec<Sentinel>,
     _folder: Folder,
@@ -258,15 +267,19 @@ struct Sentinel {
 
 impl Drop for Sentinel {
     fn drop(&mut self) {
-        self.child.kill().expect("our own child");
-        self.child.wait().expect("our own child");
+        self.child
+            .kill()
+            .expect("the sentinel is a child of this process");
+        self.child
+            .wait()
+            .expect("the sentinel is a child of this process");
     }
 }
 
-impl Watched {
+impl SentinelSetup {
     pub async fn start() -> Self {
         let folder = Folder::new();
-        // What replicas are sent lands on disk.
+        // A replica stores what it receives on disk.
         let own = |n: u8| {
             let path = folder.0.join(format!("server-{n}"));
             std::fs::create_dir(&path).unwrap();
@@ -276,7 +289,7 @@ impl Watched {
         let port = master.address().port().to_string();
         let options = ["--dir", &own(1), "--replicaof", "127.0.0.1", &port];
         let replica = RedisServer::start_with(&options);
-        follows(replica.address()).await;
+        await_in_sync(replica.address()).await;
         let sentinels = (0..3).map(|n| {
             let own = free_port();
             let file = folder.0.join(format!("sentinel-{n}.conf"));
@@ -291,51 +304,55 @@ impl Watched {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()
-                .expect("redis-server is installed: ./check does it");
+                .expect("redis-server is installed by ./check");
             let address = SocketAddr::from(([127, 0, 0, 1], own));
             Sentinel { address, child }
         });
         let sentinels = sentinels.collect();
-        let watched = Self {
+        let setup = Self {
             servers: [master, replica],
             sentinels,
             _folder: folder,
         };
-        for sentinel in &watched.sentinels {
+        for sentinel in &setup.sentinels {
             let known = async || {
-                let asked = said("SENTINEL MASTER main");
-                let asked = try_ask::<Vec<String>>(sentinel.address, &asked).await;
-                asked.map(|fields| fields.join(" ")).unwrap_or_default()
+                let command = parse_command("SENTINEL MASTER main");
+                let reply = try_query::<Vec<String>>(sentinel.address, &command).await;
+                reply.map(|fields| fields.join(" ")).unwrap_or_default()
             };
             let all = |known: &String| {
                 known.contains("num-slaves 1") && known.contains("num-other-sentinels 2")
             };
-            eventually(ACQUAINTANCE, known, all).await;
+            eventually(DISCOVERY_TIMEOUT, known, all).await;
         }
-        watched
+        setup
     }
 
     pub fn url(&self) -> String {
-        let asked = self.sentinels.iter().map(|one| one.address.to_string());
-        let asked: Vec<String> = asked.collect();
-        format!("redis+sentinel://{}/main", asked.join(","))
+        let addresses = self.sentinels.iter().map(|one| one.address.to_string());
+        let addresses: Vec<String> = addresses.collect();
+        format!("redis+sentinel://{}/main", addresses.join(","))
     }
 
-    /// Asks the sentinels to make the other server the master.
+    /// Makes the sentinels fail over to the other server.
     pub async fn switch(&self) {
-        ask::<()>(self.sentinels[0].address, &said("SENTINEL FAILOVER main")).await;
+        query::<()>(
+            self.sentinels[0].address,
+            &parse_command("SENTINEL FAILOVER main"),
+        )
+        .await;
     }
 
-    /// Does what the sentinels would do some seconds later.
+    /// Makes a server a replica, as the sentinels would some seconds later.
     pub async fn make_replica(&self, n: usize, of: usize) {
         let port = self.servers[of].address().port();
-        let replicate = said(format!("REPLICAOF 127.0.0.1 {port}"));
-        ask::<()>(self.servers[n].address(), &replicate).await;
-        follows(self.servers[n].address()).await;
+        let replicate = parse_command(format!("REPLICAOF 127.0.0.1 {port}"));
+        query::<()>(self.servers[n].address(), &replicate).await;
+        await_in_sync(self.servers[n].address()).await;
     }
 
-    /// Ends one sentinel.
-    pub fn lose_a_sentinel(&mut self) {
+    /// Kills one sentinel.
+    pub fn kill_sentinel(&mut self) {
         drop(self.sentinels.remove(0));
     }
 }

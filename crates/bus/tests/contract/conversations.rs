@@ -1,4 +1,4 @@
-//! What is remembered of a conversation is the same for every node, and given to one when it is due.
+//! Conversations: shared by all nodes, versioned, and claimed by one worker when they are due.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -6,8 +6,8 @@ use bytes::Bytes;
 use prometheus::Registry;
 use redis::Value;
 use switchboard_bus::{
-    Bus, BusError, Conversation, ConversationKey, Kept, MAX_CONVERSATION_BYTES,
-    MAX_CONVERSATION_NAME_BYTES,
+    Bus, BusError, Conversation, ConversationKey, MAX_CONVERSATION_BYTES,
+    MAX_CONVERSATION_NAME_BYTES, SaveOutcome,
 };
 use switchboard_protocol::id::OrgId;
 use tokio::task::JoinSet;
@@ -15,113 +15,125 @@ use uuid::Uuid;
 
 use crate::{
     eventually::eventually,
-    over_all,
-    station::{Site, org},
+    for_each_backend,
+    test_edge::{TestSystem, org},
 };
 
-const SOON: Duration = Duration::from_secs(5);
-/// Longer than any test.
-pub const LONG: Duration = Duration::from_secs(600);
-/// As short as makes a difference.
-const BRIEF: Duration = Duration::from_millis(30);
-/// How many are kept of one organisation at most.
-const MOST_OF_ORG: usize = 5_000;
+const TEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longer than any test takes.
+pub const LONG_DELAY: Duration = Duration::from_secs(600);
+/// A short delay that a test waits for.
+const SHORT_DELAY: Duration = Duration::from_millis(30);
+/// The maximum number of conversations of one organisation.
+const MAX_PER_ORG: usize = 5_000;
 
-pub fn named(name: &str) -> ConversationKey {
+pub fn conversation_key(name: &str) -> ConversationKey {
     let name = name.to_owned();
     ConversationKey { org: org(), name }
 }
 
-pub async fn keep(
+pub async fn save(
     bus: &Bus,
     key: &ConversationKey,
-    was: Option<u64>,
-    (text, rests_after): (&str, Duration),
-) -> Kept {
+    replaces: Option<u64>,
+    (text, due_after): (&str, Duration),
+) -> SaveOutcome {
     let bytes = Bytes::copy_from_slice(text.as_bytes());
-    let kept = bus.keep_conversation(key, was, bytes, rests_after).await;
-    kept.unwrap()
+    let outcome = bus.save_conversation(key, replaces, bytes, due_after).await;
+    outcome.unwrap()
 }
 
-/// Keeps a new one.
-pub async fn begin(bus: &Bus, key: &ConversationKey, text: &str, rests_after: Duration) -> u64 {
-    match keep(bus, key, None, (text, rests_after)).await {
-        Kept::Yes(version) => version,
-        Kept::Changed => panic!("{key:?} is there already"),
+/// Saves a new conversation. Returns its version.
+pub async fn create(bus: &Bus, key: &ConversationKey, text: &str, due_after: Duration) -> u64 {
+    match save(bus, key, None, (text, due_after)).await {
+        SaveOutcome::Saved(version) => version,
+        SaveOutcome::Conflict => panic!("{key:?} exists already"),
     }
 }
 
-pub async fn text_of(bus: &Bus, key: &ConversationKey) -> Option<(u64, String)> {
-    let standing = bus.conversation(key).await.unwrap()?;
-    assert_eq!(standing.key, *key);
-    let text = String::from_utf8(standing.bytes.to_vec()).unwrap();
-    Some((standing.version, text))
+pub async fn read(bus: &Bus, key: &ConversationKey) -> Option<(u64, String)> {
+    let stored = bus.conversation(key).await.unwrap()?;
+    assert_eq!(stored.key, *key);
+    let text = String::from_utf8(stored.bytes.to_vec()).unwrap();
+    Some((stored.version, text))
 }
 
-/// The next that are due, once there are any.
+/// Waits until conversations are due, and claims them.
 pub async fn due(bus: &Bus, lease: Duration) -> Vec<Conversation> {
-    let take = async || bus.take_due_conversations(10, lease).await.unwrap();
-    eventually(SOON, take, |taken| !taken.is_empty()).await
+    let claim = async || bus.claim_due_conversations(10, lease).await.unwrap();
+    eventually(TEST_TIMEOUT, claim, |claimed| !claimed.is_empty()).await
 }
 
-fn names(taken: &[Conversation]) -> Vec<&str> {
-    let names = taken.iter().map(|given| given.key.name.as_str());
+fn names(claimed: &[Conversation]) -> Vec<&str> {
+    let names = claimed.iter().map(|one| one.key.name.as_str());
     names.collect()
 }
 
 #[tokio::test]
-async fn a_conversation_is_kept_by_version_for_all_nodes() {
-    over_all(|site| async move {
-        let (one, two) = (site.caller("chat-1").await, site.caller("chat-2").await);
-        let key = named("npc_1/device:玩具 1");
+async fn conversation_is_versioned_for_all_nodes() {
+    for_each_backend(|system| async move {
+        let (one, two) = (
+            system.start_node("chat-1").await,
+            system.start_node("chat-2").await,
+        );
+        let key = conversation_key("npc_1/device:玩具 1");
         let another = ConversationKey {
             org: OrgId::from_uuid(Uuid::from_u128(1)),
             ..key.clone()
         };
-        assert_eq!(text_of(&one, &key).await, None);
-        let first = begin(&one, &key, "你好 \r\n##END", LONG).await;
+        assert_eq!(read(&one, &key).await, None);
+        let first = create(&one, &key, "你好 \r\n##END", LONG_DELAY).await;
         let expected = (first, "你好 \r\n##END".to_owned());
-        assert_eq!(text_of(&two, &key).await, Some(expected));
-        assert_eq!(text_of(&two, &another).await, None);
-        assert_eq!(keep(&two, &key, None, ("b", LONG)).await, Kept::Changed);
-        let Kept::Yes(second) = keep(&two, &key, Some(first), ("", LONG)).await else {
-            panic!("nobody else kept it");
+        assert_eq!(read(&two, &key).await, Some(expected));
+        assert_eq!(read(&two, &another).await, None);
+        assert_eq!(
+            save(&two, &key, None, ("b", LONG_DELAY)).await,
+            SaveOutcome::Conflict
+        );
+        let SaveOutcome::Saved(second) = save(&two, &key, Some(first), ("", LONG_DELAY)).await
+        else {
+            panic!("no other node saved it");
         };
         assert!(second > first);
         assert_eq!(
-            keep(&one, &key, Some(first), ("c", LONG)).await,
-            Kept::Changed
+            save(&one, &key, Some(first), ("c", LONG_DELAY)).await,
+            SaveOutcome::Conflict
         );
-        assert_eq!(text_of(&one, &key).await, Some((second, String::new())));
-        assert!(!one.drop_conversation(&key, first).await.unwrap());
-        assert!(one.drop_conversation(&key, second).await.unwrap());
-        assert!(!two.drop_conversation(&key, second).await.unwrap());
-        assert_eq!(text_of(&two, &key).await, None);
+        assert_eq!(read(&one, &key).await, Some((second, String::new())));
+        assert!(!one.delete_conversation(&key, first).await.unwrap());
+        assert!(one.delete_conversation(&key, second).await.unwrap());
+        assert!(!two.delete_conversation(&key, second).await.unwrap());
+        assert_eq!(read(&two, &key).await, None);
         assert_eq!(
-            keep(&one, &key, Some(second), ("d", LONG)).await,
-            Kept::Changed
+            save(&one, &key, Some(second), ("d", LONG_DELAY)).await,
+            SaveOutcome::Conflict
         );
-        assert!(begin(&one, &key, "e", LONG).await > second);
+        assert!(create(&one, &key, "e", LONG_DELAY).await > second);
     })
     .await;
 }
 
 #[tokio::test]
-async fn of_those_who_keep_it_at_a_time_one_wins() {
+async fn concurrent_saves_have_one_winner() {
     const WRITERS: usize = 4;
     const TIMES: usize = 10;
-    over_all(|site| async move {
+    for_each_backend(|system| async move {
         let mut writing = JoinSet::new();
         for _ in 0..WRITERS {
-            let (bus, key) = (site.caller("chat").await, named("npc_1/device:toy-1"));
+            let (bus, key) = (
+                system.start_node("chat").await,
+                conversation_key("npc_1/device:toy-1"),
+            );
             writing.spawn(async move {
                 for _ in 0..TIMES {
                     loop {
-                        let standing = text_of(&bus, &key).await;
-                        let was = standing.as_ref().map(|(version, _)| *version);
-                        let count: usize = standing.map_or(0, |(_, text)| text.parse().unwrap());
+                        let stored = read(&bus, &key).await;
+                        let replaces = stored.as_ref().map(|(version, _)| *version);
+                        let count: usize = stored.map_or(0, |(_, text)| text.parse().unwrap());
                         let text = (count + 1).to_string();
-                        if keep(&bus, &key, was, (&text, LONG)).await != Kept::Changed {
+                        if save(&bus, &key, replaces, (&text, LONG_DELAY)).await
+                            != SaveOutcome::Conflict
+                        {
                             break;
                         }
                     }
@@ -129,58 +141,60 @@ async fn of_those_who_keep_it_at_a_time_one_wins() {
             });
         }
         writing.join_all().await;
-        let bus = site.caller("chat").await;
-        let (_, text) = text_of(&bus, &named("npc_1/device:toy-1")).await.unwrap();
+        let bus = system.start_node("chat").await;
+        let (_, text) = read(&bus, &conversation_key("npc_1/device:toy-1"))
+            .await
+            .unwrap();
         assert_eq!(text, (WRITERS * TIMES).to_string());
     })
     .await;
 }
 
 #[tokio::test]
-async fn what_is_due_is_given_to_one_taker() {
+async fn due_conversation_is_claimed_by_one_worker() {
     const DUE: usize = 30;
-    over_all(|site| async move {
-        let bus = site.caller("chat").await;
-        begin(&bus, &named("awake"), "awake", LONG).await;
+    for_each_backend(|system| async move {
+        let bus = system.start_node("chat").await;
+        create(&bus, &conversation_key("awake"), "awake", LONG_DELAY).await;
         for number in 0..DUE {
             let name = format!("toy-{number}");
-            begin(&bus, &named(&name), &name, Duration::ZERO).await;
+            create(&bus, &conversation_key(&name), &name, Duration::ZERO).await;
         }
-        let mut taking = JoinSet::new();
+        let mut claiming = JoinSet::new();
         for _ in 0..3 {
-            let taker = site.caller("chat").await;
-            taking.spawn(async move {
-                let mut taken = Vec::new();
+            let worker = system.start_node("chat").await;
+            claiming.spawn(async move {
+                let mut claimed = Vec::new();
                 loop {
-                    let more = taker.take_due_conversations(4, LONG).await.unwrap();
+                    let more = worker.claim_due_conversations(4, LONG_DELAY).await.unwrap();
                     if more.is_empty() {
-                        return taken;
+                        return claimed;
                     }
                     assert!(more.len() <= 4);
-                    taken.extend(more);
+                    claimed.extend(more);
                 }
             });
         }
-        let taken = taking.join_all().await.concat();
-        assert_eq!(taken.len(), DUE, "{taken:?}");
-        let different: HashSet<_> = taken.iter().map(|given| given.key.clone()).collect();
+        let claimed = claiming.join_all().await.concat();
+        assert_eq!(claimed.len(), DUE, "{claimed:?}");
+        let different: HashSet<_> = claimed.iter().map(|one| one.key.clone()).collect();
         assert_eq!(different.len(), DUE);
-        for given in taken {
-            assert_eq!(given.bytes, given.key.name);
-            let standing = bus.conversation(&given.key).await.unwrap();
+        for one in claimed {
+            assert_eq!(one.bytes, one.key.name);
+            let stored = bus.conversation(&one.key).await.unwrap();
             assert_eq!(
-                standing.as_ref(),
-                Some(&given),
-                "it stands until it is dropped"
+                stored.as_ref(),
+                Some(&one),
+                "it is stored until it is deleted"
             );
             assert!(
-                bus.drop_conversation(&given.key, given.version)
+                bus.delete_conversation(&one.key, one.version)
                     .await
                     .unwrap()
             );
         }
         assert!(
-            bus.take_due_conversations(0, LONG)
+            bus.claim_due_conversations(0, LONG_DELAY)
                 .await
                 .unwrap()
                 .is_empty()
@@ -190,59 +204,64 @@ async fn what_is_due_is_given_to_one_taker() {
 }
 
 #[tokio::test]
-async fn a_taker_that_died_is_followed_and_what_was_kept_anew_rests_anew() {
-    over_all(|site| async move {
-        let (dead, chat) = (site.caller("chat-1").await, site.caller("chat-2").await);
-        let (left, awake) = (named("left"), named("awake"));
-        // Due a moment later, and given in the order in which they are due.
-        let first = begin(&dead, &awake, "before", BRIEF).await;
-        let version = begin(&dead, &left, "rested", BRIEF * 2).await;
-        let mut taken = Vec::new();
-        while taken.len() < 2 {
-            taken.extend(due(&dead, LONG).await);
+async fn expired_lease_and_new_save_make_due_again() {
+    for_each_backend(|system| async move {
+        let (dead, chat) = (
+            system.start_node("chat-1").await,
+            system.start_node("chat-2").await,
+        );
+        let (left, awake) = (conversation_key("left"), conversation_key("awake"));
+        // Due a moment later, and claimed in the order in which they are due.
+        let first = create(&dead, &awake, "before", SHORT_DELAY).await;
+        let version = create(&dead, &left, "due", SHORT_DELAY * 2).await;
+        let mut claimed = Vec::new();
+        while claimed.len() < 2 {
+            claimed.extend(due(&dead, LONG_DELAY).await);
         }
-        assert_eq!(names(&taken), ["awake", "left"]);
+        assert_eq!(names(&claimed), ["awake", "left"]);
         assert!(
-            chat.take_due_conversations(10, BRIEF)
+            chat.claim_due_conversations(10, SHORT_DELAY)
                 .await
                 .unwrap()
                 .is_empty()
         );
-        // Somebody speaks again.
-        let Kept::Yes(second) = keep(&chat, &awake, Some(first), ("after", BRIEF)).await else {
-            panic!("nobody else kept it");
+        // The conversation continues.
+        let SaveOutcome::Saved(second) =
+            save(&chat, &awake, Some(first), ("after", SHORT_DELAY)).await
+        else {
+            panic!("no other node saved it");
         };
-        assert!(!dead.drop_conversation(&awake, first).await.unwrap());
+        assert!(!dead.delete_conversation(&awake, first).await.unwrap());
         assert_eq!(
-            keep(&dead, &awake, Some(first), ("late", LONG)).await,
-            Kept::Changed
+            save(&dead, &awake, Some(first), ("late", LONG_DELAY)).await,
+            SaveOutcome::Conflict
         );
-        let again = due(&chat, BRIEF).await;
-        assert_eq!(names(&again), ["awake"], "the other is leased");
+        let again = due(&chat, SHORT_DELAY).await;
+        assert_eq!(names(&again), ["awake"], "the other one is leased");
         assert_eq!(
             (again[0].version, &again[0].bytes[..]),
             (second, &b"after"[..])
         );
-        // It is kept anew for long; the lease of it that was brief means nothing any more.
-        let rested = keep(&chat, &awake, Some(second), ("more", LONG)).await;
-        assert_ne!(rested, Kept::Changed);
-        let third = begin(&chat, &named("marker"), "", BRIEF).await;
-        assert_eq!(names(&due(&chat, BRIEF).await), ["marker"]);
+        // It is saved with a long delay; the short lease has no effect then.
+        let saved = save(&chat, &awake, Some(second), ("more", LONG_DELAY)).await;
+        assert_ne!(saved, SaveOutcome::Conflict);
+        let third = create(&chat, &conversation_key("marker"), "", SHORT_DELAY).await;
+        assert_eq!(names(&due(&chat, SHORT_DELAY).await), ["marker"]);
         assert_eq!(
-            names(&due(&chat, BRIEF).await),
+            names(&due(&chat, SHORT_DELAY).await),
             ["marker"],
-            "its lease is over"
+            "its lease has expired"
         );
         assert!(
-            chat.drop_conversation(&named("marker"), third)
+            chat.delete_conversation(&conversation_key("marker"), third)
                 .await
                 .unwrap()
         );
-        // Whoever takes it with a lease that ends is followed by another.
-        assert!(dead.drop_conversation(&left, version).await.unwrap());
-        let version = begin(&dead, &left, "rested", Duration::ZERO).await;
-        assert_eq!(names(&due(&dead, BRIEF).await), ["left"]);
-        let again = due(&chat, LONG).await;
+        // After an expired lease another worker claims it.
+        assert!(dead.delete_conversation(&left, version).await.unwrap());
+        let version = create(&dead, &left, "due", Duration::ZERO).await;
+        assert_eq!(names(&due(&dead, SHORT_DELAY).await), ["left"]);
+        let again = due(&chat, LONG_DELAY).await;
         assert_eq!(names(&again), ["left"]);
         assert_eq!(again[0].version, version);
     })
@@ -250,41 +269,59 @@ async fn a_taker_that_died_is_followed_and_what_was_kept_anew_rests_anew() {
 }
 
 #[tokio::test]
-async fn what_no_conversation_may_be_is_refused() {
+async fn invalid_conversation_is_refused() {
     async fn check(bus: &Bus, key: ConversationKey, bytes: usize, expect: Option<&str>) {
         let bytes = Bytes::from(vec![b'a'; bytes]);
-        let kept = bus.keep_conversation(&key, None, bytes, LONG).await;
-        match (kept, expect) {
-            (Ok(Kept::Yes(_)), None) => {}
-            (Err(BusError::Unfit(why)), Some(expect)) => assert!(why.contains(expect), "{why}"),
-            (kept, _) => panic!("{key:?} gave {kept:?}"),
+        let saved = bus.save_conversation(&key, None, bytes, LONG_DELAY).await;
+        match (saved, expect) {
+            (Ok(SaveOutcome::Saved(_)), None) => {}
+            (Err(BusError::Invalid(error)), Some(expect)) => {
+                assert!(error.contains(expect), "{error}")
+            }
+            (saved, _) => panic!("{key:?}: {saved:?}"),
         }
     }
-    over_all(|site| async move {
-        let bus = site.caller("chat").await;
+    for_each_backend(|system| async move {
+        let bus = system.start_node("chat").await;
         let longest = "n".repeat(MAX_CONVERSATION_NAME_BYTES);
-        check(&bus, named(&longest), MAX_CONVERSATION_BYTES, None).await;
+        check(
+            &bus,
+            conversation_key(&longest),
+            MAX_CONVERSATION_BYTES,
+            None,
+        )
+        .await;
         let too_long = MAX_CONVERSATION_BYTES + 1;
         check(
             &bus,
-            named("toy"),
+            conversation_key("toy"),
             too_long,
             Some("65536 bytes; this one has 65537"),
         )
         .await;
         for name in ["", "a\nb", &format!("{longest}n")] {
-            check(&bus, named(name), 1, Some("1 to 200 bytes and no control")).await;
-            let unfit = bus.conversation(&named(name)).await;
-            assert!(matches!(unfit, Err(BusError::Unfit(_))), "{unfit:?}");
-            let unfit = bus.drop_conversation(&named(name), 1).await;
-            assert!(matches!(unfit, Err(BusError::Unfit(_))), "{unfit:?}");
+            check(
+                &bus,
+                conversation_key(name),
+                1,
+                Some("1 to 200 bytes and no control"),
+            )
+            .await;
+            let result = bus.conversation(&conversation_key(name)).await;
+            assert!(matches!(result, Err(BusError::Invalid(_))), "{result:?}");
+            let result = bus.delete_conversation(&conversation_key(name), 1).await;
+            assert!(matches!(result, Err(BusError::Invalid(_))), "{result:?}");
         }
-        let longest = bus.conversation(&named(&longest)).await.unwrap().unwrap();
+        let longest = bus
+            .conversation(&conversation_key(&longest))
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(longest.bytes.len(), MAX_CONVERSATION_BYTES);
-        // Nor can one be kept for ever.
-        begin(&bus, &named("toy"), "", Duration::MAX).await;
+        // The delay is bounded as well.
+        create(&bus, &conversation_key("toy"), "", Duration::MAX).await;
         assert!(
-            bus.take_due_conversations(1, Duration::MAX)
+            bus.claim_due_conversations(1, Duration::MAX)
                 .await
                 .unwrap()
                 .is_empty()
@@ -293,147 +330,159 @@ async fn what_no_conversation_may_be_is_refused() {
     .await;
 }
 
-/// How many had to go before their time.
-fn dropped(counted: &Registry) -> f64 {
-    let families = counted.gather();
+/// How many conversations were evicted before their time.
+fn evicted(metrics: &Registry) -> f64 {
+    let families = metrics.gather();
     let name = "switchboard_bus_conversations_dropped_total";
     let family = families.iter().find(|family| family.name() == name);
     family.unwrap().get_metric()[0].get_counter().get_value()
 }
 
 #[tokio::test]
-async fn an_organisation_with_one_too_many_loses_one_of_its_own_that_is_owed_to_nobody() {
+async fn org_limit_evicts_a_conversation_of_the_same_org() {
     const TASKS: usize = 10;
-    over_all(|site| async move {
-        let (bus, counted) = site.counting_caller("chat").await;
-        let (owed, first, second) = (named("owed"), named("first"), named("second"));
+    for_each_backend(|system| async move {
+        let (bus, metrics) = system.start_node_with_metrics("chat").await;
+        let (due_key, first, second) = (
+            conversation_key("due"),
+            conversation_key("first"),
+            conversation_key("second"),
+        );
         let neighbour = ConversationKey {
             org: OrgId::from_uuid(Uuid::from_u128(1)),
             name: "neighbour".to_owned(),
         };
-        begin(&bus, &neighbour, "", SOON * 10).await;
-        begin(&bus, &owed, "", Duration::ZERO).await;
-        let version = begin(&bus, &first, "", LONG).await;
-        begin(&bus, &second, "", LONG + SOON).await;
-        let mut keeping = JoinSet::new();
+        create(&bus, &neighbour, "", TEST_TIMEOUT * 10).await;
+        create(&bus, &due_key, "", Duration::ZERO).await;
+        let version = create(&bus, &first, "", LONG_DELAY).await;
+        create(&bus, &second, "", LONG_DELAY + TEST_TIMEOUT).await;
+        let mut saving = JoinSet::new();
         for task in 0..TASKS {
             let bus = bus.clone();
-            keeping.spawn(async move {
-                for number in (3..MOST_OF_ORG).skip(task).step_by(TASKS) {
-                    begin(&bus, &named(&number.to_string()), "", LONG * 2).await;
+            saving.spawn(async move {
+                for number in (3..MAX_PER_ORG).skip(task).step_by(TASKS) {
+                    create(
+                        &bus,
+                        &conversation_key(&number.to_string()),
+                        "",
+                        LONG_DELAY * 2,
+                    )
+                    .await;
                 }
             });
         }
-        keeping.join_all().await;
-        // One that stands may always be kept anew, and rests as long as was said last.
-        let again = keep(&bus, &first, Some(version), ("", LONG * 3)).await;
-        assert_ne!(again, Kept::Changed);
-        assert!(text_of(&bus, &second).await.is_some());
-        assert_eq!(dropped(&counted), 0.0);
-        begin(&bus, &named("one more"), "", LONG * 2).await;
-        assert_eq!(text_of(&bus, &second).await, None);
-        assert_eq!(dropped(&counted), 1.0);
-        for stands in [&neighbour, &owed, &first] {
-            assert!(text_of(&bus, stands).await.is_some(), "{stands:?}");
+        saving.join_all().await;
+        // A stored conversation can always be saved, and is due after the latest delay.
+        let again = save(&bus, &first, Some(version), ("", LONG_DELAY * 3)).await;
+        assert_ne!(again, SaveOutcome::Conflict);
+        assert!(read(&bus, &second).await.is_some());
+        assert_eq!(evicted(&metrics), 0.0);
+        create(&bus, &conversation_key("one more"), "", LONG_DELAY * 2).await;
+        assert_eq!(read(&bus, &second).await, None);
+        assert_eq!(evicted(&metrics), 1.0);
+        for stored in [&neighbour, &due_key, &first] {
+            assert!(read(&bus, stored).await.is_some(), "{stored:?}");
         }
-        // Nor does one go that somebody is learning from.
-        assert_eq!(names(&due(&bus, BRIEF).await), ["owed"]);
-        begin(&bus, &named("and another"), "", LONG * 2).await;
-        assert!(text_of(&bus, &owed).await.is_some());
-        assert_eq!(dropped(&counted), 2.0);
+        // A leased conversation is not evicted either.
+        assert_eq!(names(&due(&bus, SHORT_DELAY).await), ["due"]);
+        create(&bus, &conversation_key("and another"), "", LONG_DELAY * 2).await;
+        assert!(read(&bus, &due_key).await.is_some());
+        assert_eq!(evicted(&metrics), 2.0);
     })
     .await;
 }
 
 #[tokio::test]
-async fn in_redis_one_too_many_of_all_is_none_that_is_owed_to_anybody() {
-    const MOST: usize = 100_000;
+async fn in_redis_total_limit_spares_due_conversations() {
+    const MAX_TOTAL: usize = 100_000;
     const STEP: usize = 10_000;
-    let site = Site::redis().await;
-    let (bus, counted) = site.counting_caller("chat").await;
-    let of = |org: u128, name: &str| ConversationKey {
+    let system = TestSystem::redis().await;
+    let (bus, metrics) = system.start_node_with_metrics("chat").await;
+    let key_of = |org: u128, name: &str| ConversationKey {
         org: OrgId::from_uuid(Uuid::from_u128(org)),
         name: name.to_owned(),
     };
-    let (given, owed, first) = (of(1, "given"), of(2, "owed"), of(3, "first"));
-    begin(&bus, &given, "", Duration::ZERO).await;
-    assert_eq!(names(&due(&bus, LONG / 2).await), ["given"]);
-    begin(&bus, &owed, "", Duration::ZERO).await;
-    begin(&bus, &first, "", LONG).await;
+    let (leased, due_key, first) = (key_of(1, "leased"), key_of(2, "due"), key_of(3, "first"));
+    create(&bus, &leased, "", Duration::ZERO).await;
+    assert_eq!(names(&due(&bus, LONG_DELAY / 2).await), ["leased"]);
+    create(&bus, &due_key, "", Duration::ZERO).await;
+    create(&bus, &first, "", LONG_DELAY).await;
     let code = "for i = ARGV[1], ARGV[2] do
           local org = 'org' .. i % 50
           redis.call('ZADD', KEYS[1], 9e12, org .. '/' .. i)
           redis.call('ZADD', KEYS[1] .. ':' .. org, 9e12, org .. '/' .. i)
         end";
-    for from in (4..=MOST).step_by(STEP) {
+    for from in (4..=MAX_TOTAL).step_by(STEP) {
         let mut fill = redis::cmd("EVAL");
         fill.arg(code).arg(1).arg("test:{conversations}");
-        fill.arg(from).arg(MOST.min(from + STEP - 1));
-        site.ask::<()>(&fill).await;
+        fill.arg(from).arg(MAX_TOTAL.min(from + STEP - 1));
+        system.query::<()>(&fill).await;
     }
-    begin(&bus, &of(4, "one more"), "", LONG).await;
-    assert_eq!(text_of(&bus, &first).await, None);
-    assert_eq!(dropped(&counted), 1.0);
-    for stands in [&given, &owed] {
-        assert!(text_of(&bus, stands).await.is_some(), "{stands:?}");
+    create(&bus, &key_of(4, "one more"), "", LONG_DELAY).await;
+    assert_eq!(read(&bus, &first).await, None);
+    assert_eq!(evicted(&metrics), 1.0);
+    for stored in [&leased, &due_key] {
+        assert!(read(&bus, stored).await.is_some(), "{stored:?}");
     }
     let count = async |name: &str| {
         let mut count = redis::cmd("ZCARD");
-        site.ask::<usize>(count.arg(name)).await
+        system.query::<usize>(count.arg(name)).await
     };
-    assert_eq!(count("test:{conversations}").await, MOST);
+    assert_eq!(count("test:{conversations}").await, MAX_TOTAL);
     let of_first = format!("test:{{conversations}}:{}", first.org);
     assert_eq!(count(&of_first).await, 0);
 }
 
 #[tokio::test]
-async fn in_redis_it_ends_an_hour_after_it_was_due() {
-    let site = Site::redis().await;
-    let bus = site.caller("chat").await;
-    let key = named("npc_1/device:toy-1");
-    begin(&bus, &key, "a", Duration::ZERO).await;
+async fn in_redis_conversation_expires_an_hour_after_due() {
+    let system = TestSystem::redis().await;
+    let bus = system.start_node("chat").await;
+    let key = conversation_key("npc_1/device:toy-1");
+    create(&bus, &key, "a", Duration::ZERO).await;
     let value = format!("test:{{conversations}}:{}/{}", key.org, key.name);
     let mut left = redis::cmd("PTTL");
-    let left: u64 = site.ask(left.arg(&value)).await;
+    let left: u64 = system.query(left.arg(&value)).await;
     assert!((3_500_000..=3_600_000).contains(&left), "{left}");
-    // When its end has come, nothing else is left of it either.
+    // After it has expired, its index entries are removed, too.
     let mut end = redis::cmd("DEL");
-    assert_eq!(site.ask::<u64>(end.arg(&value)).await, 1);
-    let theirs = format!("test:{{conversations}}:{}", key.org);
+    assert_eq!(system.query::<u64>(end.arg(&value)).await, 1);
+    let org_set = format!("test:{{conversations}}:{}", key.org);
     let member = format!("{}/{}", key.org, key.name);
-    for set in ["test:{conversations}", &theirs] {
+    for set in ["test:{conversations}", &org_set] {
         let mut earlier = redis::cmd("ZINCRBY");
         earlier.arg(set).arg(-3_600_001).arg(&member);
-        site.ask::<Value>(&earlier).await;
+        system.query::<Value>(&earlier).await;
     }
     assert!(
-        bus.take_due_conversations(10, LONG)
+        bus.claim_due_conversations(10, LONG_DELAY)
             .await
             .unwrap()
             .is_empty()
     );
-    for set in ["test:{conversations}", &theirs] {
+    for set in ["test:{conversations}", &org_set] {
         let mut count = redis::cmd("ZCARD");
-        assert_eq!(site.ask::<u64>(count.arg(set)).await, 0, "{set}");
+        assert_eq!(system.query::<u64>(count.arg(set)).await, 0, "{set}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_restarts_empty_has_forgotten_them_and_keeps_new_ones() {
-    let mut site = Site::redis().await;
-    let bus = site.caller("chat").await;
-    let key = named("npc_1/device:toy-1");
-    let version = begin(&bus, &key, "before", LONG).await;
-    site.server().kill();
-    let away = async || bus.conversation(&key).await;
-    let error = eventually(SOON, away, Result::is_err).await.unwrap_err();
+async fn empty_redis_restart_loses_conversations() {
+    let mut system = TestSystem::redis().await;
+    let bus = system.start_node("chat").await;
+    let key = conversation_key("npc_1/device:toy-1");
+    let version = create(&bus, &key, "before", LONG_DELAY).await;
+    system.server().kill();
+    let failing = async || bus.conversation(&key).await;
+    let error = eventually(TEST_TIMEOUT, failing, Result::is_err)
+        .await
+        .unwrap_err();
     assert!(matches!(error, BusError::Unavailable), "{error}");
-    site.server().restart();
-    bus.ready(SOON).await.unwrap();
-    assert_eq!(text_of(&bus, &key).await, None);
+    system.server().restart();
+    bus.wait_ready(TEST_TIMEOUT).await.unwrap();
+    assert_eq!(read(&bus, &key).await, None);
     assert_eq!(
-        keep(&bus, &key, Some(version), ("late", LONG)).await,
-        Kept::Changed
+        save(&bus, &key, Some(version), ("late", LONG_DELAY)).await,
+        SaveOutcome::Conflict
     );
-    assert!(begin(&bus, &key, "after", LONG).await > version);
+    assert!(create(&bus, &key, "after", LONG_DELAY).await > version);
 }

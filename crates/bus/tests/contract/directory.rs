@@ -1,4 +1,4 @@
-//! Who holds which device: newest wins, nothing outlives its connection.
+//! The directory: the newest connection wins, and no entry outlives its connection.
 
 use std::time::Duration;
 
@@ -6,23 +6,26 @@ use switchboard_protocol::{id::DeviceId, outcome::Outcome};
 
 use crate::{
     eventually::eventually,
-    over_all,
-    station::{call, device, org},
+    for_each_backend,
+    test_edge::{call, device, org},
 };
 
-const SHORTLY: Duration = Duration::from_secs(5);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[tokio::test]
-async fn the_newest_connection_wins_and_the_former_holder_is_told() {
-    over_all(|site| async move {
-        let caller = site.caller("caller").await;
-        let (first, second) = (site.station("first").await, site.station("second").await);
+async fn newest_connection_wins_and_old_owner_is_notified() {
+    for_each_backend(|system| async move {
+        let caller = system.start_node("caller").await;
+        let (first, second) = (
+            system.start_edge("first").await,
+            system.start_edge("second").await,
+        );
         let toy = device("toy-1");
         let old = first.connect(&toy).await;
         call(&caller, &toy).await.unwrap();
         let new = second.connect(&toy).await;
         assert!(new > old);
-        eventually(SHORTLY, async || first.holds(&toy), |held| !held).await;
+        eventually(EVENT_TIMEOUT, async || first.owns(&toy), |owns| !owns).await;
         assert_eq!(
             call(&caller, &toy).await.unwrap().outcome,
             Outcome::Succeeded
@@ -35,9 +38,12 @@ async fn the_newest_connection_wins_and_the_former_holder_is_told() {
 }
 
 #[tokio::test]
-async fn a_late_release_does_not_remove_the_newer_connection() {
-    over_all(|site| async move {
-        let (first, second) = (site.station("first").await, site.station("second").await);
+async fn late_release_keeps_the_newer_connection() {
+    for_each_backend(|system| async move {
+        let (first, second) = (
+            system.start_edge("first").await,
+            system.start_edge("second").await,
+        );
         let (toy, other) = (device("toy-1"), device("toy-2"));
         let old = first.connect(&toy).await;
         first.connect(&other).await;
@@ -46,12 +52,12 @@ async fn a_late_release_does_not_remove_the_newer_connection() {
             toy.clone(),
             old,
             None,
-            switchboard_bus::LeftReason::Takeover,
+            switchboard_bus::DisconnectReason::Takeover,
         );
         first.disconnect(&other);
-        // Releases are done in order: when the second is done, the first was.
+        // Releases are written in order: after the second, the first is written.
         eventually(
-            SHORTLY,
+            EVENT_TIMEOUT,
             async || first.bus.find(&other).await.unwrap(),
             Option::is_none,
         )
@@ -62,9 +68,12 @@ async fn a_late_release_does_not_remove_the_newer_connection() {
 }
 
 #[tokio::test]
-async fn a_registration_is_readable_while_its_device_is_live() {
-    over_all(|site| async move {
-        let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+async fn registration_is_readable_while_device_is_live() {
+    for_each_backend(|system| async move {
+        let (caller, edge) = (
+            system.start_node("caller").await,
+            system.start_edge("edge").await,
+        );
         let toy = device("toy-1");
         edge.connect(&toy).await;
         assert_eq!(caller.find(&toy).await.unwrap().unwrap().digest, None);
@@ -81,20 +90,20 @@ async fn a_registration_is_readable_while_its_device_is_live() {
             "{}".as_bytes()
         );
         eventually(
-            SHORTLY,
+            EVENT_TIMEOUT,
             async || caller.services(&presence).await.unwrap(),
             Option::is_none,
         )
         .await;
         edge.disconnect(&toy);
         eventually(
-            SHORTLY,
+            EVENT_TIMEOUT,
             async || caller.find(&toy).await.unwrap(),
             Option::is_none,
         )
         .await;
         eventually(
-            SHORTLY,
+            EVENT_TIMEOUT,
             async || caller.services(&now).await.unwrap(),
             Option::is_none,
         )
@@ -104,9 +113,9 @@ async fn a_registration_is_readable_while_its_device_is_live() {
 }
 
 #[tokio::test]
-async fn devices_with_one_firmware_share_a_registration() {
-    over_all(|site| async move {
-        let edge = site.station("edge").await;
+async fn devices_with_equal_services_share_a_registration() {
+    for_each_backend(|system| async move {
+        let edge = system.start_edge("edge").await;
         let (one, two) = (device("toy-1"), device("toy-2"));
         edge.connect(&one).await;
         edge.connect(&two).await;
@@ -115,23 +124,23 @@ async fn devices_with_one_firmware_share_a_registration() {
         let presence = edge.bus.find(&two).await.unwrap().unwrap();
         edge.disconnect(&one);
         eventually(
-            SHORTLY,
+            EVENT_TIMEOUT,
             async || edge.bus.find(&one).await.unwrap(),
             Option::is_none,
         )
         .await;
         assert!(
             edge.bus.services(&presence).await.unwrap().is_some(),
-            "the other one still uses it"
+            "the other device still uses it"
         );
     })
     .await;
 }
 
 #[tokio::test]
-async fn live_devices_are_listed_in_order_and_by_organisation() {
-    over_all(|site| async move {
-        let edge = site.station("edge").await;
+async fn live_devices_are_listed_in_order_per_org() {
+    for_each_backend(|system| async move {
+        let edge = system.start_edge("edge").await;
         for id in ["b", "a", "C", "d:1"] {
             edge.connect(&device(id)).await;
         }
@@ -155,26 +164,29 @@ async fn live_devices_are_listed_in_order_and_by_organisation() {
             ids(edge.bus.list(org(), Some("d:1"), 2).await.unwrap()),
             Vec::<String>::new()
         );
-        let asked: Vec<DeviceId> = ["d:1", "nobody"]
+        let ids: Vec<DeviceId> = ["d:1", "unknown"]
             .iter()
             .map(|id| id.parse().unwrap())
             .collect();
-        let found = edge.bus.find_many(org(), &asked).await.unwrap();
+        let found = edge.bus.find_many(org(), &ids).await.unwrap();
         assert!(found[0].is_some() && found[1].is_none());
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_node_that_leaves_takes_its_devices_with_it() {
-    over_all(|site| async move {
-        let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+async fn leaving_node_removes_its_devices() {
+    for_each_backend(|system| async move {
+        let (caller, edge) = (
+            system.start_node("caller").await,
+            system.start_edge("edge").await,
+        );
         edge.connect(&device("toy-1")).await;
         edge.disconnect(&device("toy-1"));
         edge.connect(&device("toy-2")).await;
         edge.disconnect(&device("toy-2"));
         edge.shutdown.stop();
-        assert!(edge.shutdown.finished(SHORTLY).await);
+        assert!(edge.shutdown.finished(EVENT_TIMEOUT).await);
         for toy in [device("toy-1"), device("toy-2")] {
             assert_eq!(caller.find(&toy).await.unwrap(), None);
         }
@@ -184,14 +196,14 @@ async fn a_node_that_leaves_takes_its_devices_with_it() {
 }
 
 #[tokio::test]
-async fn services_that_come_into_use_again_stay_readable() {
-    over_all(|site| async move {
-        let edge = site.station("edge").await;
+async fn services_registered_again_stay_readable() {
+    for_each_backend(|system| async move {
+        let edge = system.start_edge("edge").await;
         for round in 0..20 {
             let toy = device(&format!("toy-{round}"));
             edge.connect(&toy).await;
             edge.register(&toy, "{}").await;
-            // Back to back: the shelf is emptied in the background while the next one registers.
+            // The services are deleted in the background while the next device registers.
             edge.disconnect(&toy);
         }
         let last = device("last");
@@ -199,14 +211,14 @@ async fn services_that_come_into_use_again_stay_readable() {
         edge.register(&last, "{}").await;
         let first = device("toy-19");
         eventually(
-            SHORTLY,
+            EVENT_TIMEOUT,
             async || edge.bus.find(&first).await.unwrap(),
             Option::is_none,
         )
         .await;
         let presence = edge.bus.find(&last).await.unwrap().unwrap();
         let services = async || edge.bus.services(&presence).await.unwrap();
-        eventually(SHORTLY, services, Option::is_some).await;
+        eventually(EVENT_TIMEOUT, services, Option::is_some).await;
     })
     .await;
 }

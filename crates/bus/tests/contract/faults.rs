@@ -1,4 +1,4 @@
-//! What Redis and nodes in trouble may cost, and how long.
+//! What failures of Redis and of nodes cost, and how long recovery takes.
 
 use std::{
     net::SocketAddr,
@@ -16,53 +16,60 @@ use tokio::{
 };
 
 use crate::{
+    catalog_events::{await_event, services},
     eventually::eventually,
-    offers::{await_event, services},
     redis_server::RedisServer,
-    station::{Site, call, call_for, device, org},
+    test_edge::{TestSystem, call, call_for, device, org},
 };
 
-pub async fn works_again(caller: &switchboard_bus::Bus, within: Duration) {
-    let again = async || {
+/// Waits until a call of `toy-1` succeeds.
+pub async fn await_success(caller: &switchboard_bus::Bus, within: Duration) {
+    let attempt = async || {
         let mut brief = call_for(&device("toy-1"), "{}");
         brief.timeout = Duration::from_millis(300);
         caller.call(brief).await.map(|answer| answer.outcome).ok()
     };
     let succeeded = |outcome: &Option<Outcome>| *outcome == Some(Outcome::Succeeded);
-    eventually(within, again, succeeded).await;
+    eventually(within, attempt, succeeded).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i9_a_redis_that_restarts_empty_is_healed_within_five_seconds() {
-    let mut site = Site::redis().await;
-    let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+async fn i9_empty_redis_restart_heals_within_5_s() {
+    let mut system = TestSystem::redis().await;
+    let (caller, edge) = (
+        system.start_node("caller").await,
+        system.start_edge("edge").await,
+    );
     edge.connect(&device("toy-1")).await;
     let digest = edge.register(&device("toy-1"), "{}").await;
-    works_again(&caller, Duration::from_secs(5)).await;
-    site.server().kill();
+    await_success(&caller, Duration::from_secs(5)).await;
+    system.server().kill();
     let refused = async || call(&caller, &device("toy-1")).await;
     let refused = eventually(Duration::from_secs(5), refused, Result::is_err).await;
     assert!(matches!(refused, Err(BusError::Unavailable)), "{refused:?}");
-    site.server().restart();
-    works_again(&caller, Duration::from_secs(5)).await;
+    system.server().restart();
+    await_success(&caller, Duration::from_secs(5)).await;
     let presence = async || caller.find(&device("toy-1")).await.ok().flatten();
     let presence = eventually(Duration::from_secs(5), presence, Option::is_some)
         .await
         .unwrap();
     assert_eq!(presence.digest, Some(digest));
     assert!(caller.services(&presence).await.unwrap().is_some());
-    // Nor does the next time wait until the directory has been looked through after this one.
-    site.server().kill();
-    site.server().restart();
-    works_again(&caller, Duration::from_millis(2500)).await;
+    // The next restart does not wait for the comparison of entries after this one.
+    system.server().kill();
+    system.server().restart();
+    await_success(&caller, Duration::from_millis(2500)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_was_ready_while_redis_was_away_arrives() {
-    let mut site = Site::redis().await;
-    let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+async fn answer_during_redis_outage_arrives_later() {
+    let mut system = TestSystem::redis().await;
+    let (caller, edge) = (
+        system.start_node("caller").await,
+        system.start_edge("edge").await,
+    );
     edge.connect(&device("toy-1")).await;
-    edge.mute();
+    edge.hold_answers();
     let waiting = {
         let caller = caller.clone();
         let mut long = call_for(&device("toy-1"), "{}");
@@ -75,15 +82,15 @@ async fn an_answer_that_was_ready_while_redis_was_away_arrives() {
         |count| *count == 1,
     )
     .await;
-    site.server().kill();
-    edge.speak();
-    site.server().restart();
+    system.server().kill();
+    edge.release_answers();
+    system.server().restart();
     let answers = waiting.join_all().await;
     assert_eq!(answers[0].as_ref().unwrap().outcome, Outcome::Succeeded);
 }
 
-/// Many calls at once, in one background task each.
-fn in_background(
+/// Calls concurrently, each in a task of its own.
+fn spawn_calls(
     caller: &Bus,
     calls: impl IntoIterator<Item = Call>,
 ) -> JoinSet<Result<Answer, BusError>> {
@@ -94,20 +101,24 @@ fn in_background(
     calls.into_iter().map(call).collect()
 }
 
-/// On one thread: whoever waits for replies must not keep the one who sees the connection's end from running.
+/// On one thread: the task that waits for replies must not starve the one that detects the end of
+/// the connection.
 #[tokio::test]
-async fn calls_that_wait_for_their_turn_end_with_the_connection() {
-    let mut site = Site::redis().await;
-    let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+async fn queued_calls_end_with_the_connection() {
+    let mut system = TestSystem::redis().await;
+    let (caller, edge) = (
+        system.start_node("caller").await,
+        system.start_edge("edge").await,
+    );
     edge.connect(&device("toy-1")).await;
-    works_again(&caller, Duration::from_secs(5)).await;
-    site.server().pause();
-    let begun = Instant::now();
+    await_success(&caller, Duration::from_secs(5)).await;
+    system.server().pause();
+    let started = Instant::now();
     let calls = (0..8).map(|_| call_for(&device("toy-1"), "{}"));
-    let waiting = in_background(&caller, calls);
-    let handed_over = async || caller.calls_waiting();
-    eventually(Duration::from_secs(1), handed_over, |count| *count == 8).await;
-    site.server().kill();
+    let waiting = spawn_calls(&caller, calls);
+    let pending = async || caller.pending_calls();
+    eventually(Duration::from_secs(1), pending, |count| *count == 8).await;
+    system.server().kill();
     for ended in waiting.join_all().await {
         let outcome = ended.map(|answer| answer.outcome);
         assert!(
@@ -116,36 +127,39 @@ async fn calls_that_wait_for_their_turn_end_with_the_connection() {
         );
     }
     assert!(
-        begun.elapsed() < Duration::from_secs(2),
+        started.elapsed() < Duration::from_secs(2),
         "{:?}",
-        begun.elapsed()
+        started.elapsed()
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_redis_had_no_room_for_arrives_whole_and_each_has_its_own_fate() {
-    let mut site = Site::redis().await;
-    let caller = site.caller("caller").await;
-    let (edge, doomed) = (site.station("edge").await, site.station("doomed").await);
+async fn blocked_batches_arrive_whole_with_own_outcomes() {
+    let mut system = TestSystem::redis().await;
+    let caller = system.start_node("caller").await;
+    let (edge, doomed) = (
+        system.start_edge("edge").await,
+        system.start_edge("doomed").await,
+    );
     edge.connect(&device("toy-1")).await;
     doomed.connect(&device("toy-2")).await;
     for toy in ["toy-1", "toy-2"] {
         call(&caller, &device(toy)).await.unwrap();
     }
-    // Nobody hears it any more; the caller still remembers it.
+    // Its inbox has no subscriber; the caller's cache still has its entry.
     doomed.shutdown.stop();
     let left = async || doomed.bus.health().detail;
     eventually(Duration::from_secs(5), left, |detail| detail != "connected").await;
-    site.server().pause();
+    system.server().pause();
     let large = |n: usize| format!("{{\"n\":{n},\"pad\":\"{}\"}}", "x".repeat(500_000));
-    let of = |toy: &str, n: usize| call_for(&device(toy), large(n));
-    let given_up = in_background(&caller, (0..4).map(|n| of("toy-1", n)));
-    let here = in_background(&caller, (0..8).map(|n| of("toy-1", n)));
-    let gone = in_background(&caller, (0..8).map(|n| of("toy-2", n)));
-    let handed_over = async || caller.calls_waiting();
-    eventually(Duration::from_secs(1), handed_over, |count| *count == 20).await;
-    drop(given_up);
-    site.server().resume();
+    let call_of = |toy: &str, n: usize| call_for(&device(toy), large(n));
+    let cancelled = spawn_calls(&caller, (0..4).map(|n| call_of("toy-1", n)));
+    let here = spawn_calls(&caller, (0..8).map(|n| call_of("toy-1", n)));
+    let gone = spawn_calls(&caller, (0..8).map(|n| call_of("toy-2", n)));
+    let pending = async || caller.pending_calls();
+    eventually(Duration::from_secs(1), pending, |count| *count == 20).await;
+    drop(cancelled);
+    system.server().resume();
     for answer in gone.join_all().await {
         assert_eq!(answer.unwrap().outcome, Outcome::Offline);
     }
@@ -160,68 +174,74 @@ async fn what_redis_had_no_room_for_arrives_whole_and_each_has_its_own_fate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn last_words_that_redis_had_no_room_for_are_said_to_the_end() {
-    let mut site = Site::redis().await;
-    let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+async fn blocked_answers_are_sent_before_a_node_leaves() {
+    let mut system = TestSystem::redis().await;
+    let (caller, edge) = (
+        system.start_node("caller").await,
+        system.start_edge("edge").await,
+    );
     edge.connect(&device("toy-1")).await;
-    edge.mute();
+    edge.hold_answers();
     let calls = (0..30).map(|_| call_for(&device("toy-1"), "{}"));
-    let waiting = in_background(&caller, calls);
-    let replies = edge.unanswered(30).await;
-    site.server().pause();
+    let waiting = spawn_calls(&caller, calls);
+    let replies = edge.held_calls(30).await;
+    system.server().pause();
     let large = format!("{{\"success\":true,\"data\":\"{}\"}}", "x".repeat(250_000));
     for reply in &replies {
         let answer = Answer::result(true, large.clone().into());
         edge.bus.answer(reply, answer);
     }
     edge.shutdown.stop();
-    // What is left is what sends, and what leaves.
+    // Only the tasks remain that send and leave.
     let tasks = async || edge.shutdown.tasks();
     eventually(Duration::from_secs(1), tasks, |count| *count <= 2).await;
-    site.server().resume();
+    system.server().resume();
     for answer in waiting.join_all().await {
         assert_eq!(answer.unwrap().outcome, Outcome::Succeeded);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i8_a_node_that_was_taken_for_dead_enters_its_devices_again() {
-    let site = Site::redis().await;
-    let (caller, edge) = (site.follower("caller").await, site.station("edge").await);
-    let mut events = caller.offer_changes().unwrap();
+async fn i8_node_with_expired_lease_resyncs_its_devices() {
+    let system = TestSystem::redis().await;
+    let (caller, edge) = (
+        system.start_watcher("caller").await,
+        system.start_edge("edge").await,
+    );
+    let mut events = caller.watch_catalog().unwrap();
     edge.connect(&device("toy-1")).await;
     let digest = edge.register(&device("toy-1"), "{}").await;
-    // As if its process had stood still; its connections do not notice. In its first seconds a
-    // node compares anyway.
+    // As if the process had been suspended: its connections do not notice. A new node compares its
+    // entries in the first seconds.
     let later = tokio::time::Instant::now() + Duration::from_secs(4);
-    let mut often = interval_at(later, Duration::from_millis(5));
-    let standing_still = async {
+    let mut ticks = interval_at(later, Duration::from_millis(5));
+    let suspended = async {
         loop {
-            often.tick().await;
-            site.end_lease(edge.bus.node()).await;
+            ticks.tick().await;
+            system.expire_lease(edge.bus.node()).await;
         }
     };
     let gone = services(&device("toy-1"), None);
     tokio::select! {
         () = await_event(&mut events, &gone, Duration::from_secs(15)) => {}
-        () = standing_still => {}
+        () = suspended => {}
     }
     let back = services(&device("toy-1"), Some(digest));
     await_event(&mut events, &back, Duration::from_secs(10)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i8_services_that_redis_refused_are_entered_when_it_takes_them() {
-    let site = Site::redis().await;
-    let edge = site.station("edge").await;
+async fn i8_refused_registration_is_entered_later() {
+    let system = TestSystem::redis().await;
+    let edge = system.start_edge("edge").await;
     edge.connect(&device("toy-1")).await;
-    site.configure("maxmemory", "1").await;
+    system.configure("maxmemory", "1").await;
     let refused = edge.try_register(&device("toy-1"), "{}").await;
     assert!(
         matches!(refused, Err(BusError::Unexpected(_))),
         "{refused:?}"
     );
-    site.configure("maxmemory", "0").await;
+    system.configure("maxmemory", "0").await;
     let digest = async || {
         edge.bus
             .find(&device("toy-1"))
@@ -234,11 +254,14 @@ async fn i8_services_that_redis_refused_are_entered_when_it_takes_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i9_the_calls_of_a_node_that_is_gone_are_lost_within_three_seconds() {
-    let site = Site::redis().await;
-    let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+async fn i9_calls_to_a_lost_node_end_within_3_s() {
+    let system = TestSystem::redis().await;
+    let (caller, edge) = (
+        system.start_node("caller").await,
+        system.start_edge("edge").await,
+    );
     edge.connect(&device("toy-1")).await;
-    edge.mute();
+    edge.hold_answers();
     let waiting = {
         let caller = caller.clone();
         let mut long = call_for(&device("toy-1"), "{}");
@@ -260,54 +283,54 @@ async fn i9_the_calls_of_a_node_that_is_gone_are_lost_within_three_seconds() {
         "{:?}",
         gone.elapsed()
     );
-    let begun = Instant::now();
+    let started = Instant::now();
     assert_eq!(
         call(&caller, &device("toy-1")).await.unwrap().outcome,
         Outcome::Offline
     );
     assert!(
-        begun.elapsed() < Duration::from_secs(1),
-        "decided at once, not at the deadline"
+        started.elapsed() < Duration::from_secs(1),
+        "not at the deadline"
     );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i8_what_a_dead_node_left_is_gone_within_ten_seconds() {
-    let site = Site::redis().await;
-    let caller = site.follower("caller").await;
-    let mut events = caller.offer_changes().unwrap();
-    let mut way = Reaches::start(site.redis_address()).await;
-    let doomed = Site::through(way.url());
-    let edge = doomed.station("doomed").await;
+async fn i8_entries_of_a_dead_node_expire_within_10_s() {
+    let system = TestSystem::redis().await;
+    let caller = system.start_watcher("caller").await;
+    let mut events = caller.watch_catalog().unwrap();
+    let mut proxy = TcpProxy::start(system.redis_address()).await;
+    let doomed = TestSystem::with_url(proxy.url());
+    let edge = doomed.start_edge("doomed").await;
     edge.connect(&device("toy-1")).await;
     let digest = edge.register(&device("toy-1"), "{}").await;
     assert!(caller.find(&device("toy-1")).await.unwrap().is_some());
-    way.black_hole();
+    proxy.drop_all();
     let found = async || caller.find(&device("toy-1")).await.unwrap();
     eventually(Duration::from_secs(10), found, Option::is_none).await;
     let left = async || caller.list(org(), None, 10).await.unwrap();
     eventually(Duration::from_secs(1), left, Vec::is_empty).await;
     let gone = services(&device("toy-1"), None);
     await_event(&mut events, &gone, Duration::from_secs(4)).await;
-    // The node was not dead after all: it enters its device again.
-    way.pass();
+    // The node is alive: it enters its device again.
+    proxy.pass();
     eventually(Duration::from_secs(10), found, Option::is_some).await;
     let back = services(&device("toy-1"), Some(digest));
     await_event(&mut events, &back, Duration::from_secs(1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i8_a_redis_that_stalled_under_connects_and_disconnects_leaves_no_ghost() {
-    let mut site = Site::redis().await;
-    let edge = site.station("edge").await;
+async fn i8_redis_stall_leaves_no_stale_entry() {
+    let mut system = TestSystem::redis().await;
+    let edge = system.start_edge("edge").await;
     let name = |n: usize| device(&format!("toy-{n:02}"));
     for n in 0..20 {
         edge.connect(&name(n)).await;
         edge.register(&name(n), "{}").await;
     }
-    site.server().pause();
-    // Refused here, and executed when Redis goes on: entries without a connection. One of them
-    // is even newer than the live connection of its device.
+    system.server().pause();
+    // These claims time out here and are executed later: entries without a connection. Some are
+    // newer than the live connection of their device.
     let mut refused = tokio::task::JoinSet::new();
     for n in 15..30 {
         let bus = edge.bus.clone();
@@ -317,21 +340,21 @@ async fn i8_a_redis_that_stalled_under_connects_and_disconnects_leaves_no_ghost(
     for n in 0..10 {
         edge.disconnect(&name(n));
     }
-    let deaf = async || edge.bus.health().detail;
-    eventually(Duration::from_secs(10), deaf, |detail| {
+    let health = async || edge.bus.health().detail;
+    eventually(Duration::from_secs(10), health, |detail| {
         detail != "connected"
     })
     .await;
-    site.server().resume();
-    // Where the refused claim was the newer one, the older connection gives way and the device
-    // has to come again: both sides agree on that, too.
+    system.server().resume();
+    // Where the refused claim was newer, the older connection closes and the device must connect
+    // again: both sides agree on that, too.
     let both = async || {
         let listed = edge.bus.list(org(), None, 100).await.unwrap_or_default();
         let listed: Vec<_> = listed
             .into_iter()
             .map(|(id, presence)| (id, presence.epoch))
             .collect();
-        let mut live = edge.held_now();
+        let mut live = edge.live_epochs();
         live.sort();
         (listed, live)
     };
@@ -345,57 +368,60 @@ async fn i8_a_redis_that_stalled_under_connects_and_disconnects_leaves_no_ghost(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i9_a_silent_black_hole_is_noticed_and_healed_within_six_seconds() {
+async fn i9_silent_redis_connection_heals_within_6_s() {
     let server = RedisServer::start();
-    let mut hole = Reaches::start(server.address()).await;
-    let site = Site::through(hole.url());
-    let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+    let mut proxy = TcpProxy::start(server.address()).await;
+    let system = TestSystem::with_url(proxy.url());
+    let (caller, edge) = (
+        system.start_node("caller").await,
+        system.start_edge("edge").await,
+    );
     edge.connect(&device("toy-1")).await;
-    works_again(&caller, Duration::from_secs(5)).await;
-    // Connections that exist stay open and carry nothing; new ones are carried.
-    hole.swallow_existing();
-    works_again(&caller, Duration::from_secs(6)).await;
+    await_success(&caller, Duration::from_secs(5)).await;
+    // Existing connections stay open and forward nothing; new ones work.
+    proxy.drop_existing();
+    await_success(&caller, Duration::from_secs(6)).await;
 }
 
-/// A way to Redis that can turn into a black hole.
-struct Reaches {
+/// A proxy in front of Redis that can stop forwarding.
+struct TcpProxy {
     addr: SocketAddr,
-    mood: watch::Sender<Mood>,
-    _carriers: tokio::task::JoinSet<()>,
+    mode: watch::Sender<ProxyMode>,
+    _tasks: tokio::task::JoinSet<()>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Mood {
+enum ProxyMode {
     Pass,
-    /// Connections older than this generation carry nothing.
-    Swallow(u64),
-    BlackHole,
+    /// Connections older than this generation forward nothing.
+    DropExisting(u64),
+    DropAll,
 }
 
-impl Reaches {
+impl TcpProxy {
     async fn start(to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let (mood, watched) = watch::channel(Mood::Pass);
-        let mut carriers = tokio::task::JoinSet::new();
-        carriers.spawn(async move {
-            let mut lines = tokio::task::JoinSet::new();
+        let (mode, current) = watch::channel(ProxyMode::Pass);
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(async move {
+            let mut streams = tokio::task::JoinSet::new();
             let mut generation = 0;
             loop {
                 let (near, _) = listener.accept().await.unwrap();
-                if let Mood::Swallow(before) = *watched.borrow() {
+                if let ProxyMode::DropExisting(before) = *current.borrow() {
                     generation = before;
                 }
                 let far = TcpStream::connect(to).await.unwrap();
                 let (near, far) = (near.into_split(), far.into_split());
-                lines.spawn(carry(near.0, far.1, watched.clone(), generation));
-                lines.spawn(carry(far.0, near.1, watched.clone(), generation));
+                streams.spawn(forward(near.0, far.1, current.clone(), generation));
+                streams.spawn(forward(far.0, near.1, current.clone(), generation));
             }
         });
         Self {
             addr,
-            mood,
-            _carriers: carriers,
+            mode,
+            _tasks: tasks,
         }
     }
 
@@ -403,33 +429,33 @@ impl Reaches {
         format!("redis://{}/", self.addr)
     }
 
-    fn black_hole(&mut self) {
-        self.mood.send_replace(Mood::BlackHole);
+    fn drop_all(&mut self) {
+        self.mode.send_replace(ProxyMode::DropAll);
     }
 
     fn pass(&mut self) {
-        self.mood.send_replace(Mood::Pass);
+        self.mode.send_replace(ProxyMode::Pass);
     }
 
-    fn swallow_existing(&mut self) {
-        self.mood.send_replace(Mood::Swallow(1));
+    fn drop_existing(&mut self) {
+        self.mode.send_replace(ProxyMode::DropExisting(1));
     }
 }
 
-async fn carry(
+async fn forward(
     mut from: tokio::net::tcp::OwnedReadHalf,
     mut to: tokio::net::tcp::OwnedWriteHalf,
-    mut mood: watch::Receiver<Mood>,
+    mut mode: watch::Receiver<ProxyMode>,
     generation: u64,
 ) {
     let mut buffer = vec![0; 16 * 1024];
-    let carries = |mood: &Mood| match *mood {
-        Mood::Pass => true,
-        Mood::Swallow(before) => generation >= before,
-        Mood::BlackHole => false,
+    let forwards = |mode: &ProxyMode| match *mode {
+        ProxyMode::Pass => true,
+        ProxyMode::DropExisting(before) => generation >= before,
+        ProxyMode::DropAll => false,
     };
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        if mood.wait_for(|mood| carries(mood)).await.is_err() {
+        if mode.wait_for(|mode| forwards(mode)).await.is_err() {
             return;
         }
         if to.write_all(&buffer[..count]).await.is_err() {
@@ -439,7 +465,7 @@ async fn carry(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_with_users_and_one_behind_a_unix_socket_serve_alike() {
+async fn redis_with_credentials_or_unix_socket_serves() {
     let socket = std::env::temp_dir().join(format!("sb-{}.sock", uuid::Uuid::now_v7().simple()));
     let socket = socket.to_str().unwrap();
     let user = "--user toys on >pw ~* &* +@all";
@@ -451,8 +477,11 @@ async fn a_redis_with_users_and_one_behind_a_unix_socket_serve_alike() {
         format!("redis://:other@{}/", server.address()),
         format!("redis+unix://{socket}?user=toys&pass=pw"),
     ] {
-        let site = Site::through(url);
-        let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+        let system = TestSystem::with_url(url);
+        let (caller, edge) = (
+            system.start_node("caller").await,
+            system.start_edge("edge").await,
+        );
         edge.connect(&device("toy-1")).await;
         let answer = call(&caller, &device("toy-1")).await.unwrap();
         assert_eq!(answer.outcome, Outcome::Succeeded);

@@ -1,48 +1,50 @@
-//! What the bus promises, asked of all backends, and what Redis in trouble may cost.
-//! Never: a promise asked of some backends only, unless it is about Redis itself.
+//! The contract of the bus, tested over all backends, and its behaviour when Redis fails.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
-    reason = "a test says where it failed by panicking there"
+    reason = "a failed assertion shows its position"
 )]
 
 #[path = "../../../../tests/support/eventually.rs"]
 mod eventually;
 #[path = "../../../../tests/support/redis_server.rs"]
 mod redis_server;
+#[path = "../../../../tests/support/snapshot.rs"]
+mod snapshot;
 
 mod calls;
+mod catalog_events;
 mod cluster;
 mod cluster_servers;
+mod compatibility;
 mod conversations;
+mod device_events;
 mod directory;
-mod facts;
 mod faults;
-mod moves;
-mod notices;
-mod offers;
-mod probes;
+mod metrics;
+mod notifications;
 mod sentinel;
-mod station;
-mod superseding;
-mod trust;
+mod slot_migration;
+mod superseded_turns;
+mod test_edge;
+mod token_keys;
 mod turns;
 
-use station::Site;
+use test_edge::TestSystem;
 
-/// In a run that is about a cluster only: where it is.
+/// The URL of the cluster, in a run that tests a cluster only.
 const CLUSTER: &str = "SWITCHBOARD_TEST_CLUSTER";
 
-/// Runs one promise over every backend; a cluster takes seconds to start, so all promises share one: see
-/// `cluster::a_cluster_keeps_every_promise`.
-async fn over_all<F>(promise: impl Fn(Site) -> F)
+/// Runs a test over every backend. A cluster takes seconds to start, so all tests share one: see
+/// `cluster::contract_holds_in_a_cluster`.
+async fn for_each_backend<F>(test: impl Fn(TestSystem) -> F)
 where
     F: Future<Output = ()>,
 {
     if let Ok(url) = std::env::var(CLUSTER) {
-        return promise(Site::among_others(url)).await;
+        return test(TestSystem::shared(url)).await;
     }
-    promise(Site::local()).await;
-    promise(Site::redis().await).await;
+    test(TestSystem::local()).await;
+    test(TestSystem::redis().await).await;
 }

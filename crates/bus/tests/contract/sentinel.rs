@@ -1,119 +1,127 @@
-//! A master that changes: its nodes go where its sentinels say.
+//! Nodes follow the master that the sentinels report.
 
 use std::time::Duration;
 
-use switchboard_bus::{Bus, BusConfig, BusError, Fact, FactId};
+use switchboard_bus::{Bus, BusConfig, BusError, DeviceEvent, EventId};
 use switchboard_protocol::id::DeviceKey;
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
-    cluster_servers::{Watched, said, try_ask},
+    cluster_servers::{SentinelSetup, parse_command, try_query},
     eventually::eventually,
-    faults::works_again,
-    station::{Site, device},
+    faults::await_success,
+    test_edge::{TestSystem, device},
     turns,
 };
 
-/// How long the sentinels may take to agree, and the nodes to follow.
-const SWITCH: Duration = Duration::from_secs(20);
+/// How long the sentinels may take to agree, and the nodes to reconnect.
+const SWITCH_TIMEOUT: Duration = Duration::from_secs(20);
 
-async fn is_listened_to(watched: &Watched, server: usize, by: usize) {
-    let channels = said("PUBSUB CHANNELS test:in:*");
-    let server = watched.servers[server].address();
-    // Whoever becomes another is cut off from everybody for a moment.
+async fn await_subscribers(setup: &SentinelSetup, server: usize, by: usize) {
+    let channels = parse_command("PUBSUB CHANNELS test:in:*");
+    let server = setup.servers[server].address();
+    // A server that changes its role closes all connections.
     let inboxes = async || {
-        let channels = try_ask::<Vec<String>>(server, &channels).await;
+        let channels = try_query::<Vec<String>>(server, &channels).await;
         channels.unwrap_or_default().len()
     };
-    eventually(SWITCH, inboxes, |count| *count == by).await;
+    eventually(SWITCH_TIMEOUT, inboxes, |count| *count == by).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_follow_the_master_when_it_is_switched_and_when_it_dies() {
-    let mut watched = Watched::start().await;
-    let site = Site::through(watched.url());
-    let (caller, edge) = (site.caller("caller").await, site.station("edge").await);
+async fn nodes_follow_the_master_after_switch_and_failure() {
+    let mut setup = SentinelSetup::start().await;
+    let system = TestSystem::with_url(setup.url());
+    let (caller, edge) = (
+        system.start_node("caller").await,
+        system.start_edge("edge").await,
+    );
     edge.connect(&device("toy-1")).await;
-    works_again(&caller, Duration::from_secs(5)).await;
-    is_listened_to(&watched, 0, 2).await;
-    // The former master lives on, and takes itself for the master still: only the sentinels say otherwise.
-    watched.switch().await;
-    is_listened_to(&watched, 1, 2).await;
-    works_again(&caller, SWITCH).await;
-    watched.make_replica(0, 1).await;
-    // Those that are left are enough.
-    watched.lose_a_sentinel();
-    watched.servers[1].kill();
-    is_listened_to(&watched, 0, 2).await;
-    works_again(&caller, SWITCH).await;
+    await_success(&caller, Duration::from_secs(5)).await;
+    await_subscribers(&setup, 0, 2).await;
+    // The old master stays alive and still reports itself as the master; the sentinels do not.
+    setup.switch().await;
+    await_subscribers(&setup, 1, 2).await;
+    await_success(&caller, SWITCH_TIMEOUT).await;
+    setup.make_replica(0, 1).await;
+    // Two sentinels are a majority.
+    setup.kill_sentinel();
+    setup.servers[1].kill();
+    await_subscribers(&setup, 0, 2).await;
+    await_success(&caller, SWITCH_TIMEOUT).await;
     let presence = async || caller.find(&device("toy-1")).await.ok().flatten();
     eventually(Duration::from_secs(5), presence, Option::is_some).await;
 }
 
 #[tokio::test]
-async fn a_master_that_no_sentinel_knows_is_not_found() {
-    let watched = Watched::start().await;
-    let wrong = watched.url().replace("/main", "/other");
+async fn master_unknown_to_sentinels_is_not_found() {
+    let setup = SentinelSetup::start().await;
+    let wrong = setup.url().replace("/main", "/other");
     let shutdown = Shutdown::new();
     let start = |url: String| {
         let config = BusConfig::redis(&url.into(), "node", "test");
         Bus::start(config, &prometheus::Registry::new(), &shutdown).unwrap()
     };
-    let (lost, found) = (start(wrong), start(watched.url()));
-    found.ready(SWITCH).await.unwrap();
-    let ready = lost.ready(Duration::from_millis(500)).await;
+    let (lost, found) = (start(wrong), start(setup.url()));
+    found.wait_ready(SWITCH_TIMEOUT).await.unwrap();
+    let ready = lost.wait_ready(Duration::from_millis(500)).await;
     assert!(matches!(ready, Err(BusError::Timeout(_))), "{ready:?}");
     shutdown.stop();
 }
 
-/// Reads facts until this device is told of.
-async fn hears_of(control: &Bus, toy: &DeviceKey) {
-    let facts = async || {
-        let facts = control.facts("one", 100, turns::NOW).await;
-        facts.unwrap_or_default()
+/// Reads device events until this device has connected.
+async fn await_event_of(control: &Bus, toy: &DeviceKey) {
+    let events = async || {
+        let events = control.read_events("one", 100, turns::BRIEF_TIMEOUT).await;
+        events.unwrap_or_default()
     };
-    let told = |facts: &Vec<(FactId, Fact)>| {
-        let is = |fact: &Fact| matches!(fact, Fact::Connected { device, .. } if device == toy);
-        facts.iter().any(|(_, fact)| is(fact))
+    let has_connected = |events: &Vec<(EventId, DeviceEvent)>| {
+        let is_of_toy = |event: &DeviceEvent| matches!(event, DeviceEvent::Connected { device, .. } if device == toy);
+        events.iter().any(|(_, event)| is_of_toy(event))
     };
-    eventually(turns::SOON, facts, told).await;
+    eventually(turns::TEST_TIMEOUT, events, has_connected).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_reads_turns_and_facts_goes_where_the_master_is() {
-    let watched = Watched::start().await;
-    let site = Site::through(watched.url());
-    let (chat, edge) = (site.caller("chat").await, site.station("edge").await);
-    let control = site.caller("control").await;
+async fn stream_readers_follow_the_master() {
+    let setup = SentinelSetup::start().await;
+    let system = TestSystem::with_url(setup.url());
+    let (chat, edge) = (
+        system.start_node("chat").await,
+        system.start_edge("edge").await,
+    );
+    let control = system.start_node("control").await;
     let toy = turns::connected(&edge).await;
-    turns::ask(&edge, &toy, turns::TASK, "before").await;
-    let before = turns::take(&chat).await;
-    chat.end_turn(&before.id).await.unwrap();
-    hears_of(&control, &toy.0).await;
-    is_listened_to(&watched, 0, 3).await;
-    // They wait for more while the master is switched.
+    turns::enqueue(&edge, &toy, turns::TASK, "before").await;
+    let before = turns::claim(&chat).await;
+    chat.complete_turn(&before.id).await.unwrap();
+    await_event_of(&control, &toy.0).await;
+    await_subscribers(&setup, 0, 3).await;
+    // A worker waits for turns while the master is switched.
     let waiting = {
         let chat = chat.clone();
-        JoinSet::from_iter([async move { chat.take_turns(1, SWITCH).await }])
+        JoinSet::from_iter([async move { chat.claim_turns(1, SWITCH_TIMEOUT).await }])
     };
-    watched.switch().await;
-    is_listened_to(&watched, 1, 3).await;
-    edge.bus.ready(SWITCH).await.unwrap();
-    chat.ready(SWITCH).await.unwrap();
-    control.ready(SWITCH).await.unwrap();
-    let ended = timeout(turns::SOON, waiting.join_all()).await.unwrap();
+    setup.switch().await;
+    await_subscribers(&setup, 1, 3).await;
+    edge.bus.wait_ready(SWITCH_TIMEOUT).await.unwrap();
+    chat.wait_ready(SWITCH_TIMEOUT).await.unwrap();
+    control.wait_ready(SWITCH_TIMEOUT).await.unwrap();
+    let ended = timeout(turns::TEST_TIMEOUT, waiting.join_all())
+        .await
+        .unwrap();
     assert!(ended[0].is_err(), "{ended:?}");
     let other = device("toy-2");
-    let asked = async || {
-        let asked = edge
+    let enqueued = async || {
+        let enqueued = edge
             .bus
-            .begin_turn(&toy.0, toy.1, turns::TASK, "after".into());
-        asked.await.is_ok()
+            .enqueue_turn(&toy.0, toy.1, turns::TASK, "after".into());
+        enqueued.await.is_ok()
     };
-    eventually(turns::SOON, asked, |asked| *asked).await;
-    // The former master takes itself for one for some seconds more.
-    assert_eq!(turns::take(&chat).await.text, "after");
+    eventually(turns::TEST_TIMEOUT, enqueued, |enqueued| *enqueued).await;
+    // The old master reports itself as the master for some seconds.
+    assert_eq!(turns::claim(&chat).await.text, "after");
     edge.connect(&other).await;
-    hears_of(&control, &other).await;
+    await_event_of(&control, &other).await;
 }

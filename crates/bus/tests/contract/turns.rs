@@ -1,4 +1,4 @@
-//! A device's words reach one who answers, and the answer comes back in order, whatever dies.
+//! Turns reach a worker, and replies reach the device in order, whichever node fails.
 
 use std::{
     slice::from_ref,
@@ -14,508 +14,600 @@ use redis::{
     streams::{StreamPendingReply, StreamRangeReply},
 };
 use switchboard_bus::{
-    Bus, BusError, Epoch, Stop, StopReason, TURN_LEASE, Turn, TurnId, TurnStops,
+    Bus, BusError, CancelReason, Epoch, TURN_LEASE, Turn, TurnCancellation, TurnCancellations,
+    TurnId,
 };
 use switchboard_protocol::id::DeviceKey;
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     eventually::eventually,
-    over_all,
-    station::{Site, Station, device},
+    for_each_backend,
+    test_edge::{TestEdge, TestSystem, device},
 };
 
 pub const TASK: [u8; 8] = *b"task0001";
 pub const OTHER: [u8; 8] = *b"task0002";
 const MARKER: [u8; 8] = *b"marker01";
-pub const SOON: Duration = Duration::from_secs(5);
-/// Long enough for what is there to be taken.
-pub const NOW: Duration = Duration::from_millis(50);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Long enough to claim turns that are waiting.
+pub const BRIEF_TIMEOUT: Duration = Duration::from_millis(50);
 
-pub async fn connected(edge: &Arc<Station>) -> (DeviceKey, Epoch) {
+pub async fn connected(edge: &Arc<TestEdge>) -> (DeviceKey, Epoch) {
     let toy = device("toy-1");
     let epoch = edge.connect(&toy).await;
     (toy, epoch)
 }
 
-pub async fn ask(edge: &Station, (toy, epoch): &(DeviceKey, Epoch), task: [u8; 8], text: &str) {
+pub async fn enqueue(
+    edge: &TestEdge,
+    (toy, epoch): &(DeviceKey, Epoch),
+    task: [u8; 8],
+    text: &str,
+) {
     let text = text.to_owned();
-    edge.bus.begin_turn(toy, *epoch, task, text).await.unwrap();
+    edge.bus
+        .enqueue_turn(toy, *epoch, task, text)
+        .await
+        .unwrap();
 }
 
-pub async fn take(chat: &Bus) -> Turn {
-    let mut turns = chat.take_turns(1, SOON).await.unwrap();
-    assert_eq!(turns.len(), 1, "a turn in time");
+pub async fn claim(chat: &Bus) -> Turn {
+    let mut turns = chat.claim_turns(1, TEST_TIMEOUT).await.unwrap();
+    assert_eq!(turns.len(), 1, "a turn is claimed in time");
     turns.remove(0)
 }
 
-/// Stops them, and returns what is heard of that.
-async fn stop_turns(
-    edge: &Station,
+/// Cancels turns, and returns the cancellation that a worker receives.
+async fn cancel_and_receive(
+    edge: &TestEdge,
     (toy, epoch): &(DeviceKey, Epoch),
-    stops: &mut TurnStops,
+    cancellations: &mut TurnCancellations,
     task: Option<[u8; 8]>,
-) -> Stop {
-    edge.bus.stop_turns(toy, *epoch, task).await.unwrap();
-    timeout(SOON, stops.next()).await.unwrap()
+) -> TurnCancellation {
+    edge.bus.cancel_turns(toy, *epoch, task).await.unwrap();
+    timeout(TEST_TIMEOUT, cancellations.next()).await.unwrap()
 }
 
-/// Says that these are being answered; those that are not the node's any more.
-pub async fn lost_of(chat: &Bus, turns: &[&Turn]) -> Vec<TurnId> {
+/// Renews the leases of turns. Returns those that are lost.
+pub async fn renew(chat: &Bus, turns: &[&Turn]) -> Vec<TurnId> {
     let ids: Vec<_> = turns.iter().map(|turn| turn.id.clone()).collect();
-    chat.keep_turns(&ids).await.unwrap()
+    chat.renew_turns(&ids).await.unwrap()
 }
 
-pub async fn nothing_waits(chat: &Bus) {
-    let turns = chat.take_turns(10, NOW).await.unwrap();
+pub async fn assert_no_turn_waits(chat: &Bus) {
+    let turns = chat.claim_turns(10, BRIEF_TIMEOUT).await.unwrap();
     assert!(turns.is_empty(), "{turns:?}");
 }
 
-/// What is said later is the first that is heard; what was said before it came before, or comes no more.
-async fn nothing_else_was_said(chat: &Bus, edge: &Arc<Station>, toy: &(DeviceKey, Epoch)) {
-    ask(edge, toy, MARKER, "and now").await;
-    let marker = take(chat).await;
-    chat.say(&marker, "this");
-    edge.has_said("[toy-1 marker01 this]").await;
-    chat.end_turn(&marker.id).await.unwrap();
+/// Sends a marker and waits for it: what was sent earlier arrived before it, or never arrives.
+async fn assert_no_other_reply(chat: &Bus, edge: &Arc<TestEdge>, toy: &(DeviceKey, Epoch)) {
+    enqueue(edge, toy, MARKER, "and now").await;
+    let marker = claim(chat).await;
+    chat.send_text(&marker, "this");
+    edge.expect_replies("[toy-1 marker01 this]").await;
+    chat.complete_turn(&marker.id).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_turn_reaches_its_taker_and_the_answer_the_device() {
-    over_all(|site| async move {
-        let (chat, edge) = (site.caller("chat").await, site.station("edge").await);
+async fn turn_reaches_a_worker_and_its_reply_the_device() {
+    for_each_backend(|system| async move {
+        let (chat, edge) = (
+            system.start_node("chat").await,
+            system.start_edge("edge").await,
+        );
         let toy = connected(&edge).await;
         let words = "What time is it? 现在几点了? ##END";
-        ask(&edge, &toy, TASK, words).await;
-        ask(&edge, &toy, OTHER, "").await;
-        let turns = [take(&chat).await, take(&chat).await];
+        enqueue(&edge, &toy, TASK, words).await;
+        enqueue(&edge, &toy, OTHER, "").await;
+        let turns = [claim(&chat).await, claim(&chat).await];
         let [first, second] = &turns;
         assert_eq!((&first.device, first.epoch), (&toy.0, toy.1));
         assert_eq!((&first.node, first.task), (edge.bus.node(), TASK));
         assert_eq!(
-            (&*first.text, first.attempts, first.acted),
+            (&*first.text, first.attempts, first.has_side_effects),
             (words, 1, false)
         );
         assert_eq!((second.task, &*second.text), (OTHER, ""));
         assert_ne!(first.id, second.id);
-        chat.say(first, "It is ");
-        chat.say(second, "hm");
-        chat.say(first, "");
-        chat.say(first, "14:30");
-        chat.finish(first);
-        edge.has_said("[toy-1 task0001 It is ][toy-1 task0002 hm][toy-1 task0001 14:30]|")
+        chat.send_text(first, "It is ");
+        chat.send_text(second, "hm");
+        chat.send_text(first, "");
+        chat.send_text(first, "14:30");
+        chat.finish_reply(first);
+        edge.expect_replies("[toy-1 task0001 It is ][toy-1 task0002 hm][toy-1 task0001 14:30]|")
             .await;
-        chat.keep_turns(from_ref(&second.id)).await.unwrap();
-        chat.finish(second);
-        edge.has_said("~|").await;
+        chat.renew_turns(from_ref(&second.id)).await.unwrap();
+        chat.finish_reply(second);
+        edge.expect_replies("~|").await;
         for turn in &turns {
-            assert!(chat.turn_acted(&turn.id).await.unwrap());
-            chat.end_turn(&turn.id).await.unwrap();
-            assert!(!chat.turn_acted(&turn.id).await.unwrap(), "struck out");
-            chat.say(turn, "too late");
+            assert!(chat.mark_side_effects(&turn.id).await.unwrap());
+            chat.complete_turn(&turn.id).await.unwrap();
+            assert!(!chat.mark_side_effects(&turn.id).await.unwrap(), "deleted");
+            chat.send_text(turn, "too late");
         }
-        nothing_waits(&chat).await;
-        nothing_else_was_said(&chat, &edge, &toy).await;
+        assert_no_turn_waits(&chat).await;
+        assert_no_other_reply(&chat, &edge, &toy).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_node_may_answer_its_own_device() {
-    over_all(|site| async move {
-        let edge = site.station("edge").await;
+async fn node_answers_its_own_device() {
+    for_each_backend(|system| async move {
+        let edge = system.start_edge("edge").await;
         let toy = connected(&edge).await;
-        ask(&edge, &toy, TASK, "hello").await;
-        let turn = take(&edge.bus).await;
-        edge.bus.say(&turn, "hello yourself");
-        edge.bus.finish(&turn);
-        assert_eq!(edge.said(), "[toy-1 task0001 hello yourself]|");
+        enqueue(&edge, &toy, TASK, "hello").await;
+        let turn = claim(&edge.bus).await;
+        edge.bus.send_text(&turn, "hello yourself");
+        edge.bus.finish_reply(&turn);
+        assert_eq!(edge.replies(), "[toy-1 task0001 hello yourself]|");
     })
     .await;
 }
 
 #[tokio::test]
-async fn takers_share_the_turns_and_each_is_taken_once() {
+async fn workers_share_turns_and_each_is_claimed_once() {
     const TURNS: usize = 40;
-    over_all(|site| async move {
-        let edge = site.station("edge").await;
-        let takers = [site.caller("chat").await, site.caller("chat").await];
+    for_each_backend(|system| async move {
+        let edge = system.start_edge("edge").await;
+        let workers = [
+            system.start_node("chat").await,
+            system.start_node("chat").await,
+        ];
         let toy = connected(&edge).await;
         let all = Arc::new(AtomicUsize::new(0));
-        let mut taking = JoinSet::new();
-        for taker in takers {
+        let mut claiming = JoinSet::new();
+        for worker in workers {
             let all = Arc::clone(&all);
-            taking.spawn(async move {
+            claiming.spawn(async move {
                 let mut texts = Vec::new();
                 while all.load(Ordering::Acquire) < TURNS {
-                    let turns = taker.take_turns(1, NOW).await.unwrap();
+                    let turns = worker.claim_turns(1, BRIEF_TIMEOUT).await.unwrap();
                     all.fetch_add(turns.len(), Ordering::AcqRel);
                     texts.extend(turns.into_iter().map(|turn| turn.text));
                 }
-                // None is left over.
-                let more = taker.take_turns(TURNS, NOW).await.unwrap();
+                // No turn is left.
+                let more = worker.claim_turns(TURNS, BRIEF_TIMEOUT).await.unwrap();
                 texts.extend(more.into_iter().map(|turn| turn.text));
                 texts
             });
         }
-        let mut asked: Vec<_> = (0..TURNS).map(|n| n.to_string()).collect();
-        for text in &asked {
-            ask(&edge, &toy, TASK, text).await;
+        let mut enqueued: Vec<_> = (0..TURNS).map(|n| n.to_string()).collect();
+        for text in &enqueued {
+            enqueue(&edge, &toy, TASK, text).await;
         }
-        let mut taken = taking.join_all().await.concat();
-        taken.sort();
-        asked.sort();
-        assert_eq!(taken, asked);
+        let mut claimed = claiming.join_all().await.concat();
+        claimed.sort();
+        enqueued.sort();
+        assert_eq!(claimed, enqueued);
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_turn_whose_taker_died_is_taken_over_and_the_former_has_no_say() {
-    over_all(|site| async move {
-        let edge = site.station("edge").await;
-        let (dead, chat) = (site.caller("chat-1").await, site.caller("chat-2").await);
+async fn turn_of_a_dead_worker_is_claimed_by_another() {
+    for_each_backend(|system| async move {
+        let edge = system.start_edge("edge").await;
+        let (dead, chat) = (
+            system.start_node("chat-1").await,
+            system.start_node("chat-2").await,
+        );
         let toy = connected(&edge).await;
-        ask(&edge, &toy, TASK, "acted").await;
-        ask(&edge, &toy, OTHER, "kept").await;
-        let (acted, kept) = (take(&dead).await, take(&dead).await);
-        assert!(dead.turn_acted(&acted.id).await.unwrap());
-        dead.say(&acted, "It ");
-        edge.has_said("[toy-1 task0001 It ]").await;
-        let keep = async || {
-            assert_eq!(lost_of(&dead, &[&kept]).await, []);
-            chat.take_turns(10, NOW).await.unwrap()
+        enqueue(&edge, &toy, TASK, "acted").await;
+        enqueue(&edge, &toy, OTHER, "kept").await;
+        let (acted, kept) = (claim(&dead).await, claim(&dead).await);
+        assert!(dead.mark_side_effects(&acted.id).await.unwrap());
+        dead.send_text(&acted, "It ");
+        edge.expect_replies("[toy-1 task0001 It ]").await;
+        let claim_abandoned = async || {
+            assert_eq!(renew(&dead, &[&kept]).await, []);
+            chat.claim_turns(10, BRIEF_TIMEOUT).await.unwrap()
         };
-        let within = TURN_LEASE + SOON;
-        let taken = eventually(within, keep, |turns| !turns.is_empty()).await;
+        let within = TURN_LEASE + TEST_TIMEOUT;
+        let taken = eventually(within, claim_abandoned, |turns| !turns.is_empty()).await;
         let [again] = &taken[..] else {
             panic!("{taken:?}");
         };
         assert_eq!(
-            (&*again.text, again.attempts, again.acted),
+            (&*again.text, again.attempts, again.has_side_effects),
             ("acted", 2, true)
         );
-        assert!(!dead.turn_acted(&acted.id).await.unwrap());
-        dead.end_turn(&acted.id).await.unwrap();
-        let lost = lost_of(&dead, &[&kept, &acted]).await;
-        assert_eq!(lost, from_ref(&acted.id), "told to who has lost it");
-        // The same node may hold both takings of it.
-        assert_eq!(lost_of(&chat, &[&acted, again]).await, lost);
-        assert!(chat.turn_acted(&again.id).await.unwrap());
-        let before = edge.said().replace('~', "");
-        chat.say(again, "Sorry");
-        dead.say(&acted, "is");
-        chat.finish(again);
-        let said = async || edge.said().replace('~', "");
-        let expected = format!("{before}^[toy-1 task0001 Sorry]|");
-        eventually(SOON, said, |said| *said == expected).await;
-        chat.end_turn(&again.id).await.unwrap();
-        assert!(
-            dead.turn_acted(&kept.id).await.unwrap(),
-            "it was kept all the while"
+        assert!(!dead.mark_side_effects(&acted.id).await.unwrap());
+        dead.complete_turn(&acted.id).await.unwrap();
+        let lost = renew(&dead, &[&kept, &acted]).await;
+        assert_eq!(
+            lost,
+            from_ref(&acted.id),
+            "the worker that lost it is notified"
         );
-        let lost = lost_of(&chat, &[again]).await;
-        assert_eq!(lost, from_ref(&again.id), "ended");
+        // One node may know both claims of the turn.
+        assert_eq!(renew(&chat, &[&acted, again]).await, lost);
+        assert!(chat.mark_side_effects(&again.id).await.unwrap());
+        let before = edge.replies().replace('~', "");
+        chat.send_text(again, "Sorry");
+        dead.send_text(&acted, "is");
+        chat.finish_reply(again);
+        let replies = async || edge.replies().replace('~', "");
+        let expected = format!("{before}^[toy-1 task0001 Sorry]|");
+        eventually(TEST_TIMEOUT, replies, |replies| *replies == expected).await;
+        chat.complete_turn(&again.id).await.unwrap();
+        assert!(
+            dead.mark_side_effects(&kept.id).await.unwrap(),
+            "its lease was renewed"
+        );
+        let lost = renew(&chat, &[again]).await;
+        assert_eq!(lost, from_ref(&again.id), "completed");
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_stopped_turn_is_heard_of_and_not_taken() {
-    over_all(|site| async move {
-        let (chat, edge) = (site.caller("chat").await, site.station("edge").await);
+async fn cancelled_turn_notifies_workers_and_is_deleted() {
+    for_each_backend(|system| async move {
+        let (chat, edge) = (
+            system.start_node("chat").await,
+            system.start_edge("edge").await,
+        );
         let toy = connected(&edge).await;
-        let mut stops = chat.stops();
-        ask(&edge, &toy, TASK, "taken").await;
-        let taken = take(&chat).await;
-        ask(&edge, &toy, OTHER, "waiting").await;
+        let mut cancellations = chat.turn_cancellations();
+        enqueue(&edge, &toy, TASK, "taken").await;
+        let taken = claim(&chat).await;
+        enqueue(&edge, &toy, OTHER, "waiting").await;
         for task in [TASK, OTHER] {
-            let stop = stop_turns(&edge, &toy, &mut stops, Some(task)).await;
-            assert_eq!((&stop.device, stop.epoch), (&toy.0, toy.1));
-            assert_eq!((stop.task, stop.why), (Some(task), StopReason::Unwanted));
-            assert_eq!(stop.concerns(&taken), task == TASK);
+            let cancellation =
+                cancel_and_receive(&edge, &toy, &mut cancellations, Some(task)).await;
+            assert_eq!((&cancellation.device, cancellation.epoch), (&toy.0, toy.1));
+            assert_eq!(
+                (cancellation.task, cancellation.reason),
+                (Some(task), CancelReason::Unwanted)
+            );
+            assert_eq!(cancellation.applies_to(&taken), task == TASK);
         }
-        assert!(!chat.turn_acted(&taken.id).await.unwrap());
-        let lost = lost_of(&chat, &[&taken]).await;
-        assert_eq!(lost, from_ref(&taken.id), "withdrawn");
-        chat.say(&taken, "nobody wants this");
-        chat.finish(&taken);
-        nothing_waits(&chat).await;
-        // What comes later on the same task is not mistaken for it.
-        ask(&edge, &toy, TASK, "anew").await;
-        let anew = take(&chat).await;
-        chat.say(&taken, "nor this");
-        chat.say(&anew, "but this");
-        edge.has_said("[toy-1 task0001 but this]").await;
-        // The connection is gone, and with it all that it asked.
-        let stop = stop_turns(&edge, &toy, &mut stops, None).await;
-        assert_eq!((stop.task, stop.why), (None, StopReason::Unwanted));
-        assert!(stop.concerns(&anew));
-        chat.say(&anew, "nor this");
-        assert!(!chat.turn_acted(&anew.id).await.unwrap());
+        assert!(!chat.mark_side_effects(&taken.id).await.unwrap());
+        let lost = renew(&chat, &[&taken]).await;
+        assert_eq!(lost, from_ref(&taken.id), "cancelled");
+        chat.send_text(&taken, "unwanted text");
+        chat.finish_reply(&taken);
+        assert_no_turn_waits(&chat).await;
+        // A later turn on the same task is another one.
+        enqueue(&edge, &toy, TASK, "new").await;
+        let new = claim(&chat).await;
+        chat.send_text(&taken, "nor this");
+        chat.send_text(&new, "but this");
+        edge.expect_replies("[toy-1 task0001 but this]").await;
+        // The connection has ended, with all of its turns.
+        let cancellation = cancel_and_receive(&edge, &toy, &mut cancellations, None).await;
+        assert_eq!(
+            (cancellation.task, cancellation.reason),
+            (None, CancelReason::Unwanted)
+        );
+        assert!(cancellation.applies_to(&new));
+        chat.send_text(&new, "nor this");
+        assert!(!chat.mark_side_effects(&new.id).await.unwrap());
         let toy = connected(&edge).await;
-        nothing_else_was_said(&chat, &edge, &toy).await;
+        assert_no_other_reply(&chat, &edge, &toy).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_stop_of_an_old_turn_leaves_the_new_one_on_the_same_task_alone() {
-    over_all(|site| async move {
-        let (chat, edge) = (site.caller("chat").await, site.station("edge").await);
+async fn cancellation_spares_later_turns_on_the_same_task() {
+    for_each_backend(|system| async move {
+        let (chat, edge) = (
+            system.start_node("chat").await,
+            system.start_edge("edge").await,
+        );
         let toy = connected(&edge).await;
-        let mut stops = chat.stops();
-        ask(&edge, &toy, TASK, "old").await;
-        let old = take(&chat).await;
+        let mut cancellations = chat.turn_cancellations();
+        enqueue(&edge, &toy, TASK, "old").await;
+        let old = claim(&chat).await;
         edge.bus
-            .stop_turns(&toy.0, toy.1, Some(TASK))
+            .cancel_turns(&toy.0, toy.1, Some(TASK))
             .await
             .unwrap();
-        ask(&edge, &toy, TASK, "new").await;
-        ask(&edge, &toy, OTHER, "other").await;
-        let (new, other) = (take(&chat).await, take(&chat).await);
-        // It is heard of only now.
-        let stop = timeout(SOON, stops.next()).await.unwrap();
-        assert!(stop.concerns(&old));
-        assert!(!stop.concerns(&new) && !stop.concerns(&other));
-        // Nor does the end of the connection reach what its successor asks.
+        enqueue(&edge, &toy, TASK, "new").await;
+        enqueue(&edge, &toy, OTHER, "other").await;
+        let (new, other) = (claim(&chat).await, claim(&chat).await);
+        // The cancellation is received only now.
+        let cancellation = timeout(TEST_TIMEOUT, cancellations.next()).await.unwrap();
+        assert!(cancellation.applies_to(&old));
+        assert!(!cancellation.applies_to(&new) && !cancellation.applies_to(&other));
+        // The end of the connection does not cancel the turns of its successor.
         let successor = connected(&edge).await;
-        ask(&edge, &successor, TASK, "newer").await;
-        let newer = take(&chat).await;
-        let stop = stop_turns(&edge, &toy, &mut stops, None).await;
-        assert!(stop.concerns(&new) && stop.concerns(&other));
-        assert!(!stop.concerns(&newer));
-        chat.say(&newer, "here");
-        edge.has_said("[toy-1 task0001 here]").await;
+        enqueue(&edge, &successor, TASK, "newer").await;
+        let newer = claim(&chat).await;
+        let cancellation = cancel_and_receive(&edge, &toy, &mut cancellations, None).await;
+        assert!(cancellation.applies_to(&new) && cancellation.applies_to(&other));
+        assert!(!cancellation.applies_to(&newer));
+        chat.send_text(&newer, "here");
+        edge.expect_replies("[toy-1 task0001 here]").await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn too_many_turns_are_refused_and_none_is_lost() {
-    const MOST: usize = 10_000;
+async fn turns_beyond_the_limit_are_refused() {
+    const MAX_TURNS: usize = 10_000;
     const TASKS: usize = 10;
-    over_all(|site| async move {
-        let (chat, edge) = (site.caller("chat").await, site.station("edge").await);
+    for_each_backend(|system| async move {
+        let (chat, edge) = (
+            system.start_node("chat").await,
+            system.start_edge("edge").await,
+        );
         let (toy, epoch) = connected(&edge).await;
-        let mut asking = JoinSet::new();
+        let mut enqueuing = JoinSet::new();
         for _ in 0..TASKS {
             let (edge, toy) = (Arc::clone(&edge), toy.clone());
-            asking.spawn(async move {
-                for taken in 0..=MOST {
-                    let begun = edge.bus.begin_turn(&toy, epoch, TASK, "first".into()).await;
-                    match begun {
+            enqueuing.spawn(async move {
+                for count in 0..=MAX_TURNS {
+                    let enqueued = edge
+                        .bus
+                        .enqueue_turn(&toy, epoch, TASK, "first".into())
+                        .await;
+                    match enqueued {
                         Ok(()) => {}
-                        Err(BusError::Overloaded) => return taken,
+                        Err(BusError::Overloaded) => return count,
                         Err(error) => panic!("{error}"),
                     }
                 }
-                panic!("more than {MOST} by one alone");
+                panic!("one task alone exceeds {MAX_TURNS}");
             });
         }
-        let taken: usize = asking.join_all().await.into_iter().sum();
-        assert_eq!(taken, MOST);
-        let first = take(&chat).await;
-        let begin = async || {
+        let count: usize = enqueuing.join_all().await.into_iter().sum();
+        assert_eq!(count, MAX_TURNS);
+        let first = claim(&chat).await;
+        let enqueue_next = async || {
             let text = "next".to_owned();
-            edge.bus.begin_turn(&toy, epoch, OTHER, text).await
+            edge.bus.enqueue_turn(&toy, epoch, OTHER, text).await
         };
-        assert!(matches!(begin().await, Err(BusError::Overloaded)));
-        chat.end_turn(&first.id).await.unwrap();
-        begin().await.unwrap();
-        assert!(matches!(begin().await, Err(BusError::Overloaded)));
+        assert!(matches!(enqueue_next().await, Err(BusError::Overloaded)));
+        chat.complete_turn(&first.id).await.unwrap();
+        enqueue_next().await.unwrap();
+        assert!(matches!(enqueue_next().await, Err(BusError::Overloaded)));
     })
     .await;
 }
 
 #[tokio::test]
-async fn in_redis_turns_that_waited_for_too_long_make_way_and_taken_ones_do_not() {
-    let site = Site::redis().await;
-    let edge = site.station("edge").await;
+async fn in_redis_expired_turns_make_room_for_new_ones() {
+    let system = TestSystem::redis().await;
+    let edge = system.start_edge("edge").await;
     let toy = connected(&edge).await;
     let mut fill = redis::cmd("EVAL");
     let code = "for i = 1, 10000 do redis.call('XADD', KEYS[1], '1-' .. i, 'text', 'stale') end
         redis.call('XGROUP', 'CREATE', KEYS[1], 'chat', '0')
-        redis.call('XREADGROUP', 'GROUP', 'chat', 'taker', 'COUNT', 3, 'STREAMS', KEYS[1], '>')";
-    site.ask::<()>(fill.arg(code).arg(1).arg("test:{turns}"))
+        redis.call('XREADGROUP', 'GROUP', 'chat', 'worker', 'COUNT', 3, 'STREAMS', KEYS[1], '>')";
+    system
+        .query::<()>(fill.arg(code).arg(1).arg("test:{turns}"))
         .await;
-    ask(&edge, &toy, TASK, "new").await;
+    enqueue(&edge, &toy, TASK, "new").await;
     let mut count = redis::cmd("XLEN");
-    let left: usize = site.ask(count.arg("test:{turns}")).await;
+    let left: usize = system.query(count.arg("test:{turns}")).await;
     assert!(left < 10_000, "{left}");
     let mut oldest = redis::cmd("XRANGE");
     oldest.arg(&["test:{turns}", "-", "+", "COUNT", "4"]);
-    let oldest: StreamRangeReply = site.ask(&oldest).await;
+    let oldest: StreamRangeReply = system.query(&oldest).await;
     let ids: Vec<_> = oldest.ids.iter().map(|entry| &*entry.id).collect();
-    assert_eq!(ids[..3], ["1-1", "1-2", "1-3"], "taken");
+    assert_eq!(ids[..3], ["1-1", "1-2", "1-3"], "leased");
     assert_ne!(ids[3], "1-4");
 }
 
 #[tokio::test]
-async fn a_turn_of_a_connection_that_is_gone_is_not_taken_over() {
-    over_all(|site| async move {
-        let edge = site.station("edge").await;
-        let (dead, chat) = (site.caller("chat-1").await, site.caller("chat-2").await);
+async fn turn_of_an_ended_connection_is_not_reclaimed() {
+    for_each_backend(|system| async move {
+        let edge = system.start_edge("edge").await;
+        let (dead, chat) = (
+            system.start_node("chat-1").await,
+            system.start_node("chat-2").await,
+        );
         let toy = connected(&edge).await;
-        ask(&edge, &toy, TASK, "old").await;
-        take(&dead).await;
+        enqueue(&edge, &toy, TASK, "old").await;
+        claim(&dead).await;
         let toy = connected(&edge).await;
-        let again = chat.take_turns(10, TURN_LEASE + SOON).await.unwrap();
+        let again = chat
+            .claim_turns(10, TURN_LEASE + TEST_TIMEOUT)
+            .await
+            .unwrap();
         assert!(again.is_empty(), "{again:?}");
-        ask(&edge, &toy, TASK, "new").await;
-        assert_eq!(take(&chat).await.text, "new");
+        enqueue(&edge, &toy, TASK, "new").await;
+        assert_eq!(claim(&chat).await.text, "new");
     })
     .await;
 }
 
 #[tokio::test]
-async fn who_answers_what_nobody_waits_for_is_told_so() {
-    over_all(|site| async move {
-        let edge = site.station("edge").await;
-        let (chat, other) = (site.caller("chat").await, site.caller("other").await);
+async fn worker_of_an_orphan_reply_is_notified() {
+    for_each_backend(|system| async move {
+        let edge = system.start_edge("edge").await;
+        let (chat, other) = (
+            system.start_node("chat").await,
+            system.start_node("other").await,
+        );
         let toy = connected(&edge).await;
-        let (mut stops, mut others) = (chat.stops(), other.stops());
-        ask(&edge, &toy, TASK, "old").await;
-        let old = take(&chat).await;
-        // Nothing is open, as far as its node knows; so nobody is told when the device goes.
-        edge.bus.forget_turns(&toy.0, toy.1);
-        chat.say(&old, "to nobody");
-        chat.say(&old, "at all");
-        let stop = timeout(SOON, stops.next()).await.unwrap();
-        assert!(stop.concerns(&old));
-        assert_eq!((stop.task, stop.why), (Some(TASK), StopReason::Unwanted));
-        nothing_else_was_said(&chat, &edge, &toy).await;
-        // It is said once, to that node alone, and means nothing that is asked later.
-        ask(&edge, &toy, TASK, "new").await;
-        let new = take(&chat).await;
-        assert!(!stop.concerns(&new));
+        let (mut cancellations, mut others) =
+            (chat.turn_cancellations(), other.turn_cancellations());
+        enqueue(&edge, &toy, TASK, "old").await;
+        let old = claim(&chat).await;
+        // Its node knows of no unfinished turn, so it notifies no worker when the device
+        // disconnects.
+        edge.bus.discard_turns(&toy.0, toy.1);
+        chat.send_text(&old, "orphan text");
+        chat.send_text(&old, "at all");
+        let cancellation = timeout(TEST_TIMEOUT, cancellations.next()).await.unwrap();
+        assert!(cancellation.applies_to(&old));
+        assert_eq!(
+            (cancellation.task, cancellation.reason),
+            (Some(TASK), CancelReason::Unwanted)
+        );
+        assert_no_other_reply(&chat, &edge, &toy).await;
+        // The worker alone is notified, once, and later turns are not affected.
+        enqueue(&edge, &toy, TASK, "new").await;
+        let new = claim(&chat).await;
+        assert!(!cancellation.applies_to(&new));
         edge.bus
-            .stop_turns(&toy.0, toy.1, Some(OTHER))
+            .cancel_turns(&toy.0, toy.1, Some(OTHER))
             .await
             .unwrap();
-        for heard in [&mut stops, &mut others] {
-            let next = timeout(SOON, heard.next()).await.unwrap();
+        for receiver in [&mut cancellations, &mut others] {
+            let next = timeout(TEST_TIMEOUT, receiver.next()).await.unwrap();
             assert_eq!(next.task, Some(OTHER), "{next:?}");
         }
-        chat.say(&new, "here");
-        edge.has_said("[toy-1 task0001 here]").await;
+        chat.send_text(&new, "here");
+        edge.expect_replies("[toy-1 task0001 here]").await;
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn in_redis_a_turn_that_was_begun_too_late_is_stopped() {
-    let mut site = Site::redis().await;
-    let (chat, edge) = (site.caller("chat").await, site.station("edge").await);
+async fn in_redis_turn_enqueued_after_timeout_is_cancelled() {
+    let mut system = TestSystem::redis().await;
+    let (chat, edge) = (
+        system.start_node("chat").await,
+        system.start_edge("edge").await,
+    );
     let toy = connected(&edge).await;
-    let mut stops = chat.stops();
-    site.server().pause();
+    let mut cancellations = chat.turn_cancellations();
+    system.server().pause();
     let text = "late".to_owned();
-    let begun = edge.bus.begin_turn(&toy.0, toy.1, TASK, text).await;
-    assert!(matches!(begun, Err(BusError::Timeout(_))), "{begun:?}");
-    // The command waited there, and is done now.
-    site.server().resume();
-    let (edge_ready, chat_ready) = (edge.bus.ready(SOON), chat.ready(SOON));
+    let enqueued = edge.bus.enqueue_turn(&toy.0, toy.1, TASK, text).await;
+    assert!(
+        matches!(enqueued, Err(BusError::Timeout(_))),
+        "{enqueued:?}"
+    );
+    // The command was queued there, and is executed now.
+    system.server().resume();
+    let (edge_ready, chat_ready) = (
+        edge.bus.wait_ready(TEST_TIMEOUT),
+        chat.wait_ready(TEST_TIMEOUT),
+    );
     let (edge_ready, chat_ready) = tokio::join!(edge_ready, chat_ready);
     edge_ready.and(chat_ready).unwrap();
-    let taken = async || chat.take_turns(10, NOW).await.unwrap_or_default();
-    let taken = eventually(SOON, taken, |turns| !turns.is_empty()).await;
+    let claimed = async || {
+        chat.claim_turns(10, BRIEF_TIMEOUT)
+            .await
+            .unwrap_or_default()
+    };
+    let taken = eventually(TEST_TIMEOUT, claimed, |turns| !turns.is_empty()).await;
     let [late] = &taken[..] else {
         panic!("{taken:?}");
     };
     assert_eq!(late.text, "late");
-    // The device asks again, on the same task.
-    let asked = async || {
+    // The device begins another turn on the same task.
+    let enqueued = async || {
         let text = "again".to_owned();
-        edge.bus.begin_turn(&toy.0, toy.1, TASK, text).await.is_ok()
+        edge.bus
+            .enqueue_turn(&toy.0, toy.1, TASK, text)
+            .await
+            .is_ok()
     };
-    eventually(SOON, asked, |asked| *asked).await;
-    let again = take(&chat).await;
+    eventually(TEST_TIMEOUT, enqueued, |enqueued| *enqueued).await;
+    let again = claim(&chat).await;
     assert_eq!(again.text, "again");
-    // A sign of life is enough to be told.
-    chat.keep_turns(from_ref(&late.id)).await.unwrap();
-    let stop = timeout(SOON, stops.next()).await.unwrap();
-    assert!(stop.concerns(late) && !stop.concerns(&again));
-    chat.say(late, "nobody waits");
-    chat.say(&again, "here");
-    edge.has_said("[toy-1 task0001 here]").await;
+    // A keep-alive is enough to be notified.
+    chat.renew_turns(from_ref(&late.id)).await.unwrap();
+    let cancellation = timeout(TEST_TIMEOUT, cancellations.next()).await.unwrap();
+    assert!(cancellation.applies_to(late) && !cancellation.applies_to(&again));
+    chat.send_text(late, "orphan text");
+    chat.send_text(&again, "here");
+    edge.expect_replies("[toy-1 task0001 here]").await;
 }
 
 #[tokio::test]
-async fn in_redis_an_abandoned_turn_is_found_behind_any_number_of_others() {
+async fn in_redis_abandoned_turn_is_found_behind_many() {
     const OTHERS: usize = 1_500;
-    let site = Site::redis().await;
-    let (chat, edge) = (site.caller("chat").await, site.station("edge").await);
+    let system = TestSystem::redis().await;
+    let (chat, edge) = (
+        system.start_node("chat").await,
+        system.start_edge("edge").await,
+    );
     let toy = connected(&edge).await;
-    nothing_waits(&chat).await;
+    assert_no_turn_waits(&chat).await;
     let mut fill = redis::cmd("EVAL");
     let code = "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '1-' .. i, 'text', 'busy') end
-        redis.call('XREADGROUP', 'GROUP', 'chat', 'alive', 'COUNT', ARGV[1], 'STREAMS', KEYS[1], '>')";
+        redis.call('XREADGROUP', 'GROUP', 'chat', 'alive', 'COUNT', ARGV[1],
+          'STREAMS', KEYS[1], '>')";
     fill.arg(code).arg(1).arg("test:{turns}").arg(OTHERS);
-    site.ask::<Value>(&fill).await;
-    ask(&edge, &toy, TASK, "abandoned").await;
-    let first = take(&chat).await;
-    // Its taker has been silent for a minute.
-    let mut claim = redis::cmd("XCLAIM");
-    claim.arg(&["test:{turns}", "chat", "dead", "0"]);
-    claim.arg(first.id.to_string()).arg(&["IDLE", "60000"]);
-    site.ask::<Value>(&claim).await;
-    let again = take(&chat).await;
+    system.query::<Value>(&fill).await;
+    enqueue(&edge, &toy, TASK, "abandoned").await;
+    let first = claim(&chat).await;
+    // Its worker has been idle for a minute.
+    let mut xclaim = redis::cmd("XCLAIM");
+    xclaim.arg(&["test:{turns}", "chat", "dead", "0"]);
+    xclaim.arg(first.id.to_string()).arg(&["IDLE", "60000"]);
+    system.query::<Value>(&xclaim).await;
+    let again = claim(&chat).await;
     assert_eq!((&*again.text, again.attempts), ("abandoned", 3));
 }
 
 #[tokio::test]
-async fn in_redis_nothing_is_left_of_a_turn_that_was_withdrawn() {
-    let site = Site::redis().await;
-    let (chat, edge) = (site.caller("chat").await, site.station("edge").await);
+async fn in_redis_cancelled_turn_leaves_nothing() {
+    let system = TestSystem::redis().await;
+    let (chat, edge) = (
+        system.start_node("chat").await,
+        system.start_edge("edge").await,
+    );
     let toy = connected(&edge).await;
-    ask(&edge, &toy, TASK, "sing").await;
-    take(&chat).await;
+    enqueue(&edge, &toy, TASK, "sing").await;
+    claim(&chat).await;
     let mut pending = redis::cmd("XPENDING");
     pending.arg(&["test:{turns}", "chat"]);
-    let held: StreamPendingReply = site.ask(&pending).await;
+    let held: StreamPendingReply = system.query(&pending).await;
     assert_eq!(held.count(), 1);
     edge.bus
-        .stop_turns(&toy.0, toy.1, Some(TASK))
+        .cancel_turns(&toy.0, toy.1, Some(TASK))
         .await
         .unwrap();
-    let held: StreamPendingReply = site.ask(&pending).await;
+    let held: StreamPendingReply = system.query(&pending).await;
     assert_eq!(held.count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn turns_go_on_after_a_restart_of_redis() {
-    let mut site = Site::redis().await;
-    let (chat, edge) = (site.caller("chat").await, site.station("edge").await);
+async fn turns_continue_after_a_redis_restart() {
+    let mut system = TestSystem::redis().await;
+    let (chat, edge) = (
+        system.start_node("chat").await,
+        system.start_edge("edge").await,
+    );
     let toy = connected(&edge).await;
-    ask(&edge, &toy, TASK, "held").await;
-    let held = take(&chat).await;
-    ask(&edge, &toy, OTHER, "waiting").await;
-    site.server().kill();
+    enqueue(&edge, &toy, TASK, "held").await;
+    let held = claim(&chat).await;
+    enqueue(&edge, &toy, OTHER, "waiting").await;
+    system.server().kill();
     let refused = async || {
         let text = "refused".to_owned();
         edge.bus
-            .begin_turn(&toy.0, toy.1, OTHER, text)
+            .enqueue_turn(&toy.0, toy.1, OTHER, text)
             .await
             .is_err()
     };
-    eventually(SOON, refused, |refused| *refused).await;
-    site.server().restart();
-    let (edge_ready, chat_ready) = (edge.bus.ready(SOON), chat.ready(SOON));
+    eventually(TEST_TIMEOUT, refused, |refused| *refused).await;
+    system.server().restart();
+    let (edge_ready, chat_ready) = (
+        edge.bus.wait_ready(TEST_TIMEOUT),
+        chat.wait_ready(TEST_TIMEOUT),
+    );
     let (edge_ready, chat_ready) = tokio::join!(edge_ready, chat_ready);
     edge_ready.and(chat_ready).unwrap();
-    // Redis has forgotten both: nothing may be done for the one, and the other is never taken.
-    let acted = async || chat.turn_acted(&held.id).await.ok();
-    eventually(SOON, acted, |acted| *acted == Some(false)).await;
-    let asked = async || {
-        let text = "anew".to_owned();
-        edge.bus.begin_turn(&toy.0, toy.1, TASK, text).await.is_ok()
+    // Redis has lost both: the leased turn must cause no side effects, the other is never claimed.
+    let marked = async || chat.mark_side_effects(&held.id).await.ok();
+    eventually(TEST_TIMEOUT, marked, |marked| *marked == Some(false)).await;
+    let enqueued = async || {
+        let text = "new".to_owned();
+        edge.bus
+            .enqueue_turn(&toy.0, toy.1, TASK, text)
+            .await
+            .is_ok()
     };
-    eventually(SOON, asked, |asked| *asked).await;
-    let taken = async || chat.take_turns(10, NOW).await.unwrap_or_default();
-    let taken = eventually(SOON, taken, |turns| !turns.is_empty()).await;
+    eventually(TEST_TIMEOUT, enqueued, |enqueued| *enqueued).await;
+    let claimed = async || {
+        chat.claim_turns(10, BRIEF_TIMEOUT)
+            .await
+            .unwrap_or_default()
+    };
+    let taken = eventually(TEST_TIMEOUT, claimed, |turns| !turns.is_empty()).await;
     assert_eq!(taken.len(), 1);
-    assert_eq!(taken[0].text, "anew");
-    chat.say(&taken[0], "here");
-    edge.has_said("[toy-1 task0001 here]").await;
+    assert_eq!(taken[0].text, "new");
+    chat.send_text(&taken[0], "here");
+    edge.expect_replies("[toy-1 task0001 here]").await;
 }

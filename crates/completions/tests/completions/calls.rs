@@ -1,12 +1,11 @@
-//! Calls as they come over the wire; the tables of fragments stand beside their assembly.
-//! Never: a call lost.
+//! Tool calls over HTTP. Tables of fragments are in the unit tests of the assembler.
 
 use serde_json::{Value, json};
-use switchboard_completions::{Finish, Reply};
+use switchboard_completions::{FinishReason, Reply};
 
 use crate::{
-    provider::{event, head, says, stops, stream},
-    stage::answered,
+    fake_provider::{event, finish_chunk, head, stream, text_chunk},
+    fixture::request_from,
 };
 
 fn calling(calls: &Value) -> String {
@@ -16,7 +15,7 @@ fn calling(calls: &Value) -> String {
 
 async fn reply(events: &[String]) -> Reply {
     let events: Vec<_> = events.iter().map(String::as_str).collect();
-    answered(stream(&events)).await.reply()
+    request_from(stream(&events)).await.reply()
 }
 
 fn found(reply: &Reply) -> Value {
@@ -31,18 +30,18 @@ fn found(reply: &Reply) -> Value {
 }
 
 #[tokio::test]
-async fn calls_come_in_fragments_beside_words() {
+async fn calls_arrive_in_fragments_with_text() {
     let reply = reply(&[
-        says("I see to it."),
+        text_chunk("I see to it."),
         calling(&json!([{"index": 0, "id": "x", "type": "function", "function": {"name": "lamp_on", "arguments": ""}}])),
         calling(&json!([{"index": 0, "function": {"arguments": "{\"level\""}}])),
         calling(&json!([{"index": 0, "function": {"arguments": ":3}"}}])),
         calling(&json!([{"index": 1, "id": "y", "function": {"name": "door_shut", "arguments": null}}])),
-        stops("tool_calls"),
+        finish_chunk("tool_calls"),
     ])
     .await;
     assert_eq!(reply.text, "I see to it.");
-    assert_eq!(reply.finish, Finish::ToolCalls);
+    assert_eq!(reply.finish_reason, FinishReason::ToolCalls);
     assert_eq!(
         found(&reply),
         json!([["lamp_on", {"level": 3}], ["door_shut", {}]])
@@ -54,20 +53,20 @@ async fn calls_come_in_fragments_beside_words() {
 }
 
 #[tokio::test]
-async fn calls_count_also_when_the_reply_just_stops() {
+async fn calls_override_the_finish_reason() {
     let call = json!([{"index": 0, "id": "x", "function": {"name": "f", "arguments": {"a": 1}}}]);
-    let reply = reply(&[calling(&call), stops("stop")]).await;
-    assert_eq!(reply.finish, Finish::ToolCalls);
+    let reply = reply(&[calling(&call), finish_chunk("stop")]).await;
+    assert_eq!(reply.finish_reason, FinishReason::ToolCalls);
     assert_eq!(found(&reply), json!([["f", {"a": 1}]]));
 }
 
 #[tokio::test]
-async fn ids_are_made_up_where_they_are_missing_or_the_same() {
+async fn missing_and_duplicate_ids_are_generated() {
     let reply = reply(&[
         calling(&json!([{"index": 0, "id": "x", "function": {"name": "f", "arguments": "{\"a\":1}{\"a\":2}"}}])),
         calling(&json!([{"index": 1, "id": "x", "function": {"name": "g", "arguments": "{}"}}])),
         calling(&json!([{"index": 2, "id": null, "function": {"name": "h", "arguments": "so"}}])),
-        stops("tool_calls"),
+        finish_chunk("tool_calls"),
     ])
     .await;
     assert_eq!(
@@ -83,7 +82,7 @@ async fn ids_are_made_up_where_they_are_missing_or_the_same() {
 }
 
 #[tokio::test]
-async fn a_call_may_come_as_before_there_were_tools() {
+async fn deprecated_function_call_is_accepted() {
     let part = |function: Value| {
         json!({"choices": [{"index": 0, "delta": {"content": null, "function_call": function}}]})
             .to_string()
@@ -92,21 +91,21 @@ async fn a_call_may_come_as_before_there_were_tools() {
         part(json!({"name": "f", "arguments": ""})),
         part(json!({"arguments": "{\"a\":"})),
         part(json!({"arguments": "1}"})),
-        stops("function_call"),
+        finish_chunk("function_call"),
     ])
     .await;
     assert_eq!(found(&reply), json!([["f", {"a": 1}]]));
     assert_eq!(
-        (reply.finish, reply.calls[0].id.is_empty()),
-        (Finish::ToolCalls, false)
+        (reply.finish_reason, reply.calls[0].id.is_empty()),
+        (FinishReason::ToolCalls, false)
     );
 }
 
 #[tokio::test]
-async fn a_call_that_is_cut_off_is_never_a_call() {
+async fn interrupted_call_is_no_call() {
     let call =
         json!([{"index": 0, "id": "x", "function": {"name": "f", "arguments": "{\"a\":1}"}}]);
-    let cut = vec![head(), event(&calling(&call)), crate::provider::end()];
-    let outcome = answered(cut).await;
+    let cut = vec![head(), event(&calling(&call)), crate::fake_provider::end()];
+    let outcome = request_from(cut).await;
     assert_eq!(outcome.reply.unwrap_err().kind(), "unavailable");
 }

@@ -1,20 +1,19 @@
-//! Replies of stand-in providers on real sockets, who say what real ones say, and fail as they do.
-//! Never: a provider that is not this process's own.
+//! Completions with fake providers on real sockets.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test says where it failed by panicking there"
+    reason = "tests fail by panicking"
 )]
 
 mod bounds;
 mod calls;
-mod failing;
-mod leaving;
+mod cancellation;
+mod cooldown;
+mod failover;
+mod fake_provider;
+mod fixture;
 mod metrics;
 mod order;
-mod provider;
 mod replies;
-mod resting;
-mod slow;
-mod stage;
 mod temperature;
+mod timeouts;

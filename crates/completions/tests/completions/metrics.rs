@@ -1,30 +1,32 @@
-//! What is counted of whole and broken replies.
-//! Never: a request that is not counted.
+//! Metrics of complete and incomplete replies.
 
 use prometheus::{Registry, TextEncoder};
 use serde_json::json;
-use switchboard_completions::{Ear, Usage};
+use switchboard_completions::{ReplySink, Usage};
 use tokio::time::Instant;
 
 use crate::{
-    provider::{Act, event, head, plain, says, stream},
-    stage::{LONG, Stage, entry, hello, listed},
+    fake_provider::{Step, event, head, plain, stream, text_chunk},
+    fixture::{Fixture, REPLY_TIMEOUT, entry, providers_from, request},
 };
 
 #[tokio::test]
-async fn requests_tokens_and_costs_are_counted() {
+async fn requests_tokens_and_cost_are_counted() {
     let usage = r#"{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":4000,"completion_tokens":1000}}"#;
-    let replies = vec![stream(&[&says("a"), usage]), stream(&[&says("a"), usage])];
-    let mut stage = Stage::set(vec![vec![plain(400, "", "no")], replies]).await;
-    let (refuses, mut replies) = (
-        entry("a", stage.each[0].address),
-        entry("b", stage.each[1].address),
+    let replies = vec![
+        stream(&[&text_chunk("a"), usage]),
+        stream(&[&text_chunk("a"), usage]),
+    ];
+    let mut fixture = Fixture::start(vec![vec![plain(400, "", "no")], replies]).await;
+    let (rejects, mut replies) = (
+        entry("a", fixture.fakes[0].address),
+        entry("b", fixture.fakes[1].address),
     );
     replies["prices"] = json!({"prompt": 0.25, "completion": 2.0});
-    stage.providers = listed(&json!([refuses, replies]));
+    fixture.providers = providers_from(&json!([rejects, replies]));
     let registry = Registry::new();
-    stage.providers.register(&registry).unwrap();
-    let reply = stage.ask().await.reply();
+    fixture.providers.register(&registry).unwrap();
+    let reply = fixture.complete().await.reply();
     assert!(
         (reply.usage.cost - 0.003).abs() < 1e-12,
         "{:?}",
@@ -51,36 +53,36 @@ async fn requests_tokens_and_costs_are_counted() {
     }
 }
 
-/// Hears what replies take, and no words.
+/// A sink for the usage.
 #[derive(Default)]
-struct Purse(Vec<Usage>);
+struct UsageSink(Vec<Usage>);
 
-impl Ear for Purse {
-    fn hear(&mut self, _words: &str) {}
+impl ReplySink for UsageSink {
+    fn on_text(&mut self, _text: &str) {}
 
-    fn takes(&mut self, usage: &Usage) {
+    fn on_usage(&mut self, usage: &Usage) {
         self.0.push(*usage);
     }
 }
 
 #[tokio::test]
-async fn what_a_broken_reply_takes_is_counted_too() {
+async fn usage_of_an_incomplete_reply_is_counted() {
     let usage =
         r#"{"choices":[{"delta":{}}],"usage":{"prompt_tokens":4000,"completion_tokens":1000}}"#;
-    let broken = vec![head(), event(&says("a")), event(usage), Act::Close];
-    let mut stage = Stage::set(vec![vec![broken]]).await;
-    let mut only = entry("a", stage.each[0].address);
+    let broken = vec![head(), event(&text_chunk("a")), event(usage), Step::Close];
+    let mut fixture = Fixture::start(vec![vec![broken]]).await;
+    let mut only = entry("a", fixture.fakes[0].address);
     only["prices"] = json!({"prompt": 0.25, "completion": 2.0});
-    stage.providers = listed(&json!([only]));
+    fixture.providers = providers_from(&json!([only]));
     let registry = Registry::new();
-    stage.providers.register(&registry).unwrap();
-    let mut purse = Purse::default();
-    let deadline = Instant::now() + LONG;
-    let request = hello();
-    let reply = stage.providers.complete(&request, deadline, &mut purse);
+    fixture.providers.register(&registry).unwrap();
+    let mut sink = UsageSink::default();
+    let deadline = Instant::now() + REPLY_TIMEOUT;
+    let request = request();
+    let reply = fixture.providers.complete(&request, deadline, &mut sink);
     assert_eq!(reply.await.unwrap_err().kind(), "broken_off");
-    let [used] = purse.0.as_slice() else {
-        panic!("{:?}", purse.0);
+    let [used] = sink.0.as_slice() else {
+        panic!("{:?}", sink.0);
     };
     assert_eq!((used.prompt_tokens, used.completion_tokens), (4_000, 1_000));
     assert!((used.cost - 0.003).abs() < 1e-12, "{used:?}");

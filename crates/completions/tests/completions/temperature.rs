@@ -1,15 +1,14 @@
-//! Models that have a temperature of their own, and refuse to be told another.
-//! Never: a temperature kept from a model that takes it.
+//! Models with a fixed temperature.
 
 use serde_json::json;
 use switchboard_completions::Request;
 
 use crate::{
-    provider::{Act, plain, saying},
-    stage::{LONG, Stage, hello},
+    fake_provider::{Step, plain, reply_with},
+    fixture::{Fixture, REPLY_TIMEOUT, request},
 };
 
-fn refuses() -> Vec<Act> {
+fn rejects() -> Vec<Step> {
     let message = "Unsupported value: 'temperature' does not support 0.5 with this model. Only the default (1) value is supported.";
     let error = json!({"message": message, "type": "invalid_request_error", "param": "temperature", "code": "unsupported_value"});
     plain(
@@ -19,44 +18,60 @@ fn refuses() -> Vec<Act> {
     )
 }
 
-fn warm() -> Request {
+fn with_temperature() -> Request {
     Request {
         temperature: Some(0.5),
-        ..hello()
+        ..request()
     }
 }
 
-/// Which of the requests named a temperature.
-fn named(stage: &Stage) -> Vec<bool> {
-    let asked = stage.each[0].asked.lock().unwrap();
-    let named = asked
+/// Which requests had a temperature.
+fn temperatures_sent(fixture: &Fixture) -> Vec<bool> {
+    let requests = fixture.fakes[0].requests.lock().unwrap();
+    let temperatures_sent = requests
         .iter()
-        .map(|asked| asked.body.get("temperature") == Some(&json!(0.5)));
-    named.collect()
+        .map(|requests| requests.body.get("temperature") == Some(&json!(0.5)));
+    temperatures_sent.collect()
 }
 
 #[tokio::test]
-async fn a_model_that_refuses_a_temperature_is_asked_without_one_from_then_on() {
-    let stage = Stage::set(vec![vec![refuses(), saying("1"), saying("2")]]).await;
+async fn rejected_temperature_is_omitted_from_then_on() {
+    let fixture = Fixture::start(vec![vec![rejects(), reply_with("1"), reply_with("2")]]).await;
     for expected in ["1", "2"] {
-        assert_eq!(stage.ask_for(&warm(), LONG).await.heard, [expected]);
+        assert_eq!(
+            fixture
+                .complete_with(&with_temperature(), REPLY_TIMEOUT)
+                .await
+                .texts,
+            [expected]
+        );
     }
-    assert_eq!(named(&stage), [true, false, false]);
+    assert_eq!(temperatures_sent(&fixture), [true, false, false]);
 }
 
 #[tokio::test]
-async fn a_refusal_that_has_another_cause_is_not_remembered() {
-    let stage = Stage::set(vec![vec![refuses(), refuses(), saying("a")]]).await;
-    let error = stage.ask_for(&warm(), LONG).await.reply.unwrap_err();
+async fn other_rejection_keeps_the_temperature() {
+    let fixture = Fixture::start(vec![vec![rejects(), rejects(), reply_with("a")]]).await;
+    let error = fixture
+        .complete_with(&with_temperature(), REPLY_TIMEOUT)
+        .await
+        .reply
+        .unwrap_err();
     assert_eq!(error.kind(), "refused");
-    assert_eq!(stage.ask_for(&warm(), LONG).await.heard, ["a"]);
-    assert_eq!(named(&stage), [true, false, true]);
+    assert_eq!(
+        fixture
+            .complete_with(&with_temperature(), REPLY_TIMEOUT)
+            .await
+            .texts,
+        ["a"]
+    );
+    assert_eq!(temperatures_sent(&fixture), [true, false, true]);
 }
 
 #[tokio::test]
-async fn a_request_without_a_temperature_is_not_asked_twice() {
-    let stage = Stage::set(vec![vec![refuses(), saying("a")]]).await;
-    let error = stage.ask().await.reply.unwrap_err();
+async fn request_without_temperature_is_sent_once() {
+    let fixture = Fixture::start(vec![vec![rejects(), reply_with("a")]]).await;
+    let error = fixture.complete().await.reply.unwrap_err();
     assert_eq!(error.kind(), "refused");
-    assert_eq!(stage.times_asked(), [1]);
+    assert_eq!(fixture.request_counts(), [1]);
 }

@@ -1,23 +1,25 @@
-//! Finds the frame at the front of a buffer that grows.
-//! Never: scans a byte of an unfinished frame twice, or waits for the end to report a bad beginning.
+//! Decodes frames from the front of a growing buffer.
 
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use super::{END, Frame, FrameError, Kind, START, Spelling, TaskId};
+use super::{END, Frame, FrameError, Kind, START, SeqFormat, TaskId};
 
 static END_FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(END));
 
-/// Where the type byte, the task id and the sequence number stand in a frame.
+/// Byte positions of the type, the task id and the sequence number.
 const KIND_AT: usize = 7;
 const TASK_AT: usize = 8;
 const SEQ_AT: usize = 16;
 /// A delimiter may be split between two reads: all but its last byte can be in the first.
 const DELIMITER_OVERLAP: usize = END.len().saturating_sub(1);
 
-/// Looks for frames at the front of its caller's buffer. Owns no buffer: remembers only how far
-/// the unfinished frame was scanned, so a frame that dribbles in costs linear work in total.
+/// Decodes frames at the front of the caller's buffer. It owns no buffer and remembers only how far
+/// the incomplete frame was scanned.
+///
+/// Invariant: no byte of an incomplete frame is scanned twice, so a frame that arrives byte by byte
+/// costs linear work. A wrong byte is reported as soon as it arrives. (I15)
 #[derive(Debug)]
 pub struct Decoder {
     limit_bytes: u32,
@@ -26,7 +28,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// A decoder that refuses frames of more than `limit_bytes`, delimiters included.
+    /// Creates a decoder that refuses frames of more than `limit_bytes`, delimiters included.
     #[must_use]
     pub fn new(limit_bytes: usize) -> Self {
         Self {
@@ -41,12 +43,13 @@ impl Decoder {
         self.limit_bytes = narrow(limit_bytes);
     }
 
-    /// Looks for one frame at the front of `buffer`. `Ok(Some((frame, consumed)))`: drop
-    /// `consumed` bytes and call again. `Ok(None)`: drop [`Self::skippable`] bytes and call again
-    /// when the buffer has grown behind what is left.
+    /// Decodes one frame at the front of `buffer`.
+    ///
+    /// - `Ok(Some((frame, consumed)))`: drop `consumed` bytes and call again.
+    /// - `Ok(None)`: drop [`Self::skippable`] bytes and call again when more bytes have arrived.
     ///
     /// # Errors
-    /// As soon as the bytes that are there cannot become a frame; the connection is lost then.
+    /// As soon as the bytes cannot become a frame. The connection cannot continue.
     pub fn decode<'a>(
         &mut self,
         buffer: &'a [u8],
@@ -74,8 +77,8 @@ impl Decoder {
         Ok(Some((header.frame(payload), consumed)))
     }
 
-    /// How many bytes of white space stand at the front of the buffer that [`Self::decode`] last
-    /// answered `Ok(None)` for. Dropping them keeps white space from filling the buffer.
+    /// Returns the bytes of white space at the front of the buffer of the last [`Self::decode`]
+    /// that returned `Ok(None)`. Dropping them keeps white space from filling the buffer.
     #[must_use]
     pub fn skippable(&self) -> usize {
         widen(self.blank)
@@ -96,12 +99,12 @@ struct Header {
     kind: Kind,
     task: TaskId,
     seq: u16,
-    spelling: Spelling,
+    seq_format: SeqFormat,
     len: usize,
 }
 
 impl Header {
-    /// `None` while it is incomplete but so far right.
+    /// Returns `None` while the header is incomplete and correct so far.
     fn read(bytes: &[u8]) -> Result<Option<Self>, FrameError> {
         if !bytes.iter().zip(START).all(|(got, due)| got == due) {
             return Err(FrameError::Garbage);
@@ -114,7 +117,7 @@ impl Header {
             return Ok(None);
         };
         let task = bytes.get(TASK_AT..).and_then(<[u8]>::first_chunk);
-        let (Some(task), Some((seq, spelling, seq_len))) = (task, read_seq(kind, seq_field)?)
+        let (Some(task), Some((seq, seq_format, seq_len))) = (task, read_seq(kind, seq_field)?)
         else {
             return Ok(None);
         };
@@ -123,7 +126,7 @@ impl Header {
             kind,
             task: TaskId(*task),
             seq,
-            spelling,
+            seq_format,
             len,
         }))
     }
@@ -133,36 +136,36 @@ impl Header {
             kind,
             task,
             seq,
-            spelling,
+            seq_format,
             ..
         } = self;
         Frame {
             kind,
             task,
             seq,
-            spelling,
+            seq_format,
             payload,
         }
     }
 }
 
-/// The number, how it is spelt and how many bytes that took; `None` while digits are missing.
-fn read_seq(kind: Kind, field: &[u8]) -> Result<Option<(u16, Spelling, usize)>, FrameError> {
+/// Reads the number, its format and its length in bytes. Returns `None` while digits are missing.
+fn read_seq(kind: Kind, field: &[u8]) -> Result<Option<(u16, SeqFormat, usize)>, FrameError> {
     if kind == Kind::Control && field.first() == Some(&b'[') {
         let Some(seq) = read_digits(field.get(1..).unwrap_or_default())? else {
             return Ok(None);
         };
         return match field.get(5) {
             None => Ok(None),
-            Some(b']') => Ok(Some((seq, Spelling::Bracketed, 6))),
+            Some(b']') => Ok(Some((seq, SeqFormat::Bracketed, 6))),
             Some(_) => Err(FrameError::BadSeq),
         };
     }
     let seq = read_digits(field)?;
-    Ok(seq.map(|seq| (seq, Spelling::Plain, 4)))
+    Ok(seq.map(|seq| (seq, SeqFormat::Plain, 4)))
 }
 
-/// Four digits; `None` while some are missing and those that are there are digits.
+/// Reads four digits. Returns `None` while some are missing and the others are digits.
 fn read_digits(field: &[u8]) -> Result<Option<u16>, FrameError> {
     let digits = field.get(..4).unwrap_or(field);
     if !digits.iter().all(u8::is_ascii_digit) {
@@ -176,7 +179,7 @@ fn read_digits(field: &[u8]) -> Result<Option<u16>, FrameError> {
     Ok((digits.len() == 4).then_some(value))
 }
 
-/// Positions are kept in 32 bits: a limit of 4 GiB is no limit at all.
+/// Positions are 32 bits wide, which keeps the decoder small. A limit of 4 GiB is no limit.
 fn narrow(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
@@ -189,8 +192,8 @@ fn widen(bytes: u32) -> usize {
 mod tests {
     use super::*;
 
-    /// What a decoder says about a whole input, and after how many bytes it said so.
-    fn verdict(input: &[u8], limit: usize) -> (Result<bool, FrameError>, usize) {
+    /// The result for an input that arrives byte by byte, and after how many bytes it is known.
+    fn decode_bytewise(input: &[u8], limit: usize) -> (Result<bool, FrameError>, usize) {
         let mut decoder = Decoder::new(limit);
         for len in 0..=input.len() {
             match decoder.decode(&input[..len]) {
@@ -206,10 +209,10 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_beginning_is_reported_at_its_first_wrong_byte() {
+    fn bad_header_is_reported_at_its_first_wrong_byte() {
         fn check(input: &[u8], error: FrameError, after: usize) {
             let shown = input.escape_ascii();
-            assert_eq!(verdict(input, 4096), (Err(error), after), "{shown}");
+            assert_eq!(decode_bytewise(input, 4096), (Err(error), after), "{shown}");
         }
         check(b"x", FrameError::Garbage, 1);
         check(b" \r\n\tGET / HTTP/1.1", FrameError::Garbage, 5);
@@ -224,21 +227,24 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_counts_the_whole_frame() {
+    fn limit_includes_the_delimiters() {
         let frame = b"##START\x04task12340000hello##END";
-        assert_eq!(verdict(frame, frame.len()), (Ok(true), frame.len()));
+        assert_eq!(decode_bytewise(frame, frame.len()), (Ok(true), frame.len()));
         let limit_bytes = frame.len() - 1;
         let too_long = FrameError::TooLong { limit_bytes };
-        assert_eq!(verdict(frame, limit_bytes), (Err(too_long), limit_bytes));
+        assert_eq!(
+            decode_bytewise(frame, limit_bytes),
+            (Err(too_long), limit_bytes)
+        );
         assert_eq!(Decoder::new(limit_bytes).decode(frame), Err(too_long));
         assert_eq!(
-            verdict(b"##START\x04task12340000hello##EN", 4096),
+            decode_bytewise(b"##START\x04task12340000hello##EN", 4096),
             (Ok(false), 29)
         );
     }
 
     #[test]
-    fn white_space_between_frames_may_be_dropped_or_kept() {
+    fn white_space_between_frames_is_skippable() {
         let mut decoder = Decoder::new(64);
         assert_eq!(decoder.decode(b" \r\n").unwrap(), None);
         assert_eq!(decoder.skippable(), 3);
@@ -256,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn task_ids_are_taken_by_position() {
+    fn task_id_may_contain_delimiters() {
         let input = b"##START\x04##END#\x0000007a##END";
         let (frame, consumed) = Decoder::new(64).decode(input).unwrap().unwrap();
         assert_eq!(frame.task, TaskId(*b"##END#\x000"));
@@ -267,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_decoder_stays_small() {
+    fn decoder_is_at_most_16_bytes() {
         assert!(size_of::<Decoder>() <= 16);
     }
 }

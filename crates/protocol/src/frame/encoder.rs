@@ -1,44 +1,43 @@
-//! Writes frames so that no payload can be mistaken for a frame's end.
-//! Never: allocates beyond the growth of the caller's buffer.
+//! Encodes frames so that no payload contains a frame's end.
 
 use std::{iter::Peekable, sync::LazyLock};
 
 use memchr::memmem::Finder;
 
-use super::{END, Kind, MAX_SEQ, START, Spelling, TaskId};
+use super::{END, Kind, MAX_SEQ, START, SeqFormat, TaskId};
 
 static END_FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(END));
 static START_FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(START));
 
-/// Header and end of the longest spelling.
+/// Bytes of the longest header and the end.
 const OVERHEAD_BYTES: usize = 27;
-/// How a JSON string says `#` without writing it.
+/// A `#` in a JSON string, escaped.
 const ESCAPED_HASH: &[u8] = br"\u0023";
-/// Where `##END` is cut in two: behind its hashes.
-const CUT: usize = 2;
-/// The longest UTF-8 character; a piece of text is never shorter than one.
+/// `##END` is split after its hashes.
+const SPLIT_OFFSET: usize = 2;
+/// The longest UTF-8 character. A piece of text is at least this long.
 const MAX_CHAR_BYTES: usize = 4;
 
-/// A text or a sound needs more frames than four digits can number; send it as several tasks.
+/// The text or audio needs more frames than four digits can number. Send it as several tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a task is at most 10000 frames, its end included")]
 pub struct StreamTooLong;
 
-/// Appends one frame; `seq` is at most [`MAX_SEQ`].
+/// Appends one frame. `seq` is at most [`MAX_SEQ`]. Allocates nothing but the growth of `out`.
 ///
-/// In JSON, `##END` and `##START` are written with their first `#` as `\u0023`. A payload of any
-/// other kind is cut short inside the first `##END` it contains: a ping has no use for one, and
-/// text and audio go through [`encode_stream`], which loses nothing.
+/// In JSON, `##END` and `##START` are written with their first `#` as `\u0023`. Any other
+/// payload is truncated inside the first `##END` that it contains. A PING needs none, and text and
+/// audio are encoded with [`encode_stream`], which loses nothing. (ours)
 pub fn encode(
     out: &mut Vec<u8>,
     kind: Kind,
     task: TaskId,
     seq: u16,
-    spelling: Spelling,
+    seq_format: SeqFormat,
     payload: &[u8],
 ) {
     out.reserve(payload.len().saturating_add(OVERHEAD_BYTES));
-    put_header(out, kind, task, seq, spelling);
+    put_header(out, kind, task, seq, seq_format);
     if kind.is_json() {
         put_json(out, payload);
     } else {
@@ -47,13 +46,15 @@ pub fn encode(
     out.extend_from_slice(END);
 }
 
-/// Appends text or audio as frames of one task, beginning with `first_seq`, and returns the seq
-/// that follows, which is the next piece's or the `0x03` frame's. A piece carries at most
-/// `max_payload_bytes` (four at least), ends between two characters if it is text, and inside any
-/// `##END` the payload contains: receivers concatenate. An empty payload makes no frame.
+/// Appends text or audio as frames of one task, beginning with `first_seq`. Returns the seq that
+/// follows, for the next piece or the `0x03` frame.
+///
+/// A piece has at most `max_payload_bytes` (at least four). Text is split between two characters,
+/// and any `##END` in the payload is split inside: receivers concatenate. An empty payload makes no
+/// frame. (ours)
 ///
 /// # Errors
-/// When the pieces would leave no number for the frame that ends the task; `out` is as it was.
+/// When no seq would remain for the frame that ends the task; `out` is unchanged.
 pub fn encode_stream(
     out: &mut Vec<u8>,
     kind: Kind,
@@ -72,7 +73,7 @@ pub fn encode_stream(
         }
         let piece = first_piece(rest, kind, max_payload_bytes.max(MAX_CHAR_BYTES));
         out.reserve(piece.len().saturating_add(OVERHEAD_BYTES));
-        put_header(out, kind, task, seq, Spelling::Plain);
+        put_header(out, kind, task, seq, SeqFormat::Plain);
         out.extend_from_slice(piece);
         out.extend_from_slice(END);
         rest = rest.get(piece.len()..).unwrap_or_default();
@@ -81,19 +82,19 @@ pub fn encode_stream(
     Ok(seq)
 }
 
-fn put_header(out: &mut Vec<u8>, kind: Kind, task: TaskId, seq: u16, spelling: Spelling) {
+fn put_header(out: &mut Vec<u8>, kind: Kind, task: TaskId, seq: u16, seq_format: SeqFormat) {
     out.extend_from_slice(START);
     out.push(kind.byte());
     out.extend_from_slice(&task.0);
     let seq = seq.min(MAX_SEQ);
     let digits = [1000, 100, 10, 1].map(|unit| digit(seq, unit));
-    match spelling {
-        Spelling::Bracketed if kind == Kind::Control => {
+    match seq_format {
+        SeqFormat::Bracketed if kind == Kind::Control => {
             out.push(b'[');
             out.extend_from_slice(&digits);
             out.push(b']');
         }
-        Spelling::Plain | Spelling::Bracketed => out.extend_from_slice(&digits),
+        SeqFormat::Plain | SeqFormat::Bracketed => out.extend_from_slice(&digits),
     }
 }
 
@@ -107,7 +108,7 @@ fn put_json(out: &mut Vec<u8>, payload: &[u8]) {
     let mut ends = END_FINDER.find_iter(payload).peekable();
     let mut starts = START_FINDER.find_iter(payload).peekable();
     let mut written = 0;
-    while let Some(hash) = next_of(&mut ends, &mut starts) {
+    while let Some(hash) = next_position(&mut ends, &mut starts) {
         out.extend_from_slice(payload.get(written..hash).unwrap_or_default());
         out.extend_from_slice(ESCAPED_HASH);
         written = hash.saturating_add(1);
@@ -115,8 +116,8 @@ fn put_json(out: &mut Vec<u8>, payload: &[u8]) {
     out.extend_from_slice(payload.get(written..).unwrap_or_default());
 }
 
-/// The smaller of the next two positions: two ascending sequences, read as one.
-fn next_of<I: Iterator<Item = usize>>(
+/// Merges two ascending sequences: returns the smaller of their next positions.
+fn next_position<I: Iterator<Item = usize>>(
     one: &mut Peekable<I>,
     other: &mut Peekable<I>,
 ) -> Option<usize> {
@@ -127,12 +128,14 @@ fn next_of<I: Iterator<Item = usize>>(
     }
 }
 
-/// As much of a payload as fits before an `##END` would be complete.
+/// The part of a payload before its first `##END` would be complete.
 fn before_delimiter(payload: &[u8]) -> &[u8] {
     let Some(found) = END_FINDER.find(payload) else {
         return payload;
     };
-    payload.get(..found.saturating_add(CUT)).unwrap_or(payload)
+    payload
+        .get(..found.saturating_add(SPLIT_OFFSET))
+        .unwrap_or(payload)
 }
 
 fn first_piece(rest: &[u8], kind: Kind, max_bytes: usize) -> &[u8] {
@@ -147,7 +150,7 @@ fn first_piece(rest: &[u8], kind: Kind, max_bytes: usize) -> &[u8] {
     before_delimiter(whole)
 }
 
-/// `window` without the beginning of a character that goes on in `next`.
+/// `window` without the beginning of a character that continues in `next`.
 fn whole_characters<'a>(window: &'a [u8], next: Option<&u8>) -> &'a [u8] {
     let continues = |byte: &u8| byte & 0b1100_0000 == 0b1000_0000;
     if !next.is_some_and(continues) {
@@ -170,54 +173,54 @@ fn whole_characters<'a>(window: &'a [u8], next: Option<&u8>) -> &'a [u8] {
 mod tests {
     use super::*;
 
-    fn frame_of(kind: Kind, seq: u16, spelling: Spelling, payload: &str) -> String {
+    fn encoded(kind: Kind, seq: u16, seq_format: SeqFormat, payload: &str) -> String {
         let mut out = Vec::new();
         encode(
             &mut out,
             kind,
             TaskId::MCP,
             seq,
-            spelling,
+            seq_format,
             payload.as_bytes(),
         );
         String::from_utf8(out).unwrap()
     }
 
     #[test]
-    fn headers_are_spelt_as_asked() {
-        fn check(kind: Kind, seq: u16, spelling: Spelling, expect: &str) {
-            assert_eq!(frame_of(kind, seq, spelling, "{}"), expect);
+    fn header_has_the_requested_seq_format() {
+        fn check(kind: Kind, seq: u16, seq_format: SeqFormat, expect: &str) {
+            assert_eq!(encoded(kind, seq, seq_format, "{}"), expect);
         }
         check(
             Kind::Control,
             42,
-            Spelling::Plain,
+            SeqFormat::Plain,
             "##START\x06mcp000010042{}##END",
         );
         check(
             Kind::Control,
             9999,
-            Spelling::Bracketed,
+            SeqFormat::Bracketed,
             "##START\x06mcp00001[9999]{}##END",
         );
         check(
             Kind::Text,
             0,
-            Spelling::Bracketed,
+            SeqFormat::Bracketed,
             "##START\x04mcp000010000{}##END",
         );
         check(
             Kind::Ping,
             u16::MAX,
-            Spelling::Plain,
+            SeqFormat::Plain,
             "##START\x11mcp000019999{}##END",
         );
     }
 
     #[test]
-    fn json_escapes_only_delimiters() {
+    fn json_payload_escapes_only_delimiters() {
         fn check(payload: &str, expect: &str) {
-            let frame = frame_of(Kind::Control, 0, Spelling::Plain, payload);
+            let frame = encoded(Kind::Control, 0, SeqFormat::Plain, payload);
             assert_eq!(frame, format!("##START\x06mcp000010000{expect}##END"));
         }
         check(r##"{"a":"#1 ##E ##STAR"}"##, r##"{"a":"#1 ##E ##STAR"}"##);
@@ -229,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_are_cut_inside_the_delimiter_and_between_characters() {
+    fn stream_splits_delimiters_but_no_characters() {
         fn check(payload: &str, max: usize, expect: &[&str]) {
             let mut out = Vec::new();
             let next = encode_stream(
@@ -256,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_leaves_a_number_for_its_end() {
+    fn stream_reserves_a_seq_for_its_end() {
         let mut out = b"before".to_vec();
         let task = TaskId::MCP;
         let last = encode_stream(&mut out, Kind::Audio, task, 9998, b"abcd", 4);
@@ -267,8 +270,8 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_is_no_json_cannot_smuggle_a_frame() {
-        let frame = frame_of(Kind::Ping, 0, Spelling::Plain, "a##END##START");
+    fn binary_payload_is_truncated_at_a_delimiter() {
+        let frame = encoded(Kind::Ping, 0, SeqFormat::Plain, "a##END##START");
         assert_eq!(frame, "##START\x11mcp000010000a####END");
     }
 }

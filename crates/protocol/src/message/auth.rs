@@ -1,5 +1,6 @@
-//! The first exchange of a connection: a token, and whether it was good enough. (ours)
-//! Never: a token in `Debug`, in an error or anywhere else than in the payload.
+//! The AUTH exchange: the device's access token, and the answer. (ours)
+//!
+//! Invariant: the token appears in the payload only, not in `Debug` output or an error. (I16)
 
 use std::{borrow::Cow, fmt};
 
@@ -8,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::{MessageError, utf8, write_tagged};
 use crate::id::DeviceId;
 
-/// What a device sends first.
+/// The first message of a device.
 #[derive(Serialize, Deserialize)]
 pub struct AuthRequest<'a> {
     /// An access token with the scope `device`.
     #[serde(borrow)]
     pub token: Cow<'a, str>,
-    /// What the device runs, for people who look at it.
+    /// The device's software, for operators.
     #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo<'a>>,
 }
@@ -27,31 +28,32 @@ impl fmt::Debug for AuthRequest<'_> {
     }
 }
 
-/// A device's firmware or SDK, as it calls itself.
+/// The name and version of a device's firmware or SDK.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ClientInfo<'a> {
-    /// Its name.
+    /// The name.
     #[serde(borrow, default)]
     pub name: Cow<'a, str>,
-    /// Its version.
+    /// The version.
     #[serde(borrow, default)]
     pub version: Cow<'a, str>,
 }
 
-/// The server's answer to a good token.
+/// The answer to an accepted token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuthAccepted {
     /// The device that the token is for.
     pub device_id: DeviceId,
-    /// Names this connection in logs and in questions to the operator.
+    /// Identifies this connection in logs and in questions to the operator.
     pub session: String,
-    /// How often the device should be heard, in seconds; after 2.5 times that it is gone.
+    /// Interval in seconds at which the device should send something. After 2.5 intervals of
+    /// silence it is closed.
     pub heartbeat_s: u32,
-    /// The longest frame that is taken from now on.
+    /// Maximum bytes of a frame from now on.
     pub max_frame_bytes: u32,
 }
 
-/// Appends the answer to a good token.
+/// Appends the answer to an accepted token.
 pub fn write_auth_accepted(out: &mut Vec<u8>, accepted: &AuthAccepted) {
     #[derive(Serialize)]
     struct Accepted<'a> {
@@ -69,7 +71,7 @@ pub fn write_auth_accepted(out: &mut Vec<u8>, accepted: &AuthAccepted) {
     );
 }
 
-/// Appends the answer to a bad token; the connection is closed behind it.
+/// Appends the answer to a refused token. The connection closes after it.
 pub fn write_auth_refused(out: &mut Vec<u8>, code: &str, message: &str) {
     #[derive(Serialize)]
     struct Refused<'a> {
@@ -88,17 +90,17 @@ pub fn write_auth_refused(out: &mut Vec<u8>, code: &str, message: &str) {
     );
 }
 
-/// Reads the server's answer, as a device does; the inner error is the server's refusal.
+/// Parses the server's answer, for a device. The inner error is the server's refusal.
 ///
 /// # Errors
-/// When the payload is no answer to an AUTH frame.
+/// When the payload is not an answer to an AUTH frame.
 pub fn parse_auth_answer(payload: &[u8]) -> Result<Result<AuthAccepted, String>, MessageError> {
     #[derive(Deserialize)]
     struct Answer {
-        data: Verdict,
+        data: AnswerData,
     }
     #[derive(Deserialize)]
-    struct Verdict {
+    struct AnswerData {
         success: bool,
         #[serde(default)]
         code: Option<String>,
@@ -106,20 +108,20 @@ pub fn parse_auth_answer(payload: &[u8]) -> Result<Result<AuthAccepted, String>,
         error: Option<String>,
     }
     #[derive(Deserialize)]
-    struct Welcome {
+    struct AcceptedAnswer {
         data: AuthAccepted,
     }
     let json = utf8(payload)?;
     let malformed = |error: serde_json::Error| MessageError::from_json(&error, None);
-    let Answer { data: verdict } = serde_json::from_str(json).map_err(malformed)?;
-    if verdict.success {
-        let welcome: Welcome = serde_json::from_str(json).map_err(malformed)?;
-        return Ok(Ok(welcome.data));
+    let Answer { data } = serde_json::from_str(json).map_err(malformed)?;
+    if data.success {
+        let accepted: AcceptedAnswer = serde_json::from_str(json).map_err(malformed)?;
+        return Ok(Ok(accepted.data));
     }
-    let error = verdict
+    let error = data
         .error
-        .unwrap_or_else(|| "refused without a reason".to_owned());
-    Ok(Err(match verdict.code {
+        .unwrap_or_else(|| "token refused without a reason".to_owned());
+    Ok(Err(match data.code {
         Some(code) => format!("{error} ({code})"),
         None => error,
     }))
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_round_trip() {
+    fn auth_answer_round_trips() {
         let accepted = AuthAccepted {
             device_id: "toy-1".parse().unwrap(),
             session: "s1".into(),
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_never_shown() {
+    fn token_is_absent_from_debug_output() {
         let request: AuthRequest<'_> =
             serde_json::from_str(r#"{"token":"s3cret","client":{"name":"toy"}}"#).unwrap();
         let shown = format!("{request:?}");

@@ -1,5 +1,4 @@
-//! What a device says in a 0x06 frame.
-//! Never: looks into services or a result's data; others do, if they need to.
+//! Messages of a device in 0x06 frames.
 
 use std::borrow::Cow;
 
@@ -14,51 +13,52 @@ use super::{
 
 const KNOWN: &str = "`register`, `result`, `progress` and `log`";
 
-/// A message from a device. No key stands twice in the envelope or its `data`; within `services`
-/// the schema gate looks.
+/// A message of a device. No key is repeated in the envelope or its `data`; [`crate::schema`]
+/// checks `services`, and nothing looks into a result's `data`.
 #[derive(Debug)]
 pub enum DeviceMessage<'a> {
-    /// Replaces the device's whole set of services. (S 3.2)
+    /// Replaces all services of the device. (S 3.2)
     Register {
-        /// What the answer is matched by; `register` stands in for it if absent. (ours)
+        /// The call id of the answer; `register` if absent. (ours)
         call_id: Option<Cow<'a, str>>,
         /// The `services` object as sent.
         services: &'a RawValue,
     },
-    /// How a call ended. (S 4.3)
+    /// The result of a call. (S 4.3)
     Result(DeviceResult<'a>),
-    /// How far a call has got. (ours)
+    /// The progress of a call. (ours)
     Progress {
-        /// Which call.
+        /// The call.
         call_id: Cow<'a, str>,
         /// The `data` object as sent.
         raw: &'a RawValue,
     },
-    /// Something to note, with or without a call. (ours)
+    /// A log message, about a call or in general. (ours)
     Log {
-        /// Which call, if any.
+        /// The call, if any.
         call_id: Option<Cow<'a, str>>,
         /// The `data` object as sent.
         raw: &'a RawValue,
     },
 }
 
-/// A device's answer to a call; its shape is checked, its data is not looked at. (S 5.2)
+/// The result of a call. Its shape is checked, its data is passed on. (S 5.2)
 #[derive(Debug)]
 pub struct DeviceResult<'a> {
-    /// Which call.
+    /// The call.
     pub call_id: Cow<'a, str>,
-    /// What the device says of its own success.
+    /// Whether the device succeeded.
     pub success: bool,
     /// The whole `{"success", …}` object, as sent.
     pub raw: &'a RawValue,
 }
 
 impl<'a> DeviceMessage<'a> {
-    /// Reads the payload of a 0x06 frame.
+    /// Parses the payload of a 0x06 frame.
     ///
     /// # Errors
-    /// When it is no JSON, of an unknown type, or has a member missing, repeated or mistyped.
+    /// When it is not JSON, of an unknown type, or has a member that is missing, repeated or of the
+    /// wrong type.
     pub fn parse(payload: &'a [u8]) -> Result<Self, MessageError> {
         let mut envelope = Envelope::parse(payload)?;
         match envelope.kind()? {
@@ -92,7 +92,7 @@ fn result<'a>(mut data: Data<'a>) -> Result<DeviceResult<'a>, MessageError> {
         return Err(data.invalid("a `result` has a `result` object in its `data`"));
     };
     let shape: ResultShape<'a> = serde_json::from_str(raw.get())
-        .map_err(|error| data.invalid(&format!("`result` is not as it should be: {error}")))?;
+        .map_err(|error| data.invalid(&format!("the `result` is invalid: {error}")))?;
     let call_id = data.take_call_id("result")?;
     Ok(DeviceResult {
         call_id,
@@ -101,7 +101,7 @@ fn result<'a>(mut data: Data<'a>) -> Result<DeviceResult<'a>, MessageError> {
     })
 }
 
-/// What S 5.2 fixes of a result; `data` may be anything and there may be more.
+/// The members of a result that S 5.2 defines. `data` may be anything, and there may be more.
 #[derive(Deserialize)]
 struct ResultShape<'a> {
     success: bool,
@@ -124,8 +124,8 @@ fn raw_data(payload: &[u8]) -> Result<&RawValue, MessageError> {
 mod tests {
     use super::*;
 
-    /// A one-line account of what was read.
-    fn account(payload: &str) -> String {
+    /// A one-line summary of a parsed message or its error.
+    fn summary(payload: &str) -> String {
         match DeviceMessage::parse(payload.as_bytes()) {
             Ok(DeviceMessage::Register { call_id, services }) => {
                 format!("register {call_id:?} {}", services.get())
@@ -146,15 +146,15 @@ mod tests {
     }
 
     fn check(payload: &str, expect: &str) {
-        let account = account(payload);
+        let summary = summary(payload);
         assert!(
-            account.starts_with(expect),
-            "{payload}\n is {account}\nnot {expect}"
+            summary.starts_with(expect),
+            "{payload}\n is {summary}\nnot {expect}"
         );
     }
 
     #[test]
-    fn messages_are_read_in_any_order_of_keys() {
+    fn message_parses_in_any_key_order() {
         check(
             r#"{"type":"register","data":{"services":{"a":{}}}}"#,
             r#"register None {"a":{}}"#,
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_call() {
+    fn invalid_message_names_the_error_and_its_call() {
         check("", "malformed_json None the payload is not valid JSON: EOF");
         check(r#"{"type":"register","data":{"#, "malformed_json None");
         check(r#"{"type":"register","data":{}} x"#, "malformed_json None");
@@ -219,7 +219,7 @@ mod tests {
         ] {
             let payload =
                 format!(r#"{{"type":"result","data":{{"call_id":"c","result":{result}}}}}"#);
-            check(&payload, r#"bad_message Some("c") `result` is not"#);
+            check(&payload, r#"bad_message Some("c") the `result` is invalid"#);
         }
         check(
             r#"{"type":"result","data":{"call_id":7}}"#,
@@ -232,8 +232,8 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_stands_twice_is_seen() {
-        fn twice(payload: &str, key: &str) {
+    fn repeated_key_is_refused() {
+        fn check_repeated(payload: &str, key: &str) {
             let error = DeviceMessage::parse(payload.as_bytes()).unwrap_err();
             assert!(
                 error
@@ -242,34 +242,34 @@ mod tests {
                 "{error}"
             );
         }
-        twice(
+        check_repeated(
             r#"{"type":"log","type":"register","data":{"services":{}}}"#,
             "type",
         );
-        twice(
+        check_repeated(
             r#"{"type":"register","data":{"services":{}},"data":{"services":{}}}"#,
             "data",
         );
-        twice(
+        check_repeated(
             r#"{"type":"register","data":{"services":{},"services":{}}}"#,
             "services",
         );
-        twice(
+        check_repeated(
             r#"{"type":"register","x":1,"\u0078":2,"data":{"services":{}}}"#,
             "x",
         );
-        twice(
+        check_repeated(
             r#"{"type":"register","data":{"y":1,"services":{},"y":1}}"#,
             "y",
         );
-        twice(
+        check_repeated(
             r#"{"type":"result","data":{"call_id":"c","result":{"success":true,"success":false}}}"#,
             "success",
         );
     }
 
     #[test]
-    fn nesting_bombs_are_refused() {
+    fn deep_nesting_is_refused() {
         for open in ["[", "{\"a\":"] {
             let bomb = format!(r#"{{"type":"log","data":{{"x":{}"#, open.repeat(100_000));
             check(
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_explanation_stays_short() {
+    fn error_detail_is_bounded() {
         let payload = format!(r#"{{"type":"log","data":"{}"}}"#, "好".repeat(10_000));
         let error = DeviceMessage::parse(payload.as_bytes()).unwrap_err();
         assert!(error.to_string().len() < 300, "{error}");

@@ -1,5 +1,7 @@
-//! Reads `{"type": …, "data": {…}}` in one pass, whatever the order of the keys.
-//! Never: lets a key stand twice in the envelope or in its data, known or unknown.
+//! Parses `{"type": …, "data": {…}}` in one pass, in any order of keys.
+//!
+//! Invariant: no key, known or unknown, is repeated in the envelope or in its data. Otherwise the
+//! edge and the device could read the message differently.
 
 use std::{borrow::Cow, collections::HashSet, fmt};
 
@@ -11,14 +13,14 @@ use serde_json::value::RawValue;
 
 use super::{MessageError, nesting, utf8};
 
-/// A message of any type: what is in it, not yet what has to be.
+/// A message of any type, before the members that its type requires are checked.
 #[derive(Debug, Default)]
 pub(super) struct Envelope<'a> {
     pub(super) kind: Option<Text<'a>>,
     pub(super) data: Data<'a>,
 }
 
-/// The members that one message type or another has in its `data`.
+/// The members that the message types have in their `data`.
 #[derive(Debug, Default)]
 pub(super) struct Data<'a> {
     pub(super) call_id: Option<Text<'a>>,
@@ -31,13 +33,13 @@ pub(super) struct Data<'a> {
 
 impl<'a> Envelope<'a> {
     pub(super) fn parse(payload: &'a [u8]) -> Result<Self, MessageError> {
-        if nesting::too_deep(payload) {
+        if nesting::is_too_deep(payload) {
             let detail = format!("a message is nested at most {} deep", nesting::MAX_DEPTH);
             return Err(MessageError::invalid(None, &detail));
         }
         let json = utf8(payload)?;
         serde_json::from_str(json)
-            .map_err(|error| MessageError::from_json(&error, call_id_of(json)))
+            .map_err(|error| MessageError::from_json(&error, find_call_id(json)))
     }
 
     pub(super) fn kind(&self) -> Result<&str, MessageError> {
@@ -69,7 +71,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// A string that borrows from the payload unless something in it is escaped.
+/// A string that borrows from the payload unless it contains an escape.
 #[derive(Debug)]
 pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
@@ -97,7 +99,7 @@ impl<'de> Visitor<'de> for TextVisitor {
     }
 }
 
-/// Reads a member that may stand once.
+/// Reads a member that must not be repeated.
 fn once<'de, M, T>(slot: &mut Option<T>, map: &mut M, key: &'static str) -> Result<(), M::Error>
 where
     M: MapAccess<'de>,
@@ -110,7 +112,7 @@ where
     Ok(())
 }
 
-/// Keys without a meaning to us, which may still stand only once.
+/// The unknown keys so far, which must not be repeated either.
 #[derive(Default)]
 struct Unknown<'a>(HashSet<Cow<'a, str>>);
 
@@ -188,8 +190,8 @@ impl<'de> Visitor<'de> for DataVisitor {
     }
 }
 
-/// The call id of a message that is otherwise wrong, so that the error reaches its call.
-fn call_id_of(json: &str) -> Option<String> {
+/// The call id of a message that is otherwise invalid, so that the error reaches its call.
+fn find_call_id(json: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Loose<'a> {
         #[serde(borrow)]

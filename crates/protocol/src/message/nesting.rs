@@ -1,12 +1,12 @@
-//! How deep JSON may be nested before anyone parses it into values.
-//! Never: recursion, which is what a nesting bomb is after.
+//! The nesting depth of JSON, checked before a recursive parser reads it.
 
-/// The deepest nesting that is passed on, the limit of most JSON parsers.
-pub(crate) const MAX_DEPTH: usize = 128;
+/// The maximum depth, as in most JSON parsers.
+pub const MAX_DEPTH: usize = 128;
 
-/// Whether arrays and objects are nested deeper than [`MAX_DEPTH`]. Strings are skipped; text that
-/// is no JSON may give any answer.
-pub(crate) fn too_deep(json: &[u8]) -> bool {
+/// Returns true when arrays and objects are nested deeper than [`MAX_DEPTH`]. Does not recurse, and
+/// skips strings. The result for invalid JSON is unspecified.
+#[must_use]
+pub fn is_too_deep(json: &[u8]) -> bool {
     // Every level costs an opening and a closing byte, so most messages are too short to be deep.
     if json.len() <= MAX_DEPTH.saturating_mul(2) {
         return false;
@@ -44,9 +44,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn depth_is_counted_outside_strings() {
+    fn depth_ignores_strings() {
         fn check(json: &str, expect: bool) {
-            assert_eq!(too_deep(json.as_bytes()), expect, "{:.40}", json);
+            assert_eq!(is_too_deep(json.as_bytes()), expect, "{:.40}", json);
         }
         let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
         check(&nested(MAX_DEPTH), false);

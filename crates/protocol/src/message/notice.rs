@@ -1,5 +1,4 @@
-//! One-way notices in frames of our own: GOAWAY, ERROR and EVENT. (ours)
-//! Never: anything that expects an answer.
+//! Payloads of GOAWAY, ERROR and EVENT frames, none of which has an answer. (ours)
 
 use std::borrow::Cow;
 
@@ -8,43 +7,43 @@ use serde_json::value::RawValue;
 
 use super::{MessageError, utf8};
 
-/// The longest name of an event, in bytes.
+/// Maximum bytes of an event's name.
 const MAX_EVENT_NAME_BYTES: usize = 128;
 
-/// GOAWAY: the server wants the device to reconnect.
+/// GOAWAY: the server asks the device to reconnect. (ours)
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Goaway {
-    /// `drain`, `takeover`, `overload`.
+    /// `drain`, `takeover`, `overload`, `idle`, or the code of the ERROR frame before.
     pub reason: String,
-    /// How long to wait before, in milliseconds.
+    /// Delay before reconnecting, in milliseconds.
     pub retry_after_ms: u32,
 }
 
-/// ERROR: the last word before the server closes the connection.
+/// ERROR: why the server closes the connection. (ours)
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorNotice {
-    /// A stable name for what went wrong.
+    /// A stable name of the error.
     pub code: String,
     /// What was wrong, where, and what would be right.
     pub message: String,
 }
 
-/// EVENT: something that happened on the device, for whoever listens.
+/// EVENT: something happened on the device; delivered to webhooks. (ours)
 #[derive(Debug, Deserialize)]
 pub struct DeviceEvent<'a> {
-    /// What happened, 1 to 128 bytes.
+    /// The name of the event, 1 to 128 bytes.
     #[serde(borrow)]
     pub name: Cow<'a, str>,
-    /// More about it, as sent.
+    /// More about the event, as sent.
     #[serde(default, borrow)]
     pub data: Option<&'a RawValue>,
 }
 
 impl<'a> DeviceEvent<'a> {
-    /// Reads the payload of an EVENT frame.
+    /// Parses the payload of an EVENT frame.
     ///
     /// # Errors
-    /// When it is no object with a name.
+    /// When it is not an object with a name.
     pub fn parse(payload: &'a [u8]) -> Result<Self, MessageError> {
         let event: Self = serde_json::from_str(utf8(payload)?)
             .map_err(|error| MessageError::from_json(&error, None))?;
@@ -61,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_have_a_name() {
+    fn event_requires_a_name() {
         fn check(payload: &str, valid: bool) {
             assert_eq!(
                 DeviceEvent::parse(payload.as_bytes()).is_ok(),

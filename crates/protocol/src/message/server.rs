@@ -1,5 +1,4 @@
-//! What the server says in a 0x06 frame: written by the edge, read by a device.
-//! Never: touches the params of a call, which go through byte for byte.
+//! Messages of the server in 0x06 frames: written by the edge, parsed by a device.
 
 use std::borrow::Cow;
 
@@ -15,16 +14,16 @@ use crate::id::CallId;
 
 const KNOWN: &str = "`call`, `result` and `cancel`";
 
-/// Asks a device to run a service. (S 4.2)
+/// Calls a service of the device. Its params are written byte for byte as they are. (S 4.2)
 #[derive(Debug, Serialize)]
 pub struct Call<'a> {
-    /// What the result is matched by.
+    /// The id that the result repeats.
     pub call_id: CallId,
     /// The service's name.
     pub method: &'a str,
-    /// Its parameters, an object.
+    /// The parameters, an object.
     pub params: &'a RawValue,
-    /// What the device asked for in its result to the call before, an object. (ours)
+    /// The input that the device requested in its result to the previous call, an object. (ours)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<&'a RawValue>,
 }
@@ -49,8 +48,8 @@ struct ResultBody<'a> {
     error: Option<&'a str>,
 }
 
-/// Appends a `result`, which answers a `register` or refuses any other message: `error` says why,
-/// none means success. (S 6.3)
+/// Appends a `result`: the answer to a `register`, or the refusal of any other message. No `error`
+/// means success. (S 6.3)
 pub fn write_result(out: &mut Vec<u8>, call_id: &str, error: Option<&str>) {
     let result = ResultBody {
         success: error.is_none(),
@@ -59,7 +58,7 @@ pub fn write_result(out: &mut Vec<u8>, call_id: &str, error: Option<&str>) {
     write_tagged(out, "result", ResultData { call_id, result });
 }
 
-/// Appends a `cancel`: whatever the call was to do, nobody waits for it any more. (ours)
+/// Appends a `cancel`: no caller waits for the call any longer. (ours)
 pub fn write_cancel(out: &mut Vec<u8>, call_id: CallId) {
     #[derive(Serialize)]
     struct CancelData {
@@ -68,41 +67,42 @@ pub fn write_cancel(out: &mut Vec<u8>, call_id: CallId) {
     write_tagged(out, "cancel", CancelData { call_id });
 }
 
-/// What the server says, as a device reads it.
+/// A message of the server, as a device parses it.
 #[derive(Debug)]
 pub enum ServerMessage<'a> {
-    /// Run a service and answer with a `result`. (S 4.2)
+    /// Call a service and answer with a `result`. (S 4.2)
     Call {
-        /// To be repeated in the result.
+        /// The id to repeat in the result.
         call_id: Cow<'a, str>,
         /// The service's name.
         method: Cow<'a, str>,
-        /// Its parameters; an empty object if the message has none.
+        /// The parameters; an empty object if the message has none.
         params: &'a RawValue,
-        /// What the device asked for when this was called before. (ours)
+        /// The input that the device requested in its result to the previous call. (ours)
         input: Option<&'a RawValue>,
     },
-    /// The answer to a `register`, or why another message was refused. (S 6.3)
+    /// The answer to a `register`, or the refusal of another message. (S 6.3)
     Result {
         /// The message's `call_id`, or `register`.
         call_id: Cow<'a, str>,
-        /// Whether it was accepted.
+        /// Whether the message was accepted.
         success: bool,
-        /// Why not.
+        /// Why it was not.
         error: Option<Cow<'a, str>>,
     },
-    /// Nobody waits for this call any more. (ours)
+    /// No caller waits for this call any longer. (ours)
     Cancel {
-        /// Which call.
+        /// The call.
         call_id: Cow<'a, str>,
     },
 }
 
 impl<'a> ServerMessage<'a> {
-    /// Reads the payload of a 0x06 frame from the server.
+    /// Parses the payload of a 0x06 frame from the server.
     ///
     /// # Errors
-    /// When it is no JSON, of an unknown type, or has a member missing, repeated or mistyped.
+    /// When it is not JSON, of an unknown type, or has a member that is missing, repeated or of the
+    /// wrong type.
     pub fn parse(payload: &'a [u8]) -> Result<Self, MessageError> {
         let mut envelope = Envelope::parse(payload)?;
         match envelope.kind()? {
@@ -144,7 +144,7 @@ fn result<'a>(mut data: Data<'a>) -> Result<ServerMessage<'a>, MessageError> {
         return Err(data.invalid("a `result` has a `result` object in its `data`"));
     };
     let body: Body<'a> = serde_json::from_str(raw.get())
-        .map_err(|error| data.invalid(&format!("`result` is not as it should be: {error}")))?;
+        .map_err(|error| data.invalid(&format!("the `result` is invalid: {error}")))?;
     let call_id = data.take_call_id("result")?;
     let error = body.error.map(|error| error.0);
     Ok(ServerMessage::Result {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_written_as_the_supplement_has_them() {
+    fn message_json_matches_the_supplement() {
         let params = serde_json::from_str(r###"{ "a" : "##END 坏" }"###).unwrap();
         let call = Call {
             call_id: call_id(),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_reads_what_the_server_writes() {
+    fn written_message_parses_to_the_same() {
         let params: &RawValue = serde_json::from_str("{}").unwrap();
         let json = written(|out| {
             Call {
@@ -241,16 +241,16 @@ mod tests {
     }
 
     #[test]
-    fn params_may_be_absent() {
+    fn call_without_params_parses_to_an_empty_object() {
         let json = br#"{"type":"call","data":{"call_id":"c","method":"m"}}"#;
         let Ok(ServerMessage::Call { params, .. }) = ServerMessage::parse(json) else {
-            panic!("a call without params is a call");
+            panic!("a call without params must parse");
         };
         assert_eq!(params.get(), "{}");
     }
 
     #[test]
-    fn a_device_message_is_not_the_servers() {
+    fn device_message_is_refused_by_the_server_parser() {
         let error =
             ServerMessage::parse(br#"{"type":"register","data":{"services":{}}}"#).unwrap_err();
         assert_eq!(error.code(), "unknown_message");

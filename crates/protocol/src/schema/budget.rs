@@ -1,5 +1,7 @@
-//! Measures a schema before anything compiles it: what it has, how deep, and what it names.
-//! Never: trusts a keyword it does not know to be data, or mistakes a property's name for one.
+//! Measures a schema before it is compiled: its size, depth, patterns and references.
+//!
+//! Invariant: an unknown keyword is measured as data, and a property's name is never taken for a
+//! keyword.
 
 use std::{collections::HashMap, io};
 
@@ -11,16 +13,16 @@ use super::{
     expansion::{self, Cost},
 };
 
-/// What a `type` may say.
+/// The values of `type`.
 pub(super) const VALID_TYPES: &str =
     "\"string\", \"number\", \"integer\", \"boolean\", \"array\", \"object\" or \"null\"";
 const TYPES: [&str; 7] = [
     "string", "number", "integer", "boolean", "array", "object", "null",
 ];
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
-/// Patterns of one schema: each costs memory for as long as its registration lives.
+/// Patterns in one schema. Each costs memory for the lifetime of its registration.
 const MAX_PATTERNS: usize = 16;
-/// A longer pattern is a program.
+/// Bytes of one pattern.
 const MAX_PATTERN_BYTES: usize = 256;
 
 /// A fault and the JSON pointer to it.
@@ -30,7 +32,7 @@ pub(super) struct Located {
     pub(super) fault: SchemaFault,
 }
 
-/// Says what a schema costs, with its references followed, or why it may not be used.
+/// Returns the cost of a schema with its references followed, or why it is refused.
 pub(super) fn measure(schema: &Value, limits: &SchemaLimits) -> Result<Cost, Located> {
     let bytes = json_bytes(schema);
     if bytes > limits.max_schema_bytes {
@@ -42,7 +44,7 @@ pub(super) fn measure(schema: &Value, limits: &SchemaLimits) -> Result<Cost, Loc
             fault,
         });
     }
-    let mut survey = Survey {
+    let mut survey = SchemaSurvey {
         limits,
         schemas: Vec::new(),
         by_pointer: HashMap::new(),
@@ -52,28 +54,28 @@ pub(super) fn measure(schema: &Value, limits: &SchemaLimits) -> Result<Cost, Loc
     expansion::expand(&survey.schemas, &survey.by_pointer, limits.max_expansion)
 }
 
-/// A schema inside the schema.
+/// A schema within the measured schema.
 #[derive(Debug, Default)]
 pub(super) struct Subschema {
     pub(super) pointer: String,
-    /// What it costs without the schemas inside it.
+    /// Its cost without the schemas within it.
     pub(super) own: Cost,
-    /// The schemas directly inside it, as indices.
+    /// The schemas directly within it, as indices.
     pub(super) inner: Vec<usize>,
-    /// The JSON pointer that its `$ref` names.
+    /// The JSON pointer of its `$ref`.
     pub(super) reference: Option<String>,
 }
 
 /// What the value of a keyword is.
 #[derive(Clone, Copy)]
-enum Place {
+enum KeywordValue {
     Schema,
     ListOfSchemas,
     NamedSchemas,
     Data,
 }
 
-fn place_of(keyword: &str) -> Place {
+fn keyword_value(keyword: &str) -> KeywordValue {
     match keyword {
         "items"
         | "additionalItems"
@@ -84,15 +86,15 @@ fn place_of(keyword: &str) -> Place {
         | "if"
         | "not"
         | "propertyNames"
-        | "then" => Place::Schema,
-        "allOf" | "anyOf" | "oneOf" | "prefixItems" => Place::ListOfSchemas,
+        | "then" => KeywordValue::Schema,
+        "allOf" | "anyOf" | "oneOf" | "prefixItems" => KeywordValue::ListOfSchemas,
         "$defs" | "definitions" | "dependencies" | "dependentSchemas" | "patternProperties"
-        | "properties" => Place::NamedSchemas,
-        _ => Place::Data,
+        | "properties" => KeywordValue::NamedSchemas,
+        _ => KeywordValue::Data,
     }
 }
 
-/// Keywords that evaluate without a bound, or that give a place a name other than its pointer.
+/// Keywords whose evaluation is unbounded, or that name a place other than by its pointer.
 const FORBIDDEN: [&str; 8] = [
     "unevaluatedProperties",
     "unevaluatedItems",
@@ -104,18 +106,18 @@ const FORBIDDEN: [&str; 8] = [
     "$vocabulary",
 ];
 
-/// A schema may name itself; what is inside it has its pointer.
+/// Only the root may have an `$id`. Inner schemas are referenced by pointer.
 const ROOT_ID: &str = "/$id";
 
-struct Survey<'l> {
+struct SchemaSurvey<'l> {
     limits: &'l SchemaLimits,
     schemas: Vec<Subschema>,
     by_pointer: HashMap<String, usize>,
     spent: Cost,
 }
 
-impl Survey<'_> {
-    /// Enters a schema at `pointer` and returns its index. The recursion is as deep as `max_depth`.
+impl SchemaSurvey<'_> {
+    /// Measures the schema at `pointer` and returns its index. Recurses at most `max_depth` deep.
     fn schema(&mut self, schema: &Value, pointer: String, depth: usize) -> Result<usize, Located> {
         self.spend_node(&pointer, depth)?;
         let index = self.schemas.len();
@@ -159,9 +161,9 @@ impl Survey<'_> {
         found: &mut Subschema,
     ) -> Result<(), Located> {
         let inner_depth = depth.saturating_add(1);
-        match (place_of(keyword), value) {
-            (Place::Schema, _) => found.inner.push(self.schema(value, at, inner_depth)?),
-            (Place::ListOfSchemas, Value::Array(list)) => {
+        match (keyword_value(keyword), value) {
+            (KeywordValue::Schema, _) => found.inner.push(self.schema(value, at, inner_depth)?),
+            (KeywordValue::ListOfSchemas, Value::Array(list)) => {
                 self.spend_node(&at, inner_depth)?;
                 found.own.add(Cost::NODE);
                 for (position, schema) in list.iter().enumerate() {
@@ -171,7 +173,7 @@ impl Survey<'_> {
                         .push(self.schema(schema, at, inner_depth.saturating_add(1))?);
                 }
             }
-            (Place::NamedSchemas, Value::Object(named)) => {
+            (KeywordValue::NamedSchemas, Value::Object(named)) => {
                 self.named_schemas(keyword, named, &at, inner_depth, found)?;
             }
             _ => {
@@ -201,7 +203,7 @@ impl Survey<'_> {
                 found.own.add(self.pattern(name, &at)?);
             }
             match schema {
-                // The old `dependencies` holds lists of property names as well as schemas.
+                // `dependencies` of older drafts holds lists of property names as well as schemas.
                 Value::Array(_) if keyword == "dependencies" => {
                     found.own.add(self.data(schema, &at, inner_depth)?);
                 }
@@ -211,7 +213,7 @@ impl Survey<'_> {
         Ok(())
     }
 
-    /// Looks at the keywords whose values are not schemas but still matter.
+    /// Checks the keywords whose values are not schemas but restricted.
     fn special(
         &mut self,
         keyword: &str,
@@ -268,7 +270,7 @@ impl Survey<'_> {
         })
     }
 
-    /// Counts a value that is not to be understood as a schema, whatever it looks like.
+    /// Counts a value that is not a schema, whatever it looks like.
     fn data(&mut self, value: &Value, at: &str, depth: usize) -> Result<Cost, Located> {
         let before = self.spent.nodes;
         self.data_nodes(value, at, depth)?;
@@ -315,7 +317,7 @@ impl Survey<'_> {
     }
 }
 
-/// The JSON pointer behind the `#` of a local reference.
+/// Returns the JSON pointer after the `#` of a local reference.
 fn local_pointer(reference: &str) -> Result<String, SchemaFault> {
     let pointer = reference.strip_prefix('#').ok_or(SchemaFault::RemoteRef)?;
     if !(pointer.is_empty() || pointer.starts_with('/')) {
@@ -324,7 +326,7 @@ fn local_pointer(reference: &str) -> Result<String, SchemaFault> {
     percent_decoded(pointer).ok_or(SchemaFault::DanglingRef)
 }
 
-/// A URI fragment without its `%XX`, which is how names beyond ASCII are written there.
+/// Decodes `%XX` in a URI fragment. Names outside ASCII are written that way.
 fn percent_decoded(fragment: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(fragment.len());
     let mut rest = fragment.bytes();
@@ -356,13 +358,13 @@ fn is_dialect(value: &Value) -> bool {
         .is_some_and(|uri| uri.strip_suffix('#').unwrap_or(uri) == DIALECT)
 }
 
-/// One step further in a JSON pointer.
+/// Appends a step to a JSON pointer.
 pub(super) fn join(pointer: &str, step: &str) -> String {
     let step = step.replace('~', "~0").replace('/', "~1");
     format!("{pointer}/{step}")
 }
 
-/// How long a value is, written without white space.
+/// The length of a value without white space.
 fn json_bytes(value: &Value) -> usize {
     struct Counter(usize);
     impl io::Write for Counter {
@@ -375,7 +377,7 @@ fn json_bytes(value: &Value) -> usize {
         }
     }
     let mut counter = Counter(0);
-    // Counting cannot fail, and a value has no key that is not a string.
+    // Counting cannot fail, and every key of a value is a string.
     serde_json::to_writer(&mut counter, value).ok();
     counter.0
 }

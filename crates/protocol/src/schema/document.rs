@@ -1,5 +1,7 @@
-//! JSON read into values, with an eye on what reading would otherwise hide.
-//! Never: merges a key that stands twice; what is checked must be what the other side reads.
+//! JSON parsed into values, without hiding a repeated key.
+//!
+//! Invariant: an object with a repeated key is refused. What is checked here must be what the
+//! device reads.
 
 use std::fmt;
 
@@ -11,38 +13,38 @@ use serde_json::{Map, Number, Value};
 
 use super::error::quoted;
 
-/// A JSON text as values, and its measures.
+/// A JSON text as values, and its size.
 #[derive(Debug)]
 pub(super) struct Document {
     pub(super) value: Value,
-    /// How many values there are, objects and arrays included.
+    /// The number of values, objects and arrays included.
     pub(super) nodes: usize,
-    /// The length of all keys together, which no pointer into the document exceeds by much.
+    /// The total length of all keys, which bounds the length of a pointer into the document.
     pub(super) key_bytes: usize,
 }
 
-/// Why a JSON text is no document.
+/// Why a JSON text is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DocumentError {
-    /// A key stands twice in the object that `path` leads to.
+    /// A key is repeated in the object at `path`.
     Duplicate { path: Vec<String>, key: String },
-    /// Not JSON, nested too deep, or a number beyond what a double can say.
+    /// Not JSON, nested too deep, or with a number out of the range of a double.
     Malformed(String),
 }
 
 impl Document {
     pub(super) fn parse(json: &str) -> Result<Self, DocumentError> {
-        let mut survey = Survey::default();
+        let mut survey = DocumentSurvey::default();
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let value = Element(&mut survey).deserialize(&mut deserializer);
         let whole = value.and_then(|value| deserializer.end().map(|()| value));
-        match (whole, survey.twice) {
+        match (whole, survey.duplicate) {
             (Ok(value), None) => Ok(Self {
                 value,
                 nodes: survey.nodes,
                 key_bytes: survey.key_bytes,
             }),
-            (_, Some(Twice { mut path, key })) => {
+            (_, Some(DuplicateKey { mut path, key })) => {
                 path.reverse();
                 Err(DocumentError::Duplicate { path, key })
             }
@@ -52,27 +54,27 @@ impl Document {
 }
 
 #[derive(Default)]
-struct Survey {
+struct DocumentSurvey {
     nodes: usize,
     key_bytes: usize,
-    twice: Option<Twice>,
+    duplicate: Option<DuplicateKey>,
 }
 
-/// Built on the way out of the recursion, so the innermost key comes first.
-struct Twice {
+/// Built while the recursion unwinds, so the innermost step comes first.
+struct DuplicateKey {
     path: Vec<String>,
     key: String,
 }
 
-impl Survey {
-    fn passed(&mut self, key: String) {
-        if let Some(twice) = &mut self.twice {
-            twice.path.push(key);
+impl DocumentSurvey {
+    fn push_step(&mut self, key: String) {
+        if let Some(duplicate) = &mut self.duplicate {
+            duplicate.path.push(key);
         }
     }
 }
 
-struct Element<'s>(&'s mut Survey);
+struct Element<'s>(&'s mut DocumentSurvey);
 
 impl<'de> DeserializeSeed<'de> for Element<'_> {
     type Value = Value;
@@ -126,7 +128,7 @@ impl<'de> Visitor<'de> for Element<'_> {
                 Ok(Some(item)) => items.push(item),
                 Ok(None) => return Ok(Value::Array(items)),
                 Err(error) => {
-                    self.0.passed(items.len().to_string());
+                    self.0.push_step(items.len().to_string());
                     return Err(error);
                 }
             }
@@ -138,16 +140,16 @@ impl<'de> Visitor<'de> for Element<'_> {
         while let Some(key) = map.next_key::<String>()? {
             self.0.key_bytes = self.0.key_bytes.saturating_add(key.len());
             if members.contains_key(&key) {
-                self.0.twice = Some(Twice {
+                self.0.duplicate = Some(DuplicateKey {
                     path: Vec::new(),
                     key,
                 });
-                return Err(M::Error::custom("a key stands twice"));
+                return Err(M::Error::custom("repeated key"));
             }
             match map.next_value_seed(Element(self.0)) {
                 Ok(member) => members.insert(key, member),
                 Err(error) => {
-                    self.0.passed(key);
+                    self.0.push_step(key);
                     return Err(error);
                 }
             };
@@ -161,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documents_are_what_serde_reads() {
+    fn document_equals_the_value_of_serde() {
         fn check(json: &str, nodes: usize) {
             let document = Document::parse(json).unwrap();
             assert_eq!(
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_stands_twice_is_found_where_it_is() {
+    fn repeated_key_is_located() {
         fn check(json: &str, path: &[&str], key: &str) {
             let path = path.iter().map(|&step| step.to_owned()).collect();
             let expect = DocumentError::Duplicate {
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused() {
+    fn invalid_json_is_refused() {
         for json in ["", "{", "1 2", "nul", "1e999", r#"{"a":}"#] {
             assert!(
                 matches!(Document::parse(json), Err(DocumentError::Malformed(_))),

@@ -1,87 +1,86 @@
-//! Why a device's services are not taken.
-//! Never: an unbounded quotation of what the device sent.
+//! Why a device's services are refused. Quotations of what the device sent are bounded.
 
 use super::budget::VALID_TYPES;
 
-/// The most of a name or a pointer that an error repeats, in bytes.
+/// Maximum bytes of a quoted name or pointer.
 const MAX_QUOTE_BYTES: usize = 128;
 
-/// Why a whole set of services is refused; the former set stays in force. (S 6.1)
+/// Why a set of services is refused. The previous set stays in force. (S 6.1)
 ///
 /// `Display` is one sentence: which service, where in it, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RegisterError {
-    /// The services cannot be read as JSON values.
+    /// The services cannot be parsed.
     #[error("`services` cannot be read: {detail}")]
     Malformed {
         /// Where and why.
         detail: String,
     },
-    /// `services` is something else than an object.
+    /// `services` is not an object.
     #[error("`services` is an object with a member for each service")]
     NotAnObject,
-    /// The same name twice in one message.
-    #[error("service `{name}` stands twice in one `register`")]
+    /// A service's name is repeated.
+    #[error("service `{name}` is repeated in one `register`")]
     DuplicateService {
         /// The name.
         name: String,
     },
-    /// The same key twice in an object somewhere inside a service.
-    #[error("`{key}` stands twice at `{pointer}`")]
+    /// A key is repeated in an object within a service.
+    #[error("`{key}` is repeated at `{pointer}`")]
     DuplicateKey {
         /// JSON pointer into `services`.
         pointer: String,
         /// The key.
         key: String,
     },
-    /// More services than one device may have.
+    /// More services than one device may register.
     #[error("{count} services are too many: a device registers at most {limit}")]
     TooManyServices {
-        /// How many came.
+        /// The number of services.
         count: usize,
-        /// How many may come.
+        /// The maximum.
         limit: usize,
     },
-    /// A name that is empty, too long, or not one line of text.
-    #[error("`{name}` is no service name: 1 to {limit_bytes} bytes without control characters")]
+    /// A name that is empty, too long, or has control characters.
+    #[error("`{name}` is not a service name: 1 to {limit_bytes} bytes without control characters")]
     BadName {
         /// The name, escaped and shortened.
         name: String,
-        /// The longest name, in bytes.
+        /// The maximum length in bytes.
         limit_bytes: usize,
     },
-    /// Something about a service other than its schemas.
+    /// An invalid field of a service other than its schemas.
     #[error("service `{service}`: {detail}")]
     BadService {
-        /// Which service.
+        /// The service.
         service: String,
         /// What would be right.
         detail: String,
     },
-    /// A schema that is refused, or is none.
+    /// A schema is refused.
     #[error("service `{service}`, at `{pointer}`: {fault}")]
     BadSchema {
-        /// Which service.
+        /// The service.
         service: String,
         /// JSON pointer into the service.
         pointer: String,
         /// What is wrong there.
         fault: SchemaFault,
     },
-    /// Each schema is small enough, but not all of them together.
+    /// Each schema is within its limits, but all of them together are not.
     #[error(
-        "the schemas of all services together are too large: at most {limit} values, each `$ref` replaced by what it names, and {pattern_limit} patterns"
+        "the schemas of all services together are too large: at most {limit} values, each `$ref` replaced by its target, and {pattern_limit} patterns"
     )]
     TooExpansive {
-        /// The most values.
+        /// The maximum number of values.
         limit: usize,
-        /// The most patterns.
+        /// The maximum number of patterns.
         pattern_limit: usize,
     },
 }
 
 impl RegisterError {
-    /// The stable name of the error, for metrics.
+    /// Returns the stable name of the error, for metrics.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -104,34 +103,34 @@ pub enum SchemaFault {
     /// Too many bytes.
     #[error("a schema is at most {limit} bytes")]
     TooLarge {
-        /// The most bytes.
+        /// The maximum in bytes.
         limit: usize,
     },
     /// Nested too deep.
     #[error("a schema is nested at most {limit} deep")]
     TooDeep {
-        /// The most levels.
+        /// The maximum depth.
         limit: usize,
     },
     /// Too many values.
     #[error("a schema has at most {limit} values")]
     TooManyNodes {
-        /// The most values.
+        /// The maximum.
         limit: usize,
     },
-    /// Too many values once every `$ref` is replaced by what it names.
-    #[error("a schema has at most {limit} values once each `$ref` is replaced by what it names")]
+    /// Too many values with every `$ref` replaced by its target.
+    #[error("a schema has at most {limit} values once each `$ref` is replaced by its target")]
     TooExpansive {
-        /// The most values.
+        /// The maximum.
         limit: usize,
     },
-    /// Too many schemas inside each other once `$ref`s are followed.
-    #[error("at most {limit} schemas are inside each other, each `$ref` followed")]
+    /// Schemas nested too deep with `$ref`s followed.
+    #[error("schemas are nested at most {limit} deep, each `$ref` followed")]
     TooDeepExpansion {
-        /// The most schemas.
+        /// The maximum depth.
         limit: usize,
     },
-    /// A keyword that makes checking unbounded, or that names things beyond the schema.
+    /// A keyword whose evaluation is unbounded, or that refers to something outside of the schema.
     #[error(
         "`{keyword}` is not supported here; use plain draft 2020-12 with `$ref` to `#/$defs/…`"
     )]
@@ -139,9 +138,9 @@ pub enum SchemaFault {
         /// The keyword.
         keyword: &'static str,
     },
-    /// An `$id` further in, where it would change what references mean.
+    /// An `$id` below the root, where it would change what references mean.
     #[error(
-        "`$id` stands at the root of a schema only, and is a string; use `$ref` to `#/$defs/…`"
+        "`$id` is allowed at the root of a schema only, and is a string; use `$ref` to `#/$defs/…`"
     )]
     InnerId,
     /// Another dialect.
@@ -150,13 +149,13 @@ pub enum SchemaFault {
     /// A `$ref` that does not point into its own schema.
     #[error("a `$ref` is `#` and a JSON pointer into the same schema, like `#/$defs/name`")]
     RemoteRef,
-    /// A `$ref` to nothing, or to something that is no schema.
-    #[error("the `$ref` points to no schema; put what it names below `$defs`")]
+    /// A `$ref` whose target does not exist or is not a schema.
+    #[error("the `$ref` does not point to a schema; put its target below `$defs`")]
     DanglingRef,
     /// A `$ref` that leads back to itself.
     #[error("a schema must not contain itself, and this `$ref` makes it do so")]
     CyclicRef,
-    /// A `type` that does not exist, such as the supplement's own placeholder.
+    /// An unknown `type`, such as the supplement's placeholder.
     #[error("a `type` is {VALID_TYPES}, or an array of these")]
     BadType,
     /// Parameters that are not an object.
@@ -165,21 +164,21 @@ pub enum SchemaFault {
     /// Too many patterns.
     #[error("a schema has at most {limit} patterns")]
     TooManyPatterns {
-        /// The most patterns.
+        /// The maximum.
         limit: usize,
     },
-    /// A pattern too long to be compiled.
+    /// A pattern that is too long.
     #[error("a pattern is at most {limit} bytes")]
     PatternTooLong {
-        /// The most bytes.
+        /// The maximum in bytes.
         limit: usize,
     },
     /// A pattern that does not compile.
     #[error(
-        "the pattern is too large, or no regular expression without look-around and back-references"
+        "the pattern is too large, or not a regular expression without look-around and back-references"
     )]
     BadPattern,
-    /// Whatever else the standard forbids.
+    /// Any other violation of the standard.
     #[error("{0}")]
     Invalid(String),
 }

@@ -1,5 +1,7 @@
-//! What a schema costs once every `$ref` is replaced by what it names.
-//! Never: expands anything, which is what a reference bomb is after; it is all sums.
+//! The cost of a schema once every `$ref` is replaced by its target.
+//!
+//! Invariant: nothing is expanded; costs are added up. Otherwise a small schema could exhaust
+//! memory.
 
 use std::collections::HashMap;
 
@@ -8,10 +10,11 @@ use super::{
     error::SchemaFault,
 };
 
-/// Schemas inside each other, references followed: what compiling and checking recurse over.
+/// Nesting depth of schemas with references followed, which bounds the recursion of compiling and
+/// checking.
 const MAX_HEIGHT: usize = 32;
 
-/// How much of everything there is in a schema.
+/// The cost of a schema.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Cost {
     /// JSON values.
@@ -23,7 +26,7 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// One value that is not worth quoting.
+    /// One value that is not quoted.
     pub(super) const NODE: Self = Self {
         nodes: 1,
         patterns: 0,
@@ -37,7 +40,7 @@ impl Cost {
     }
 }
 
-/// Adds up the schemas, of which the first is the root, or finds a reference that must not be.
+/// Adds up the schemas, of which the first is the root. Fails at an invalid reference.
 pub(super) fn expand(
     schemas: &[Subschema],
     by_pointer: &HashMap<String, usize>,
@@ -63,12 +66,12 @@ pub(super) fn expand(
 enum State {
     Unseen,
     Open,
-    Done(Total),
+    Done(ExpandedCost),
 }
 
-/// A schema with everything it contains and names.
+/// A schema with all schemas that it contains and references.
 #[derive(Clone, Copy)]
-struct Total {
+struct ExpandedCost {
     cost: Cost,
     height: usize,
 }
@@ -80,12 +83,12 @@ struct Expansion<'s> {
 }
 
 impl Expansion<'_> {
-    /// The recursion is as deep as there are schemas, some hundreds of small frames; each is
-    /// entered once, so the work is linear however large the expansion would be.
-    fn visit(&mut self, index: usize) -> Result<Total, Located> {
+    /// Recurses as deep as there are schemas, which is some hundreds of small frames. Each schema
+    /// is visited once, so the work is linear however large the expansion is.
+    fn visit(&mut self, index: usize) -> Result<ExpandedCost, Located> {
         let schemas = self.schemas;
         let Some(schema) = schemas.get(index) else {
-            return Ok(Total {
+            return Ok(ExpandedCost {
                 cost: Cost::default(),
                 height: 0,
             });
@@ -95,7 +98,7 @@ impl Expansion<'_> {
             Some(State::Open) => return Err(located(schema, SchemaFault::CyclicRef)),
             _ => self.set(index, State::Open),
         }
-        let mut total = Total {
+        let mut total = ExpandedCost {
             cost: schema.own,
             height: 0,
         };
@@ -115,7 +118,8 @@ impl Expansion<'_> {
         Ok(total)
     }
 
-    /// The schema that a `$ref` names: only a place that the survey understood as one.
+    /// Returns the target of the schema's `$ref`, which must be a place that was measured as a
+    /// schema.
     fn target(&self, schema: &Subschema) -> Result<Option<usize>, Located> {
         let Some(pointer) = &schema.reference else {
             return Ok(None);

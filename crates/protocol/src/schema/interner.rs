@@ -1,5 +1,7 @@
-//! One compiled registration for all devices with the same firmware.
-//! Never: keeps a registration alive that no connection holds, or compiles under its lock. (I13.)
+//! Shares one compiled registration between all devices with the same firmware.
+//!
+//! Invariant: a registration lives only as long as a connection uses it, and nothing is compiled
+//! under a lock. (I13)
 
 use std::{
     collections::HashMap,
@@ -11,10 +13,10 @@ use serde_json::value::RawValue;
 
 use super::{Digest, RegisterError, Registration, SchemaLimits};
 
-/// How many locks there are: a storm of one firmware meets on one of them, but only to clone an
+/// The number of locks. Many devices of one firmware meet on one of them, but only to clone an
 /// `Arc`.
 const SHARDS: usize = 16;
-/// A shard below this many entries is not worth sweeping.
+/// A shard below this many entries is not swept.
 const MIN_SWEEP: usize = 16;
 
 /// Registrations by the digest of their JSON. Ten thousand devices with one firmware share one.
@@ -26,13 +28,13 @@ pub struct Interner {
 #[derive(Debug)]
 struct Shard {
     entries: HashMap<Digest, Weak<Registration>>,
-    /// Dead entries are removed when there are this many in all; it follows the living ones, so
-    /// that sweeping costs a constant share of inserting.
+    /// Dead entries are removed at this many entries. It follows the number of live entries, so the
+    /// amortised cost per insertion is constant.
     sweep_at: usize,
 }
 
 impl Interner {
-    /// An interner that holds nothing.
+    /// Creates an empty interner.
     #[must_use]
     pub fn new() -> Self {
         let shard = || {
@@ -46,22 +48,24 @@ impl Interner {
         }
     }
 
-    /// The registration of these services: the one in use if there is one, a new one otherwise.
+    /// Returns the registration of these services: the shared one if it is in use, otherwise a new
+    /// one.
     ///
     /// # Errors
-    /// What [`Registration::build`] says. Refused services are not remembered.
+    /// The errors of [`Registration::build`]. Refused services are not cached.
     pub fn intern(
         &self,
         services: &RawValue,
         limits: &SchemaLimits,
     ) -> Result<Arc<Registration>, RegisterError> {
-        let digest = Digest::of(services.get().as_bytes());
+        let digest = Digest::compute(services.get().as_bytes());
         if let Some(known) = self.shard(digest).lock().get(digest) {
             return Ok(known);
         }
         let built = Arc::new(Registration::build(services, limits)?);
         let mut shard = self.shard(digest).lock();
-        // Another connection may have built the same one meanwhile: the first stays.
+        // Another connection may have built the same registration in the meantime: the first one
+        // stays.
         if let Some(known) = shard.get(digest) {
             return Ok(known);
         }
@@ -69,7 +73,7 @@ impl Interner {
         Ok(built)
     }
 
-    /// How many registrations are in use.
+    /// Returns the number of registrations in use.
     #[must_use]
     pub fn len(&self) -> usize {
         let living = |shard: &Mutex<Shard>| {
@@ -80,7 +84,7 @@ impl Interner {
         self.shards.iter().map(living).sum()
     }
 
-    /// Whether no registration is in use.
+    /// Returns whether no registration is in use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -136,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_bytes_share_one_registration() {
+    fn equal_json_shares_one_registration() {
         let interner = Interner::new();
         let one = intern(&interner, r#"{"a":{}}"#).unwrap();
         let same = intern(&interner, r#"{"a":{}}"#).unwrap();
@@ -148,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_services_leave_nothing_behind() {
+    fn refused_services_are_not_cached() {
         let interner = Interner::new();
         assert_eq!(
             intern(&interner, "[]").unwrap_err(),
@@ -158,22 +162,22 @@ mod tests {
     }
 
     #[test]
-    fn dead_entries_do_not_pile_up() {
+    fn dead_entries_are_swept() {
         let interner = Interner::new();
         for round in 0..5_000 {
             intern(&interner, &format!(r#"{{"service-{round}":{{}}}}"#)).unwrap();
         }
         let entries = |shard: &Mutex<Shard>| shard.lock().entries.len();
         let left: usize = interner.shards.iter().map(entries).sum();
-        assert!(left <= SHARDS * MIN_SWEEP, "{left} entries for nothing");
+        assert!(left <= SHARDS * MIN_SWEEP, "{left} dead entries");
     }
 
     #[test]
-    fn a_storm_of_one_firmware_ends_with_one_registration() {
+    fn concurrent_equal_registrations_share_one() {
         let interner = Interner::new();
         let all: Vec<_> = std::thread::scope(|scope| {
-            let storm = |_| scope.spawn(|| intern(&interner, r#"{"a":{}}"#).unwrap());
-            let threads: Vec<_> = (0..8).map(storm).collect();
+            let build = |_| scope.spawn(|| intern(&interner, r#"{"a":{}}"#).unwrap());
+            let threads: Vec<_> = (0..8).map(build).collect();
             threads
                 .into_iter()
                 .map(|thread| thread.join().unwrap())

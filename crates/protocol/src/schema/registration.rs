@@ -1,5 +1,4 @@
-//! A whole set of services, read and compiled once.
-//! Never: half a set; one bad service refuses them all, and the former set stays in force.
+//! A device's services, parsed, measured and compiled.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, value::RawValue};
@@ -7,25 +6,27 @@ use serde_json::{Map, Value, value::RawValue};
 use super::{
     Digest, RegisterError, SchemaFault, SchemaLimits,
     budget::{Located, join},
+    compiled_schema::CompiledSchema,
     document::{Document, DocumentError},
     error::quoted,
     expansion::Cost,
-    gate::Gate,
 };
 use crate::outcome::Violation;
 
-/// The longest time a service may ask for, in milliseconds.
+/// The maximum timeout of a service, in milliseconds.
 const MAX_TIMEOUT_MS: u32 = 300_000;
-/// All schemas of a registration together, as a multiple of what one may expand to: the most
-/// services with some 150 values each.
+/// The cost of all schemas of a registration, as a multiple of the limit for one: the maximum
+/// number of services with some 150 values each.
 const TOTAL_EXPANSION_FACTOR: usize = 12;
-/// All patterns of a registration together.
+/// Patterns in all schemas of a registration.
 const MAX_TOTAL_PATTERNS: usize = 128;
 
-/// A device's services, shared between all connections that sent the same bytes.
+/// A device's services, shared by all connections that sent the same bytes.
+///
+/// Invariant: complete or refused. One invalid service refuses the whole set.
 #[derive(Debug)]
 pub struct Registration {
-    /// What it is known by.
+    /// The digest of `json`.
     pub digest: Digest,
     /// The services object as sent, JSON text.
     pub json: Bytes,
@@ -36,22 +37,22 @@ pub struct Registration {
 /// One callable service.
 #[derive(Debug)]
 pub struct Service {
-    /// The name it is called by.
+    /// The service's name.
     pub name: Box<str>,
-    /// The time it asks for, in milliseconds, 1 to 300,000.
+    /// The service's timeout in milliseconds, 1 to 300,000.
     pub timeout_ms: Option<u32>,
-    /// None lets any object pass.
-    params: Option<Gate>,
+    /// `None` accepts any object.
+    params: Option<CompiledSchema>,
 }
 
 impl Registration {
-    /// Reads `services`, measures and compiles every schema in it. (S 3.2, 6.1)
+    /// Parses `services`, and measures and compiles every schema in it. (S 3.2, 6.1)
     ///
     /// # Errors
-    /// The first thing that is wrong, in the order of the services' names.
+    /// The first error, in the order of the services' names.
     pub fn build(services: &RawValue, limits: &SchemaLimits) -> Result<Self, RegisterError> {
         let json = services.get();
-        let digest = Digest::of(json.as_bytes());
+        let digest = Digest::compute(json.as_bytes());
         let document = Document::parse(json).map_err(unreadable)?;
         let Value::Object(members) = document.value else {
             return Err(RegisterError::NotAnObject);
@@ -60,7 +61,7 @@ impl Registration {
             let (count, limit) = (members.len(), limits.max_services);
             return Err(RegisterError::TooManyServices { count, limit });
         }
-        let mut total = Total {
+        let mut total = TotalCost {
             limits,
             cost: Cost::default(),
         };
@@ -77,7 +78,7 @@ impl Registration {
         })
     }
 
-    /// The service with this name.
+    /// Returns the service with this name.
     #[must_use]
     pub fn service(&self, name: &str) -> Option<&Service> {
         let found = self
@@ -86,18 +87,18 @@ impl Registration {
         self.services.get(found.ok()?)
     }
 
-    /// The services in the order of their names.
+    /// Iterates over the services in the order of their names.
     pub fn services(&self) -> impl ExactSizeIterator<Item = &Service> {
         self.services.iter()
     }
 
-    /// How many services there are.
+    /// Returns the number of services.
     #[must_use]
     pub fn len(&self) -> usize {
         self.services.len()
     }
 
-    /// Whether the device offers nothing, which it may.
+    /// Returns whether the device has no services, which is valid.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.services.is_empty()
@@ -105,15 +106,16 @@ impl Registration {
 }
 
 impl Service {
-    /// Checks a call's params, an object in which no key stands twice: what is checked here must
-    /// be what the device will read.
+    /// Checks the params of a call: an object without repeated keys, as the device must read what
+    /// is checked here. (S 4.2)
     ///
     /// # Errors
-    /// Where they break the schema: 1 to 16 places, each described in at most 256 bytes or so.
+    /// Where the params violate the schema: 1 to 16 places, each with a description of some 256
+    /// bytes at most.
     pub fn check(&self, params: &RawValue) -> Result<(), Vec<Violation>> {
         let document = Document::parse(params.get()).map_err(|error| vec![unread_params(error)])?;
         if !document.value.is_object() {
-            let detail = "the params are a JSON object".to_owned();
+            let detail = "the params must be a JSON object".to_owned();
             return Err(vec![Violation {
                 pointer: String::new(),
                 detail,
@@ -125,7 +127,11 @@ impl Service {
         }
     }
 
-    fn build(name: &str, definition: &Value, total: &mut Total<'_>) -> Result<Self, RegisterError> {
+    fn build(
+        name: &str,
+        definition: &Value,
+        total: &mut TotalCost<'_>,
+    ) -> Result<Self, RegisterError> {
         let limits = total.limits;
         let is_name = (1..=limits.max_name_bytes).contains(&name.len());
         if !is_name || name.chars().any(char::is_control) {
@@ -140,7 +146,7 @@ impl Service {
         };
         let timeout_ms = read_fields(name, fields, limits)?;
         let params = read_schema(name, "parameters", fields, total)?;
-        // What a device says its results look like is published, so it has to be a schema too.
+        // The schema of the results is published, so it must be a valid schema too.
         read_schema(name, "output", fields, total)?;
         Ok(Self {
             name: name.into(),
@@ -150,13 +156,13 @@ impl Service {
     }
 }
 
-/// The cost of all the schemas so far.
-struct Total<'l> {
+/// The cost of all schemas so far.
+struct TotalCost<'l> {
     limits: &'l SchemaLimits,
     cost: Cost,
 }
 
-impl Total<'_> {
+impl TotalCost<'_> {
     fn add(&mut self, cost: Cost) -> Result<(), RegisterError> {
         self.cost.add(cost);
         let limit = self
@@ -173,8 +179,8 @@ impl Total<'_> {
     }
 }
 
-/// Checks the fields that are no schemas, and returns the timeout. Unknown fields are kept in the
-/// JSON and mean nothing here.
+/// Checks the fields that are not schemas, and returns the timeout. Unknown fields stay in the JSON
+/// and are ignored.
 fn read_fields(
     name: &str,
     fields: &Map<String, Value>,
@@ -214,8 +220,8 @@ fn read_schema(
     service: &str,
     field: &str,
     fields: &Map<String, Value>,
-    total: &mut Total<'_>,
-) -> Result<Option<Gate>, RegisterError> {
+    total: &mut TotalCost<'_>,
+) -> Result<Option<CompiledSchema>, RegisterError> {
     let Some(schema) = fields.get(field) else {
         return Ok(None);
     };
@@ -225,15 +231,15 @@ fn read_schema(
         fault,
     };
     if field == "parameters" {
-        for_objects(schema).map_err(bad_schema)?;
+        check_accepts_objects(schema).map_err(bad_schema)?;
     }
-    let gate = Gate::build(schema, total.limits).map_err(bad_schema)?;
+    let gate = CompiledSchema::build(schema, total.limits).map_err(bad_schema)?;
     total.add(gate.cost())?;
     Ok(Some(gate))
 }
 
-/// Parameters are named, so their schema is one for objects. (S 3.2)
-fn for_objects(schema: &Value) -> Result<(), Located> {
+/// Parameters are named, so their schema must accept objects. (S 3.2)
+fn check_accepts_objects(schema: &Value) -> Result<(), Located> {
     let Value::Object(members) = schema else {
         let fault = SchemaFault::Invalid("the schema of the parameters is an object".to_owned());
         return Err(Located {
@@ -265,7 +271,7 @@ fn unreadable(error: DocumentError) -> RegisterError {
             RegisterError::DuplicateService { name: quoted(&key) }
         }
         DocumentError::Duplicate { path, key } => RegisterError::DuplicateKey {
-            pointer: pointer_of(&path),
+            pointer: join_all(&path),
             key: quoted(&key),
         },
     }
@@ -278,16 +284,16 @@ fn unread_params(error: DocumentError) -> Violation {
             detail,
         },
         DocumentError::Duplicate { path, key } => {
-            let detail = format!("`{}` stands twice here", quoted(&key));
+            let detail = format!("`{}` is repeated here", quoted(&key));
             Violation {
-                pointer: pointer_of(&path),
+                pointer: join_all(&path),
                 detail,
             }
         }
     }
 }
 
-fn pointer_of(path: &[String]) -> String {
+fn join_all(path: &[String]) -> String {
     quoted(
         &path
             .iter()

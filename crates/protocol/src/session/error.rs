@@ -1,80 +1,83 @@
-//! Why a connection ends, in words for whoever wrote the device's firmware.
-//! Never: anything that a device sent in an AUTH frame.
+//! Errors that end a connection, described for the firmware's developer.
+//!
+//! Invariant: no error repeats what a device sent in an AUTH frame. (I16)
 
 use crate::frame::{FrameError, Kind, TaskId};
 
-/// Ends the connection: an ERROR frame with [`Self::code`] and this text, then close.
+/// A protocol violation. The server sends an ERROR frame with [`Self::code`] and this text, then
+/// closes the connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
-    /// The bytes are no frame.
+    /// The bytes are not a frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// Something else than AUTH came first.
+    /// A frame other than AUTH came first.
     #[error("the first frame of a connection is AUTH (0x10) with an access token")]
     NotAuthenticated,
     /// A second AUTH.
     #[error("this connection is authenticated; reconnect to use another token")]
     AlreadyAuthenticated,
-    /// An AUTH payload of another shape. Says where, never what: a token could be in it.
-    #[error("an AUTH payload is `{{\"token\":\"…\"}}`, which this is not at {line}:{column}")]
+    /// An invalid AUTH payload. Has the position only: the content could be a token.
+    #[error("an AUTH payload is `{{\"token\":\"…\"}}`, and this one is invalid at {line}:{column}")]
     BadAuth {
         /// Line of the payload, from 1.
         line: usize,
         /// Column in that line.
         column: usize,
     },
-    /// A frame is missing or came twice: the message has a hole that must not pass in silence.
-    #[error("task `{task}` goes on with seq {expected:04}, not {got:04}")]
+    /// A frame is missing or was repeated. Without an error the message would have a silent gap.
+    /// (I12)
+    #[error("task `{task}` expects seq {expected:04}, not {got:04}")]
     SeqGap {
-        /// Which task.
+        /// The task.
         task: TaskId,
-        /// What would be right.
+        /// The seq that would be right.
         expected: u16,
-        /// What came.
+        /// The seq that arrived.
         got: u16,
     },
-    /// A 0x03 frame for a task of which nothing came before.
-    #[error("task `{task}` has no frame that 0x03 could end")]
+    /// A 0x03 frame for a task that is not open.
+    #[error("task `{task}` has no open message that 0x03 could end")]
     NothingToEnd {
-        /// Which task.
+        /// The task.
         task: TaskId,
     },
     /// Four digits cannot number more frames.
-    #[error("task `{task}` is longer than 9999 frames and their end; go on in another task")]
+    #[error("task `{task}` is longer than 9999 frames and their end; continue in another task")]
     TaskTooLong {
-        /// Which task.
+        /// The task.
         task: TaskId,
     },
-    /// More texts and sounds at a time than the connection may have.
-    #[error("task `{task}` is one too many: end one of the {limit} that are open")]
+    /// More open texts and audio messages than the connection may have.
+    #[error("task `{task}` exceeds the limit of {limit} open tasks: end one first")]
     TooManyTasks {
-        /// Which task.
+        /// The task.
         task: TaskId,
-        /// How many may be open.
+        /// The maximum number of open tasks.
         limit: u8,
     },
     /// Text and audio in one task.
     #[error("task `{task}` mixes text and audio; use a task for each")]
     MixedTask {
-        /// Which task.
+        /// The task.
         task: TaskId,
     },
-    /// A 0x03 frame with something in it.
+    /// A 0x03 frame with a payload.
     #[error("a 0x03 frame ends task `{task}` and carries nothing itself")]
     EndWithPayload {
-        /// Which task.
+        /// The task.
         task: TaskId,
     },
-    /// A piece of text that is not UTF-8 by itself.
-    #[error("text is UTF-8, cut between characters; task `{task}` is not at byte {at}")]
+    /// A piece of text that is not valid UTF-8 by itself.
+    #[error("text is UTF-8, split between characters; task `{task}` is invalid at byte {at}")]
     BadText {
-        /// Which task.
+        /// The task.
         task: TaskId,
-        /// The first bad byte of the frame's payload.
+        /// The first invalid byte of the frame's payload.
         at: usize,
     },
     /// A frame that only the server sends.
-    #[error("a frame of type 0x{:02x} is the server's to send", .kind.byte())]
+    #[error("a frame of type 0x{:02x} is sent by the server only", .kind.byte())]
     UnexpectedKind {
         /// Its type.
         kind: Kind,
@@ -82,7 +85,7 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// What [`Self::code`] may answer, beside the codes of frames.
+    /// All values of [`Self::code`] except those of frames.
     pub const CODES: [&str; 11] = [
         "not_authenticated",
         "already_authenticated",
@@ -97,7 +100,7 @@ impl SessionError {
         "unexpected_kind",
     ];
 
-    /// The stable name for the ERROR frame and the metric.
+    /// Returns the stable name for the ERROR frame and the metric.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {

@@ -1,9 +1,9 @@
-//! What a session accepts, in which order, and what it says otherwise.
+//! Which frames a session accepts, in which order.
 
 use super::*;
 use crate::frame::FrameError;
 
-const HELLO: &str = r#"{"token":"t"}"#;
+const AUTH: &str = r#"{"token":"t"}"#;
 const LOG: &str = r#"{"type":"log","data":{}}"#;
 
 fn frame<'a>(kind: Kind, task: &[u8; 8], seq: u16, payload: &'a str) -> Frame<'a> {
@@ -12,22 +12,22 @@ fn frame<'a>(kind: Kind, task: &[u8; 8], seq: u16, payload: &'a str) -> Frame<'a
         kind,
         task,
         seq,
-        spelling: Spelling::Plain,
+        seq_format: SeqFormat::Plain,
         payload,
     }
 }
 
 fn authenticated(max_open_tasks: u8) -> Session {
     let mut session = Session::new(max_open_tasks);
-    session.authenticated();
+    session.set_authenticated();
     session
 }
 
-/// Feeds frames of `(kind, task, seq, payload)`; the last one's error code, or `ok`.
-fn verdict(session: &mut Session, frames: &[(Kind, &[u8; 8], u16, &str)]) -> &'static str {
+/// Feeds frames of `(kind, task, seq, payload)`. Returns the last one's error code, or `ok`.
+fn feed(session: &mut Session, frames: &[(Kind, &[u8; 8], u16, &str)]) -> &'static str {
     let mut last = "ok";
     for &(kind, task, seq, payload) in frames {
-        assert_eq!(last, "ok", "only the last frame is wrong");
+        assert_eq!(last, "ok", "only the last frame may be invalid");
         last = match session.handle(frame(kind, task, seq, payload)) {
             Ok(_) => "ok",
             Err(error) => error.code(),
@@ -37,11 +37,11 @@ fn verdict(session: &mut Session, frames: &[(Kind, &[u8; 8], u16, &str)]) -> &'s
 }
 
 fn check(frames: &[(Kind, &[u8; 8], u16, &str)], expect: &str) {
-    assert_eq!(verdict(&mut authenticated(2), frames), expect, "{frames:?}");
+    assert_eq!(feed(&mut authenticated(2), frames), expect, "{frames:?}");
 }
 
 #[test]
-fn auth_comes_first_and_once() {
+fn auth_is_required_first_and_once() {
     for kind in Kind::ALL {
         let mut session = Session::new(1);
         let expect = if kind == Kind::Auth {
@@ -50,14 +50,14 @@ fn auth_comes_first_and_once() {
             "not_authenticated"
         };
         assert_eq!(
-            verdict(&mut session, &[(kind, b"chat    ", 0, HELLO)]),
+            feed(&mut session, &[(kind, b"chat    ", 0, AUTH)]),
             expect,
             "{kind:?}"
         );
         assert!(!session.is_authenticated());
     }
     check(
-        &[(Kind::Auth, b"auth    ", 0, HELLO)],
+        &[(Kind::Auth, b"auth    ", 0, AUTH)],
         "already_authenticated",
     );
     check(&[(Kind::Goaway, b"auth    ", 0, "{}")], "unexpected_kind");
@@ -65,7 +65,7 @@ fn auth_comes_first_and_once() {
 }
 
 #[test]
-fn a_bad_auth_is_refused_without_repeating_it() {
+fn bad_auth_error_omits_the_token() {
     for payload in [
         r#""s3cret""#,
         r#"{"token":5}"#,
@@ -81,7 +81,7 @@ fn a_bad_auth_is_refused_without_repeating_it() {
 }
 
 #[test]
-fn texts_and_sounds_have_no_holes() {
+fn text_and_audio_require_contiguous_seq() {
     use Kind::{Audio, End, Text};
     let (a, b, c) = (b"task-a  ", b"task-b  ", b"task-c  ");
     check(
@@ -121,7 +121,7 @@ fn texts_and_sounds_have_no_holes() {
 }
 
 #[test]
-fn a_task_leaves_room_for_its_end() {
+fn task_reserves_a_seq_for_its_end() {
     let task = b"task-a  ";
     let mut session = authenticated(1);
     for seq in 0..MAX_SEQ {
@@ -134,17 +134,14 @@ fn a_task_leaves_room_for_its_end() {
         kind: Kind::Audio,
     });
     assert_eq!(
-        verdict(&mut full, &[(Kind::Audio, task, MAX_SEQ, "x")]),
+        feed(&mut full, &[(Kind::Audio, task, MAX_SEQ, "x")]),
         "task_too_long"
     );
-    assert_eq!(
-        verdict(&mut session, &[(Kind::End, task, MAX_SEQ, "")]),
-        "ok"
-    );
+    assert_eq!(feed(&mut session, &[(Kind::End, task, MAX_SEQ, "")]), "ok");
 }
 
 #[test]
-fn text_is_cut_between_characters() {
+fn text_split_inside_a_character_is_refused() {
     let mut session = authenticated(1);
     let payload = "好".as_bytes().get(..2).unwrap();
     let broken = Frame {
@@ -156,7 +153,7 @@ fn text_is_cut_between_characters() {
 }
 
 #[test]
-fn control_frames_may_count_or_not() {
+fn control_seq_may_count_or_stay_zero() {
     use Kind::Control;
     let (mcp, other) = (b"mcp00001", b"other   ");
     check(
@@ -200,26 +197,26 @@ fn control_frames_may_count_or_not() {
 }
 
 #[test]
-fn the_server_answers_as_the_device_writes() {
+fn server_uses_the_seq_format_and_task_of_the_device() {
     let mut session = authenticated(1);
     assert_eq!(
-        (session.spelling(), session.control_task()),
-        (Spelling::Plain, TaskId::MCP)
+        (session.seq_format(), session.control_task()),
+        (SeqFormat::Plain, TaskId::MCP)
     );
     let other = frame(Kind::Control, b"other   ", 0, LOG);
     session
         .handle(Frame {
-            spelling: Spelling::Bracketed,
+            seq_format: SeqFormat::Bracketed,
             ..other
         })
         .unwrap();
     session.handle(other).unwrap();
-    assert_eq!(session.spelling(), Spelling::Bracketed);
+    assert_eq!(session.seq_format(), SeqFormat::Bracketed);
     assert_eq!(session.control_task(), TaskId(*b"other   "));
 }
 
 #[test]
-fn a_bad_message_is_answered_not_punished() {
+fn bad_message_is_rejected_without_closing() {
     fn check(kind: Kind, payload: &str, expect: Option<&str>) {
         match authenticated(1).handle(frame(kind, b"mcp00001", 0, payload)) {
             Ok(Event::Rejected { call_id, .. }) => assert_eq!(call_id.as_deref(), expect),
@@ -241,7 +238,7 @@ fn a_bad_message_is_answered_not_punished() {
 }
 
 #[test]
-fn an_idle_session_is_small() {
+fn idle_session_holds_no_memory() {
     assert!(size_of::<Session>() <= 48);
     let mut session = authenticated(8);
     assert_eq!(session.open.capacity(), 0);
@@ -255,7 +252,7 @@ fn an_idle_session_is_small() {
 }
 
 #[test]
-fn every_code_is_listed() {
+fn codes_list_every_error() {
     let (task, limit) = (TaskId::MCP, 1);
     let errors = [
         SessionError::NotAuthenticated,

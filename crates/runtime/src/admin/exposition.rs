@@ -1,5 +1,4 @@
-//! The metrics as a scraper wants them: as plain text, as `OpenMetrics` with exemplars, or as protobuf with native histograms.
-//! Never: what stands beside a family shown as one.
+//! Metrics as plain text, as `OpenMetrics` with exemplars, or as protobuf with native histograms.
 
 mod open_metrics;
 mod protobuf;
@@ -12,31 +11,31 @@ use prometheus::{Registry, TEXT_FORMAT, TextEncoder};
 
 use crate::{latency::Gathered, problem};
 
-/// How metrics are written.
+/// Exposition format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum Format {
     Text,
     OpenMetrics,
     Protobuf,
 }
 
-/// The metrics in the form that these headers ask for.
+/// Renders the metrics in the format that the headers request.
 pub(super) fn expose(registry: &Registry, headers: &HeaderMap) -> Response {
     let gathered = Gathered::from(registry);
     let accept = headers
         .get_all(header::ACCEPT)
         .iter()
         .filter_map(|accept| accept.to_str().ok());
-    let (kind, body) = match wanted(accept) {
-        Form::OpenMetrics => (
+    let (kind, body) = match negotiate(accept) {
+        Format::OpenMetrics => (
             open_metrics::CONTENT_TYPE,
             open_metrics::write(&gathered).into_bytes(),
         ),
-        Form::Protobuf => (protobuf::CONTENT_TYPE, protobuf::write(&gathered)),
-        Form::Text => match TextEncoder::new().encode_to_string(&gathered.families) {
+        Format::Protobuf => (protobuf::CONTENT_TYPE, protobuf::write(&gathered)),
+        Format::Text => match TextEncoder::new().encode_to_string(&gathered.families) {
             Ok(text) => (TEXT_FORMAT, text.into_bytes()),
             Err(error) => {
-                tracing::error!(%error, "the metrics could not be written");
+                tracing::error!(%error, "cannot render the metrics");
                 return problem::internal().into_response();
             }
         },
@@ -44,9 +43,9 @@ pub(super) fn expose(registry: &Registry, headers: &HeaderMap) -> Response {
     (StatusCode::OK, [(header::CONTENT_TYPE, kind)], body).into_response()
 }
 
-/// The form with the greatest weight, of several the first; plain text for everybody else.
-fn wanted<'a>(accept: impl Iterator<Item = &'a str>) -> Form {
-    let mut best = (0.0, Form::Text);
+/// Returns the format with the greatest weight, the first one on a tie, and text by default.
+fn negotiate<'a>(accept: impl Iterator<Item = &'a str>) -> Format {
+    let mut best = (0.0, Format::Text);
     for range in accept.flat_map(|accept| accept.split(',')) {
         let mut parts = range.split(';').map(str::trim);
         let kind = parts.next().unwrap_or_default().to_ascii_lowercase();
@@ -56,14 +55,14 @@ fn wanted<'a>(accept: impl Iterator<Item = &'a str>) -> Form {
             .find_map(|parameter| parameter.strip_prefix("q=")?.parse::<f32>().ok())
             .unwrap_or(1.0);
         let form = match kind.as_str() {
-            "application/openmetrics-text" => Form::OpenMetrics,
+            "application/openmetrics-text" => Format::OpenMetrics,
             "application/vnd.google.protobuf"
                 if parameters.contains(&"proto=io.prometheus.client.MetricFamily")
                     && parameters.contains(&"encoding=delimited") =>
             {
-                Form::Protobuf
+                Format::Protobuf
             }
-            "text/plain" | "text/*" | "*/*" => Form::Text,
+            "text/plain" | "text/*" | "*/*" => Format::Text,
             _ => continue,
         };
         if weight > best.0 {
@@ -78,30 +77,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scraper_gets_what_it_likes_best() {
-        fn check(accept: &[&str], expected: Form) {
-            assert_eq!(wanted(accept.iter().copied()), expected, "{accept:?}");
+    fn format_follows_accept_weights() {
+        fn check(accept: &[&str], expected: Format) {
+            assert_eq!(negotiate(accept.iter().copied()), expected, "{accept:?}");
         }
-        check(&[], Form::Text);
-        check(&["*/*"], Form::Text);
-        check(&["application/openmetrics-text"], Form::OpenMetrics);
-        check(&["application/openmetrics-text;q=0"], Form::Text);
-        check(&["text/plain", "application/openmetrics-text"], Form::Text);
+        check(&[], Format::Text);
+        check(&["*/*"], Format::Text);
+        check(&["application/openmetrics-text"], Format::OpenMetrics);
+        check(&["application/openmetrics-text;q=0"], Format::Text);
+        check(
+            &["text/plain", "application/openmetrics-text"],
+            Format::Text,
+        );
         check(
             &[
                 "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
             ],
-            Form::OpenMetrics,
+            Format::OpenMetrics,
         );
         check(
             &[
                 "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,application/openmetrics-text;version=1.0.0;q=0.5",
             ],
-            Form::Protobuf,
+            Format::Protobuf,
         );
         check(
             &["application/vnd.google.protobuf;proto=another;q=0.6,text/plain;q=0.1"],
-            Form::Text,
+            Format::Text,
         );
     }
 }

@@ -1,27 +1,27 @@
-//! Operations, finished: the problems that they answer with and the headers that they take.
-//! Never: a response without a description, which makes a document invalid.
+//! Completes operations: problems, shared headers and required bodies.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::problems::{self, ProblemKind};
+use super::problems;
+use crate::problem::ProblemKind;
 
-/// Methods under which a path has operations.
+/// Methods that can have operations.
 const METHODS: [&str; 5] = ["get", "put", "post", "patch", "delete"];
 
-/// The headers that operations share.
+/// Headers shared by operations.
 pub(super) fn parameters() -> Value {
     json!({
         "IdempotencyKey": {
             "name": "Idempotency-Key", "in": "header", "required": false, "example": "6f1c0d2e",
-            "description": "What the caller calls this request. Sent again within 24 hours, by the same caller and with the \
-                            same method, path and body, it is answered as the first time and nothing is done.",
+            "description": "Identifies this request. If the same caller repeats it within 24 hours with the same method, path \
+                            and body, the first response is returned and nothing is executed.",
             "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
         },
         "IfMatch": {
             "name": "If-Match", "in": "header", "required": true, "example": "\"1\"",
-            "description": "The ETag of the version that the caller has seen.",
+            "description": "The ETag of the version to change.",
             "schema": {"type": "string", "pattern": "^(\\*|\"[0-9]{1,19}(-[0-9]{1,19})?\")$"},
         },
     })
@@ -46,24 +46,24 @@ fn finish_one(operation: &mut Map<String, Value>, kinds: &[ProblemKind]) {
         .and_then(Value::as_array_mut);
     parameters.into_iter().flatten().for_each(never_null);
     if let Some(body) = operation.get_mut("requestBody") {
-        // No operation has a body that may be left out.
+        // No operation has an optional body.
         body["required"] = true.into();
     }
     let mut found: Vec<ProblemKind> = implied(operation);
     if operation.remove("x-idempotent").is_some() {
-        found.extend(problems::OF_KEYED);
+        found.extend(problems::IDEMPOTENT);
         take(operation, "IdempotencyKey");
         replayable(operation);
     }
     if operation.remove("x-if-match").is_some() {
-        found.extend(problems::OF_CONDITIONAL);
+        found.extend(problems::CONDITIONAL);
         take(operation, "IfMatch");
     }
     let named = operation.remove("x-problems").unwrap_or_default();
     let known = |slug: &Value| {
         let slug = slug.clone();
         let all = kinds.iter().chain(problems::NAMED);
-        all.filter(move |kind| slug == kind.slug).copied()
+        all.filter(move |kind| slug == kind.slug()).copied()
     };
     let named = named.as_array().cloned().unwrap_or_default();
     found.extend(named.iter().flat_map(known));
@@ -72,39 +72,42 @@ fn finish_one(operation: &mut Map<String, Value>, kinds: &[ProblemKind]) {
         .filter(|slug| known(slug).next().is_none())
         .collect();
     if !unknown.is_empty() {
-        // Left for a test to find.
+        // A test reports unknown kinds.
         operation.insert("x-problems".to_owned(), unknown.into());
     }
     let mut by_status: BTreeMap<u16, Vec<ProblemKind>> = BTreeMap::new();
     for kind in found {
-        by_status.entry(kind.status).or_default().push(kind);
+        by_status
+            .entry(kind.status().as_u16())
+            .or_default()
+            .push(kind);
     }
     for (status, kinds) in by_status {
         operation["responses"][status.to_string()] = response(status, &kinds);
     }
 }
 
-/// The problems that follow from what the operation takes.
+/// Returns the problems implied by security, body and query of an operation.
 fn implied(operation: &Map<String, Value>) -> Vec<ProblemKind> {
     let mut found = problems::ALWAYS.to_vec();
     let security = operation.get("security").and_then(Value::as_array);
     let schemes = || security.into_iter().flatten();
     if schemes().next().is_some() {
-        found.extend(problems::OF_CALLERS);
+        found.extend(problems::AUTHENTICATED);
     }
     if schemes().any(|scheme| scheme.get("credential").is_some()) {
-        found.extend(problems::OF_CREDENTIALS);
+        found.extend(problems::CREDENTIALS);
     }
     if let Some(content) = operation
         .get("requestBody")
         .and_then(|body| body["content"].as_object())
     {
-        found.extend(problems::OF_BODIES);
+        found.extend(problems::BODY);
         if content
             .keys()
             .any(|media_type| media_type.ends_with("json"))
         {
-            found.extend(problems::OF_JSON);
+            found.extend(problems::JSON_BODY);
         }
     }
     let parameters = operation.get("parameters").and_then(Value::as_array);
@@ -113,7 +116,7 @@ fn implied(operation: &Map<String, Value>) -> Vec<ProblemKind> {
         .flatten()
         .any(|parameter| parameter["in"] == "query")
     {
-        found.extend(problems::OF_QUERIES);
+        found.extend(problems::QUERY);
     }
     found
 }
@@ -131,7 +134,7 @@ fn take(operation: &mut Map<String, Value>, parameter: &str) {
     }
 }
 
-/// A parameter that is not given is not there; nothing in a URL or header is null.
+/// Removes `null` from the schema: a parameter of a URL or a header is absent instead.
 fn never_null(parameter: &mut Value) {
     let schema = &mut parameter["schema"];
     let kinds = schema["type"].as_array();
@@ -146,7 +149,7 @@ fn never_null(parameter: &mut Value) {
     }
 }
 
-/// A good answer says whether it is a repetition.
+/// Documents the header of replayed responses on success responses.
 fn replayable(operation: &mut Map<String, Value>) {
     let responses = operation
         .get_mut("responses")
@@ -154,7 +157,7 @@ fn replayable(operation: &mut Map<String, Value>) {
     let good = responses.into_iter().flatten();
     for (_, response) in good.filter(|(status, _)| status.starts_with('2')) {
         response["headers"]["Idempotency-Replayed"] = json!({
-            "description": "`true` when this is the answer to an earlier request with the same Idempotency-Key.",
+            "description": "`true` when this is the stored response to an earlier request with the same Idempotency-Key.",
             "schema": {"type": "string", "enum": ["true"]},
         });
     }
@@ -163,11 +166,11 @@ fn replayable(operation: &mut Map<String, Value>) {
 fn response(status: u16, kinds: &[ProblemKind]) -> Value {
     let lines: Vec<_> = kinds
         .iter()
-        .map(|kind| format!("- `{}`: {}", kind.slug, kind.when))
+        .map(|kind| format!("- `{}`: {}", kind.slug(), kind.when()))
         .collect();
     let types: Vec<_> = kinds
         .iter()
-        .map(|kind| format!("/problems/{}", kind.slug))
+        .map(|kind| format!("/problems/{}", kind.slug()))
         .collect();
     let mut response = json!({
         "description": lines.join("\n"),
@@ -179,8 +182,8 @@ fn response(status: u16, kinds: &[ProblemKind]) -> Value {
         }}},
     });
     let header = match status {
-        401 => ("WWW-Authenticate", "How to send a credential (RFC 6750)."),
-        503 | 429 => ("Retry-After", "Seconds until a retry makes sense."),
+        401 => ("WWW-Authenticate", "The authentication scheme (RFC 6750)."),
+        503 | 429 => ("Retry-After", "Seconds to wait before a retry."),
         _ => return response,
     };
     response["headers"][header.0] = json!({"description": header.1, "schema": {"type": "string"}});

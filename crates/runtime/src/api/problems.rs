@@ -1,157 +1,84 @@
-//! The kinds of problems that routes answer with, as the document tells of them.
-//! Never: a kind that a route of the document names and nobody explains; a test looks for them.
+//! Problem kinds that every route of a kind can return, and the schema of a problem document.
 
 use serde_json::{Value, json};
 
-/// One kind of problem: `type` is `/problems/<slug>`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ProblemKind {
-    /// Its name.
-    pub slug: &'static str,
-    /// The status it comes with.
-    pub status: u16,
-    /// When it happens.
-    pub when: &'static str,
-}
+use crate::problem::ProblemKind;
 
-impl ProblemKind {
-    /// A kind of problem.
-    #[must_use]
-    pub const fn new(slug: &'static str, status: u16, when: &'static str) -> Self {
-        Self { slug, status, when }
-    }
-}
+/// Kinds of every route.
+pub(super) const ALWAYS: &[ProblemKind] = &[ProblemKind::Internal];
 
-/// Of every route.
-pub(super) const ALWAYS: &[ProblemKind] = &[ProblemKind::new("internal", 500, "a mistake of ours")];
-
-/// Of routes that ask who is calling.
-pub(super) const OF_CALLERS: &[ProblemKind] = &[
-    ProblemKind::new("missing_credentials", 401, "no `Authorization: Bearer`"),
-    ProblemKind::new(
-        "credentials_unverifiable",
-        503,
-        "this node cannot judge the credential at the moment",
-    ),
+/// Kinds of routes that authenticate their caller.
+pub(super) const AUTHENTICATED: &[ProblemKind] = &[
+    ProblemKind::MissingCredentials,
+    ProblemKind::CredentialsUnverifiable,
 ];
 
-/// Of routes that take an organisation's credential.
-pub(super) const OF_CREDENTIALS: &[ProblemKind] = &[
-    ProblemKind::new("unknown_api_key", 401, "never made, or revoked"),
-    ProblemKind::new(
-        "token_malformed",
-        401,
-        "neither an API key nor an access token",
-    ),
-    ProblemKind::new(
-        "token_unknown_key",
-        401,
-        "signed with a key that is not ours",
-    ),
-    ProblemKind::new(
-        "token_bad_signature",
-        401,
-        "the signature does not belong to the claims",
-    ),
-    ProblemKind::new("token_expired", 401, "too old"),
-    ProblemKind::new("token_wrong_audience", 401, "issued for somebody else"),
-    ProblemKind::new("token_wrong_issuer", 401, "issued by somebody else"),
-    ProblemKind::new("token_revoked", 401, "taken back before its time"),
-    ProblemKind::new(
-        "insufficient_scope",
-        403,
-        "the credential does not have the scope",
-    ),
+/// Kinds of routes that accept a credential of an organisation.
+pub(super) const CREDENTIALS: &[ProblemKind] = &[
+    ProblemKind::UnknownApiKey,
+    ProblemKind::TokenMalformed,
+    ProblemKind::TokenUnknownKey,
+    ProblemKind::TokenBadSignature,
+    ProblemKind::TokenExpired,
+    ProblemKind::TokenWrongAudience,
+    ProblemKind::TokenWrongIssuer,
+    ProblemKind::TokenRevoked,
+    ProblemKind::InsufficientScope,
 ];
 
-/// Of routes with any body.
-pub(super) const OF_BODIES: &[ProblemKind] = &[
-    ProblemKind::new("empty_body", 400, "nothing was sent"),
-    ProblemKind::new("incomplete_body", 400, "the body broke off"),
-    ProblemKind::new("body_timeout", 408, "the body did not arrive in time"),
-    ProblemKind::new("body_too_large", 413, "more bytes than the server takes"),
+/// Kinds of routes with a body.
+pub(super) const BODY: &[ProblemKind] = &[
+    ProblemKind::EmptyBody,
+    ProblemKind::IncompleteBody,
+    ProblemKind::BodyTimeout,
+    ProblemKind::BodyTooLarge,
 ];
 
-/// Of routes with a JSON body.
-pub(super) const OF_JSON: &[ProblemKind] = &[
-    ProblemKind::new(
-        "malformed_json",
-        400,
-        "no JSON; `line` and `column` say where",
-    ),
-    ProblemKind::new("unsupported_media_type", 415, "not declared as JSON"),
-    ProblemKind::new(
-        "invalid_body",
-        422,
-        "JSON of another shape; `pointer` or `field` says where",
-    ),
+/// Kinds of routes with a JSON body.
+pub(super) const JSON_BODY: &[ProblemKind] = &[
+    ProblemKind::MalformedJson,
+    ProblemKind::UnsupportedMediaType,
+    ProblemKind::InvalidBody,
 ];
 
-/// Of routes with a query.
-pub(super) const OF_QUERIES: &[ProblemKind] = &[ProblemKind::new(
-    "invalid_query",
-    400,
-    "a parameter of the query does not do",
-)];
+/// Kinds of routes with a query.
+pub(super) const QUERY: &[ProblemKind] = &[ProblemKind::InvalidQuery];
 
-/// Of routes that take an Idempotency-Key.
-pub(super) const OF_KEYED: &[ProblemKind] = &[
-    ProblemKind::new(
-        "invalid_idempotency_key",
-        400,
-        "not one key of 1 to 255 visible ASCII characters",
-    ),
-    ProblemKind::new(
-        "idempotency_key_reused",
-        422,
-        "the key was used for another request",
-    ),
+/// Kinds of routes that accept an Idempotency-Key.
+pub(super) const IDEMPOTENT: &[ProblemKind] = &[
+    ProblemKind::InvalidIdempotencyKey,
+    ProblemKind::IdempotencyKeyReused,
 ];
 
-/// Of routes that take If-Match.
-pub(super) const OF_CONDITIONAL: &[ProblemKind] = &[
-    ProblemKind::new("precondition_required", 428, "no If-Match"),
-    ProblemKind::new(
-        "precondition_failed",
-        412,
-        "it is not in the version that If-Match names",
-    ),
+/// Kinds of routes that require If-Match.
+pub(super) const CONDITIONAL: &[ProblemKind] = &[
+    ProblemKind::PreconditionRequired,
+    ProblemKind::PreconditionFailed,
 ];
 
-/// Named by the routes that have them.
-pub(super) const NAMED: &[ProblemKind] = &[
-    ProblemKind::new(
-        "not_found",
-        404,
-        "there is nothing of this name, or not for this caller",
-    ),
-    ProblemKind::new(
-        "invalid_path",
-        422,
-        "a part of the path has not the form that it must have",
-    ),
-];
+/// Kinds that any route can name.
+pub(super) const NAMED: &[ProblemKind] = &[ProblemKind::NotFound, ProblemKind::InvalidPath];
 
-/// How a problem document looks.
+/// Schema of a problem document.
 pub(super) fn schema() -> Value {
-    let text = |description: &str, most: u16, example: &str| json!({"type": "string", "description": description, "maxLength": most, "examples": [example]});
+    let text = |description: &str, max_length: u16, example: &str| json!({"type": "string", "description": description, "maxLength": max_length, "examples": [example]});
     json!({
         "type": "object",
-        "description": "A problem document (RFC 9457). Kinds can have further members.",
+        "description": "A problem document (RFC 9457). Some types have further members.",
         "required": ["type", "title", "status", "detail"],
         "properties": {
             "type": {
                 "type": "string", "pattern": "^/problems/[a-z_]{1,64}$", "examples": ["/problems/invalid_body"],
-                "description": "What kind of problem it is, for programs; it stays the same over versions.",
+                "description": "Stable identifier of the problem type.",
             },
-            "title": text("What kind of problem it is, for people.", 100, "Invalid body"),
+            "title": text("Short description of the problem type.", 100, "Invalid body"),
             "status": {
                 "type": "integer", "minimum": 400, "maximum": 599, "examples": [422],
                 "description": "The status of the response.",
             },
-            "detail": text("What was wrong this time, and what would be right.", 65_535, "`/name` must be a string."),
-            "pointer": text("Where in the body (RFC 6901).", 65_535, "/name"),
-            "field": text("Which member of the body.", 65_535, "name"),
+            "detail": text("Description of this occurrence, with the expected value.", 65_535, "`/name` must be a string."),
+            "pointer": text("Location in the body (JSON Pointer, RFC 6901).", 65_535, "/name"),
+            "field": text("Member of the body.", 65_535, "name"),
         },
     })
 }

@@ -1,12 +1,12 @@
-//! Schemas, finished: examples as JSON Schema writes them, flat objects, limits put where they belong.
-//! Never: a schema that refers to itself followed without end; nothing that people send nests in itself.
+//! Completes schemas: `examples`, flattened objects and limits. Schemas of the API are not
+//! recursive.
 
 use serde_json::{Map, Value, json};
 
-/// What can stand inside a schema under these keywords is a schema.
+/// Keywords whose values are lists of schemas.
 const BRANCHES: [&str; 3] = ["oneOf", "anyOf", "allOf"];
 
-/// Does to all schemas what holds for all of them.
+/// Completes all schemas.
 pub(super) fn finish(schemas: &mut Value) {
     let names: Vec<_> = schemas
         .as_object()
@@ -22,14 +22,14 @@ pub(super) fn finish(schemas: &mut Value) {
     }
 }
 
-/// An object that consists of others becomes one with all their members.
+/// Merges the parts of an `allOf` into one object.
 fn flatten(schemas: &mut Value, name: &str) {
     let Some(parts) = schemas[name]["allOf"].as_array().cloned() else {
         return;
     };
     let mut whole = json!({"type": "object", "required": [], "properties": {}});
     for part in parts {
-        let part = match referred(&part) {
+        let part = match reference(&part) {
             Some(other) => schemas[other].clone(),
             None => part,
         };
@@ -47,7 +47,7 @@ fn flatten(schemas: &mut Value, name: &str) {
     schemas[name] = whole;
 }
 
-/// `example` is OpenAPI's old word for what JSON Schema calls `examples`.
+/// Replaces `example` by `examples`, its successor in JSON Schema.
 fn rewrite(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
@@ -66,14 +66,14 @@ fn rewrite(schema: &mut Value) {
     }
 }
 
-/// The name of the schema that is referred to.
-fn referred(schema: &Value) -> Option<&str> {
+/// Returns the name of the schema that `$ref` points to.
+fn reference(schema: &Value) -> Option<&str> {
     schema["$ref"]
         .as_str()?
         .strip_prefix("#/components/schemas/")
 }
 
-/// Adds limits at every schema that a place in a schema means.
+/// Adds keywords to all schemas at a path within a schema.
 pub(super) fn limit(schemas: &mut Value, name: &str, place: &str, limits: &Map<String, Value>) {
     let parts: Vec<_> = place.split('/').skip(1).collect();
     for pointer in find(schemas, &format!("/{name}"), &parts) {
@@ -83,12 +83,12 @@ pub(super) fn limit(schemas: &mut Value, name: &str, place: &str, limits: &Map<S
     }
 }
 
-/// Where the schemas are that a place means.
+/// Returns the JSON pointers of all schemas at a path.
 fn find(schemas: &Value, at: &str, parts: &[&str]) -> Vec<String> {
     let Some(schema) = schemas.pointer(at) else {
         return Vec::new();
     };
-    if let Some(other) = referred(schema) {
+    if let Some(other) = reference(schema) {
         return find(schemas, &format!("/{other}"), parts);
     }
     let mut found = Vec::new();
@@ -109,14 +109,14 @@ fn find(schemas: &Value, at: &str, parts: &[&str]) -> Vec<String> {
     found
 }
 
-/// No object in this schema has members that it does not name.
+/// Forbids undefined members in a schema and in those it contains.
 pub(super) fn close(schemas: &mut Value, name: &str) {
     let mut open = vec![format!("/{name}")];
     while let Some(at) = open.pop() {
         let Some(schema) = schemas.pointer_mut(&at) else {
             continue;
         };
-        if let Some(other) = referred(schema) {
+        if let Some(other) = reference(schema) {
             open.push(format!("/{other}"));
             continue;
         }
@@ -138,7 +138,7 @@ pub(super) fn close(schemas: &mut Value, name: &str) {
     }
 }
 
-/// Puts a merge patch beside what it patches: it has the members of its target, none of them required and each of them null to remove it.
+/// Adds a merge patch schema: all members of its target, optional, with null to remove a member.
 pub(super) fn add_patch(schemas: &mut Value, patch: &str, of: &str) {
     let mut patched = schemas[of].clone();
     if let Some(members) = patched.as_object_mut() {
@@ -146,7 +146,8 @@ pub(super) fn add_patch(schemas: &mut Value, patch: &str, of: &str) {
         members.insert("additionalProperties".to_owned(), false.into());
         members.insert(
             "description".to_owned(),
-            "A JSON merge patch (RFC 7396): what is not there stays, null removes.".into(),
+            "A JSON merge patch (RFC 7396): absent members are unchanged, null removes a member."
+                .into(),
         );
     }
     for schema in patched["properties"]
@@ -156,7 +157,7 @@ pub(super) fn add_patch(schemas: &mut Value, patch: &str, of: &str) {
     {
         let described = schema["description"].clone();
         let sent = std::mem::take(schema);
-        // Some may be null anyway, so more than one can fit.
+        // Some members are nullable themselves, so more than one branch can match.
         *schema = json!({"anyOf": [{"type": "null"}, sent]});
         if described.is_string() {
             schema["description"] = described;
@@ -170,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_reach_their_places() {
+    fn limits_apply_to_referenced_schemas() {
         let mut schemas = json!({
             "A": {"type": "object", "properties": {"b": {"oneOf": [{"type": "null"}, {"$ref": "#/components/schemas/B"}]}}},
             "B": {"type": "object", "properties": {"tags": {"type": "array", "items": {"type": ["string", "null"]}}}},

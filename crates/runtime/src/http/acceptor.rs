@@ -1,12 +1,9 @@
-//! The accept loop of an HTTP port: admits, refuses and, at the end, waits for its connections.
-//! Never: more connections than the limit allows, however many knock.
+//! The accept loop of an HTTP port: admits connections up to the limit, and waits for them on
+//! shutdown.
 
 use std::{io, sync::Arc, time::Duration};
 
-use axum::{
-    Router,
-    http::{StatusCode, header},
-};
+use axum::{Router, http::header};
 use prometheus::IntCounter;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -15,33 +12,38 @@ use tokio::{
 
 use super::{
     HttpLimits, HttpMetrics,
-    connection::{self, Served},
+    connection::{self, Handler},
 };
-use crate::{problem::Problem, shutdown::Shutdown};
+use crate::{
+    problem::{Problem, ProblemKind},
+    shutdown::Shutdown,
+};
 
-/// Connections beyond the limit that are told so at the same time; those beyond are just closed.
-const REFUSALS: usize = 64;
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Connections over the limit that receive a 503 at the same time; further ones are closed without
+/// a response.
+const MAX_CONCURRENT_REFUSALS: usize = 64;
+const MIN_ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
+const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
 
-/// Serves `router` on `listener` until the process drains, and returns when the last connection has ended.
+/// Serves `router` on `listener` until draining begins, and returns when the last connection has
+/// closed.
 ///
 /// # Errors
-/// None today: an accept error is logged, waited out and survived.
+/// None at present: accept errors are logged and retried with a backoff.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
     limits: HttpLimits,
     shutdown: Shutdown,
 ) -> io::Result<()> {
-    serve_counted(listener, router, limits, None, shutdown).await
+    serve_with_metrics(listener, router, limits, None, shutdown).await
 }
 
-/// The same, with a count of the connections that find no room.
+/// Like [`serve`], and counts connections over the limit.
 ///
 /// # Errors
 /// As [`serve`].
-pub async fn serve_counted(
+pub async fn serve_with_metrics(
     listener: TcpListener,
     router: Router,
     limits: HttpLimits,
@@ -49,7 +51,7 @@ pub async fn serve_counted(
     shutdown: Shutdown,
 ) -> io::Result<()> {
     let mut admission = Admission::new(router, limits, shutdown.child());
-    admission.counted = metrics.map(|metrics| metrics.refused.clone());
+    admission.refused_total = metrics.map(|metrics| metrics.refused.clone());
     let mut failures = 0_u32;
     loop {
         let accepted = tokio::select! {
@@ -64,8 +66,8 @@ pub async fn serve_counted(
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
-                tracing::warn!(%error, accept.failures = failures, "an HTTP connection could not be accepted");
-                tokio::time::sleep(pause(failures)).await;
+                tracing::warn!(%error, accept.failures = failures, "cannot accept an HTTP connection; retrying");
+                tokio::time::sleep(accept_backoff(failures)).await;
             }
         }
     }
@@ -74,63 +76,61 @@ pub async fn serve_counted(
     Ok(())
 }
 
-/// Doubles from failure to failure: running out of descriptors does not pass in a millisecond.
-fn pause(failures: u32) -> Duration {
-    FIRST_PAUSE
+/// Doubles with each failure: a lack of file descriptors does not clear within milliseconds.
+fn accept_backoff(failures: u32) -> Duration {
+    MIN_ACCEPT_BACKOFF
         .saturating_mul(1 << failures.saturating_sub(1).min(7))
-        .min(LONGEST_PAUSE)
+        .min(MAX_ACCEPT_BACKOFF)
 }
 
 struct Admission {
-    served: Served,
-    places: Arc<Semaphore>,
-    refused: Served,
+    handler: Handler,
+    permits: Arc<Semaphore>,
+    refused: Handler,
     refusals: Arc<Semaphore>,
-    counted: Option<IntCounter>,
+    refused_total: Option<IntCounter>,
     shutdown: Shutdown,
 }
 
 impl Admission {
     fn new(router: Router, limits: HttpLimits, shutdown: Shutdown) -> Self {
-        let places = Arc::new(Semaphore::new(
+        let permits = Arc::new(Semaphore::new(
             limits.connections.min(Semaphore::MAX_PERMITS),
         ));
         let limits = Arc::new(limits);
         Self {
-            served: Served::new(router, limits.clone()),
-            places,
-            refused: Served::new(Router::new().fallback(full), limits),
-            refusals: Arc::new(Semaphore::new(REFUSALS)),
-            counted: None,
+            handler: Handler::new(router, limits.clone()),
+            permits,
+            refused: Handler::new(Router::new().fallback(over_limit), limits),
+            refusals: Arc::new(Semaphore::new(MAX_CONCURRENT_REFUSALS)),
+            refused_total: None,
             shutdown,
         }
     }
 
     fn admit(&self, socket: TcpStream) {
-        let (place, served) = match self.places.clone().try_acquire_owned() {
-            Ok(place) => (place, self.served.clone()),
+        let (permit, handler) = match self.permits.clone().try_acquire_owned() {
+            Ok(permit) => (permit, self.handler.clone()),
             Err(_) => {
-                self.counted.iter().for_each(IntCounter::inc);
+                self.refused_total.iter().for_each(IntCounter::inc);
                 match self.refusals.clone().try_acquire_owned() {
-                    Ok(place) => (place, self.refused.clone()),
+                    Ok(permit) => (permit, self.refused.clone()),
                     Err(_) => return,
                 }
             }
         };
         let shutdown = self.shutdown.clone();
         self.shutdown.spawn(async move {
-            connection::run(socket, served, shutdown).await;
-            drop(place);
+            connection::run(socket, handler, shutdown).await;
+            drop(permit);
         });
     }
 }
 
-async fn full() -> Problem {
+async fn over_limit() -> Problem {
     Problem::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "too_many_connections",
-        "Too many connections",
-        "This node holds as many connections as it takes; try again, or another node.",
+        ProblemKind::TooManyConnections,
+        "This node is at its connection limit; try again, or use another node.",
     )
     .header(header::RETRY_AFTER, 1)
     .header(header::CONNECTION, "close")

@@ -1,5 +1,4 @@
-//! A request's body under a limit of bytes and a deadline.
-//! Never: a timer for a body that is already there.
+//! A request body with a size limit and a timeout.
 
 use std::{
     pin::Pin,
@@ -12,26 +11,26 @@ use http_body_util::Limited;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-/// The body did not arrive within this time.
+/// The body did not arrive in time.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("the body did not arrive within {0:?}")]
+#[error("the body did not arrive read_timeout {0:?}")]
 pub(crate) struct BodyTimeout(pub(crate) Duration);
 
-/// What handlers read from.
+/// The body that handlers read. The timer starts only if the body is not available at once.
 pub(super) struct BoundedBody {
     inner: Limited<Incoming>,
-    within: Duration,
-    head_at: Instant,
+    read_timeout: Duration,
+    started: Instant,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl BoundedBody {
-    /// Takes at most `bytes`, all of them `within` this time from now.
-    pub(super) fn new(inner: Incoming, bytes: usize, within: Duration) -> Self {
+    /// Limits `inner` to `bytes`, all of which must arrive within `read_timeout` from now.
+    pub(super) fn new(inner: Incoming, bytes: usize, read_timeout: Duration) -> Self {
         Self {
             inner: Limited::new(inner, bytes),
-            within,
-            head_at: Instant::now(),
+            read_timeout,
+            started: Instant::now(),
             timer: None,
         }
     }
@@ -48,12 +47,12 @@ impl Body for BoundedBody {
         if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) {
             return Poll::Ready(frame);
         }
-        let deadline = self.head_at + self.within;
+        let deadline = self.started + self.read_timeout;
         let timer = self
             .timer
             .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         ready!(timer.as_mut().poll(cx));
-        Poll::Ready(Some(Err(BodyTimeout(self.within).into())))
+        Poll::Ready(Some(Err(BodyTimeout(self.read_timeout).into())))
     }
 
     fn is_end_stream(&self) -> bool {

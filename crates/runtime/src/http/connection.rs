@@ -1,5 +1,5 @@
-//! The life of one HTTP connection: requests, until the client leaves, is too slow, or the process drains.
-//! Never: a panic that ends more than its own request.
+//! One HTTP connection, from the first request until the client leaves, a timeout expires or the
+//! process drains.
 
 use std::{any::Any, convert::Infallible, sync::Arc};
 
@@ -15,38 +15,38 @@ use tokio::net::TcpStream;
 use tower::ServiceExt;
 use tower_http::catch_panic::{CatchPanic, ResponseForPanic};
 
-use super::{HttpLimits, body::BoundedBody, stream::PatientStream};
+use super::{HttpLimits, body::BoundedBody, write_timeout::WriteTimeoutStream};
 use crate::{problem, shutdown::Shutdown};
 
-/// Bounds a request's head, and what is read ahead of a body.
+/// Limits the size of a request's head and of the read-ahead of a body.
 const READ_BUFFER_BYTES: usize = 64 * 1024;
 
-/// What the connections of a port share.
+/// The router and limits shared by all connections of a port.
 #[derive(Clone)]
-pub(super) struct Served {
-    service: CatchPanic<Router, Panicked>,
+pub(super) struct Handler {
+    service: CatchPanic<Router, PanicResponse>,
     limits: Arc<HttpLimits>,
 }
 
-impl Served {
-    /// The router behind these limits.
+impl Handler {
+    /// Wraps the router so that a panic fails only its own request.
     pub(super) fn new(router: Router, limits: Arc<HttpLimits>) -> Self {
-        // The limit is enforced below, where it also covers bodies that no extractor reads.
+        // `BoundedBody` enforces the limit, also for bodies that no extractor reads.
         let router = router.layer(axum::extract::DefaultBodyLimit::disable());
         Self {
-            service: CatchPanic::custom(router, Panicked),
+            service: CatchPanic::custom(router, PanicResponse),
             limits,
         }
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-        let (limit, within) = self.limits.body(request.uri().path());
+    async fn handle(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        let (limit, read_timeout) = self.limits.body(request.uri().path());
         if declared_bytes(&request).is_some_and(|bytes| bytes > limit as u64) {
-            return Ok(problem::too_large()
+            return Ok(problem::body_too_large()
                 .header(header::CONNECTION, "close")
                 .into_response());
         }
-        let request = request.map(|body| Body::new(BoundedBody::new(body, limit, within)));
+        let request = request.map(|body| Body::new(BoundedBody::new(body, limit, read_timeout)));
         let response = self.service.clone().oneshot(request).await?;
         Ok(response.map(Body::new))
     }
@@ -62,11 +62,11 @@ fn declared_bytes(request: &Request<Incoming>) -> Option<u64> {
         .ok()
 }
 
-/// The hook of the process has logged the panic with its place; here it becomes an answer.
+/// Turns a panic into a 500 response. The panic hook has logged message and location.
 #[derive(Clone, Copy)]
-struct Panicked;
+struct PanicResponse;
 
-impl ResponseForPanic for Panicked {
+impl ResponseForPanic for PanicResponse {
     type ResponseBody = Body;
 
     fn response_for_panic(&mut self, _payload: Box<dyn Any + Send>) -> Response<Body> {
@@ -74,35 +74,36 @@ impl ResponseForPanic for Panicked {
     }
 }
 
-/// Serves one client to its end. A handler whose client has left is dropped where it waits.
-pub(super) async fn run(socket: TcpStream, served: Served, shutdown: Shutdown) {
-    // A socket that refuses the option is one whose client has left already.
+/// Serves one client until the connection closes. If the client disconnects, its handler is dropped
+/// at its current await point.
+pub(super) async fn run(socket: TcpStream, handler: Handler, shutdown: Shutdown) {
+    // Fails only if the client has already disconnected.
     let _ = socket.set_nodelay(true);
-    let limits = served.limits.clone();
+    let limits = handler.limits.clone();
     let service = service_fn(move |request| {
-        let served = served.clone();
-        async move { served.answer(request).await }
+        let handler = handler.clone();
+        async move { handler.handle(request).await }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_read_timeout)
         .max_buf_size(READ_BUFFER_BYTES)
         .serve_connection(
-            TokioIo::new(PatientStream::new(socket, limits.write_timeout)),
+            TokioIo::new(WriteTimeoutStream::new(socket, limits.write_timeout)),
             service,
         );
     let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => Some(ended),
+    let result = tokio::select! {
+        result = connection.as_mut() => Some(result),
         () = shutdown.draining() => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
-                ended = connection.as_mut() => Some(ended),
+                result = connection.as_mut() => Some(result),
                 () = shutdown.stopping() => None,
             }
         }
     };
-    if let Some(Err(error)) = ended {
-        tracing::debug!(%error, "an HTTP connection ended early");
+    if let Some(Err(error)) = result {
+        tracing::debug!(%error, "an HTTP connection result early");
     }
 }

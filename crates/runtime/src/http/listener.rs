@@ -1,5 +1,4 @@
-//! Opening a TCP port, and saying what to do when that is not possible.
-//! Never: a port opened before the configuration as a whole was found good.
+//! TCP listeners, with errors that name the remedy.
 
 use std::{
     io,
@@ -9,13 +8,15 @@ use std::{
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-/// Connections the kernel holds for us until they are accepted; a reconnect storm fits.
+/// Accept queue of the kernel; large enough for a reconnect storm.
 const BACKLOG: i32 = 4096;
 
-/// Binds `HOST:PORT`; port 0 takes any free one. Reusable at once after a restart.
+/// Binds `HOST:PORT`; port 0 selects a free port. The port can be rebound immediately after a
+/// restart.
 ///
 /// # Errors
-/// When the address is not `HOST:PORT`, is taken or is not ours to take; the text names the address and the remedy.
+/// When the address is malformed, in use or not permitted. The text names the address and the
+/// remedy.
 pub fn listen(addr: &str) -> io::Result<TcpListener> {
     let explain = |error: io::Error| {
         io::Error::new(
@@ -49,14 +50,14 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 fn remedy(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            "the address is taken; stop the process that holds it, or listen elsewhere (port 0 takes any free port)".to_owned()
+            "the address is in use; stop the process that uses it, or choose another address (port 0 selects a free port)".to_owned()
         }
         io::ErrorKind::PermissionDenied => {
-            "that is not permitted; choose a port from 1024 upwards, or grant the right to lower ones".to_owned()
+            "permission denied; choose a port above 1023, or grant the right to bind lower ones".to_owned()
         }
-        io::ErrorKind::InvalidInput => "it is not HOST:PORT, such as 127.0.0.1:8080".to_owned(),
+        io::ErrorKind::InvalidInput => "expected HOST:PORT, such as 127.0.0.1:8080".to_owned(),
         io::ErrorKind::AddrNotAvailable => {
-            "this machine has no such address; 0.0.0.0 stands for all it has".to_owned()
+            "this machine has no such address; 0.0.0.0 listens on all of its addresses".to_owned()
         }
         _ => error.to_string(),
     }
@@ -67,15 +68,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn errors_name_the_address_and_the_remedy() {
+    async fn error_names_address_and_remedy() {
         fn check(addr: &str, part: &str) {
             let text = listen(addr).unwrap_err().to_string();
             assert!(text.contains(addr) && text.contains(part), "{text}");
         }
-        let taken = listen("127.0.0.1:0").unwrap();
+        let in_use = listen("127.0.0.1:0").unwrap();
         check(
-            &taken.local_addr().unwrap().to_string(),
-            "port 0 takes any free port",
+            &in_use.local_addr().unwrap().to_string(),
+            "port 0 selects a free port",
         );
         check("127.0.0.1", "HOST:PORT");
         check("127.0.0.1:http", "HOST:PORT");

@@ -1,4 +1,4 @@
-//! Clients that behave, and clients that do not, over real sockets.
+//! Well-behaved and misbehaving clients over real sockets.
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
@@ -18,17 +18,17 @@ use tokio::{
 use super::*;
 use crate::{problem, shutdown::Shutdown};
 
-const SHORT: Duration = Duration::from_millis(200);
-/// Long enough for a busy machine, short enough for a test that fails.
-const LONG: Duration = Duration::from_secs(10);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
+/// Long enough for a busy machine, short enough for a failing test.
+const LONG_TIMEOUT: Duration = Duration::from_secs(10);
 
-struct Port {
+struct TestServer {
     addr: SocketAddr,
     shutdown: Shutdown,
     serving: JoinHandle<std::io::Result<()>>,
-    /// What handlers report: entered or dropped.
+    /// Events that handlers report: `entered` and `dropped`.
     events: mpsc::Receiver<&'static str>,
-    /// Lets the slow handler finish.
+    /// Releases the slow handler.
     finish: Arc<Notify>,
 }
 
@@ -65,7 +65,7 @@ async fn panics() -> &'static str {
     panic!("on purpose")
 }
 
-fn open(limits: HttpLimits) -> Port {
+fn open(limits: HttpLimits) -> TestServer {
     let (sender, events) = mpsc::channel(16);
     let finish = Arc::new(Notify::new());
     let router = Router::new()
@@ -80,7 +80,7 @@ fn open(limits: HttpLimits) -> Port {
     let addr = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
     let serving = shutdown.spawn(serve(listener, router, limits, shutdown.clone()));
-    Port {
+    TestServer {
         addr,
         shutdown,
         serving,
@@ -89,16 +89,16 @@ fn open(limits: HttpLimits) -> Port {
     }
 }
 
-fn impatient() -> HttpLimits {
+fn short_limits() -> HttpLimits {
     HttpLimits {
-        header_read_timeout: SHORT,
-        body_read_timeout: SHORT,
-        write_timeout: SHORT,
+        header_read_timeout: SHORT_TIMEOUT,
+        body_read_timeout: SHORT_TIMEOUT,
+        write_timeout: SHORT_TIMEOUT,
         ..HttpLimits::default()
     }
 }
 
-impl Port {
+impl TestServer {
     async fn connect(&self) -> TcpStream {
         TcpStream::connect(self.addr).await.unwrap()
     }
@@ -109,8 +109,8 @@ impl Port {
         socket
     }
 
-    /// One JSON request on a connection of its own; the whole answer.
-    async fn ask(&self, line: &str, framing: &str, body: &str) -> String {
+    /// Sends one JSON request on a new connection and returns the response.
+    async fn request(&self, line: &str, framing: &str, body: &str) -> String {
         let request = format!(
             "{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\
              Content-Type: application/json\r\n{framing}\r\n\r\n{body}"
@@ -119,21 +119,24 @@ impl Port {
     }
 
     async fn event(&mut self) -> &'static str {
-        timeout(LONG, self.events.recv()).await.unwrap().unwrap()
+        timeout(LONG_TIMEOUT, self.events.recv())
+            .await
+            .unwrap()
+            .unwrap()
     }
 }
 
-/// All that still comes until the server closes.
+/// Reads until the server closes the connection.
 async fn rest(socket: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
-    // A reset ends what comes just as well as a close.
-    let _ = timeout(LONG, socket.read_to_end(&mut bytes))
+    // A reset also ends the response.
+    let _ = timeout(LONG_TIMEOUT, socket.read_to_end(&mut bytes))
         .await
-        .expect("the server closes");
+        .expect("the server closes the connection");
     String::from_utf8(bytes).unwrap()
 }
 
-/// Sends a byte every now and then until the server has had enough; returns what it said.
+/// Sends one byte at a time until the server closes the connection; returns the response.
 async fn dribble(socket: TcpStream) -> String {
     let (mut read, mut write) = socket.into_split();
     let started = Instant::now();
@@ -147,26 +150,26 @@ async fn dribble(socket: TcpStream) -> String {
     tokio::select! {
         () = dribble => {}
         _ = read.read_to_end(&mut bytes) => {}
-        () = tokio::time::sleep(LONG) => panic!("the server is too patient"),
+        () = tokio::time::sleep(LONG_TIMEOUT) => panic!("the server does not close a slow connection"),
     }
-    assert!(started.elapsed() >= SHORT / 2);
+    assert!(started.elapsed() >= SHORT_TIMEOUT / 2);
     String::from_utf8(bytes).unwrap()
 }
 
 #[tokio::test]
-async fn silent_and_dribbling_heads_are_closed() {
-    let port = open(impatient());
-    rest(&mut port.connect().await).await;
-    dribble(port.send("GET / HTTP/1.1\r\nHost: x\r\nA: ").await).await;
-    let mut idle = port.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
+async fn slow_or_missing_head_closes_connection() {
+    let server = open(short_limits());
+    rest(&mut server.connect().await).await;
+    dribble(server.send("GET / HTTP/1.1\r\nHost: x\r\nA: ").await).await;
+    let mut idle = server.send("GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert!(rest(&mut idle).await.contains("/problems/not_found"));
 }
 
 #[tokio::test]
-async fn dribbling_bodies_are_told_and_closed() {
-    let port = open(impatient());
+async fn slow_body_returns_408_and_closes() {
+    let server = open(short_limits());
     let head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99999\r\n\r\n";
-    let answer = dribble(port.send(head).await).await;
+    let answer = dribble(server.send(head).await).await;
     assert!(
         answer.starts_with("HTTP/1.1 408") && answer.contains("/problems/body_timeout"),
         "{answer}"
@@ -174,28 +177,30 @@ async fn dribbling_bodies_are_told_and_closed() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_is_closed() {
-    let mut port = open(impatient());
-    let mut socket = port.send("GET /big HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    port.shutdown.drain();
-    timeout(LONG, &mut port.serving)
+async fn client_that_does_not_read_is_closed() {
+    let mut server = open(short_limits());
+    let mut socket = server.send("GET /big HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    server.shutdown.drain();
+    timeout(LONG_TIMEOUT, &mut server.serving)
         .await
         .unwrap()
         .unwrap()
         .unwrap();
     let mut bytes = Vec::new();
-    let _ = timeout(LONG, socket.read_to_end(&mut bytes)).await.unwrap();
+    let _ = timeout(LONG_TIMEOUT, socket.read_to_end(&mut bytes))
+        .await
+        .unwrap();
     assert!(bytes.len() < 64 * 1024 * 1024, "{} bytes came", bytes.len());
 }
 
 #[tokio::test]
-async fn bodies_over_the_limit_are_refused() {
-    let port = open(HttpLimits {
+async fn body_over_limit_returns_413() {
+    let server = open(HttpLimits {
         body_bytes: 100,
         ..HttpLimits::default()
     });
     let check = async |framing: &str, body: &str, status: &str| {
-        let answer = port.ask("POST /echo", framing, body).await;
+        let answer = server.request("POST /echo", framing, body).await;
         assert!(
             answer.starts_with(&format!("HTTP/1.1 {status}")),
             "{answer}"
@@ -210,20 +215,22 @@ async fn bodies_over_the_limit_are_refused() {
 }
 
 #[tokio::test]
-async fn a_path_may_take_larger_bodies_than_the_others() {
-    let port = open(HttpLimits {
+async fn larger_body_path_has_its_own_limit() {
+    let server = open(HttpLimits {
         body_bytes: 100,
         larger_bodies: &[LargerBody {
             path: "/echo",
             bytes: 200,
-            read_timeout: LONG,
+            read_timeout: LONG_TIMEOUT,
         }],
         ..HttpLimits::default()
     });
     let check = async |path: &str, bytes: usize, status: &str| {
         let body = format!("\"{}\"", "x".repeat(bytes - 2));
         let framing = format!("Content-Length: {bytes}");
-        let answer = port.ask(&format!("POST {path}"), &framing, &body).await;
+        let answer = server
+            .request(&format!("POST {path}"), &framing, &body)
+            .await;
         assert!(
             answer.starts_with(&format!("HTTP/1.1 {status}")),
             "{path} {bytes}: {answer}"
@@ -237,14 +244,14 @@ async fn a_path_may_take_larger_bodies_than_the_others() {
 }
 
 #[test]
-fn a_larger_body_may_have_any_segment_in_its_path() {
+fn larger_body_path_matches_wildcard_segments() {
     fn check(path: &str, larger: bool) {
         let limits = HttpLimits {
             body_bytes: 1,
             larger_bodies: &[LargerBody {
                 path: "/books/*/parts/*",
                 bytes: 2,
-                read_timeout: LONG,
+                read_timeout: LONG_TIMEOUT,
             }],
             ..HttpLimits::default()
         };
@@ -258,70 +265,70 @@ fn a_larger_body_may_have_any_segment_in_its_path() {
 }
 
 #[tokio::test]
-async fn a_panic_costs_one_request_only() {
-    let port = open(HttpLimits::default());
+async fn panic_fails_one_request_only() {
+    let server = open(HttpLimits::default());
     let twice = "GET /panic HTTP/1.1\r\nHost: x\r\n\r\nGET /none HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    let answers = rest(&mut port.send(twice).await).await;
+    let answers = rest(&mut server.send(twice).await).await;
     assert!(answers.starts_with("HTTP/1.1 500"), "{answers}");
     assert!(answers.contains("/problems/internal"), "{answers}");
     assert!(answers.contains("HTTP/1.1 404"), "{answers}");
 }
 
 #[tokio::test]
-async fn a_handler_is_dropped_when_its_client_leaves() {
-    let mut port = open(HttpLimits::default());
-    let socket = port.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    assert_eq!(port.event().await, "entered");
+async fn client_disconnect_drops_handler() {
+    let mut server = open(HttpLimits::default());
+    let socket = server.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert_eq!(server.event().await, "entered");
     drop(socket);
-    assert_eq!(port.event().await, "dropped");
+    assert_eq!(server.event().await, "dropped");
 }
 
 #[tokio::test]
-async fn a_drain_finishes_what_is_under_way_and_closes_the_idle() {
-    let mut port = open(HttpLimits::default());
-    let mut idle = port.connect().await;
-    let mut used = port.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    assert_eq!(port.event().await, "entered");
-    port.shutdown.drain();
+async fn drain_finishes_requests_and_closes_idle_connections() {
+    let mut server = open(HttpLimits::default());
+    let mut idle = server.connect().await;
+    let mut used = server.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert_eq!(server.event().await, "entered");
+    server.shutdown.drain();
     rest(&mut idle).await;
-    port.finish.notify_one();
+    server.finish.notify_one();
     assert!(rest(&mut used).await.ends_with("done"));
-    timeout(LONG, &mut port.serving)
+    timeout(LONG_TIMEOUT, &mut server.serving)
         .await
         .unwrap()
         .unwrap()
         .unwrap();
-    assert!(TcpStream::connect(port.addr).await.is_err());
+    assert!(TcpStream::connect(server.addr).await.is_err());
 }
 
 #[tokio::test]
-async fn a_stop_waits_for_nobody() {
-    let mut port = open(HttpLimits::default());
-    let _socket = port.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    assert_eq!(port.event().await, "entered");
-    port.shutdown.stop();
-    timeout(LONG, &mut port.serving)
+async fn stop_aborts_requests_in_progress() {
+    let mut server = open(HttpLimits::default());
+    let _socket = server.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert_eq!(server.event().await, "entered");
+    server.shutdown.stop();
+    timeout(LONG_TIMEOUT, &mut server.serving)
         .await
         .unwrap()
         .unwrap()
         .unwrap();
-    assert_eq!(port.event().await, "dropped");
+    assert_eq!(server.event().await, "dropped");
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_are_told() {
-    let mut port = open(HttpLimits {
+async fn connection_over_limit_returns_503() {
+    let mut server = open(HttpLimits {
         connections: 1,
         ..HttpLimits::default()
     });
-    let first = port.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    assert_eq!(port.event().await, "entered");
-    let answer = rest(&mut port.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n").await).await;
+    let first = server.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    assert_eq!(server.event().await, "entered");
+    let answer = rest(&mut server.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n").await).await;
     assert!(
         answer.starts_with("HTTP/1.1 503") && answer.contains("/problems/too_many_connections")
     );
     drop(first);
-    assert_eq!(port.event().await, "dropped");
+    assert_eq!(server.event().await, "dropped");
 }
 
 #[tokio::test]
@@ -335,13 +342,13 @@ async fn requests_are_counted_by_route_method_and_status() {
         .route("/wait", get(wait))
         .fallback(problem::not_found)
         .with_state(Seen(entered, Arc::default()));
-    let router = observed(router, &metrics);
+    let router = instrument(router, &metrics);
     let listener = listen("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
     let limits = HttpLimits::default();
     let serving = shutdown.spawn(serve(listener, router, limits, shutdown.clone()));
-    let ask = async |line: &str| {
+    let request = async |line: &str| {
         let request = format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         let mut socket = TcpStream::connect(addr).await.unwrap();
         socket.write_all(request.as_bytes()).await.unwrap();
@@ -353,16 +360,20 @@ async fn requests_are_counted_by_route_method_and_status() {
         "POST /things/2",
         "BREW /things/2",
         "GET /panic",
-        "GET /made/up",
+        "GET /no/route",
     ] {
-        rest(&mut ask(line).await).await;
+        rest(&mut request(line).await).await;
     }
-    let waiting = ask("GET /wait").await;
-    timeout(LONG, events.recv()).await.unwrap();
+    let waiting = request("GET /wait").await;
+    timeout(LONG_TIMEOUT, events.recv()).await.unwrap();
     drop(waiting);
-    timeout(LONG, events.recv()).await.unwrap();
+    timeout(LONG_TIMEOUT, events.recv()).await.unwrap();
     shutdown.stop();
-    timeout(LONG, serving).await.unwrap().unwrap().unwrap();
+    timeout(LONG_TIMEOUT, serving)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
 
     let text = prometheus::TextEncoder::new()
         .encode_to_string(&registry.gather())

@@ -1,12 +1,11 @@
-//! Which addresses of endpoints are good.
-//! Never: a request.
+//! Parsing of base URLs.
 
 use super::*;
 
 #[test]
-fn an_endpoint_is_a_place_below_which_there_are_paths() {
+fn base_url_is_absolute_without_user_or_query() {
     fn check(text: &str, fits: bool) {
-        assert_eq!(base(text).is_ok(), fits, "{text}");
+        assert_eq!(parse_base_url(text).is_ok(), fits, "{text}");
     }
     check("https://api.example.com/v1", true);
     check("http://127.0.0.1:8080", true);

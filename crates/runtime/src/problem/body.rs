@@ -1,32 +1,32 @@
-//! The strict JSON body: what is not exactly what was asked for is refused, and the refusal says where and why.
-//! Never: a guess, a default for a wrong type, or an unknown field passed over.
+//! Extractors for request bodies. The JSON extractor is strict, and its rejections locate the
+//! error.
 
 use std::error::Error;
 
 use axum::{
     RequestExt,
     extract::{FromRequest, Request},
-    http::{HeaderMap, StatusCode, header, request::Parts},
+    http::{HeaderMap, header, request::Parts},
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-use super::Problem;
+use super::{Problem, ProblemKind};
 use crate::http::BodyTimeout;
 
-/// A JSON body. Every rejection is a precise [`Problem`]:
+/// A JSON body. Every rejection is a specific [`Problem`]:
 ///
 /// | status | slug | when |
 /// |---|---|---|
-/// | 400 | `empty_body` | nothing was sent |
-/// | 400 | `malformed_json` | no JSON; names line and column |
-/// | 400 | `incomplete_body` | the body broke off |
+/// | 400 | `empty_body` | the body is empty |
+/// | 400 | `malformed_json` | the body is not JSON; names line and column |
+/// | 400 | `incomplete_body` | the connection closed before the end of the body |
 /// | 408 | `body_timeout` | the body did not arrive in time |
-/// | 413 | `body_too_large` | more bytes than the server takes |
-/// | 415 | `unsupported_media_type` | not declared as JSON |
-/// | 422 | `invalid_body` | JSON of another shape; `field` names the place |
+/// | 413 | `body_too_large` | the body exceeds the size limit |
+/// | 415 | `unsupported_media_type` | the Content-Type is not JSON |
+/// | 422 | `invalid_body` | the JSON does not match the schema; `field` locates the error |
 #[derive(Debug, Clone, Copy)]
 pub struct Json<T>(pub T);
 
@@ -36,11 +36,11 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for Json<T> {
     async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
         require_json(request.headers())?;
         let RawBody(bytes) = RawBody::from_request(request, &()).await?;
-        parse(&bytes).map(Self)
+        parse_json(&bytes).map(Self)
     }
 }
 
-/// A whole body, whatever it is; refused as [`Json`] refuses one that broke off, is late or too large.
+/// A complete body of any type. Rejects incomplete, late and oversized bodies like [`Json`].
 #[derive(Debug, Clone)]
 pub struct RawBody(pub Bytes);
 
@@ -48,16 +48,16 @@ impl<S: Sync> FromRequest<S> for RawBody {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
-        let (_, body) = read_whole(request).await?;
+        let (_, body) = read_body(request).await?;
         Ok(Self(body))
     }
 }
 
-/// A request's head, and its whole body as [`RawBody`] reads it.
+/// Reads the complete body of a request, like [`RawBody`], and returns it with the request's head.
 ///
 /// # Errors
-/// When the body broke off, is late or too large.
-pub async fn read_whole(request: Request) -> Result<(Parts, Bytes), Problem> {
+/// When the body is incomplete, late or too large.
+pub async fn read_body(request: Request) -> Result<(Parts, Bytes), Problem> {
     let (head, body) = request.with_limited_body().into_parts();
     let body = body.collect().await;
     let body = body.map_err(|error| unreadable(&error))?;
@@ -75,12 +75,7 @@ fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
         Some(other) => format!("The body is declared as {other}; it must be application/json."),
         None => "The body must be declared with Content-Type: application/json.".to_owned(),
     };
-    Err(Problem::new(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        "unsupported_media_type",
-        "Unsupported media type",
-        detail,
-    ))
+    Err(Problem::new(ProblemKind::UnsupportedMediaType, detail))
 }
 
 fn is_json(media_type: &str) -> bool {
@@ -90,17 +85,15 @@ fn is_json(media_type: &str) -> bool {
         || (essence.starts_with("application/") && essence.ends_with("+json"))
 }
 
-/// A whole body as the JSON that [`Json`] reads.
+/// Parses a complete body like [`Json`].
 ///
 /// # Errors
-/// As there.
-pub fn parse<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {
+/// When the body is empty, not JSON, or does not match the schema.
+pub fn parse_json<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {
     if bytes.is_empty() {
         return Err(Problem::new(
-            StatusCode::BAD_REQUEST,
-            "empty_body",
-            "Empty body",
-            "A JSON body is required, and nothing was sent.",
+            ProblemKind::EmptyBody,
+            "A JSON body is required, and the body is empty.",
         ));
     }
     serde_json::from_slice(bytes).map_err(|error| match error.classify() {
@@ -111,16 +104,14 @@ pub fn parse<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {
 
 fn malformed(error: &serde_json::Error) -> Problem {
     Problem::new(
-        StatusCode::BAD_REQUEST,
-        "malformed_json",
-        "Malformed JSON",
+        ProblemKind::MalformedJson,
         format!("The body is not JSON: {error}."),
     )
     .with("line", error.line())
     .with("column", error.column())
 }
 
-/// Parses once more to learn the path; only those who send a wrong body pay for it.
+/// Parses a second time to find the path of the error; only invalid bodies pay for it.
 fn mismatch<T: DeserializeOwned>(bytes: &Bytes, first: &serde_json::Error) -> Problem {
     let mut source = serde_json::Deserializer::from_slice(bytes);
     let field = match serde_path_to_error::deserialize::<_, T>(&mut source) {
@@ -129,30 +120,22 @@ fn mismatch<T: DeserializeOwned>(bytes: &Bytes, first: &serde_json::Error) -> Pr
     };
     let reason = first.to_string();
     let detail = match field.as_str() {
-        "." => format!("The body does not fit: {reason}."),
-        _ => format!("`{field}` does not fit: {reason}."),
+        "." => format!("The body does not match the schema: {reason}."),
+        _ => format!("`{field}` does not match the schema: {reason}."),
     };
-    Problem::new(
-        StatusCode::UNPROCESSABLE_ENTITY,
-        "invalid_body",
-        "Invalid body",
-        detail,
-    )
-    .with("field", field)
+    Problem::new(ProblemKind::InvalidBody, detail).with("field", field)
 }
 
-/// Names what stopped a body from being read to its end.
+/// Maps the error that ended a body early to its problem.
 fn unreadable(error: &(dyn Error + 'static)) -> Problem {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if error.is::<LengthLimitError>() {
-            return too_large();
+            return body_too_large();
         }
         if let Some(BodyTimeout(within)) = error.downcast_ref() {
             return Problem::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "body_timeout",
-                "Body too slow",
+                ProblemKind::BodyTimeout,
                 format!(
                     "The whole body must arrive within {} s.",
                     within.as_secs_f64()
@@ -163,21 +146,17 @@ fn unreadable(error: &(dyn Error + 'static)) -> Problem {
         cause = error.source();
     }
     Problem::new(
-        StatusCode::BAD_REQUEST,
-        "incomplete_body",
-        "Incomplete body",
-        "The body broke off before its end.",
+        ProblemKind::IncompleteBody,
+        "The connection closed before the end of the body.",
     )
 }
 
-/// The answer to a body over the limit.
+/// Creates the problem for a body over the size limit.
 #[must_use]
-pub fn too_large() -> Problem {
+pub fn body_too_large() -> Problem {
     Problem::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        "body_too_large",
-        "Body too large",
-        "The body has more bytes than this server takes.",
+        ProblemKind::BodyTooLarge,
+        "The body exceeds the size limit of this server.",
     )
 }
 
@@ -191,7 +170,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[expect(dead_code, reason = "only its shape matters")]
+    #[expect(dead_code, reason = "the test only needs the shape")]
     struct Order {
         name: String,
         lines: Vec<Line>,
@@ -200,7 +179,7 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[expect(dead_code, reason = "only its shape matters")]
+    #[expect(dead_code, reason = "the test only needs the shape")]
     struct Line {
         count: u8,
     }
@@ -214,11 +193,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refusals_say_where_and_why() {
+    async fn rejection_locates_and_explains_the_error() {
         async fn check(body: &str, status: u16, slug: &str, field: Option<&str>, part: &str) {
             let problem = problem("application/json", body.to_owned()).await;
             assert_eq!(
-                (problem.status.as_u16(), problem.slug),
+                (problem.status().as_u16(), problem.slug()),
                 (status, slug),
                 "{body}"
             );
@@ -229,7 +208,7 @@ mod tests {
             );
             assert!(problem.detail.contains(part), "{body}: {}", problem.detail);
         }
-        check("", 400, "empty_body", None, "nothing was sent").await;
+        check("", 400, "empty_body", None, "the body is empty").await;
         check(
             "{\n  \"name\": }",
             400,
@@ -279,10 +258,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_declared_json_is_read() {
+    async fn body_must_be_declared_as_json() {
         async fn check(content_type: &str, status: u16) {
             let problem = problem(content_type, "{").await;
-            assert_eq!(problem.status.as_u16(), status, "{content_type}");
+            assert_eq!(problem.status().as_u16(), status, "{content_type}");
         }
         check("application/json; charset=utf-8", 400).await;
         check("Application/JSON", 400).await;
@@ -293,11 +272,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_much_is_refused() {
+    async fn body_over_limit_is_rejected() {
         let body = vec![b' '; 2 * 1024 * 1024 + 1];
         let problem = problem("application/json", body).await;
         assert_eq!(
-            (problem.status.as_u16(), problem.slug),
+            (problem.status().as_u16(), problem.slug()),
             (413, "body_too_large")
         );
     }

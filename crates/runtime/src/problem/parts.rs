@@ -1,15 +1,14 @@
-//! The path and the query string, with refusals that are problems.
-//! Never: a body.
+//! Extractors for path and query parameters whose rejections are problems.
 
 use axum::{
     extract::{self, FromRequestParts, rejection::PathRejection},
-    http::{StatusCode, request::Parts},
+    http::request::Parts,
 };
 use serde::de::DeserializeOwned;
 
-use super::{Problem, internal};
+use super::{Problem, ProblemKind, internal};
 
-/// The parameters of the path; 422 `invalid_path` when they are not what they should be.
+/// Path parameters; rejects with 422 `invalid_path`.
 #[derive(Debug, Clone, Copy)]
 pub struct Path<T>(pub T);
 
@@ -24,18 +23,16 @@ where
         match extract::Path::from_request_parts(parts, state).await {
             Ok(extract::Path(value)) => Ok(Self(value)),
             Err(PathRejection::FailedToDeserializePathParams(refused)) => Err(Problem::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "invalid_path",
-                "Invalid path",
+                ProblemKind::InvalidPath,
                 format!("{}.", refused.body_text()),
             )),
-            // A route without the parameters that its handler asks for is a mistake of ours.
+            // The route lacks parameters that its handler extracts: an internal error.
             Err(_) => Err(internal()),
         }
     }
 }
 
-/// The query string; 400 `invalid_query` when it is not what it should be.
+/// Query parameters; rejects with 400 `invalid_query`.
 #[derive(Debug, Clone, Copy)]
 pub struct Query<T>(pub T);
 
@@ -70,7 +67,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_refusal_is_a_problem() {
+    async fn every_rejection_is_a_problem() {
         async fn handler(Path(id): Path<u8>, Query(page): Query<Page>) -> impl IntoResponse {
             format!("{id} {}", page.limit)
         }

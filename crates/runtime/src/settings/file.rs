@@ -1,5 +1,4 @@
-//! The TOML file under the flags: each key is a flag's name, each value what the flag would take.
-//! Never: a key passed over because nobody knows it.
+//! The TOML file: each key is the name of a flag. Unknown keys are errors.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,13 +8,13 @@ use std::{
 use clap::{Arg, ArgAction, Command};
 use toml::{Table, Value};
 
-use super::{SettingsError, find_long, is_secret, map_args, reason};
+use super::{SettingsError, find_long, is_secret, longs, map_args, message};
 
-/// How alike two names must be for one to be proposed for the other, from 0 to 1.
-const ALIKE: f64 = 0.75;
-const PROPOSALS: usize = 3;
+/// Minimum similarity of names for a suggestion, from 0 to 1.
+const MIN_SIMILARITY: f64 = 0.75;
+const MAX_SUGGESTIONS: usize = 3;
 
-/// What a file says, by flag.
+/// The entries of a file, by flag.
 #[derive(Debug, Default)]
 pub(super) struct File {
     path: PathBuf,
@@ -24,7 +23,7 @@ pub(super) struct File {
 
 #[derive(Debug)]
 struct Entry {
-    /// The key as the file spells it.
+    /// The key as spelled in the file.
     key: String,
     values: Vec<String>,
     is_list: bool,
@@ -35,11 +34,11 @@ impl File {
         let text = std::fs::read_to_string(&path).map_err(|error| {
             wrong(
                 &path,
-                &format!("cannot be read: {error}; give --config an existing TOML file"),
+                &format!("cannot be read: {error}; --config must name an existing TOML file"),
             )
         })?;
         let table: Table = toml::from_str(&text).map_err(|error| {
-            // The parser's own text quotes the line, which may hold a secret.
+            // The parser's own message quotes the line, which may contain a secret.
             let start = error.span().map_or(0, |span| span.start);
             let line = text
                 .bytes()
@@ -57,14 +56,14 @@ impl File {
             entries: BTreeMap::new(),
         };
         for (key, value) in table {
-            file.enter(key, &value)?;
+            file.insert(key, &value)?;
         }
         Ok(file)
     }
 
-    fn enter(&mut self, key: String, value: &Value) -> Result<(), SettingsError> {
+    fn insert(&mut self, key: String, value: &Value) -> Result<(), SettingsError> {
         let (values, is_list) = match value {
-            Value::Array(items) => (items.iter().map(element).collect(), true),
+            Value::Array(items) => (items.iter().map(string_element).collect(), true),
             other => (scalar(other).map(|text| vec![text]), false),
         };
         let Some(values) = values else {
@@ -78,32 +77,33 @@ impl File {
             is_list,
         };
         if let Some(earlier) = self.entries.insert(entry.key.replace('_', "-"), entry) {
-            return Err(self.wrong(&format!(
-                "`{}` is given twice, in two spellings",
-                earlier.key
-            )));
+            return Err(self.wrong(&format!("`{}` is set twice, in two spellings", earlier.key)));
         }
         Ok(())
     }
 
-    /// The command whose flags have the file's values for defaults.
-    pub(super) fn lay_under(&self, command: Command) -> Result<Command, SettingsError> {
+    /// Makes the file's values the defaults of the command's flags.
+    pub(super) fn apply_to(&self, command: Command) -> Result<Command, SettingsError> {
+        let mut seen = BTreeSet::new();
         for (long, entry) in &self.entries {
             let arg = find_long(&command, long).filter(|_| long != "config");
             let arg = arg.ok_or_else(|| self.unknown(entry, &command))?;
+            if !seen.insert(arg.get_long()) {
+                return Err(self.wrong(&format!("`{}` is set twice, under two names", entry.key)));
+            }
             self.check(long, entry, arg)?;
         }
-        Ok(map_args(
-            command,
-            &|arg| match arg.get_long().and_then(|long| self.entries.get(long)) {
+        Ok(map_args(command, &|arg| {
+            let entry = longs(&arg).find_map(|long| self.entries.get(long));
+            match entry {
                 Some(entry) => arg.default_values(&entry.values).required(false),
                 None => arg,
-            },
-        ))
+            }
+        }))
     }
 
-    /// Lets a lone flag with the same parser take the values, so that a mistake is told with the key's
-    /// name, whichever subcommand runs and whether or not something overrides it.
+    /// Parses the values with the parser of their flag, so that an error names the key even if the
+    /// flag belongs to another subcommand or is overridden.
     fn check(&self, long: &str, entry: &Entry, arg: &Arg) -> Result<(), SettingsError> {
         let is_switch = matches!(arg.get_action(), ArgAction::SetTrue | ArgAction::SetFalse);
         let many = matches!(arg.get_action(), ArgAction::Append)
@@ -114,34 +114,34 @@ impl File {
         if entry.is_list && !many {
             return Err(self.wrong(&format!("`{}` takes one value, not a list", entry.key)));
         }
-        let lone = Arg::new("lone")
+        let probe = Arg::new("probe")
             .long(long.to_owned())
             .action(ArgAction::Append);
-        let lone = if is_switch {
-            lone.value_parser(clap::value_parser!(bool))
+        let probe = if is_switch {
+            probe.value_parser(clap::value_parser!(bool))
         } else {
-            lone.value_parser(arg.get_value_parser().clone())
+            probe.value_parser(arg.get_value_parser().clone())
         };
-        let lone = match arg.get_value_delimiter() {
-            Some(delimiter) => lone.value_delimiter(delimiter),
-            None => lone,
+        let probe = match arg.get_value_delimiter() {
+            Some(delimiter) => probe.value_delimiter(delimiter),
+            None => probe,
         };
         let flags = entry.values.iter().map(|value| format!("--{long}={value}"));
-        let command = Command::new("file").no_binary_name(true).arg(lone);
+        let command = Command::new("file").no_binary_name(true).arg(probe);
         match command.try_get_matches_from(flags) {
             Ok(_) => Ok(()),
             Err(_) if is_secret(arg) => Err(self.wrong(&format!(
-                "`{}` has an invalid value; it is not shown because it is a secret",
+                "`{}` has an invalid value; it is hidden because it is a secret",
                 entry.key
             ))),
-            Err(error) => Err(self.wrong(&format!("`{}`: {}", entry.key, reason(&error)))),
+            Err(error) => Err(self.wrong(&format!("`{}`: {}", entry.key, message(&error)))),
         }
     }
 
     fn unknown(&self, entry: &Entry, command: &Command) -> SettingsError {
         let mut known = BTreeSet::new();
         collect_longs(command, &mut known);
-        let mut alike: Vec<(f64, &str)> = known
+        let mut similar: Vec<(f64, &str)> = known
             .iter()
             .map(|long| {
                 (
@@ -149,19 +149,19 @@ impl File {
                     *long,
                 )
             })
-            .filter(|(likeness, _)| *likeness >= ALIKE)
+            .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY)
             .collect();
-        alike.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-        let names: Vec<String> = alike
+        similar.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        let names: Vec<String> = similar
             .iter()
-            .take(PROPOSALS)
+            .take(MAX_SUGGESTIONS)
             .map(|(_, long)| format!("`{long}`"))
             .collect();
         let advice = match names.as_slice() {
-            [] => "--help lists them all".to_owned(),
+            [] => "--help lists all settings".to_owned(),
             names => format!("did you mean {}?", names.join(" or ")),
         };
-        self.wrong(&format!("no setting is called `{}`; {advice}", entry.key))
+        self.wrong(&format!("there is no setting `{}`; {advice}", entry.key))
     }
 
     fn wrong(&self, what: &str) -> SettingsError {
@@ -170,10 +170,10 @@ impl File {
 }
 
 fn wrong(path: &Path, what: &str) -> SettingsError {
-    SettingsError::wrong(format!("error: {}: {what}\n", path.display()))
+    SettingsError::invalid(format!("error: {}: {what}\n", path.display()))
 }
 
-fn element(value: &Value) -> Option<String> {
+fn string_element(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 

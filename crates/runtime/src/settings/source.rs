@@ -1,5 +1,7 @@
-//! Where a value that is wrong or missing came from, or could come from.
-//! Never: the value of a secret.
+//! Error messages that name the source of an invalid value, or the places where a missing one can
+//! be set.
+//!
+//! Invariant: they never contain the value of a secret.
 
 use std::ffi::OsString;
 
@@ -8,10 +10,14 @@ use clap::{
     error::{ContextKind, ContextValue},
 };
 
-use super::{find_long, is_secret, reason, shown};
+use super::{display, find_long, is_secret, message};
 
-/// The text for a value that its flag does not take. Values of the file were checked before.
-pub(super) fn of_bad_value(error: &clap::Error, command: &Command, args: &[OsString]) -> String {
+/// Explains a value that its flag rejects. Values from the file have been checked before.
+pub(super) fn explain_invalid_value(
+    error: &clap::Error,
+    command: &Command,
+    args: &[OsString],
+) -> String {
     let arg = named_flags(error)
         .first()
         .and_then(|long| find_long(command, long));
@@ -19,9 +25,9 @@ pub(super) fn of_bad_value(error: &clap::Error, command: &Command, args: &[OsStr
         return error.render().to_string();
     };
     let reason = if is_secret(arg) {
-        format!("invalid value for '--{long}'; it is not shown because it is a secret")
+        format!("invalid value for '--{long}'; it is not display because it is a secret")
     } else {
-        reason(error)
+        message(error)
     };
     let variable = arg
         .get_env()
@@ -29,23 +35,23 @@ pub(super) fn of_bad_value(error: &clap::Error, command: &Command, args: &[OsStr
     match variable {
         Some(name) => {
             format!(
-                "error: {reason}\n\nThe value is that of the environment variable {}.\n",
-                shown(name)
+                "error: {reason}\n\nThe value comes from the environment variable {}.\n",
+                display(name)
             )
         }
         None => format!("error: {reason}\n\nFor more information, try '--help'.\n"),
     }
 }
 
-/// The text for flags that must be given, with the other places to give them.
-pub(super) fn of_missing_value(error: &clap::Error, command: &Command) -> String {
+/// Explains a missing flag and names the other places where it can be set.
+pub(super) fn explain_missing_value(error: &clap::Error, command: &Command) -> String {
     let mut text = error.render().to_string();
     for long in named_flags(error) {
         let variable = find_long(command, &long).and_then(|arg| arg.get_env());
         if let Some(name) = variable {
             text.push_str(&format!(
-                "\n--{long} can also be given as the environment variable {} or as `{long}` in the file of --config.\n",
-                shown(name)
+                "\n--{long} can also be set with the environment variable {} or as `{long}` in the file of --config.\n",
+                display(name)
             ));
         }
     }
@@ -61,7 +67,7 @@ fn is_on_command_line(long: &str, args: &[OsString]) -> bool {
         })
 }
 
-/// clap names flags as they appear in a usage line: `--port <PORT>`.
+/// Extracts flag names from usage strings of clap such as `--port <PORT>`.
 fn named_flags(error: &clap::Error) -> Vec<String> {
     let usages = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(usage)) => std::slice::from_ref(usage),

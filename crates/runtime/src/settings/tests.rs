@@ -1,4 +1,4 @@
-//! Settings from every place, and what is said when they are wrong.
+//! Settings from every source, and the errors of invalid ones.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use tempfile::NamedTempFile;
 
 use super::*;
 
-// cargo gives every test some variables; they stand for settings here, since a test cannot set its own.
+// A test cannot set environment variables safely, so it uses some that cargo sets.
 const ENV_NAME: &str = "CARGO_PKG_NAME";
 const ENV_VERSION: &str = "CARGO_PKG_VERSION";
 
@@ -31,7 +31,7 @@ struct Edge {
     device_listen: String,
     #[arg(long, default_value_t = 64)]
     calls_per_device: u16,
-    #[arg(long)]
+    #[arg(long, alias = "severe")]
     strict: bool,
     #[arg(long)]
     label: Vec<String>,
@@ -70,7 +70,7 @@ fn edge(text: &str, args: &[&str]) -> Edge {
 }
 
 #[test]
-fn the_file_lies_under_the_flags() {
+fn flags_override_the_file() {
     let text = "device_listen = \"127.0.0.1:1\"\ncalls-per-device = 7\nstrict = true\n\
                 label = [\"a\", \"b\"]\nsecret = \"hush\"\ndatabase-url = \"postgres://x\"\n";
     let settings = edge(text, &[]);
@@ -87,6 +87,7 @@ fn the_file_lies_under_the_flags() {
     );
     assert_eq!(edge("", &[]).device_listen, "0.0.0.0:7700");
     assert!(!edge("strict = false", &[]).strict);
+    assert!(edge("severe = true", &[]).strict);
     assert!(matches!(
         run(&file(text), &["gateway", "--number", "3"]),
         Ok(Run::Gateway(Gateway { database_url, number: 3 })) if database_url == "postgres://x"
@@ -94,7 +95,7 @@ fn the_file_lies_under_the_flags() {
 }
 
 #[test]
-fn the_environment_lies_between_file_and_flags() {
+fn environment_overrides_file_and_yields_to_flags() {
     let of_env = std::env::var(ENV_NAME).unwrap();
     assert_eq!(edge("named = \"by file\"", &[]).named, of_env);
     assert_eq!(
@@ -104,7 +105,7 @@ fn the_environment_lies_between_file_and_flags() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_place() {
+fn errors_name_the_source_of_the_value() {
     fn check(text: &str, args: &[&str], parts: &[&str]) {
         let file = file(text);
         let error = run(&file, args).unwrap_err();
@@ -129,7 +130,7 @@ fn mistakes_are_told_with_their_place() {
         &edge,
         &["`devcie-listen`", "did you mean `device-listen`"],
     );
-    check("zzz = 1", &edge, &["`zzz`", "--help lists them all"]);
+    check("zzz = 1", &edge, &["`zzz`", "--help lists all settings"]);
     check("config = \"x\"", &edge, &["`config`"]);
     check(
         "calls_per_device = \"many\"",
@@ -151,6 +152,11 @@ fn mistakes_are_told_with_their_place() {
     check("label = [1]", &edge, &["`label` must be"]);
     check("[edge]\nstrict = true", &edge, &["`edge` must be"]);
     check("a-b = 1\na_b = 2", &edge, &["twice"]);
+    check(
+        "strict = true\nsevere = true",
+        &edge,
+        &["twice, under two names"],
+    );
     check("strict = true\nsecret = \"hush", &edge, &["line 2"]);
     check(
         "",
@@ -171,7 +177,7 @@ fn mistakes_are_told_with_their_place() {
 }
 
 #[test]
-fn a_missing_file_is_an_error() {
+fn missing_file_is_an_error() {
     let args = [
         "switchboard",
         "edge",
@@ -184,7 +190,7 @@ fn a_missing_file_is_an_error() {
 }
 
 #[test]
-fn help_shows_everything_but_secrets() {
+fn help_omits_secrets() {
     let error = run(&file("secret = \"hush\""), &["edge", "--help"]).unwrap_err();
     assert_eq!(error.exit_code, 0);
     for part in [

@@ -1,5 +1,5 @@
-//! A trace's context between processes: W3C's headers outside, 26 bytes and the state on the bus.
-//! Never: a context that is not sampled passed on, or a state longer than the standard has to keep.
+//! Trace contexts: the W3C headers between processes, and a binary form of 26 bytes and the state
+//! on the bus. Only sampled contexts are propagated.
 
 use std::{fmt, str::FromStr};
 
@@ -11,39 +11,40 @@ use opentelemetry::{
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-/// What the standard wants to be kept of `tracestate`. Protects the bus.
+/// Size of `tracestate` that the W3C standard requires to be propagated. Bounds the size of bus
+/// messages.
 const MAX_STATE_BYTES: usize = 512;
 const TRACE_BYTES: usize = 16;
 const SPAN_BYTES: usize = 8;
 const SAMPLED: u8 = 1;
 
-/// The names of the headers, and of the fields of MCP's `_meta`.
+/// Name of the header, and of the field of MCP's `_meta`.
 pub const TRACEPARENT: &str = "traceparent";
-/// What travels beside it.
+/// Name of the companion header and field.
 pub const TRACESTATE: &str = "tracestate";
 
-/// Which sampled trace something is part of, and which span led to it.
+/// The context of a sampled trace: trace id, id of the parent span, and vendor state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceContext {
     trace: [u8; TRACE_BYTES],
     span: [u8; SPAN_BYTES],
-    /// Checked, and within its bound.
+    /// Validated and truncated to the maximum size.
     state: Option<Box<str>>,
 }
 
-/// What somebody sent along.
+/// The trace context of an incoming message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incoming {
-    /// No context, or none that can be read: a new trace may begin.
+    /// Missing or malformed: a new trace may start.
     Nothing,
-    /// A context that is not to be traced.
+    /// Present but not sampled.
     NotSampled,
-    /// One that is.
+    /// Present and sampled.
     Sampled(TraceContext),
 }
 
 impl Incoming {
-    /// Reads `traceparent` and `tracestate`, as version 00 of the standard has them.
+    /// Parses `traceparent` and `tracestate` (version 00).
     #[must_use]
     pub fn parse(traceparent: &str, tracestate: Option<&str>) -> Self {
         let Some((trace, span, flags)) = parse_parent(traceparent) else {
@@ -52,11 +53,11 @@ impl Incoming {
         if flags & SAMPLED == 0 {
             return Self::NotSampled;
         }
-        let state = tracestate.and_then(kept_state);
+        let state = tracestate.and_then(truncate_state);
         Self::Sampled(TraceContext { trace, span, state })
     }
 
-    /// The same out of a request's headers.
+    /// Parses the context from request headers.
     #[must_use]
     pub fn from_headers(headers: &HeaderMap) -> Self {
         let mut parents = headers.get_all(TRACEPARENT).iter();
@@ -74,7 +75,7 @@ impl Incoming {
         })
     }
 
-    /// The context, where it is sampled.
+    /// Returns the context if it is sampled.
     #[must_use]
     pub fn sampled(self) -> Option<TraceContext> {
         match self {
@@ -84,7 +85,8 @@ impl Incoming {
     }
 }
 
-/// What another node said: one that traces says so, and one that does not leaves nothing to chance here.
+/// A context from another node. Nodes propagate only sampled contexts, so a missing one means not
+/// sampled.
 impl From<Option<TraceContext>> for Incoming {
     fn from(context: Option<TraceContext>) -> Self {
         context.map_or(Self::NotSampled, Self::Sampled)
@@ -92,7 +94,7 @@ impl From<Option<TraceContext>> for Incoming {
 }
 
 impl TraceContext {
-    /// That of the span in which this runs, when it is sampled.
+    /// Returns the context of the current span if it is sampled.
     #[must_use]
     pub fn current() -> Option<Self> {
         super::is_on()
@@ -100,9 +102,9 @@ impl TraceContext {
             .flatten()
     }
 
-    /// That of a span, when it is sampled.
+    /// Returns the context of a span if it is sampled.
     #[must_use]
-    pub fn of(span: &Span) -> Option<Self> {
+    pub fn from_span(span: &Span) -> Option<Self> {
         if span.is_disabled() {
             return None;
         }
@@ -138,33 +140,33 @@ impl TraceContext {
         Context::new().with_remote_span_context(self.into_span_context())
     }
 
-    /// The trace's id, as logs and exemplars name it.
+    /// Returns the trace id in hexadecimal.
     #[must_use]
     pub fn trace_id(&self) -> String {
         Hex(&self.trace).to_string()
     }
 
-    /// The span's id.
+    /// Returns the span id in hexadecimal.
     #[must_use]
     pub fn span_id(&self) -> String {
         Hex(&self.span).to_string()
     }
 
-    /// As the header of that name has it.
+    /// Formats the `traceparent` header.
     #[must_use]
     pub fn traceparent(&self) -> String {
         format!("00-{}-{}-01", Hex(&self.trace), Hex(&self.span))
     }
 
-    /// As the header of that name has it, if there is one.
+    /// Returns the `tracestate` header, if any.
     #[must_use]
     pub fn tracestate(&self) -> Option<&str> {
         self.state.as_deref()
     }
 
-    /// Puts it among a request's headers.
+    /// Writes the context into request headers.
     pub fn write(&self, headers: &mut HeaderMap) {
-        // Both are digits, or were checked when they came; what is no header all the same is left out.
+        // Both values are hexadecimal or were validated; an invalid one is omitted.
         if let Ok(parent) = self.traceparent().parse() {
             headers.insert(TRACEPARENT, parent);
         }
@@ -173,8 +175,8 @@ impl TraceContext {
         }
     }
 
-    /// Appends it as other nodes read it: ids, the state's length, the state.
-    pub fn put(&self, out: &mut Vec<u8>) {
+    /// Appends the binary form: trace id, span id, length of the state, state.
+    pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.trace);
         out.extend_from_slice(&self.span);
         let state = self.state.as_deref().unwrap_or_default().as_bytes();
@@ -183,25 +185,26 @@ impl TraceContext {
         out.extend_from_slice(state.get(..usize::from(length)).unwrap_or_default());
     }
 
-    /// Reads what [`Self::put`] wrote at the front of `bytes`, and how long it was; `None` when it is not that.
+    /// Decodes the output of [`Self::encode`] at the start of `bytes`; also returns its length.
+    /// `None` if it is malformed.
     #[must_use]
-    pub fn take(bytes: &[u8]) -> Option<(Self, usize)> {
+    pub fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
         let (trace, rest) = bytes.split_first_chunk::<TRACE_BYTES>()?;
         let (span, rest) = rest.split_first_chunk::<SPAN_BYTES>()?;
         let (length, rest) = rest.split_first_chunk::<2>()?;
         let length = usize::from(u16::from_le_bytes(*length));
         let state = std::str::from_utf8(rest.get(..length)?).ok()?;
-        let is_meant = *trace != [0; TRACE_BYTES] && *span != [0; SPAN_BYTES];
+        let is_valid = *trace != [0; TRACE_BYTES] && *span != [0; SPAN_BYTES];
         let context = Self {
             trace: *trace,
             span: *span,
-            state: kept_state(state),
+            state: truncate_state(state),
         };
-        is_meant.then_some((context, TRACE_BYTES + SPAN_BYTES + 2 + length))
+        is_valid.then_some((context, TRACE_BYTES + SPAN_BYTES + 2 + length))
     }
 }
 
-/// Lower-case digits.
+/// Lower-case hexadecimal.
 struct Hex<'a>(&'a [u8]);
 
 impl fmt::Display for Hex<'_> {
@@ -218,10 +221,10 @@ fn parse_parent(text: &str) -> Option<Parent> {
     let trace = digits(parts.next()?)?;
     let span = digits(parts.next()?)?;
     let [flags] = digits(parts.next()?)?;
-    // A version to come may say more, this one may not.
+    // Version 00 has exactly four fields; later versions may append more.
     let has_more = parts.next().is_some();
-    let is_read = version != 0xff && (version != 0 || !has_more);
-    (is_read && trace != [0; TRACE_BYTES] && span != [0; SPAN_BYTES])
+    let is_supported = version != 0xff && (version != 0 || !has_more);
+    (is_supported && trace != [0; TRACE_BYTES] && span != [0; SPAN_BYTES])
         .then_some((trace, span, flags))
 }
 
@@ -241,17 +244,17 @@ fn digits<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// The entries in front that fit, if all that was sent is well-formed.
-fn kept_state(text: &str) -> Option<Box<str>> {
+/// Drops entries from the end until the rest fits; `None` if the text is malformed.
+fn truncate_state(text: &str) -> Option<Box<str>> {
     let text = text.trim();
     if text.is_empty() || TraceState::from_str(text).is_err() {
         return None;
     }
-    let mut kept = text;
-    while kept.len() > MAX_STATE_BYTES {
-        kept = kept.rsplit_once(',')?.0;
+    let mut state = text;
+    while state.len() > MAX_STATE_BYTES {
+        state = state.rsplit_once(',')?.0;
     }
-    Some(kept.into())
+    Some(state.into())
 }
 
 #[cfg(test)]
@@ -261,7 +264,7 @@ mod tests {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_parent_is_read_or_ignored() {
+    fn traceparent_is_parsed_or_ignored() {
         fn check(text: &str, expected: &str) {
             let seen = match Incoming::parse(text, None) {
                 Incoming::Nothing => "nothing".to_owned(),
@@ -288,15 +291,15 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_kept_within_its_bound() {
+    fn tracestate_is_truncated_to_its_limit() {
         fn check(state: &str, expected: Option<&str>) {
             let context = Incoming::parse(PARENT, Some(state)).sampled().unwrap();
             assert_eq!(context.tracestate(), expected, "{state}");
             let mut bytes = b"before".to_vec();
-            context.put(&mut bytes);
+            context.encode(&mut bytes);
             let length = bytes.len() - 6;
             bytes.extend_from_slice(b"behind");
-            assert_eq!(TraceContext::take(&bytes[6..]), Some((context, length)));
+            assert_eq!(TraceContext::decode(&bytes[6..]), Some((context, length)));
         }
         check(
             "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE",
@@ -310,21 +313,21 @@ mod tests {
     }
 
     #[test]
-    fn what_no_node_wrote_is_not_read() {
+    fn malformed_bytes_are_not_decoded() {
         let mut bytes = Vec::new();
         Incoming::parse(PARENT, Some("a=b"))
             .sampled()
             .unwrap()
-            .put(&mut bytes);
+            .encode(&mut bytes);
         for length in 0..bytes.len() {
-            assert_eq!(TraceContext::take(&bytes[..length]), None, "{length}");
+            assert_eq!(TraceContext::decode(&bytes[..length]), None, "{length}");
         }
         bytes[..16].fill(0);
-        assert_eq!(TraceContext::take(&bytes), None);
+        assert_eq!(TraceContext::decode(&bytes), None);
     }
 
     #[test]
-    fn headers_are_read_only_where_they_are_clear() {
+    fn ambiguous_headers_are_ignored() {
         let mut headers = HeaderMap::new();
         assert_eq!(Incoming::from_headers(&headers), Incoming::Nothing);
         headers.append(TRACEPARENT, PARENT.parse().unwrap());

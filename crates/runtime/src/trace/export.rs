@@ -1,5 +1,5 @@
-//! Spans that have ended, on their way to a collector over OTLP.
-//! Never: a wait where a span ends, or a queue without a bound; a span that finds no room is dropped and counted.
+//! Export of finished spans to a collector over OTLP. Ending a span never blocks: when the queue is
+//! full, the span is dropped and counted.
 
 use std::{fmt, future::Future, pin::Pin, time::Duration};
 
@@ -24,20 +24,21 @@ use crate::{
     shutdown::Shutdown,
 };
 
-/// Spans that wait. Protects memory while the collector is slow or away; one takes about a kilobyte.
-const QUEUE: usize = 8192;
-/// Spans in one request.
-const BATCH: usize = 512;
-/// How long a span waits for others.
-const GATHER: Duration = Duration::from_secs(1);
-/// How long a request may take, with those after it.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// What a collector answers is not longer.
-const LONGEST_ANSWER: usize = 64 * 1024;
-/// Where collectors take traces, below their address.
+/// Capacity of the span queue. Bounds memory while the collector is slow or unreachable; a span
+/// takes about 1 KiB.
+const QUEUE_CAPACITY: usize = 8192;
+/// Maximum number of spans per request.
+const BATCH_SIZE: usize = 512;
+/// Time that a span waits for a batch to fill.
+const BATCH_DELAY: Duration = Duration::from_secs(1);
+/// Timeout of one export request.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum size of a collector's response.
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
+/// Path of the OTLP trace endpoint below the collector's address.
 const PATH: &str = "/v1/traces";
 
-/// The receiving end of what this process traces: nothing goes anywhere before [`Traces::export`] runs.
+/// The queue of finished spans and its exporter. Spans are queued until [`Traces::export`] runs.
 pub struct Traces {
     spans: mpsc::Receiver<SpanData>,
     dropped: IntCounter,
@@ -54,24 +55,24 @@ impl fmt::Debug for Traces {
     }
 }
 
-/// Why traces cannot go where they were meant to go.
+/// The export cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum Unstarted {
-    /// TLS cannot be spoken, or the collector's address is none.
+pub enum ExportError {
+    /// TLS is not usable, or the collector's address is invalid.
     #[error("traces cannot be exported: {0}")]
     Exporter(String),
-    /// The registry has such metrics already.
+    /// The registry already has metrics of these names.
     #[error("the metrics of traces cannot be registered: {0}")]
     Metrics(#[from] prometheus::Error),
 }
 
-/// Makes what spans are written with, and what takes them from there.
+/// Creates a tracer and the exporter of its spans.
 pub(crate) fn tracer(endpoint: &str, node: &str) -> Result<(SdkTracer, Traces), prometheus::Error> {
-    let (sender, spans) = mpsc::channel(QUEUE);
+    let (sender, spans) = mpsc::channel(QUEUE_CAPACITY);
     let counters = IntCounterVec::new(
         Opts::new(
             "switchboard_trace_spans_total",
-            "Spans that ended in a sampled trace, by what became of them",
+            "Finished spans of sampled traces, by result of their export",
         ),
         &["outcome"],
     )?;
@@ -81,7 +82,7 @@ pub(crate) fn tracer(endpoint: &str, node: &str) -> Result<(SdkTracer, Traces), 
         dropped: counter("dropped"),
     };
     let provider = SdkTracerProvider::builder()
-        // Spans are made in sampled traces only; see `begin`.
+        // Spans are created only in sampled traces; see `start`.
         .with_sampler(Sampler::AlwaysOn)
         .with_span_processor(queue)
         .build();
@@ -97,12 +98,12 @@ pub(crate) fn tracer(endpoint: &str, node: &str) -> Result<(SdkTracer, Traces), 
     Ok((provider.tracer("switchboard"), traces))
 }
 
-/// The base address of a collector, as the setting has it.
+/// Parses the base address of a collector.
 pub(crate) fn endpoint(text: &str) -> Result<String, String> {
     let uri: Uri = text.parse().map_err(|error| format!("{error}"))?;
     let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
     if !is_http || uri.host().is_none_or(str::is_empty) || uri.query().is_some() {
-        return Err("an address such as http://collector:4318 is wanted".to_owned());
+        return Err("expected an address such as http://collector:4318".to_owned());
     }
     let text = text.trim_end_matches('/');
     let base = text.strip_suffix(PATH).unwrap_or(text);
@@ -110,84 +111,85 @@ pub(crate) fn endpoint(text: &str) -> Result<String, String> {
 }
 
 impl Traces {
-    /// Sends what is traced to the collector until the process drains, and then what is left.
+    /// Exports spans until draining begins, then exports the remaining ones.
     ///
     /// # Errors
-    /// When it cannot begin; a collector that is away is logged and survived.
+    /// When the export cannot start. An unreachable collector is logged, and its batches are
+    /// counted as failed.
     pub async fn export(
         mut self,
         service: &'static str,
         registry: Registry,
         shutdown: Shutdown,
-    ) -> Result<(), Unstarted> {
+    ) -> Result<(), ExportError> {
         registry.register(Box::new(self.counters.clone()))?;
         let exporter = self.exporter(service)?;
-        let mut was_well = true;
+        let mut was_healthy = true;
         loop {
-            let mut batch = Vec::with_capacity(BATCH);
+            let mut batch = Vec::with_capacity(BATCH_SIZE);
             tokio::select! {
                 biased;
-                count = self.spans.recv_many(&mut batch, BATCH) => {
+                count = self.spans.recv_many(&mut batch, BATCH_SIZE) => {
                     if count == 0 {
-                        // Nobody is left who could write one.
+                        // All senders are gone.
                         return Ok(());
                     }
                 }
                 () = shutdown.draining() => {}
             }
             let is_last = shutdown.is_draining();
-            if !is_last && batch.len() < BATCH {
-                self.gather(&mut batch, &shutdown).await;
+            if !is_last && batch.len() < BATCH_SIZE {
+                self.fill_batch(&mut batch, &shutdown).await;
             }
             if batch.is_empty() && is_last {
                 return Ok(());
             }
             let count = batch.len() as u64;
             let sent = tokio::select! {
-                sent = tokio::time::timeout(PATIENCE, exporter.export(batch)) => sent,
+                sent = tokio::time::timeout(EXPORT_TIMEOUT, exporter.export(batch)) => sent,
                 () = shutdown.stopping() => return Ok(()),
             };
-            let trouble = match sent {
+            let error_text = match sent {
                 Ok(Ok(())) => None,
                 Ok(Err(error)) => Some(error.to_string()),
-                Err(_) => Some(format!("no answer within {PATIENCE:?}")),
+                Err(_) => Some(format!("no response within {EXPORT_TIMEOUT:?}")),
             };
-            let counter = if trouble.is_none() {
+            let counter = if error_text.is_none() {
                 &self.sent
             } else {
                 &self.failed
             };
             counter.inc_by(count);
-            log(&mut was_well, trouble.as_deref(), self.dropped.get());
+            log_transition(&mut was_healthy, error_text.as_deref(), self.dropped.get());
         }
     }
 
-    /// Waits a moment for spans that could go along.
-    async fn gather(&mut self, batch: &mut Vec<SpanData>, shutdown: &Shutdown) {
-        let gathering = async {
-            while batch.len() < BATCH {
-                let room = BATCH - batch.len();
+    /// Waits briefly for more spans to fill the batch.
+    async fn fill_batch(&mut self, batch: &mut Vec<SpanData>, shutdown: &Shutdown) {
+        let fill = async {
+            while batch.len() < BATCH_SIZE {
+                let room = BATCH_SIZE - batch.len();
                 if self.spans.recv_many(batch, room).await == 0 {
                     return;
                 }
             }
         };
         tokio::select! {
-            _ = tokio::time::timeout(GATHER, gathering) => {}
+            _ = tokio::time::timeout(BATCH_DELAY, fill) => {}
             () = shutdown.draining() => {}
         }
     }
 
-    fn exporter(&self, service: &'static str) -> Result<SpanExporter, Unstarted> {
-        let no_tls = |error: rustls::Error| Unstarted::Exporter(error.to_string());
+    fn exporter(&self, service: &'static str) -> Result<SpanExporter, ExportError> {
+        let no_tls = |error: rustls::Error| ExportError::Exporter(error.to_string());
         let client = Outbound(outbound::client(true).map_err(no_tls)?);
         let mut exporter = SpanExporter::builder()
             .with_http()
             .with_http_client(client)
             .with_endpoint(format!("{}{PATH}", self.endpoint))
-            .with_timeout(PATIENCE)
+            .with_timeout(EXPORT_TIMEOUT)
             .build()
-            .map_err(|error| Unstarted::Exporter(error.to_string()))?;
+            .map_err(|error| ExportError::Exporter(error.to_string()))?;
         let resource = Resource::builder()
             .with_service_name(format!("switchboard-{service}"))
             .with_attributes([
@@ -201,18 +203,21 @@ impl Traces {
     }
 }
 
-/// Says it once when the collector goes away, and once when it is back.
-fn log(was_well: &mut bool, trouble: Option<&str>, dropped: u64) {
-    let is_well = trouble.is_none();
-    match (*was_well, trouble) {
-        (true, Some(error)) => tracing::warn!(error, "traces cannot be sent to the collector"),
-        (false, None) => tracing::info!(spans.dropped = dropped, "traces are sent again"),
+/// Logs when the collector becomes unreachable and when it recovers.
+fn log_transition(was_healthy: &mut bool, error_text: Option<&str>, dropped: u64) {
+    let is_healthy = error_text.is_none();
+    match (*was_healthy, error_text) {
+        (true, Some(error)) => tracing::warn!(
+            error,
+            "cannot export traces to the collector; retrying with new spans"
+        ),
+        (false, None) => tracing::info!(spans.dropped = dropped, "exporting traces again"),
         _ => {}
     }
-    *was_well = is_well;
+    *was_healthy = is_healthy;
 }
 
-/// Takes spans where they end.
+/// A span processor that queues finished spans.
 struct Queue {
     spans: mpsc::Sender<SpanData>,
     dropped: IntCounter,
@@ -242,7 +247,7 @@ impl SpanProcessor for Queue {
     }
 }
 
-/// The exporter's way out is everybody's: one TLS, one trust.
+/// Sends export requests with the process's HTTP client and its TLS configuration.
 #[derive(Debug)]
 struct Outbound(Client<Full<Bytes>>);
 
@@ -256,7 +261,7 @@ impl HttpClient for Outbound {
         Self: 'b,
     {
         Box::pin(async move {
-            let answer = outbound::ask(&self.0, request.map(Full::new), LONGEST_ANSWER).await;
+            let answer = outbound::fetch(&self.0, request.map(Full::new), MAX_RESPONSE_BYTES).await;
             answer.map_err(Into::into)
         })
     }
@@ -269,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_http_or_refused() {
+    fn endpoint_must_be_http() {
         fn check(text: &str, expected: Option<&str>) {
             assert_eq!(endpoint(text).ok().as_deref(), expected, "{text}");
         }
@@ -282,7 +287,7 @@ mod tests {
         check("", None);
     }
 
-    const SPANS: usize = 2 * BATCH + 7;
+    const SPANS: usize = 2 * BATCH_SIZE + 7;
 
     async fn exported(traces: Traces, shutdown: &Shutdown) {
         let (exporting, registry) = (shutdown.clone(), Registry::new());
@@ -292,10 +297,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_collector_that_is_away_does_not_take_is_counted_batch_by_batch() {
-        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = format!("http://{}", nobody.local_addr().unwrap());
-        drop(nobody);
+    async fn unreachable_collector_counts_failed_spans() {
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", closed.local_addr().unwrap());
+        drop(closed);
         let (tracer, traces) = tracer(&endpoint, "node").unwrap();
         for _ in 0..SPANS {
             tracer.start("span").end();
@@ -308,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_export_ends_when_nobody_can_write_spans_any_more() {
+    async fn export_ends_when_the_queue_closes() {
         let (tracer, mut traces) = tracer("http://127.0.0.1:9", "node").unwrap();
         traces.spans.close();
         drop(tracer);
@@ -316,9 +321,9 @@ mod tests {
     }
 
     #[test]
-    fn spans_beyond_the_queue_are_dropped_and_counted() {
+    fn spans_over_capacity_are_dropped_and_counted() {
         let (tracer, mut traces) = tracer("http://127.0.0.1:9", "node").unwrap();
-        for _ in 0..QUEUE + 3 {
+        for _ in 0..QUEUE_CAPACITY + 3 {
             tracer.start("span").end();
         }
         assert_eq!(traces.dropped.get(), 3);

@@ -1,41 +1,44 @@
-//! What lies nearest to a question, by its numbers. Searches put it together with what they find by words.
-//! Never: what the asker does not see, or a search that fails because numbers cannot be compared.
+//! Vector search: the nearest texts to a query. The searches merge the result with that of their
+//! text search.
+//! Invariant: a search does not fail because vectors cannot be compared.
 
 use switchboard_protocol::id::{NpcId, SkillsBookId, TemplateId};
 use uuid::Uuid;
 
-use super::{Meaning, written};
-use crate::{MemoryFilter, Store, StoreError, database::bounded, owner::Owner};
+use super::{QueryEmbedding, vector_literal};
+use crate::{MemoryFilter, Store, StoreError, database::with_timeout, owner::Owner};
 
-/// How many of the nearest are looked at; searches look at as many by words, at least.
-pub(crate) const NEAREST: i64 = 100;
+/// How many of the nearest texts a search considers; it considers at least as many by text.
+pub(crate) const MAX_NEAREST: i64 = 100;
 
-/// The index goes on until enough is found of what the asker sees, nearest first.
-const THOROUGH: &str =
+/// The index scan continues until enough rows are visible to the reader, nearest first.
+const ITERATIVE_SCAN: &str =
     "SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL hnsw.ef_search = 100";
 
-/// The numbers are of the model that was set last.
+/// The query was embedded by the current model.
 const IS_CURRENT: &str =
     "$1 = (SELECT model FROM embedding_models ORDER BY generation DESC LIMIT 1)";
 
 impl Store {
-    /// The memories nearest to a question, those that matter more a little nearer. None without a question's meaning, and
-    /// none when the numbers cannot be compared with those that are stored.
+    /// The memories nearest to a query, weighted by importance. `None` without an embedding, or if
+    /// it cannot be compared with the stored ones.
     pub(crate) async fn nearest_memories(
         &self,
         reader: Owner,
         filter: &MemoryFilter,
-        meaning: Option<&Meaning>,
+        embedding: Option<&QueryEmbedding>,
     ) -> Option<Vec<Uuid>> {
-        let meaning = meaning?;
+        let embedding = embedding?;
         let holders = [
             filter.template.map(TemplateId::uuid),
             filter.npc.map(NpcId::uuid),
         ];
-        let found = bounded(async {
-            let mut transaction = self.begin_within(reader).await?;
-            sqlx::raw_sql(THOROUGH).execute(&mut *transaction).await?;
-            // No checked query can know a table whose columns depend on the model.
+        let found = with_timeout(async {
+            let mut transaction = self.begin_tenant(reader).await?;
+            sqlx::raw_sql(ITERATIVE_SCAN)
+                .execute(&mut *transaction)
+                .await?;
+            // The columns of this table depend on the model, so no checked query can name it.
             let found = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
                 "WITH nearest AS MATERIALIZED (
                      SELECT m.id, m.importance, 1 - (e.embedding <=> $2::halfvec) AS likeness
@@ -43,11 +46,11 @@ impl Store {
                      WHERE {IS_CURRENT} AND e.holder_id = ANY ($3)
                            AND (m.org_id = $4 OR m.org_id IS NULL) AND (m.expires_at IS NULL OR m.expires_at > now())
                            AND ($5::text[] IS NULL OR coalesce(m.subject, '') = ANY ($5)) AND ($6::text IS NULL OR m.kind = $6)
-                     ORDER BY e.embedding <=> $2::halfvec LIMIT {NEAREST})
+                     ORDER BY e.embedding <=> $2::halfvec LIMIT {MAX_NEAREST})
                  SELECT id FROM nearest WHERE likeness > 0 ORDER BY likeness * (1 + importance) DESC, id DESC"
             )))
-            .bind(&meaning.model)
-            .bind(written(&meaning.vector))
+            .bind(&embedding.model)
+            .bind(vector_literal(&embedding.vector))
             .bind(holders.into_iter().flatten().collect::<Vec<_>>())
             .bind(reader.column())
             .bind(&filter.about)
@@ -57,20 +60,22 @@ impl Store {
             transaction.rollback().await?;
             Ok::<_, sqlx::Error>(found)
         });
-        by_words_alone(found.await)
+        or_text_search(found.await)
     }
 
-    /// The chunks of a book that the reader sees, nearest to a question; likewise.
+    /// The chunks of a book nearest to a query; otherwise like [`Store::nearest_memories`].
     pub(crate) async fn nearest_chunks(
         &self,
         reader: Owner,
         book: SkillsBookId,
-        meaning: Option<&Meaning>,
+        embedding: Option<&QueryEmbedding>,
     ) -> Option<Vec<i32>> {
-        let meaning = meaning?;
-        let found = bounded(async {
-            let mut transaction = self.begin_within(reader).await?;
-            sqlx::raw_sql(THOROUGH).execute(&mut *transaction).await?;
+        let embedding = embedding?;
+        let found = with_timeout(async {
+            let mut transaction = self.begin_tenant(reader).await?;
+            sqlx::raw_sql(ITERATIVE_SCAN)
+                .execute(&mut *transaction)
+                .await?;
             // As above.
             let found = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
                 "WITH nearest AS MATERIALIZED (
@@ -78,11 +83,11 @@ impl Store {
                      FROM embeddings e
                      WHERE {IS_CURRENT} AND e.holder_id = $3
                            AND EXISTS (SELECT FROM skills_books WHERE id = $3 AND (org_id = $4 OR org_id IS NULL))
-                     ORDER BY e.embedding <=> $2::halfvec LIMIT {NEAREST})
+                     ORDER BY e.embedding <=> $2::halfvec LIMIT {MAX_NEAREST})
                  SELECT chunk FROM nearest WHERE likeness > 0 ORDER BY likeness DESC, chunk"
             )))
-            .bind(&meaning.model)
-            .bind(written(&meaning.vector))
+            .bind(&embedding.model)
+            .bind(vector_literal(&embedding.vector))
             .bind(book.uuid())
             .bind(reader.column())
             .fetch_all(&mut *transaction)
@@ -90,17 +95,17 @@ impl Store {
             transaction.rollback().await?;
             Ok::<_, sqlx::Error>(found)
         });
-        by_words_alone(found.await)
+        or_text_search(found.await)
     }
 }
 
-/// Another process may be making the table anew for another model at this moment.
-fn by_words_alone<T>(found: Result<Vec<T>, StoreError>) -> Option<Vec<T>> {
+/// The table may be under conversion to another model at this moment.
+fn or_text_search<T>(found: Result<Vec<T>, StoreError>) -> Option<Vec<T>> {
     found
         .inspect_err(|error| {
             tracing::warn!(
                 error = error.report(),
-                "a search goes by words alone: its numbers cannot be compared"
+                "vector search failed; using the text search only"
             );
         })
         .ok()

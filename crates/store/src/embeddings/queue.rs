@@ -1,37 +1,37 @@
-//! The texts that wait for a model, and the numbers that come back.
-//! Never: a text with two workers at once for longer than a lease, or one that waits twice.
+//! The queue of texts to embed.
+//! Invariant: a text is queued at most once, and leased to one worker at a time.
 
 use std::time::Duration;
 
-use super::{EmbeddingModel, written};
+use super::{EmbeddingModel, vector_literal};
 use crate::{
     Store, StoreError,
-    database::{bounded, interval},
+    database::{interval, with_timeout},
 };
 
-/// The longest beginning of a text that a model is asked about, in characters: models take some thousand tokens.
-const LONGEST_TEXT: i32 = 6_000;
+/// How much of a text is embedded, in characters: models accept some thousand tokens.
+const MAX_TEXT_CHARS: i32 = 6_000;
 
-/// A text that somebody embeds until its lease ends.
+/// A text that is leased to a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextToEmbed {
-    /// Its place in the queue.
+    /// Its position in the queue.
     pub id: i64,
-    /// What it says, or how that begins.
+    /// The text, truncated.
     pub text: String,
-    /// How often the model could not embed it while it embedded others.
+    /// How often the model failed on it while it embedded others.
     pub failures: i32,
 }
 
 impl Store {
-    /// Takes texts that wait for this model and that nobody has; nothing when another model was set since.
+    /// Claims texts that are due; `None` if another model was set since.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn claim_texts_to_embed(
         &self,
         model: &EmbeddingModel,
-        most: usize,
+        limit: usize,
         lease: Duration,
     ) -> Result<Option<Vec<TextToEmbed>>, StoreError> {
         if self.embedding_model().await?.as_ref() != Some(model) {
@@ -51,76 +51,79 @@ impl Store {
                LEFT JOIN memories m ON m.id = claimed.memory_id
                LEFT JOIN skills_book_chunks c ON c.book_id = claimed.book_id AND c.number = claimed.chunk
                ORDER BY claimed.id"#,
-            i64::try_from(most).unwrap_or(i64::MAX),
+            i64::try_from(limit).unwrap_or(i64::MAX),
             interval(lease),
-            LONGEST_TEXT
+            MAX_TEXT_CHARS
         );
         Ok(Some(
-            bounded(async { query.fetch_all(&mut *self.throughout().await?).await }).await?,
+            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?,
         ))
     }
 
-    /// Gives texts back, for anybody to take after a while.
+    /// Releases texts for other workers after `delay`.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn release_texts_to_embed(
         &self,
         texts: &[TextToEmbed],
-        after: Duration,
+        delay: Duration,
     ) -> Result<(), StoreError> {
         let query = sqlx::query!(
             "UPDATE embedding_queue SET due_at = now() + $2::interval WHERE id = ANY ($1)",
             &ids(texts),
-            interval(after)
+            interval(delay)
         );
-        bounded(async { query.execute(&mut *self.throughout().await?).await })
+        with_timeout(async { query.execute(&mut *self.system_conn().await?).await })
             .await
             .map(drop)
     }
 
-    /// Gives a text back that the model could not embed while it embedded others, for anybody to take after a while.
+    /// Releases a text on which the model failed while it embedded others.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn postpone_text_to_embed(
         &self,
         text: &TextToEmbed,
-        after: Duration,
+        delay: Duration,
     ) -> Result<(), StoreError> {
         let query = sqlx::query!(
             "UPDATE embedding_queue SET failures = failures + 1, due_at = now() + $2::interval WHERE id = $1",
             text.id,
-            interval(after)
+            interval(delay)
         );
-        bounded(async { query.execute(&mut *self.throughout().await?).await })
+        with_timeout(async { query.execute(&mut *self.system_conn().await?).await })
             .await
             .map(drop)
     }
 
-    /// Gives a text up that the model does not take: it is found by its words.
+    /// Removes a text that the model rejects. The text search still finds it.
     ///
     /// # Errors
-    /// As every query.
-    pub async fn forget_text_to_embed(&self, text: &TextToEmbed) -> Result<(), StoreError> {
+    /// [`StoreError`] if the query fails.
+    pub async fn remove_text_to_embed(&self, text: &TextToEmbed) -> Result<(), StoreError> {
         let query = sqlx::query!("DELETE FROM embedding_queue WHERE id = $1", text.id);
-        bounded(async { query.execute(&mut *self.throughout().await?).await })
+        with_timeout(async { query.execute(&mut *self.system_conn().await?).await })
             .await
             .map(drop)
     }
 
-    /// Stores what the model says of texts, and takes those out of the queue. Texts that are not there any more, and those
-    /// that another one has stored meanwhile, are passed over.
+    /// Stores the embeddings of texts and removes those from the queue. Deleted texts, and those
+    /// already stored by another worker, are skipped.
     ///
     /// # Errors
-    /// As every query; also when the numbers are not as many as the model's.
+    /// [`StoreError`] if the query fails, also if a vector has the wrong dimensions.
     pub async fn store_embeddings(
         &self,
         texts: &[TextToEmbed],
         vectors: &[Vec<f32>],
     ) -> Result<u64, StoreError> {
-        let vectors: Vec<_> = vectors.iter().map(|vector| written(vector)).collect();
-        // No checked query can know a table whose columns depend on the model.
+        let vectors: Vec<_> = vectors
+            .iter()
+            .map(|vector| vector_literal(vector))
+            .collect();
+        // The columns of this table depend on the model, so no checked query can name it.
         let query = sqlx::query(
             "WITH answers AS (SELECT * FROM UNNEST($1::bigint[], $2::text[]) AS answer (id, embedding)),
                   done AS (DELETE FROM embedding_queue q USING answers a WHERE q.id = a.id
@@ -134,7 +137,8 @@ impl Store {
         )
         .bind(ids(texts))
         .bind(vectors);
-        let stored = bounded(async { query.execute(&mut *self.throughout().await?).await }).await?;
+        let stored =
+            with_timeout(async { query.execute(&mut *self.system_conn().await?).await }).await?;
         Ok(stored.rows_affected())
     }
 }

@@ -1,32 +1,33 @@
-//! The table of numbers, made for one model and made anew for the next.
-//! Never: a program that does not start because a server lacks the extension.
+//! The table of embeddings, created for one model and converted for the next.
+//! Invariant: programs start without the extension.
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use super::{EmbeddingModel, MOST_DIMENSIONS};
-use crate::{Store, StoreError, connections::speak_throughout, database::bounded};
+use super::{EmbeddingModel, MAX_DIMENSIONS};
+use crate::{Store, StoreError, connections::set_local_system, database::with_timeout};
 
-/// The oldest extension that does: with it a search goes on until enough is found that its asker may see.
-const OLDEST_EXTENSION: [u32; 2] = [0, 8];
+/// The minimum version of the extension. It scans the index until enough rows are visible to the
+/// reader.
+const MIN_EXTENSION: [u32; 2] = [0, 8];
 
-/// Why there is no place for numbers.
+/// The reason why embeddings cannot be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddingError {
-    /// The server has no such extension.
+    /// The server does not have the extension.
     #[error(
         "the PostgreSQL server has no extension `vector` (pgvector, often in a package postgresql-NN-pgvector)"
     )]
     NoExtension,
-    /// It has one that lacks something.
+    /// Its version is too old.
     #[error(
         "the extension `vector` is version {0}, and 0.8 is needed: install it, and run ALTER EXTENSION vector UPDATE"
     )]
     OldExtension(String),
-    /// The model has more numbers, or none.
-    #[error("the model has {0} dimensions, and 1 to {MOST_DIMENSIONS} can be kept")]
+    /// The model has too many dimensions, or none.
+    #[error("the model has {0} dimensions; 1 to {MAX_DIMENSIONS} are supported")]
     Dimensions(usize),
-    /// The database did not do it.
-    #[error("the database did not make a place for embeddings")]
+    /// The database failed.
+    #[error("the database could not prepare the table of embeddings")]
     Store(#[from] StoreError),
 }
 
@@ -34,13 +35,14 @@ impl Store {
     /// The model that was set last.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn embedding_model(&self) -> Result<Option<EmbeddingModel>, StoreError> {
         let query = sqlx::query!(
             "SELECT generation, model, dimensions FROM embedding_models ORDER BY generation DESC LIMIT 1"
         );
         let row =
-            bounded(async { query.fetch_optional(&mut *self.throughout().await?).await }).await?;
+            with_timeout(async { query.fetch_optional(&mut *self.system_conn().await?).await })
+                .await?;
         Ok(row.map(|row| EmbeddingModel {
             generation: row.generation,
             model: row.model,
@@ -48,65 +50,73 @@ impl Store {
         }))
     }
 
-    /// The version of the extension that the database has or could have.
+    /// The version of the extension that is installed or available.
     ///
     /// # Errors
-    /// [`EmbeddingError::NoExtension`] or [`EmbeddingError::OldExtension`] when it does not do, else as every query.
+    /// [`EmbeddingError::NoExtension`] or [`EmbeddingError::OldExtension`] if it is missing or too
+    /// old, or any other [`StoreError`].
     pub async fn vector_extension(&self) -> Result<String, EmbeddingError> {
         let query = sqlx::query_scalar!(
             r#"SELECT coalesce(installed_version, default_version) AS "version!"
                FROM pg_available_extensions WHERE name = 'vector'"#
         );
-        let found =
-            bounded(async { query.fetch_optional(&mut *self.outside().await?).await }).await?;
+        let found = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.unscoped_conn().await?)
+                .await
+        })
+        .await?;
         let version = found.ok_or(EmbeddingError::NoExtension)?;
         let mut numbers = version.split('.').map(|part| part.parse().unwrap_or(0_u32));
-        let known = [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)];
-        if known < OLDEST_EXTENSION {
+        let current = [numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)];
+        if current < MIN_EXTENSION {
             return Err(EmbeddingError::OldExtension(version));
         }
         Ok(version)
     }
 
-    /// Sets the model: all texts wait for it, and numbers of another one are gone. Nothing happens when it is set already.
+    /// Sets the model, deletes the embeddings of another one, and enqueues all texts. Does nothing
+    /// if the model is set already.
     ///
     /// # Errors
-    /// [`EmbeddingError`] when there is no extension for it, or the account may not make tables.
+    /// [`EmbeddingError`] if the extension is missing, or the user may not create tables.
     pub async fn set_embedding_model(
         &self,
         model: &str,
         dimensions: usize,
     ) -> Result<EmbeddingModel, EmbeddingError> {
-        if !(1..=MOST_DIMENSIONS).contains(&dimensions) {
+        if !(1..=MAX_DIMENSIONS).contains(&dimensions) {
             return Err(EmbeddingError::Dimensions(dimensions));
         }
         self.vector_extension().await?;
-        // A connection of its own, as for migrations: all that is stored is put into the queue, and that takes its time.
+        // On a dedicated connection without a statement timeout, as for migrations: all stored
+        // texts are enqueued.
         let options = self
             .connections
             .options()
             .options([("statement_timeout", "0")]);
-        let mut connection = bounded(PgConnection::connect_with(&options)).await?;
-        let set = set(&mut connection, model, dimensions).await;
+        let mut connection = with_timeout(PgConnection::connect_with(&options)).await?;
+        let applied = apply_model(&mut connection, model, dimensions).await;
         drop(connection.close().await);
-        Ok(set.map_err(StoreError::from)?)
+        Ok(applied.map_err(StoreError::from)?)
     }
 }
 
-async fn set(
+async fn apply_model(
     connection: &mut PgConnection,
     model: &str,
     dimensions: usize,
 ) -> Result<EmbeddingModel, sqlx::Error> {
     let columns = i32::try_from(dimensions).unwrap_or(i32::MAX);
     let mut transaction = connection.begin().await?;
-    // Texts of all organisations wait for it.
-    speak_throughout(&mut transaction).await?;
-    // Who writes a text looks whether there is a model: nobody is between the two, and nobody else sets one.
+    // Texts of all organisations are enqueued.
+    set_local_system(&mut transaction).await?;
+    // Writers of texts check whether a model is set; the lock excludes them, and other processes
+    // that set a model.
     sqlx::query!("LOCK TABLE memories, skills_book_chunks IN SHARE ROW EXCLUSIVE MODE")
         .execute(&mut *transaction)
         .await?;
-    let known = sqlx::query!(
+    let current = sqlx::query!(
         r#"SELECT generation, filled AS "filled!" FROM embedding_models
            WHERE generation = (SELECT max(generation) FROM embedding_models) AND model = $1 AND dimensions = $2"#,
         model,
@@ -114,19 +124,22 @@ async fn set(
     )
     .fetch_optional(&mut *transaction)
     .await?;
-    let (generation, filled) = match known {
-        Some(known) => (known.generation, known.filled),
+    let (generation, filled) = match current {
+        Some(current) => (current.generation, current.filled),
         None => {
-            // No checked query can know a table whose columns depend on the model.
-            sqlx::raw_sql(AssertSqlSafe(table(dimensions)))
+            // The columns of this table depend on the model, so no checked query can name it.
+            sqlx::raw_sql(AssertSqlSafe(table_sql(dimensions)))
                 .execute(&mut *transaction)
                 .await?;
-            (begin(&mut transaction, model, columns).await?, false)
+            (
+                start_generation(&mut transaction, model, columns).await?,
+                false,
+            )
         }
     };
     transaction.commit().await?;
     if !filled {
-        fill(connection, generation).await?;
+        enqueue_existing(connection, generation).await?;
     }
     Ok(EmbeddingModel {
         generation,
@@ -135,9 +148,9 @@ async fn set(
     })
 }
 
-/// Half the bytes of whole numbers, and the order of what is near stays the same. The table is emptied and not dropped:
-/// that would lock those to which it points, also against readers.
-fn table(dimensions: usize) -> String {
+/// Half-precision vectors need half the bytes, and the order of neighbours is the same. The table
+/// is truncated, not dropped: dropping it would lock the referenced tables against readers.
+fn table_sql(dimensions: usize) -> String {
     format!(
         "CREATE EXTENSION IF NOT EXISTS vector;
          CREATE TABLE IF NOT EXISTS embeddings (
@@ -164,8 +177,8 @@ fn table(dimensions: usize) -> String {
     )
 }
 
-/// What is written from now on waits for this model.
-async fn begin(
+/// Texts written from now on are enqueued for this model.
+async fn start_generation(
     connection: &mut PgConnection,
     model: &str,
     dimensions: i32,
@@ -185,10 +198,13 @@ async fn begin(
     .await
 }
 
-/// What was written before waits as well. Nobody has to wait for that; whoever is interrupted begins again.
-async fn fill(connection: &mut PgConnection, generation: i32) -> Result<(), sqlx::Error> {
+/// Enqueues existing texts. Nothing depends on it; an interrupted run starts again.
+async fn enqueue_existing(
+    connection: &mut PgConnection,
+    generation: i32,
+) -> Result<(), sqlx::Error> {
     let mut transaction = connection.begin().await?;
-    speak_throughout(&mut transaction).await?;
+    set_local_system(&mut transaction).await?;
     sqlx::query!(
         "INSERT INTO embedding_queue (memory_id) SELECT id FROM memories ON CONFLICT DO NOTHING"
     )

@@ -1,34 +1,34 @@
-//! The devices that NPCs speak through.
-//! Never: a device that speaks for two.
+//! The devices that NPCs are assigned to.
+//! Invariant: a device is assigned to at most one NPC.
 
 use sqlx::PgConnection;
 use switchboard_protocol::id::{DeviceId, NpcId, OrgId};
 
-use super::{Npc, NpcWrite, Wanted, read};
-use crate::{Store, StoreError, database::bounded};
+use super::{Npc, NpcWrite, Selector, read};
+use crate::{Store, StoreError, database::with_timeout};
 
 impl Store {
-    /// Who answers for a device: the NPC that speaks through it, else the one that its organisation has for all devices
-    /// through which none speaks.
+    /// The NPC that answers for a device: the one assigned to it, otherwise the organisation's
+    /// default NPC.
     ///
     /// # Errors
-    /// As every query.
-    pub async fn npc_of_device(
+    /// [`StoreError`] if the query fails.
+    pub async fn npc_for_device(
         &self,
         org: OrgId,
         device: &DeviceId,
     ) -> Result<Option<Npc>, StoreError> {
-        bounded(async {
-            let mut connection = self.within(org).await?;
-            let found = read(&mut connection, org, Wanted::Answering(device)).await?;
+        with_timeout(async {
+            let mut connection = self.tenant_conn(org).await?;
+            let found = read(&mut connection, org, Selector::ForDevice(device)).await?;
             Ok::<_, sqlx::Error>(found.into_iter().next())
         })
         .await
     }
 }
 
-/// Gives an NPC these devices and takes all others from it. Says which of them another NPC has; then the transaction
-/// must not be committed.
+/// Assigns the devices to an NPC, and removes all others from it. Returns a device that belongs to
+/// another NPC; the transaction must then not be committed.
 pub(super) async fn bind(
     connection: &mut PgConnection,
     org: OrgId,
@@ -36,7 +36,7 @@ pub(super) async fn bind(
     devices: &[DeviceId],
 ) -> Result<Option<NpcWrite>, sqlx::Error> {
     let names: Vec<String> = devices.iter().map(|id| id.as_str().to_owned()).collect();
-    // What stays is not touched: the audit log says whether anything has changed.
+    // Unchanged rows are not touched, because the audit log records every change.
     sqlx::query!(
         "DELETE FROM npc_devices WHERE org_id = $1 AND npc_id = $2 AND device_id <> ALL ($3)",
         org.uuid(),
@@ -45,7 +45,7 @@ pub(super) async fn bind(
     )
     .execute(&mut *connection)
     .await?;
-    // In one order, so that two who bind the same devices wait for each other instead of both.
+    // In one order, so that two writers that bind the same devices cannot deadlock.
     sqlx::query!(
         "INSERT INTO npc_devices (org_id, npc_id, device_id)
          SELECT $1, $2, name FROM UNNEST($3::text[]) AS name ORDER BY name
@@ -66,7 +66,7 @@ pub(super) async fn bind(
     let Some(taken) = names.iter().position(|name| !bound.contains(name)) else {
         return Ok(None);
     };
-    let holder = sqlx::query_scalar!(
+    let owner = sqlx::query_scalar!(
         "SELECT npc_id FROM npc_devices WHERE org_id = $1 AND device_id = $2",
         org.uuid(),
         names.get(taken)
@@ -75,6 +75,6 @@ pub(super) async fn bind(
     .await?;
     Ok(Some(NpcWrite::DeviceTaken {
         index: taken,
-        by: holder.map(NpcId::from_uuid),
+        by: owner.map(NpcId::from_uuid),
     }))
 }

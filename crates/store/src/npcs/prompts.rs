@@ -1,28 +1,29 @@
-//! NPCs as agents read them: prompts, by names that no template can have.
-//! Never: a name that changes while the NPC is there.
+//! NPCs as prompts.
+//! Invariant: the name of an NPC's prompt does not change.
 
+use switchboard_catalog::{ListedPrompt, PromptSource, WholePrompt};
 use switchboard_protocol::id::{NpcId, OrgId};
 
 use super::{Npc, NpcFilter};
-use crate::{ListedPrompt, PromptSource, Store, StoreError, WholePrompt, id_names};
+use crate::{Store, StoreError, id_names};
 
-/// What stands before the id. Names of templates' prompts have no `/`.
-const NAMES: &str = "npcs/";
+/// The prefix of the names. Names of templates' prompts contain no `/`.
+const NAME_PREFIX: &str = "npcs/";
 
 impl Npc {
-    /// Under which name agents find its prompt.
+    /// The name of its prompt.
     #[must_use]
     pub fn prompt_name(&self) -> String {
-        format!("{NAMES}{}", self.id)
+        format!("{NAME_PREFIX}{}", self.id)
     }
 
-    /// Whose prompt has this name.
-    pub(crate) fn of_prompt(name: &str) -> Option<NpcId> {
-        id_names::id_in(name, NAMES)
+    /// The NPC whose prompt has this name.
+    pub(crate) fn id_from_prompt_name(name: &str) -> Option<NpcId> {
+        id_names::parse_id(name, NAME_PREFIX)
     }
 
-    /// What holds for it, as a prompt. Its title begins with its name, since NPCs made from one template share the
-    /// rest.
+    /// Its effective settings as a prompt. The title begins with its name, because NPCs of one
+    /// template share the rest.
     #[must_use]
     pub fn prompt(&self) -> WholePrompt {
         let settings = &self.effective.settings;
@@ -30,8 +31,8 @@ impl Npc {
         if let Some(title) = written.as_mut().and_then(|prompt| prompt.title.as_mut()) {
             *title = format!("{}: {title}", settings.name);
         }
-        let names = (PromptSource::Npc(self.id), self.prompt_name());
-        WholePrompt::of(names, settings.name.clone(), &settings.persona, written)
+        let id = (PromptSource::Npc(self.id), self.prompt_name());
+        WholePrompt::new(id, settings.name.clone(), &settings.persona, written)
     }
 }
 
@@ -43,7 +44,7 @@ impl Store {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<ListedPrompt>, StoreError> {
-        let Some(mut behind) = id_names::goes_on_behind(after, NAMES) else {
+        let Some(mut after_id) = id_names::resume_after(after, NAME_PREFIX) else {
             return Ok(Vec::new());
         };
         let (filter, limit) = (
@@ -51,13 +52,13 @@ impl Store {
             usize::try_from(limit).unwrap_or(usize::MAX),
         );
         let mut listed = Vec::new();
-        // Page by page, since whole NPCs are read for the little that is listed of them.
+        // Page by page, since whole NPCs are read for a small part of them.
         while listed.len() < limit {
-            let left = u16::try_from(limit - listed.len()).unwrap_or(u16::MAX);
-            let page = self.npcs(org, &filter, behind, left).await?;
+            let remaining = u16::try_from(limit - listed.len()).unwrap_or(u16::MAX);
+            let page = self.npcs(org, &filter, after_id, remaining).await?;
             listed.extend(page.elements.iter().map(|npc| npc.prompt().listed));
-            behind = page.continues_behind().map(|last| last.id);
-            if behind.is_none() {
+            after_id = page.next_page_after().map(|last| last.id);
+            if after_id.is_none() {
                 break;
             }
         }

@@ -1,16 +1,15 @@
-//! What one NPC remembers and shows, as agents read it: its own memories and its template's, and its pictures.
-//! Never: what another NPC remembers, or a picture that this one does not show.
+//! The resources of one NPC: its own memories, those of its template, and its pictures.
 
 use futures_util::TryStreamExt as _;
+use switchboard_catalog::{ListedResource, MAX_URI_BYTES, UriTemplate, UriValues};
 use switchboard_protocol::id::{PictureId, TemplateId};
 use uuid::Uuid;
 
 use super::Npc;
 use crate::{
-    ListedResource, Resource, Store, StoreError, UriTemplate, UriValues,
-    database::bounded,
-    resources::{Found, Row, TITLE_CHARS},
-    uri_template::LONGEST_URI,
+    Resource, Store, StoreError,
+    database::with_timeout,
+    resources::{ListedRow, ResourceRow, TITLE_CHARS},
 };
 
 impl Npc {
@@ -18,24 +17,24 @@ impl Npc {
         self.settings.template.map(TemplateId::uuid)
     }
 
-    /// The pictures that it shows.
-    fn shown(&self) -> Vec<Uuid> {
+    /// The pictures of its effective settings.
+    fn picture_ids(&self) -> Vec<Uuid> {
         let pictures = self.effective.settings.pictures().into_iter();
         pictures.map(PictureId::uuid).collect()
     }
 
-    fn books(&self) -> Vec<Uuid> {
+    fn book_ids(&self) -> Vec<Uuid> {
         let books = self.effective.settings.skills_book_ids.iter();
         books.map(|book| book.uuid()).collect()
     }
 }
 
 impl Store {
-    /// The memories and pictures of an NPC, or those of its memories whose URIs have expressions; otherwise as
-    /// [`Store::list_resources`].
+    /// The memories and pictures of an NPC, or its memories whose URIs contain expressions;
+    /// otherwise like [`Store::list_resources`].
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn npc_resources(
         &self,
         npc: &Npc,
@@ -43,12 +42,12 @@ impl Store {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Vec<ListedResource>, StoreError> {
-        // No URI has one, and the server takes none.
+        // No URI contains NUL, and the server rejects it.
         if after.is_some_and(|after| after.contains('\0')) {
             return Ok(Vec::new());
         }
         let query = sqlx::query_as!(
-            Row,
+            ListedRow,
             r#"WITH page AS (SELECT DISTINCT ON (uri) * FROM npc_resources($1, $2, $3, $4)
                              WHERE is_template = $5 AND uri > $6 ORDER BY uri, org_id NULLS LAST LIMIT $7)
                SELECT page.uri AS "uri!", page.memory_id, page.picture_id,
@@ -61,34 +60,38 @@ impl Store {
             npc.org.uuid(),
             npc.id.uuid(),
             npc.template(),
-            &npc.shown(),
+            &npc.picture_ids(),
             with_expressions,
             after.unwrap_or_default(),
             i64::from(limit),
             TITLE_CHARS
         );
-        let rows =
-            bounded(async { query.fetch_all(&mut *self.within(npc.org).await?).await }).await?;
+        let rows = with_timeout(async {
+            query
+                .fetch_all(&mut *self.tenant_conn(npc.org).await?)
+                .await
+        })
+        .await?;
         Ok(rows.into_iter().map(ListedResource::from).collect())
     }
 
-    /// What an NPC has under this URI, found as [`Store::resource_by_uri`] finds it.
+    /// The resource of an NPC with this URI, matched like [`Store::resource_by_uri`].
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn npc_resource_by_uri(
         &self,
         npc: &Npc,
         uri: &str,
     ) -> Result<Option<Resource>, StoreError> {
-        if uri.len() > LONGEST_URI || uri.contains('\0') {
+        if uri.len() > MAX_URI_BYTES || uri.contains('\0') {
             return Ok(None);
         }
-        let Some((memory, picture, values)) = bounded(self.npc_match(npc, uri)).await? else {
+        let Some((memory, picture, values)) = with_timeout(self.npc_match(npc, uri)).await? else {
             return Ok(None);
         };
         let query = sqlx::query_as!(
-            Found,
+            ResourceRow,
             r#"SELECT r.org_id, r.memory_id, r.picture_id,
                       COALESCE(p.name, left(split_part(m.text, E'\n', 1), $4)) AS "title!",
                       NULLIF(concat_ws(', ', m.kind, m.subject), '') AS description,
@@ -101,23 +104,23 @@ impl Store {
             picture,
             TITLE_CHARS
         );
-        let found = bounded(async {
+        let found = with_timeout(async {
             query
-                .fetch_optional(&mut *self.within(npc.org).await?)
+                .fetch_optional(&mut *self.tenant_conn(npc.org).await?)
                 .await
         })
         .await?;
-        Ok(found.map(|found| found.read(uri, &values)))
+        Ok(found.map(|found| found.into_resource(uri, &values)))
     }
 
-    /// The first that stands under this URI, and what its expressions stand for.
+    /// The first resource whose URI matches, and the values of its expressions.
     async fn npc_match(
         &self,
         npc: &Npc,
         uri: &str,
     ) -> Result<Option<(Option<Uuid>, Option<Uuid>, UriValues)>, sqlx::Error> {
-        let shown = npc.shown();
-        let mut connection = self.within(npc.org).await?;
+        let pictures = npc.picture_ids();
+        let mut connection = self.tenant_conn(npc.org).await?;
         let mut candidates = sqlx::query!(
             r#"SELECT uri AS "uri!", memory_id, picture_id FROM npc_resources($1, $2, $3, $4)
                WHERE CASE WHEN is_template THEN starts_with($5, prefix) ELSE uri = $5 END
@@ -125,7 +128,7 @@ impl Store {
             npc.org.uuid(),
             npc.id.uuid(),
             npc.template(),
-            &shown,
+            &pictures,
             uri
         )
         .fetch(&mut *connection);
@@ -138,10 +141,10 @@ impl Store {
         Ok(None)
     }
 
-    /// Something short that is the same for the same memories, pictures and skills books of an NPC.
+    /// A digest that changes with the memories, pictures and skills books of an NPC.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn npc_resources_digest(&self, npc: &Npc) -> Result<String, StoreError> {
         let query = sqlx::query_scalar!(
             r#"SELECT concat_ws(' ',
@@ -152,9 +155,14 @@ impl Store {
             npc.org.uuid(),
             npc.id.uuid(),
             npc.template(),
-            &npc.shown(),
-            &npc.books()
+            &npc.picture_ids(),
+            &npc.book_ids()
         );
-        bounded(async { query.fetch_one(&mut *self.within(npc.org).await?).await }).await
+        with_timeout(async {
+            query
+                .fetch_one(&mut *self.tenant_conn(npc.org).await?)
+                .await
+        })
+        .await
     }
 }

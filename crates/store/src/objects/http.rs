@@ -1,5 +1,5 @@
-//! The HTTP client through which buckets are asked: over TLS by the workspace's one provider, within limits.
-//! Never: a redirect followed, or plain HTTP where it is not allowed.
+//! The HTTP client for buckets, with the workspace's TLS configuration.
+//! Invariant: redirects are not followed, and plain HTTP is used only if configured.
 
 use std::{pin::Pin, time::Duration};
 
@@ -14,10 +14,10 @@ use object_store::{
 use switchboard_runtime::outbound;
 use tokio::time::timeout;
 
-/// How long one attempt may take until its answer begins.
-const ATTEMPT_LIMIT: Duration = Duration::from_secs(8);
+/// The timeout of one attempt until its response begins.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Has the client made by us and not by the library, because TLS is ours to choose.
+/// Supplies our client to the library, because the workspace configures TLS.
 #[derive(Debug)]
 pub(super) struct Connector;
 
@@ -48,8 +48,8 @@ impl HttpService for Service {
         Self: 'b,
     {
         Box::pin(async move {
-            let answer = timeout(ATTEMPT_LIMIT, self.client.request(request));
-            let answer = answer
+            let response = timeout(ATTEMPT_TIMEOUT, self.client.request(request));
+            let response = response
                 .await
                 .map_err(|late| HttpError::new(HttpErrorKind::Timeout, late))?
                 .map_err(|error| {
@@ -60,13 +60,13 @@ impl HttpService for Service {
                     };
                     HttpError::new(kind, error)
                 })?;
-            let broken = |error| HttpError::new(HttpErrorKind::Interrupted, error);
-            Ok(answer.map(|body| HttpResponseBody::new(body.map_err(broken))))
+            let body_error = |error| HttpError::new(HttpErrorKind::Interrupted, error);
+            Ok(response.map(|body| HttpResponseBody::new(body.map_err(body_error))))
         })
     }
 }
 
-/// As variables say yes.
+/// Whether an environment variable is set to yes.
 pub(super) fn is_true(value: Option<String>) -> bool {
     value.is_some_and(|value| value.eq_ignore_ascii_case("true") || value == "1")
 }

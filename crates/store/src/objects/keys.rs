@@ -1,5 +1,5 @@
-//! What objects are called: whose each is, and for which row it was put.
-//! Never: a name that is given twice; whoever puts bytes makes a new one.
+//! Names of objects: owner, kind and row.
+//! Invariant: a name is used once; each upload gets a new one.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ use uuid::Uuid;
 
 use crate::owner::Owner;
 
-/// Which object.
+/// The name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ObjectKey(String);
 
-/// For which row an object was put.
+/// The row that an object belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum PutFor {
-    /// As the row of a picture names it.
+pub(crate) enum ObjectKind {
+    /// A picture, as its row names it.
     Picture(String),
     /// A part of a skills book.
     Part { book: Uuid, object: Uuid },
@@ -25,7 +25,7 @@ pub(crate) enum PutFor {
 }
 
 impl ObjectKey {
-    /// Where all objects are, a kind each.
+    /// The top-level folders, one per kind.
     pub(crate) const FOLDERS: [&str; 3] = ["pictures", "skills-books", "voices"];
 
     /// The bytes of a new picture.
@@ -33,17 +33,17 @@ impl ObjectKey {
         Self::picture(owner, &picture.uuid().simple().to_string())
     }
 
-    /// The bytes of a picture whose row names them so.
+    /// The bytes of a picture whose row has this name.
     pub(crate) fn picture(owner: Owner, object: &str) -> Self {
         Self(format!("pictures/{owner}/{object}"))
     }
 
-    /// A part of a skills book; each writing of it is another object.
+    /// A part of a skills book; each upload of it is another object.
     pub(crate) fn skills_book_part(owner: Owner, book: SkillsBookId, object: Uuid) -> Self {
         Self(format!("skills-books/{owner}/{book}/{}", object.simple()))
     }
 
-    /// Where all parts of a skills book are, and nothing else.
+    /// The folder of a skills book's parts.
     pub(crate) fn skills_book(owner: Owner, book: SkillsBookId) -> String {
         format!("skills-books/{owner}/{book}")
     }
@@ -57,12 +57,12 @@ impl ObjectKey {
         ObjectPath::from(self.0.as_str())
     }
 
-    pub(super) fn at(path: &ObjectPath) -> Self {
+    pub(super) fn from_path(path: &ObjectPath) -> Self {
         Self(path.to_string())
     }
 
-    /// For which row it was put; nothing when it is none of ours.
-    pub(crate) fn put_for(&self) -> Option<PutFor> {
+    /// The row that the object belongs to; `None` for objects of other programs.
+    pub(crate) fn kind(&self) -> Option<ObjectKind> {
         let mut segments = self.0.split('/');
         let (kind, _owner, name) = (segments.next()?, segments.next()?, segments.next()?);
         let below = segments.next();
@@ -71,13 +71,13 @@ impl ObjectKey {
         }
         match (kind, below) {
             ("pictures", None) if [32, 64].contains(&name.len()) => {
-                Some(PutFor::Picture(name.to_owned()))
+                Some(ObjectKind::Picture(name.to_owned()))
             }
-            ("skills-books", Some(object)) => Some(PutFor::Part {
+            ("skills-books", Some(object)) => Some(ObjectKind::Part {
                 book: name.parse::<SkillsBookId>().ok()?.uuid(),
                 object: Uuid::try_parse(object).ok()?,
             }),
-            ("voices", None) => Some(PutFor::Voice(name.parse::<VoiceId>().ok()?.uuid())),
+            ("voices", None) => Some(ObjectKind::Voice(name.parse::<VoiceId>().ok()?.uuid())),
             _ => None,
         }
     }
@@ -95,31 +95,31 @@ mod tests {
     use crate::objects::hex;
 
     #[test]
-    fn a_key_says_for_which_row_it_is() {
+    fn object_key_parses_to_its_kind() {
         let owner = Owner::Installation;
         let id = Uuid::now_v7();
-        let check = |key: ObjectKey, expect: Option<PutFor>| {
-            assert_eq!(key.put_for(), expect, "{key}");
+        let check = |key: ObjectKey, expect: Option<ObjectKind>| {
+            assert_eq!(key.kind(), expect, "{key}");
         };
         let simple = id.simple().to_string();
         let key = ObjectKey::new_picture(owner, PictureId::from_uuid(id));
-        check(key, Some(PutFor::Picture(simple.clone())));
+        check(key, Some(ObjectKind::Picture(simple.clone())));
         let hash = hex(&[7; 32]);
         let key = ObjectKey::picture(owner, &hash);
-        check(key, Some(PutFor::Picture(hash)));
+        check(key, Some(ObjectKind::Picture(hash)));
         let key = ObjectKey::skills_book_part(owner, SkillsBookId::from_uuid(id), id);
         let (book, object) = (id, id);
-        check(key, Some(PutFor::Part { book, object }));
+        check(key, Some(ObjectKind::Part { book, object }));
         let key = ObjectKey::voice(owner, VoiceId::from_uuid(id));
-        check(key, Some(PutFor::Voice(id)));
-        for strange in [
+        check(key, Some(ObjectKind::Voice(id)));
+        for foreign in [
             String::new(),
             "pictures/public/notes.txt".to_owned(),
             format!("pictures/public/{simple}/x"),
             format!("voices/public/{simple}"),
             format!("backups/public/{simple}"),
         ] {
-            check(ObjectKey(strange), None);
+            check(ObjectKey(foreign), None);
         }
     }
 }

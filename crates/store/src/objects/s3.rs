@@ -1,5 +1,5 @@
-//! Objects in a bucket: where it is, with which credentials it is asked, and how often.
-//! Never: a credential or an object sent without TLS unless the operator says so.
+//! Objects in an S3 bucket: address, credentials and retries.
+//! Invariant: nothing is sent without TLS unless the operator permits it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,14 +12,14 @@ use object_store::{
     prefix::PrefixStore,
 };
 
-/// How the URL of a bucket begins.
+/// The scheme of a bucket's URL.
 pub(super) const SCHEME: &str = "s3://";
-/// How the names of the variables begin that say how buckets are reached.
+/// The prefix of the environment variables that configure access to buckets.
 const VARIABLES: &str = "AWS_";
-/// After this long, what failed is not tried again.
-const RETRY_LIMIT: Duration = Duration::from_secs(6);
-/// How often something is tried again that failed in passing.
-const RETRIES: usize = 3;
+/// After this time, a failed request is not retried.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(6);
+/// The maximum number of retries of a transient failure.
+const MAX_RETRIES: usize = 3;
 
 const NO_BUCKET: StoreError = StoreError::Setting(
     "--objects or SWITCHBOARD_OBJECTS must be s3://BUCKET or s3://BUCKET/PREFIX, a bucket's name as S3 allows it \
@@ -29,10 +29,10 @@ const NO_TLS: StoreError = StoreError::Setting(
     "AWS_ENDPOINT_URL does not begin with https://; set AWS_ALLOW_HTTP=true to send objects and requests unencrypted",
 );
 const UNUSABLE: StoreError = StoreError::Setting(
-    "the bucket in --objects or SWITCHBOARD_OBJECTS cannot be used with these AWS_… variables; the log says why",
+    "the bucket in --objects or SWITCHBOARD_OBJECTS cannot be used with these AWS_… variables; see the log for the reason",
 );
 
-/// The objects of `bucket` or `bucket/prefix`, as these variables say how to reach it.
+/// The objects of `bucket` or `bucket/prefix`, accessed as the variables configure.
 pub(super) fn open(
     place: &str,
     variables: impl Iterator<Item = (String, String)>,
@@ -52,11 +52,11 @@ pub(super) fn open(
         .with_bucket_name(bucket)
         .with_http_connector(Connector)
         .with_retry(retries());
-    if !is_sealed(&builder) {
+    if !requires_tls(&builder) {
         return Err(NO_TLS);
     }
     let bucket = builder.build().map_err(|error| {
-        tracing::error!(%error, "the bucket for objects cannot be used");
+        tracing::error!(%error, "object bucket cannot be used");
         UNUSABLE
     })?;
     if prefix.is_empty() {
@@ -65,7 +65,7 @@ pub(super) fn open(
     Ok(Arc::new(PrefixStore::new(bucket, ObjectPath::from(prefix))))
 }
 
-/// As S3 names buckets, roughly: what can go wrong in a URL is not in it.
+/// Approximates S3's rules for bucket names; characters with a meaning in URLs are excluded.
 fn is_bucket(name: &str) -> bool {
     let ends_well = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = name.as_bytes();
@@ -84,8 +84,8 @@ fn is_segment(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
-/// Whether every request goes over TLS, or the operator allows others.
-fn is_sealed(builder: &AmazonS3Builder) -> bool {
+/// Whether every request uses TLS, or the operator permits others.
+fn requires_tls(builder: &AmazonS3Builder) -> bool {
     let set = |key| builder.get_config_value(&key);
     let allowed = set(AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
     let endpoint = set(AmazonS3ConfigKey::S3Endpoint).or_else(|| set(AmazonS3ConfigKey::Endpoint));
@@ -99,7 +99,7 @@ fn retries() -> RetryConfig {
             max_backoff: Duration::from_secs(1),
             base: 2.0,
         },
-        max_retries: RETRIES,
-        retry_timeout: RETRY_LIMIT,
+        max_retries: MAX_RETRIES,
+        retry_timeout: RETRY_TIMEOUT,
     }
 }

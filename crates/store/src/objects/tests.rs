@@ -1,5 +1,4 @@
-//! One contract for every kind of object store, and what is special about buckets.
-//! Never: a kind of store that is not really there.
+//! One contract for all kinds of object stores, and properties of buckets.
 
 #[path = "../../../../tests/support/s3_server.rs"]
 mod s3_server;
@@ -23,7 +22,7 @@ fn variables(set: Vec<(&str, String)>) -> impl Iterator<Item = (String, String)>
         .map(|(name, value)| (name.to_owned(), value))
 }
 
-/// The bucket, or another one, with one variable different.
+/// The bucket, or another one, with one variable changed.
 fn in_bucket(server: &S3Server, url: &str, other: Option<(&'static str, &str)>) -> Objects {
     let mut set = server.variables();
     set.extend(other.map(|(name, value)| (name, value.to_owned())));
@@ -35,8 +34,8 @@ fn key(byte: u8) -> ObjectKey {
     ObjectKey::picture(Owner::Installation, &hex(&[byte; 32]))
 }
 
-/// What every object store does.
-async fn keeps_the_contract(objects: &Objects) {
+/// The contract of an object store.
+async fn fulfils_the_contract(objects: &Objects) {
     objects.probe().await.unwrap();
     let key = key(0xab);
     assert_eq!(
@@ -90,62 +89,62 @@ async fn keeps_the_contract(objects: &Objects) {
 }
 
 #[tokio::test]
-async fn a_folder_keeps_the_contract() {
+async fn folder_fulfils_the_contract() {
     let folder = tempfile::tempdir().unwrap();
-    keeps_the_contract(&Objects::in_folder(folder.path()).unwrap()).await;
+    fulfils_the_contract(&Objects::in_folder(folder.path()).unwrap()).await;
 }
 
 #[tokio::test]
-async fn a_bucket_keeps_the_contract_below_its_prefix() {
+async fn bucket_with_prefix_fulfils_the_contract() {
     let server = S3Server::start();
-    let whole = in_bucket(&server, &format!("s3://{BUCKET}"), None);
-    keeps_the_contract(&whole).await;
+    let unprefixed = in_bucket(&server, &format!("s3://{BUCKET}"), None);
+    fulfils_the_contract(&unprefixed).await;
     let prefixed = in_bucket(&server, &format!("s3://{BUCKET}/a/b-1/"), None);
-    keeps_the_contract(&prefixed).await;
+    fulfils_the_contract(&prefixed).await;
     prefixed
         .put(&key(1), Bytes::from_static(b"z"))
         .await
         .unwrap();
     let file = server.bucket().join("a/b-1").join(key(1).to_string());
     assert_eq!(std::fs::read(file).unwrap(), b"z");
-    let elsewhere = whole.get(&key(1)).await;
+    let missing = unprefixed.get(&key(1)).await;
     assert!(
-        matches!(elsewhere, Err(ObjectError::Missing(_))),
-        "{elsewhere:?}"
+        matches!(missing, Err(ObjectError::Missing(_))),
+        "{missing:?}"
     );
 }
 
 #[tokio::test]
-async fn a_bucket_that_does_not_exist_is_told_from_an_object_that_does_not() {
+async fn missing_bucket_is_not_a_missing_object() {
     let server = S3Server::start();
     let nowhere = in_bucket(&server, "s3://no-such-bucket/x", None);
-    let answers = [
+    let results = [
         nowhere.probe().await,
         nowhere.get(&key(1)).await.map(drop),
         nowhere.put(&key(1), Bytes::from_static(b"x")).await,
     ];
-    for answer in answers {
+    for result in results {
         assert!(
-            matches!(answer, Err(ObjectError::NoBucket(_))),
-            "{answer:?}"
+            matches!(result, Err(ObjectError::NoBucket(_))),
+            "{result:?}"
         );
     }
 }
 
 #[tokio::test]
-async fn refused_credentials_are_named_and_not_repeated() {
+async fn denied_credentials_are_not_in_the_error() {
     let server = S3Server::start();
     let wrong = ("AWS_SECRET_ACCESS_KEY", "hunter2");
     let objects = in_bucket(&server, &format!("s3://{BUCKET}"), Some(wrong));
-    let answers = [
+    let results = [
         objects.probe().await,
         objects.get(&key(1)).await.map(drop),
         objects.put(&key(1), Bytes::from_static(b"x")).await,
         objects.delete(&key(1)).await,
     ];
-    for answer in answers {
-        let Err(error @ ObjectError::Denied(_)) = answer else {
-            panic!("{answer:?}");
+    for result in results {
+        let Err(error @ ObjectError::Denied(_)) = result else {
+            panic!("{result:?}");
         };
         assert!(!error.report().contains("hunter2"), "{}", error.report());
     }
@@ -153,7 +152,7 @@ async fn refused_credentials_are_named_and_not_repeated() {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_is_used_again() {
+async fn restarted_server_is_used_again() {
     let mut server = S3Server::start();
     let objects = in_bucket(&server, &format!("s3://{BUCKET}"), None);
     objects
@@ -161,14 +160,17 @@ async fn a_server_that_comes_back_is_used_again() {
         .await
         .unwrap();
     server.kill();
-    let away = objects.get(&key(1)).await;
-    assert!(matches!(away, Err(ObjectError::Failed(_))), "{away:?}");
+    let unavailable = objects.get(&key(1)).await;
+    assert!(
+        matches!(unavailable, Err(ObjectError::Failed(_))),
+        "{unavailable:?}"
+    );
     server.restart();
     assert_eq!(objects.get(&key(1)).await.unwrap(), "kept");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_nothing_is_not_waited_for() {
+async fn silent_server_fails_within_timeout() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", silent.local_addr().unwrap());
     let set = vec![
@@ -179,17 +181,21 @@ async fn a_server_that_says_nothing_is_not_waited_for() {
     ];
     let objects = Objects::from_settings(&settings("s3://bucket"), variables(set));
     let objects = objects.unwrap().unwrap();
-    let begun = Instant::now();
-    let answer = objects.put(&key(1), Bytes::from_static(b"x")).await;
+    let started_at = Instant::now();
+    let result = objects.put(&key(1), Bytes::from_static(b"x")).await;
     assert!(
-        matches!(answer, Err(ObjectError::TimedOut | ObjectError::Failed(_))),
-        "{answer:?}"
+        matches!(result, Err(ObjectError::TimedOut | ObjectError::Failed(_))),
+        "{result:?}"
     );
-    assert!(begun.elapsed() <= OBJECT_LIMIT, "{:?}", begun.elapsed());
+    assert!(
+        started_at.elapsed() <= OBJECT_TIMEOUT,
+        "{:?}",
+        started_at.elapsed()
+    );
 }
 
 #[tokio::test]
-async fn what_is_no_place_is_refused_at_once() {
+async fn invalid_object_urls_are_rejected() {
     fn check(url: Option<&str>, set: &[(&str, &str)], usable: bool) {
         let config = ObjectsConfig {
             objects: url.map(str::to_owned),
@@ -201,9 +207,12 @@ async fn what_is_no_place_is_refused_at_once() {
         let opened = Objects::from_settings(&config, variables(set));
         assert_eq!(opened.is_ok(), usable, "{url:?}: {opened:?}");
         if let Err(error) = opened {
-            let told = error.to_string();
-            let named = ["SWITCHBOARD_OBJECTS", "AWS_ALLOW_HTTP"];
-            assert!(named.iter().any(|name| told.contains(name)), "{told}");
+            let message = error.to_string();
+            let variables_named = ["SWITCHBOARD_OBJECTS", "AWS_ALLOW_HTTP"];
+            assert!(
+                variables_named.iter().any(|name| message.contains(name)),
+                "{message}"
+            );
         }
     }
     let folder = tempfile::tempdir().unwrap();
@@ -239,7 +248,7 @@ async fn what_is_no_place_is_refused_at_once() {
         (vec![http, ("AWS_ALLOW_HTTP", "false")], false),
         (vec![http, ("AWS_ALLOW_HTTP", "true")], true),
         (vec![("AWS_ENDPOINT_URL", "https://s3.example")], true),
-        // What is set and empty is not set, as everywhere else.
+        // A variable that is set but empty counts as unset.
         (vec![("AWS_ENDPOINT_URL", "")], true),
         (vec![("AWS_ACCESS_KEY_ID", "without its secret")], false),
         (vec![("AWS_S3_EXPRESS", "perhaps")], false),

@@ -1,5 +1,6 @@
-//! Who reads which skills book, and how far it is: a lease that is renewed, and chunks that are counted as they are stored.
-//! Never: a chunk twice or a hole between two, or a word from a worker whose book somebody else reads now.
+//! Processing of skills books by workers: leases, and chunks that are counted as they are stored.
+//! Invariant: chunks are numbered without gaps or duplicates, and a worker whose lease was taken
+//! over can no longer write.
 
 use std::time::Duration;
 
@@ -9,41 +10,41 @@ use uuid::Uuid;
 use super::BookFault;
 use crate::{
     Store, StoreError,
-    database::{bounded, interval},
+    database::{interval, with_timeout},
     owner::Owner,
 };
 
-/// A book that a worker has to itself until its lease ends.
+/// A book that is leased to a worker.
 #[derive(Debug, Clone)]
 pub struct BookJob {
-    /// Which book.
+    /// Its id.
     pub id: SkillsBookId,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Owner,
-    /// How it is read.
+    /// The media type, which selects the parser.
     pub mime_type: String,
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub size_bytes: i64,
-    /// How often it was begun since a chunk was stored last, this time included.
+    /// Number of attempts since a chunk was last stored, this one included.
     pub attempts: i32,
 }
 
-/// A chunk about to be stored.
+/// A chunk to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewChunk {
     /// The headings above it, outermost first.
     pub heading: Option<String>,
     /// The page on which it begins, from 1.
     pub page: Option<i32>,
-    /// What it says.
+    /// Its text.
     pub text: String,
 }
 
 impl Store {
-    /// Takes over a book that has to be read and that nobody reads.
+    /// Claims a book that is ready for processing and not leased.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn claim_skills_book(
         &self,
         worker: Uuid,
@@ -59,7 +60,8 @@ impl Store {
             interval(lease)
         );
         let row =
-            bounded(async { query.fetch_optional(&mut *self.throughout().await?).await }).await?;
+            with_timeout(async { query.fetch_optional(&mut *self.system_conn().await?).await })
+                .await?;
         Ok(row.map(|row| BookJob {
             id: SkillsBookId::from_uuid(row.id),
             owner: Owner::from_column(row.org_id),
@@ -69,10 +71,10 @@ impl Store {
         }))
     }
 
-    /// Keeps a book for longer; false when it is not this worker's any more.
+    /// Extends the lease; false if the book is no longer leased to this worker.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn renew_skills_book(
         &self,
         worker: Uuid,
@@ -85,38 +87,35 @@ impl Store {
             worker,
             interval(lease)
         );
-        let renewed =
-            bounded(async { query.execute(&mut *self.throughout().await?).await }).await?;
-        Ok(renewed.rows_affected() > 0)
+        self.execute_leased(query).await
     }
 
-    /// Gives a book back unread, for anybody to take after a while; this attempt does not count.
+    /// Releases a book for other workers after `delay`; this attempt does not count.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn release_skills_book(
         &self,
         worker: Uuid,
         id: SkillsBookId,
-        after: Duration,
+        delay: Duration,
     ) -> Result<(), StoreError> {
         let query = sqlx::query!(
             "UPDATE skills_books SET worker = NULL, leased_until = now() + $3::interval, attempts = greatest(attempts - 1, 0)
              WHERE id = $1 AND worker = $2",
             id.uuid(),
             worker,
-            interval(after)
+            interval(delay)
         );
-        bounded(async { query.execute(&mut *self.throughout().await?).await })
-            .await
-            .map(drop)
+        self.execute_leased(query).await.map(drop)
     }
 
-    /// Says which chunks a book has: how many of them are stored already, or nothing when it is not this worker's any
-    /// more. Chunks of another reading, by another version of this program, are removed.
+    /// Sets the number of chunks of a book. Returns how many of them are already stored, or `None`
+    /// if the book is no longer leased to this worker. Chunks of a different result, by another
+    /// version of this program, are deleted.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn begin_indexing_skills_book(
         &self,
         worker: Uuid,
@@ -124,20 +123,20 @@ impl Store {
         chunks: i32,
         sha256: &[u8],
     ) -> Result<Option<i32>, StoreError> {
-        bounded(async {
-            let mut transaction = self.begin_throughout().await?;
-            let held = sqlx::query!(
+        with_timeout(async {
+            let mut transaction = self.begin_system().await?;
+            let book = sqlx::query!(
                 "SELECT chunks_indexed, chunks_sha256 FROM skills_books WHERE id = $1 AND worker = $2 FOR UPDATE",
                 id.uuid(),
                 worker
             )
             .fetch_optional(&mut *transaction)
             .await?;
-            let Some(held) = held else {
+            let Some(book) = book else {
                 return Ok(None);
             };
-            let is_same = held.chunks_sha256.as_deref() == Some(sha256);
-            let indexed = if is_same { held.chunks_indexed } else { 0 };
+            let is_same = book.chunks_sha256.as_deref() == Some(sha256);
+            let indexed = if is_same { book.chunks_indexed } else { 0 };
             if !is_same {
                 let book = id.uuid();
                 sqlx::query!("DELETE FROM skills_book_chunks WHERE book_id = $1", book)
@@ -161,10 +160,10 @@ impl Store {
         .await
     }
 
-    /// Stores the chunks that begin with this number; false when the book is not this worker's any more.
+    /// Stores chunks, numbered from `first`; false if the book is no longer leased to this worker.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn add_skills_book_chunks(
         &self,
         worker: Uuid,
@@ -177,9 +176,9 @@ impl Store {
         let headings: Vec<_> = chunks.iter().map(|chunk| chunk.heading.clone()).collect();
         let pages: Vec<_> = chunks.iter().map(|chunk| chunk.page).collect();
         let texts: Vec<_> = chunks.iter().map(|chunk| chunk.text.clone()).collect();
-        let searched: Vec<_> = chunks.iter().map(searched).collect();
-        bounded(async {
-            let mut transaction = self.begin_throughout().await?;
+        let search_texts: Vec<_> = chunks.iter().map(search_text).collect();
+        with_timeout(async {
+            let mut transaction = self.begin_system().await?;
             let counted = sqlx::query!(
                 "UPDATE skills_books SET chunks_indexed = $4, attempts = 0, updated_at = now()
                  WHERE id = $1 AND worker = $2 AND state = 'indexing' AND chunks_indexed = $3",
@@ -205,7 +204,7 @@ impl Store {
                 &headings as _,
                 &pages as _,
                 &texts,
-                &searched
+                &search_texts
             )
             .execute(&mut *transaction)
             .await?;
@@ -215,10 +214,11 @@ impl Store {
         .await
     }
 
-    /// Ends the reading of a book of which every chunk is stored; false when that is not so, or it is not this worker's.
+    /// Completes a book whose chunks are all stored; false if some are missing, or it is not leased
+    /// to this worker.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn complete_skills_book(
         &self,
         worker: Uuid,
@@ -230,23 +230,21 @@ impl Store {
             id.uuid(),
             worker
         );
-        let completed =
-            bounded(async { query.execute(&mut *self.throughout().await?).await }).await?;
-        Ok(completed.rows_affected() > 0)
+        self.execute_leased(query).await
     }
 
-    /// Ends the reading of a book that cannot be read; what was read of it goes.
+    /// Fails a book that cannot be processed, and deletes its chunks.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn fail_skills_book(
         &self,
         worker: Uuid,
         id: SkillsBookId,
         fault: &BookFault,
     ) -> Result<(), StoreError> {
-        bounded(async {
-            let mut transaction = self.begin_throughout().await?;
+        with_timeout(async {
+            let mut transaction = self.begin_system().await?;
             let failed = sqlx::query!(
                 "UPDATE skills_books SET state = 'failed', error_kind = $3, error_detail = $4, worker = NULL,
                                          leased_until = NULL, chunks_total = NULL, chunks_indexed = 0, updated_at = now()
@@ -270,8 +268,8 @@ impl Store {
     }
 }
 
-/// What a chunk is found by.
-fn searched(chunk: &NewChunk) -> String {
+/// The text by which a chunk is found.
+fn search_text(chunk: &NewChunk) -> String {
     let heading = chunk.heading.as_deref().unwrap_or_default();
     format!("{heading}\n{}", chunk.text).to_lowercase()
 }

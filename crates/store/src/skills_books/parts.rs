@@ -1,5 +1,6 @@
-//! The parts of skills books: written one by one, held together by the hash of the whole.
-//! Never: a book held in memory, or one that is read before its hash was right.
+//! The parts of skills books: uploaded one by one and verified by the hash of the whole.
+//! Invariant: at most one part of a book is in memory, and a book is processed only after its hash
+//! was verified.
 
 use std::time::Duration;
 
@@ -12,68 +13,68 @@ use uuid::Uuid;
 use super::{BookState, SkillsBook, SkillsBookError};
 use crate::{
     Store, StoreError,
-    database::{bounded, interval},
+    database::{interval, with_timeout},
     objects::{ObjectKey, Objects, hex},
     owner::Owner,
 };
 
-/// How many missing parts are named.
-const NAMED: usize = 100;
+/// How many missing parts a response lists.
+const MAX_LISTED_PARTS: usize = 100;
 
-/// What became of a part that was to be written.
+/// The result of uploading a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartWrite {
-    /// It is written; so many bytes of the book are there now.
+    /// It was written.
     Written {
-        /// In all of its parts.
+        /// The size of all parts in bytes.
         bytes_received: i64,
     },
     /// The owner has no such book.
     Unknown,
-    /// The book takes no parts any more.
+    /// The book accepts no further parts.
     NotUploading(BookState),
-    /// With this part, the book would be larger than declared.
+    /// With this part, the book would exceed its declared size.
     TooLarge {
-        /// How many bytes it was declared to have.
+        /// The declared size in bytes.
         declared: i64,
-        /// How many it would have.
+        /// The resulting size in bytes.
         would_be: i64,
     },
 }
 
-/// What became of a book that was to be finished.
+/// The result of finishing an upload.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BookFinish {
-    /// It is whole and is being read, or has been.
+    /// The upload is complete; the book is being processed, or has been.
     Accepted(Box<SkillsBook>),
     /// The owner has no such book.
     Unknown,
-    /// It failed or was cancelled.
-    Over(BookState),
+    /// It has failed or was cancelled.
+    Ended(BookState),
     /// Parts are missing.
     Missing {
-        /// The first of them.
+        /// The first missing parts.
         parts: Vec<i32>,
-        /// How many there are in all.
+        /// How many are missing.
         count: usize,
     },
-    /// The parts have another size than was declared.
+    /// The size differs from the declared one.
     WrongSize {
-        /// As declared.
+        /// The declared size in bytes.
         declared: i64,
-        /// As sent.
+        /// The uploaded size in bytes.
         sent: i64,
     },
-    /// The parts have another hash than was declared.
+    /// The hash differs from the declared one.
     WrongHash {
-        /// As sent; lower-case hexadecimal digits.
+        /// The hash of the upload; lower-case hexadecimal digits.
         sent: String,
     },
-    /// A part was written while the hash was made.
+    /// A part was written while the hash was computed.
     Changed,
 }
 
-/// A part as it is stored.
+/// A stored part.
 struct Part {
     number: i32,
     object: Uuid,
@@ -81,10 +82,11 @@ struct Part {
 }
 
 impl Store {
-    /// Writes one part: first its bytes, then its row. What was under this number before goes.
+    /// Writes one part: first its bytes, then its row. A previous part with this number is
+    /// replaced.
     ///
     /// # Errors
-    /// [`SkillsBookError`] when there is no object store, or one of the two stores fails.
+    /// [`SkillsBookError`] if there is no object store, or if one of the two stores fails.
     pub async fn write_skills_book_part(
         &self,
         owner: Owner,
@@ -94,47 +96,48 @@ impl Store {
     ) -> Result<PartWrite, SkillsBookError> {
         let objects = self.objects().ok_or(SkillsBookError::NoObjects)?;
         let size = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
-        // Asked first without a lock, so that nothing is stored that is then thrown away.
-        let room = bounded(async {
-            let mut connection = self.within(owner).await?;
-            room(&mut connection, owner, id, (number, size), false).await
+        // Checked first without a lock, so that nothing is stored in vain.
+        let checked = with_timeout(async {
+            let mut connection = self.tenant_conn(owner).await?;
+            check_part(&mut connection, owner, id, (number, size), false).await
         });
-        if let Err(refusal) = room.await? {
-            return Ok(refusal);
+        if let Err(rejection) = checked.await? {
+            return Ok(rejection);
         }
         let object = Uuid::now_v7();
         let key = ObjectKey::skills_book_part(owner, id, object);
         objects.put(&key, bytes).await?;
-        let entered = bounded(self.enter_part(owner, id, (number, size), object)).await;
-        match entered {
+        let inserted = with_timeout(self.insert_part(owner, id, (number, size), object)).await;
+        match inserted {
             Ok(Ok((bytes_received, before))) => {
                 if let Some(before) = before {
-                    self.remove_part(owner, id, before).await;
+                    self.delete_part_object(owner, id, before).await;
                 }
                 Ok(PartWrite::Written { bytes_received })
             }
-            Ok(Err(refusal)) => {
-                self.remove_part(owner, id, object).await;
-                Ok(refusal)
+            Ok(Err(rejection)) => {
+                self.delete_part_object(owner, id, object).await;
+                Ok(rejection)
             }
-            // Whether the row is there is not known: the bytes stay until they are found to be left over.
+            // The row may exist, so the bytes remain. If not, they are deleted as orphans.
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Enters a part whose bytes are stored: how many bytes are there now, and which object it replaced.
-    async fn enter_part(
+    /// Inserts the row of a part whose bytes are stored. Returns the new total size, and the object
+    /// that it replaced.
+    async fn insert_part(
         &self,
         owner: Owner,
         id: SkillsBookId,
         (number, size): (i32, i64),
         object: Uuid,
     ) -> Result<Result<(i64, Option<Uuid>), PartWrite>, sqlx::Error> {
-        let mut transaction = self.begin_within(owner).await?;
-        let room = room(&mut transaction, owner, id, (number, size), true).await?;
-        let bytes_received = match room {
+        let mut transaction = self.begin_tenant(owner).await?;
+        let checked = check_part(&mut transaction, owner, id, (number, size), true).await?;
+        let bytes_received = match checked {
             Ok(bytes_received) => bytes_received,
-            Err(refusal) => return Ok(Err(refusal)),
+            Err(rejection) => return Ok(Err(rejection)),
         };
         let before = sqlx::query_scalar!(
             "SELECT object FROM skills_book_parts WHERE book_id = $1 AND number = $2",
@@ -163,11 +166,11 @@ impl Store {
         Ok(Ok((bytes_received, before)))
     }
 
-    /// Finishes a book: when all of its parts are there and have the size and hash that were declared, it is read.
-    /// Finishing it again changes nothing.
+    /// Finishes an upload: if all parts are present and match the declared size and hash,
+    /// processing begins. Finishing again changes nothing.
     ///
     /// # Errors
-    /// [`SkillsBookError`] when there is no object store, or one of the two stores fails.
+    /// [`SkillsBookError`] if there is no object store, or if one of the two stores fails.
     pub async fn finish_skills_book(
         &self,
         owner: Owner,
@@ -180,20 +183,26 @@ impl Store {
             id.uuid(),
             owner.column()
         );
-        let Some(book) =
-            bounded(async { query.fetch_optional(&mut *self.within(owner).await?).await }).await?
+        let Some(book) = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(owner).await?)
+                .await
+        })
+        .await?
         else {
             return Ok(BookFinish::Unknown);
         };
         match BookState::from_column(&book.state) {
             BookState::Uploading => {}
-            over @ (BookState::Failed | BookState::Cancelled) => return Ok(BookFinish::Over(over)),
-            _ => return self.finished(owner, id).await,
+            ended @ (BookState::Failed | BookState::Cancelled) => {
+                return Ok(BookFinish::Ended(ended));
+            }
+            _ => return self.finish_result(owner, id).await,
         }
-        // Read after the revision: a part that is written in between is noticed at the end.
+        // Read after the revision: a part that is written in between is detected at the end.
         let parts = self.parts(owner, id).await?;
-        if let Some(refusal) = incomplete(&parts, book.size_bytes) {
-            return Ok(refusal);
+        if let Some(rejection) = incomplete(&parts, book.size_bytes) {
+            return Ok(rejection);
         }
         let sent = hash(objects, owner, id, &parts).await?;
         if sent != book.sha256 {
@@ -205,12 +214,12 @@ impl Store {
             id.uuid(),
             book.revision
         );
-        bounded(async { query.execute(&mut *self.within(owner).await?).await }).await?;
-        self.finished(owner, id).await
+        with_timeout(async { query.execute(&mut *self.tenant_conn(owner).await?).await }).await?;
+        self.finish_result(owner, id).await
     }
 
-    /// What a book is that was finished, just now or before.
-    async fn finished(
+    /// The result for a book that was finished, just now or before.
+    async fn finish_result(
         &self,
         owner: Owner,
         id: SkillsBookId,
@@ -220,15 +229,15 @@ impl Store {
         };
         Ok(match book.state {
             BookState::Uploading => BookFinish::Changed,
-            BookState::Cancelled => BookFinish::Over(book.state),
+            BookState::Cancelled => BookFinish::Ended(book.state),
             _ => BookFinish::Accepted(Box::new(book)),
         })
     }
 
-    /// Gives up books of which no part has come for this long, a number of them at a time; says how many.
+    /// Cancels a batch of books without a new part for this long; returns how many.
     ///
     /// # Errors
-    /// [`SkillsBookError`] when there is no object store or the database fails.
+    /// [`SkillsBookError`] if there is no object store or the database fails.
     pub async fn cancel_abandoned_skills_books(
         &self,
         after: Duration,
@@ -239,7 +248,7 @@ impl Store {
             interval(after)
         );
         let abandoned =
-            bounded(async { query.fetch_all(&mut *self.throughout().await?).await }).await?;
+            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
         for book in &abandoned {
             let owner = Owner::from_column(book.org_id);
             self.cancel_skills_book(owner, SkillsBookId::from_uuid(book.id))
@@ -254,13 +263,13 @@ impl Store {
             "SELECT number, object, size_bytes FROM skills_book_parts WHERE book_id = $1 ORDER BY number",
             id.uuid()
         );
-        bounded(async { query.fetch_all(&mut *self.within(owner).await?).await }).await
+        with_timeout(async { query.fetch_all(&mut *self.tenant_conn(owner).await?).await }).await
     }
 
-    /// Where the parts of a book are, in their order.
+    /// The object keys of a book's parts, in order.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn skills_book_objects(
         &self,
         owner: Owner,
@@ -273,16 +282,16 @@ impl Store {
     }
 }
 
-/// How many bytes the book has with this part, if it takes it.
-async fn room(
+/// The size of the book with this part in bytes, or why the part is rejected.
+async fn check_part(
     connection: &mut PgConnection,
     owner: Owner,
     id: SkillsBookId,
     (number, size): (i32, i64),
-    held: bool,
+    lock: bool,
 ) -> Result<Result<i64, PartWrite>, sqlx::Error> {
-    if held {
-        // One at a time from here on, until the transaction ends.
+    if lock {
+        // Serialises uploads to this book until the transaction ends.
         sqlx::query!(
             "SELECT id FROM skills_books WHERE id = $1 FOR UPDATE",
             id.uuid()
@@ -316,7 +325,7 @@ async fn room(
     Ok(Ok(would_be))
 }
 
-/// Why these parts are not the whole of a book of this size.
+/// Why these parts are not a complete book of this size.
 fn incomplete(parts: &[Part], declared: i64) -> Option<BookFinish> {
     let last = parts.last().map_or(0, |part| part.number);
     let mut there = parts.iter().map(|part| part.number).peekable();
@@ -325,14 +334,14 @@ fn incomplete(parts: &[Part], declared: i64) -> Option<BookFinish> {
         .collect();
     if !missing.is_empty() {
         let count = missing.len();
-        let parts = missing.into_iter().take(NAMED).collect();
+        let parts = missing.into_iter().take(MAX_LISTED_PARTS).collect();
         return Some(BookFinish::Missing { parts, count });
     }
     let sent = parts.iter().map(|part| part.size_bytes).sum();
     (sent != declared).then_some(BookFinish::WrongSize { declared, sent })
 }
 
-/// The hash of all parts, one after the other; only one is in memory at a time.
+/// The hash of all parts in order; only one of them is in memory at a time.
 async fn hash(
     objects: &Objects,
     owner: Owner,
@@ -343,7 +352,7 @@ async fn hash(
     for part in parts {
         let key = ObjectKey::skills_book_part(owner, id, part.object);
         let bytes = objects.get(&key).await?;
-        // Some milliseconds that no other request should wait for.
+        // Hashing takes milliseconds; it must not block other requests.
         let hashing = tokio::task::spawn_blocking(move || {
             hasher.update(&bytes);
             hasher
@@ -358,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_parts_are_listed() {
         fn check(numbers: &[i32], declared: i64, expect: Option<BookFinish>) {
             let part = |number: &i32| Part {
                 number: *number,
@@ -388,8 +397,8 @@ mod tests {
             }],
             1,
         ) else {
-            panic!("something is missing");
+            panic!("parts must be missing");
         };
-        assert_eq!((parts.len(), count), (NAMED, 9_999));
+        assert_eq!((parts.len(), count), (MAX_LISTED_PARTS, 9_999));
     }
 }

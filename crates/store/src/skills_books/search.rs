@@ -1,47 +1,45 @@
-//! What a skills book says about a question: the same search as that of memories, in the language of the book.
-//! Never: a chunk of a book that the reader does not see.
+//! Search in one skills book: the same ranking as for memories, in the language of the book.
 
 use switchboard_protocol::id::SkillsBookId;
 
-use crate::{Meaning, Store, StoreError, database::bounded, owner::Owner};
+use crate::{QueryEmbedding, Store, StoreError, database::with_timeout, owner::Owner};
 
-/// A chunk that was found.
+/// A chunk that matches a query.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FoundChunk {
-    /// Which chunk, from 0.
+pub struct ChunkMatch {
+    /// Its number, from 0.
     pub number: i32,
     /// The headings above it, outermost first.
     pub heading: Option<String>,
     /// The page on which it begins, from 1.
     pub page: Option<i32>,
-    /// What it says.
+    /// Its text.
     pub text: String,
-    /// From 0 to 1: how much of the question it speaks of, and how often. With a meaning, by its places among those found
-    /// by words and among the nearest.
+    /// From 0 to 1: how much of the query it matches, and how often. With an embedding, by its
+    /// ranks in the text search and in the vector search.
     pub score: f64,
 }
 
 impl Store {
-    /// The chunks of a book that speak of a question, those that speak of it most first, of those that do so alike the
-    /// first.
+    /// The chunks of a book that match a query, best first; of equal ones the first.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn search_skills_book(
         &self,
         reader: Owner,
         id: SkillsBookId,
         question: &str,
-        meaning: Option<&Meaning>,
+        embedding: Option<&QueryEmbedding>,
         limit: u32,
-    ) -> Result<Vec<FoundChunk>, StoreError> {
-        // No chunk has one, and the server takes none.
+    ) -> Result<Vec<ChunkMatch>, StoreError> {
+        // No chunk contains NUL, and the server rejects it.
         if question.contains('\0') {
             return Ok(Vec::new());
         }
-        let nearest = self.nearest_chunks(reader, id, meaning).await;
+        let nearest = self.nearest_chunks(reader, id, embedding).await;
         let query = sqlx::query_as!(
-            FoundChunk,
+            ChunkMatch,
             r#"WITH asked AS MATERIALIZED (
                    SELECT id, search_query($3, lower(split_part(locale, '-', 1))) AS query
                    FROM skills_books WHERE id = $1 AND (org_id = $2 OR org_id IS NULL)),
@@ -66,6 +64,6 @@ impl Store {
             i64::from(limit),
             nearest.as_deref() as Option<&[i32]>
         );
-        bounded(async { query.fetch_all(&mut *self.searching(reader).await?).await }).await
+        with_timeout(async { query.fetch_all(&mut *self.search_conn(reader).await?).await }).await
     }
 }

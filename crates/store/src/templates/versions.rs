@@ -1,25 +1,27 @@
-//! The versions of templates, for NPCs that stay with one.
-//! Never: a version without an end to how many there are, or one gone that an NPC stays with.
+//! Versions of templates, for NPCs that are pinned to one.
+//! Invariant: the number of versions is bounded, and a version with a pinned NPC is not
+//! deleted.
 
 use sqlx::{PgConnection, types::Json};
+use switchboard_catalog::TemplateSettings;
 use switchboard_protocol::id::TemplateId;
 
-use super::{Template, TemplateSettings};
+use super::Template;
 use crate::{
     Store, StoreError,
-    connections::{speak_throughout, speak_within},
-    database::bounded,
+    connections::{set_local_system, set_local_tenant},
+    database::with_timeout,
     owner::Owner,
 };
 
-/// How many versions of a template are kept, those with which an NPC stays apart.
-const KEPT_VERSIONS: i64 = 100;
+/// How many versions of a template are retained, in addition to those with a pinned NPC.
+const MAX_VERSIONS: i64 = 100;
 
 impl Store {
-    /// The settings that a template had in this version, for a reader who sees the template.
+    /// The settings of a template in this version, if the reader can read the template.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn template_version(
         &self,
         reader: Owner,
@@ -34,15 +36,19 @@ impl Store {
             version,
             reader.column()
         );
-        let found =
-            bounded(async { query.fetch_optional(&mut *self.within(reader).await?).await }).await?;
+        let found = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(reader).await?)
+                .await
+        })
+        .await?;
         Ok(found.map(|settings| settings.0))
     }
 }
 
-/// Keeps the version that was just written, and lets go what is old. Whoever has written the template's row keeps out
-/// everybody who would stay with a version meanwhile.
-pub(super) async fn keep(
+/// Inserts the current version and deletes old ones. The caller has written the template's row; its
+/// lock excludes writers that pin an NPC to a version.
+pub(super) async fn insert(
     connection: &mut PgConnection,
     template: &Template,
 ) -> Result<(), sqlx::Error> {
@@ -54,21 +60,21 @@ pub(super) async fn keep(
     )
     .execute(&mut *connection)
     .await?;
-    // NPCs of every organisation may stay with a version of a public one.
+    // NPCs of all organisations can be pinned to a version of a public template.
     if template.owner.is_public() {
-        speak_throughout(connection).await?;
+        set_local_system(connection).await?;
     }
     sqlx::query!(
         "DELETE FROM template_versions v
          WHERE v.template_id = $1 AND v.version <= $2
                AND NOT EXISTS (SELECT FROM npcs n WHERE n.template_id = v.template_id AND n.template_version = v.version)",
         template.id.uuid(),
-        template.version.saturating_sub(KEPT_VERSIONS)
+        template.version.saturating_sub(MAX_VERSIONS)
     )
     .execute(&mut *connection)
     .await?;
     if template.owner.is_public() {
-        speak_within(connection, template.owner).await?;
+        set_local_tenant(connection, template.owner).await?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! One migrated database for each schema on a server: those of tests are copies of it.
-//! Never: a connection to one, or the name of one on a database that is not whole.
+//! Template databases: one migrated database per schema and server, copied by tests.
+//! Invariant: a database with a template's name is completely migrated, and accepts no connections.
 
 use sha2::{Digest, Sha256};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, postgres::PgConnectOptions};
@@ -7,14 +7,15 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, postgres::PgConnectOptions};
 use super::{TestDatabase, administer};
 use crate::{StoreError, database::MIGRATOR};
 
-/// How the names of all templates begin.
+/// The prefix of all templates' names.
 const PREFIX: &str = "switchboard_template_";
-/// Held by whoever makes a template: a number that is nobody else's.
-const MAKING: i64 = 0x7377_6974_6368_0001;
-/// How many an account keeps on a server, of as many schemas: protects the disk. One that is missed is made again.
-const KEPT: i64 = 8;
+/// The advisory lock that is held while a template is created.
+const CREATION_LOCK: i64 = 0x7377_6974_6368_0001;
+/// How many templates a user retains on a server, one per schema; bounds the disk usage. A deleted
+/// one is created again on demand.
+const MAX_TEMPLATES: i64 = 8;
 
-/// What this program's schema is called, as this account makes it: tables belong to whoever made them.
+/// The name of this schema's template for this user, who owns its tables.
 pub(super) fn name(server: &PgConnectOptions) -> String {
     let mut hasher = Sha256::new();
     for step in MIGRATOR.iter() {
@@ -27,7 +28,7 @@ pub(super) fn name(server: &PgConnectOptions) -> String {
     format!("{PREFIX}{}", digits.collect::<String>())
 }
 
-/// Whether a database was not made because there is nothing of this name to copy.
+/// Whether a database was not created because its template does not exist.
 pub(super) fn is_missing(error: &StoreError) -> bool {
     let StoreError::Unavailable(Some(cause)) = error else {
         return false;
@@ -36,41 +37,45 @@ pub(super) fn is_missing(error: &StoreError) -> bool {
     code.is_some_and(|code| code == "3D000")
 }
 
-/// Makes a template, unless somebody did meanwhile.
+/// Creates a template, unless another process has done so.
 ///
 /// # Errors
 /// As [`TestDatabase::create`].
-pub(super) async fn make(server: &PgConnectOptions, name: &str) -> Result<(), StoreError> {
+pub(super) async fn create_template(
+    server: &PgConnectOptions,
+    name: &str,
+) -> Result<(), StoreError> {
     let mut connection = PgConnection::connect_with(server).await?;
-    // Others wait here for the first one; its end releases them, however it ends.
+    // Concurrent processes wait here for the first; the lock ends with its connection.
     sqlx::query("SELECT pg_advisory_lock($1)")
-        .bind(MAKING)
+        .bind(CREATION_LOCK)
         .execute(&mut connection)
         .await?;
-    let is_there = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)";
-    let is_there = sqlx::query_scalar(is_there).bind(name);
-    if !is_there.fetch_one(&mut connection).await? {
+    let exists = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)";
+    let exists = sqlx::query_scalar(exists).bind(name);
+    if !exists.fetch_one(&mut connection).await? {
         finish(TestDatabase::create_migrated("").await?, name).await?;
-        drop_but_newest(&mut connection, PREFIX, KEPT).await?;
+        drop_but_newest(&mut connection, PREFIX, MAX_TEMPLATES).await?;
     }
     Ok(connection.close().await?)
 }
 
-/// In one transaction: what bears the name is whole, and nobody's connection keeps others from copying it.
-async fn finish(made: TestDatabase, name: &str) -> Result<(), StoreError> {
-    made.store.close().await;
-    let own = &made.name;
+/// In one statement batch: a database with the name is complete, and no connection blocks copies of
+/// it.
+async fn finish(created: TestDatabase, name: &str) -> Result<(), StoreError> {
+    created.store.close().await;
+    let database = &created.name;
     let sql = format!(
-        "ALTER DATABASE {own} ALLOW_CONNECTIONS false; ALTER DATABASE {own} RENAME TO {name}"
+        "ALTER DATABASE {database} ALLOW_CONNECTIONS false; ALTER DATABASE {database} RENAME TO {name}"
     );
-    administer(&made.server, sql).await
+    administer(&created.server, sql).await
 }
 
-/// Drops this account's databases whose names begin so, but for as many as were made last.
+/// Drops this user's databases with the prefix, except for the newest ones.
 async fn drop_but_newest(
     connection: &mut PgConnection,
     prefix: &str,
-    kept: i64,
+    count: i64,
 ) -> Result<(), StoreError> {
     let older: Vec<String> = sqlx::query_scalar(
         "SELECT datname::text FROM pg_database
@@ -78,11 +83,11 @@ async fn drop_but_newest(
          ORDER BY oid DESC OFFSET $2",
     )
     .bind(prefix)
-    .bind(kept)
+    .bind(count)
     .fetch_all(&mut *connection)
     .await?;
     for name in older {
-        // Waits until a copy that is being made of it is whole.
+        // Waits until running copies of it are complete.
         let sql = format!("DROP DATABASE IF EXISTS {name}");
         sqlx::raw_sql(AssertSqlSafe(sql))
             .execute(&mut *connection)
@@ -98,17 +103,17 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn many_at_once_make_one_that_is_whole_and_that_nobody_enters() {
+    async fn concurrent_creation_yields_one_complete_template() {
         let name = format!("switchboard_test_{}", Uuid::now_v7().simple());
-        // Takes it away at the end.
-        let template = TestDatabase::named(name.clone()).unwrap();
+        // Dropped at the end.
+        let template = TestDatabase::with_name(name.clone()).unwrap();
         let (server, options) = (&template.server, format!("TEMPLATE {name}"));
         let missed = TestDatabase::create_with(&options).await.unwrap_err();
         assert!(is_missing(&missed), "{missed}");
 
-        let making = || make(server, &name);
-        let made = tokio::join!(making(), making(), making());
-        assert!(matches!(made, (Ok(()), Ok(()), Ok(()))), "{made:?}");
+        let create = || create_template(server, &name);
+        let created = tokio::join!(create(), create(), create());
+        assert!(matches!(created, (Ok(()), Ok(()), Ok(()))), "{created:?}");
 
         let entered = PgConnection::connect_with(&server.clone().database(&name)).await;
         assert!(entered.is_err());
@@ -121,16 +126,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_newest_are_kept() {
+    async fn newest_templates_are_retained() {
         let prefix = format!("switchboard_test_{}_", Uuid::now_v7().simple());
-        let mut made = Vec::new();
+        let mut created = Vec::new();
         // Not in the order of their names.
         for letter in ["b", "c", "a"] {
-            let database = TestDatabase::named(format!("{prefix}{letter}")).unwrap();
-            database.make("").await.unwrap();
-            made.push(database);
+            let database = TestDatabase::with_name(format!("{prefix}{letter}")).unwrap();
+            database.create_database("").await.unwrap();
+            created.push(database);
         }
-        let server = &made[0].server;
+        let server = &created[0].server;
         let mut connection = PgConnection::connect_with(server).await.unwrap();
         drop_but_newest(&mut connection, &prefix, 2).await.unwrap();
         let left =

@@ -1,5 +1,5 @@
-//! Sums that grow in memory and are written in batches.
-//! Never: a statement for each thing that is counted, or a table in memory that grows without a bound.
+//! Sums that are collected in memory and written in batches.
+//! Invariant: the number of sums in memory is bounded.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -14,27 +14,28 @@ use uuid::Uuid;
 
 use crate::{Store, StoreError};
 
-/// Between two batches: what a process that is killed has not written is lost.
-const EVERY: Duration = Duration::from_secs(5);
-/// How often it looks whether the last things have ended, while the process drains.
-const LOOK: Duration = Duration::from_millis(100);
-/// How many sums wait while the database is away: an hour of ten thousand organisations with five outcomes. Protects memory.
-const MOST_WAITING: usize = 50_000;
-/// How many sums are written in one statement.
-const MOST_WRITTEN: usize = 1_000;
+/// The interval of writes: a process that is killed loses this much.
+const FLUSH_INTERVAL: Duration = Duration::from_secs(5);
+/// The interval of checks, while draining, whether counted work is still in flight.
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// The maximum number of sums in memory while the database is unavailable: an hour of ten thousand
+/// organisations with five outcomes.
+const MAX_WAITING: usize = 50_000;
+/// The maximum number of sums that one statement writes.
+const MAX_BATCH: usize = 1_000;
 
-/// What can be added up: one thing, or the sum of several.
-pub trait Countable: Clone + Send + Sync {
-    /// What tells sums apart: whose, when, and whatever else.
-    type Place: Copy + Eq + Hash + Send;
+/// A value that can be summed up: a single one, or the sum of several.
+pub trait Summable: Clone + Send + Sync {
+    /// What distinguishes sums: organisation, time and so on.
+    type Key: Copy + Eq + Hash + Send;
 
-    /// Which sum it belongs to.
-    fn place(&self) -> Self::Place;
+    /// The sum that it belongs to.
+    fn key(&self) -> Self::Key;
 
-    /// Adds another one of the same place.
+    /// Adds a value with the same key.
     fn add(&mut self, other: &Self);
 
-    /// Writes a batch, once however often it comes.
+    /// Writes a batch; a repeated batch is ignored.
     fn write(
         store: &Store,
         counter: Uuid,
@@ -43,38 +44,39 @@ pub trait Countable: Clone + Send + Sync {
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// Adds up in memory, and has the sums written by [`UsageCounter::run`].
+/// Collects sums in memory; [`UsageCounter::run`] writes them.
 #[derive(Debug)]
-pub struct UsageCounter<T: Countable> {
-    counting: Mutex<HashMap<T::Place, T>>,
+pub struct UsageCounter<T: Summable> {
+    sums_by_key: Mutex<HashMap<T::Key, T>>,
 }
 
-impl<T: Countable> Default for UsageCounter<T> {
+impl<T: Summable> Default for UsageCounter<T> {
     fn default() -> Self {
         Self {
-            counting: Mutex::default(),
+            sums_by_key: Mutex::default(),
         }
     }
 }
 
-impl<T: Countable> UsageCounter<T> {
-    /// Counts something; false when it is lost to the figures, because too many sums wait.
+impl<T: Summable> UsageCounter<T> {
+    /// Adds a value; false if it was dropped because too many sums are waiting.
     #[must_use]
-    pub fn count(&self, one: &T) -> bool {
-        let mut counting = self.counting.lock();
-        let is_full = counting.len() >= MOST_WAITING;
-        match counting.entry(one.place()) {
-            Entry::Occupied(mut sum) => sum.get_mut().add(one),
+    pub fn count(&self, value: &T) -> bool {
+        let mut sums_by_key = self.sums_by_key.lock();
+        let is_full = sums_by_key.len() >= MAX_WAITING;
+        match sums_by_key.entry(value.key()) {
+            Entry::Occupied(mut sum) => sum.get_mut().add(value),
             Entry::Vacant(_) if is_full => return false,
-            Entry::Vacant(free) => {
-                free.insert(one.clone());
+            Entry::Vacant(vacant) => {
+                vacant.insert(value.clone());
             }
         }
         true
     }
 
-    /// Writes until draining begins and nothing that will count is under way, or everything is to end now.
-    pub async fn run(&self, under_way: impl Fn() -> bool, store: Store, shutdown: Shutdown) {
+    /// Writes periodically until draining begins and no counted work is in flight, or until
+    /// shutdown is forced.
+    pub async fn run(&self, in_flight: impl Fn() -> bool, store: Store, shutdown: Shutdown) {
         let mut writer = Writer {
             counter: Uuid::now_v7(),
             batch: 0,
@@ -83,45 +85,45 @@ impl<T: Countable> UsageCounter<T> {
         };
         while !shutdown.is_draining() {
             tokio::select! {
-                () = tokio::time::sleep(EVERY) => {}
+                () = tokio::time::sleep(FLUSH_INTERVAL) => {}
                 () = shutdown.draining() => {}
             }
             writer.write(self).await;
         }
-        while under_way() {
+        while in_flight() {
             tokio::select! {
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(DRAIN_POLL_INTERVAL) => {}
                 () = shutdown.stopping() => break,
             }
         }
         if !writer.write(self).await {
-            tracing::warn!("the usage of the last moments could not be written");
+            tracing::warn!("remaining usage counts could not be written and are lost");
         }
     }
 
-    /// Takes some of what was counted.
+    /// Removes a batch of sums.
     fn take(&self) -> Vec<T> {
-        let mut counting = self.counting.lock();
-        if counting.len() <= MOST_WRITTEN {
-            return mem::take(&mut *counting).into_values().collect();
+        let mut sums_by_key = self.sums_by_key.lock();
+        if sums_by_key.len() <= MAX_BATCH {
+            return mem::take(&mut *sums_by_key).into_values().collect();
         }
-        let some: Vec<_> = counting.keys().take(MOST_WRITTEN).copied().collect();
-        let taken = some.iter().filter_map(|place| counting.remove(place));
-        taken.collect()
+        let keys: Vec<_> = sums_by_key.keys().take(MAX_BATCH).copied().collect();
+        let batch = keys.iter().filter_map(|key| sums_by_key.remove(key));
+        batch.collect()
     }
 }
 
-/// One process that counts, as the database knows it.
+/// The writer of one process.
 struct Writer<T> {
     counter: Uuid,
     batch: i64,
-    /// A batch that may have been written or not: it stays as it is until that is known.
+    /// A batch whose write has not been confirmed. It is repeated unchanged until it is.
     waiting: Vec<T>,
     store: Store,
 }
 
-impl<T: Countable> Writer<T> {
-    /// Writes all that was counted; false when the database is away.
+impl<T: Summable> Writer<T> {
+    /// Writes all sums; false if the database is unavailable.
     async fn write(&mut self, counted: &UsageCounter<T>) -> bool {
         loop {
             if self.waiting.is_empty() {
@@ -133,7 +135,10 @@ impl<T: Countable> Writer<T> {
             }
             let written = T::write(&self.store, self.counter, self.batch, &self.waiting);
             if let Err(error) = written.await {
-                tracing::debug!(error = error.report(), "usage waits to be written");
+                tracing::debug!(
+                    error = error.report(),
+                    "usage counts could not be written; retrying"
+                );
                 return false;
             }
             self.waiting.clear();
@@ -150,7 +155,7 @@ mod tests {
     use crate::CountedCalls;
 
     fn call(org: u128) -> CountedCalls {
-        CountedCalls::one(
+        CountedCalls::new(
             OrgId::from_uuid(Uuid::from_u128(org)),
             DateTime::UNIX_EPOCH,
             "succeeded",
@@ -159,37 +164,37 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_taken_once() {
+    fn taken_sums_are_removed() {
         let counter = UsageCounter::default();
         for org in [1, 2, 1, 1] {
             assert!(counter.count(&call(org)));
         }
-        let mut taken: Vec<_> = counter.take();
-        taken.sort_by_key(|one| one.org.uuid());
-        let sums: Vec<_> = taken
+        let mut batch: Vec<_> = counter.take();
+        batch.sort_by_key(|value| value.org.uuid());
+        let sums: Vec<_> = batch
             .iter()
-            .map(|one| (one.calls, one.microseconds))
+            .map(|value| (value.calls, value.microseconds))
             .collect();
         assert_eq!(sums, [(3, 4_500), (1, 1_500)]);
         assert!(counter.take().is_empty());
     }
 
     #[test]
-    fn sums_have_a_bound_and_are_taken_in_parts() {
+    fn sums_are_bounded_and_taken_in_batches() {
         let counter = UsageCounter::default();
-        let most = u128::try_from(MOST_WAITING).unwrap();
-        let lost = (0..most + 10).filter(|org| !counter.count(&call(*org)));
+        let max = u128::try_from(MAX_WAITING).unwrap();
+        let lost = (0..max + 10).filter(|org| !counter.count(&call(*org)));
         assert_eq!(lost.count(), 10);
-        assert!(counter.count(&call(0)), "what is counted already goes on");
+        assert!(counter.count(&call(0)), "an existing sum is still counted");
         let mut calls = 0;
         loop {
             let part = counter.take();
-            assert!(part.len() <= MOST_WRITTEN);
+            assert!(part.len() <= MAX_BATCH);
             if part.is_empty() {
                 break;
             }
-            calls += part.iter().map(|one| one.calls).sum::<i64>();
+            calls += part.iter().map(|value| value.calls).sum::<i64>();
         }
-        assert_eq!(calls, i64::try_from(MOST_WAITING).unwrap() + 1);
+        assert_eq!(calls, i64::try_from(MAX_WAITING).unwrap() + 1);
     }
 }

@@ -1,37 +1,36 @@
-//! Turns of conversations, by hour.
-//! Never: a batch counted twice, or a cost that is no number.
+//! Usage by turns of conversations, by hour.
 
 use chrono::{DateTime, Utc};
 use switchboard_protocol::id::OrgId;
 use uuid::Uuid;
 
-use super::{counter::Countable, hour};
-use crate::{Store, StoreError, database::bounded};
+use super::{counter::Summable, hour};
+use crate::{Store, StoreError, database::with_timeout};
 
-/// The most that one turn counts for: a sum of such never is too large to be stored.
-const MOST_COST: f64 = 1_000_000_000.0;
+/// The maximum cost of one turn; a sum of such costs can always be stored.
+const MAX_COST: f64 = 1_000_000_000.0;
 
 /// Turns of one organisation that were answered in one hour.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CountedTurns {
-    /// Whose.
+    /// The organisation.
     pub org: OrgId,
-    /// When the hour began.
+    /// The beginning of the hour.
     pub hour: DateTime<Utc>,
-    /// How many.
+    /// The number of turns.
     pub turns: i64,
-    /// Tokens that models read for them.
+    /// Prompt tokens.
     pub prompt_tokens: i64,
-    /// Tokens that models wrote for them.
+    /// Completion tokens.
     pub completion_tokens: i64,
-    /// What they cost together: tokens, at the prices that the operator set for each model.
+    /// The cost of the tokens, at the prices that the operator set for each model.
     pub cost: f64,
 }
 
 impl CountedTurns {
-    /// A turn that was answered at this moment. A cost that is no amount counts as none.
+    /// One turn that was answered at this time. A cost that is not a number counts as 0.
     #[must_use]
-    pub fn one(
+    pub fn new(
         org: OrgId,
         at: DateTime<Utc>,
         prompt_tokens: u32,
@@ -47,16 +46,16 @@ impl CountedTurns {
             cost: if cost.is_nan() {
                 0.0
             } else {
-                cost.clamp(0.0, MOST_COST)
+                cost.clamp(0.0, MAX_COST)
             },
         }
     }
 }
 
-impl Countable for CountedTurns {
-    type Place = (OrgId, DateTime<Utc>);
+impl Summable for CountedTurns {
+    type Key = (OrgId, DateTime<Utc>);
 
-    fn place(&self) -> Self::Place {
+    fn key(&self) -> Self::Key {
         (self.org, self.hour)
     }
 
@@ -78,26 +77,26 @@ impl Countable for CountedTurns {
     }
 }
 
-/// Turns that were answered within some time.
+/// Turns within a period.
 #[derive(Debug, Clone, PartialEq)]
-pub struct UsedTurns {
-    /// When that time began.
+pub struct TurnUsage {
+    /// The beginning of the period.
     pub start: DateTime<Utc>,
-    /// How many.
+    /// The number of turns.
     pub turns: i64,
-    /// Tokens that models read for them.
+    /// Prompt tokens.
     pub prompt_tokens: i64,
-    /// Tokens that models wrote for them.
+    /// Completion tokens.
     pub completion_tokens: i64,
-    /// What they cost together.
+    /// The cost.
     pub cost: f64,
 }
 
 impl Store {
-    /// Adds turns up, as [`Store::add_usage`] does calls.
+    /// Adds turns to the sums, like [`Store::add_usage`].
     ///
     /// # Errors
-    /// As there.
+    /// As that method.
     pub async fn add_turn_usage(
         &self,
         counter: Uuid,
@@ -110,7 +109,7 @@ impl Store {
         let prompts: Vec<_> = turns.iter().map(|one| one.prompt_tokens).collect();
         let completions: Vec<_> = turns.iter().map(|one| one.completion_tokens).collect();
         let costs: Vec<_> = turns.iter().map(|one| one.cost).collect();
-        // All writers lock rows in one order.
+        // All writers lock the rows in the same order.
         let query = sqlx::query!(
             "WITH new AS (
                  INSERT INTO usage_batches AS known (counter, batch) VALUES ($1, $2)
@@ -136,24 +135,24 @@ impl Store {
             &completions,
             &costs
         );
-        bounded(async { query.execute(&mut *self.throughout().await?).await })
+        with_timeout(async { query.execute(&mut *self.system_conn().await?).await })
             .await
             .map(drop)
     }
 
-    /// An organisation's turns, by time as [`Store::usage`] gives calls.
+    /// An organisation's turns, by the same periods as [`Store::usage`].
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn turn_usage(
         &self,
         org: OrgId,
         from: DateTime<Utc>,
         to: DateTime<Utc>,
         by_days: bool,
-    ) -> Result<Vec<UsedTurns>, StoreError> {
+    ) -> Result<Vec<TurnUsage>, StoreError> {
         let query = sqlx::query_as!(
-            UsedTurns,
+            TurnUsage,
             r#"SELECT date_trunc(CASE WHEN $4 THEN 'day' ELSE 'hour' END, hour, 'UTC') AS "start!",
                       sum(turns)::bigint AS "turns!", sum(prompt_tokens)::bigint AS "prompt_tokens!",
                       sum(completion_tokens)::bigint AS "completion_tokens!", sum(cost) AS "cost!"
@@ -164,7 +163,7 @@ impl Store {
             to,
             by_days
         );
-        bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await
+        with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await }).await
     }
 }
 
@@ -173,10 +172,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cost_that_is_no_amount_counts_as_none() {
+    fn invalid_cost_counts_as_zero() {
         fn check(cost: f64, expected: f64) {
             let org = OrgId::from_uuid(Uuid::nil());
-            let one = CountedTurns::one(org, DateTime::UNIX_EPOCH, 1, 2, cost);
+            let one = CountedTurns::new(org, DateTime::UNIX_EPOCH, 1, 2, cost);
             assert!(
                 (one.cost - expected).abs() < f64::EPSILON,
                 "{cost}: {one:?}"
@@ -186,6 +185,6 @@ mod tests {
         check(-1.0, 0.0);
         check(f64::NAN, 0.0);
         check(f64::NEG_INFINITY, 0.0);
-        check(f64::INFINITY, MOST_COST);
+        check(f64::INFINITY, MAX_COST);
     }
 }

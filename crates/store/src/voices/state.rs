@@ -1,33 +1,32 @@
-//! How far a voice is, and why it got no further.
-//! Never: a failure without a reason.
+//! The state of a voice, and the reason of a failure.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How far a voice is.
+/// The state of a voice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(example = "ready")]
 #[serde(rename_all = "lowercase")]
 pub enum VoiceState {
-    /// Its provider has not been asked yet.
+    /// Its provider has not received it yet.
     Uploaded,
-    /// Its provider is making it.
+    /// Its provider is training it.
     Training,
-    /// It can be spoken with.
+    /// It can be used.
     Ready,
-    /// It could not be made.
+    /// The training failed.
     Failed,
-    /// It cannot be spoken with any more.
+    /// It can no longer be used.
     Expired,
 }
 
-/// Why a voice failed or expired.
+/// The reason why a voice failed or expired.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VoiceFault {
-    /// What kind of fault, in machines' words.
+    /// Machine-readable kind of the fault.
     #[schema(max_length = 64, example = "sample_damaged")]
     pub kind: String,
-    /// What is wrong, in people's words.
+    /// Human-readable description of the fault.
     #[schema(max_length = 500, example = "The sample is not what was sent.")]
     pub detail: String,
 }
@@ -41,7 +40,7 @@ impl VoiceState {
         Self::Expired,
     ];
 
-    /// The state in the words of the database and of the API.
+    /// The name in the database and in the API.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -53,7 +52,7 @@ impl VoiceState {
         }
     }
 
-    /// A constraint lets no other word into the database.
+    /// A constraint excludes other values.
     pub(super) fn from_column(text: &str) -> Self {
         let found = Self::ALL.into_iter().find(|state| state.as_str() == text);
         found.unwrap_or(Self::Failed)
@@ -70,7 +69,7 @@ impl VoiceFault {
         }
     }
 
-    /// The end of consent, which is nobody's fault.
+    /// The fault of a voice whose consent has ended.
     #[must_use]
     pub fn consent_ended() -> Self {
         Self::new(

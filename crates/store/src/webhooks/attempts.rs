@@ -1,5 +1,5 @@
-//! What came of attempts at deliveries, and of webhooks at which nothing arrives.
-//! Never: a word of an attempt whose time was up when somebody else began the next one.
+//! Results of delivery attempts, and the disabling of failing webhooks.
+//! Invariant: a result is written only while its attempt is the current one.
 
 use std::time::Duration;
 
@@ -9,68 +9,71 @@ use switchboard_protocol::id::WebhookId;
 use super::ClaimedDelivery;
 use crate::{
     Store, StoreError,
-    database::{bounded, interval},
+    database::{interval, with_timeout},
 };
 
-/// What came of an attempt.
+/// The result of a delivery attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AttemptEnd {
-    /// It has arrived.
-    Arrived {
+pub enum AttemptOutcome {
+    /// The endpoint accepted the delivery.
+    Delivered {
         /// The HTTP status.
         status: u16,
     },
-    /// It has not.
+    /// The attempt failed.
     Failed {
-        /// The HTTP status, if there was an answer.
+        /// The HTTP status, if there was a response.
         status: Option<u16>,
-        /// What went wrong, as a word.
+        /// The kind of the error.
         error: &'static str,
-        /// When it is attempted again; not any more when there is none.
-        pause: Option<Duration>,
+        /// The delay before the next attempt; `None` if there is none.
+        retry_delay: Option<Duration>,
     },
 }
 
 impl Store {
-    /// Writes down what came of an attempt. Says whether nothing has arrived at the webhook for longer than `patience`.
+    /// Writes the result of an attempt. Returns whether the webhook has failed for longer than
+    /// `failing_timeout`.
     ///
     /// # Errors
-    /// As every query; it may be written.
-    pub async fn end_attempt(
+    /// [`StoreError`] if the query fails; the result may have been written.
+    pub async fn record_attempt(
         &self,
         delivery: &ClaimedDelivery,
-        end: &AttemptEnd,
-        patience: Duration,
+        end: &AttemptOutcome,
+        failing_timeout: Duration,
     ) -> Result<bool, StoreError> {
-        bounded(async {
-            let mut transaction = self.begin_within(delivery.org).await?;
-            // The webhook first and then its deliveries, as whoever disables it: two orders are a deadlock.
+        with_timeout(async {
+            let mut transaction = self.begin_tenant(delivery.org).await?;
+            // The webhook is locked before its deliveries, in the same order as when it is
+            // disabled; two orders would deadlock.
             sqlx::query!(
                 "SELECT id FROM webhooks WHERE id = $1 FOR NO KEY UPDATE",
                 delivery.webhook.uuid()
             )
             .fetch_optional(&mut *transaction)
             .await?;
-            let too_long = end_one(&mut transaction, delivery, end, patience).await?;
+            let is_failing_too_long =
+                write_outcome(&mut transaction, delivery, end, failing_timeout).await?;
             transaction.commit().await?;
-            Ok::<_, sqlx::Error>(too_long)
+            Ok::<_, sqlx::Error>(is_failing_too_long)
         })
         .await
     }
 
-    /// Tells the webhook of a delivery nothing more, for this reason, and gives up what waits for it. Nothing happens when
-    /// it leads elsewhere meanwhile, or when something has arrived within `patience`.
+    /// Disables the webhook of a delivery and fails its pending deliveries. Does nothing if the URL
+    /// has changed, or if a delivery succeeded within `failing_timeout`.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn disable_webhook(
         &self,
         delivery: &ClaimedDelivery,
         reason: &str,
-        patience: Option<Duration>,
+        failing_timeout: Option<Duration>,
     ) -> Result<bool, StoreError> {
-        bounded(async {
-            let mut transaction = self.begin_within(delivery.org).await?;
+        with_timeout(async {
+            let mut transaction = self.begin_tenant(delivery.org).await?;
             let disabled = sqlx::query!(
                 "UPDATE webhooks SET enabled = false, disabled_reason = $3, version = version + 1, updated_at = now()
                  WHERE id = $1 AND url = $2 AND enabled
@@ -78,13 +81,13 @@ impl Store {
                 delivery.webhook.uuid(),
                 delivery.url,
                 reason,
-                patience.map(interval)
+                failing_timeout.map(interval)
             )
             .execute(&mut *transaction)
             .await?;
             let is_disabled = disabled.rows_affected() > 0;
             if is_disabled {
-                give_up(&mut transaction, delivery.webhook).await?;
+                fail_pending(&mut transaction, delivery.webhook).await?;
             }
             transaction.commit().await?;
             Ok::<_, sqlx::Error>(is_disabled)
@@ -93,15 +96,15 @@ impl Store {
     }
 }
 
-async fn end_one(
+async fn write_outcome(
     connection: &mut PgConnection,
     delivery: &ClaimedDelivery,
-    end: &AttemptEnd,
-    patience: Duration,
+    end: &AttemptOutcome,
+    failing_timeout: Duration,
 ) -> Result<bool, sqlx::Error> {
     let (id, attempt) = (delivery.id.uuid(), delivery.attempt);
     match end {
-        AttemptEnd::Arrived { status } => {
+        AttemptOutcome::Delivered { status } => {
             sqlx::query!(
                 "WITH arrived AS (
                    UPDATE webhook_deliveries SET state = 'delivered', payload = NULL, next_attempt_at = NULL,
@@ -117,12 +120,12 @@ async fn end_one(
             .await?;
             Ok(false)
         }
-        AttemptEnd::Failed {
+        AttemptOutcome::Failed {
             status,
             error,
-            pause,
+            retry_delay,
         } => {
-            let too_long = sqlx::query_scalar!(
+            let is_failing_too_long = sqlx::query_scalar!(
                 r#"WITH ended AS (
                      UPDATE webhook_deliveries SET state = CASE WHEN $5::interval IS NULL THEN 'failed' ELSE state END,
                             next_attempt_at = now() + $5::interval, last_status = $3, last_error = $4,
@@ -135,18 +138,18 @@ async fn end_one(
                 attempt,
                 status.map(i32::from),
                 *error,
-                pause.map(interval),
-                interval(patience)
+                retry_delay.map(interval),
+                interval(failing_timeout)
             )
             .fetch_optional(connection)
             .await?;
-            Ok(too_long.unwrap_or_default())
+            Ok(is_failing_too_long.unwrap_or_default())
         }
     }
 }
 
-/// What waits for a webhook that is not enabled any more has failed.
-pub(super) async fn give_up(
+/// Fails the pending deliveries of a disabled webhook.
+pub(super) async fn fail_pending(
     connection: &mut PgConnection,
     id: WebhookId,
 ) -> Result<(), sqlx::Error> {

@@ -1,5 +1,6 @@
-//! Which deliveries are attempted when. Whoever takes one has it until its time is up.
-//! Never: one webhook's deliveries only, while others wait.
+//! Claims of deliveries by workers.
+//! Invariant: each claim takes at most one delivery per webhook, so that no webhook blocks the
+//! others.
 
 use std::time::Duration;
 
@@ -8,36 +9,36 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    database::{bounded, interval},
+    database::{interval, with_timeout},
 };
 
-/// A delivery about to be attempted.
+/// A delivery to attempt.
 #[derive(Debug, Clone)]
 pub struct ClaimedDelivery {
     /// Its id, the same in each attempt.
     pub id: DeliveryId,
-    /// Whose it is.
+    /// The organisation that it belongs to.
     pub org: OrgId,
-    /// To which webhook.
+    /// The webhook that receives it.
     pub webhook: WebhookId,
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: i32,
-    /// What is sent.
+    /// The body.
     pub payload: String,
-    /// Where to.
+    /// The URL of the webhook.
     pub url: String,
-    /// What it is signed with, sealed; the newest first.
+    /// The sealed secrets to sign with; the newest first.
     pub secrets: Vec<Vec<u8>>,
-    /// Whether nothing has arrived there lately.
+    /// Whether the webhook is failing.
     pub is_failing: bool,
 }
 
 impl Store {
-    /// Takes deliveries that are due, at most one for each webhook and none for those that are `busy`, those that have
-    /// been due longest first. Each belongs to the caller for `lease`; then anybody takes it again.
+    /// Claims due deliveries, at most one per webhook and none for the `busy` ones; those that are
+    /// due longest first. A delivery that is not completed within `lease` is due again.
     ///
     /// # Errors
-    /// As every query; they may be taken all the same.
+    /// [`StoreError`] if the query fails; deliveries may have been claimed.
     pub async fn claim_deliveries(
         &self,
         busy: &[WebhookId],
@@ -45,7 +46,8 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<ClaimedDelivery>, StoreError> {
         let busy: Vec<Uuid> = busy.iter().map(|webhook| webhook.uuid()).collect();
-        // From webhook to webhook along the index: one that many deliveries wait for costs no more than another.
+        // Walks the index from webhook to webhook, so that the cost does not depend on the length
+        // of a queue.
         let query = sqlx::query!(
             r#"WITH RECURSIVE waiting AS (
                  (SELECT webhook_id FROM webhook_deliveries WHERE state = 'pending' ORDER BY webhook_id LIMIT 1)
@@ -74,7 +76,8 @@ impl Store {
             interval(lease),
             i64::from(limit)
         );
-        let rows = bounded(async { query.fetch_all(&mut *self.throughout().await?).await }).await?;
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
         let claimed = rows.into_iter().map(|row| ClaimedDelivery {
             id: DeliveryId::from_uuid(row.id),
             org: OrgId::from_uuid(row.org_id),

@@ -1,5 +1,4 @@
-//! Deliveries as an organisation sees them.
-//! Never: a delivery of another organisation.
+//! Deliveries as an organisation reads them.
 
 use chrono::{DateTime, Utc};
 use switchboard_protocol::id::{DeliveryId, OrgId, WebhookId};
@@ -7,44 +6,44 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    database::{bounded, undecodable},
+    database::{decode_error, with_timeout},
 };
 
-/// How far a delivery is.
+/// The state of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeliveryState {
-    /// It is attempted, now or later.
+    /// It will be attempted, or is being attempted.
     Pending,
-    /// It has arrived.
+    /// It was delivered.
     Delivered,
-    /// It was given up.
+    /// All attempts failed.
     Failed,
 }
 
-/// A delivery as it is stored.
+/// A stored delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivery {
     /// Its id, the same in each attempt.
     pub id: DeliveryId,
-    /// To which webhook.
+    /// The webhook that receives it.
     pub webhook: WebhookId,
-    /// What it tells.
+    /// The name of the event.
     pub event: String,
-    /// How far it is.
+    /// Its state.
     pub state: DeliveryState,
-    /// How often it was attempted.
+    /// The number of attempts.
     pub attempts: i32,
-    /// When it is attempted next; while an attempt is under way, when that counts as failed.
+    /// Time of the next attempt; during an attempt, when that attempt counts as failed.
     pub next_attempt_at: Option<DateTime<Utc>>,
-    /// When it was attempted last.
+    /// Time of the last attempt.
     pub last_attempt_at: Option<DateTime<Utc>>,
-    /// The HTTP status that was answered last.
+    /// The HTTP status of the last response.
     pub last_status: Option<i32>,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
-    /// When it was made.
+    /// Time of creation.
     pub created_at: DateTime<Utc>,
-    /// When it arrived or was given up.
+    /// Time of the delivery or of the last failure.
     pub ended_at: Option<DateTime<Utc>>,
 }
 
@@ -52,7 +51,7 @@ impl DeliveryState {
     /// All states.
     pub const ALL: [Self; 3] = [Self::Pending, Self::Delivered, Self::Failed];
 
-    /// The name used in requests and answers.
+    /// The name in requests and responses.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -79,7 +78,7 @@ pub(super) struct Row {
 
 /// A state that this version does not know; a newer one may have written it.
 #[derive(Debug, thiserror::Error)]
-#[error("a delivery's state is not known here")]
+#[error("a delivery has an unknown state")]
 struct UnknownState;
 
 impl TryFrom<Row> for Delivery {
@@ -92,7 +91,7 @@ impl TryFrom<Row> for Delivery {
             id: DeliveryId::from_uuid(row.id),
             webhook: WebhookId::from_uuid(row.webhook_id),
             event: row.event,
-            state: state.ok_or_else(|| undecodable(UnknownState))?,
+            state: state.ok_or_else(|| decode_error(UnknownState))?,
             attempts: row.attempts,
             next_attempt_at: row.next_attempt_at,
             last_attempt_at: row.last_attempt_at,
@@ -105,10 +104,10 @@ impl TryFrom<Row> for Delivery {
 }
 
 impl Store {
-    /// Deliveries to a webhook of an organisation, the newest first, strictly before `before`.
+    /// Deliveries to a webhook of an organisation, newest first, strictly before `before`.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn webhook_deliveries(
         &self,
         org: OrgId,
@@ -130,14 +129,16 @@ impl Store {
             before.map(DeliveryId::uuid),
             i64::from(limit)
         );
-        let rows = bounded(async { query.fetch_all(&mut *self.within(org).await?).await }).await?;
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
+                .await?;
         rows.into_iter().map(Delivery::try_from).collect()
     }
 
     /// One delivery of an organisation.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn webhook_delivery(
         &self,
         org: OrgId,
@@ -151,8 +152,12 @@ impl Store {
             org.uuid(),
             id.uuid()
         );
-        let row =
-            bounded(async { query.fetch_optional(&mut *self.within(org).await?).await }).await?;
+        let row = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(org).await?)
+                .await
+        })
+        .await?;
         row.map(Delivery::try_from).transpose()
     }
 }

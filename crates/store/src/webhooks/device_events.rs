@@ -1,5 +1,5 @@
-//! What devices say unasked, told to webhooks in the transaction of the batch that it came in.
-//! Never: an event told a second time because its fact came twice.
+//! EVENT frames of devices as webhook events, in the transaction of the batch.
+//! Invariant: a repeated device event is not delivered twice.
 
 use std::time::Duration;
 
@@ -9,43 +9,43 @@ use sqlx::PgConnection;
 
 use super::{
     WebhookEvent,
-    news::{Item, News},
+    outbox::{Event, EventBatch},
 };
-use crate::facts::{DeviceFact, DeviceNews};
+use crate::device_events::{DeviceEvent, DeviceEventKind};
 
-/// What is told.
+/// The `data` member of the payload.
 #[derive(Serialize)]
 struct Data<'a> {
     device_id: &'a str,
     name: &'a str,
-    /// Null when the device said no more.
+    /// Null if the device sent none.
     data: Option<&'a RawValue>,
 }
 
-pub(crate) async fn tell(
+pub(crate) async fn enqueue(
     connection: &mut PgConnection,
-    facts: &[DeviceFact],
+    events: &[DeviceEvent],
 ) -> Result<(), sqlx::Error> {
-    let mut news = News::default();
-    for fact in facts {
-        let DeviceNews::Event { id, name, data } = &fact.news else {
+    let mut batch = EventBatch::default();
+    for event in events {
+        let DeviceEventKind::Custom { id, name, data } = &event.kind else {
             continue;
         };
         let data = data.as_deref().map(serde_json::from_str);
-        news.add(Item {
-            org: fact.device.org,
+        batch.add(Event {
+            org: event.device.org,
             event: WebhookEvent::DeviceEvent,
             id: *id,
             subject: None,
-            at: fact.at,
+            at: event.at,
             data: Data {
-                device_id: fact.device.device.as_str(),
+                device_id: event.device.device.as_str(),
                 name,
-                // It was JSON when the edge read it.
+                // The edge has parsed it as JSON.
                 data: data.and_then(Result::ok),
             },
-            settles: Duration::ZERO,
+            delay: Duration::ZERO,
         });
     }
-    news.tell(connection).await
+    batch.insert(connection).await
 }

@@ -1,19 +1,18 @@
-//! What webhooks can be told.
-//! Never: a name that another version gives to something else.
+//! The events that webhooks can receive.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What a webhook can be told.
+/// An event that webhooks can receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 pub enum WebhookEvent {
-    /// A device is connected that was not.
+    /// A device connected that was not connected before.
     #[serde(rename = "device.online")]
     DeviceOnline,
-    /// A device has not been connected for a while.
+    /// A device has been disconnected for a while.
     #[serde(rename = "device.offline")]
     DeviceOffline,
-    /// A device said something unasked.
+    /// A device sent an event.
     #[serde(rename = "device.event")]
     DeviceEvent,
     /// A call with mode `async` or `queued` has ended.
@@ -30,7 +29,7 @@ impl WebhookEvent {
         Self::CallFinished,
     ];
 
-    /// Its name.
+    /// The name of the event.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -41,7 +40,7 @@ impl WebhookEvent {
         }
     }
 
-    pub(super) fn named(name: &str) -> Option<Self> {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|event| event.as_str() == name)
     }
 }

@@ -1,5 +1,5 @@
-//! Devices that come and go, seen by what a batch of facts changes, and told to webhooks in its transaction.
-//! Never: news of a device whose state is the same after the batch as before, so facts may come twice.
+//! Presence events: compares the devices before and after a batch, in its transaction.
+//! Invariant: a device whose state is unchanged causes no event, so device events may be repeated.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,23 +11,23 @@ use uuid::Uuid;
 
 use super::{
     WebhookEvent,
-    news::{Item, News},
+    outbox::{Event, EventBatch},
 };
-use crate::facts::DeviceChange;
+use crate::device_events::DeviceChange;
 
-/// How long a device must be away to be told of as away. A connection that moves to another node, or one that breaks
-/// and comes back, is no news.
-const AWAY: Duration = Duration::from_secs(10);
+/// How long a device must be disconnected before `device.offline` is delivered. A connection that
+/// moves to another node, or is re-established, causes no event.
+const OFFLINE_GRACE: Duration = Duration::from_secs(10);
 
-/// Devices that somebody listens to, and which of them were connected.
+/// The devices of the batch whose organisations subscribe, and whether they were connected.
 #[derive(Debug, Default)]
-pub(crate) struct Before {
+pub(crate) struct PresenceSnapshot {
     orgs: Vec<Uuid>,
     devices: Vec<String>,
     connected: BTreeMap<(Uuid, String), bool>,
 }
 
-/// What is told of a device.
+/// The `data` member of the payload.
 #[derive(Serialize)]
 struct Data<'a> {
     device_id: &'a str,
@@ -35,26 +35,27 @@ struct Data<'a> {
     reason: Option<String>,
 }
 
-/// How the devices of the batch stand whose organisations listen. They stay so until the transaction ends.
-pub(crate) async fn before(
+/// Reads the devices of the batch whose organisations subscribe, and locks them until the
+/// transaction ends.
+pub(crate) async fn snapshot(
     connection: &mut PgConnection,
     changes: &[DeviceChange],
-) -> Result<Before, sqlx::Error> {
+) -> Result<PresenceSnapshot, sqlx::Error> {
     let mut orgs: Vec<Uuid> = changes
         .iter()
         .map(|change| change.device.org.uuid())
         .collect();
     orgs.dedup();
-    let listening = sqlx::query_scalar!(
+    let subscribed = sqlx::query_scalar!(
         "SELECT DISTINCT org_id FROM webhooks
          WHERE org_id = ANY ($1) AND enabled AND events && ARRAY['device.online', 'device.offline']",
         &orgs
     )
     .fetch_all(&mut *connection)
     .await?;
-    let mut before = Before::default();
+    let mut before = PresenceSnapshot::default();
     for change in changes {
-        if listening.contains(&change.device.org.uuid()) {
+        if subscribed.contains(&change.device.org.uuid()) {
             before.orgs.push(change.device.org.uuid());
             before.devices.push(change.device.device.to_string());
         }
@@ -63,7 +64,7 @@ pub(crate) async fn before(
         return Ok(before);
     }
     // In the order in which they are written.
-    let known = sqlx::query!(
+    let devices_before = sqlx::query!(
         r#"SELECT org_id, device_id, left_reason IS NULL AS "connected!" FROM devices
            WHERE (org_id, device_id) IN (SELECT * FROM UNNEST($1::uuid[], $2::text[]))
            ORDER BY org_id, device_id FOR UPDATE"#,
@@ -72,15 +73,18 @@ pub(crate) async fn before(
     )
     .fetch_all(connection)
     .await?;
-    let known = known.into_iter();
-    before.connected = known
+    let devices_before = devices_before.into_iter();
+    before.connected = devices_before
         .map(|row| ((row.org_id, row.device_id), row.connected))
         .collect();
     Ok(before)
 }
 
-/// Tells of those that stand otherwise now.
-pub(crate) async fn tell(connection: &mut PgConnection, before: Before) -> Result<(), sqlx::Error> {
+/// Inserts events for the devices whose state has changed.
+pub(crate) async fn enqueue_changes(
+    connection: &mut PgConnection,
+    before: PresenceSnapshot,
+) -> Result<(), sqlx::Error> {
     if before.orgs.is_empty() {
         return Ok(());
     }
@@ -92,28 +96,28 @@ pub(crate) async fn tell(connection: &mut PgConnection, before: Before) -> Resul
     )
     .fetch_all(&mut *connection)
     .await?;
-    let mut news = News::default();
+    let mut batch = EventBatch::default();
     for row in now {
         let device = (row.org_id, row.device_id);
         let was_connected = before.connected.get(&device).copied().unwrap_or_default();
         if was_connected != row.left_reason.is_none() {
-            add(&mut news, &device, row.last_seen, row.left_reason);
+            add_event(&mut batch, &device, row.last_seen, row.left_reason);
         }
     }
-    news.tell(connection).await
+    batch.insert(connection).await
 }
 
-fn add(
-    news: &mut News,
+fn add_event(
+    batch: &mut EventBatch,
     (org, device): &(Uuid, String),
     at: DateTime<Utc>,
     left_reason: Option<String>,
 ) {
-    let (event, settles) = match left_reason {
+    let (event, delay) = match left_reason {
         None => (WebhookEvent::DeviceOnline, Duration::ZERO),
-        Some(_) => (WebhookEvent::DeviceOffline, AWAY),
+        Some(_) => (WebhookEvent::DeviceOffline, OFFLINE_GRACE),
     };
-    news.add(Item {
+    batch.add(Event {
         org: OrgId::from_uuid(*org),
         event,
         id: Uuid::now_v7(),
@@ -123,6 +127,6 @@ fn add(
             device_id: device,
             reason: left_reason,
         },
-        settles,
+        delay,
     });
 }

@@ -1,42 +1,42 @@
-//! Deliveries that somebody asks for: one to try a webhook out, and one that was given up, once more.
-//! Never: a delivery to a webhook that is told nothing, or of another organisation.
+//! Deliveries on request: test deliveries, and repeated attempts of failed ones.
 
 use sqlx::PgConnection;
 use switchboard_protocol::id::{DeliveryId, OrgId, WebhookId};
 use uuid::Uuid;
 
 use super::deliveries::{Delivery, DeliveryState, Row};
-use crate::{Creation, StoreError, database::bounded};
+use crate::{StoreError, TenantTransaction, database::with_timeout};
 
-/// How many deliveries may wait for a webhook; `tell_webhooks` has the same number.
-const MOST_WAITING: i64 = 5_000;
+/// The maximum number of pending deliveries of a webhook; the SQL function `tell_webhooks` has the
+/// same value.
+const MAX_WAITING: i64 = 5_000;
 
-/// What became of a delivery that was asked for.
+/// The result of requesting a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Redelivery {
-    /// It waits for its next attempt.
-    Waits(Delivery),
+    /// It is pending.
+    Pending(Delivery),
     /// It has not failed.
     NotFailed,
-    /// Its webhook is not enabled.
+    /// Its webhook is disabled.
     Disabled,
-    /// As many wait for its webhook as may.
+    /// The webhook's queue is full.
     TooMany,
     /// The organisation has no such delivery, or no such webhook.
     Unknown,
 }
 
 impl Redelivery {
-    fn of(row: Option<Row>) -> Result<Self, StoreError> {
-        row.map_or(Ok(Self::TooMany), |row| Ok(Self::Waits(row.try_into()?)))
+    fn from_row(row: Option<Row>) -> Result<Self, StoreError> {
+        row.map_or(Ok(Self::TooMany), |row| Ok(Self::Pending(row.try_into()?)))
     }
 }
 
-impl Creation {
-    /// Adds a delivery that no event is behind, to a webhook of the organisation.
+impl TenantTransaction {
+    /// Adds a delivery without an event to a webhook of the organisation.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn add_webhook_delivery(
         &mut self,
         org: OrgId,
@@ -45,8 +45,8 @@ impl Creation {
         event: &str,
         payload: &str,
     ) -> Result<Redelivery, StoreError> {
-        let held = hold(self.connection(), org, webhook.uuid());
-        match bounded(held).await? {
+        let locked = lock_webhook(self.connection(), org, webhook.uuid());
+        match with_timeout(locked).await? {
             None => return Ok(Redelivery::Unknown),
             Some(false) => return Ok(Redelivery::Disabled),
             Some(true) => {}
@@ -64,30 +64,31 @@ impl Creation {
             id.uuid(),
             event,
             payload,
-            MOST_WAITING
+            MAX_WAITING
         );
-        Redelivery::of(bounded(query.fetch_optional(self.connection())).await?)
+        Redelivery::from_row(with_timeout(query.fetch_optional(self.connection())).await?)
     }
 
-    /// Has a delivery attempted anew that was given up, as if it never had been attempted.
+    /// Resets a failed delivery, as if it had never been attempted.
     ///
     /// # Errors
-    /// As every query.
+    /// [`StoreError`] if the query fails.
     pub async fn redeliver(
         &mut self,
         org: OrgId,
         id: DeliveryId,
     ) -> Result<Redelivery, StoreError> {
-        match bounded(revive(self.connection(), org, id)).await? {
-            Ok(row) => Redelivery::of(row),
+        match with_timeout(requeue(self.connection(), org, id)).await? {
+            Ok(row) => Redelivery::from_row(row),
             Err(refused) => Ok(refused),
         }
     }
 }
 
-/// Whether a webhook is enabled, which it stays until the transaction ends. It is held before any of its deliveries,
-/// in the order of whoever disables it, and so one at a time adds to them.
-async fn hold(
+/// Whether a webhook is enabled; locks it until the transaction ends. It is locked before its
+/// deliveries, in the same order as when it is disabled, and so additions to its queue are
+/// serialised.
+async fn lock_webhook(
     connection: &mut PgConnection,
     org: OrgId,
     webhook: Uuid,
@@ -101,8 +102,8 @@ async fn hold(
     .await
 }
 
-/// Nothing when too many wait.
-async fn revive(
+/// `None` if the queue is full.
+async fn requeue(
     connection: &mut PgConnection,
     org: OrgId,
     id: DeliveryId,
@@ -117,7 +118,7 @@ async fn revive(
     let Some(webhook) = webhook else {
         return Ok(Err(Redelivery::Unknown));
     };
-    let enabled = hold(&mut *connection, org, webhook).await?;
+    let enabled = lock_webhook(&mut *connection, org, webhook).await?;
     let state = sqlx::query_scalar!(
         "SELECT state FROM webhook_deliveries WHERE org_id = $1 AND id = $2 FOR UPDATE",
         org.uuid(),
@@ -145,7 +146,7 @@ async fn revive(
         org.uuid(),
         id.uuid(),
         webhook,
-        MOST_WAITING
+        MAX_WAITING
     )
     .fetch_optional(connection)
     .await?;

@@ -1,26 +1,22 @@
-//! The database keeps organisations apart by itself: a statement that asks for everything gets what is its speaker's.
-//! Never: a table that is not looked at; they come from the database's own catalogue.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "helpers of tests fail like tests"
-)]
+//! Row-level security: a statement on all rows affects those of its scope only. The tables are read
+//! from the system catalogue, so a new one is included automatically.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "test helpers may panic")]
 
 mod rows;
 
-use rows::{OWN, PUBLIC, STRANGERS};
+use rows::{OTHER, OWN, PUBLIC};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use switchboard_store::testing::TestDatabase;
 
-/// Tables that hold nothing of an organisation's, and why statements may have them whole.
-const EXCEPT: [(&str, &str); 1] = [(
+/// Tables without tenant data, and why they need no policy.
+const UNPROTECTED: [(&str, &str); 1] = [(
     "_sqlx_migrations",
-    "which migrations ran; only whoever migrates may look at it",
+    "applied migrations; read by the migrator only",
 )];
-/// Tables of which everybody sees every row: they hold nothing of an organisation's.
-const EVERYBODYS: [&str; 1] = ["embedding_models"];
-/// Tables of which no organisation sees a row.
-const INSTALLATIONS: [&str; 5] = [
+/// Tables without tenant data that every scope can read.
+const SHARED: [&str; 1] = ["embedding_models"];
+/// Tables that no organisation can read.
+const INSTALLATION_ONLY: [&str; 5] = [
     "signing_keys",
     "sealing_keys",
     "voice_removals",
@@ -42,9 +38,9 @@ async fn run(connection: &mut PgConnection, sql: &str) {
     }
 }
 
-async fn speak(connection: &mut PgConnection, speaker: &str) {
-    let said = format!("SET ROLE switchboard_service; SET switchboard.speaker = '{speaker}'");
-    run(connection, &said).await;
+async fn set_scope(connection: &mut PgConnection, scope: &str) {
+    let sql = format!("SET ROLE switchboard_service; SET switchboard.speaker = '{scope}'");
+    run(connection, &sql).await;
 }
 
 /// The first column of all rows.
@@ -61,7 +57,7 @@ async fn try_column(connection: &mut PgConnection, sql: &str) -> Result<Vec<Stri
         .await
 }
 
-/// Whether the server refuses this as not permitted.
+/// Whether the server rejects the statement for missing permission.
 async fn is_forbidden(connection: &mut PgConnection, sql: &str) -> bool {
     run(connection, "SAVEPOINT before").await;
     let done = connection.execute(AssertSqlSafe(sql.to_owned())).await;
@@ -80,8 +76,8 @@ async fn tables(connection: &mut PgConnection) -> Vec<String> {
     let all = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') \
                AND relnamespace = 'public'::regnamespace ORDER BY relname";
     let mut all = column(connection, all).await;
-    all.retain(|table| EXCEPT.iter().all(|(name, _)| name != table));
-    all.retain(|table| !EVERYBODYS.contains(&table.as_str()));
+    all.retain(|table| UNPROTECTED.iter().all(|(name, _)| name != table));
+    all.retain(|table| !SHARED.contains(&table.as_str()));
     all
 }
 
@@ -95,12 +91,12 @@ async fn writable(connection: &mut PgConnection, table: &str) -> Vec<String> {
 }
 
 /// A database with rows of two organisations and of the installation in every table.
-async fn furnished() -> (TestDatabase, PgConnection) {
+async fn populated_database() -> (TestDatabase, PgConnection) {
     let database = TestDatabase::create().await.unwrap();
     let mut connection = connect(&database).await;
     run(&mut connection, &rows::all()).await;
     match database.store().set_embedding_model("a model", 2).await {
-        Ok(_) => run(&mut connection, &rows::embedded()).await,
+        Ok(_) => run(&mut connection, &rows::with_embeddings()).await,
         Err(missing) => {
             let accepted = std::env::var_os("SWITCHBOARD_TESTS_WITHOUT_PGVECTOR").is_some();
             assert!(
@@ -113,17 +109,17 @@ async fn furnished() -> (TestDatabase, PgConnection) {
 }
 
 #[tokio::test]
-async fn every_table_is_secured_against_its_owner_as_well() {
-    let (database, mut connection) = furnished().await;
+async fn every_table_forces_row_security() {
+    let (database, mut connection) = populated_database().await;
     let open = "SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p') \
                 AND relnamespace = 'public'::regnamespace \
                 AND NOT (relrowsecurity AND relforcerowsecurity) ORDER BY relname";
     let open = column(&mut connection, open).await;
-    let except: Vec<_> = EXCEPT.iter().map(|(table, _)| *table).collect();
+    let except: Vec<_> = UNPROTECTED.iter().map(|(table, _)| *table).collect();
     assert_eq!(open, except, "see migrations/0013_row_security.sql");
     let security = database.store().row_security().await.unwrap();
     assert_eq!(security.role, "switchboard_service");
-    assert!(!security.is_above && security.open_tables.is_empty());
+    assert!(!security.bypasses_policies && security.open_tables.is_empty());
     run(
         &mut connection,
         "ALTER TABLE npcs NO FORCE ROW LEVEL SECURITY",
@@ -134,7 +130,7 @@ async fn every_table_is_secured_against_its_owner_as_well() {
 }
 
 #[tokio::test]
-async fn the_roles_own_nothing_and_are_above_nothing() {
+async fn roles_own_nothing_and_bypass_nothing() {
     let database = TestDatabase::create().await.unwrap();
     let mut connection = connect(&database).await;
     let roles = "('switchboard_service', 'switchboard_search')";
@@ -151,39 +147,43 @@ async fn the_roles_own_nothing_and_are_above_nothing() {
         "SELECT m.roleid::regrole::text FROM pg_auth_members m JOIN pg_roles r ON r.oid = m.member WHERE rolname IN {roles}"
     );
     assert!(column(&mut connection, &members).await.is_empty());
-    speak(&mut connection, "").await;
+    set_scope(&mut connection, "").await;
     let migrations = "SELECT version::text FROM _sqlx_migrations";
     assert!(try_column(&mut connection, migrations).await.is_err());
 }
 
 #[tokio::test]
-async fn i4_a_statement_that_asks_for_all_rows_sees_its_speakers() {
-    let (_database, mut connection) = furnished().await;
+async fn i4_select_returns_rows_in_scope_only() {
+    let (_database, mut connection) = populated_database().await;
     for table in tables(&mut connection).await {
         let all = format!("SELECT t::text FROM {table} t");
         run(&mut connection, "RESET ROLE").await;
-        let there = column(&mut connection, &all).await;
-        let of = |rows: &[String], mark| rows.iter().filter(|row| row.contains(mark)).count();
-        assert!(of(&there, STRANGERS) > 0, "rows.rs has none for {table}");
+        let existing = column(&mut connection, &all).await;
+        let count = |rows: &[String], mark| rows.iter().filter(|row| row.contains(mark)).count();
+        assert!(count(&existing, OTHER) > 0, "rows.rs has none for {table}");
 
-        speak(&mut connection, rows::OWN_ORG).await;
+        set_scope(&mut connection, rows::OWN_ORG).await;
         let seen = column(&mut connection, &all).await;
-        assert_eq!(of(&seen, STRANGERS), 0, "{table} as another organisation");
-        assert_eq!(of(&seen, OWN), of(&there, OWN), "{table} as its own");
-        let own = INSTALLATIONS.contains(&table.as_str()) || of(&seen, OWN) > 0;
+        assert_eq!(count(&seen, OTHER), 0, "{table} as another organisation");
+        assert_eq!(
+            count(&seen, OWN),
+            count(&existing, OWN),
+            "{table} as its own"
+        );
+        let own = INSTALLATION_ONLY.contains(&table.as_str()) || count(&seen, OWN) > 0;
         assert!(own, "rows.rs has none for {table}");
         let public = !matches!(table.as_str(), "idempotent_requests" | "audit_log");
-        let expected = if public { of(&there, PUBLIC) } else { 0 };
-        assert_eq!(of(&seen, PUBLIC), expected, "public rows of {table}");
+        let expected = if public { count(&existing, PUBLIC) } else { 0 };
+        assert_eq!(count(&seen, PUBLIC), expected, "public rows of {table}");
 
-        speak(&mut connection, "installation").await;
+        set_scope(&mut connection, "installation").await;
         let seen = column(&mut connection, &all).await;
-        assert_eq!(of(&seen, STRANGERS) + of(&seen, OWN), 0, "{table}");
-        assert_eq!(of(&seen, PUBLIC), of(&there, PUBLIC), "{table}");
+        assert_eq!(count(&seen, OTHER) + count(&seen, OWN), 0, "{table}");
+        assert_eq!(count(&seen, PUBLIC), count(&existing, PUBLIC), "{table}");
 
-        speak(&mut connection, "everyone").await;
-        assert_eq!(column(&mut connection, &all).await.len(), there.len());
-        speak(&mut connection, "").await;
+        set_scope(&mut connection, "everyone").await;
+        assert_eq!(column(&mut connection, &all).await.len(), existing.len());
+        set_scope(&mut connection, "").await;
         assert!(column(&mut connection, &all).await.is_empty(), "{table}");
         run(&mut connection, "RESET switchboard.speaker").await;
         assert!(column(&mut connection, &all).await.is_empty(), "{table}");
@@ -191,32 +191,33 @@ async fn i4_a_statement_that_asks_for_all_rows_sees_its_speakers() {
 }
 
 #[tokio::test]
-async fn i4_a_statement_that_changes_all_rows_changes_its_speakers() {
-    let (_database, mut connection) = furnished().await;
+async fn i4_update_and_delete_affect_rows_in_scope_only() {
+    let (_database, mut connection) = populated_database().await;
     for table in tables(&mut connection).await {
         let columns = writable(&mut connection, &table).await;
         let name = columns.last().unwrap();
-        for (speaker, foreign) in [
-            (rows::OWN_ORG, [STRANGERS, PUBLIC]),
-            ("installation", [STRANGERS, OWN]),
-            ("", [STRANGERS, PUBLIC]),
+        for (scope, foreign) in [
+            (rows::OWN_ORG, [OTHER, PUBLIC]),
+            ("installation", [OTHER, OWN]),
+            ("", [OTHER, PUBLIC]),
         ] {
-            // Without the checks of references, which would stop some of it for another reason.
+            // Foreign key checks are disabled, because they would reject some of these statements.
             run(
                 &mut connection,
                 "RESET ROLE; BEGIN; SET LOCAL session_replication_role = replica",
             )
             .await;
-            speak(&mut connection, speaker).await;
+            set_scope(&mut connection, scope).await;
             for mark in foreign {
-                // Public rows are seen: to change one is an error. Others are not there.
+                // Public rows are visible, so changing them is an error. Other foreign rows are
+                // invisible.
                 let change = format!(
                     "UPDATE {table} t SET {name} = {name} WHERE t::text LIKE '%{mark}%' RETURNING t::text"
                 );
                 run(&mut connection, "SAVEPOINT before").await;
                 match try_column(&mut connection, &change).await {
                     Ok(changed) => {
-                        assert!(changed.is_empty(), "{table} as {speaker:?}: {changed:?}")
+                        assert!(changed.is_empty(), "{table} as {scope:?}: {changed:?}")
                     }
                     Err(error) => assert!(mark == PUBLIC, "{table}: {error}"),
                 }
@@ -226,7 +227,7 @@ async fn i4_a_statement_that_changes_all_rows_changes_its_speakers() {
             for row in column(&mut connection, &remove).await {
                 assert!(
                     !foreign.iter().any(|mark| row.contains(mark)),
-                    "{table} as {speaker:?}: {row}"
+                    "{table} as {scope:?}: {row}"
                 );
             }
             run(&mut connection, "ROLLBACK").await;
@@ -235,11 +236,11 @@ async fn i4_a_statement_that_changes_all_rows_changes_its_speakers() {
 }
 
 #[tokio::test]
-async fn i4_nobody_makes_a_row_of_anothers() {
-    let (_database, mut connection) = furnished().await;
+async fn i4_insert_for_another_owner_is_rejected() {
+    let (_database, mut connection) = populated_database().await;
     for table in tables(&mut connection).await {
         let columns = writable(&mut connection, &table).await.join(", ");
-        for mark in [STRANGERS, PUBLIC] {
+        for mark in [OTHER, PUBLIC] {
             run(
                 &mut connection,
                 "RESET ROLE; BEGIN; SET LOCAL session_replication_role = replica",
@@ -253,12 +254,12 @@ async fn i4_nobody_makes_a_row_of_anothers() {
             let make = format!("INSERT INTO {table} ({columns}) SELECT {columns} FROM apart");
             let some = column(&mut connection, "SELECT 'one' FROM apart LIMIT 1").await;
             if !some.is_empty() {
-                for speaker in [rows::OWN_ORG, ""] {
-                    speak(&mut connection, speaker).await;
+                for scope in [rows::OWN_ORG, ""] {
+                    set_scope(&mut connection, scope).await;
                     let forbidden = is_forbidden(&mut connection, &make).await;
-                    assert!(forbidden, "{table} as {speaker:?}: a row with {mark}");
+                    assert!(forbidden, "{table} as {scope:?}: a row with {mark}");
                 }
-                speak(&mut connection, "everyone").await;
+                set_scope(&mut connection, "everyone").await;
                 run(&mut connection, &make).await;
             }
             run(&mut connection, "ROLLBACK").await;
@@ -267,10 +268,10 @@ async fn i4_nobody_makes_a_row_of_anothers() {
 }
 
 #[tokio::test]
-async fn a_public_row_is_held_and_not_taken() {
-    let (_database, mut connection) = furnished().await;
+async fn public_row_can_be_locked_but_not_changed() {
+    let (_database, mut connection) = populated_database().await;
     run(&mut connection, "BEGIN").await;
-    speak(&mut connection, rows::OWN_ORG).await;
+    set_scope(&mut connection, rows::OWN_ORG).await;
     for table in ["templates", "pictures", "skills_books", "voices"] {
         let hold = format!("SELECT t::text FROM {table} t WHERE org_id IS NULL FOR KEY SHARE");
         assert_eq!(column(&mut connection, &hold).await.len(), 1, "{table}");
@@ -283,14 +284,14 @@ async fn a_public_row_is_held_and_not_taken() {
 }
 
 #[tokio::test]
-async fn searching_reads_books_and_nothing_else() {
-    let (_database, mut connection) = furnished().await;
+async fn search_role_reads_books_only() {
+    let (_database, mut connection) = populated_database().await;
     let all = tables(&mut connection).await;
-    let introduction = format!(
+    let settings = format!(
         "BEGIN; SET ROLE switchboard_search; SET switchboard.speaker = '{}'",
         rows::OWN_ORG
     );
-    run(&mut connection, &introduction).await;
+    run(&mut connection, &settings).await;
     for table in all {
         let reads = format!("SELECT count(*) FROM {table}");
         let expected = !matches!(table.as_str(), "skills_books" | "skills_book_chunks");
@@ -301,8 +302,8 @@ async fn searching_reads_books_and_nothing_else() {
         );
     }
     let books = column(&mut connection, "SELECT t::text FROM skills_books t").await;
-    assert!(!books.iter().any(|book| book.contains(STRANGERS)));
-    // What indexes on words are for: no policy stands before them.
+    assert!(!books.iter().any(|book| book.contains(OTHER)));
+    // The text index is used, because no policy precedes it.
     let plan = "EXPLAIN SELECT number FROM skills_book_chunks WHERE terms @@ 'word'::tsquery";
     run(&mut connection, "SET LOCAL enable_seqscan = off").await;
     let plan = column(&mut connection, plan).await.join("\n");

@@ -1,17 +1,18 @@
 //! Rows of two organisations and of the installation, at least one in each table.
-//! Never: a row that names what belongs to another of them; whose it is, is read off its text.
+//! Invariant: the text of each row contains its owner's marker, and no other one.
 
-/// In each row of the organisation that speaks.
+/// In each row of the organisation in scope.
 pub(crate) const OWN: &str = "aaaaaaaa-";
-/// In each row of the other one.
-pub(crate) const STRANGERS: &str = "bbbbbbbb-";
+/// In each row of the other organisation.
+pub(crate) const OTHER: &str = "bbbbbbbb-";
 /// In each row of the installation.
 pub(crate) const PUBLIC: &str = "cccccccc-";
-/// The organisation that speaks.
+/// The organisation in scope.
 pub(crate) const OWN_ORG: &str = "aaaaaaaa-0000-0000-0000-000000000000";
 
-/// What can be an organisation's or the installation's. `{mark}` is whose, `{org}` is the column.
-const EITHERS: &str = "
+/// Rows of an organisation or of the installation. `{mark}` is the owner's marker, `{org}` its
+/// column.
+const SHARED_KINDS: &str = "
     INSERT INTO templates (id, org_id, name, tags, persona, tools, skills_book_ids, memory, prompt_name)
         VALUES ('{mark}0000-0000-0000-000000000001', {org}, 't', '{}', '{}', '{}', '{}', '{}', '{mark}');
     INSERT INTO template_versions (template_id, version, settings)
@@ -36,8 +37,8 @@ const EITHERS: &str = "
     INSERT INTO idempotent_requests (key_hash, org_id, fingerprint, status, location, media_type, body, sealed, expires_at)
         VALUES (sha256('{mark}'), {org}, sha256('x'), 201, '{mark}', 'text/plain', '', false, now());";
 
-/// What is an organisation's.
-const ORGS: &str = "
+/// Rows of an organisation.
+const ORG_ROWS: &str = "
     INSERT INTO orgs (id, name) VALUES ('{mark}0000-0000-0000-000000000000', 'o');
     INSERT INTO api_keys (id, org_id, name, prefix, secret_hash, scopes)
         VALUES ('{mark}0000-0000-0000-000000000006', {org}, 'k', 'k', sha256('{mark}'), '{admin}');
@@ -59,8 +60,8 @@ const ORGS: &str = "
         VALUES ('{mark}0000-0000-0000-000000000011', {org}, '{mark}0000-0000-0000-000000000010', 'e',
                 '{mark}0000-0000-0000-000000000012', '{}', now());";
 
-/// What is an organisation's, beside its own templates, pictures and books.
-const NPCS: &str = "
+/// Rows of an organisation that refer to its own templates, pictures and books.
+const NPC_ROWS: &str = "
     INSERT INTO npcs (id, org_id, overrides) VALUES ('{mark}0000-0000-0000-000000000009', {org}, '{}');
     UPDATE orgs SET default_npc_id = '{mark}0000-0000-0000-000000000009' WHERE id = {org};
     INSERT INTO npc_devices VALUES ({org}, 'd', '{mark}0000-0000-0000-000000000009');
@@ -68,43 +69,43 @@ const NPCS: &str = "
     INSERT INTO npc_voices VALUES ('{mark}0000-0000-0000-000000000009', '{mark}0000-0000-0000-00000000000a');
     INSERT INTO npc_skills_books VALUES ('{mark}0000-0000-0000-000000000009', '{mark}0000-0000-0000-000000000003');";
 
-/// Keys that are nobody's are as strange to everybody as another organisation's rows.
-const KEYS: &str = "
+/// Keys of the installation, marked as another organisation's rows: no organisation can read them.
+const KEY_ROWS: &str = "
     INSERT INTO signing_keys (kid, seed) VALUES ('bbbbbbbb-', sha256('x'));
     INSERT INTO usage_batches VALUES ('bbbbbbbb-0000-0000-0000-000000000020', 1);
     INSERT INTO voice_removals (provider, made_as) VALUES ('http', 'bbbbbbbb-');
     INSERT INTO sealing_keys (purpose, key) VALUES ('bbbbbbbb-', sha256('x'));";
 
-/// A text that waits for a model is nobody's business but the installation's.
-const WAITING: &str = "
+/// Queued texts are visible to the installation's workers only.
+const QUEUED: &str = "
     INSERT INTO embedding_queue (memory_id) VALUES ('bbbbbbbb-0000-0000-0000-000000000005');";
 
-/// What a model says of texts, where there is one. All of them wait for it when it is set.
+/// Embeddings, if the extension exists. Setting the model enqueues all texts.
 const EMBEDDED: &str = "
     INSERT INTO embeddings (holder_id, memory_id, embedding)
         VALUES ('{mark}0000-0000-0000-000000000001', '{mark}0000-0000-0000-000000000005', '[1, 0]');
     INSERT INTO embeddings (holder_id, book_id, chunk, embedding)
         VALUES ('{mark}0000-0000-0000-000000000003', '{mark}0000-0000-0000-000000000003', 0, '[0, 1]');";
 
-/// Statements that make what there is when a model was set.
-pub(crate) fn embedded() -> String {
-    let marks = [OWN, STRANGERS, PUBLIC].map(|mark| EMBEDDED.replace("{mark}", mark));
-    format!("DELETE FROM embedding_queue; {WAITING} {}", marks.concat())
+/// Statements that insert rows after a model was set.
+pub(crate) fn with_embeddings() -> String {
+    let marks = [OWN, OTHER, PUBLIC].map(|mark| EMBEDDED.replace("{mark}", mark));
+    format!("DELETE FROM embedding_queue; {QUEUED} {}", marks.concat())
 }
 
-/// Statements that make all of them.
+/// Statements that insert all rows.
 pub(crate) fn all() -> String {
-    let mut all = KEYS.to_owned();
-    for mark in [OWN, STRANGERS, PUBLIC] {
+    let mut all = KEY_ROWS.to_owned();
+    for mark in [OWN, OTHER, PUBLIC] {
         let org = format!("'{mark}0000-0000-0000-000000000000'");
         let (org, parts) = match mark {
-            PUBLIC => ("NULL", [EITHERS].as_slice()),
-            _ => (org.as_str(), [ORGS, EITHERS, NPCS].as_slice()),
+            PUBLIC => ("NULL", [SHARED_KINDS].as_slice()),
+            _ => (org.as_str(), [ORG_ROWS, SHARED_KINDS, NPC_ROWS].as_slice()),
         };
         for part in parts {
             all.push_str(&part.replace("{mark}", mark).replace("{org}", org));
         }
     }
-    all.push_str(WAITING);
+    all.push_str(QUEUED);
     all
 }

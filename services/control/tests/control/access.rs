@@ -1,4 +1,4 @@
-//! Who is let in, and what the others are told; also while the database is away.
+//! Authentication of callers, with and without the database.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
 use switchboard_control::bootstrap;
 use switchboard_identity::{ApiKeySecret, Credential};
-use switchboard_protocol::access::Scope;
+use switchboard_protocol::token::Scope;
 use tokio::time::Instant;
 
 use crate::installation::{Installation, body};
@@ -22,7 +22,7 @@ fn bearer(credential: &str) -> HeaderMap {
 }
 
 #[tokio::test]
-async fn credentials_that_are_none_are_told_apart() {
+async fn invalid_credential_has_a_specific_problem() {
     let installation = Installation::start().await;
     installation.trusted().await;
     let unknown = format!("sb_{}", "x".repeat(43));
@@ -45,7 +45,7 @@ async fn credentials_that_are_none_are_told_apart() {
 }
 
 #[tokio::test]
-async fn while_the_database_is_away_a_known_key_stays_good_and_an_unknown_one_is_not_judged() {
+async fn cached_key_is_accepted_without_the_database() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let headers = bearer(&org.key);
@@ -54,7 +54,7 @@ async fn while_the_database_is_away_a_known_key_stays_good_and_an_unknown_one_is
         .authenticate(&headers)
         .await
         .unwrap();
-    installation.database.set_away(true).await.unwrap();
+    installation.database.set_unavailable(true).await.unwrap();
 
     let unknown = format!("sb_{}", "x".repeat(43));
     let response = installation
@@ -63,7 +63,7 @@ async fn while_the_database_is_away_a_known_key_stays_good_and_an_unknown_one_is
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(response.headers()[header::RETRY_AFTER], "1");
 
-    // Longer than a verdict is fresh: the question is asked again, and has no answer.
+    // After the cache TTL, the key is looked up again, and the lookup fails.
     let until = Instant::now() + Duration::from_secs(4);
     while Instant::now() < until {
         let caller = installation
@@ -85,7 +85,7 @@ async fn while_the_database_is_away_a_known_key_stays_good_and_an_unknown_one_is
         )
     );
 
-    installation.database.set_away(false).await.unwrap();
+    installation.database.set_unavailable(false).await.unwrap();
     let (status, _) = installation
         .send(Method::GET, "/v1/api-keys", Some(&org.key), None)
         .await;
@@ -93,7 +93,7 @@ async fn while_the_database_is_away_a_known_key_stays_good_and_an_unknown_one_is
 }
 
 #[tokio::test]
-async fn the_first_organisation_is_made_once() {
+async fn bootstrap_creates_one_organisation() {
     let installation = Installation::start().await;
     let secret = ApiKeySecret::generate();
     let key = SecretString::from(secret.expose_secret());
@@ -119,7 +119,7 @@ async fn the_first_organisation_is_made_once() {
 }
 
 #[tokio::test]
-async fn an_access_token_names_its_subject() {
+async fn access_token_has_its_subject() {
     let installation = Installation::start().await;
     installation.trusted().await;
     let org = installation.new_org("Toys").await;
@@ -138,7 +138,7 @@ async fn an_access_token_names_its_subject() {
     };
     assert_eq!(*subject, "client:app".parse().unwrap());
     assert_eq!(
-        caller.require(Scope::Call).unwrap_err().status,
+        caller.require(Scope::Call).unwrap_err().status(),
         StatusCode::FORBIDDEN
     );
 }

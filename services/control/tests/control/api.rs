@@ -1,14 +1,14 @@
-//! The control plane's API.
+//! Organisations, API keys and access tokens.
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use switchboard_bus::TrustError;
-use switchboard_protocol::access::{AccessError, Scope};
+use switchboard_bus::TokenError;
+use switchboard_protocol::token::{AccessError, Scope};
 
 use crate::installation::{Installation, OPERATOR_KEY, eventually};
 
 #[tokio::test]
-async fn the_operator_makes_organisations_and_nobody_else_does() {
+async fn only_the_operator_creates_organisations() {
     let installation = Installation::start().await;
     let check = async |credential: Option<&str>, body: Value, status: u16, slug: &str| {
         let (got, answer) = installation
@@ -56,12 +56,12 @@ async fn the_operator_makes_organisations_and_nobody_else_does() {
     );
     assert!(
         !keys.to_string().contains(&org.key),
-        "a list never shows a secret"
+        "the list has a secret"
     );
 }
 
 #[tokio::test]
-async fn without_an_operator_key_it_says_how_to_set_one() {
+async fn missing_operator_key_is_explained() {
     let installation = Installation::without_operator().await;
     let body = Some(json!({"name": "Toys"}));
     let (status, problem) = installation
@@ -78,7 +78,7 @@ async fn without_an_operator_key_it_says_how_to_set_one() {
 }
 
 #[tokio::test]
-async fn a_token_is_verified_by_its_signature() {
+async fn token_is_verified_with_the_key_set() {
     let installation = Installation::start().await;
     installation.trusted().await;
     let org = installation.new_org("Toys").await;
@@ -113,12 +113,12 @@ async fn a_token_is_verified_by_its_signature() {
     );
     assert!(
         jwks["keys"][0].get("d").is_none(),
-        "a private key never leaves"
+        "the key set has a private key"
     );
 }
 
 #[tokio::test]
-async fn token_requests_are_refused_with_a_reason() {
+async fn invalid_token_request_has_a_reason() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let check = async |body: Value, status: u16, mentions: &str| {
@@ -177,7 +177,7 @@ async fn token_requests_are_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn nobody_grants_more_than_they_hold() {
+async fn scope_that_is_not_held_cannot_be_granted() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let body = json!({"name": "back office", "scopes": ["admin", "read"]});
@@ -248,7 +248,7 @@ async fn nobody_grants_more_than_they_hold() {
 }
 
 #[tokio::test]
-async fn a_revoked_token_is_refused_at_once_and_by_its_org_only() {
+async fn token_is_revoked_immediately_by_its_org_only() {
     let installation = Installation::start().await;
     installation.trusted().await;
     let org = installation.new_org("Toys").await;
@@ -275,7 +275,7 @@ async fn a_revoked_token_is_refused_at_once_and_by_its_org_only() {
         assert_eq!(status, StatusCode::NO_CONTENT, "{body}");
     }
     let refused = installation.bus.verify(access_token).unwrap_err();
-    assert_eq!(refused, TrustError::Access(AccessError::Revoked));
+    assert_eq!(refused, TokenError::Access(AccessError::Revoked));
     let (status, problem) = installation
         .send(Method::GET, "/v1/api-keys", Some(access_token), None)
         .await;
@@ -294,7 +294,7 @@ async fn a_revoked_token_is_refused_at_once_and_by_its_org_only() {
 }
 
 #[tokio::test]
-async fn the_last_key_of_an_administrator_stays() {
+async fn last_admin_key_cannot_be_revoked() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let (_, keys) = installation
@@ -302,7 +302,7 @@ async fn the_last_key_of_an_administrator_stays() {
         .await;
     let first = keys["api_keys"][0]["api_key_id"].as_str().unwrap();
     let first = format!("/v1/api-keys/{first}");
-    // A key that administers nothing does not count.
+    // A key without the scope `admin` does not count.
     for (name, scopes) in [("caller", json!(["call"])), ("second", json!(["admin"]))] {
         let (status, problem) = installation
             .send(Method::DELETE, &first, Some(&org.key), None)
@@ -325,7 +325,7 @@ async fn the_last_key_of_an_administrator_stays() {
 }
 
 #[tokio::test]
-async fn a_revoked_key_is_refused_within_seconds() {
+async fn revoked_key_is_rejected_within_seconds() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let body = json!({"name": "second"});
@@ -348,7 +348,7 @@ async fn a_revoked_key_is_refused_within_seconds() {
         .send(Method::DELETE, &path, Some(&org.key), None)
         .await;
     assert_eq!(status, StatusCode::NO_CONTENT);
-    eventually("the key is refused", async || {
+    eventually("the key is rejected", async || {
         let (status, problem) = installation
             .send(Method::GET, "/v1/api-keys", Some(second), None)
             .await;
@@ -359,7 +359,7 @@ async fn a_revoked_key_is_refused_within_seconds() {
 }
 
 #[tokio::test]
-async fn keys_are_listed_page_by_page() {
+async fn keys_are_listed_in_pages() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     for name in ["b", "c"] {

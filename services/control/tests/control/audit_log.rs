@@ -1,4 +1,4 @@
-//! Who changed what: one entry for each change, for its owner only, and never a secret.
+//! The audit log: one entry per change, visible to its owner only, without secrets.
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::{
     installation::{Installation, OPERATOR_KEY, Org},
 };
 
-/// All entries of whoever has this credential, page by page.
+/// All entries that this credential can read.
 async fn entries(installation: &Installation, credential: &str, filter: &str) -> Vec<Value> {
     let mut all = Vec::new();
     let mut cursor = String::new();
@@ -37,7 +37,7 @@ async fn key_id(installation: &Installation, org: &Org) -> String {
         .to_owned()
 }
 
-/// What a request changes.
+/// The members that a request sets.
 fn fields(case: &Case) -> Value {
     let Content::Json(Value::Object(patch)) = &case.content else {
         panic!("a patch is an object");
@@ -49,19 +49,19 @@ fn last<'a>(entries: &'a [Value], field: &str) -> &'a str {
     entries.last().unwrap()[field].as_str().unwrap()
 }
 
-/// What an operation does to what it changes.
+/// The action of an operation.
 fn action_of(operation: &str) -> &'static str {
     match operation.split(char::is_uppercase).next().unwrap() {
-        "create" | "add" | "import" => "created",
-        "change" | "finish" | "cancel" | "rotate" | "train" => "changed",
-        "remove" => "removed",
+        "create" | "import" => "created",
+        "update" | "finish" | "cancel" | "rotate" | "train" => "changed",
+        "delete" => "removed",
         "revoke" => "revoked",
         other => panic!("{other}"),
     }
 }
 
 #[tokio::test]
-async fn whatever_changes_something_is_on_record() {
+async fn every_change_has_an_entry() {
     let installation = Installation::start().await;
     let (own, foreign) = (
         installation.new_org("own").await,
@@ -73,9 +73,9 @@ async fn whatever_changes_something_is_on_record() {
     for operation in operations() {
         let case = installation.case(&operation, &own).await;
         if operation.id == "trainVoice" {
-            // One that is being made goes on, and nothing is changed by wanting it made.
+            // The training is in progress, so the request changes nothing.
             let voice = json!({"id": case.path.split('/').nth(3)});
-            installation.becomes(&own.key, &voice, "ready").await;
+            installation.wait_for_state(&own.key, &voice, "ready").await;
         }
         let before = entries(&installation, &own.key, "").await.len();
         let done = installation
@@ -83,12 +83,12 @@ async fn whatever_changes_something_is_on_record() {
             .await;
         assert!(done.status().is_success(), "{}", operation.id);
         let after = entries(&installation, &own.key, "").await;
-        // Parts and deliveries are no settings.
+        // Parts and deliveries are not settings.
         let unrecorded = [
             "createOrg",
-            "writeSkillsBookPart",
+            "uploadSkillsBookPart",
             "testWebhook",
-            "redeliver",
+            "retryDelivery",
         ];
         if operation.method == Method::GET || unrecorded.contains(&operation.id.as_str()) {
             assert_eq!(after.len(), before, "{}", operation.id);
@@ -112,7 +112,7 @@ async fn whatever_changes_something_is_on_record() {
         }
         let id = last(&after, "resource_id").to_owned();
         assert!(!case.path.contains('_') || action == "created" || case.path.contains(&id));
-        // The same change that is refused leaves nothing.
+        // A rejected change has no entry.
         let refused = installation
             .send_case(&case, Some(&foreign.key), None)
             .await;
@@ -127,23 +127,23 @@ async fn whatever_changes_something_is_on_record() {
     assert!(changes > 10, "{changes}");
     let log = json!(entries(&installation, &own.key, "").await).to_string();
     assert!(!log.contains("sb_") && !log.contains("Bello"), "{log}");
-    // The other one's own keys, templates and so on, which the refused requests made where nothing had to be there.
+    // The prerequisites that the other organisation created for the rejected requests.
     let others = entries(&installation, &foreign.key, "").await;
     assert!(others.starts_with(&of_the_other));
     assert!(others.iter().all(|entry| entry["actor"] != actor.as_str()));
 }
 
 #[tokio::test]
-async fn what_of_an_npc_was_changed_is_on_record() {
+async fn entry_has_the_changed_members_of_an_npc() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let document = json!({"overrides": {"name": "Rex", "tags": ["dog"]}, "device_ids": ["toy-1"]});
-    let npc = installation.make(&org.key, "/v1/npcs", document).await;
+    let npc = installation.create(&org.key, "/v1/npcs", document).await;
     let mut version = 1;
     let mut check = async |patch: Value, expected: Value| {
         let tag = format!("\"{version}\"");
         let done = installation
-            .change(&org.key, &npc.path, Some(&tag), patch.clone())
+            .patch(&org.key, &npc.path, Some(&tag), patch.clone())
             .await;
         assert_eq!(done.status(), StatusCode::OK, "{patch}");
         version += 1;
@@ -171,7 +171,7 @@ async fn what_of_an_npc_was_changed_is_on_record() {
 }
 
 #[tokio::test]
-async fn the_operators_doing_is_the_installations_and_tokens_go_by_their_subject() {
+async fn actor_is_the_operator_or_the_subject_of_a_token() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let first = entries(&installation, &org.key, "").await;
@@ -193,7 +193,7 @@ async fn the_operators_doing_is_the_installations_and_tokens_go_by_their_subject
     assert_eq!(entries(&installation, &org.key, "").await, first);
 
     installation.trusted().await;
-    // What a client is called makes it nobody else.
+    // A client with the name of another actor is not that actor.
     let request = json!({"subject": "client:operator", "scopes": ["admin"]});
     let (status, token) = installation
         .send(Method::POST, "/v1/tokens", Some(&org.key), Some(request))
@@ -228,7 +228,7 @@ async fn the_operators_doing_is_the_installations_and_tokens_go_by_their_subject
 }
 
 #[tokio::test]
-async fn old_entries_go_and_filters_are_checked() {
+async fn old_entries_are_deleted_and_filters_are_checked() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     for wrong in [

@@ -1,14 +1,15 @@
-//! What the control plane does without being asked: it keeps the record of devices, and spreads trust.
+//! Background work: device events are stored, and token keys are published.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use chrono::{TimeDelta, Utc};
-use switchboard_bus::{Bus, BusConfig, LeftReason};
+use switchboard_bus::{Bus, BusConfig, DisconnectReason};
+use switchboard_control::Deps;
 use switchboard_protocol::{
-    access::Scope,
     id::{DeviceKey, OrgId, TokenId},
     schema::Digest,
+    token::Scope,
 };
 use switchboard_runtime::shutdown::Shutdown;
 use switchboard_store::{IssuedToken, StoredDevice};
@@ -36,7 +37,7 @@ fn key(org: OrgId, device: &str) -> DeviceKey {
 }
 
 #[tokio::test]
-async fn what_happens_to_a_device_is_on_record() {
+async fn device_events_are_stored() {
     let installation = Installation::start().await;
     let toy = key(installation.new_org("Toys").await.id(), "toy-1");
     let epoch = installation.bus.claim(&toy).await.unwrap();
@@ -44,10 +45,10 @@ async fn what_happens_to_a_device_is_on_record() {
     assert_eq!((known.left_reason, known.services.is_none()), (None, true));
 
     let services = Bytes::from_static("{\"唱歌\": {\"description\":  \"sings\"}}".as_bytes());
-    let digest = Digest::of(&services);
+    let digest = Digest::compute(&services);
     installation
         .bus
-        .announce(&toy, epoch, None, (digest, &services))
+        .register(&toy, epoch, None, (digest, &services))
         .await
         .unwrap();
     let known = installation
@@ -55,28 +56,31 @@ async fn what_happens_to_a_device_is_on_record() {
         .await;
     assert_eq!(known.services.unwrap().get().as_bytes(), services);
 
-    installation
-        .bus
-        .release(toy.clone(), epoch, Some(digest), LeftReason::IdleTimeout);
+    installation.bus.release(
+        toy.clone(),
+        epoch,
+        Some(digest),
+        DisconnectReason::IdleTimeout,
+    );
     let known = installation
         .recorded(&toy, "it left", |known| known.left_reason.is_some())
         .await;
     assert_eq!(known.left_reason.as_deref(), Some("idle_timeout"));
     assert!(
         known.services.is_some(),
-        "what it offers is known while it sleeps"
+        "the services of a disconnected device"
     );
-    eventually("all are counted", async || {
+    eventually("all events are counted", async || {
         (installation.metric("switchboard_control_facts_written_total") >= 3.0).then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn facts_wait_for_the_database() {
+async fn events_are_written_when_the_database_is_back() {
     let installation = Installation::start().await;
     let toy = key(installation.new_org("Toys").await.id(), "toy-1");
-    installation.database.set_away(true).await.unwrap();
+    installation.database.set_unavailable(true).await.unwrap();
     installation.bus.claim(&toy).await.unwrap();
     assert!(
         installation
@@ -85,47 +89,51 @@ async fn facts_wait_for_the_database() {
             .await
             .is_err()
     );
-    installation.database.set_away(false).await.unwrap();
+    installation.database.set_unavailable(false).await.unwrap();
     installation
         .recorded(&toy, "the fact survived", |_| true)
         .await;
 }
 
 #[tokio::test]
-async fn a_fact_that_cannot_be_stored_stops_no_other() {
+async fn event_that_cannot_be_stored_blocks_no_other() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let org = installation.new_org("Toys").await.id();
-    let nobody = OrgId::from_uuid(Uuid::now_v7());
+    let unknown_org = OrgId::from_uuid(Uuid::now_v7());
     for device in ["a", "b", "c"] {
         installation.bus.claim(&key(org, device)).await.unwrap();
     }
-    installation.bus.claim(&key(nobody, "ghost")).await.unwrap();
+    installation
+        .bus
+        .claim(&key(unknown_org, "ghost"))
+        .await
+        .unwrap();
     for device in ["d", "e"] {
         installation.bus.claim(&key(org, device)).await.unwrap();
     }
-    installation.start_background();
+    installation.start_workers();
     for device in ["a", "b", "c", "d", "e"] {
         installation
             .recorded(&key(org, device), device, |_| true)
             .await;
     }
-    eventually("the bad one is counted", async || {
+    eventually("the skipped event is counted", async || {
         (installation.metric("switchboard_control_facts_skipped_total") >= 1.0).then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn facts_that_are_there_when_draining_begins_are_written() {
+async fn pending_events_are_written_while_draining() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let toy = key(installation.new_org("Toys").await.id(), "toy-1");
     let background = Shutdown::new();
-    let (store, bus) = (installation.store.clone(), installation.bus.clone());
-    switchboard_control::start(&config(), store, bus, &installation.registry, &background).unwrap();
+    let deps = installation.deps(&installation.registry);
+    switchboard_control::start_workers(&config(), &deps, &background).unwrap();
     let epoch = installation.bus.claim(&toy).await.unwrap();
     installation
         .bus
-        .release(toy.clone(), epoch, None, LeftReason::Drain);
+        .release(toy.clone(), epoch, None, DisconnectReason::Drain);
     background.drain();
     assert!(background.finished(Duration::from_secs(10)).await);
     let known = installation
@@ -138,34 +146,34 @@ async fn facts_that_are_there_when_draining_begins_are_written() {
 }
 
 #[tokio::test]
-async fn draining_does_not_wait_for_facts_that_may_never_come() {
+async fn draining_does_not_wait_for_new_events() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let background = Shutdown::new();
-    let (store, bus) = (installation.store.clone(), installation.bus.clone());
-    switchboard_control::start(&config(), store, bus, &installation.registry, &background).unwrap();
-    // Trust and facts are begun at once: with the keys there, the question for facts is under way.
+    let deps = installation.deps(&installation.registry);
+    switchboard_control::start_workers(&config(), &deps, &background).unwrap();
+    // The workers start together: once the keys are published, the read of events is in flight.
     installation.trusted().await;
     background.drain();
     assert!(background.finished(Duration::from_secs(1)).await);
 }
 
 #[tokio::test]
-async fn trust_is_published_when_the_database_comes_late() {
+async fn keys_are_published_when_the_database_is_back() {
     let installation = Installation::idle(None).await;
-    installation.database.set_away(true).await.unwrap();
-    installation.start_background();
+    installation.database.set_unavailable(true).await.unwrap();
+    installation.start_workers();
     assert!(installation.store.signing_keys().await.is_err());
     assert!(!installation.bus.has_keys());
-    installation.database.set_away(false).await.unwrap();
+    installation.database.set_unavailable(false).await.unwrap();
     installation.trusted().await;
-    eventually("it is counted", async || {
+    eventually("the publication is counted", async || {
         (installation.metric("switchboard_control_trust_published") > 0.0).then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_revocation_that_the_bus_missed_arrives_within_five_seconds() {
+async fn lost_revocation_is_published_within_five_seconds() {
     let installation = Installation::start().await;
     installation.trusted().await;
     let org = installation.new_org("Toys").await.id();
@@ -184,7 +192,7 @@ async fn a_revocation_that_the_bus_missed_arrives_within_five_seconds() {
         .await
         .unwrap()
         .unwrap();
-    let spread = eventually("it is revoked", async || {
+    let spread = eventually("the revocation reaches the node", async || {
         installation.bus.is_revoked(token.id).then_some(())
     });
     tokio::time::timeout(Duration::from_secs(5), spread)
@@ -193,23 +201,19 @@ async fn a_revocation_that_the_bus_missed_arrives_within_five_seconds() {
 }
 
 #[tokio::test]
-async fn replicas_sign_with_one_key() {
+async fn replicas_share_one_signing_key() {
     let installation = Installation::idle(None).await;
     let registry = prometheus::Registry::new();
     let node = BusConfig::local(&installation.hub, "second");
     let second = Bus::start(node, &registry, &installation.shutdown).unwrap();
-    let store = installation.store.clone();
-    switchboard_control::start(
-        &config(),
-        store,
-        second.clone(),
-        &registry,
-        &installation.shutdown,
-    )
-    .unwrap();
-    installation.start_background();
+    let deps = Deps {
+        bus: second.clone(),
+        ..installation.deps(&registry)
+    };
+    switchboard_control::start_workers(&config(), &deps, &installation.shutdown).unwrap();
+    installation.start_workers();
     installation.trusted().await;
-    eventually("the second has them too", async || {
+    eventually("the second node has the keys", async || {
         second.has_keys().then_some(())
     })
     .await;

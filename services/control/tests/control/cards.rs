@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use crate::installation::{Installation, OPERATOR_KEY, body};
 
-/// One pixel.
+/// A PNG of one pixel.
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII=";
 const IMPORT: &str = "/v1/templates/import";
 
-/// A card with all that the specification names.
+/// A card with all members of the specification.
 pub(crate) fn card(name: &str) -> Value {
     json!({
         "spec": "chara_card_v2", "spec_version": "2.0",
@@ -32,7 +32,7 @@ fn pixel() -> Vec<u8> {
     BASE64_STANDARD.decode(PNG).unwrap()
 }
 
-/// The pixel with a text chunk before its end.
+/// The pixel with a text chunk at its end.
 fn png(keyword: &str, text: &[u8]) -> Vec<u8> {
     let mut chunk = b"tEXt".to_vec();
     chunk.extend(keyword.bytes().chain([0]));
@@ -82,7 +82,7 @@ impl Installation {
     }
 }
 
-async fn refusal(response: Response) -> (u16, String, Value) {
+async fn rejection(response: Response) -> (u16, String, Value) {
     let status = response.status().as_u16();
     let problem = body(response).await;
     let kind = problem["type"].as_str().unwrap().to_owned();
@@ -93,7 +93,7 @@ async fn refusal(response: Response) -> (u16, String, Value) {
     )
 }
 
-/// What a template says that its author set.
+/// The settings of a template.
 fn settings(template: &Value) -> Value {
     let mut settings = template.clone();
     for name in ["id", "version", "created_at", "updated_at"] {
@@ -103,7 +103,7 @@ fn settings(template: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_card_becomes_a_template_and_comes_back_whole() {
+async fn imported_card_is_exported_unchanged() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let response = installation
@@ -131,7 +131,7 @@ async fn a_card_becomes_a_template_and_comes_back_whole() {
     let response = installation.export(&org.key, &template, "*/*").await;
     assert_eq!(response.headers()[header::VARY], "Accept");
     assert_eq!(body(response).await, card("Bello"));
-    let (_, shown) = installation
+    let (_, found) = installation
         .send(
             Method::GET,
             location.to_str().unwrap(),
@@ -139,11 +139,11 @@ async fn a_card_becomes_a_template_and_comes_back_whole() {
             None,
         )
         .await;
-    assert_eq!(shown, template);
+    assert_eq!(found, template);
 }
 
 #[tokio::test]
-async fn a_template_with_all_it_can_have_comes_back_whole() {
+async fn exported_template_is_imported_unchanged() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let template = json!({
@@ -157,7 +157,7 @@ async fn a_template_with_all_it_can_have_comes_back_whole() {
         "conversation": {"barge_in": false},
         "prompt": {"arguments": [{"name": "char"}], "messages": [{"role": "user", "content": {"type": "text", "text": "{{char}}"}}]},
     });
-    let (status, made) = installation
+    let (status, created) = installation
         .send(
             Method::POST,
             "/v1/templates",
@@ -165,21 +165,21 @@ async fn a_template_with_all_it_can_have_comes_back_whole() {
             Some(template),
         )
         .await;
-    assert_eq!(status, StatusCode::CREATED, "{made}");
+    assert_eq!(status, StatusCode::CREATED, "{created}");
     let exported = body(
         installation
-            .export(&org.key, &made, "application/json")
+            .export(&org.key, &created, "application/json")
             .await,
     )
     .await;
     let again = installation
         .imported(&org.key, exported.to_string().into())
         .await;
-    assert_eq!(settings(&again), settings(&made));
+    assert_eq!(settings(&again), settings(&created));
 }
 
 #[tokio::test]
-async fn a_png_becomes_the_avatar_and_carries_the_card_again() {
+async fn imported_png_is_the_avatar_and_carries_the_card() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let file = png("chara", card("Bello").to_string().as_bytes());
@@ -191,7 +191,7 @@ async fn a_png_becomes_the_avatar_and_carries_the_card_again() {
     let avatar = installation
         .request(Method::GET, &path, Some(&org.key), None)
         .await;
-    // The picture alone: what the character is told is not for everybody who sees it.
+    // The stored picture has no card: its viewers must not see the prompt of the character.
     assert_eq!(
         avatar.into_body().collect().await.unwrap().to_bytes(),
         pixel()
@@ -202,7 +202,7 @@ async fn a_png_becomes_the_avatar_and_carries_the_card_again() {
     let again = installation.imported(&org.key, exported.to_vec()).await;
     let same = |template: &Value| {
         let mut settings = settings(template);
-        // Another picture, of the same bytes.
+        // Another picture with the same bytes.
         settings["avatar"].take();
         settings
     };
@@ -215,7 +215,7 @@ async fn a_png_becomes_the_avatar_and_carries_the_card_again() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_imported_leaves_nothing_behind() {
+async fn rejected_import_leaves_nothing_behind() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let changed = |place: &str, value: Value| {
@@ -277,19 +277,19 @@ async fn what_cannot_be_imported_leaves_nothing_behind() {
             (422, "invalid_body", json!("/data/name")),
         ),
     ] {
-        let shown = String::from_utf8_lossy(&sent[..sent.len().min(80)]).into_owned();
-        let (status, kind, pointer) = refusal(installation.import(&org.key, sent).await).await;
+        let start = String::from_utf8_lossy(&sent[..sent.len().min(80)]).into_owned();
+        let (status, kind, pointer) = rejection(installation.import(&org.key, sent).await).await;
         let pointer = Some(pointer)
             .filter(|_| !expected.2.is_null())
             .unwrap_or_default();
-        assert_eq!((status, kind.as_str(), pointer), expected, "{shown}");
+        assert_eq!((status, kind.as_str(), pointer), expected, "{start}");
     }
     assert!(installation.list(&org.key, "templates").await.is_empty());
     assert!(installation.list(&org.key, "pictures").await.is_empty());
 }
 
 #[tokio::test]
-async fn a_name_that_is_taken_leaves_no_picture_behind() {
+async fn taken_prompt_name_leaves_no_picture_behind() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let ours = "/data/extensions/switchboard/template";
@@ -299,7 +299,7 @@ async fn a_name_that_is_taken_leaves_no_picture_behind() {
     }}}});
     let named = named.to_string().into_bytes();
     installation.imported(&org.key, named.clone()).await;
-    let taken = refusal(installation.import(&org.key, png("chara", &named)).await).await;
+    let taken = rejection(installation.import(&org.key, png("chara", &named)).await).await;
     assert_eq!(
         taken,
         (
@@ -314,21 +314,21 @@ async fn a_name_that_is_taken_leaves_no_picture_behind() {
 }
 
 #[tokio::test]
-async fn without_a_png_there_is_no_png() {
+async fn export_as_png_needs_a_png_avatar() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let template = installation
         .imported(&org.key, card("Bello").to_string().into())
         .await;
-    let refused = refusal(installation.export(&org.key, &template, "image/png").await).await;
+    let refused = rejection(installation.export(&org.key, &template, "image/png").await).await;
     assert_eq!((refused.0, refused.1.as_str()), (409, "no_png_avatar"));
-    // What only begins as a PNG is taken as a picture, and carries no card.
-    let begun = Request::builder()
+    // A truncated PNG is accepted as a picture, but cannot carry a card.
+    let truncated = Request::builder()
         .method(Method::POST)
         .uri("/v1/pictures")
         .header(header::AUTHORIZATION, format!("Bearer {}", org.key))
         .body(Body::from(crate::cases::png(7)));
-    let picture = body(installation.answer(begun.unwrap()).await).await;
+    let picture = body(installation.answer(truncated.unwrap()).await).await;
     let with_avatar = json!({"name": "Rex", "avatar": picture["id"]});
     let (_, template) = installation
         .send(
@@ -338,12 +338,12 @@ async fn without_a_png_there_is_no_png() {
             Some(with_avatar),
         )
         .await;
-    let refused = refusal(installation.export(&org.key, &template, "image/png").await).await;
+    let refused = rejection(installation.export(&org.key, &template, "image/png").await).await;
     assert_eq!((refused.0, refused.1.as_str()), (409, "no_png_avatar"));
     let bare = Installation::without_objects().await;
     let org = bare.new_org("own").await;
     let sent = png("chara", card("Bello").to_string().as_bytes());
-    let refused = refusal(bare.import(&org.key, sent).await).await;
+    let refused = rejection(bare.import(&org.key, sent).await).await;
     assert_eq!(
         (refused.0, refused.1.as_str()),
         (503, "objects_not_configured")
@@ -352,7 +352,7 @@ async fn without_a_png_there_is_no_png() {
 }
 
 #[tokio::test]
-async fn what_the_operator_imports_is_public() {
+async fn template_of_the_operator_is_public() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let file = png("chara", card("Bello").to_string().as_bytes());

@@ -1,4 +1,4 @@
-//! One good request for every operation of the document, so that what holds for all of them is tested on all of them.
+//! One valid request for every operation of the OpenAPI document, for tests of all operations.
 
 use axum::{body::Body, response::Response};
 use http::{Method, Request, header};
@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use crate::installation::{Installation, OPERATOR_KEY, Org, body};
 
-/// A request that does what its operation is for.
+/// A valid request for an operation.
 pub(crate) struct Case {
     pub(crate) method: Method,
     pub(crate) path: String,
@@ -15,27 +15,27 @@ pub(crate) struct Case {
     pub(crate) if_match: bool,
 }
 
-/// What is sent.
+/// The body of a request.
 pub(crate) enum Content {
     Nothing,
     Json(Value),
     Bytes(Vec<u8>),
 }
 
-/// An operation of the document.
+/// An operation of the OpenAPI document.
 pub(crate) struct Operation {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) id: String,
-    /// What a credential must allow; none when an organisation cannot do it.
+    /// The required scope; `None` if organisations cannot use the operation.
     pub(crate) scope: Option<String>,
     pub(crate) by_operator: bool,
     pub(crate) keyed: bool,
-    /// Whether it gives a list page by page.
+    /// Whether it returns a list in pages.
     pub(crate) paged: bool,
 }
 
-/// All of them.
+/// All operations of the control plane.
 pub(crate) fn operations() -> Vec<Operation> {
     let document = switchboard_control::document();
     let mut found = Vec::new();
@@ -67,21 +67,21 @@ pub(crate) fn operations() -> Vec<Operation> {
     found
 }
 
-/// A skills book of one part.
+/// A skills book with one part.
 const BOOK: &[u8] = b"Replace the battery once a year.";
 
-/// What declares a skills book.
-pub(crate) fn begun(document: &[u8]) -> Value {
+/// The request body for a skills book with this document.
+pub(crate) fn new_book(document: &[u8]) -> Value {
     json!({"name": "Manual", "mime_type": "text/plain", "size_bytes": document.len(), "sha256": sha256(document)})
 }
 
-/// In hexadecimal digits.
+/// The SHA-256 in hexadecimal digits.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     let digits = Sha256::digest(bytes);
     digits.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A picture of these many pixels: no two widths are the same bytes.
+/// A picture of this width; different widths have different bytes.
 pub(crate) fn png(width: u32) -> Vec<u8> {
     let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR".to_vec();
     png.extend(width.to_be_bytes());
@@ -89,15 +89,15 @@ pub(crate) fn png(width: u32) -> Vec<u8> {
     png
 }
 
-/// A webhook where nobody answers.
+/// A webhook at a closed port.
 fn webhook() -> Value {
     json!({"url": "http://127.0.0.1:9/hook", "events": ["device.online"]})
 }
 
-/// Where a voice is sent, and what has to be said of it.
+/// The path of an upload, with the required parameters.
 pub(crate) const VOICES: &str = "/v1/voices?name=Anna&consent_by=Anna&consent_statement=Yes.";
 
-/// Silence of so many milliseconds: 8 000 times a second 16 bits.
+/// A WAV of silence: 8 kHz, 16 bits.
 pub(crate) fn wav(milliseconds: u32) -> Vec<u8> {
     let bytes = milliseconds * 16;
     let mut wav = b"RIFF".to_vec();
@@ -108,11 +108,11 @@ pub(crate) fn wav(milliseconds: u32) -> Vec<u8> {
     wav
 }
 
-/// What the operation needs to be there, and what is sent.
+/// The prerequisite of an operation, and its body.
 fn request_of(operation: &str) -> (&'static str, Content) {
     match operation {
         "createOrg" => ("", Content::Json(json!({"name": "Toys"}))),
-        "changeOrg" => ("", Content::Json(json!({"name": "Games"}))),
+        "updateOrg" => ("", Content::Json(json!({"name": "Games"}))),
         "createApiKey" => ("", Content::Json(json!({"name": "backend"}))),
         "createToken" => (
             "",
@@ -120,54 +120,53 @@ fn request_of(operation: &str) -> (&'static str, Content) {
         ),
         "createTemplate" => ("", Content::Json(json!({"name": "Bello"}))),
         "importTemplate" => ("", Content::Json(crate::cards::card("Bello"))),
-        "addPicture" => ("", Content::Bytes(png(3))),
+        "createPicture" => ("", Content::Bytes(png(3))),
         "listApiKeys" | "getKeySet" | "listTemplates" | "listPictures" | "listNpcs"
-        | "listSkillsBooks" | "listVoices" | "listWebhooks" | "listAuditLog" | "getUsage"
+        | "listSkillsBooks" | "listVoices" | "listWebhooks" | "listAuditEntries" | "getUsage"
         | "getOrg" => ("", Content::Nothing),
         "createWebhook" => ("", Content::Json(webhook())),
         "getWebhook"
-        | "removeWebhook"
+        | "deleteWebhook"
         | "listDeliveries"
         | "testWebhook"
         | "rotateWebhookSecret" => ("/v1/webhooks", Content::Nothing),
-        "changeWebhook" => ("/v1/webhooks", Content::Json(json!({"description": "x"}))),
-        "getDelivery" | "redeliver" => ("/deliveries", Content::Nothing),
+        "updateWebhook" => ("/v1/webhooks", Content::Json(json!({"description": "x"}))),
+        "getDelivery" | "retryDelivery" => ("/deliveries", Content::Nothing),
         "createNpc" => ("", Content::Json(json!({"overrides": {"name": "Rex"}}))),
-        "getNpc" | "removeNpc" | "listNpcMemories" => ("/v1/npcs", Content::Nothing),
-        "changeNpc" => ("/v1/npcs", Content::Json(json!({"device_ids": ["toy-1"]}))),
-        "addNpcMemories" => ("/v1/npcs", Content::Json(json!({"text": "Rex barks."}))),
+        "getNpc" | "deleteNpc" | "listNpcMemories" => ("/v1/npcs", Content::Nothing),
+        "updateNpc" => ("/v1/npcs", Content::Json(json!({"device_ids": ["toy-1"]}))),
+        "createNpcMemories" => ("/v1/npcs", Content::Json(json!({"text": "Rex barks."}))),
         "revokeApiKey" => ("/v1/api-keys", Content::Nothing),
         "revokeToken" => ("/v1/tokens", Content::Nothing),
-        "getTemplate" | "removeTemplate" | "exportTemplate" | "listMemories" => {
+        "getTemplate" | "deleteTemplate" | "exportTemplate" | "listMemories" => {
             ("/v1/templates", Content::Nothing)
         }
-        "changeTemplate" => ("/v1/templates", Content::Json(json!({"tags": ["dog"]}))),
-        "addMemories" => (
+        "updateTemplate" => ("/v1/templates", Content::Json(json!({"tags": ["dog"]}))),
+        "createMemories" => (
             "/v1/templates",
             Content::Json(json!({"text": "Bello is three."})),
         ),
-        "removeMemory" => ("/memories", Content::Nothing),
-        "getPicture" | "getPictureContent" | "removePicture" => ("/v1/pictures", Content::Nothing),
-        "createSkillsBook" => ("", Content::Json(begun(BOOK))),
-        "getSkillsBook" | "removeSkillsBook" | "cancelSkillsBook" | "searchSkillsBook" => {
+        "deleteMemory" => ("/memories", Content::Nothing),
+        "getPicture" | "getPictureContent" | "deletePicture" => ("/v1/pictures", Content::Nothing),
+        "createSkillsBook" => ("", Content::Json(new_book(BOOK))),
+        "getSkillsBook" | "deleteSkillsBook" | "cancelSkillsBook" | "searchSkillsBook" => {
             ("/v1/skills-books", Content::Nothing)
         }
-        "writeSkillsBookPart" => ("/v1/skills-books", Content::Bytes(BOOK.to_vec())),
+        "uploadSkillsBookPart" => ("/v1/skills-books", Content::Bytes(BOOK.to_vec())),
         "finishSkillsBook" => ("/parts", Content::Nothing),
-        "addVoice" => ("", Content::Bytes(wav(1_300))),
-        "getVoice" | "playVoice" | "trainVoice" | "removeVoice" => (VOICES, Content::Nothing),
-        "changeVoice" => (VOICES, Content::Json(json!({"labels": ["warm"]}))),
-        other => panic!(
-            "{other} has no case: every operation must show that it keeps what holds for all"
-        ),
+        "createVoice" => ("", Content::Bytes(wav(1_300))),
+        "getVoice" | "previewVoice" | "trainVoice" | "deleteVoice" => (VOICES, Content::Nothing),
+        "updateVoice" => (VOICES, Content::Json(json!({"labels": ["warm"]}))),
+        other => panic!("{other} has no case in the tests of all operations"),
     }
 }
 
 impl Installation {
-    /// Makes what the operation needs, and the request for it. An operation that has none here fails the test.
+    /// Creates the prerequisite of an operation, and its request. An operation without a case fails
+    /// the test.
     pub(crate) async fn case(&self, operation: &Operation, org: &Org) -> Case {
-        let (needed, content) = request_of(&operation.id);
-        let id = self.needed(needed, org).await;
+        let (kind, content) = request_of(&operation.id);
+        let id = self.prerequisite(kind, org).await;
         let path = operation.path.replace("{id}", &id);
         let query = match operation.id.as_str() {
             "searchSkillsBook" => "?q=battery",
@@ -176,34 +175,34 @@ impl Installation {
         Case {
             method: operation.method.clone(),
             path: match operation.id.as_str() {
-                "addVoice" => VOICES.to_owned(),
+                "createVoice" => VOICES.to_owned(),
                 _ => path.replace("{number}", "1") + query,
             },
             content,
             if_match: matches!(
                 operation.id.as_str(),
-                "changeTemplate"
-                    | "removeTemplate"
-                    | "changeOrg"
-                    | "changeNpc"
-                    | "removeNpc"
-                    | "changeWebhook"
-                    | "removeWebhook"
-                    | "changeVoice"
+                "updateTemplate"
+                    | "deleteTemplate"
+                    | "updateOrg"
+                    | "updateNpc"
+                    | "deleteNpc"
+                    | "updateWebhook"
+                    | "deleteWebhook"
+                    | "updateVoice"
             ),
         }
     }
 
-    /// Makes what an operation needs, and says its id.
-    async fn needed(&self, needed: &str, org: &Org) -> String {
-        match needed {
+    /// Creates the prerequisite of an operation. Returns its id.
+    async fn prerequisite(&self, kind: &str, org: &Org) -> String {
+        match kind {
             "" => String::new(),
             VOICES => {
-                self.id_of(self.post(org, needed, Content::Bytes(wav(1_300))).await)
+                self.id_of(self.post(org, kind, Content::Bytes(wav(1_300))).await)
                     .await
             }
             "/v1/pictures" => {
-                self.id_of(self.post(org, needed, Content::Bytes(png(3))).await)
+                self.id_of(self.post(org, kind, Content::Bytes(png(3))).await)
                     .await
             }
             "/memories" => {
@@ -221,9 +220,9 @@ impl Installation {
                 )
                 .await
             }
-            "/deliveries" => self.given_up(org).await,
+            "/deliveries" => self.failed_delivery(org).await,
             "/parts" => {
-                let book = Content::Json(begun(BOOK));
+                let book = Content::Json(new_book(BOOK));
                 let book = self.post(org, "/v1/skills-books", book).await;
                 let id = self.id_of(book).await;
                 let case = Case {
@@ -237,23 +236,23 @@ impl Installation {
                 id
             }
             _ => {
-                let content = match needed {
-                    "/v1/skills-books" => begun(BOOK),
+                let content = match kind {
+                    "/v1/skills-books" => new_book(BOOK),
                     "/v1/webhooks" => webhook(),
                     "/v1/tokens" => json!({"subject": "device:toy-1", "scopes": ["device"]}),
                     "/v1/npcs" => json!({"overrides": {"name": "Rex"}}),
                     _ => json!({"name": "Bello"}),
                 };
-                self.id_of(self.post(org, needed, Content::Json(content)).await)
+                self.id_of(self.post(org, kind, Content::Json(content)).await)
                     .await
             }
         }
     }
 
-    /// A delivery that was given up, to a webhook that is enabled.
-    async fn given_up(&self, org: &Org) -> String {
-        let made = self.post(org, "/v1/webhooks", Content::Json(webhook()));
-        let path = format!("/v1/webhooks/{}", self.id_of(made.await).await);
+    /// A failed delivery to an enabled webhook.
+    async fn failed_delivery(&self, org: &Org) -> String {
+        let created = self.post(org, "/v1/webhooks", Content::Json(webhook()));
+        let path = format!("/v1/webhooks/{}", self.id_of(created.await).await);
         let test = format!("{path}/test");
         let test = self.post(org, &test, Content::Nothing).await;
         let delivery = self.id_of(test).await;
@@ -269,19 +268,19 @@ impl Installation {
         delivery
     }
 
-    /// Makes two elements of the list at this path, so that it has more than one page of one.
-    pub(crate) async fn fill(&self, list: &Operation, path: &str, org: &Org) {
+    /// Adds two elements to the list at this path, so that it has several pages of one element.
+    pub(crate) async fn add_two_elements(&self, list: &Operation, path: &str, org: &Org) {
         for number in 1..=2 {
             let (path, content) = match list.id.as_str() {
-                // What was made before stands in it.
-                "listAuditLog" => return,
+                // Earlier requests have created entries.
+                "listAuditEntries" => return,
                 "listDeliveries" => (path.replace("/deliveries", "/test"), Content::Nothing),
                 "listMemories" | "listNpcMemories" => {
                     (path.to_owned(), Content::Json(json!({"text": "x"})))
                 }
                 "listPictures" => (path.to_owned(), Content::Bytes(png(10 + number))),
                 "listVoices" => (VOICES.to_owned(), Content::Bytes(wav(1_300 + number))),
-                "listSkillsBooks" => (path.to_owned(), Content::Json(begun(BOOK))),
+                "listSkillsBooks" => (path.to_owned(), Content::Json(new_book(BOOK))),
                 "listWebhooks" => (path.to_owned(), Content::Json(webhook())),
                 "listNpcs" => {
                     let npc = json!({"overrides": {"name": "Rex"}});
@@ -289,8 +288,8 @@ impl Installation {
                 }
                 _ => (path.to_owned(), Content::Json(json!({"name": "x"}))),
             };
-            let made = self.post(org, &path, content).await.status();
-            assert!(made.is_success(), "{}: {made}", list.id);
+            let created = self.post(org, &path, content).await.status();
+            assert!(created.is_success(), "{}: {created}", list.id);
         }
     }
 
@@ -304,12 +303,12 @@ impl Installation {
         self.send_case(&case, Some(&org.key), None).await
     }
 
-    async fn id_of(&self, made: Response) -> String {
-        let made = body(made).await;
+    async fn id_of(&self, created: Response) -> String {
+        let created = body(created).await;
         let id = ["api_key_id", "token_id", "id"]
             .iter()
-            .find_map(|name| made[*name].as_str());
-        id.unwrap_or_else(|| panic!("{made}")).to_owned()
+            .find_map(|name| created[*name].as_str());
+        id.unwrap_or_else(|| panic!("{created}")).to_owned()
     }
 
     pub(crate) async fn send_case(
@@ -341,15 +340,15 @@ impl Installation {
         self.answer(request.body(content).unwrap()).await
     }
 
-    /// Another key of the organisation.
+    /// Creates another key of the organisation.
     pub(crate) async fn key(&self, org: &Org, scopes: &[&str]) -> String {
         let request = json!({"name": "other", "scopes": scopes});
-        let made = self.post(org, "/v1/api-keys", Content::Json(request)).await;
-        body(made).await["api_key"].as_str().unwrap().to_owned()
+        let created = self.post(org, "/v1/api-keys", Content::Json(request)).await;
+        body(created).await["api_key"].as_str().unwrap().to_owned()
     }
 }
 
-/// The credential with which an operation is done for an organisation.
+/// The credential for an operation of this organisation.
 pub(crate) fn credential<'a>(operation: &Operation, org: &'a Org) -> Option<&'a str> {
     match (&operation.scope, operation.by_operator) {
         (Some(_), _) => Some(&org.key),

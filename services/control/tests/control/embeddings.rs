@@ -1,4 +1,5 @@
-//! Memories and skills books that are found by what they mean, with an endpoint that comes, goes and changes.
+//! Semantic search in memories and skills books, with an endpoint that fails, recovers and changes
+//! its model.
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -6,33 +7,33 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::{
-    endpoint::{Endpoint, HEAVY, Mood, UNFIT, VOID},
+    endpoint::{Behaviour, Endpoint, HEAVY, UNFIT, VOID},
     installation::{Installation, Org, eventually},
-    npcs::Made,
+    npcs::ResourceResponse,
 };
 
-/// An installation that embeds, and an NPC in it.
-struct Mind {
+/// An installation with embeddings, and an NPC.
+struct EmbeddingFixture {
     endpoint: Endpoint,
     installation: Installation,
     org: Org,
-    npc: Made,
+    npc: ResourceResponse,
 }
 
-impl Mind {
-    /// With everything at work; none where these tests cannot be made.
+impl EmbeddingFixture {
+    /// With the workers; `None` if the database has no pgvector.
     async fn new() -> Option<Self> {
-        let mind = Self::idle().await?;
-        mind.installation.start_background();
-        Some(mind)
+        let fixture = Self::idle().await?;
+        fixture.installation.start_workers();
+        Some(fixture)
     }
 
-    /// Without a worker.
+    /// Without the workers.
     async fn idle() -> Option<Self> {
         let endpoint = Endpoint::start();
         let installation = Installation::with_embeddings(endpoint.config()).await;
         if let Err(missing) = installation.store.vector_extension().await {
-            // `check` says it aloud; whoever runs the tests by hand is to know as well.
+            // `check` reports skipped tests; this line reports them in other runs.
             let accepted = std::env::var_os("SWITCHBOARD_TESTS_WITHOUT_PGVECTOR").is_some();
             assert!(
                 accepted,
@@ -42,7 +43,7 @@ impl Mind {
         }
         let org = installation.new_org("Toys").await;
         let document = json!({"overrides": {"name": "Bello", "locale": "en"}});
-        let npc = installation.make(&org.key, "/v1/npcs", document).await;
+        let npc = installation.create(&org.key, "/v1/npcs", document).await;
         Some(Self {
             endpoint,
             installation,
@@ -51,7 +52,7 @@ impl Mind {
         })
     }
 
-    async fn remember(&self, texts: &[&str]) {
+    async fn create_memories(&self, texts: &[&str]) {
         let memories: Vec<_> = texts.iter().map(|text| json!({"text": text})).collect();
         let path = format!("{}/memories", self.npc.path);
         let body = Some(json!({"memories": memories}));
@@ -62,8 +63,8 @@ impl Mind {
         assert_eq!(status, StatusCode::CREATED, "{stored}");
     }
 
-    async fn ask(&self, key: &str, of: &Made, query: &str) -> Vec<Value> {
-        let path = format!("{}/memories?{query}", of.path);
+    async fn search(&self, key: &str, resource: &ResourceResponse, query: &str) -> Vec<Value> {
+        let path = format!("{}/memories?{query}", resource.path);
         let (status, page) = self
             .installation
             .send(Method::GET, &path, Some(key), None)
@@ -72,26 +73,26 @@ impl Mind {
         page["memories"].as_array().unwrap().clone()
     }
 
-    /// What comes first.
-    async fn first(&self, question: &str) -> Option<String> {
+    /// The best match.
+    async fn first(&self, query: &str) -> Option<String> {
         let found = self
-            .ask(&self.org.key, &self.npc, &format!("q={question}"))
+            .search(&self.org.key, &self.npc, &format!("q={query}"))
             .await;
         let first = found.first()?;
         Some(first["text"].as_str().unwrap().to_owned())
     }
 
-    /// Waits until this is what comes first.
-    async fn comes_first(&self, question: &str, text: &str) {
-        eventually(&format!("{question}: {text}"), async || {
-            (self.first(question).await.as_deref() == Some(text)).then_some(())
+    /// Waits until this is the best match.
+    async fn wait_for_first(&self, query: &str, text: &str) {
+        eventually(&format!("{query}: {text}"), async || {
+            (self.first(query).await.as_deref() == Some(text)).then_some(())
         })
         .await;
     }
 
-    /// Waits until nothing waits.
-    async fn all_embedded(&self) {
-        eventually("all is embedded", async || {
+    /// Waits until no text is pending.
+    async fn wait_until_embedded(&self) {
+        eventually("all texts are embedded", async || {
             let sql = "DO $$ BEGIN ASSERT EXISTS (SELECT FROM embedding_models WHERE filled)
                        AND NOT EXISTS (SELECT FROM embedding_queue); END $$";
             self.installation.database.execute(sql).await.ok()
@@ -101,25 +102,28 @@ impl Mind {
 }
 
 #[tokio::test]
-async fn what_means_the_same_is_found() {
-    let Some(mind) = Mind::new().await else {
+async fn memory_is_found_by_its_meaning() {
+    let Some(fixture) = EmbeddingFixture::new().await else {
         return;
     };
-    mind.remember(&[
-        "A red automobile",
-        "She wants to devour it",
-        "The hound sleeps",
-        "Something else",
-    ])
-    .await;
-    mind.comes_first("car", "A red automobile").await;
-    mind.comes_first("puppy", "The hound sleeps").await;
-    mind.all_embedded().await;
-    // By words and by meaning comes before by meaning alone.
-    mind.remember(&["My car is blue"]).await;
-    mind.all_embedded().await;
-    let found = mind.ask(&mind.org.key, &mind.npc, "q=car&limit=3").await;
-    let shown: Vec<_> = found
+    fixture
+        .create_memories(&[
+            "A red automobile",
+            "She wants to devour it",
+            "The hound sleeps",
+            "Something else",
+        ])
+        .await;
+    fixture.wait_for_first("car", "A red automobile").await;
+    fixture.wait_for_first("puppy", "The hound sleeps").await;
+    fixture.wait_until_embedded().await;
+    // A match by words and meaning ranks before one by meaning only.
+    fixture.create_memories(&["My car is blue"]).await;
+    fixture.wait_until_embedded().await;
+    let found = fixture
+        .search(&fixture.org.key, &fixture.npc, "q=car&limit=3")
+        .await;
+    let scores: Vec<_> = found
         .iter()
         .map(|one| {
             (
@@ -129,67 +133,79 @@ async fn what_means_the_same_is_found() {
         })
         .collect();
     assert_eq!(
-        (shown[0].0, shown[1].0),
+        (scores[0].0, scores[1].0),
         ("My car is blue", "A red automobile")
     );
     assert!(
-        shown.is_sorted_by(|a, b| a.1 >= b.1)
-            && shown.iter().all(|one| (0.0..=1.0).contains(&one.1)),
-        "{shown:?}"
+        scores.is_sorted_by(|a, b| a.1 >= b.1)
+            && scores.iter().all(|one| (0.0..=1.0).contains(&one.1)),
+        "{scores:?}"
     );
     assert_eq!(
-        mind.ask(&mind.org.key, &mind.npc, "q=car&limit=1")
+        fixture
+            .search(&fixture.org.key, &fixture.npc, "q=car&limit=1")
             .await
             .len(),
         1
     );
     assert!(
-        mind.ask(&mind.org.key, &mind.npc, "q=car&kind=none")
+        fixture
+            .search(&fixture.org.key, &fixture.npc, "q=car&kind=none")
             .await
             .is_empty()
     );
 }
 
 #[tokio::test]
-async fn nobody_comes_near_what_others_mean() {
-    let Some(mind) = Mind::new().await else {
+async fn memories_of_others_are_not_found_by_meaning() {
+    let Some(fixture) = EmbeddingFixture::new().await else {
         return;
     };
-    mind.remember(&["A red automobile"]).await;
-    mind.comes_first("car", "A red automobile").await;
-    let other = mind.installation.new_org("Games").await;
+    fixture.create_memories(&["A red automobile"]).await;
+    fixture.wait_for_first("car", "A red automobile").await;
+    let other = fixture.installation.new_org("Games").await;
     let document = json!({"overrides": {"name": "Spy"}});
-    let spy = mind
+    let spy = fixture
         .installation
-        .make(&other.key, "/v1/npcs", document)
+        .create(&other.key, "/v1/npcs", document)
         .await;
-    assert!(mind.ask(&other.key, &spy, "q=car").await.is_empty());
+    assert!(fixture.search(&other.key, &spy, "q=car").await.is_empty());
     let document = json!({"overrides": {"name": "Sister"}});
-    let sister = mind
+    let sister = fixture
         .installation
-        .make(&mind.org.key, "/v1/npcs", document)
+        .create(&fixture.org.key, "/v1/npcs", document)
         .await;
-    assert!(mind.ask(&mind.org.key, &sister, "q=car").await.is_empty());
-    let path = format!("{}/memories?q=car", mind.npc.path);
-    let (status, _) = mind
+    assert!(
+        fixture
+            .search(&fixture.org.key, &sister, "q=car")
+            .await
+            .is_empty()
+    );
+    let path = format!("{}/memories?q=car", fixture.npc.path);
+    let (status, _) = fixture
         .installation
         .send(Method::GET, &path, Some(&other.key), None)
         .await;
     assert_eq!(status, StatusCode::NOT_FOUND);
-    // What has ended is near to nobody.
+    // Expired memories are not found.
     let end = "UPDATE memories SET expires_at = now()";
-    mind.installation.database.execute(end).await.unwrap();
-    assert!(mind.ask(&mind.org.key, &mind.npc, "q=car").await.is_empty());
+    fixture.installation.database.execute(end).await.unwrap();
+    assert!(
+        fixture
+            .search(&fixture.org.key, &fixture.npc, "q=car")
+            .await
+            .is_empty()
+    );
 }
 
 #[tokio::test]
-async fn chunks_of_skills_books_are_found_by_their_meaning() {
-    let Some(mind) = Mind::new().await else {
+async fn chunk_is_found_by_its_meaning() {
+    let Some(fixture) = EmbeddingFixture::new().await else {
         return;
     };
-    let (installation, key) = (&mind.installation, &mind.org.key);
+    let (installation, key) = (&fixture.installation, &fixture.org.key);
     let path = installation
-        .read_book(key, &["How to repair a vessel", "How to feed a hound"])
+        .ready_book(key, &["How to repair a vessel", "How to feed a hound"])
         .await;
     eventually("the chunk is found", async || {
         let path = format!("{path}/search?q=ship");
@@ -206,56 +222,59 @@ async fn chunks_of_skills_books_are_found_by_their_meaning() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_away_costs_freshness_alone() {
-    let Some(mut mind) = Mind::new().await else {
+async fn unavailable_endpoint_only_delays_embeddings() {
+    let Some(mut fixture) = EmbeddingFixture::new().await else {
         return;
     };
-    mind.remember(&["A red automobile"]).await;
-    mind.comes_first("car", "A red automobile").await;
-    mind.endpoint.kill();
-    mind.remember(&["The hound sleeps"]).await;
+    fixture.create_memories(&["A red automobile"]).await;
+    fixture.wait_for_first("car", "A red automobile").await;
+    fixture.endpoint.kill();
+    fixture.create_memories(&["The hound sleeps"]).await;
     assert_eq!(
-        mind.first("hound").await.as_deref(),
+        fixture.first("hound").await.as_deref(),
         Some("The hound sleeps")
     );
-    assert_eq!(mind.first("puppy").await, None);
-    mind.endpoint.revive();
-    mind.all_embedded().await;
-    mind.comes_first("puppy", "The hound sleeps").await;
+    assert_eq!(fixture.first("puppy").await, None);
+    fixture.endpoint.revive();
+    fixture.wait_until_embedded().await;
+    fixture.wait_for_first("puppy", "The hound sleeps").await;
 }
 
 #[tokio::test]
-async fn an_endpoint_that_says_nothing_holds_no_search_up() {
-    let Some(mind) = Mind::new().await else {
+async fn silent_endpoint_does_not_delay_searches() {
+    let Some(fixture) = EmbeddingFixture::new().await else {
         return;
     };
-    mind.remember(&["A red automobile"]).await;
-    mind.comes_first("car", "A red automobile").await;
-    *mind.endpoint.words.mood.lock() = Mood::Silent;
-    assert_eq!(mind.first("red").await.as_deref(), Some("A red automobile"));
-    let asked = mind.endpoint.words.asked.lock().len();
-    assert_eq!(mind.first("car").await, None);
+    fixture.create_memories(&["A red automobile"]).await;
+    fixture.wait_for_first("car", "A red automobile").await;
+    *fixture.endpoint.state.behaviour.lock() = Behaviour::Silent;
     assert_eq!(
-        mind.endpoint.words.asked.lock().len(),
-        asked,
-        "it is not asked again at once"
+        fixture.first("red").await.as_deref(),
+        Some("A red automobile")
+    );
+    let requests = fixture.endpoint.state.requests.lock().len();
+    assert_eq!(fixture.first("car").await, None);
+    assert_eq!(
+        fixture.endpoint.state.requests.lock().len(),
+        requests,
+        "no second request"
     );
 }
 
 #[tokio::test]
-async fn an_endpoint_is_left_alone_for_as_long_as_it_wants() {
-    let Some(mind) = Mind::new().await else {
+async fn retry_after_of_the_endpoint_is_respected() {
+    let Some(fixture) = EmbeddingFixture::new().await else {
         return;
     };
-    mind.remember(&["A red automobile"]).await;
-    mind.all_embedded().await;
-    let before = mind.endpoint.words.asked.lock().len();
-    *mind.endpoint.words.mood.lock() = Mood::Busy(2);
-    mind.remember(&["The hound sleeps"]).await;
-    mind.all_embedded().await;
-    let asked = mind.endpoint.words.asked.lock().clone();
-    let [refused, taken] = asked[before..] else {
-        panic!("{} requests", asked.len() - before);
+    fixture.create_memories(&["A red automobile"]).await;
+    fixture.wait_until_embedded().await;
+    let before = fixture.endpoint.state.requests.lock().len();
+    *fixture.endpoint.state.behaviour.lock() = Behaviour::Busy(2);
+    fixture.create_memories(&["The hound sleeps"]).await;
+    fixture.wait_until_embedded().await;
+    let requests = fixture.endpoint.state.requests.lock().clone();
+    let [refused, taken] = requests[before..] else {
+        panic!("{} requests", requests.len() - before);
     };
     assert!(
         taken - refused >= Duration::from_secs(2),
@@ -265,92 +284,99 @@ async fn an_endpoint_is_left_alone_for_as_long_as_it_wants() {
 }
 
 #[tokio::test]
-async fn a_text_that_is_refused_is_in_nobodys_way() {
-    let Some(mind) = Mind::new().await else {
+async fn rejected_text_does_not_block_others() {
+    let Some(fixture) = EmbeddingFixture::new().await else {
         return;
     };
-    mind.remember(&["A red automobile", UNFIT, "The hound sleeps"])
+    fixture
+        .create_memories(&["A red automobile", UNFIT, "The hound sleeps"])
         .await;
-    mind.comes_first("car", "A red automobile").await;
-    mind.comes_first("puppy", "The hound sleeps").await;
-    mind.all_embedded().await;
-    assert_eq!(mind.first(UNFIT).await.as_deref(), Some(UNFIT));
+    fixture.wait_for_first("car", "A red automobile").await;
+    fixture.wait_for_first("puppy", "The hound sleeps").await;
+    fixture.wait_until_embedded().await;
+    assert_eq!(fixture.first(UNFIT).await.as_deref(), Some(UNFIT));
     let refused = "switchboard_control_texts_refused_total";
-    assert!((mind.installation.metric(refused) - 1.0).abs() < 0.5);
+    assert!((fixture.installation.metric(refused) - 1.0).abs() < 0.5);
 }
 
 #[tokio::test]
-async fn a_text_at_which_the_endpoint_fails_is_tried_again_and_then_given_up() {
-    let Some(mind) = Mind::new().await else {
+async fn failing_text_is_retried_and_then_skipped() {
+    let Some(fixture) = EmbeddingFixture::new().await else {
         return;
     };
-    mind.remember(&["A red automobile", HEAVY, VOID, "The hound sleeps"])
+    fixture
+        .create_memories(&["A red automobile", HEAVY, VOID, "The hound sleeps"])
         .await;
-    mind.comes_first("car", "A red automobile").await;
-    mind.comes_first("puppy", "The hound sleeps").await;
+    fixture.wait_for_first("car", "A red automobile").await;
+    fixture.wait_for_first("puppy", "The hound sleeps").await;
     let holds = async |what: &str| {
         let sql = format!("DO $$ BEGIN ASSERT {what}; END $$");
-        mind.installation.database.execute(&sql).await.ok()
+        fixture.installation.database.execute(&sql).await.ok()
     };
     for failures in [1, 2] {
         let tried = format!(
             "(SELECT array_agg(failures) FROM embedding_queue) = '{{{failures},{failures}}}'"
         );
         eventually(&tried, async || holds(&tried).await).await;
-        // They are not tried again at once.
+        // They are not retried immediately.
         holds("(SELECT min(due_at) FROM embedding_queue) > now()")
             .await
             .unwrap();
         let due = "UPDATE embedding_queue SET due_at = now()";
-        mind.installation.database.execute(due).await.unwrap();
+        fixture.installation.database.execute(due).await.unwrap();
     }
-    mind.all_embedded().await;
+    fixture.wait_until_embedded().await;
     let refused = "switchboard_control_texts_refused_total";
-    assert!((mind.installation.metric(refused) - 2.0).abs() < 0.5);
-    assert_eq!(mind.first(HEAVY).await.as_deref(), Some(HEAVY));
+    assert!((fixture.installation.metric(refused) - 2.0).abs() < 0.5);
+    assert_eq!(fixture.first(HEAVY).await.as_deref(), Some(HEAVY));
 }
 
 #[tokio::test]
-async fn an_endpoint_that_fails_at_everything_is_no_texts_fault() {
-    let Some(mind) = Mind::new().await else {
+async fn failing_endpoint_skips_no_text() {
+    let Some(fixture) = EmbeddingFixture::new().await else {
         return;
     };
-    mind.remember(&["A red automobile"]).await;
-    mind.comes_first("car", "A red automobile").await;
-    let before = mind.endpoint.words.asked.lock().len();
-    *mind.endpoint.words.mood.lock() = Mood::Broken;
-    mind.remember(&["The hound sleeps", "She wants to devour it"])
+    fixture.create_memories(&["A red automobile"]).await;
+    fixture.wait_for_first("car", "A red automobile").await;
+    let before = fixture.endpoint.state.requests.lock().len();
+    *fixture.endpoint.state.behaviour.lock() = Behaviour::Broken;
+    fixture
+        .create_memories(&["The hound sleeps", "She wants to devour it"])
         .await;
-    // The texts, and the sample.
-    eventually("it was asked", async || {
-        (mind.endpoint.words.asked.lock().len() >= before + 2).then_some(())
+    // The texts, and the probe.
+    eventually("requests to the endpoint", async || {
+        (fixture.endpoint.state.requests.lock().len() >= before + 2).then_some(())
     })
     .await;
     let waits =
         "DO $$ BEGIN ASSERT (SELECT array_agg(failures) FROM embedding_queue) = '{0,0}'; END $$";
-    mind.installation.database.execute(waits).await.unwrap();
-    *mind.endpoint.words.mood.lock() = Mood::Well;
-    mind.comes_first("puppy", "The hound sleeps").await;
-    mind.all_embedded().await;
+    fixture.installation.database.execute(waits).await.unwrap();
+    *fixture.endpoint.state.behaviour.lock() = Behaviour::Well;
+    fixture.wait_for_first("puppy", "The hound sleeps").await;
+    fixture.wait_until_embedded().await;
     let refused = "switchboard_control_texts_refused_total";
-    assert!(mind.installation.metric(refused) < 0.5);
+    assert!(fixture.installation.metric(refused) < 0.5);
 }
 
 #[tokio::test]
-async fn a_model_that_changes_reads_everything_anew() {
-    let Some(mind) = Mind::new().await else {
+async fn changed_model_embeds_all_texts_again() {
+    let Some(fixture) = EmbeddingFixture::new().await else {
         return;
     };
-    mind.remember(&["A red automobile"]).await;
-    mind.comes_first("car", "A red automobile").await;
-    let before = mind.endpoint.words.embedded.load(Ordering::SeqCst);
-    mind.endpoint.words.dimensions.store(48, Ordering::SeqCst);
-    mind.remember(&["The hound sleeps"]).await;
-    mind.comes_first("puppy", "The hound sleeps").await;
-    mind.all_embedded().await;
-    mind.comes_first("car", "A red automobile").await;
-    assert!(mind.endpoint.words.embedded.load(Ordering::SeqCst) >= before + 3);
-    let model = mind
+    fixture.create_memories(&["A red automobile"]).await;
+    fixture.wait_for_first("car", "A red automobile").await;
+    let before = fixture.endpoint.state.embedded.load(Ordering::SeqCst);
+    fixture
+        .endpoint
+        .state
+        .dimensions
+        .store(48, Ordering::SeqCst);
+    fixture.create_memories(&["The hound sleeps"]).await;
+    fixture.wait_for_first("puppy", "The hound sleeps").await;
+    fixture.wait_until_embedded().await;
+    fixture.wait_for_first("car", "A red automobile").await;
+    assert!(fixture.endpoint.state.embedded.load(Ordering::SeqCst) >= before + 3);
+    let model = fixture
         .installation
         .store
         .embedding_model()
@@ -361,13 +387,16 @@ async fn a_model_that_changes_reads_everything_anew() {
 }
 
 #[tokio::test]
-async fn what_was_written_before_there_was_a_model_is_embedded() {
-    let Some(mind) = Mind::idle().await else {
+async fn texts_from_before_the_model_are_embedded() {
+    let Some(fixture) = EmbeddingFixture::idle().await else {
         return;
     };
-    mind.remember(&["A red automobile"]).await;
-    assert_eq!(mind.first("red").await.as_deref(), Some("A red automobile"));
-    assert_eq!(mind.first("car").await, None);
-    mind.installation.start_background();
-    mind.comes_first("car", "A red automobile").await;
+    fixture.create_memories(&["A red automobile"]).await;
+    assert_eq!(
+        fixture.first("red").await.as_deref(),
+        Some("A red automobile")
+    );
+    assert_eq!(fixture.first("car").await, None);
+    fixture.installation.start_workers();
+    fixture.wait_for_first("car", "A red automobile").await;
 }

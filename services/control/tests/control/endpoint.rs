@@ -1,4 +1,4 @@
-//! An embeddings endpoint that knows some words which mean the same, and can be killed, slow, busy, or another model.
+//! A fake embeddings endpoint with a few synonyms, which can fail in several ways.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -26,44 +26,44 @@ use tokio::sync::oneshot;
 
 const MODEL: &str = "a model of words";
 const KEY: &str = "the endpoint's key";
-/// A text with this word is refused.
+/// A text with this word is rejected.
 pub(crate) const UNFIT: &str = "unfit";
-/// At a text with this word the endpoint fails, as some do at one that is too long.
+/// A text with this word makes the endpoint fail.
 pub(crate) const HEAVY: &str = "heavy";
-/// A text with this word means nothing at all.
+/// A text with this word has a zero vector.
 pub(crate) const VOID: &str = "void";
-/// Each line means one thing.
-const ALIKE: [&[&str]; 4] = [
+/// The synonyms of each line share a dimension.
+const SYNONYMS: [&[&str]; 4] = [
     &["car", "automobile", "vehicle", "汽车"],
     &["dog", "hound", "puppy", "собака"],
     &["eat", "devour", "lunch"],
     &["boat", "vessel", "ship"],
 ];
 
-/// How it behaves.
+/// The behaviour of the endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mood {
+pub(crate) enum Behaviour {
     Well,
-    /// Too much to do, for so many seconds, once.
+    /// Busy once, with this `Retry-After` in seconds.
     Busy(u64),
-    /// No answer ever comes.
+    /// Does not respond.
     Silent,
-    /// It fails, whatever it is asked.
+    /// Every request fails.
     Broken,
 }
 
-pub(crate) struct Words {
-    pub(crate) mood: Mutex<Mood>,
+pub(crate) struct EndpointState {
+    pub(crate) behaviour: Mutex<Behaviour>,
     pub(crate) dimensions: AtomicUsize,
-    /// When requests came.
-    pub(crate) asked: Mutex<Vec<Instant>>,
-    /// Texts that were embedded, in all requests.
+    /// The times of the requests.
+    pub(crate) requests: Mutex<Vec<Instant>>,
+    /// The number of embedded texts.
     pub(crate) embedded: AtomicUsize,
 }
 
 pub(crate) struct Endpoint {
     address: SocketAddr,
-    pub(crate) words: Arc<Words>,
+    pub(crate) state: Arc<EndpointState>,
     running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
@@ -72,15 +72,15 @@ impl Endpoint {
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
-        let words = Arc::new(Words {
-            mood: Mutex::new(Mood::Well),
+        let state = Arc::new(EndpointState {
+            behaviour: Mutex::new(Behaviour::Well),
             dimensions: AtomicUsize::new(32),
-            asked: Mutex::default(),
+            requests: Mutex::default(),
             embedded: AtomicUsize::new(0),
         });
         let mut endpoint = Self {
             address,
-            words,
+            state,
             running: None,
         };
         endpoint.revive();
@@ -95,7 +95,7 @@ impl Endpoint {
         }
     }
 
-    /// Every connection breaks, and nobody listens.
+    /// Closes all connections and the listener.
     pub(crate) fn kill(&mut self) {
         if let Some((stop, thread)) = self.running.take() {
             drop(stop);
@@ -103,7 +103,7 @@ impl Endpoint {
         }
     }
 
-    /// A runtime of its own: with it go all of its connections.
+    /// Starts it on its own runtime, whose shutdown closes all connections.
     pub(crate) fn revive(&mut self) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -111,7 +111,7 @@ impl Endpoint {
             .unwrap();
         let routes = Router::new()
             .route("/v1/embeddings", post(embed))
-            .with_state(Arc::clone(&self.words));
+            .with_state(Arc::clone(&self.state));
         let listener = TcpListener::bind(self.address).unwrap();
         listener.set_nonblocking(true).unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -135,28 +135,28 @@ impl Drop for Endpoint {
 }
 
 async fn embed(
-    State(words): State<Arc<Words>>,
+    State(state): State<Arc<EndpointState>>,
     headers: HeaderMap,
-    Json(asked): Json<Value>,
+    Json(request): Json<Value>,
 ) -> Response {
-    words.asked.lock().push(Instant::now());
-    if headers[header::AUTHORIZATION] != format!("Bearer {KEY}") || asked["model"] != MODEL {
+    state.requests.lock().push(Instant::now());
+    if headers[header::AUTHORIZATION] != format!("Bearer {KEY}") || request["model"] != MODEL {
         return StatusCode::UNAUTHORIZED.into_response();
     }
-    let mood = *words.mood.lock();
-    match mood {
-        Mood::Well => {}
-        Mood::Busy(seconds) => {
-            *words.mood.lock() = Mood::Well;
+    let behaviour = *state.behaviour.lock();
+    match behaviour {
+        Behaviour::Well => {}
+        Behaviour::Busy(seconds) => {
+            *state.behaviour.lock() = Behaviour::Well;
             let after = [(header::RETRY_AFTER, seconds.to_string())];
             return (StatusCode::TOO_MANY_REQUESTS, after).into_response();
         }
-        Mood::Silent => {
+        Behaviour::Silent => {
             std::future::pending::<()>().await;
         }
-        Mood::Broken => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Behaviour::Broken => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
-    let texts = asked["input"].as_array().unwrap().iter();
+    let texts = request["input"].as_array().unwrap().iter();
     let texts: Vec<_> = texts
         .map(|text| text.as_str().unwrap().to_lowercase())
         .collect();
@@ -166,9 +166,9 @@ async fn embed(
     if texts.iter().any(|text| text.contains(HEAVY)) {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
     }
-    let dimensions = words.dimensions.load(Ordering::SeqCst);
-    words.embedded.fetch_add(texts.len(), Ordering::SeqCst);
-    // Backwards: `index` says which is which.
+    let dimensions = state.dimensions.load(Ordering::SeqCst);
+    state.embedded.fetch_add(texts.len(), Ordering::SeqCst);
+    // In reverse order: clients must use `index`.
     let data = texts
         .iter()
         .enumerate()
@@ -177,21 +177,21 @@ async fn embed(
     axum::Json(json!({"object": "list", "data": data.collect::<Vec<_>>()})).into_response()
 }
 
-/// A number for each thing that is spoken of; other words share the places that are left.
+/// A dimension for each group of synonyms; other words share the remaining dimensions.
 fn vector(text: &str, dimensions: usize) -> Vec<f32> {
     if text.contains(VOID) {
         return vec![0.0; dimensions];
     }
     let mut vector = vec![0.001; dimensions];
     for word in text.split(|letter: char| !letter.is_alphanumeric()) {
-        let meant = ALIKE.iter().position(|line| line.contains(&word));
+        let meant = SYNONYMS.iter().position(|line| line.contains(&word));
         let place = meant.unwrap_or_else(|| {
             let mut hasher = DefaultHasher::new();
             word.hash(&mut hasher);
-            let others = u64::try_from(dimensions - ALIKE.len()).unwrap();
-            ALIKE.len() + usize::try_from(hasher.finish() % others).unwrap()
+            let others = u64::try_from(dimensions - SYNONYMS.len()).unwrap();
+            SYNONYMS.len() + usize::try_from(hasher.finish() % others).unwrap()
         });
-        // What things it speaks of counts more than how.
+        // Synonyms have more weight than other words.
         vector[place] += if meant.is_some() { 10.0 } else { 0.1 };
     }
     vector

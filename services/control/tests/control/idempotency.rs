@@ -1,4 +1,4 @@
-//! `Idempotency-Key` on every operation that takes it.
+//! `Idempotency-Key` on every operation that supports it.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::{
     installation::{Installation, OPERATOR_KEY, body},
 };
 
-/// What of an answer must be the same when it is given again.
+/// The parts of a response that a replay must repeat.
 async fn read(response: Response) -> (StatusCode, Vec<Option<String>>, Vec<u8>, bool) {
     let names = [
         header::CONTENT_TYPE,
@@ -36,7 +36,7 @@ async fn read(response: Response) -> (StatusCode, Vec<Option<String>>, Vec<u8>, 
     (status, headers, bytes.to_vec(), replayed)
 }
 
-/// Another request to the same place.
+/// A different request to the same path.
 fn other(case: &Case) -> Case {
     let content = match &case.content {
         Content::Json(Value::Object(members)) => {
@@ -67,7 +67,7 @@ async fn slug(response: Response) -> (u16, String) {
 
 fn keyed() -> Vec<Operation> {
     let all = operations();
-    // What makes something takes the header; these change what is there, and once more changes nothing.
+    // Operations that create something support the header; these are idempotent without it.
     let repeatable = ["finishSkillsBook", "cancelSkillsBook", "trainVoice"];
     for operation in all.iter().filter(|operation| {
         operation.method == Method::POST && !repeatable.contains(&operation.id.as_str())
@@ -84,7 +84,7 @@ fn keyed() -> Vec<Operation> {
 }
 
 #[tokio::test]
-async fn a_repetition_is_answered_and_nothing_is_made() {
+async fn repeated_request_is_replayed() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     for operation in keyed() {
@@ -131,13 +131,13 @@ async fn a_repetition_is_answered_and_nothing_is_made() {
     let (_, templates) = installation
         .send(Method::GET, "/v1/templates?limit=200", Some(&org.key), None)
         .await;
-    // One for `addMemories`, and two each of `createTemplate` and `importTemplate`: the one under the key and the one
-    // without.
+    // One for `createMemories`, and two for each of `createTemplate` and
+    // `importTemplate`: with the key and without it.
     assert_eq!(templates["templates"].as_array().unwrap().len(), 5);
 }
 
 #[tokio::test]
-async fn of_many_at_once_one_is_executed() {
+async fn concurrent_repetitions_execute_once() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     for operation in keyed() {
@@ -149,20 +149,22 @@ async fn of_many_at_once_one_is_executed() {
         let answers = [
             answers.0, answers.1, answers.2, answers.3, answers.4, answers.5,
         ];
-        let mut made = BTreeSet::new();
+        let mut created = BTreeSet::new();
         for answer in answers {
             let (status, _, bytes, _) = read(answer).await;
             match status {
-                StatusCode::CREATED => assert!(made.insert(bytes.clone()) || made.contains(&bytes)),
+                StatusCode::CREATED => {
+                    assert!(created.insert(bytes.clone()) || created.contains(&bytes))
+                }
                 status => assert_eq!(status, StatusCode::CONFLICT, "{}", operation.id),
             }
         }
-        assert_eq!(made.len(), 1, "{}", operation.id);
+        assert_eq!(created.len(), 1, "{}", operation.id);
     }
 }
 
 #[tokio::test]
-async fn keys_are_the_callers_own_and_free_when_nothing_was_made() {
+async fn key_belongs_to_its_caller_and_failures_release_it() {
     let installation = Installation::start().await;
     let (one, other) = (
         installation.new_org("one").await,
@@ -179,7 +181,7 @@ async fn keys_are_the_callers_own_and_free_when_nothing_was_made() {
         .send_case(&case(json!("")), Some(&one.key), Some("k"))
         .await;
     assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY);
-    let mut made = BTreeSet::new();
+    let mut created = BTreeSet::new();
     for credential in [one.key.as_str(), &other.key, &second_key, OPERATOR_KEY] {
         let (status, _, bytes, replayed) = read(
             installation
@@ -188,21 +190,21 @@ async fn keys_are_the_callers_own_and_free_when_nothing_was_made() {
         )
         .await;
         assert_eq!((status, replayed), (StatusCode::CREATED, false));
-        assert!(made.insert(bytes));
+        assert!(created.insert(bytes));
     }
 }
 
 #[tokio::test]
-async fn a_kept_secret_is_read_again_by_its_own_credential_only() {
+async fn stored_secret_is_replayed_to_its_credential_only() {
     let installation = Installation::start().await;
     installation.trusted().await;
     let org = installation.new_org("own").await;
     let token = async || {
         let wish = json!({"subject": "client:backend", "scopes": ["admin"]});
-        let (_, made) = installation
+        let (_, created) = installation
             .send(Method::POST, "/v1/tokens", Some(&org.key), Some(wish))
             .await;
-        made["access_token"].as_str().unwrap().to_owned()
+        created["access_token"].as_str().unwrap().to_owned()
     };
     let (first, second) = (token().await, token().await);
     let case = Case {
@@ -211,9 +213,9 @@ async fn a_kept_secret_is_read_again_by_its_own_credential_only() {
         content: Content::Json(json!({"name": "backend"})),
         if_match: false,
     };
-    let made = body(installation.send_case(&case, Some(&first), Some("k")).await).await;
-    let secret = made["api_key"].as_str().unwrap();
-    // The same subject, so the same key; but not the credential that the secret was given to.
+    let created = body(installation.send_case(&case, Some(&first), Some("k")).await).await;
+    let secret = created["api_key"].as_str().unwrap();
+    // The same subject and key, but another credential than the one that got the secret.
     let refused = slug(
         installation
             .send_case(&case, Some(&second), Some("k"))
@@ -224,7 +226,7 @@ async fn a_kept_secret_is_read_again_by_its_own_credential_only() {
         refused,
         (409, "/problems/idempotency_answer_sealed".to_owned())
     );
-    // The check fails when any row has the secret in it.
+    // Fails if any row contains the secret.
     let looks = format!(
         "DO $$ BEGIN IF EXISTS (SELECT FROM idempotent_requests WHERE position('{secret}'::bytea IN body) > 0 OR NOT sealed) \
          THEN RAISE EXCEPTION 'a secret in the clear'; END IF; END $$"
@@ -233,7 +235,7 @@ async fn a_kept_secret_is_read_again_by_its_own_credential_only() {
 }
 
 #[tokio::test]
-async fn a_large_picture_is_taken_under_a_key() {
+async fn large_picture_is_accepted_with_a_key() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let mut picture = png(5);

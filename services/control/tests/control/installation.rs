@@ -1,4 +1,4 @@
-//! A control plane with a database of its own.
+//! A control plane with its own database.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use switchboard_bus::{Bus, BusConfig, LocalHub};
-use switchboard_control::Config;
+use switchboard_control::{Config, Deps};
 use switchboard_identity::Authenticator;
 use switchboard_protocol::id::OrgId;
 use switchboard_runtime::shutdown::Shutdown;
@@ -20,10 +20,10 @@ use tempfile::TempDir;
 use tower::ServiceExt;
 
 pub(crate) const OPERATOR_KEY: &str = "the operator's own key";
-/// How long a test waits for what must come.
-const DEADLINE: Duration = Duration::from_secs(10);
+/// How long a test waits for an expected state.
+const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Everything that a control plane needs, and its API.
+/// A control plane and its dependencies.
 pub(crate) struct Installation {
     pub(crate) store: Store,
     pub(crate) bus: Bus,
@@ -33,9 +33,9 @@ pub(crate) struct Installation {
     pub(crate) hub: LocalHub,
     config: Config,
     api: Router,
-    /// Where its pictures are.
+    /// The folder of the object store.
     folder: TempDir,
-    /// Last: it goes when nothing uses it any more.
+    /// The last field: the database is dropped after its users.
     pub(crate) database: TestDatabase,
 }
 
@@ -52,10 +52,10 @@ impl Org {
 }
 
 impl Installation {
-    /// With the background work.
+    /// With the workers.
     pub(crate) async fn start() -> Self {
         let installation = Self::idle(Some(OPERATOR_KEY)).await;
-        installation.start_background();
+        installation.start_workers();
         installation
     }
 
@@ -63,7 +63,7 @@ impl Installation {
         Self::idle(None).await
     }
 
-    /// Without the background work, and with an endpoint that texts are embedded by.
+    /// Without the workers, with an embeddings endpoint.
     pub(crate) async fn with_embeddings(embeddings: switchboard_embeddings::Config) -> Self {
         let config = Config {
             embeddings,
@@ -72,12 +72,12 @@ impl Installation {
         Self::new(config, in_folder).await
     }
 
-    /// Without the background work.
+    /// Without the workers.
     pub(crate) async fn idle(operator_key: Option<&str>) -> Self {
         Self::new(with_operator(operator_key), in_folder).await
     }
 
-    /// With the background work, and a provider of voices at this address.
+    /// With the workers, and a voice provider at this URL.
     pub(crate) async fn with_voices_at(endpoint: &str) -> Self {
         let config = Config {
             voices_endpoint: Some(endpoint.to_owned()),
@@ -85,21 +85,21 @@ impl Installation {
             ..with_operator(Some(OPERATOR_KEY))
         };
         let installation = Self::new(config, in_folder).await;
-        installation.start_background();
+        installation.start_workers();
         installation
     }
 
-    /// Without a place for pictures.
+    /// Without an object store.
     pub(crate) async fn without_objects() -> Self {
         Self::new(with_operator(Some(OPERATOR_KEY)), |_| None).await
     }
 
-    /// Without the background work, and with objects somewhere else.
+    /// Without the workers, with this object store.
     pub(crate) async fn with_objects(objects: Objects) -> Self {
         Self::new(with_operator(Some(OPERATOR_KEY)), |_| Some(objects)).await
     }
 
-    async fn new(config: Config, place: impl FnOnce(&Path) -> Option<Objects>) -> Self {
+    async fn new(config: Config, objects: impl FnOnce(&Path) -> Option<Objects>) -> Self {
         let database = TestDatabase::create().await.unwrap();
         let (registry, shutdown, hub) = (
             prometheus::Registry::new(),
@@ -108,16 +108,15 @@ impl Installation {
         );
         let bus = Bus::start(BusConfig::local(&hub, "control"), &registry, &shutdown).unwrap();
         let folder = TempDir::new().unwrap();
-        let store = database.store().with_objects(place(folder.path()));
+        let store = database.store().with_objects(objects(folder.path()));
         let authenticator = Authenticator::new(store.clone(), bus.clone());
-        let api = switchboard_control::router(
-            &config,
-            store.clone(),
-            bus.clone(),
-            authenticator.clone(),
-            &registry,
-        )
-        .unwrap();
+        let deps = Deps {
+            store: store.clone(),
+            bus: bus.clone(),
+            authenticator: authenticator.clone(),
+            registry: registry.clone(),
+        };
+        let api = switchboard_control::router(&config, deps).unwrap();
         Self {
             store,
             bus,
@@ -132,25 +131,35 @@ impl Installation {
         }
     }
 
-    pub(crate) fn start_background(&self) {
-        self.start_background_with(&self.config);
+    pub(crate) fn start_workers(&self) {
+        self.start_workers_with(&self.config);
     }
 
-    pub(crate) fn start_background_with(&self, config: &Config) {
-        let (store, bus) = (self.store.clone(), self.bus.clone());
-        switchboard_control::start(config, store, bus, &self.registry, &self.shutdown).unwrap();
+    pub(crate) fn start_workers_with(&self, config: &Config) {
+        let deps = self.deps(&self.registry);
+        switchboard_control::start_workers(config, &deps, &self.shutdown).unwrap();
     }
 
-    /// The background work of another process on the same database.
+    /// The dependencies of a process on the same database and bus.
+    pub(crate) fn deps(&self, registry: &prometheus::Registry) -> Deps {
+        Deps {
+            store: self.store.clone(),
+            bus: self.bus.clone(),
+            authenticator: self.authenticator.clone(),
+            registry: registry.clone(),
+        }
+    }
+
+    /// Starts the workers of another process on the same database.
     pub(crate) fn start_another(&self) -> Shutdown {
         let (registry, shutdown) = (prometheus::Registry::new(), self.shutdown.child());
-        let (store, bus) = (self.store.clone(), self.bus.clone());
-        switchboard_control::start(&self.config, store, bus, &registry, &shutdown).unwrap();
+        let deps = self.deps(&registry);
+        switchboard_control::start_workers(&self.config, &deps, &shutdown).unwrap();
         shutdown
     }
 
     /// Sends a merge patch.
-    pub(crate) async fn change(
+    pub(crate) async fn patch(
         &self,
         key: &str,
         at: &str,
@@ -194,7 +203,7 @@ impl Installation {
         self.folder.path()
     }
 
-    /// The objects that are there.
+    /// The stored objects.
     pub(crate) fn objects(&self) -> Vec<PathBuf> {
         let mut folders = vec![self.objects_folder().to_owned()];
         let mut files = Vec::new();
@@ -209,7 +218,7 @@ impl Installation {
         files
     }
 
-    /// What the API answers to any request.
+    /// The response of the API to any request.
     pub(crate) async fn answer(&self, request: Request<Body>) -> Response {
         self.api.clone().oneshot(request).await.unwrap()
     }
@@ -242,15 +251,12 @@ impl Installation {
         }
     }
 
-    /// Waits until this node can judge tokens.
+    /// Waits until this node can verify tokens.
     pub(crate) async fn trusted(&self) {
-        eventually("the keys have come", async || {
-            self.bus.has_keys().then_some(())
-        })
-        .await;
+        eventually("the token keys", async || self.bus.has_keys().then_some(())).await;
     }
 
-    /// What a counter or gauge without labels says.
+    /// The value of a counter or gauge without labels.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let families = self.registry.gather();
         let family = families
@@ -268,7 +274,7 @@ impl Drop for Installation {
     }
 }
 
-/// The JSON body of an answer; null when it is empty.
+/// The JSON body of a response; null if it is empty.
 pub(crate) async fn body(response: Response) -> Value {
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     if bytes.is_empty() {
@@ -278,19 +284,19 @@ pub(crate) async fn body(response: Response) -> Value {
     }
 }
 
-/// Asks until there is an answer.
-pub(crate) async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+/// Polls until there is a value, or the deadline has passed.
+pub(crate) async fn eventually<T>(what: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
     let asking = async {
         loop {
-            if let Some(answer) = ask().await {
+            if let Some(answer) = poll().await {
                 return answer;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    match tokio::time::timeout(DEADLINE, asking).await {
+    match tokio::time::timeout(TEST_TIMEOUT, asking).await {
         Ok(answer) => answer,
-        Err(_) => panic!("{what}: not within {DEADLINE:?}"),
+        Err(_) => panic!("{what}: not within {TEST_TIMEOUT:?}"),
     }
 }
 
@@ -310,7 +316,7 @@ pub(crate) fn config() -> Config {
         operator_key: None,
         longest_token_ttl_s: 86_400,
         facts_batch: 100,
-        // The program of these tests cannot read them.
+        // The test program has no parser subcommand.
         skills_readers: 0,
         webhooks_senders: 8,
         webhooks_allow: vec!["127.0.0.0/8".parse().unwrap()],

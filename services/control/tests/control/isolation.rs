@@ -1,4 +1,4 @@
-//! Every operation: done for its own organisation, not for others, not for strangers, not without the scope.
+//! Every operation is allowed for its own organisation only, and with the required scope only.
 
 use http::{Method, StatusCode};
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::{
 };
 
 #[tokio::test]
-async fn every_operation_is_for_its_organisation_only() {
+async fn operation_is_limited_to_its_organisation() {
     let installation = Installation::start().await;
     let (own, foreign) = (
         installation.new_org("own").await,
@@ -58,14 +58,14 @@ async fn every_operation_is_for_its_organisation_only() {
                 operation.id
             );
         }
-        // Last, since it may be gone then; so nobody before did it.
+        // Last, since it may delete the resource: the earlier requests had no effect.
         let done = status(credential(operation, &own)).await;
         assert!(done.is_success(), "{}: {done}", operation.id);
     }
 }
 
 #[tokio::test]
-async fn no_list_shows_what_is_anothers() {
+async fn list_has_no_resources_of_others() {
     let installation = Installation::start().await;
     let (own, foreign) = (
         installation.new_org("own").await,
@@ -76,8 +76,8 @@ async fn no_list_shows_what_is_anothers() {
         .filter(|operation| operation.keyed && operation.scope.is_some())
     {
         let case = installation.case(operation, &own).await;
-        let made = installation.send_case(&case, Some(&own.key), None).await;
-        assert_eq!(made.status(), StatusCode::CREATED, "{}", operation.id);
+        let created = installation.send_case(&case, Some(&own.key), None).await;
+        assert_eq!(created.status(), StatusCode::CREATED, "{}", operation.id);
     }
     for path in [
         "/v1/templates",
@@ -88,23 +88,23 @@ async fn no_list_shows_what_is_anothers() {
         "/v1/api-keys",
         "/v1/webhooks",
     ] {
-        let (_, shown) = installation
+        let (_, listed) = installation
             .send(Method::GET, path, Some(&own.key), None)
             .await;
         let (_, others) = installation
             .send(Method::GET, path, Some(&foreign.key), None)
             .await;
         let name = path.rsplit('/').next().unwrap().replace('-', "_");
-        let (shown, others) = (&shown[&name], others[&name].as_array().unwrap());
-        assert!(!shown.as_array().unwrap().is_empty(), "{shown}");
-        for one in shown.as_array().unwrap() {
+        let (listed, others) = (&listed[&name], others[&name].as_array().unwrap());
+        assert!(!listed.as_array().unwrap().is_empty(), "{listed}");
+        for one in listed.as_array().unwrap() {
             assert!(!others.contains(one), "{one}");
         }
     }
 }
 
 #[tokio::test]
-async fn no_list_takes_a_cursor_of_anothers_or_of_another_list() {
+async fn cursor_of_another_list_is_rejected() {
     let installation = Installation::start().await;
     let (own, foreign) = (
         installation.new_org("own").await,
@@ -113,12 +113,12 @@ async fn no_list_takes_a_cursor_of_anothers_or_of_another_list() {
     let operations = operations();
     let lists: Vec<_> = operations.iter().filter(|one| one.paged).collect();
     assert!(lists.len() >= 10, "{}", lists.len());
-    // The paths of one's own lists and of theirs, and a cursor of theirs.
+    // The lists of both organisations, and a cursor of the other one.
     let mut found = Vec::new();
     for list in lists {
         let path = installation.case(list, &own).await.path;
         let theirs = installation.case(list, &foreign).await.path;
-        installation.fill(list, &theirs, &foreign).await;
+        installation.add_two_elements(list, &theirs, &foreign).await;
         let first = format!("{theirs}?limit=1");
         let (status, page) = installation
             .send(Method::GET, &first, Some(&foreign.key), None)
@@ -141,27 +141,27 @@ async fn no_list_takes_a_cursor_of_anothers_or_of_another_list() {
             (path, &own.key, cursor),
             (theirs, &foreign.key, of_another_list),
         ] {
-            let asked = format!("{path}?cursor={cursor}");
+            let target = format!("{path}?cursor={cursor}");
             let (status, problem) = installation
-                .send(Method::GET, &asked, Some(key), None)
+                .send(Method::GET, &target, Some(key), None)
                 .await;
             assert_eq!(
                 (status, &problem["type"]),
                 (StatusCode::BAD_REQUEST, &json!("/problems/invalid_query")),
-                "{asked}: {problem}"
+                "{target}: {problem}"
             );
             let detail = problem["detail"].as_str().unwrap();
             assert!(
-                detail.starts_with("`cursor` is not one of this list"),
+                detail.starts_with("`cursor` does not belong to this list"),
                 "{detail}"
             );
         }
     }
 }
 
-/// What routers say of methods that a path does not take.
+/// The problem for methods that a path does not support.
 #[tokio::test]
-async fn methods_that_a_path_does_not_take_are_told() {
+async fn unsupported_method_is_a_problem() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let all = operations();

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 use crate::installation::{Installation, OPERATOR_KEY};
 
 impl Installation {
-    /// A template of whoever holds this key; the path of its memories.
-    async fn remembering(&self, key: &str) -> String {
-        let (status, made) = self
+    /// Creates a template. Returns the path of its memories.
+    async fn memories_path(&self, key: &str) -> String {
+        let (status, created) = self
             .send(
                 Method::POST,
                 "/v1/templates",
@@ -16,8 +16,8 @@ impl Installation {
                 Some(json!({"name": "Bello"})),
             )
             .await;
-        assert_eq!(status, StatusCode::CREATED, "{made}");
-        format!("/v1/templates/{}/memories", made["id"].as_str().unwrap())
+        assert_eq!(status, StatusCode::CREATED, "{created}");
+        format!("/v1/templates/{}/memories", created["id"].as_str().unwrap())
     }
 
     async fn texts(&self, key: &str, path: &str) -> Vec<Value> {
@@ -33,10 +33,10 @@ impl Installation {
 }
 
 #[tokio::test]
-async fn a_memory_lives_from_its_sending_to_its_removal() {
+async fn memory_is_created_listed_and_deleted() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let path = installation.remembering(&org.key).await;
+    let path = installation.memories_path(&org.key).await;
     let document = json!({
         "text": "likes bones", "subject": "client:anna", "kind": "preference", "importance": 0.9, "source": "chat",
         "metadata": {"turn": 7}, "expires_at": "2999-01-01T00:00:00Z", "uri": "notes://bello/bones",
@@ -73,10 +73,10 @@ async fn a_memory_lives_from_its_sending_to_its_removal() {
 }
 
 #[tokio::test]
-async fn what_is_not_said_has_a_default() {
+async fn omitted_members_have_defaults() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let path = installation.remembering(&org.key).await;
+    let path = installation.memories_path(&org.key).await;
     let (_, memory) = installation
         .send(
             Method::POST,
@@ -101,10 +101,10 @@ async fn what_is_not_said_has_a_default() {
 }
 
 #[tokio::test]
-async fn a_batch_is_stored_in_its_order() {
+async fn batch_is_stored_in_order() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let path = installation.remembering(&org.key).await;
+    let path = installation.memories_path(&org.key).await;
     let texts: Vec<_> = (0..100)
         .map(|index| json!({"text": format!("memory {index}")}))
         .collect();
@@ -145,10 +145,10 @@ async fn a_batch_is_stored_in_its_order() {
 }
 
 #[tokio::test]
-async fn of_a_batch_that_does_not_fit_nothing_is_stored() {
+async fn invalid_batch_is_not_stored() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let path = installation.remembering(&org.key).await;
+    let path = installation.memories_path(&org.key).await;
     let check = async |batch: Value, status: u16, slug: &str, pointer: &str| {
         let (got, problem) = installation
             .send(Method::POST, &path, Some(&org.key), Some(batch))
@@ -185,15 +185,15 @@ async fn of_a_batch_that_does_not_fit_nothing_is_stored() {
 }
 
 #[tokio::test]
-async fn a_uri_leads_to_one_thing_of_an_organisation() {
+async fn uri_is_unique_in_an_organisation() {
     let installation = Installation::start().await;
     let (org, other) = (
         installation.new_org("Toys").await,
         installation.new_org("Games").await,
     );
     let (path, others) = (
-        installation.remembering(&org.key).await,
-        installation.remembering(&other.key).await,
+        installation.memories_path(&org.key).await,
+        installation.memories_path(&other.key).await,
     );
     let check = async |path: &str, key: &str, status: u16| {
         let document = json!({"text": "a", "uri": "test://template/{id}/data"});
@@ -208,10 +208,10 @@ async fn a_uri_leads_to_one_thing_of_an_organisation() {
 }
 
 #[tokio::test]
-async fn a_memory_ends_when_it_says() {
+async fn memory_expires() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let path = installation.remembering(&org.key).await;
+    let path = installation.memories_path(&org.key).await;
     let document = json!({"text": "a", "uri": "notes://a", "expires_at": "2999-01-01T00:00:00Z"});
     let (_, memory) = installation
         .send(Method::POST, &path, Some(&org.key), Some(document.clone()))
@@ -238,13 +238,13 @@ async fn a_memory_ends_when_it_says() {
 }
 
 #[tokio::test]
-async fn nobody_reaches_the_memories_of_others() {
+async fn memories_of_others_are_not_accessible() {
     let installation = Installation::start().await;
     let (org, other) = (
         installation.new_org("Toys").await,
         installation.new_org("Games").await,
     );
-    let path = installation.remembering(&org.key).await;
+    let path = installation.memories_path(&org.key).await;
     let (_, memory) = installation
         .send(
             Method::POST,
@@ -265,7 +265,7 @@ async fn nobody_reaches_the_memories_of_others() {
         assert_eq!(status, StatusCode::NOT_FOUND);
     }
     assert_eq!(installation.texts(&org.key, &path).await, ["a"]);
-    let public = installation.remembering(OPERATOR_KEY).await;
+    let public = installation.memories_path(OPERATOR_KEY).await;
     let (status, _) = installation
         .send(
             Method::POST,
@@ -288,10 +288,10 @@ async fn nobody_reaches_the_memories_of_others() {
 }
 
 #[tokio::test]
-async fn memories_go_with_their_template() {
+async fn memories_are_deleted_with_their_template() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let path = installation.remembering(&org.key).await;
+    let path = installation.memories_path(&org.key).await;
     let document = json!({"text": "a", "uri": "notes://a"});
     installation
         .send(Method::POST, &path, Some(&org.key), Some(document))

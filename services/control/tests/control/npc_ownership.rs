@@ -1,4 +1,4 @@
-//! `/v1/npcs`: whose NPCs are, which devices speak for them, and who is first when many change one.
+//! `/v1/npcs`: ownership, devices, and concurrent changes.
 
 use http::{Method, StatusCode};
 use serde_json::json;
@@ -9,18 +9,18 @@ use crate::{
 };
 
 #[tokio::test]
-async fn nobody_reaches_the_npcs_of_others() {
+async fn npcs_of_others_are_not_accessible() {
     let installation = Installation::start().await;
     let (org, other) = (
         installation.new_org("Toys").await,
         installation.new_org("Games").await,
     );
     let public = installation
-        .make(OPERATOR_KEY, "/v1/templates", bello())
+        .create(OPERATOR_KEY, "/v1/templates", bello())
         .await;
     let document = json!({"template_id": public.id(), "device_ids": ["toy-1"]});
     let npc = installation
-        .make(&org.key, "/v1/npcs", document.clone())
+        .create(&org.key, "/v1/npcs", document.clone())
         .await;
     for method in [Method::GET, Method::PATCH, Method::DELETE] {
         let patch = Some(json!({"device_ids": []}));
@@ -36,7 +36,7 @@ async fn nobody_reaches_the_npcs_of_others() {
             .await;
         assert_eq!(status, StatusCode::NOT_FOUND, "{nonsense}");
     }
-    // Neither its list nor its devices say that there is one.
+    // Neither the list nor the device filter reveals it.
     for query in [
         "".to_owned(),
         "?device_id=toy-1".to_owned(),
@@ -48,30 +48,31 @@ async fn nobody_reaches_the_npcs_of_others() {
             "{query}"
         );
     }
-    installation.make(&other.key, "/v1/npcs", document).await;
-    // NPCs belong to organisations, so the operator key is no key for them; but a public template in use stays.
+    installation.create(&other.key, "/v1/npcs", document).await;
+    // NPCs belong to organisations, so the operator key has no access; a public template in use
+    // cannot be deleted.
     let (status, _) = installation
         .send(Method::GET, "/v1/npcs", Some(OPERATOR_KEY), None)
         .await;
     assert_eq!(status, StatusCode::UNAUTHORIZED);
     let refused = installation
-        .removed(OPERATOR_KEY, &public.path, &public.etag)
+        .delete(OPERATOR_KEY, &public.path, &public.etag)
         .await;
     assert_eq!(problem(refused).await.1, "/problems/template_in_use");
 }
 
 #[tokio::test]
-async fn a_device_speaks_for_one_npc() {
+async fn device_has_one_npc() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let npc =
         |name: &str, devices: &[&str]| json!({"overrides": {"name": name}, "device_ids": devices});
     let one = installation
-        .make(&org.key, "/v1/npcs", npc("A", &["toy-2", "toy-1"]))
+        .create(&org.key, "/v1/npcs", npc("A", &["toy-2", "toy-1"]))
         .await;
     assert_eq!(one.body["device_ids"], json!(["toy-1", "toy-2"]));
     let two = installation
-        .make(&org.key, "/v1/npcs", npc("B", &["toy-3"]))
+        .create(&org.key, "/v1/npcs", npc("B", &["toy-3"]))
         .await;
     let taken = npc("C", &["toy-4", "toy-2"]);
     let (status, answer) = installation
@@ -89,13 +90,13 @@ async fn a_device_speaks_for_one_npc() {
         "{answer}"
     );
     let (status, slug, at) = installation
-        .refused(&org.key, &two, json!({"device_ids": ["toy-1"]}))
+        .patch_rejected(&org.key, &two, json!({"device_ids": ["toy-1"]}))
         .await;
     assert_eq!(
         (status, (slug, at)),
         (409, is("device_taken", "/device_ids/0"))
     );
-    assert_eq!(installation.shown(&org.key, &two.path).await.body, two.body);
+    assert_eq!(installation.fetch(&org.key, &two.path).await.body, two.body);
 
     let of = async |device: &str| {
         installation
@@ -108,17 +109,17 @@ async fn a_device_speaks_for_one_npc() {
         "of what was refused nothing is left"
     );
     let one = installation
-        .patched(&org.key, &one, json!({"device_ids": ["toy-1", "toy-5"]}))
+        .patch_ok(&org.key, &one, json!({"device_ids": ["toy-1", "toy-5"]}))
         .await;
     assert_eq!(
         (of("toy-5").await, of("toy-2").await),
         (vec![one.id().to_owned()], vec![])
     );
     let two = installation
-        .patched(&org.key, &two, json!({"device_ids": ["toy-2", "toy-3"]}))
+        .patch_ok(&org.key, &two, json!({"device_ids": ["toy-2", "toy-3"]}))
         .await;
     assert_eq!(of("toy-2").await, [two.id()]);
-    installation.removed(&org.key, &two.path, &two.etag).await;
+    installation.delete(&org.key, &two.path, &two.etag).await;
     assert!(of("toy-2").await.is_empty());
 
     let make = || {
@@ -132,11 +133,11 @@ async fn a_device_speaks_for_one_npc() {
 }
 
 #[tokio::test]
-async fn i7_of_changes_at_once_one_is_made() {
+async fn i7_one_of_concurrent_changes_succeeds() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let npc = installation
-        .make(&org.key, "/v1/npcs", json!({"overrides": {"name": "A"}}))
+        .create(&org.key, "/v1/npcs", json!({"overrides": {"name": "A"}}))
         .await;
     let change = |name: &str| {
         let patch = Some(json!({"overrides": {"name": name}}));
@@ -149,7 +150,7 @@ async fn i7_of_changes_at_once_one_is_made() {
 }
 
 #[tokio::test]
-async fn lists_come_in_pages_and_scopes_are_kept() {
+async fn list_has_pages_and_requires_scopes() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let mut expected = Vec::new();
@@ -157,7 +158,7 @@ async fn lists_come_in_pages_and_scopes_are_kept() {
         let document = json!({"overrides": {"name": format!("N{index}")}});
         expected.push(
             installation
-                .make(&org.key, "/v1/npcs", document)
+                .create(&org.key, "/v1/npcs", document)
                 .await
                 .id()
                 .to_owned(),

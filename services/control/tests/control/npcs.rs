@@ -1,4 +1,4 @@
-//! `/v1/npcs`: what holds for an NPC, by its template and its overrides.
+//! `/v1/npcs`: the effective settings of an NPC.
 
 use axum::response::Response;
 use http::{Method, StatusCode, header};
@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 
 use crate::installation::{Installation, body};
 
-/// Something as it was answered, and its entity tag.
-pub(crate) struct Made {
+/// A resource in a response, and its entity tag.
+pub(crate) struct ResourceResponse {
     pub(crate) path: String,
     pub(crate) etag: String,
     pub(crate) body: Value,
 }
 
-impl Made {
+impl ResourceResponse {
     pub(crate) fn id(&self) -> &str {
         self.body["id"].as_str().unwrap()
     }
 }
 
-async fn made(path: &str, response: Response, status: StatusCode) -> Made {
+async fn parse(path: &str, response: Response, status: StatusCode) -> ResourceResponse {
     let etag = response.headers().get(header::ETAG).cloned();
     let location = response.headers().get(header::LOCATION).cloned();
     let got = response.status();
@@ -29,7 +29,7 @@ async fn made(path: &str, response: Response, status: StatusCode) -> Made {
         Some(location) => location.to_str().unwrap().to_owned(),
         None => path.to_owned(),
     };
-    Made {
+    ResourceResponse {
         path,
         etag: etag.unwrap().to_str().unwrap().to_owned(),
         body,
@@ -37,28 +37,33 @@ async fn made(path: &str, response: Response, status: StatusCode) -> Made {
 }
 
 impl Installation {
-    /// Makes a template or an NPC.
-    pub(crate) async fn make(&self, key: &str, path: &str, document: Value) -> Made {
+    /// Creates a template or an NPC.
+    pub(crate) async fn create(&self, key: &str, path: &str, document: Value) -> ResourceResponse {
         let response = self.request(Method::POST, path, Some(key), Some(document));
-        made(path, response.await, StatusCode::CREATED).await
+        parse(path, response.await, StatusCode::CREATED).await
     }
 
-    pub(crate) async fn shown(&self, key: &str, path: &str) -> Made {
+    pub(crate) async fn fetch(&self, key: &str, path: &str) -> ResourceResponse {
         let response = self.request(Method::GET, path, Some(key), None).await;
-        made(path, response, StatusCode::OK).await
+        parse(path, response, StatusCode::OK).await
     }
 
-    pub(crate) async fn patched(&self, key: &str, before: &Made, patch: Value) -> Made {
-        let (path, etag) = (&before.path, Some(before.etag.as_str()));
-        let response = self.conditional(Method::PATCH, path, key, etag, Some(patch));
-        made(path, response.await, StatusCode::OK).await
-    }
-
-    /// A patch that is refused: its status, type and pointer.
-    pub(crate) async fn refused(
+    pub(crate) async fn patch_ok(
         &self,
         key: &str,
-        before: &Made,
+        before: &ResourceResponse,
+        patch: Value,
+    ) -> ResourceResponse {
+        let (path, etag) = (&before.path, Some(before.etag.as_str()));
+        let response = self.conditional(Method::PATCH, path, key, etag, Some(patch));
+        parse(path, response.await, StatusCode::OK).await
+    }
+
+    /// Sends an invalid patch. Returns the status, type and pointer of the problem.
+    pub(crate) async fn patch_rejected(
+        &self,
+        key: &str,
+        before: &ResourceResponse,
         patch: Value,
     ) -> (u16, Value, Value) {
         let (path, etag) = (&before.path, Some(before.etag.as_str()));
@@ -66,7 +71,7 @@ impl Installation {
         problem(response.await).await
     }
 
-    pub(crate) async fn removed(&self, key: &str, path: &str, etag: &str) -> Response {
+    pub(crate) async fn delete(&self, key: &str, path: &str, etag: &str) -> Response {
         self.conditional(Method::DELETE, path, key, Some(etag), None)
             .await
     }
@@ -98,13 +103,15 @@ pub(crate) fn bello() -> Value {
 }
 
 #[tokio::test]
-async fn an_npc_follows_its_template_and_a_pinned_one_stays() {
+async fn npc_follows_its_template_unless_pinned() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let template = installation.make(&org.key, "/v1/templates", bello()).await;
+    let template = installation
+        .create(&org.key, "/v1/templates", bello())
+        .await;
     let overrides = json!({"persona": {"role": "a lapdog"}, "voice": {"rate": 1.5}});
     let document = json!({"template_id": template.id(), "overrides": overrides});
-    let npc = installation.make(&org.key, "/v1/npcs", document).await;
+    let npc = installation.create(&org.key, "/v1/npcs", document).await;
     assert!(npc.id().starts_with("npc_"));
     assert_eq!(npc.path, format!("/v1/npcs/{}", npc.id()));
     assert_eq!(
@@ -122,11 +129,11 @@ async fn an_npc_follows_its_template_and_a_pinned_one_stays() {
         (&json!("deep"), &json!(1.5))
     );
     let document = json!({"template_id": template.id(), "template_version": 1});
-    let pinned = installation.make(&org.key, "/v1/npcs", document).await;
+    let pinned = installation.create(&org.key, "/v1/npcs", document).await;
 
     let patch = json!({"persona": {"role": "a guard", "backstory": "Born in a barn."}, "tags": []});
-    installation.patched(&org.key, &template, patch).await;
-    let after = installation.shown(&org.key, &npc.path).await;
+    installation.patch_ok(&org.key, &template, patch).await;
+    let after = installation.fetch(&org.key, &npc.path).await;
     assert_eq!(
         (after.etag.as_str(), &after.body["effective_version"]),
         ("\"1-2\"", &json!(2))
@@ -137,33 +144,33 @@ async fn an_npc_follows_its_template_and_a_pinned_one_stays() {
         "Born in a barn."
     );
     assert_eq!(after.body["effective"]["tags"], json!([]));
-    let stays = installation.shown(&org.key, &pinned.path).await;
+    let stays = installation.fetch(&org.key, &pinned.path).await;
     assert_eq!(
         (stays.body, stays.etag),
         (pinned.body.clone(), pinned.etag.clone())
     );
 
-    // What was seen is not what holds any more.
+    // The entity tag includes the version of the template.
     let (status, slug, _) = installation
-        .refused(&org.key, &npc, json!({"device_ids": ["a"]}))
+        .patch_rejected(&org.key, &npc, json!({"device_ids": ["a"]}))
         .await;
     assert_eq!(
         (status, slug),
         (412, json!("/problems/precondition_failed"))
     );
     let follows = installation
-        .patched(&org.key, &pinned, json!({"template_version": null}))
+        .patch_ok(&org.key, &pinned, json!({"template_version": null}))
         .await;
     assert_eq!(
         (follows.etag.as_str(), &follows.body["effective"]["tags"]),
         ("\"2-2\"", &json!([]))
     );
     let back = installation
-        .patched(&org.key, &follows, json!({"template_version": 1}))
+        .patch_ok(&org.key, &follows, json!({"template_version": 1}))
         .await;
     assert_eq!(back.body["effective"], pinned.body["effective"]);
     let (status, slug, pointer) = installation
-        .refused(&org.key, &back, json!({"template_version": 3}))
+        .patch_rejected(&org.key, &back, json!({"template_version": 3}))
         .await;
     assert_eq!(
         (status, (slug, pointer)),
@@ -172,11 +179,11 @@ async fn an_npc_follows_its_template_and_a_pinned_one_stays() {
 }
 
 #[tokio::test]
-async fn an_npc_without_a_template_is_what_it_says() {
+async fn npc_without_template_has_its_own_settings() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let npc = installation
-        .make(&org.key, "/v1/npcs", json!({"overrides": bello()}))
+        .create(&org.key, "/v1/npcs", json!({"overrides": bello()}))
         .await;
     assert_eq!(npc.etag, "\"1\"");
     assert_eq!(npc.body["effective"]["persona"]["role"], "a watchdog");
@@ -189,17 +196,17 @@ async fn an_npc_without_a_template_is_what_it_says() {
         (&Value::Null, &Value::Null, &json!([]))
     );
     let refused = installation
-        .refused(&org.key, &npc, json!({"overrides": {"name": null}}))
+        .patch_rejected(&org.key, &npc, json!({"overrides": {"name": null}}))
         .await;
     assert_eq!(
         (refused.0, (refused.1, refused.2)),
         (422, is("invalid_body", "/overrides"))
     );
     let template = installation
-        .make(&org.key, "/v1/templates", json!({"name": "T"}))
+        .create(&org.key, "/v1/templates", json!({"name": "T"}))
         .await;
     let patch = json!({"template_id": template.id(), "overrides": {"name": null}});
-    let made_from = installation.patched(&org.key, &npc, patch).await;
+    let made_from = installation.patch_ok(&org.key, &npc, patch).await;
     assert_eq!(
         (
             &made_from.body["effective"]["name"],
@@ -210,23 +217,25 @@ async fn an_npc_without_a_template_is_what_it_says() {
 }
 
 #[tokio::test]
-async fn an_override_is_merged_and_taken_back() {
+async fn override_is_merged_and_removed() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let template = installation.make(&org.key, "/v1/templates", bello()).await;
+    let template = installation
+        .create(&org.key, "/v1/templates", bello())
+        .await;
     let document = json!({"template_id": template.id(), "overrides": {"tags": ["toy"], "voice": {"rate": 2.0}}});
-    let first = installation.make(&org.key, "/v1/npcs", document).await;
+    let first = installation.create(&org.key, "/v1/npcs", document).await;
     let patch = json!({"overrides": {"voice": {"pitch": 2.0}, "persona": {"role": "a guard"}, "tags": null}});
-    let second = installation.patched(&org.key, &first, patch).await;
+    let second = installation.patch_ok(&org.key, &first, patch).await;
     assert_eq!(
         second.body["overrides"],
         json!({"voice": {"rate": 2.0, "pitch": 2.0}, "persona": {"role": "a guard"}})
     );
     assert_eq!(second.body["effective"]["tags"], json!(["dog"]));
-    // The whole document sent back changes nothing, also by those to whom 1.0 and 1 are the same.
+    // The complete view as a patch changes nothing, even if the client writes 1.0 as 1.
     let mut whole = second.body.clone();
     whole["effective"]["voice"]["rate"] = json!(2);
-    let same = installation.patched(&org.key, &second, whole).await;
+    let same = installation.patch_ok(&org.key, &second, whole).await;
     assert_eq!(
         (same.etag, same.body),
         (second.etag.clone(), second.body.clone())
@@ -253,7 +262,7 @@ async fn an_override_is_merged_and_taken_back() {
         ),
         (json!([]), ""),
     ] {
-        let (status, slug, at) = installation.refused(&org.key, &second, patch).await;
+        let (status, slug, at) = installation.patch_rejected(&org.key, &second, patch).await;
         assert_eq!((status, (slug, at)), (422, is("invalid_body", pointer)));
     }
     for etag in [None, Some("\"1-1\""), Some("\"2\"")] {
@@ -263,23 +272,25 @@ async fn an_override_is_merged_and_taken_back() {
         assert_eq!(response.await.status().as_u16(), expected);
     }
     assert_eq!(
-        installation.shown(&org.key, &second.path).await.body,
+        installation.fetch(&org.key, &second.path).await.body,
         second.body
     );
 }
 
 #[tokio::test]
-async fn an_override_lapses_when_its_template_takes_away_what_it_stands_on() {
+async fn override_lapses_when_its_template_changes() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let template = installation.make(&org.key, "/v1/templates", bello()).await;
+    let template = installation
+        .create(&org.key, "/v1/templates", bello())
+        .await;
     let document =
         json!({"template_id": template.id(), "overrides": {"voice": {"rate": 2.0}, "name": "Rex"}});
-    let npc = installation.make(&org.key, "/v1/npcs", document).await;
+    let npc = installation.create(&org.key, "/v1/npcs", document).await;
     let voiceless = installation
-        .patched(&org.key, &template, json!({"voice": null}))
+        .patch_ok(&org.key, &template, json!({"voice": null}))
         .await;
-    let npc = installation.shown(&org.key, &npc.path).await;
+    let npc = installation.fetch(&org.key, &npc.path).await;
     assert_eq!(npc.body["lapsed"], json!(["/overrides/voice"]));
     assert_eq!(
         (
@@ -289,19 +300,19 @@ async fn an_override_lapses_when_its_template_takes_away_what_it_stands_on() {
         (&Value::Null, &json!("Rex"))
     );
     let npc = installation
-        .patched(&org.key, &npc, json!({"device_ids": ["toy-1"]}))
+        .patch_ok(&org.key, &npc, json!({"device_ids": ["toy-1"]}))
         .await;
     let (status, slug, at) = installation
-        .refused(&org.key, &npc, json!({"overrides": {"name": "Max"}}))
+        .patch_rejected(&org.key, &npc, json!({"overrides": {"name": "Max"}}))
         .await;
     assert_eq!(
         (status, (slug, at)),
         (422, is("invalid_body", "/overrides/voice"))
     );
     installation
-        .patched(&org.key, &voiceless, json!({"voice": {"voice_id": "high"}}))
+        .patch_ok(&org.key, &voiceless, json!({"voice": {"voice_id": "high"}}))
         .await;
-    let npc = installation.shown(&org.key, &npc.path).await;
+    let npc = installation.fetch(&org.key, &npc.path).await;
     assert_eq!(npc.body["lapsed"], json!([]));
     assert_eq!(
         (
@@ -313,20 +324,22 @@ async fn an_override_lapses_when_its_template_takes_away_what_it_stands_on() {
 }
 
 #[tokio::test]
-async fn a_template_stays_while_npcs_are_made_from_it() {
+async fn template_in_use_cannot_be_deleted() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let template = installation.make(&org.key, "/v1/templates", bello()).await;
+    let template = installation
+        .create(&org.key, "/v1/templates", bello())
+        .await;
     for pin in [json!(null), json!(1)] {
         let document = json!({"template_id": template.id(), "template_version": pin});
-        let npc = installation.make(&org.key, "/v1/npcs", document).await;
+        let npc = installation.create(&org.key, "/v1/npcs", document).await;
         let refused = installation
-            .removed(&org.key, &template.path, &template.etag)
+            .delete(&org.key, &template.path, &template.etag)
             .await;
         assert_eq!(problem(refused).await.0, 409);
         let listed = format!("/v1/npcs?template_id={}", template.id());
         assert_eq!(installation.ids(&org.key, &listed).await, [npc.id()]);
-        let gone = installation.removed(&org.key, &npc.path, &npc.etag).await;
+        let gone = installation.delete(&org.key, &npc.path, &npc.etag).await;
         assert_eq!(gone.status(), StatusCode::NO_CONTENT);
         let (status, _) = installation
             .send(Method::GET, &npc.path, Some(&org.key), None)
@@ -334,28 +347,30 @@ async fn a_template_stays_while_npcs_are_made_from_it() {
         assert_eq!(status, StatusCode::NOT_FOUND);
     }
     let gone = installation
-        .removed(&org.key, &template.path, &template.etag)
+        .delete(&org.key, &template.path, &template.etag)
         .await;
     assert_eq!(gone.status(), StatusCode::NO_CONTENT);
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_refused_and_pointed_at() {
+async fn invalid_npc_is_rejected_with_its_pointer() {
     let installation = Installation::start().await;
     let (org, other) = (
         installation.new_org("Toys").await,
         installation.new_org("Games").await,
     );
     let foreign = installation
-        .make(&other.key, "/v1/templates", bello())
+        .create(&other.key, "/v1/templates", bello())
         .await;
-    let own = installation.make(&org.key, "/v1/templates", bello()).await;
-    let nobody = format!("tpl_{}", "0".repeat(32));
+    let own = installation
+        .create(&org.key, "/v1/templates", bello())
+        .await;
+    let unknown = format!("tpl_{}", "0".repeat(32));
     let picture = format!("pic_{}", "0".repeat(32));
     for (document, pointer) in [
         (json!({}), "/overrides"),
         (json!({"name": "Bello"}), "/name"),
-        (json!({"template_id": nobody}), "/template_id"),
+        (json!({"template_id": unknown}), "/template_id"),
         (json!({"template_id": foreign.id()}), "/template_id"),
         (
             json!({"template_id": foreign.id(), "template_version": 1}),

@@ -1,4 +1,5 @@
-//! What pictures, skills books and voices have in the object store: what is left over there, and one that never answers.
+//! The object store of pictures, skills books and voices: orphaned objects, and a store that does
+//! not respond.
 
 use std::{
     path::Path,
@@ -21,10 +22,10 @@ use crate::{
     voices::CONSENT,
 };
 
-/// More than there are connections to the database.
+/// More than the connections to the database.
 const UPLOADS: usize = 12;
 
-/// A bucket that takes every connection and never says a word; and how many it has taken.
+/// A bucket that accepts connections and never responds, and the number of its connections.
 async fn silent(tasks: &mut JoinSet<()>) -> (Objects, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
@@ -52,7 +53,7 @@ async fn silent(tasks: &mut JoinSet<()>) -> (Objects, Arc<AtomicUsize>) {
 }
 
 #[tokio::test]
-async fn a_bucket_that_never_answers_keeps_no_other_request_waiting() {
+async fn silent_bucket_does_not_block_other_requests() {
     let mut tasks = JoinSet::new();
     let (objects, taken) = silent(&mut tasks).await;
     let installation = Arc::new(Installation::with_objects(objects).await);
@@ -67,14 +68,14 @@ async fn a_bucket_that_never_answers_keeps_no_other_request_waiting() {
                     installation.send_sample(&key, &query, wav(2_000)).await
                 }
             };
-            panic!("the bucket has not answered: {}", answer.status());
+            panic!("the bucket did not respond: {}", answer.status());
         });
     }
-    eventually("all uploads wait for the bucket", async || {
+    eventually("all uploads are in flight", async || {
         (taken.load(Ordering::Acquire) >= UPLOADS).then_some(())
     })
     .await;
-    let asked = [
+    let requests = [
         (Method::GET, "/v1/templates", None, StatusCode::OK),
         (
             Method::POST,
@@ -84,53 +85,55 @@ async fn a_bucket_that_never_answers_keeps_no_other_request_waiting() {
         ),
         (Method::GET, "/v1/pictures", None, StatusCode::OK),
     ];
-    for (method, path, body, expected) in asked {
+    for (method, path, body, expected) in requests {
         let (status, answer) = installation.send(method, path, Some(&key), body).await;
         assert_eq!(status, expected, "{path}: {answer}");
     }
 }
 
-/// As if it had been put so long ago.
-fn put_before(object: &Path, age: Duration) {
+/// Sets the age of an object.
+fn set_age(object: &Path, age: Duration) {
     let file = std::fs::File::options().write(true).open(object).unwrap();
     file.set_modified(SystemTime::now() - age).unwrap();
 }
 
 #[tokio::test]
-async fn what_no_row_names_goes_when_it_is_old() {
-    const DAY: Duration = Duration::from_secs(24 * 3600);
+async fn old_orphans_are_deleted() {
+    const DAY_PERIOD: Duration = Duration::from_secs(24 * 3600);
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let org = installation.new_org("Toys").await;
     installation.picture(&org.key, "", png(1)).await;
     installation.voice(&org.key, "labels=old", wav(2_000)).await;
-    let book = installation.begin(&org.key, b"text").await;
-    installation.part(&org.key, &book, "1", b"text").await;
-    // As an earlier version put them.
+    let book = installation.create_book(&org.key, b"text").await;
+    installation
+        .upload_part(&org.key, &book, "1", b"text")
+        .await;
+    // The keys of an earlier version.
     let shared = installation.picture(&org.key, "", png(2)).await;
     let shared = |member: &str| shared[member].as_str().unwrap().replace("pic_", "");
     let before = installation.objects_folder().join("pictures").join(&org.id);
     std::fs::rename(before.join(shared("id")), before.join(shared("sha256"))).unwrap();
     let by_hash = "UPDATE pictures SET own_object = false WHERE width = 2";
     installation.database.execute(by_hash).await.unwrap();
-    let mut kept = installation.objects();
-    assert_eq!(kept.len(), 4);
-    // As whoever gives a book up leaves it when dying before its parts are gone.
-    let given_up = installation.begin(&org.key, b"other text").await;
+    let mut retained = installation.objects();
+    assert_eq!(retained.len(), 4);
+    // A process that died after cancelling a book, before its parts were deleted.
+    let cancelled = installation.create_book(&org.key, b"other text").await;
     installation
-        .part(&org.key, &given_up, "1", b"other text")
+        .upload_part(&org.key, &cancelled, "1", b"other text")
         .await;
     let cancelled = "UPDATE skills_books SET state = 'cancelled' WHERE size_bytes = 10";
     installation.database.execute(cancelled).await.unwrap();
     let mut all = installation.objects();
-    all.retain(|object| !kept.contains(object));
-    let [given_up]: [std::path::PathBuf; 1] = all.try_into().unwrap();
+    all.retain(|object| !retained.contains(object));
+    let [cancelled]: [std::path::PathBuf; 1] = all.try_into().unwrap();
 
     let id = || Uuid::now_v7().simple().to_string();
     let plant = |place: String, age: Duration| {
         let object = installation.objects_folder().join(place);
         std::fs::create_dir_all(object.parent().unwrap()).unwrap();
         std::fs::write(&object, "left over").unwrap();
-        put_before(&object, age);
+        set_age(&object, age);
         object
     };
     let (owner, book) = (&org.id, book.rsplit('/').next().unwrap());
@@ -142,22 +145,22 @@ async fn what_no_row_names_goes_when_it_is_old() {
         format!("skills-books/{owner}/skb_{}/{}", id(), id()),
         format!("voices/{owner}/voice_{}", id()),
     ];
-    let left_over = left_over.map(|place| plant(place, 2 * DAY));
-    for object in kept.iter().chain([&given_up]) {
-        put_before(object, 2 * DAY);
+    let left_over = left_over.map(|place| plant(place, 2 * DAY_PERIOD));
+    for object in retained.iter().chain([&cancelled]) {
+        set_age(object, 2 * DAY_PERIOD);
     }
-    kept.push(plant(format!("pictures/{owner}/{}", id()), DAY / 2));
-    kept.push(plant(format!("voices/{owner}/notes.txt"), 2 * DAY));
-    kept.push(plant("elsewhere/notes.txt".to_owned(), 2 * DAY));
+    retained.push(plant(format!("pictures/{owner}/{}", id()), DAY_PERIOD / 2));
+    retained.push(plant(format!("voices/{owner}/notes.txt"), 2 * DAY_PERIOD));
+    retained.push(plant("elsewhere/notes.txt".to_owned(), 2 * DAY_PERIOD));
 
-    installation.start_background();
-    eventually("what is left over goes", async || {
-        let mut left_over = left_over.iter().chain([&given_up]);
+    installation.start_workers();
+    eventually("orphans are deleted", async || {
+        let mut left_over = left_over.iter().chain([&cancelled]);
         let gone = left_over.all(|object| !object.exists());
         gone.then_some(())
     })
     .await;
-    for object in kept {
+    for object in retained {
         assert!(object.exists(), "{}", object.display());
     }
     let content = format!("/v1/pictures/pic_{}/content", shared("id"));

@@ -1,33 +1,35 @@
-//! `/v1/org`: what an organisation sets about itself.
+//! `/v1/org`: the settings of the caller's organisation.
 
 use http::{Method, StatusCode, header};
 use serde_json::{Value, json};
 
 use crate::{
     installation::{Installation, OPERATOR_KEY, body},
-    npcs::{Made, is, problem},
+    npcs::{ResourceResponse, is, problem},
 };
 
 const PATH: &str = "/v1/org";
 
 #[tokio::test]
-async fn an_organisation_names_who_answers_for_it() {
+async fn organisation_has_a_default_npc() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let made = installation.shown(&org.key, PATH).await;
-    assert_eq!(made.etag, "\"1\"");
+    let org_before = installation.fetch(&org.key, PATH).await;
+    assert_eq!(org_before.etag, "\"1\"");
     assert_eq!(
         (
-            &made.body["org_id"],
-            &made.body["name"],
-            &made.body["default_npc_id"]
+            &org_before.body["org_id"],
+            &org_before.body["name"],
+            &org_before.body["default_npc_id"]
         ),
         (&json!(org.id), &json!("Toys"), &Value::Null)
     );
     let document = json!({"overrides": {"name": "Rex"}});
-    let npc = installation.make(&org.key, "/v1/npcs", document).await;
+    let npc = installation.create(&org.key, "/v1/npcs", document).await;
     let patch = json!({"default_npc_id": npc.id()});
-    let set = installation.patched(&org.key, &made, patch.clone()).await;
+    let set = installation
+        .patch_ok(&org.key, &org_before, patch.clone())
+        .await;
     assert_eq!(
         (
             set.etag.as_str(),
@@ -37,43 +39,49 @@ async fn an_organisation_names_who_answers_for_it() {
         ("\"2\"", &json!(2), &json!(npc.id()))
     );
     assert_eq!(set.body["name"], "Toys");
-    assert_ne!(set.body["updated_at"], made.body["updated_at"]);
-    assert_eq!(set.body["created_at"], made.body["created_at"]);
-    assert_eq!(installation.shown(&org.key, PATH).await.body, set.body);
-    // What changes nothing makes no version; what is shown may be sent back.
-    let same = installation.patched(&org.key, &set, set.body.clone()).await;
+    assert_ne!(set.body["updated_at"], org_before.body["updated_at"]);
+    assert_eq!(set.body["created_at"], org_before.body["created_at"]);
+    assert_eq!(installation.fetch(&org.key, PATH).await.body, set.body);
+    // A patch without effect creates no version; the complete view is such a patch.
+    let same = installation
+        .patch_ok(&org.key, &set, set.body.clone())
+        .await;
     assert_eq!((same.etag, same.body), (set.etag.clone(), set.body.clone()));
     let renamed = installation
-        .patched(&org.key, &set, json!({"name": "Games"}))
+        .patch_ok(&org.key, &set, json!({"name": "Games"}))
         .await;
     assert_eq!(
         (&renamed.body["name"], &renamed.body["default_npc_id"]),
         (&json!("Games"), &json!(npc.id()))
     );
     let patch = json!({"default_npc_id": null});
-    let none = installation.patched(&org.key, &renamed, patch).await;
+    let none = installation.patch_ok(&org.key, &renamed, patch).await;
     assert_eq!(none.body["default_npc_id"], Value::Null);
 }
 
 #[tokio::test]
-async fn a_default_npc_that_is_removed_is_none_any_more() {
+async fn deleted_default_npc_is_unset() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let document = json!({"overrides": {"name": "Rex"}});
-    let npc = installation.make(&org.key, "/v1/npcs", document).await;
-    let made = installation.shown(&org.key, PATH).await;
+    let npc = installation.create(&org.key, "/v1/npcs", document).await;
+    let org_before = installation.fetch(&org.key, PATH).await;
     let patch = json!({"default_npc_id": npc.id()});
-    let set = installation.patched(&org.key, &made, patch.clone()).await;
-    let removed = installation.removed(&org.key, &npc.path, &npc.etag).await;
+    let set = installation
+        .patch_ok(&org.key, &org_before, patch.clone())
+        .await;
+    let removed = installation.delete(&org.key, &npc.path, &npc.etag).await;
     assert_eq!(removed.status(), StatusCode::NO_CONTENT);
-    let after = installation.shown(&org.key, PATH).await;
+    let after = installation.fetch(&org.key, PATH).await;
     assert_eq!(after.body["default_npc_id"], Value::Null);
-    let (status, slug, _) = installation.refused(&org.key, &set, patch.clone()).await;
+    let (status, slug, _) = installation
+        .patch_rejected(&org.key, &set, patch.clone())
+        .await;
     assert_eq!(
         (status, slug),
         (412, json!("/problems/precondition_failed"))
     );
-    let (status, slug, pointer) = installation.refused(&org.key, &after, patch).await;
+    let (status, slug, pointer) = installation.patch_rejected(&org.key, &after, patch).await;
     assert_eq!(
         (status, (slug, pointer)),
         (422, is("invalid_body", "/default_npc_id"))
@@ -84,23 +92,25 @@ async fn a_default_npc_that_is_removed_is_none_any_more() {
         .await;
     let entries = log["entries"].as_array().unwrap();
     let changed: Vec<_> = entries.iter().map(|entry| &entry["changed"]).collect();
-    // That it went with its NPC is the NPC's entry.
+    // The entry of the deletion is that of the NPC.
     assert_eq!(changed, [&json!(["default_npc_id"])]);
     assert_eq!(entries[0]["resource_id"], org.id);
 }
 
 #[tokio::test]
-async fn what_does_not_do_is_refused_and_pointed_at() {
+async fn invalid_org_is_rejected_with_its_pointer() {
     let installation = Installation::start().await;
     let (org, other) = (
         installation.new_org("Toys").await,
         installation.new_org("Games").await,
     );
     let document = json!({"overrides": {"name": "Rex"}});
-    let theirs = installation.make(&other.key, "/v1/npcs", document).await;
-    let made = installation.shown(&org.key, PATH).await;
+    let theirs = installation.create(&other.key, "/v1/npcs", document).await;
+    let org_before = installation.fetch(&org.key, PATH).await;
     let check = async |patch: Value, pointer: &str| {
-        let (status, slug, place) = installation.refused(&org.key, &made, patch.clone()).await;
+        let (status, slug, place) = installation
+            .patch_rejected(&org.key, &org_before, patch.clone())
+            .await;
         assert_eq!(
             (status, (slug, place)),
             (422, is("invalid_body", pointer)),
@@ -123,27 +133,30 @@ async fn what_does_not_do_is_refused_and_pointed_at() {
     check(json!({"created_at": null}), "/created_at").await;
     check(json!({"npc": 7}), "/npc").await;
     check(json!([]), "").await;
-    assert_eq!(installation.shown(&org.key, PATH).await.body, made.body);
+    assert_eq!(
+        installation.fetch(&org.key, PATH).await.body,
+        org_before.body
+    );
 
     let name = json!({"name": "Games"});
-    let response = installation
-        .change(&org.key, PATH, None, name.clone())
-        .await;
+    let response = installation.patch(&org.key, PATH, None, name.clone()).await;
     let (status, slug, _) = problem(response).await;
     assert_eq!(
         (status, slug),
         (428, json!("/problems/precondition_required"))
     );
-    let stale = Made {
+    let stale = ResourceResponse {
         etag: "\"2\"".to_owned(),
-        ..made
+        ..org_before
     };
-    let (status, slug, _) = installation.refused(&org.key, &stale, name.clone()).await;
+    let (status, slug, _) = installation
+        .patch_rejected(&org.key, &stale, name.clone())
+        .await;
     assert_eq!(
         (status, slug),
         (412, json!("/problems/precondition_failed"))
     );
-    let any = installation.change(&org.key, PATH, Some("*"), name).await;
+    let any = installation.patch(&org.key, PATH, Some("*"), name).await;
     assert_eq!(any.headers()[header::ETAG], "\"2\"");
     assert_eq!(body(any).await["name"], "Games");
     // The operator has no organisation.

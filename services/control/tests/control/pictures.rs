@@ -8,9 +8,9 @@ use switchboard_store::ResourceBody;
 
 use crate::installation::{Installation, OPERATOR_KEY, body};
 
-const LARGEST: usize = 10 * 1024 * 1024;
+const MAX_BYTES: usize = 10 * 1024 * 1024;
 
-/// As much of a PNG as says how large it is, and any number of bytes behind it.
+/// The header of a PNG, padded to a number of bytes.
 fn png(width: u32, height: u32, bytes: usize) -> Vec<u8> {
     let mut png = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR".to_vec();
     png.extend(width.to_be_bytes());
@@ -36,7 +36,7 @@ impl Installation {
         self.answer(request.body(Body::from(bytes)).unwrap()).await
     }
 
-    /// A picture that is taken.
+    /// Uploads a valid picture.
     pub(crate) async fn picture(&self, key: &str, query: &str, bytes: Vec<u8>) -> Value {
         let response = self.upload(key, query, "image/png", bytes).await;
         let status = response.status();
@@ -51,7 +51,7 @@ fn path(picture: &Value) -> String {
 }
 
 #[tokio::test]
-async fn a_picture_lives_from_its_sending_to_its_removal() {
+async fn picture_is_created_listed_and_deleted() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let query = "?name=Bello&uri=pics://bello";
@@ -83,10 +83,10 @@ async fn a_picture_lives_from_its_sending_to_its_removal() {
         )
     );
     assert_eq!(picture["sha256"].as_str().unwrap().len(), 64);
-    let (_, shown) = installation
+    let (_, found) = installation
         .send(Method::GET, &location, Some(&org.key), None)
         .await;
-    assert_eq!(shown, picture);
+    assert_eq!(found, picture);
     let (_, page) = installation
         .send(Method::GET, "/v1/pictures", Some(&org.key), None)
         .await;
@@ -102,7 +102,7 @@ async fn a_picture_lives_from_its_sending_to_its_removal() {
 }
 
 #[tokio::test]
-async fn its_bytes_come_back_as_they_were_sent() {
+async fn bytes_are_returned_unchanged() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let bytes = png(3, 2, 100);
@@ -132,7 +132,7 @@ async fn its_bytes_come_back_as_they_were_sent() {
 }
 
 #[tokio::test]
-async fn a_reader_who_has_it_is_not_sent_it_again() {
+async fn cached_picture_is_not_sent_again() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let picture = installation.picture(&org.key, "", png(1, 1, 50)).await;
@@ -152,7 +152,7 @@ async fn a_reader_who_has_it_is_not_sent_it_again() {
 }
 
 #[tokio::test]
-async fn a_type_is_read_from_the_bytes() {
+async fn type_is_detected_from_the_bytes() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let check = async |content_type: &str, bytes: Vec<u8>, status: u16, expected: &str| {
@@ -192,10 +192,10 @@ async fn a_type_is_read_from_the_bytes() {
         "/problems/picture_too_large",
     )
     .await;
-    check("image/png", png(1, 1, LARGEST), 201, "image/png").await;
+    check("image/png", png(1, 1, MAX_BYTES), 201, "image/png").await;
     check(
         "image/png",
-        png(1, 1, LARGEST + 1),
+        png(1, 1, MAX_BYTES + 1),
         413,
         "/problems/body_too_large",
     )
@@ -204,7 +204,7 @@ async fn a_type_is_read_from_the_bytes() {
 }
 
 #[tokio::test]
-async fn the_query_is_checked_before_anything_is_stored() {
+async fn invalid_query_stores_nothing() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     installation
@@ -231,7 +231,7 @@ async fn the_query_is_checked_before_anything_is_stored() {
 }
 
 #[tokio::test]
-async fn each_picture_has_its_own_bytes_though_they_are_the_same() {
+async fn identical_pictures_have_separate_objects() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let one = installation
@@ -254,18 +254,18 @@ async fn each_picture_has_its_own_bytes_though_they_are_the_same() {
 }
 
 #[tokio::test]
-async fn a_prompt_does_not_show_more_than_one_answer_holds() {
+async fn prompt_with_too_many_picture_bytes_is_rejected() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let large = png(1, 1, 5 * 1024 * 1024);
     let large = installation.picture(&org.key, "", large).await;
     let content = json!({"type": "image", "picture_id": large["id"]});
     let message = json!({"role": "user", "content": content});
-    for (shown, expected) in [
+    for (count, expected) in [
         (2, StatusCode::CREATED),
         (3, StatusCode::UNPROCESSABLE_ENTITY),
     ] {
-        let template = json!({"name": "Bello", "prompt": {"messages": vec![&message; shown]}});
+        let template = json!({"name": "Bello", "prompt": {"messages": vec![&message; count]}});
         let (status, answer) = installation
             .send(
                 Method::POST,
@@ -275,7 +275,7 @@ async fn a_prompt_does_not_show_more_than_one_answer_holds() {
             )
             .await;
         assert_eq!(status, expected, "{answer}");
-        if shown == 3 {
+        if count == 3 {
             assert_eq!(answer["pointer"], "/prompt/messages");
             let detail = answer["detail"].as_str().unwrap();
             assert!(detail.contains("15728640 bytes"), "{detail}");
@@ -284,12 +284,12 @@ async fn a_prompt_does_not_show_more_than_one_answer_holds() {
 }
 
 #[tokio::test]
-async fn a_picture_stays_while_a_template_shows_it() {
+async fn picture_in_use_cannot_be_deleted() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let avatar = installation.picture(&org.key, "", png(1, 1, 50)).await;
-    let shown = installation.picture(&org.key, "", png(2, 2, 50)).await;
-    let content = json!({"type": "image", "picture_id": shown["id"]});
+    let found = installation.picture(&org.key, "", png(2, 2, 50)).await;
+    let content = json!({"type": "image", "picture_id": found["id"]});
     let template = json!({
         "name": "Bello", "avatar": avatar["id"],
         "prompt": {"messages": [{"role": "user", "content": content}]},
@@ -303,7 +303,7 @@ async fn a_picture_stays_while_a_template_shows_it() {
         )
         .await;
     assert_eq!(status, StatusCode::CREATED, "{template}");
-    for picture in [&avatar, &shown] {
+    for picture in [&avatar, &found] {
         let (status, problem) = installation
             .send(Method::DELETE, &path(picture), Some(&org.key), None)
             .await;
@@ -333,7 +333,7 @@ async fn a_picture_stays_while_a_template_shows_it() {
 }
 
 #[tokio::test]
-async fn nobody_reaches_the_pictures_of_others() {
+async fn pictures_of_others_are_not_accessible() {
     let installation = Installation::start().await;
     let (org, other) = (
         installation.new_org("Toys").await,
@@ -365,10 +365,10 @@ async fn nobody_reaches_the_pictures_of_others() {
         (422, &json!("/avatar"))
     );
     let public = installation.picture(OPERATOR_KEY, "", png(1, 1, 50)).await;
-    let (status, shown) = installation
+    let (status, found) = installation
         .send(Method::GET, &path(&public), Some(&other.key), None)
         .await;
-    assert_eq!((status, shown), (StatusCode::OK, public.clone()));
+    assert_eq!((status, found), (StatusCode::OK, public.clone()));
     let (status, _) = installation
         .send(Method::DELETE, &path(&public), Some(&other.key), None)
         .await;
@@ -376,7 +376,7 @@ async fn nobody_reaches_the_pictures_of_others() {
 }
 
 #[tokio::test]
-async fn agents_read_what_was_sent() {
+async fn store_returns_pictures_as_resources() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let bytes = png(1, 1, 50);
@@ -413,19 +413,19 @@ async fn agents_read_what_was_sent() {
 }
 
 #[tokio::test]
-async fn without_a_place_for_pictures_it_says_how_to_set_one() {
+async fn missing_object_store_is_explained() {
     let installation = Installation::without_objects().await;
     let org = installation.new_org("Toys").await;
     let one = format!("/v1/pictures/pic_{}", "0".repeat(32));
     let content = format!("{one}/content");
-    let asked = [
+    let requests = [
         (Method::POST, "/v1/pictures"),
         (Method::GET, "/v1/pictures"),
         (Method::GET, &one),
         (Method::GET, &content),
         (Method::DELETE, &one),
     ];
-    for (method, path) in asked {
+    for (method, path) in requests {
         let (status, problem) = installation
             .send(method, path, Some(&org.key), Some(json!({})))
             .await;

@@ -1,4 +1,4 @@
-//! Endpoints that webhooks lead to: real HTTP servers, which note what comes and answer as they are told.
+//! HTTP servers for webhooks, which record requests and send configured responses.
 
 use std::{
     collections::VecDeque,
@@ -24,24 +24,24 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use crate::installation::eventually;
 
-/// How a receiver answers.
+/// The response of a receiver.
 #[derive(Debug, Clone)]
-pub(crate) enum Answer {
+pub(crate) enum Reply {
     Status(u16),
     Redirect(String),
-    /// Never.
+    /// No response.
     Silence,
 }
 
-/// A request as it came.
+/// A received request.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
+pub(crate) struct ReceivedRequest {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
 }
 
-impl Seen {
+impl ReceivedRequest {
     pub(crate) fn id(&self) -> String {
         self.headers["webhook-id"].to_str().unwrap().to_owned()
     }
@@ -50,7 +50,7 @@ impl Seen {
         serde_json::from_str(&self.body).unwrap()
     }
 
-    /// Whether the specification's own library takes it as signed with this secret.
+    /// Whether the library of the specification accepts the signature with this secret.
     pub(crate) fn is_signed_with(&self, secret: &str) -> bool {
         let verifier = Webhook::new(secret).unwrap();
         verifier.verify(self.body.as_bytes(), &self.headers).is_ok()
@@ -58,22 +58,22 @@ impl Seen {
 }
 
 #[derive(Default)]
-struct Desk {
-    seen: Mutex<Vec<Seen>>,
-    answers: Mutex<VecDeque<Answer>>,
+struct ReceiverState {
+    seen: Mutex<Vec<ReceivedRequest>>,
+    answers: Mutex<VecDeque<Reply>>,
 }
 
-/// An endpoint; it is gone when this value is.
+/// A running endpoint; dropping it stops it.
 pub(crate) struct Receiver {
     pub(crate) url: String,
     pub(crate) port: u16,
-    desk: Arc<Desk>,
+    desk: Arc<ReceiverState>,
     _server: JoinSet<()>,
 }
 
 impl Receiver {
-    /// One that answers 204 but for these.
-    pub(crate) async fn start(answers: &[Answer]) -> Self {
+    /// Starts a receiver with these responses, then 204.
+    pub(crate) async fn start(answers: &[Reply]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         Self::serve(
@@ -84,29 +84,29 @@ impl Receiver {
         )
     }
 
-    /// The same over TLS, and the certificate by which it is known.
+    /// Like `start`, over TLS. Returns the certificate, too.
     pub(crate) async fn start_tls() -> (Self, String) {
-        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-        let key = made.signing_key.serialize_der().try_into().unwrap();
+        let generated = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let key = generated.signing_key.serialize_der().try_into().unwrap();
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
+            .with_single_cert(vec![generated.cert.der().clone()], key)
             .unwrap();
         let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = tcp.local_addr().unwrap();
         let url = format!("https://localhost:{}/hook", address.port());
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let receiver = Self::serve(TlsListener { tcp, acceptor }, url, address, &[]);
-        (receiver, made.cert.pem())
+        (receiver, generated.cert.pem())
     }
 
-    fn serve<L>(listener: L, url: String, address: SocketAddr, answers: &[Answer]) -> Self
+    fn serve<L>(listener: L, url: String, address: SocketAddr, answers: &[Reply]) -> Self
     where
         L: Listener<Addr = SocketAddr>,
     {
-        let desk = Arc::new(Desk {
+        let desk = Arc::new(ReceiverState {
             seen: Mutex::default(),
             answers: Mutex::new(answers.iter().cloned().collect()),
         });
@@ -123,43 +123,43 @@ impl Receiver {
         }
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<ReceivedRequest> {
         self.desk.seen.lock().unwrap().clone()
     }
 
-    /// Everything that has come, once so many have.
-    pub(crate) async fn received(&self, count: usize) -> Vec<Seen> {
-        eventually(&format!("{count} deliveries came"), async || {
+    /// Waits for this number of requests. Returns all of them.
+    pub(crate) async fn received(&self, count: usize) -> Vec<ReceivedRequest> {
+        eventually(&format!("{count} deliveries"), async || {
             Some(self.seen()).filter(|seen| seen.len() >= count)
         })
         .await
     }
 
-    /// The document of a webhook that leads here.
+    /// The request body for a webhook at this receiver.
     pub(crate) fn webhook(&self, events: &[&str]) -> Value {
         json!({"url": self.url, "events": events})
     }
 }
 
 async fn receive(
-    State(desk): State<Arc<Desk>>,
+    State(desk): State<Arc<ReceiverState>>,
     uri: Uri,
     headers: HeaderMap,
     body: String,
 ) -> Response {
     let path = uri.to_string();
-    desk.seen.lock().unwrap().push(Seen {
+    desk.seen.lock().unwrap().push(ReceivedRequest {
         path,
         headers,
         body,
     });
     let answer = desk.answers.lock().unwrap().pop_front();
-    match answer.unwrap_or(Answer::Status(204)) {
-        Answer::Status(status) => StatusCode::from_u16(status).unwrap().into_response(),
-        Answer::Redirect(to) => {
+    match answer.unwrap_or(Reply::Status(204)) {
+        Reply::Status(status) => StatusCode::from_u16(status).unwrap().into_response(),
+        Reply::Redirect(to) => {
             (StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, to)]).into_response()
         }
-        Answer::Silence => std::future::pending().await,
+        Reply::Silence => std::future::pending().await,
     }
 }
 
@@ -175,7 +175,7 @@ impl Listener for TlsListener {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         loop {
             let (stream, address) = self.tcp.accept().await.unwrap();
-            // Who does not trust the certificate goes away.
+            // A client that does not trust the certificate disconnects.
             if let Ok(stream) = self.acceptor.accept(stream).await {
                 return (stream, address);
             }

@@ -1,4 +1,4 @@
-//! `/v1/skills-books`, but for the reading, which the tests of the whole system try with real processes.
+//! `/v1/skills-books`. The end-to-end tests cover the parser processes.
 
 use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
@@ -8,21 +8,21 @@ use switchboard_store::{NewChunk, Store};
 use uuid::Uuid;
 
 use crate::{
-    cases::{begun, sha256},
+    cases::{new_book, sha256},
     installation::{Installation, OPERATOR_KEY, body},
 };
 
-const LARGEST_PART: usize = 8 * 1024 * 1024;
+const MAX_PART_BYTES: usize = 8 * 1024 * 1024;
 
 impl Installation {
-    /// The path of a book that is begun.
-    pub(crate) async fn begin(&self, key: &str, document: &[u8]) -> String {
+    /// Creates a book. Returns its path.
+    pub(crate) async fn create_book(&self, key: &str, document: &[u8]) -> String {
         let (status, book) = self
             .send(
                 Method::POST,
                 "/v1/skills-books",
                 Some(key),
-                Some(begun(document)),
+                Some(new_book(document)),
             )
             .await;
         assert_eq!(
@@ -33,7 +33,7 @@ impl Installation {
         format!("/v1/skills-books/{}", book["id"].as_str().unwrap())
     }
 
-    pub(crate) async fn part(
+    pub(crate) async fn upload_part(
         &self,
         key: &str,
         path: &str,
@@ -50,10 +50,10 @@ impl Installation {
         (answer.status(), body(answer).await)
     }
 
-    /// The path of a book that is whole.
-    async fn whole(&self, key: &str, document: &[u8]) -> String {
-        let path = self.begin(key, document).await;
-        let (status, answer) = self.part(key, &path, "1", document).await;
+    /// Creates and uploads a book. Returns its path.
+    async fn finished_book(&self, key: &str, document: &[u8]) -> String {
+        let path = self.create_book(key, document).await;
+        let (status, answer) = self.upload_part(key, &path, "1", document).await;
         assert_eq!(status, StatusCode::OK, "{answer}");
         self.expect(
             key,
@@ -65,7 +65,7 @@ impl Installation {
         path
     }
 
-    /// Asks without a body; the state, or the problem, must be this.
+    /// Sends a request without a body, and checks the state or the problem.
     async fn expect(&self, key: &str, ask: (Method, &str), status: u16, expected: &str) -> Value {
         let (answered, answer) = self.send(ask.0, ask.1, Some(key), None).await;
         let found = answer["type"].as_str().or(answer["state"].as_str());
@@ -78,16 +78,16 @@ impl Installation {
         answer
     }
 
-    /// The path of a book that says this.
-    pub(crate) async fn read_book(&self, key: &str, texts: &[&str]) -> String {
-        let path = self.whole(key, b"any").await;
-        read(&self.store, texts).await;
+    /// Creates a ready book with these chunks. Returns its path.
+    pub(crate) async fn ready_book(&self, key: &str, texts: &[&str]) -> String {
+        let path = self.finished_book(key, b"any").await;
+        ingest(&self.store, texts).await;
         path
     }
 }
 
-/// Reads the book that waits, as a worker does.
-async fn read(store: &Store, texts: &[&str]) {
+/// Stores these chunks for the pending book, like a worker.
+async fn ingest(store: &Store, texts: &[&str]) {
     let worker = Uuid::now_v7();
     let lease = Duration::from_secs(60);
     let job = store
@@ -102,11 +102,11 @@ async fn read(store: &Store, texts: &[&str]) {
     };
     let chunks: Vec<_> = texts.iter().map(chunk).collect();
     let count = i32::try_from(chunks.len()).unwrap();
-    let begun = store
+    let first_chunk = store
         .begin_indexing_skills_book(worker, job.id, count, &[1])
         .await
         .unwrap();
-    assert_eq!(begun, Some(0));
+    assert_eq!(first_chunk, Some(0));
     assert!(
         store
             .add_skills_book_chunks(worker, job.id, 0, &chunks)
@@ -117,11 +117,11 @@ async fn read(store: &Store, texts: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_book_is_sent_in_parts_in_any_order() {
+async fn parts_are_uploaded_in_any_order() {
     let installation = Installation::start().await;
     let key = &installation.new_org("Toys").await.key;
     let document = b"first second third";
-    let path = installation.begin(key, document).await;
+    let path = installation.create_book(key, document).await;
     let finish = format!("{path}/finish");
     let finish = || (Method::POST, finish.as_str());
     let problem = installation
@@ -129,7 +129,9 @@ async fn a_book_is_sent_in_parts_in_any_order() {
         .await;
     assert_eq!(problem["missing_parts"], json!([1]));
     for (number, part) in [("3", "third"), ("1", "worse "), ("1", "fi")] {
-        let (status, answer) = installation.part(key, &path, number, part.as_bytes()).await;
+        let (status, answer) = installation
+            .upload_part(key, &path, number, part.as_bytes())
+            .await;
         assert_eq!(status, StatusCode::OK, "{answer}");
     }
     assert_eq!(installation.objects().len(), 2);
@@ -137,7 +139,7 @@ async fn a_book_is_sent_in_parts_in_any_order() {
         .expect(key, finish(), 409, "parts_missing")
         .await;
     assert_eq!(problem["missing_parts"], json!([2]));
-    let (_, answer) = installation.part(key, &path, "2", b"secund ").await;
+    let (_, answer) = installation.upload_part(key, &path, "2", b"secund ").await;
     assert_eq!(
         answer,
         json!({"part": 2, "size_bytes": 7, "bytes_received": 14})
@@ -149,7 +151,7 @@ async fn a_book_is_sent_in_parts_in_any_order() {
         (&problem["declared_bytes"], &problem["sent_bytes"]),
         (&json!(18), &json!(14))
     );
-    let (status, problem) = installation.part(key, &path, "4", b"12345").await;
+    let (status, problem) = installation.upload_part(key, &path, "4", b"12345").await;
     assert_eq!(
         (status, &problem["type"]),
         (
@@ -157,23 +159,23 @@ async fn a_book_is_sent_in_parts_in_any_order() {
             &json!("/problems/larger_than_declared")
         )
     );
-    installation.part(key, &path, "1", b"first ").await;
+    installation.upload_part(key, &path, "1", b"first ").await;
     let problem = installation
         .expect(key, finish(), 422, "sha256_mismatch")
         .await;
     assert_eq!(problem["sent_sha256"], sha256(b"first secund third"));
-    let shown = installation
+    let found = installation
         .expect(key, (Method::GET, &path), 200, "uploading")
         .await;
     assert_eq!(
-        (&shown["bytes_received"], &shown["progress"]),
+        (&found["bytes_received"], &found["progress"]),
         (&json!(18), &json!(0.0))
     );
-    installation.part(key, &path, "2", b"second ").await;
+    installation.upload_part(key, &path, "2", b"second ").await;
     for _ in 0..2 {
         installation.expect(key, finish(), 202, "parsing").await;
     }
-    let (status, problem) = installation.part(key, &path, "2", b"second ").await;
+    let (status, problem) = installation.upload_part(key, &path, "2", b"second ").await;
     assert_eq!(
         (status, &problem["state"]),
         (StatusCode::CONFLICT, &json!("parsing")),
@@ -182,10 +184,10 @@ async fn a_book_is_sent_in_parts_in_any_order() {
 }
 
 #[tokio::test]
-async fn a_book_is_listed_until_it_is_removed_with_its_bytes() {
+async fn book_is_listed_and_deleted_with_its_bytes() {
     let installation = Installation::start().await;
     let key = &installation.new_org("Toys").await.key;
-    let path = installation.whole(key, b"some text").await;
+    let path = installation.finished_book(key, b"some text").await;
     let (_, page) = installation
         .send(Method::GET, "/v1/skills-books", Some(key), None)
         .await;
@@ -196,7 +198,7 @@ async fn a_book_is_listed_until_it_is_removed_with_its_bytes() {
         ),
         (1, &Value::Null)
     );
-    // As a process leaves it that dies before the row of a part is there.
+    // An object of a process that died before it inserted the row of the part.
     let part = installation.objects().remove(0);
     std::fs::copy(
         &part,
@@ -217,13 +219,15 @@ async fn a_book_is_listed_until_it_is_removed_with_its_bytes() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_a_part_is_refused() {
+async fn invalid_part_is_rejected() {
     let installation = Installation::start().await;
     let key = &installation.new_org("Toys").await.key;
-    let path = installation.begin(key, &vec![b'x'; LARGEST_PART + 2]).await;
+    let path = installation
+        .create_book(key, &vec![b'x'; MAX_PART_BYTES + 2])
+        .await;
     let check = async |number: &str, size: usize, status: u16, expected: &str| {
         let (answered, answer) = installation
-            .part(key, &path, number, &vec![b'x'; size])
+            .upload_part(key, &path, number, &vec![b'x'; size])
             .await;
         assert_eq!(answered.as_u16(), status, "{answer}");
         if status != 200 {
@@ -234,17 +238,17 @@ async fn what_cannot_be_a_part_is_refused() {
         check(number, 1, 400, "invalid_part_number").await;
     }
     check("1", 0, 400, "empty_body").await;
-    check("1", LARGEST_PART + 1, 413, "body_too_large").await;
-    check("10000", LARGEST_PART, 200, "").await;
+    check("1", MAX_PART_BYTES + 1, 413, "body_too_large").await;
+    check("10000", MAX_PART_BYTES, 200, "").await;
     check("1", 3, 409, "larger_than_declared").await;
     assert_eq!(installation.objects().len(), 1);
 }
 
 #[tokio::test]
-async fn a_book_that_is_given_up_leaves_nothing_behind() {
+async fn cancelled_book_leaves_nothing_behind() {
     let installation = Installation::start().await;
     let key = &installation.new_org("Toys").await.key;
-    let path = installation.whole(key, b"some text").await;
+    let path = installation.finished_book(key, b"some text").await;
     let part = installation.objects().remove(0);
     let cancel = format!("{path}/cancel");
     for _ in 0..2 {
@@ -253,7 +257,7 @@ async fn a_book_that_is_given_up_leaves_nothing_behind() {
             .await;
         assert_eq!(book["bytes_received"], 0);
         assert_eq!(installation.objects().len(), 0);
-        // As if whoever gave it up first had died before the bytes were gone.
+        // The first process died before it deleted the bytes.
         std::fs::write(&part, "some text").unwrap();
     }
     std::fs::remove_file(&part).unwrap();
@@ -266,13 +270,13 @@ async fn a_book_that_is_given_up_leaves_nothing_behind() {
     installation
         .expect(key, (Method::POST, &finish), 409, "skills_book_over")
         .await;
-    let ready = installation.whole(key, b"other text").await;
-    read(&installation.store, &["other text"]).await;
-    let shown = installation
+    let ready = installation.finished_book(key, b"other text").await;
+    ingest(&installation.store, &["other text"]).await;
+    let found = installation
         .expect(key, (Method::GET, &ready), 200, "ready")
         .await;
     assert_eq!(
-        (&shown["progress"], &shown["chunks_indexed"]),
+        (&found["progress"], &found["chunks_indexed"]),
         (&json!(1.0), &json!(1))
     );
     let cancel = format!("{ready}/cancel");
@@ -282,10 +286,10 @@ async fn a_book_that_is_given_up_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_search_finds_words_and_characters() {
+async fn search_finds_words_and_cjk_characters() {
     let installation = Installation::start().await;
     let key = &installation.new_org("Toys").await.key;
-    let path = installation.whole(key, b"any").await;
+    let path = installation.finished_book(key, b"any").await;
     let texts = [
         "Batteries are replaced once a year. Use two of them.",
         "Clean the antenna with a dry cloth; the antenna is fragile.",
@@ -293,7 +297,7 @@ async fn a_search_finds_words_and_characters() {
         "请不要让猫靠近天线。",
         "This is about something else, year after year.",
     ];
-    read(&installation.store, &texts).await;
+    ingest(&installation.store, &texts).await;
     let search = async |question: &str| {
         let path = format!("{path}/search?limit=3&q={question}");
         let (status, found) = installation.send(Method::GET, &path, Some(key), None).await;
@@ -338,16 +342,16 @@ async fn a_search_finds_words_and_characters() {
 }
 
 #[tokio::test]
-async fn nobody_reaches_the_books_of_others() {
+async fn books_of_others_are_not_accessible() {
     let installation = Installation::start().await;
     let (own, other) = (
         installation.new_org("Toys").await.key,
         installation.new_org("Games").await.key,
     );
-    let book = installation.whole(&own, b"secret").await;
-    read(&installation.store, &["secret"]).await;
-    let public = installation.whole(OPERATOR_KEY, b"known").await;
-    read(&installation.store, &["known"]).await;
+    let book = installation.finished_book(&own, b"secret").await;
+    ingest(&installation.store, &["secret"]).await;
+    let public = installation.finished_book(OPERATOR_KEY, b"known").await;
+    ingest(&installation.store, &["known"]).await;
     let check = async |path: &str, status: u16, expected: &str| {
         for (method, below) in [
             (Method::DELETE, ""),
@@ -359,7 +363,7 @@ async fn nobody_reaches_the_books_of_others() {
                 .expect(&other, (method, &path), status, expected)
                 .await;
         }
-        let (answered, _) = installation.part(&other, path, "1", b"x").await;
+        let (answered, _) = installation.upload_part(&other, path, "1", b"x").await;
         assert_eq!(answered.as_u16(), status);
     };
     check(&book, 404, "not_found").await;
@@ -376,13 +380,13 @@ async fn nobody_reaches_the_books_of_others() {
 }
 
 #[tokio::test]
-async fn a_book_stays_while_a_template_names_it() {
+async fn book_in_use_cannot_be_deleted() {
     let installation = Installation::start().await;
     let (key, other) = (
         installation.new_org("Toys").await.key,
         installation.new_org("Games").await.key,
     );
-    let book = installation.begin(&key, b"text").await;
+    let book = installation.create_book(&key, b"text").await;
     let id = book.rsplit('/').next().unwrap();
     let template = json!({"name": "Bello", "skills_book_ids": [id, id]});
     let ask = async |key: &str| {
@@ -397,14 +401,14 @@ async fn a_book_stays_while_a_template_names_it() {
         (422, &json!("/skills_book_ids/0")),
         "{problem}"
     );
-    let (status, made) = ask(&key).await;
-    assert_eq!(status, StatusCode::CREATED, "{made}");
+    let (status, created) = ask(&key).await;
+    assert_eq!(status, StatusCode::CREATED, "{created}");
     installation
         .expect(&key, (Method::DELETE, &book), 409, "skills_book_in_use")
         .await;
     let patch = Request::builder()
         .method(Method::PATCH)
-        .uri(format!("/v1/templates/{}", made["id"].as_str().unwrap()))
+        .uri(format!("/v1/templates/{}", created["id"].as_str().unwrap()))
         .header(header::AUTHORIZATION, format!("Bearer {key}"))
         .header(header::CONTENT_TYPE, "application/merge-patch+json")
         .header(header::IF_MATCH, "\"1\"");
@@ -419,10 +423,10 @@ async fn a_book_stays_while_a_template_names_it() {
 }
 
 #[tokio::test]
-async fn without_a_place_for_books_it_says_how_to_set_one() {
+async fn missing_object_store_is_explained() {
     let installation = Installation::without_objects().await;
     let key = &installation.new_org("Toys").await.key;
-    let ask = Some(begun(b"x"));
+    let ask = Some(new_book(b"x"));
     let (status, problem) = installation
         .send(Method::POST, "/v1/skills-books", Some(key), ask)
         .await;

@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 
 use crate::installation::{Installation, OPERATOR_KEY, Org, body};
 
-/// A template as it was answered, and its entity tag.
-struct Made {
+/// A template in a response, and its entity tag.
+struct TemplateResponse {
     path: String,
     etag: String,
     body: Value,
 }
 
-async fn made(response: Response, status: StatusCode) -> Made {
+async fn parse(response: Response, status: StatusCode) -> TemplateResponse {
     let header = |name| {
         response
             .headers()
@@ -28,7 +28,7 @@ async fn made(response: Response, status: StatusCode) -> Made {
     if status == StatusCode::CREATED {
         assert_eq!(location.as_deref(), Some(path.as_str()));
     }
-    Made {
+    TemplateResponse {
         path,
         etag: etag.unwrap(),
         body,
@@ -36,11 +36,11 @@ async fn made(response: Response, status: StatusCode) -> Made {
 }
 
 impl Installation {
-    async fn make_template(&self, key: &str, document: Value) -> Made {
+    async fn create_template(&self, key: &str, document: Value) -> TemplateResponse {
         let response = self
             .request(Method::POST, "/v1/templates", Some(key), Some(document))
             .await;
-        made(response, StatusCode::CREATED).await
+        parse(response, StatusCode::CREATED).await
     }
 
     pub(crate) async fn conditional(
@@ -77,10 +77,10 @@ fn bello() -> Value {
 }
 
 #[tokio::test]
-async fn a_template_lives_from_its_making_to_its_removal() {
+async fn template_is_created_updated_and_deleted() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let first = installation.make_template(&org.key, bello()).await;
+    let first = installation.create_template(&org.key, bello()).await;
     assert_eq!(first.etag, "\"1\"");
     assert!(first.body["id"].as_str().unwrap().starts_with("tpl_"));
     assert_eq!(
@@ -93,11 +93,11 @@ async fn a_template_lives_from_its_making_to_its_removal() {
     );
     assert_eq!(first.body["persona"]["greeting"], json!(["Wuff!"]));
 
-    let shown = installation
+    let found = installation
         .request(Method::GET, &first.path, Some(&org.key), None)
         .await;
-    let shown = made(shown, StatusCode::OK).await;
-    assert_eq!((&shown.body, shown.etag.as_str()), (&first.body, "\"1\""));
+    let found = parse(found, StatusCode::OK).await;
+    assert_eq!((&found.body, found.etag.as_str()), (&first.body, "\"1\""));
 
     let patch = json!({"tags": ["dog", "toy"], "model": null, "persona": {"role": "a lapdog"}});
     let patched = installation
@@ -109,14 +109,14 @@ async fn a_template_lives_from_its_making_to_its_removal() {
             Some(patch),
         )
         .await;
-    let patched = made(patched, StatusCode::OK).await;
+    let patched = parse(patched, StatusCode::OK).await;
     assert_eq!(patched.etag, "\"2\"");
     assert_eq!(patched.body["model"], Value::Null);
     assert_eq!(patched.body["persona"]["role"], "a lapdog");
     assert_eq!(patched.body["persona"]["greeting"], json!(["Wuff!"]));
     assert_eq!(patched.body["created_at"], first.body["created_at"]);
 
-    // The whole document sent back changes nothing, and so makes no version.
+    // The complete view as a patch changes nothing and creates no version.
     let same = installation
         .conditional(
             Method::PATCH,
@@ -126,7 +126,7 @@ async fn a_template_lives_from_its_making_to_its_removal() {
             Some(patched.body.clone()),
         )
         .await;
-    assert_eq!(made(same, StatusCode::OK).await.body, patched.body);
+    assert_eq!(parse(same, StatusCode::OK).await.body, patched.body);
 
     let gone = installation
         .conditional(Method::DELETE, &first.path, &org.key, Some("\"2\""), None)
@@ -142,15 +142,15 @@ async fn a_template_lives_from_its_making_to_its_removal() {
 }
 
 #[tokio::test]
-async fn only_who_has_seen_the_version_changes_it() {
+async fn change_requires_the_current_version() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let made = installation.make_template(&org.key, bello()).await;
+    let template = installation.create_template(&org.key, bello()).await;
     for method in [Method::PATCH, Method::DELETE] {
         let check = async |etag: Option<&str>, status: u16, slug: &str| {
             let patch = Some(json!({"name": "Rex"}));
             let response = installation
-                .conditional(method.clone(), &made.path, &org.key, etag, patch)
+                .conditional(method.clone(), &template.path, &org.key, etag, patch)
                 .await;
             assert_eq!(response.status().as_u16(), status);
             assert_eq!(body(response).await["type"], format!("/problems/{slug}"));
@@ -159,20 +159,26 @@ async fn only_who_has_seen_the_version_changes_it() {
         check(Some("\"2\""), 412, "precondition_failed").await;
         check(Some("W/\"1\""), 412, "precondition_failed").await;
     }
-    let (_, shown) = installation
-        .send(Method::GET, &made.path, Some(&org.key), None)
+    let (_, found) = installation
+        .send(Method::GET, &template.path, Some(&org.key), None)
         .await;
-    assert_eq!(shown, made.body);
+    assert_eq!(found, template.body);
 }
 
 #[tokio::test]
-async fn i7_of_changes_at_once_one_is_made() {
+async fn i7_one_of_concurrent_changes_succeeds() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let made = installation.make_template(&org.key, bello()).await;
+    let template = installation.create_template(&org.key, bello()).await;
     let change = |name: &'static str| {
         let patch = Some(json!({"name": name}));
-        installation.conditional(Method::PATCH, &made.path, &org.key, Some("\"1\""), patch)
+        installation.conditional(
+            Method::PATCH,
+            &template.path,
+            &org.key,
+            Some("\"1\""),
+            patch,
+        )
     };
     let (one, two, three, four) = tokio::join!(change("A"), change("B"), change("C"), change("D"));
     let mut statuses = [one, two, three, four].map(|response| response.status().as_u16());
@@ -181,8 +187,8 @@ async fn i7_of_changes_at_once_one_is_made() {
 }
 
 impl Installation {
-    /// Sends a template with these members instead of its own; refused for what is at `pointer`.
-    async fn refuses(&self, key: &str, change: Value, pointer: &str) {
+    /// Sends a template with these members replaced, and checks the pointer of the problem.
+    async fn assert_rejected(&self, key: &str, change: Value, pointer: &str) {
         let mut document = bello();
         for (name, value) in change.as_object().unwrap() {
             document[name] = value.clone();
@@ -200,10 +206,14 @@ impl Installation {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_refused_and_pointed_at() {
+async fn invalid_template_is_rejected_with_its_pointer() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let check = async |change, pointer| installation.refuses(&org.key, change, pointer).await;
+    let check = async |change, pointer| {
+        installation
+            .assert_rejected(&org.key, change, pointer)
+            .await
+    };
     check(json!({"name": ""}), "/name").await;
     check(json!({"name": 7}), "/name").await;
     check(json!({"tools": [null, []]}), "/tools").await;
@@ -238,30 +248,32 @@ async fn what_does_not_fit_is_refused_and_pointed_at() {
 }
 
 #[tokio::test]
-async fn a_prompt_that_does_not_fit_is_refused_and_pointed_at() {
+async fn invalid_prompt_is_rejected_with_its_pointer() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let check = async |content: Value, pointer: &str| {
         let messages = json!([{"role": "user", "content": content}]);
         let change = json!({"prompt": {"messages": messages}});
         let pointer = format!("/prompt/messages/0/content{pointer}");
-        installation.refuses(&org.key, change, &pointer).await;
+        installation
+            .assert_rejected(&org.key, change, &pointer)
+            .await;
     };
     check(json!({"type": "text", "text": "{{who}}"}), "/text").await;
     check(json!({"type": "text", "text": "a", "uri": "b:c"}), "/uri").await;
     check(json!({"type": "resource", "uri": "no uri"}), "/uri").await;
     check(json!({"type": "song"}), "/type").await;
     check(json!(["text", "a"]), "").await;
-    let nobody = format!("pic_{}", "0".repeat(32));
+    let unknown = format!("pic_{}", "0".repeat(32));
     check(
-        json!({"type": "image", "picture_id": nobody}),
+        json!({"type": "image", "picture_id": unknown}),
         "/picture_id",
     )
     .await;
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_document_is_refused() {
+async fn malformed_body_is_rejected() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let check = async |bytes: &[u8], status: u16, slug: &str| {
@@ -288,15 +300,15 @@ async fn a_body_that_is_no_document_is_refused() {
 }
 
 #[tokio::test]
-async fn a_patch_keeps_what_only_the_store_writes() {
+async fn patch_cannot_change_read_only_members() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
-    let made = installation.make_template(&org.key, bello()).await;
+    let template = installation.create_template(&org.key, bello()).await;
     let check = async |patch: Value, pointer: &str| {
         let response = installation
             .conditional(
                 Method::PATCH,
-                &made.path,
+                &template.path,
                 &org.key,
                 Some("\"1\""),
                 Some(patch),
@@ -313,21 +325,21 @@ async fn a_patch_keeps_what_only_the_store_writes() {
     check(json!({"tags": "dog"}), "/tags").await;
     check(json!({"persona": {"mood": "good"}}), "/persona/mood").await;
     check(json!([]), "").await;
-    let (_, shown) = installation
-        .send(Method::GET, &made.path, Some(&org.key), None)
+    let (_, found) = installation
+        .send(Method::GET, &template.path, Some(&org.key), None)
         .await;
-    assert_eq!(shown, made.body);
+    assert_eq!(found, template.body);
 }
 
 #[tokio::test]
-async fn a_prompt_has_its_name_alone() {
+async fn prompt_name_is_unique() {
     let installation = Installation::start().await;
     let (org, other) = (
         installation.new_org("Toys").await,
         installation.new_org("Games").await,
     );
-    installation.make_template(&org.key, bello()).await;
-    installation.make_template(&other.key, bello()).await;
+    installation.create_template(&org.key, bello()).await;
+    installation.create_template(&other.key, bello()).await;
     let (status, problem) = installation
         .send(Method::POST, "/v1/templates", Some(&org.key), Some(bello()))
         .await;
@@ -340,7 +352,7 @@ async fn a_prompt_has_its_name_alone() {
         )
     );
     let rex = installation
-        .make_template(&org.key, json!({"name": "Rex"}))
+        .create_template(&org.key, json!({"name": "Rex"}))
         .await;
     let patch = Some(json!({"prompt": bello()["prompt"]}));
     let taken = installation
@@ -350,13 +362,13 @@ async fn a_prompt_has_its_name_alone() {
 }
 
 #[tokio::test]
-async fn nobody_reaches_the_templates_of_others() {
+async fn templates_of_others_are_not_accessible() {
     let installation = Installation::start().await;
     let (org, other) = (
         installation.new_org("Toys").await,
         installation.new_org("Games").await,
     );
-    let made = installation.make_template(&org.key, bello()).await;
+    let template = installation.create_template(&org.key, bello()).await;
     for (method, etag) in [
         (Method::GET, None),
         (Method::PATCH, Some("\"1\"")),
@@ -364,7 +376,7 @@ async fn nobody_reaches_the_templates_of_others() {
     ] {
         let patch = Some(json!({"name": "Rex"}));
         let response = installation
-            .conditional(method, &made.path, &other.key, etag, patch)
+            .conditional(method, &template.path, &other.key, etag, patch)
             .await;
         assert_eq!(response.status(), StatusCode::NOT_FOUND);
     }
@@ -388,17 +400,17 @@ async fn nobody_reaches_the_templates_of_others() {
 }
 
 #[tokio::test]
-async fn what_the_operator_makes_everybody_reads() {
+async fn templates_of_the_operator_are_public() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let mut document = bello();
     document["visibility"] = "public".into();
-    let public = installation.make_template(OPERATOR_KEY, document).await;
+    let public = installation.create_template(OPERATOR_KEY, document).await;
     assert_eq!(
         (&public.body["visibility"], &public.body["org_id"]),
         (&json!("public"), &Value::Null)
     );
-    let own = installation.make_template(&org.key, bello()).await;
+    let own = installation.create_template(&org.key, bello()).await;
 
     let names = async |query: &str, key: &str| {
         let (status, page) = installation
@@ -456,15 +468,15 @@ async fn what_the_operator_makes_everybody_reads() {
 }
 
 #[tokio::test]
-async fn lists_come_in_pages() {
+async fn list_has_pages() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let mut expected = Vec::new();
     for index in 0..5 {
-        let made = installation
-            .make_template(&org.key, json!({"name": format!("T{index}")}))
+        let template = installation
+            .create_template(&org.key, json!({"name": format!("T{index}")}))
             .await;
-        expected.push(made.body["id"].clone());
+        expected.push(template.body["id"].clone());
     }
     let (mut found, mut query, mut pages) = (Vec::new(), String::new(), 0);
     loop {
@@ -507,10 +519,10 @@ async fn lists_come_in_pages() {
 }
 
 #[tokio::test]
-async fn reading_needs_read_and_writing_needs_admin() {
+async fn reads_need_read_and_writes_need_admin() {
     let installation = Installation::start().await;
     let org: Org = installation.new_org("Toys").await;
-    let made = installation.make_template(&org.key, bello()).await;
+    let template = installation.create_template(&org.key, bello()).await;
     let limited = async |scope: &str| {
         let request = json!({"name": "limited", "scopes": [scope]});
         let (_, key) = installation
@@ -523,7 +535,7 @@ async fn reading_needs_read_and_writing_needs_admin() {
         let path = if method == Method::POST {
             "/v1/templates"
         } else {
-            &made.path
+            &template.path
         };
         let (got, problem) = installation
             .send(method, path, key, Some(json!({"name": "x"})))

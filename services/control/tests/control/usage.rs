@@ -25,12 +25,12 @@ async fn usage(installation: &Installation, key: &str, query: &str) -> Value {
     usage
 }
 
-/// What is said of calls, where nobody has conversed.
-fn calls_of(said: &Value) -> Value {
-    if let Some(periods) = said.as_array() {
+/// The calls in a usage without turns.
+fn calls_of(usage: &Value) -> Value {
+    if let Some(periods) = usage.as_array() {
         return periods.iter().map(calls_of).collect();
     }
-    let mut calls = said.clone();
+    let mut calls = usage.clone();
     for name in ["turns", "prompt_tokens", "completion_tokens", "cost"] {
         let none = calls.as_object_mut().unwrap().remove(name);
         assert_eq!(none.unwrap().as_f64(), Some(0.0), "{name}");
@@ -39,14 +39,14 @@ fn calls_of(said: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn calls_are_added_up_by_hours_and_days_for_their_organisation() {
+async fn calls_are_summed_by_hours_and_days() {
     let installation = Installation::start().await;
     let (own, other) = (
         installation.new_org("Toys").await,
         installation.new_org("Games").await,
     );
     let (one, two) = (Uuid::now_v7(), Uuid::now_v7());
-    let nobody = Org {
+    let deleted = Org {
         id: format!("org_{}", Uuid::now_v7().simple()),
         key: String::new(),
     };
@@ -56,9 +56,9 @@ async fn calls_are_added_up_by_hours_and_days_for_their_organisation() {
         counted(&own, "2026-03-01T23:00:00Z", "succeeded", 2),
         counted(&own, "2026-03-02T00:00:00Z", "failed", 3),
         counted(&other, "2026-03-01T22:00:00Z", "succeeded", 100),
-        counted(&nobody, "2026-03-01T22:00:00Z", "succeeded", 1),
+        counted(&deleted, "2026-03-01T22:00:00Z", "succeeded", 1),
     ];
-    // The first comes twice: its answer was lost. The second is another gateway's.
+    // The first is sent twice because its response was lost. The second is from another gateway.
     for (counter, number) in [(one, 1), (one, 1), (two, 1)] {
         installation
             .store
@@ -103,7 +103,7 @@ async fn calls_are_added_up_by_hours_and_days_for_their_organisation() {
     );
 }
 
-/// The same, with turns of 100 and 20 tokens each.
+/// These sums with turns of 100 and 20 tokens each.
 fn with_turns(mut sums: Value, turns: i64, cost: f64) -> Value {
     sums["turns"] = turns.into();
     sums["prompt_tokens"] = (turns * 100).into();
@@ -113,14 +113,14 @@ fn with_turns(mut sums: Value, turns: i64, cost: f64) -> Value {
 }
 
 #[tokio::test]
-async fn turns_stand_beside_the_calls_of_their_time() {
+async fn turns_are_summed_with_the_calls_of_their_period() {
     let installation = Installation::start().await;
     let (own, other) = (
         installation.new_org("Toys").await,
         installation.new_org("Games").await,
     );
     let turn =
-        |org: &Org, at: &str, cost| CountedTurns::one(org.id(), at.parse().unwrap(), 100, 20, cost);
+        |org: &Org, at: &str, cost| CountedTurns::new(org.id(), at.parse().unwrap(), 100, 20, cost);
     let turns = [
         turn(&own, "2026-03-01T21:59:59Z", 0.25),
         turn(&own, "2026-03-01T22:00:00Z", 0.5),
@@ -164,7 +164,7 @@ async fn turns_stand_beside_the_calls_of_their_time() {
 }
 
 #[tokio::test]
-async fn usage_is_forgotten_after_its_time() {
+async fn expired_usage_is_deleted() {
     let installation = Installation::start().await;
     let own = installation.new_org("Toys").await;
     let store = &installation.store;
@@ -174,10 +174,13 @@ async fn usage_is_forgotten_after_its_time() {
     ];
     store.add_usage(Uuid::now_v7(), 1, &batch).await.unwrap();
     let between: DateTime<Utc> = "2026-03-01T23:30:00Z".parse().unwrap();
-    let kept = Utc::now() - between;
-    let longer = (kept + TimeDelta::days(1)).to_std().unwrap();
+    let cutoff = Utc::now() - between;
+    let longer = (cutoff + TimeDelta::days(1)).to_std().unwrap();
     assert_eq!(store.purge_usage(longer).await.unwrap(), 0);
-    assert_eq!(store.purge_usage(kept.to_std().unwrap()).await.unwrap(), 1);
+    assert_eq!(
+        store.purge_usage(cutoff.to_std().unwrap()).await.unwrap(),
+        1
+    );
     let march = "?from=2026-03-01T00:00:00Z&to=2026-03-05T00:00:00Z";
     assert_eq!(
         usage(&installation, &own.key, march).await["total"]["calls"],
@@ -186,7 +189,7 @@ async fn usage_is_forgotten_after_its_time() {
 }
 
 #[tokio::test]
-async fn what_an_organisation_has_is_counted_without_what_is_public() {
+async fn current_usage_excludes_public_resources() {
     let installation = Installation::start().await;
     let own = installation.new_org("Toys").await;
     let other = installation.new_org("Games").await;
@@ -208,11 +211,11 @@ async fn what_an_organisation_has_is_counted_without_what_is_public() {
     }
     for key in [&own.key, &own.key, OPERATOR_KEY] {
         installation
-            .make(key, "/v1/templates", json!({"name": "Bello"}))
+            .create(key, "/v1/templates", json!({"name": "Bello"}))
             .await;
     }
     installation
-        .make(&own.key, "/v1/npcs", json!({"overrides": {"name": "Rex"}}))
+        .create(&own.key, "/v1/npcs", json!({"overrides": {"name": "Rex"}}))
         .await;
     let now = usage(&installation, &own.key, "").await["now"].clone();
     assert_eq!((&now["templates"], &now["npcs"]), (&json!(2), &json!(1)));

@@ -1,4 +1,4 @@
-//! `/v1/voices`, but for the making of them.
+//! `/v1/voices`, without the training.
 
 use axum::{body::Body, response::Response};
 use http::{Method, Request, StatusCode, header};
@@ -10,7 +10,7 @@ use crate::{
     installation::{Installation, OPERATOR_KEY, body},
 };
 
-const LARGEST: usize = 10 * 1024 * 1024;
+const MAX_BYTES: usize = 10 * 1024 * 1024;
 pub(crate) const CONSENT: &str = "consent_by=Anna%20Example&consent_statement=The%20toy%20may.";
 
 impl Installation {
@@ -19,12 +19,12 @@ impl Installation {
             .method(Method::POST)
             .uri(format!("/v1/voices?{query}"))
             .header(header::AUTHORIZATION, format!("Bearer {key}"))
-            // Whatever the sender calls it does not matter.
+            // The type that the client declares is ignored.
             .header(header::CONTENT_TYPE, "image/png");
         self.answer(request.body(Body::from(sample)).unwrap()).await
     }
 
-    /// A voice that is taken.
+    /// Uploads a valid voice.
     pub(crate) async fn voice(&self, key: &str, query: &str, sample: Vec<u8>) -> Value {
         let query = format!("name=Anna&{CONSENT}&{query}");
         let response = self.send_sample(key, &query, sample).await;
@@ -45,7 +45,7 @@ impl Installation {
         problem
     }
 
-    async fn play(&self, key: &str, at: &str, name: &str, value: &str) -> Response {
+    async fn preview(&self, key: &str, at: &str, name: &str, value: &str) -> Response {
         let request = Request::builder()
             .uri(format!("{at}/preview"))
             .header(header::AUTHORIZATION, format!("Bearer {key}"))
@@ -64,7 +64,7 @@ async fn bytes(response: Response) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_voice_lives_from_its_sending_to_its_removal() {
+async fn voice_is_created_listed_and_deleted() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let key = &installation.new_org("Toys").await.key;
     let query = format!(
@@ -103,13 +103,13 @@ async fn a_voice_lives_from_its_sending_to_its_removal() {
 }
 
 #[tokio::test]
-async fn it_is_played_whole_or_in_part() {
+async fn sample_is_sent_completely_or_in_part() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let key = &installation.new_org("Toys").await.key;
     let sample = include_bytes!("voices/tone.opus").to_vec();
     let voice = installation.voice(key, "", sample.clone()).await;
     let at = path(&voice);
-    let played = installation.play(key, &at, "accept", "audio/*").await;
+    let played = installation.preview(key, &at, "accept", "audio/*").await;
     let tag = format!("\"{}\"", voice["sha256"].as_str().unwrap());
     for (name, value) in [
         ("content-type", "audio/ogg"),
@@ -120,9 +120,9 @@ async fn it_is_played_whole_or_in_part() {
         assert_eq!(played.headers()[name], value);
     }
     assert_eq!(bytes(played).await, sample);
-    let known = installation.play(key, &at, "if-none-match", &tag).await;
+    let known = installation.preview(key, &at, "if-none-match", &tag).await;
     assert_eq!(known.status(), StatusCode::NOT_MODIFIED);
-    let part = installation.play(key, &at, "range", "bytes=10-19").await;
+    let part = installation.preview(key, &at, "range", "bytes=10-19").await;
     assert_eq!(
         (part.status(), &part.headers()["content-range"]),
         (
@@ -131,7 +131,9 @@ async fn it_is_played_whole_or_in_part() {
         )
     );
     assert_eq!(bytes(part).await, sample[10..20]);
-    let beyond = installation.play(key, &at, "range", "bytes=999999-").await;
+    let beyond = installation
+        .preview(key, &at, "range", "bytes=999999-")
+        .await;
     assert_eq!(
         beyond.headers()["content-range"],
         format!("bytes */{}", sample.len()).as_str()
@@ -142,7 +144,7 @@ async fn it_is_played_whole_or_in_part() {
 }
 
 #[tokio::test]
-async fn nobodys_voice_is_taken_without_consent() {
+async fn voice_requires_consent() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let key = &installation.new_org("Toys").await.key;
     for (query, parameter) in [
@@ -191,7 +193,7 @@ async fn nobodys_voice_is_taken_without_consent() {
 }
 
 #[tokio::test]
-async fn what_is_no_sample_is_refused() {
+async fn invalid_sample_is_rejected() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let key = &installation.new_org("Toys").await.key;
     let check = async |sample: Vec<u8>, status: u16, slug: &str| {
@@ -200,7 +202,7 @@ async fn what_is_no_sample_is_refused() {
         installation.problem_of(response, status, slug).await
     };
     check(Vec::new(), 400, "empty_body").await;
-    check(vec![0; LARGEST + 1], 413, "body_too_large").await;
+    check(vec![0; MAX_BYTES + 1], 413, "body_too_large").await;
     check(vec![0; 100], 415, "unsupported_audio").await;
     check(crate::cases::png(3), 415, "unsupported_audio").await;
     check(wav(1_300)[..200].to_vec(), 422, "broken_audio").await;
@@ -220,7 +222,7 @@ async fn what_is_no_sample_is_refused() {
 }
 
 #[tokio::test]
-async fn a_change_is_made_by_who_has_seen_the_voice() {
+async fn change_requires_the_current_version() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let key = &installation.new_org("Toys").await.key;
     let voice = installation
@@ -228,17 +230,17 @@ async fn a_change_is_made_by_who_has_seen_the_voice() {
         .await;
     let at = path(&voice);
     let patch = json!({"name": "Oma", "languages": ["de-AT"], "labels": null});
-    let without = installation.change(key, &at, None, patch.clone()).await;
+    let without = installation.patch(key, &at, None, patch.clone()).await;
     installation
         .problem_of(without, 428, "precondition_required")
         .await;
     let stale = installation
-        .change(key, &at, Some("\"2\""), patch.clone())
+        .patch(key, &at, Some("\"2\""), patch.clone())
         .await;
     installation
         .problem_of(stale, 412, "precondition_failed")
         .await;
-    let changed = installation.change(key, &at, Some("\"1\""), patch).await;
+    let changed = installation.patch(key, &at, Some("\"1\""), patch).await;
     assert_eq!(changed.headers()["etag"], "\"2\"");
     let changed = body(changed).await;
     assert_eq!(
@@ -247,7 +249,7 @@ async fn a_change_is_made_by_who_has_seen_the_voice() {
     );
     assert_eq!(changed["consent"], voice["consent"]);
     let same = installation
-        .change(key, &at, Some("\"2\""), json!({"name": "Oma"}))
+        .patch(key, &at, Some("\"2\""), json!({"name": "Oma"}))
         .await;
     assert_eq!(same.headers()["etag"], "\"2\"");
     for (patch, pointer) in [
@@ -258,16 +260,14 @@ async fn a_change_is_made_by_who_has_seen_the_voice() {
         (json!({"name": null}), ""),
         (json!({"pitch": 2}), "/pitch"),
     ] {
-        let response = installation
-            .change(key, &at, Some("*"), patch.clone())
-            .await;
+        let response = installation.patch(key, &at, Some("*"), patch.clone()).await;
         let problem = installation.problem_of(response, 422, "invalid_body").await;
         assert_eq!(problem["pointer"], pointer, "{patch}");
     }
 }
 
 #[tokio::test]
-async fn a_list_is_narrowed_and_read_in_pages() {
+async fn list_has_filters_and_pages() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let key = &installation.new_org("Toys").await.key;
     let one = installation
@@ -324,7 +324,7 @@ async fn a_list_is_narrowed_and_read_in_pages() {
 }
 
 #[tokio::test]
-async fn a_voice_stays_while_somebody_speaks_with_it() {
+async fn voice_in_use_cannot_be_deleted() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let (key, other) = (
         &installation.new_org("Toys").await.key,
@@ -349,7 +349,7 @@ async fn a_voice_stays_while_somebody_speaks_with_it() {
         let problem = installation.problem_of(response, 422, "invalid_body").await;
         assert_eq!(problem["pointer"], "/overrides/voice/voice_id");
     }
-    // What does not begin like an id of ours is a provider's.
+    // An id without our prefix is one of a provider.
     let made = make(key, "/v1/templates", speaks(&json!({"id": "warm-1"}))).await;
     assert_eq!(made.status(), StatusCode::CREATED);
 
@@ -372,7 +372,7 @@ async fn a_voice_stays_while_somebody_speaks_with_it() {
     }
     let at = format!("/v1/templates/{}", template["id"].as_str().unwrap());
     let changed = installation
-        .change(
+        .patch(
             key,
             &at,
             Some("*"),
@@ -383,7 +383,7 @@ async fn a_voice_stays_while_somebody_speaks_with_it() {
     assert_eq!(remove(&one).await.status(), StatusCode::NO_CONTENT);
     let npc_at = format!("/v1/npcs/{}", npc["id"].as_str().unwrap());
     let changed = installation
-        .change(
+        .patch(
             key,
             &npc_at,
             Some("*"),
@@ -392,7 +392,7 @@ async fn a_voice_stays_while_somebody_speaks_with_it() {
         .await;
     assert_eq!(changed.status(), StatusCode::OK);
     let changed = installation
-        .change(key, &at, Some("*"), json!({"voice": null}))
+        .patch(key, &at, Some("*"), json!({"voice": null}))
         .await;
     assert_eq!(changed.status(), StatusCode::OK);
     assert_eq!(remove(&two).await.status(), StatusCode::NO_CONTENT);

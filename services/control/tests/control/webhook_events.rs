@@ -1,16 +1,16 @@
-//! What webhooks are told: calls that end, devices that come and go, and what devices say.
+//! The events of webhooks: completed calls, devices that connect and disconnect, and device events.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use switchboard_bus::{Epoch, LeftReason};
+use switchboard_bus::{DisconnectReason, Epoch};
 use switchboard_protocol::{
     id::{CallId, DeviceKey},
     outcome::{Delivered, Outcome},
 };
 use switchboard_store::{
-    CallEnd, CallWork, DeviceFact, DeviceNews, Expiry, NewKeptCall, QueueLimits,
+    CallDispatch, CallEnd, DeviceEvent, DeviceEventKind, Expiry, NewStoredCall, QueueLimits,
 };
 use uuid::Uuid;
 
@@ -19,7 +19,7 @@ use crate::{
     receiver::Receiver,
 };
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn toy(org: &Org) -> DeviceKey {
     DeviceKey {
@@ -29,21 +29,24 @@ fn toy(org: &Org) -> DeviceKey {
 }
 
 impl Installation {
-    async fn keep(&self, device: &DeviceKey, work: CallWork<'_>) -> CallId {
+    async fn insert_call(&self, device: &DeviceKey, work: CallDispatch<'_>) -> CallId {
         let id = CallId::from_uuid(Uuid::now_v7());
-        let call = NewKeptCall {
+        let call = NewStoredCall {
             id,
             device,
             service: "唱歌",
             timeout: Duration::from_secs(30),
             work,
         };
-        self.store.keep_call(call, None, PATIENCE).await.unwrap();
+        self.store
+            .insert_call(call, None, CALL_TIMEOUT)
+            .await
+            .unwrap();
         id
     }
 
-    async fn end(&self, device: &DeviceKey, outcome: Outcome, answer: &[u8]) -> CallId {
-        let id = self.keep(device, CallWork::Async).await;
+    async fn complete_call(&self, device: &DeviceKey, outcome: Outcome, answer: &[u8]) -> CallId {
+        let id = self.insert_call(device, CallDispatch::Async).await;
         let end = CallEnd {
             outcome,
             delivered: Delivered::Yes,
@@ -53,8 +56,8 @@ impl Installation {
         id
     }
 
-    /// What waits for a webhook, the oldest first.
-    async fn waiting(&self, org: &Org, webhook: &str) -> Vec<String> {
+    /// The pending deliveries of a webhook, oldest first.
+    async fn pending(&self, org: &Org, webhook: &str) -> Vec<String> {
         let path = format!("/v1/webhooks/{webhook}/deliveries?state=pending");
         let found = self.get(org, &path).await;
         let found = found["deliveries"].as_array().unwrap();
@@ -65,17 +68,17 @@ impl Installation {
     }
 }
 
-fn fact(device: &DeviceKey, epoch: u64, at_s: i64, news: DeviceNews) -> DeviceFact {
-    DeviceFact {
+fn event(device: &DeviceKey, epoch: u64, at_s: i64, kind: DeviceEventKind) -> DeviceEvent {
+    DeviceEvent {
         device: device.clone(),
         epoch,
         at: chrono::DateTime::from_timestamp(1_700_000_000 + at_s, 0).unwrap(),
-        news,
+        kind,
     }
 }
 
 #[tokio::test]
-async fn a_call_that_ends_is_told_with_its_result() {
+async fn completed_call_is_delivered_with_its_result() {
     let installation = Installation::start().await;
     let (org, other) = (
         installation.new_org("own").await,
@@ -96,7 +99,7 @@ async fn a_call_that_ends_is_told_with_its_result() {
 
     let answer = r#"{"success": true, "data": {"歌":  [1.0, "\u0000"]}}"#;
     let id = installation
-        .end(&toy(&org), Outcome::Succeeded, answer.as_bytes())
+        .complete_call(&toy(&org), Outcome::Succeeded, answer.as_bytes())
         .await;
     let seen = receiver.received(1).await.remove(0);
     assert!(
@@ -104,9 +107,9 @@ async fn a_call_that_ends_is_told_with_its_result() {
         "the device's own bytes: {}",
         seen.body
     );
-    let told = seen.json();
-    assert_eq!(told["type"], "call.finished");
-    let data = &told["data"];
+    let body = seen.json();
+    assert_eq!(body["type"], "call.finished");
+    let data = &body["data"];
     assert_eq!(
         (&data["call_id"], &data["device_id"]),
         (&json!(id), &json!("toy-1"))
@@ -122,23 +125,23 @@ async fn a_call_that_ends_is_told_with_its_result() {
     let time =
         |value: &Value| chrono::DateTime::parse_from_rfc3339(value.as_str().unwrap()).unwrap();
     assert!(time(&data["created_at"]) <= time(&data["ended_at"]));
-    assert_eq!(told["timestamp"], data["ended_at"]);
+    assert_eq!(body["timestamp"], data["ended_at"]);
     assert!(foreign.seen().is_empty() && deaf.seen().is_empty());
 }
 
 impl Receiver {
-    /// The call's end that came as this one in the row.
+    /// Checks the delivery with this number.
     async fn ended(&self, count: usize, outcome: &str, expect: Value) {
-        let told = self.received(count).await.remove(count - 1).json();
-        assert_eq!(told["data"]["outcome"], outcome, "{told}");
+        let body = self.received(count).await.remove(count - 1).json();
+        assert_eq!(body["data"]["outcome"], outcome, "{body}");
         for (name, value) in expect.as_object().unwrap() {
-            assert_eq!(&told["data"][name], value, "{name}: {told}");
+            assert_eq!(&body["data"][name], value, "{name}: {body}");
         }
     }
 }
 
 #[tokio::test]
-async fn ends_of_every_kind_are_told() {
+async fn every_outcome_of_a_call_is_delivered() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let receiver = Receiver::start(&[]).await;
@@ -148,7 +151,9 @@ async fn ends_of_every_kind_are_told() {
     let device = toy(&org);
     let check = async |count, outcome: &str, expect| receiver.ended(count, outcome, expect).await;
     let refusal = br#"{"detail": "The device did not answer.", "errors": []}"#;
-    installation.end(&device, Outcome::TimedOut, refusal).await;
+    installation
+        .complete_call(&device, Outcome::TimedOut, refusal)
+        .await;
     check(
         1,
         "timed_out",
@@ -156,13 +161,13 @@ async fn ends_of_every_kind_are_told() {
     )
     .await;
 
-    // What is too long is read elsewhere; what cannot be read is no reason to lose the end.
+    // A large result is left out; an invalid result does not suppress the event.
     let long = format!(
         "{{\"success\": true, \"data\": \"{}\"}}",
         "x".repeat(16_384)
     );
     let id = installation
-        .end(&device, Outcome::Succeeded, long.as_bytes())
+        .complete_call(&device, Outcome::Succeeded, long.as_bytes())
         .await;
     check(
         2,
@@ -170,7 +175,9 @@ async fn ends_of_every_kind_are_told() {
         json!({"result": null, "result_at": format!("/v1/calls/{id}")}),
     )
     .await;
-    let id = installation.end(&device, Outcome::Succeeded, b"\xff").await;
+    let id = installation
+        .complete_call(&device, Outcome::Succeeded, b"\xff")
+        .await;
     check(
         3,
         "succeeded",
@@ -180,7 +187,7 @@ async fn ends_of_every_kind_are_told() {
 }
 
 #[tokio::test]
-async fn ends_of_calls_that_were_never_sent_are_told() {
+async fn unsent_call_is_delivered_when_it_ends() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let receiver = Receiver::start(&[]).await;
@@ -193,7 +200,7 @@ async fn ends_of_calls_that_were_never_sent_are_told() {
         per_device: 10,
         per_org: 10,
     };
-    let queued = |expiry| CallWork::Queued {
+    let queued = |expiry| CallDispatch::Queued {
         params: b"{}",
         input: b"",
         expiry,
@@ -205,12 +212,12 @@ async fn ends_of_calls_that_were_never_sent_are_told() {
         answer: b"{\"detail\": \"x\"}".to_vec(),
     };
     let id = installation
-        .keep(&device, queued(Expiry::In(PATIENCE)))
+        .insert_call(&device, queued(Expiry::In(CALL_TIMEOUT)))
         .await;
     let withdrawn = end(Outcome::Cancelled);
     installation
         .store
-        .withdraw_call(org.id(), id, &withdrawn)
+        .cancel_call(org.id(), id, &withdrawn)
         .await
         .unwrap();
     check(
@@ -220,16 +227,16 @@ async fn ends_of_calls_that_were_never_sent_are_told() {
     )
     .await;
     let id = installation
-        .keep(&device, queued(Expiry::In(Duration::ZERO)))
+        .insert_call(&device, queued(Expiry::In(Duration::ZERO)))
         .await;
     let (expired, lost) = (end(Outcome::Expired), end(Outcome::Lost));
-    let settled = installation.store.settle_calls(None, &expired, &lost);
+    let settled = installation.store.end_overdue_calls(None, &expired, &lost);
     assert_eq!(settled.await.unwrap().all(), 1);
     check(2, "expired", json!({"call_id": id})).await;
 }
 
 #[tokio::test]
-async fn a_device_that_comes_and_stays_away_is_told() {
+async fn connected_and_disconnected_device_is_delivered() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let receiver = Receiver::start(&[]).await;
@@ -244,18 +251,18 @@ async fn a_device_that_comes_and_stays_away_is_told() {
         (&json!("device.online"), &json!({"device_id": "toy-1"}))
     );
 
-    // It leaves: that is told when it has been away for a while.
+    // The disconnection is delivered after a grace period.
     installation
         .bus
-        .release(device.clone(), epoch, None, LeftReason::IdleTimeout);
-    // Its coming waits too until the receiver's answer is written down.
+        .release(device.clone(), epoch, None, DisconnectReason::IdleTimeout);
+    // The connection is pending until the previous attempt is stored.
     let waits = async || {
-        let waiting = installation.waiting(&org, &webhook).await;
+        let waiting = installation.pending(&org, &webhook).await;
         (waiting == ["device.offline"]).then_some(())
     };
-    crate::installation::eventually("its going waits alone", waits).await;
+    crate::installation::eventually("only the disconnection is pending", waits).await;
     assert_eq!(receiver.seen().len(), 1);
-    installation.hasten().await;
+    installation.make_deliveries_due().await;
     let offline = receiver.received(2).await.remove(1).json();
     let gone = json!({"device_id": "toy-1", "reason": "idle_timeout"});
     assert_eq!(
@@ -264,15 +271,15 @@ async fn a_device_that_comes_and_stays_away_is_told() {
     );
 }
 
-/// Two webhooks, one that hears of comings and goings and one of goings only, and a device.
-struct Watch {
+/// A device and two webhooks: one for connections and disconnections, one for disconnections only.
+struct PresenceFixture {
     installation: Installation,
     org: Org,
     both: String,
     going: String,
 }
 
-impl Watch {
+impl PresenceFixture {
     async fn start() -> Self {
         let installation = Installation::idle(Some(OPERATOR_KEY)).await;
         let org = installation.new_org("own").await;
@@ -289,86 +296,110 @@ impl Watch {
         }
     }
 
-    fn on(&self, epoch: u64, at_s: i64) -> DeviceFact {
-        fact(&toy(&self.org), epoch, at_s, DeviceNews::Connected)
+    fn connected(&self, epoch: u64, at_s: i64) -> DeviceEvent {
+        event(&toy(&self.org), epoch, at_s, DeviceEventKind::Connected)
     }
 
-    fn off(&self, epoch: u64, at_s: i64) -> DeviceFact {
-        let left = DeviceNews::Left { reason: "closed" };
-        fact(&toy(&self.org), epoch, at_s, left)
+    fn disconnected(&self, epoch: u64, at_s: i64) -> DeviceEvent {
+        let left = DeviceEventKind::Disconnected { reason: "closed" };
+        event(&toy(&self.org), epoch, at_s, left)
     }
 
-    async fn waiting(&self) -> (Vec<String>, Vec<String>) {
-        let of = async |webhook: &str| self.installation.waiting(&self.org, webhook).await;
+    async fn pending(&self) -> (Vec<String>, Vec<String>) {
+        let of = async |webhook: &str| self.installation.pending(&self.org, webhook).await;
         (of(self.both.as_str()).await, of(self.going.as_str()).await)
     }
 
-    /// Records a batch, and what waits for either webhook then.
-    async fn check(&self, facts: &[DeviceFact], both: &[&str], going: &[&str]) {
-        // A batch that is not acknowledged comes again.
+    /// Records a batch, and checks the pending deliveries of both webhooks.
+    async fn check(&self, events: &[DeviceEvent], both: &[&str], going: &[&str]) {
+        // A batch without an acknowledgement is recorded again.
         for _ in 0..2 {
-            self.installation.store.record(facts).await.unwrap();
+            self.installation
+                .store
+                .record_device_events(events)
+                .await
+                .unwrap();
             let names = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
             assert_eq!(
-                self.waiting().await,
+                self.pending().await,
                 (names(both), names(going)),
-                "{facts:?}"
+                "{events:?}"
             );
         }
     }
 }
 
 #[tokio::test]
-async fn flapping_is_no_news_and_facts_that_come_twice_are_told_once() {
-    let watch = Watch::start().await;
+async fn flapping_and_repeated_events_are_not_delivered() {
+    let fixture = PresenceFixture::start().await;
     let (on, off) = (
-        |epoch, at_s| watch.on(epoch, at_s),
-        |epoch, at_s| watch.off(epoch, at_s),
+        |epoch, at_s| fixture.connected(epoch, at_s),
+        |epoch, at_s| fixture.disconnected(epoch, at_s),
     );
-    // In one batch it came and went.
-    watch.check(&[on(1, 0), off(1, 1)], &[], &[]).await;
-    watch.check(&[on(2, 2)], &["device.online"], &[]).await;
-    // A takeover, in either order, changes nothing.
-    watch.check(&[on(3, 3)], &["device.online"], &[]).await;
-    watch.check(&[off(2, 4)], &["device.online"], &[]).await;
-    let told = "UPDATE webhook_deliveries SET state = 'delivered', payload = NULL, next_attempt_at = NULL, ended_at = now()";
-    watch.installation.database.execute(told).await.unwrap();
-    watch
+    // It connects and disconnects in one batch.
+    fixture.check(&[on(1, 0), off(1, 1)], &[], &[]).await;
+    fixture.check(&[on(2, 2)], &["device.online"], &[]).await;
+    // A takeover in either order has no event.
+    fixture.check(&[on(3, 3)], &["device.online"], &[]).await;
+    fixture.check(&[off(2, 4)], &["device.online"], &[]).await;
+    let deliver = "UPDATE webhook_deliveries SET state = 'delivered', payload = NULL, next_attempt_at = NULL, ended_at = now()";
+    fixture
+        .installation
+        .database
+        .execute(deliver)
+        .await
+        .unwrap();
+    fixture
         .check(&[off(3, 5)], &["device.offline"], &["device.offline"])
         .await;
-    watch.check(&[on(4, 6)], &[], &[]).await;
+    fixture.check(&[on(4, 6)], &[], &[]).await;
     for round in 0..50_u32 {
         let (epoch, at_s) = (4 + u64::from(round), 10 + 2 * i64::from(round));
-        let store = &watch.installation.store;
-        store.record(&[off(epoch, at_s)]).await.unwrap();
-        store.record(&[on(epoch + 1, at_s + 1)]).await.unwrap();
+        let store = &fixture.installation.store;
+        store
+            .record_device_events(&[off(epoch, at_s)])
+            .await
+            .unwrap();
+        store
+            .record_device_events(&[on(epoch + 1, at_s + 1)])
+            .await
+            .unwrap();
     }
-    assert_eq!(watch.waiting().await, (Vec::new(), Vec::new()));
+    assert_eq!(fixture.pending().await, (Vec::new(), Vec::new()));
 }
 
 #[tokio::test]
-async fn what_somebody_has_begun_to_tell_is_not_taken_back() {
-    let watch = Watch::start().await;
-    watch
-        .check(&[watch.on(1, 0)], &["device.online"], &[])
+async fn delivery_in_flight_is_not_withdrawn() {
+    let fixture = PresenceFixture::start().await;
+    fixture
+        .check(&[fixture.connected(1, 0)], &["device.online"], &[])
         .await;
-    let told = "UPDATE webhook_deliveries SET state = 'delivered', payload = NULL, next_attempt_at = NULL, ended_at = now()";
-    watch.installation.database.execute(told).await.unwrap();
-    watch
-        .check(&[watch.off(1, 1)], &["device.offline"], &["device.offline"])
+    let deliver = "UPDATE webhook_deliveries SET state = 'delivered', payload = NULL, next_attempt_at = NULL, ended_at = now()";
+    fixture
+        .installation
+        .database
+        .execute(deliver)
+        .await
+        .unwrap();
+    fixture
+        .check(
+            &[fixture.disconnected(1, 1)],
+            &["device.offline"],
+            &["device.offline"],
+        )
         .await;
     let begun = "UPDATE webhook_deliveries SET attempts = 1 WHERE state = 'pending'";
-    watch.installation.database.execute(begun).await.unwrap();
-    let back = watch.on(2, 2);
-    watch
+    fixture.installation.database.execute(begun).await.unwrap();
+    let back = fixture.connected(2, 2);
+    fixture
         .check(
             &[back],
             &["device.offline", "device.online"],
             &["device.offline"],
         )
         .await;
-    let gone = watch.off(2, 3);
-    watch
+    let gone = fixture.disconnected(2, 3);
+    fixture
         .check(
             &[gone],
             &["device.offline"],
@@ -378,7 +409,7 @@ async fn what_somebody_has_begun_to_tell_is_not_taken_back() {
 }
 
 #[tokio::test]
-async fn what_a_device_says_unasked_is_told_once() {
+async fn device_event_is_delivered_once() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let receiver = Receiver::start(&[]).await;
@@ -386,23 +417,25 @@ async fn what_a_device_says_unasked_is_told_once() {
         .webhook(&org, receiver.webhook(&["device.event"]))
         .await;
     let device = toy(&org);
-    let event =
+    let json =
         Bytes::from_static(r#"{"name": "按钮", "data": {"pressed":  1.0}, "more": 1}"#.as_bytes());
-    installation.bus.tell_event(device.clone(), Epoch(1), event);
+    installation
+        .bus
+        .record_custom_event(device.clone(), Epoch(1), json);
     let seen = receiver.received(1).await.remove(0);
     assert!(
         seen.body.contains(r#"{"pressed":  1.0}"#),
         "as sent: {}",
         seen.body
     );
-    let told = seen.json();
+    let body = seen.json();
     let data = json!({"device_id": "toy-1", "name": "按钮", "data": {"pressed": 1.0}});
     assert_eq!(
-        (&told["type"], &told["data"]),
+        (&body["type"], &body["data"]),
         (&json!("device.event"), &data)
     );
 
-    let said = |name: &str| DeviceNews::Event {
+    let emitted = |name: &str| DeviceEventKind::Custom {
         id: Uuid::from_u128(7),
         name: name.to_owned(),
         data: None,
@@ -410,13 +443,13 @@ async fn what_a_device_says_unasked_is_told_once() {
     for _ in 0..2 {
         installation
             .store
-            .record(&[fact(&device, 1, 0, said("bell"))])
+            .record_device_events(&[event(&device, 1, 0, emitted("bell"))])
             .await
             .unwrap();
     }
-    let told = receiver.received(2).await.remove(1).json();
+    let body = receiver.received(2).await.remove(1).json();
     assert_eq!(
-        told["data"],
+        body["data"],
         json!({"device_id": "toy-1", "name": "bell", "data": null})
     );
     let path = format!("/v1/webhooks/{webhook}/deliveries");
@@ -427,7 +460,7 @@ async fn what_a_device_says_unasked_is_told_once() {
             .len(),
         2
     );
-    // An event is no sign that the device is known.
+    // An event does not register the device.
     assert!(
         installation
             .store

@@ -1,4 +1,4 @@
-//! Deliveries that do not arrive: attempted again, given up, refused; and endpoints that fail for long.
+//! Failing deliveries: retries, final failures, rejected addresses, and disabled webhooks.
 
 use std::{io::Write, time::Duration};
 
@@ -8,18 +8,18 @@ use switchboard_control::Authorities;
 
 use crate::{
     installation::{Installation, OPERATOR_KEY, config, eventually},
-    receiver::{Answer, Receiver},
+    receiver::{Receiver, Reply},
 };
 
 const EVENTS: &[&str] = &["call.finished"];
 
 #[tokio::test]
-async fn what_did_not_arrive_is_attempted_again_under_the_same_id() {
+async fn failed_attempt_is_repeated_with_the_same_id() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
-    let receiver = Receiver::start(&[Answer::Status(503), Answer::Status(404)]).await;
+    let receiver = Receiver::start(&[Reply::Status(503), Reply::Status(404)]).await;
     let (webhook, secret) = installation.webhook(&org, receiver.webhook(EVENTS)).await;
-    let id = installation.try_out(&org, &webhook).await;
+    let id = installation.send_test_event(&org, &webhook).await;
     let failed = |attempts: i32, status: i32| {
         move |found: &Value| found["attempts"] == attempts && found["last_status"] == status
     };
@@ -34,9 +34,9 @@ async fn what_did_not_arrive_is_attempted_again_under_the_same_id() {
     );
     let path = format!("/v1/webhooks/{webhook}");
     assert!(installation.get(&org, &path).await["failing_since"].is_string());
-    installation.hasten().await;
+    installation.make_deliveries_due().await;
     installation.delivery(&org, &id, failed(2, 404)).await;
-    installation.hasten().await;
+    installation.make_deliveries_due().await;
     installation
         .delivery(&org, &id, |found| found["state"] == "delivered")
         .await;
@@ -53,16 +53,16 @@ async fn what_did_not_arrive_is_attempted_again_under_the_same_id() {
 }
 
 #[tokio::test]
-async fn after_the_last_attempt_it_is_given_up_and_can_be_repeated() {
+async fn delivery_fails_after_the_last_attempt() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
-    let receiver = Receiver::start(&[Answer::Status(500), Answer::Status(500)]).await;
+    let receiver = Receiver::start(&[Reply::Status(500), Reply::Status(500)]).await;
     let (webhook, _) = installation.webhook(&org, receiver.webhook(EVENTS)).await;
-    let id = installation.try_out(&org, &webhook).await;
+    let id = installation.send_test_event(&org, &webhook).await;
     installation
         .delivery(&org, &id, |found| found["last_status"] == 500)
         .await;
-    // As if it had failed seven times more.
+    // As after seven more failures.
     let last = "UPDATE webhook_deliveries SET attempts = 8, next_attempt_at = now()";
     installation.database.execute(last).await.unwrap();
     let failed = installation
@@ -74,7 +74,7 @@ async fn after_the_last_attempt_it_is_given_up_and_can_be_repeated() {
         "{failed}"
     );
     let (status, again) = installation
-        .ask(&org, &format!("/v1/webhook-deliveries/{id}/redeliver"))
+        .post_empty(&org, &format!("/v1/webhook-deliveries/{id}/redeliver"))
         .await;
     assert_eq!(
         (status, &again["id"], &again["attempts"]),
@@ -89,17 +89,17 @@ async fn after_the_last_attempt_it_is_given_up_and_can_be_repeated() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_gone_is_told_nothing_more() {
+async fn status_410_disables_the_webhook() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
-    let receiver = Receiver::start(&[Answer::Status(410)]).await;
+    let receiver = Receiver::start(&[Reply::Status(410)]).await;
     let (webhook, _) = installation.webhook(&org, receiver.webhook(EVENTS)).await;
-    let id = installation.try_out(&org, &webhook).await;
+    let id = installation.send_test_event(&org, &webhook).await;
     let path = format!("/v1/webhooks/{webhook}");
     let disabled = async || {
         Some(installation.get(&org, &path).await).filter(|found| found["enabled"] == false)
     };
-    let shown = eventually("it is disabled", disabled).await;
+    let shown = eventually("the webhook is disabled", disabled).await;
     assert_eq!(shown["disabled_reason"], "gone");
     let failed = installation
         .delivery(&org, &id, |found| found["state"] == "failed")
@@ -109,13 +109,13 @@ async fn an_endpoint_that_is_gone_is_told_nothing_more() {
         (&json!(1), &json!(410))
     );
     let (status, refused) = installation
-        .ask(&org, &format!("/v1/webhook-deliveries/{id}/redeliver"))
+        .post_empty(&org, &format!("/v1/webhook-deliveries/{id}/redeliver"))
         .await;
     assert_eq!(
         (status, &refused["type"]),
         (409, &json!("/problems/webhook_disabled"))
     );
-    // Enabled again, it starts without a past.
+    // Enabling it resets its failures.
     let (status, shown) = installation
         .change_webhook(&org, &webhook, json!({"enabled": true}))
         .await;
@@ -126,12 +126,12 @@ async fn an_endpoint_that_is_gone_is_told_nothing_more() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_fails_for_days_is_disabled_and_what_waits_is_given_up() {
+async fn webhook_that_fails_for_days_is_disabled() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
-    let receiver = Receiver::start(&[Answer::Status(500), Answer::Status(500)]).await;
+    let receiver = Receiver::start(&[Reply::Status(500), Reply::Status(500)]).await;
     let (webhook, _) = installation.webhook(&org, receiver.webhook(EVENTS)).await;
-    let id = installation.try_out(&org, &webhook).await;
+    let id = installation.send_test_event(&org, &webhook).await;
     installation
         .delivery(&org, &id, |found| found["last_status"] == 500)
         .await;
@@ -139,11 +139,11 @@ async fn an_endpoint_that_fails_for_days_is_disabled_and_what_waits_is_given_up(
     assert_eq!(installation.get(&org, &path).await["enabled"], true);
     let since = "UPDATE webhooks SET failing_since = now() - interval '73 hours'";
     installation.database.execute(since).await.unwrap();
-    installation.hasten().await;
+    installation.make_deliveries_due().await;
     let disabled = async || {
         Some(installation.get(&org, &path).await).filter(|found| found["enabled"] == false)
     };
-    let shown = eventually("it is disabled", disabled).await;
+    let shown = eventually("the webhook is disabled", disabled).await;
     assert_eq!(shown["disabled_reason"], "failing");
     assert_eq!(
         installation.delivery(&org, &id, |_| true).await["state"],
@@ -152,13 +152,13 @@ async fn an_endpoint_that_fails_for_days_is_disabled_and_what_waits_is_given_up(
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed() {
+async fn redirect_is_not_followed() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let elsewhere = Receiver::start(&[]).await;
-    let receiver = Receiver::start(&[Answer::Redirect(elsewhere.url.clone())]).await;
+    let receiver = Receiver::start(&[Reply::Redirect(elsewhere.url.clone())]).await;
     let (webhook, _) = installation.webhook(&org, receiver.webhook(EVENTS)).await;
-    let id = installation.try_out(&org, &webhook).await;
+    let id = installation.send_test_event(&org, &webhook).await;
     let failed = installation
         .delivery(&org, &id, |found| found["last_error"] == "redirected")
         .await;
@@ -167,34 +167,34 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn one_that_never_answers_keeps_no_other_waiting() {
+async fn silent_webhook_does_not_delay_others() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
-    let silent = Receiver::start(&vec![Answer::Silence; 20]).await;
+    let silent = Receiver::start(&vec![Reply::Silence; 20]).await;
     let good = Receiver::start(&[]).await;
     let (slow, _) = installation.webhook(&org, silent.webhook(EVENTS)).await;
     let (fast, _) = installation.webhook(&org, good.webhook(EVENTS)).await;
     for _ in 0..20 {
-        installation.try_out(&org, &slow).await;
+        installation.send_test_event(&org, &slow).await;
     }
-    // As many hands as may be at the silent one are there, longer than a test waits for what must come.
+    // All attempts that the silent webhook may have are in flight for longer than the test timeout.
     silent.received(4).await;
     for _ in 0..20 {
-        installation.try_out(&org, &fast).await;
+        installation.send_test_event(&org, &fast).await;
     }
     good.received(20).await;
 }
 
 #[tokio::test]
-async fn what_a_process_was_at_when_it_died_is_delivered_by_another() {
+async fn another_process_delivers_after_a_crash() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let org = installation.new_org("own").await;
-    let receiver = Receiver::start(&[Answer::Silence]).await;
+    let receiver = Receiver::start(&[Reply::Silence]).await;
     let (webhook, secret) = installation.webhook(&org, receiver.webhook(EVENTS)).await;
     let first = installation.start_another();
-    let id = installation.try_out(&org, &webhook).await;
+    let id = installation.send_test_event(&org, &webhook).await;
     receiver.received(1).await;
-    // It ends in the middle, without a word to anybody.
+    // The process dies during the attempt.
     first.stop();
     assert!(first.finished(Duration::from_secs(10)).await);
     let left = installation.delivery(&org, &id, |_| true).await;
@@ -203,8 +203,8 @@ async fn what_a_process_was_at_when_it_died_is_delivered_by_another() {
         (&json!("pending"), &json!(1))
     );
     installation.start_another();
-    // Until its time is up, it is the dead one's; then it is anybody's.
-    installation.hasten().await;
+    // The dead process has the lease until it expires; then another one claims the delivery.
+    installation.make_deliveries_due().await;
     let done = installation
         .delivery(&org, &id, |found| found["state"] == "delivered")
         .await;
@@ -217,20 +217,21 @@ async fn what_a_process_was_at_when_it_died_is_delivered_by_another() {
 }
 
 #[tokio::test]
-async fn a_name_that_leads_inside_is_refused_at_the_address() {
+async fn host_with_internal_address_is_rejected() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let org = installation.new_org("own").await;
     let (secured, certificate) = Receiver::start_tls().await;
     let plain = Receiver::start(&[]).await;
-    // Taken while the operator allowed it, and sent when that is over; a name tells nobody where it leads.
+    // Created while the network was allowed, and sent afterwards. The name does not
+    // show its address.
     let (by_name, _) = installation.webhook(&org, secured.webhook(EVENTS)).await;
     let (by_address, _) = installation.webhook(&org, plain.webhook(EVENTS)).await;
     let mut strict = config();
     strict.webhooks_allow = Vec::new();
     strict.webhooks_ca = Some(authorities(&certificate));
-    installation.start_background_with(&strict);
+    installation.start_workers_with(&strict);
     for webhook in [by_name, by_address] {
-        let id = installation.try_out(&org, &webhook).await;
+        let id = installation.send_test_event(&org, &webhook).await;
         let refused = installation
             .delivery(&org, &id, |found| found["last_error"].is_string())
             .await;
@@ -243,13 +244,13 @@ async fn a_name_that_leads_inside_is_refused_at_the_address() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_nobody_vouches_for_is_refused() {
+async fn untrusted_certificate_is_rejected() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let org = installation.new_org("own").await;
     let (receiver, certificate) = Receiver::start_tls().await;
     let (webhook, secret) = installation.webhook(&org, receiver.webhook(EVENTS)).await;
     let doubting = installation.start_another();
-    let id = installation.try_out(&org, &webhook).await;
+    let id = installation.send_test_event(&org, &webhook).await;
     let refused = installation
         .delivery(&org, &id, |found| found["last_error"].is_string())
         .await;
@@ -260,8 +261,8 @@ async fn a_certificate_that_nobody_vouches_for_is_refused() {
 
     let mut trusting = config();
     trusting.webhooks_ca = Some(authorities(&certificate));
-    installation.start_background_with(&trusting);
-    installation.hasten().await;
+    installation.start_workers_with(&trusting);
+    installation.make_deliveries_due().await;
     installation
         .delivery(&org, &id, |found| found["state"] == "delivered")
         .await;
@@ -274,7 +275,7 @@ fn authorities(certificate: &str) -> Authorities {
     Authorities::read(file.path().to_str().unwrap()).unwrap()
 }
 
-/// Lets so many more wait for a webhook, until tomorrow.
+/// Adds this number of deliveries, due tomorrow.
 async fn fill(installation: &Installation, webhook: &str, count: u32) {
     let fill = format!(
         "INSERT INTO webhook_deliveries (id, org_id, webhook_id, event, event_id, payload, next_attempt_at) \
@@ -286,48 +287,48 @@ async fn fill(installation: &Installation, webhook: &str, count: u32) {
 }
 
 #[tokio::test]
-async fn what_is_asked_for_finds_no_room_either() {
+async fn requested_delivery_is_limited_too() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let org = installation.new_org("own").await;
     let document = json!({"url": "https://example.com/", "events": ["device.event"]});
     let (webhook, _) = installation.webhook(&org, document).await;
-    let given_up = installation.try_out(&org, &webhook).await;
+    let failed = installation.send_test_event(&org, &webhook).await;
     let end =
         "UPDATE webhook_deliveries SET state = 'failed', next_attempt_at = NULL, ended_at = now()";
     installation.database.execute(end).await.unwrap();
     fill(&installation, &webhook, 4_999).await;
-    installation.try_out(&org, &webhook).await;
-    let again = format!("/v1/webhook-deliveries/{given_up}/redeliver");
+    installation.send_test_event(&org, &webhook).await;
+    let again = format!("/v1/webhook-deliveries/{failed}/redeliver");
     for path in [format!("/v1/webhooks/{webhook}/test"), again.clone()] {
-        let (status, refused) = installation.ask(&org, &path).await;
+        let (status, refused) = installation.post_empty(&org, &path).await;
         assert_eq!(
             (status, &refused["type"]),
             (409, &json!("/problems/too_many_deliveries")),
             "{path}"
         );
     }
-    let figures = installation.store.webhook_figures().await.unwrap();
+    let figures = installation.store.webhook_stats().await.unwrap();
     assert_eq!(figures.pending, 5_000);
     let one = "DELETE FROM webhook_deliveries WHERE event = 'webhook.test' AND state = 'pending'";
     installation.database.execute(one).await.unwrap();
-    let (status, waits) = installation.ask(&org, &again).await;
+    let (status, waits) = installation.post_empty(&org, &again).await;
     assert_eq!((status, &waits["state"]), (201, &json!("pending")));
 }
 
 #[tokio::test]
-async fn what_finds_no_room_is_dropped_and_counted() {
+async fn event_over_the_limit_is_dropped_and_counted() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
     let org = installation.new_org("own").await;
     let document = json!({"url": "https://example.com/", "events": ["device.event"]});
     let (full, _) = installation.webhook(&org, document.clone()).await;
     let (free, _) = installation.webhook(&org, document).await;
     fill(&installation, &full, 4_999).await;
-    let tell = format!(
+    let insert = format!(
         "SELECT tell_webhooks(array_agg('{}'::uuid), array_agg('device.event'::text), array_agg(gen_random_uuid()), \
          array_agg(NULL::text), array_agg('{{}}'::text), array_agg(now())) FROM generate_series(1, 3)",
         org.id.trim_start_matches("org_")
     );
-    installation.database.execute(&tell).await.unwrap();
+    installation.database.execute(&insert).await.unwrap();
     let dropped = async |id: &str| {
         installation.get(&org, &format!("/v1/webhooks/{id}")).await["dropped"].clone()
     };
@@ -335,9 +336,9 @@ async fn what_finds_no_room_is_dropped_and_counted() {
         (dropped(&full).await, dropped(&free).await),
         (json!(2), json!(0))
     );
-    let figures = installation.store.webhook_figures().await.unwrap();
+    let figures = installation.store.webhook_stats().await.unwrap();
     assert_eq!((figures.pending, figures.dropped), (5_003, 2));
-    // Old ones are forgotten, and so are the oldest of too many; what waits stays.
+    // Old deliveries are deleted, and the oldest ones over the limit; pending ones remain.
     let purged = installation
         .store
         .purge_deliveries(Duration::from_secs(3600), 1)

@@ -1,4 +1,4 @@
-//! Webhooks: made, changed, tried out, signed, told.
+//! Webhooks: management, test deliveries and signatures.
 
 use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
@@ -10,7 +10,7 @@ use crate::{
 };
 
 impl Installation {
-    /// Makes a webhook; its id and its secret.
+    /// Creates a webhook. Returns its id and its secret.
     pub(crate) async fn webhook(&self, org: &Org, document: Value) -> (String, String) {
         let made = self.send(Method::POST, "/v1/webhooks", Some(&org.key), Some(document));
         let (status, made) = made.await;
@@ -25,44 +25,46 @@ impl Installation {
         found
     }
 
-    /// Sends something without a body, and returns the answer's status and document.
-    pub(crate) async fn ask(&self, org: &Org, path: &str) -> (u16, Value) {
+    /// Sends a request without a body. Returns status and body.
+    pub(crate) async fn post_empty(&self, org: &Org, path: &str) -> (u16, Value) {
         let (status, answer) = self.send(Method::POST, path, Some(&org.key), None).await;
         (status.as_u16(), answer)
     }
 
-    /// Changes a webhook in the version that it has.
+    /// Updates the current version of a webhook.
     pub(crate) async fn change_webhook(&self, org: &Org, id: &str, patch: Value) -> (u16, Value) {
         let path = format!("/v1/webhooks/{id}");
         let version = self.get(org, &path).await["version"].clone();
         let version = format!("\"{version}\"");
-        let answer = self.change(&org.key, &path, Some(&version), patch).await;
+        let answer = self.patch(&org.key, &path, Some(&version), patch).await;
         (answer.status().as_u16(), body(answer).await)
     }
 
-    /// The delivery, once it is as wanted.
+    /// Waits until the delivery meets a condition.
     pub(crate) async fn delivery(&self, org: &Org, id: &str, is: impl Fn(&Value) -> bool) -> Value {
         let path = format!("/v1/webhook-deliveries/{id}");
         let ask = async || Some(self.get(org, &path).await).filter(|found| is(found));
-        eventually("the delivery is as wanted", ask).await
+        eventually("the delivery meets the condition", ask).await
     }
 
-    /// Tries a webhook out; the id of the delivery.
-    pub(crate) async fn try_out(&self, org: &Org, webhook: &str) -> String {
-        let (status, made) = self.ask(org, &format!("/v1/webhooks/{webhook}/test")).await;
+    /// Sends a test event. Returns the id of the delivery.
+    pub(crate) async fn send_test_event(&self, org: &Org, webhook: &str) -> String {
+        let (status, made) = self
+            .post_empty(org, &format!("/v1/webhooks/{webhook}/test"))
+            .await;
         assert_eq!(status, 201, "{made}");
         made["id"].as_str().unwrap().to_owned()
     }
 
-    /// Lets no pause pass: what waits is due now, also what another process is at.
-    pub(crate) async fn hasten(&self) {
+    /// Makes all pending deliveries due, including leased ones.
+    pub(crate) async fn make_deliveries_due(&self) {
         let due = "UPDATE webhook_deliveries SET next_attempt_at = now() WHERE state = 'pending'";
         self.database.execute(due).await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_webhook_is_made_changed_and_removed() {
+async fn webhook_is_created_updated_and_deleted() {
     let installation = Installation::idle(Some(crate::installation::OPERATOR_KEY)).await;
     let org = installation.new_org("own").await;
     let document =
@@ -108,7 +110,7 @@ async fn a_webhook_is_made_changed_and_removed() {
 }
 
 #[tokio::test]
-async fn what_does_not_do_is_pointed_at() {
+async fn invalid_webhook_is_rejected_with_its_pointer() {
     let installation = Installation::idle(Some(crate::installation::OPERATOR_KEY)).await;
     let org = installation.new_org("own").await;
     let check = async |document: Value, pointer: &str| {
@@ -180,7 +182,7 @@ async fn what_does_not_do_is_pointed_at() {
 }
 
 #[tokio::test]
-async fn an_organisation_has_so_many_and_no_more() {
+async fn number_of_webhooks_is_limited() {
     let installation = Installation::idle(Some(crate::installation::OPERATOR_KEY)).await;
     let (org, other) = (
         installation.new_org("own").await,
@@ -206,14 +208,14 @@ async fn an_organisation_has_so_many_and_no_more() {
 }
 
 #[tokio::test]
-async fn a_delivery_is_signed_as_the_specification_says() {
+async fn delivery_is_signed_by_the_specification() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let receiver = Receiver::start(&[]).await;
     let (webhook, secret) = installation
         .webhook(&org, receiver.webhook(&["call.finished"]))
         .await;
-    let id = installation.try_out(&org, &webhook).await;
+    let id = installation.send_test_event(&org, &webhook).await;
     let [seen] = receiver.received(1).await.try_into().unwrap();
     assert_eq!((seen.id(), seen.path.as_str()), (id.clone(), "/hook?a=b"));
     assert_eq!(seen.headers["content-type"], "application/json");
@@ -224,9 +226,9 @@ async fn a_delivery_is_signed_as_the_specification_says() {
             .unwrap()
             .starts_with("Switchboard/")
     );
-    let told = seen.json();
+    let body = seen.json();
     assert_eq!(
-        (&told["type"], &told["data"]),
+        (&body["type"], &body["data"]),
         (&json!("webhook.test"), &json!({"webhook_id": webhook}))
     );
     assert!(seen.is_signed_with(&secret));
@@ -249,9 +251,9 @@ async fn a_delivery_is_signed_as_the_specification_says() {
         )
         .await;
     assert_eq!(listed["deliveries"], json!([arrived]));
-    // What has arrived is not repeated.
+    // A successful delivery is not repeated.
     let (status, refused) = installation
-        .ask(&org, &format!("/v1/webhook-deliveries/{id}/redeliver"))
+        .post_empty(&org, &format!("/v1/webhook-deliveries/{id}/redeliver"))
         .await;
     assert_eq!(
         (status, &refused["type"]),
@@ -260,7 +262,7 @@ async fn a_delivery_is_signed_as_the_specification_says() {
 }
 
 #[tokio::test]
-async fn a_former_secret_signs_for_a_day_more() {
+async fn previous_secret_signs_for_a_day() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let receiver = Receiver::start(&[]).await;
@@ -268,7 +270,7 @@ async fn a_former_secret_signs_for_a_day_more() {
         .webhook(&org, receiver.webhook(&["call.finished"]))
         .await;
     let (status, rotated) = installation
-        .ask(&org, &format!("/v1/webhooks/{webhook}/rotate-secret"))
+        .post_empty(&org, &format!("/v1/webhooks/{webhook}/rotate-secret"))
         .await;
     assert_eq!(status, 201, "{rotated}");
     let second = rotated["secret"].as_str().unwrap();
@@ -276,20 +278,20 @@ async fn a_former_secret_signs_for_a_day_more() {
         second != first && rotated["former_secret_until"].is_string(),
         "{rotated}"
     );
-    installation.try_out(&org, &webhook).await;
+    installation.send_test_event(&org, &webhook).await;
     let seen = receiver.received(1).await.remove(0);
     assert!(seen.is_signed_with(&first) && seen.is_signed_with(second));
 
     let over = "UPDATE webhooks SET former_secret_until = now()";
     installation.database.execute(over).await.unwrap();
-    installation.try_out(&org, &webhook).await;
+    installation.send_test_event(&org, &webhook).await;
     let seen = receiver.received(2).await.remove(1);
     assert!(!seen.is_signed_with(&first) && seen.is_signed_with(second));
     let shown = installation
         .get(&org, &format!("/v1/webhooks/{webhook}"))
         .await;
     assert_eq!(shown["former_secret_until"], Value::Null);
-    // The check fails when a secret stands in the clear, as text or as bytes.
+    // Fails if a secret is stored as plain text or bytes.
     for secret in [first.as_str(), second] {
         let text = secret.trim_start_matches("whsec_");
         let looks = format!(
@@ -302,7 +304,7 @@ async fn a_former_secret_signs_for_a_day_more() {
 }
 
 #[tokio::test]
-async fn a_disabled_webhook_is_told_nothing() {
+async fn disabled_webhook_receives_nothing() {
     let installation = Installation::start().await;
     let org = installation.new_org("own").await;
     let receiver = Receiver::start(&[]).await;
@@ -314,7 +316,7 @@ async fn a_disabled_webhook_is_told_nothing() {
         .await;
     assert_eq!(status, 200);
     let (status, refused) = installation
-        .ask(&org, &format!("/v1/webhooks/{webhook}/test"))
+        .post_empty(&org, &format!("/v1/webhooks/{webhook}/test"))
         .await;
     assert_eq!(
         (status, &refused["type"]),
@@ -324,17 +326,17 @@ async fn a_disabled_webhook_is_told_nothing() {
 }
 
 #[tokio::test]
-async fn a_process_without_senders_leaves_deliveries_to_others() {
+async fn process_without_senders_delivers_nothing() {
     let installation = Installation::idle(Some(crate::installation::OPERATOR_KEY)).await;
     let mut without = config();
     without.webhooks_senders = 0;
-    installation.start_background_with(&without);
+    installation.start_workers_with(&without);
     let org = installation.new_org("own").await;
     let receiver = Receiver::start(&[]).await;
     let (webhook, _) = installation
         .webhook(&org, receiver.webhook(&["call.finished"]))
         .await;
-    let id = installation.try_out(&org, &webhook).await;
+    let id = installation.send_test_event(&org, &webhook).await;
     let waits = installation.delivery(&org, &id, |_| true).await;
     assert_eq!(
         (&waits["state"], &waits["attempts"]),

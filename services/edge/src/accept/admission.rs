@@ -1,5 +1,4 @@
-//! Who gets in at the door: so many connections, so many strangers, so many per address.
-//! Never: a slot that is not given back.
+//! Connection limits: in total, before AUTH, and per second and address.
 
 use std::{
     net::IpAddr,
@@ -23,10 +22,10 @@ pub(crate) struct Admission {
     rate: Mutex<AcceptRate>,
 }
 
-/// A connection's slots; given back when it is dropped.
-pub(crate) struct Admitted {
+/// The slots of one connection, released when it is dropped.
+pub(crate) struct ConnectionPermit {
     edge: Arc<Edge>,
-    /// The device's; a balancer's until that has said whose the connection is.
+    /// The device's address; the balancer's until its PROXY header is read.
     address: IpAddr,
     authenticated: bool,
 }
@@ -48,25 +47,29 @@ impl Admission {
         }
     }
 
-    /// Gives back what is kept for addresses that stay away.
-    pub(crate) fn forget(&self, now: Instant) {
-        self.rate.lock().forget_full(now);
+    /// Frees the rate state of addresses that opened no connection recently.
+    pub(crate) fn remove_full_buckets(&self, now: Instant) {
+        self.rate.lock().remove_full(now);
     }
 }
 
-impl Admitted {
-    /// Takes the slots of a new connection, or names the limit that forbids it.
-    pub(crate) fn take(edge: &Arc<Edge>, address: IpAddr) -> Result<Self, Limit> {
+impl ConnectionPermit {
+    /// Acquires the slots of a new connection.
+    ///
+    /// # Errors
+    /// The limit that forbids it.
+    pub(crate) fn acquire(edge: &Arc<Edge>, address: IpAddr) -> Result<Self, Limit> {
         edge.admission.take_rate(address)?;
-        Self::take_relayed(edge, address)
+        Self::acquire_proxied(edge, address)
     }
 
-    /// The same for a connection from a balancer: all devices come from its address, so it has no rate.
-    pub(crate) fn take_relayed(edge: &Arc<Edge>, address: IpAddr) -> Result<Self, Limit> {
+    /// The same for a connection from a balancer. All its devices share its address, so the rate
+    /// applies later, in [`Self::set_device_address`].
+    pub(crate) fn acquire_proxied(edge: &Arc<Edge>, address: IpAddr) -> Result<Self, Limit> {
         let admission = &edge.admission;
-        take(&admission.connections, edge.config.device_max_connections)
+        increment(&admission.connections, edge.config.device_max_connections)
             .map_err(|()| Limit::MaxConnections)?;
-        take(
+        increment(
             &admission.unauthenticated,
             edge.config.device_max_unauthenticated,
         )
@@ -83,8 +86,11 @@ impl Admitted {
         })
     }
 
-    /// It is a device at this address that the balancer brings; names the limit that forbids it.
-    pub(crate) fn introduce(&mut self, device: IpAddr) -> Result<(), Limit> {
+    /// Sets the address that the balancer's PROXY header names.
+    ///
+    /// # Errors
+    /// The limit that forbids a connection of this device.
+    pub(crate) fn set_device_address(&mut self, device: IpAddr) -> Result<(), Limit> {
         self.address = device;
         self.edge.admission.take_rate(device)
     }
@@ -93,13 +99,12 @@ impl Admitted {
         &self.edge
     }
 
-    /// Where the device is, as far as we know.
     pub(crate) const fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Gives back the slot of a stranger.
-    pub(crate) fn authenticated(&mut self) {
+    /// Releases the slot among the unauthenticated connections.
+    pub(crate) fn set_authenticated(&mut self) {
         if !std::mem::replace(&mut self.authenticated, true) {
             self.edge
                 .admission
@@ -110,9 +115,9 @@ impl Admitted {
     }
 }
 
-impl Drop for Admitted {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.authenticated();
+        self.set_authenticated();
         self.edge
             .admission
             .connections
@@ -121,7 +126,7 @@ impl Drop for Admitted {
     }
 }
 
-fn take(counter: &AtomicUsize, limit: usize) -> Result<(), ()> {
+fn increment(counter: &AtomicUsize, limit: usize) -> Result<(), ()> {
     if counter.fetch_add(1, Ordering::Relaxed) < limit {
         return Ok(());
     }

@@ -1,5 +1,4 @@
-//! How many connections one address may open per second: a token bucket for each.
-//! Never: a map that grows with the number of addresses that ever came.
+//! The rate of new connections per address: a token bucket for each.
 
 use std::{
     collections::HashMap,
@@ -7,26 +6,30 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Addresses kept at a time. When it is full, newcomers are not limited: the limit on
-/// unauthenticated connections holds them.
+/// Addresses with a bucket. When the map is full, new addresses are not limited: the limit of
+/// unauthenticated connections applies to them.
 const MAX_ADDRESSES: usize = 65_536;
 
-const SWEEP_PAUSE: Duration = Duration::from_secs(1);
+/// Sweeping a full map takes a while, so it is not done at every accept.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The buckets of all addresses.
+/// An empty bucket is full after this time: the burst is two seconds' worth.
+const REFILL_PERIOD: Duration = Duration::from_secs(2);
+
+/// The buckets of all addresses. [`MAX_ADDRESSES`] and the removal of full buckets bound it.
 #[derive(Debug)]
 pub(super) struct AcceptRate {
-    /// 0 = no limit.
+    /// 0 means no limit.
     per_s: u32,
     buckets: HashMap<IpAddr, Bucket>,
-    /// When a full map was last looked through; that takes a while and is not done at each accept.
+    /// The last sweep of a full map.
     swept_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Bucket {
     tokens: f64,
-    filled_at: Instant,
+    refilled_at: Instant,
 }
 
 impl AcceptRate {
@@ -38,17 +41,17 @@ impl AcceptRate {
         }
     }
 
-    /// Whether this address may open one more connection now.
+    /// Takes a token of this address. Returns false when it has none.
     pub(super) fn take(&mut self, address: IpAddr, now: Instant) -> bool {
         if self.per_s == 0 {
             return true;
         }
         let (rate, burst) = (f64::from(self.per_s), f64::from(self.per_s) * 2.0);
         if self.buckets.len() >= MAX_ADDRESSES {
-            let due = |swept| now.saturating_duration_since(swept) >= SWEEP_PAUSE;
+            let due = |swept| now.saturating_duration_since(swept) >= SWEEP_INTERVAL;
             if self.swept_at.is_none_or(due) {
                 self.swept_at = Some(now);
-                self.forget_full(now);
+                self.remove_full(now);
             }
             if self.buckets.len() >= MAX_ADDRESSES {
                 return true;
@@ -56,14 +59,14 @@ impl AcceptRate {
         }
         let full = Bucket {
             tokens: burst,
-            filled_at: now,
+            refilled_at: now,
         };
         let bucket = self.buckets.entry(network(address)).or_insert(full);
-        let elapsed = now.saturating_duration_since(bucket.filled_at);
+        let elapsed = now.saturating_duration_since(bucket.refilled_at);
         bucket.tokens = rate
             .mul_add(elapsed.as_secs_f64(), bucket.tokens)
             .min(burst);
-        bucket.filled_at = now;
+        bucket.refilled_at = now;
         let allowed = bucket.tokens >= 1.0;
         if allowed {
             bucket.tokens -= 1.0;
@@ -71,18 +74,17 @@ impl AcceptRate {
         allowed
     }
 
-    /// Drops every bucket that is full again by now: it says nothing that a new one does not.
-    pub(super) fn forget_full(&mut self, now: Instant) {
-        let refill = Duration::from_secs(2);
+    /// Removes every bucket that is full again: it equals a new one.
+    pub(super) fn remove_full(&mut self, now: Instant) {
         self.buckets
-            .retain(|_, bucket| now.saturating_duration_since(bucket.filled_at) < refill);
+            .retain(|_, bucket| now.saturating_duration_since(bucket.refilled_at) < REFILL_PERIOD);
         if self.buckets.is_empty() {
             self.buckets = HashMap::new();
         }
     }
 }
 
-/// The one party behind an address: for IPv6 whoever has the /64.
+/// The key of an address: for IPv6 its /64, which one subscriber usually holds.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
@@ -95,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_has_its_rate_and_its_burst() {
+    fn take_permits_the_burst_then_the_rate() {
         let start = Instant::now();
         let mut rate = AcceptRate::new(10);
         let mut check = |after_ms: u64, attempts: usize, expect: usize| {
@@ -111,15 +113,12 @@ mod tests {
     }
 
     #[test]
-    fn addresses_do_not_share_except_within_a_64() {
+    fn addresses_share_a_bucket_only_within_a_64() {
         let now = Instant::now();
         let mut rate = AcceptRate::new(1);
         let mut check = |address: &str, expect: bool| {
-            assert_eq!(
-                rate.take(address.parse().unwrap(), now),
-                expect,
-                "{address}"
-            );
+            let allowed = rate.take(address.parse().unwrap(), now);
+            assert_eq!(allowed, expect, "{address}");
         };
         check("10.0.0.1", true);
         check("::ffff:10.0.0.1", true);
@@ -132,13 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_full_again_is_forgotten() {
+    fn remove_full_frees_the_map() {
         let now = Instant::now();
         let mut rate = AcceptRate::new(1);
         rate.take("10.0.0.1".parse().unwrap(), now);
-        rate.forget_full(now + Duration::from_secs(1));
+        rate.remove_full(now + Duration::from_secs(1));
         assert_eq!(rate.buckets.len(), 1);
-        rate.forget_full(now + Duration::from_secs(2));
+        rate.remove_full(now + Duration::from_secs(2));
         assert_eq!(rate.buckets.capacity(), 0);
     }
 }

@@ -1,99 +1,98 @@
-//! Calls on their way to the device: is there time, is there such a service, do the params fit it?
-//! Never: a frame to the device for a call that is answered here.
+//! Calls on the connection: checks and writes them, completes them with the device's results, and
+//! forwards its notifications about them.
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use serde_json::value::RawValue;
-use switchboard_bus::Answer;
+use switchboard_bus::{Answer, Notification, NotificationKind};
 use switchboard_protocol::{
-    frame::{self, Kind, Spelling, TaskId},
+    frame::{self, Kind, SeqFormat, TaskId},
     id::CallId,
-    message,
+    message::{self, DeviceResult},
     outcome::{Delivered, Outcome, Refusal},
     schema::Registration,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{Live, farewell, scratch};
-use crate::link::{Command, Dispatch};
+use super::{Connection, buffers, close::put_goaway};
+use crate::{
+    handle::{Command, DropReason, NotificationRate, OutgoingCall, UnmatchedResult},
+    metrics::{Note, NotificationLimit},
+};
 
-/// Commands are taken from the queue until this much waits for the socket, so that what the
-/// socket does not take stays where it can still be withdrawn.
-const BATCH_BYTES: usize = 64 * 1024;
+/// Commands are taken from the handle until this much waits for the socket. The rest stays in the
+/// handle, where it can still be cancelled with certainty.
+const MAX_BATCH_BYTES: usize = 64 * 1024;
 
 /// A call that is answered without the device.
-type Refused = (Outcome, Refusal);
+type RefusedCall = (Outcome, Refusal);
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
-    /// Writes what the queue holds, as one batch.
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
+    /// Writes the handle's commands as one batch.
     pub(super) fn send_commands(&mut self) {
-        let registration = self.link.registration();
-        while self.wire.unsent_bytes() < BATCH_BYTES {
-            match self.link.next_command() {
+        let registration = self.handle.registration();
+        while self.io.unsent_bytes() < MAX_BATCH_BYTES {
+            match self.handle.next_command() {
                 None => return,
-                Some(Command::GoAway) => {
-                    farewell::put_go_away(self.wire, "drain", self.edge.retry_after_ms());
+                Some(Command::Goaway) => {
+                    put_goaway(self.io, "drain", self.edge.retry_after_ms());
                 }
-                Some(Command::Ping) => self.wire.put(Kind::Ping, TaskId::MCP, 0, &[]),
+                Some(Command::Ping) => self.io.put(Kind::Ping, TaskId::MCP, 0, &[]),
                 Some(Command::Cancel(id)) => self.send_cancel(id),
                 Some(Command::Call(call)) => self.send_call(registration.as_deref(), &call),
-                Some(Command::Answer(step)) => self.send_answer(&step),
+                Some(Command::Reply(chunk)) => self.send_reply(&chunk),
             }
         }
     }
 
     fn send_cancel(&mut self, id: CallId) {
-        let (task, spelling) = self.addressing();
-        let out = self.wire.out();
-        scratch::with_payload(
+        let (task, seq_format) = self.control_header();
+        let out = self.io.out();
+        buffers::with_payload(
             |payload| message::write_cancel(payload, id),
-            |payload| frame::encode(out, Kind::Control, task, 0, spelling, payload),
+            |payload| frame::encode(out, Kind::Control, task, 0, seq_format, payload),
         );
     }
 
-    fn send_call(&mut self, registration: Option<&Registration>, call: &Dispatch) {
-        let refused = match self.check(registration, call) {
-            Ok((params, input)) => self.write(call, params, input).err(),
+    fn send_call(&mut self, registration: Option<&Registration>, call: &OutgoingCall) {
+        let refused = match self.check_call(registration, call) {
+            Ok((params, input)) => self.write_call(call, params, input).err(),
             Err(refused) => Some(refused),
         };
         let Some((outcome, refusal)) = refused else {
             self.edge.metrics.dispatched.inc();
-            call.handling.note("sent");
+            call.span.note("sent");
             return;
         };
-        // None: the caller has withdrawn it meanwhile and has its answer.
-        if let Some(reply) = self.link.withdraw(call.id) {
-            // Whatever the outcome, the device has not seen it.
+        // A caller that cancelled in the meantime already has its answer.
+        if let Some(reply) = self.handle.retract_call(call.id) {
+            // Whatever the outcome, the device did not receive the call.
             let answer = Answer::refused(outcome, &refusal).with_delivered(Delivered::No);
-            self.edge.answer(&reply, answer);
+            self.edge.complete_call(&reply, answer);
         }
     }
 
-    fn check<'a>(
+    /// Checks the deadline, the service, and the params against its schema. Returns the params and
+    /// the input.
+    fn check_call<'a>(
         &self,
         registration: Option<&Registration>,
-        call: &'a Dispatch,
-    ) -> Result<(&'a RawValue, Option<&'a RawValue>), Refused> {
+        call: &'a OutgoingCall,
+    ) -> Result<(&'a RawValue, Option<&'a RawValue>), RefusedCall> {
         let now = Instant::now();
         if call.deadline <= now {
-            return Err(refusal(
-                Outcome::TimedOut,
-                "The deadline passed before the device saw it.",
-            ));
+            let detail = "The deadline passed before the call was sent to the device.";
+            return Err(refusal(Outcome::TimedOut, detail));
         }
         let service = registration.and_then(|registration| registration.service(&call.service));
         let service = service.ok_or_else(|| {
-            let name = &*call.service;
-            refusal(
-                Outcome::UnknownService,
-                format!("The device has no service `{name}`."),
-            )
+            let detail = format!("The device has no service `{}`.", &*call.service);
+            refusal(Outcome::UnknownService, detail)
         })?;
         let params: &RawValue = serde_json::from_slice(&call.params).map_err(|error| {
-            refusal(
-                Outcome::Invalid,
-                format!("The params are not valid JSON: {error}."),
-            )
+            let detail = format!("The params are not valid JSON: {error}.");
+            refusal(Outcome::Invalid, detail)
         })?;
         let input = match &*call.input {
             [] => None,
@@ -103,26 +102,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
             })?),
         };
         service.check(params).map_err(|errors| {
-            let detail = format!("The params do not fit the service `{}`.", service.name);
+            let detail = format!("The params do not match the service `{}`.", service.name);
             (Outcome::Invalid, Refusal { detail, errors })
         })?;
         if let Some(timeout_ms) = service.timeout_ms {
-            let own = now + Duration::from_millis(u64::from(timeout_ms));
-            self.link.shorten(call.id, own);
+            let deadline = now + Duration::from_millis(u64::from(timeout_ms));
+            self.handle.shorten_deadline(call.id, deadline);
         }
         Ok((params, input))
     }
 
-    /// Appends the frame, or nothing if it would be larger than the device agreed to.
-    fn write(
+    /// Appends the call's frame. Appends nothing if it is larger than the device accepts.
+    fn write_call(
         &mut self,
-        call: &Dispatch,
+        call: &OutgoingCall,
         params: &RawValue,
         input: Option<&RawValue>,
-    ) -> Result<(), Refused> {
-        let (task, spelling) = self.addressing();
+    ) -> Result<(), RefusedCall> {
+        let (task, seq_format) = self.control_header();
         let limit = self.edge.config.device_max_frame_bytes as usize;
-        let out = self.wire.out();
+        let out = self.io.out();
         let before = out.len();
         let message = message::Call {
             call_id: call.id,
@@ -130,35 +129,89 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Live<'_, S> {
             params,
             input,
         };
-        scratch::with_payload(
+        buffers::with_payload(
             |payload| message.write(payload),
-            |payload| frame::encode(out, Kind::Control, task, 0, spelling, payload),
+            |payload| frame::encode(out, Kind::Control, task, 0, seq_format, payload),
         );
         if out.len() - before > limit {
             out.truncate(before);
-            let detail = format!("The call is too large: a frame holds at most {limit} bytes.");
+            let detail = format!("The call is too large: a frame has at most {limit} bytes.");
             return Err(refusal(Outcome::Overloaded, detail));
         }
         Ok(())
     }
 
-    /// How the device spells its control frames; ours are spelt the same.
-    fn addressing(&self) -> (TaskId, Spelling) {
-        (self.session.control_task(), self.session.spelling())
+    /// The task id and seq format of the device's own control frames; the edge uses the same.
+    fn control_header(&self) -> (TaskId, SeqFormat) {
+        (self.session.control_task(), self.session.seq_format())
     }
 
-    /// Answers a message of the device (S 6.3): an error, or none for success.
+    /// Answers a message of the device (S 6.3): with an error, or with success.
     pub(super) fn send_result(&mut self, call_id: &str, error: Option<&str>) {
-        let (task, spelling) = self.addressing();
-        let out = self.wire.out();
-        scratch::with_payload(
+        let (task, seq_format) = self.control_header();
+        let out = self.io.out();
+        buffers::with_payload(
             |payload| message::write_result(payload, call_id, error),
-            |payload| frame::encode(out, Kind::Control, task, 0, spelling, payload),
+            |payload| frame::encode(out, Kind::Control, task, 0, seq_format, payload),
         );
+    }
+
+    /// Completes a call with the device's result.
+    ///
+    /// Invariant: a device can complete only what is in flight on this connection (I5).
+    pub(super) fn complete_call(&self, result: &DeviceResult<'_>) {
+        let call = result.call_id.parse::<CallId>();
+        let call = call.map_err(|_| UnmatchedResult::Foreign);
+        let reply = match call.and_then(|id| self.handle.complete_call(id)) {
+            Ok(reply) => reply,
+            Err(unmatched) => {
+                self.edge.metrics.unmatched_results.inc(unmatched);
+                return;
+            }
+        };
+        let body = Bytes::copy_from_slice(result.raw.get().as_bytes());
+        let answer = Answer::result(result.success, body);
+        self.edge.complete_call(&reply, answer);
+    }
+
+    pub(super) fn forward_progress(&self, call_id: &str, raw: &RawValue) {
+        self.edge.metrics.notes.inc(Note::Progress);
+        self.forward_notification(NotificationKind::Progress, call_id, raw);
+    }
+
+    pub(super) fn forward_log(&self, call_id: Option<&str>, raw: &RawValue) {
+        self.edge.metrics.notes.inc(Note::Log);
+        if let Some(call_id) = call_id {
+            self.forward_notification(NotificationKind::Log, call_id, raw);
+        }
+    }
+
+    /// Sends a notification of the device to the caller. Drops it when no such call is in flight
+    /// here, when the caller did not ask for notifications, or beyond the limits.
+    fn forward_notification(&self, kind: NotificationKind, call_id: &str, raw: &RawValue) {
+        let Ok(call) = call_id.parse::<CallId>() else {
+            return;
+        };
+        let config = &self.edge.config;
+        let rate = NotificationRate {
+            burst: config.device_notice_burst,
+            every_ms: config.device_notice_every_ms,
+            now_ms: self.edge.now_ms(),
+        };
+        let limit = match self.handle.notification_receiver(call, rate) {
+            Ok(reply) if raw.get().len() <= config.device_max_notice_bytes => {
+                let data = Bytes::copy_from_slice(raw.get().as_bytes());
+                return self.edge.bus.notify(&reply, Notification { kind, data });
+            }
+            Ok(_) => NotificationLimit::Bytes,
+            Err(DropReason::RateLimited) => NotificationLimit::Rate,
+            Err(DropReason::NoReceiver) => return,
+        };
+        self.edge.metrics.notifications_dropped.inc(limit);
     }
 }
 
-fn refusal(outcome: Outcome, detail: impl Into<String>) -> Refused {
+fn refusal(outcome: Outcome, detail: impl Into<String>) -> RefusedCall {
     (
         outcome,
         Refusal {

@@ -1,5 +1,5 @@
-//! A real haproxy between devices and two edges: plain and TLS, either version of the header, and its health checks.
-//! Never: a device whose address is taken for the balancer's.
+//! A real haproxy between devices and two edges: plain and TLS, both header versions, and health
+//! checks.
 
 use std::{
     fmt::Write,
@@ -18,11 +18,11 @@ use crate::{
     tls::{client, pki},
 };
 
-/// Where haproxy connects from; devices have other addresses.
+/// Where haproxy connects from. Devices have other addresses.
 const BALANCER: &str = "127.0.0.1/32";
 
-/// The configuration with these ports, each with its servers and how they are told whose connection it is.
-fn listening(ports: &[(u16, &str, [SocketAddr; 2])]) -> String {
+/// An haproxy configuration with these ports, each with its header option and its servers.
+fn haproxy_config(ports: &[(u16, &str, [SocketAddr; 2])]) -> String {
     let mut config =
         "defaults\n mode tcp\n timeout connect 5s\n timeout client 1m\n timeout server 1m\n"
             .to_owned();
@@ -39,9 +39,9 @@ fn listening(ports: &[(u16, &str, [SocketAddr; 2])]) -> String {
     config
 }
 
-/// A connection from this address to haproxy, once it listens.
+/// Connects to haproxy from this address, once haproxy accepts connections.
 async fn connect(from: Ipv4Addr, port: u16) -> TcpStream {
-    let deadline = std::time::Instant::now() + crate::node::SOON;
+    let deadline = std::time::Instant::now() + crate::node::TEST_TIMEOUT;
     loop {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind((from, 0).into()).unwrap();
@@ -54,7 +54,7 @@ async fn connect(from: Ipv4Addr, port: u16) -> TcpStream {
 }
 
 #[tokio::test]
-async fn devices_behind_haproxy_have_their_own_addresses() {
+async fn devices_behind_haproxy_are_limited_by_own_address() {
     let pki = pki();
     let config = Config {
         proxy_protocol_from: vec![BALANCER.parse().unwrap()],
@@ -65,7 +65,7 @@ async fn devices_behind_haproxy_have_their_own_addresses() {
     let plain = [nodes[0].addr, nodes[1].addr];
     let tls = [nodes[0].tls_addr.unwrap(), nodes[1].tls_addr.unwrap()];
     let [text, binary, over_tls] = [free_port(), free_port(), free_port()];
-    let _haproxy = Haproxy::start(&listening(&[
+    let _haproxy = Haproxy::start(&haproxy_config(&[
         (text, "send-proxy", plain),
         (binary, "send-proxy-v2", plain),
         (over_tls, "send-proxy-v2", tls),
@@ -73,18 +73,19 @@ async fn devices_behind_haproxy_have_their_own_addresses() {
     let headers = |label: &str| -> [f64; 2] {
         [0, 1].map(|node: usize| nodes[node].metric("proxy_headers_total", Some(label)))
     };
-    eventually("haproxy looks after both edges, often", || {
-        headers("local").iter().all(|looks| *looks > 10.0)
+    eventually("haproxy runs health checks on both edges", || {
+        headers("local").iter().all(|checks| *checks > 10.0)
     })
     .await;
 
-    // Round robin: of two devices in a row, each edge gets one, and one address may come to each twice.
+    // Round robin: of two devices in a row each edge receives one. One address may connect to each
+    // edge twice.
     let mut lamps = Vec::new();
-    for (port, last) in [(text, 2), (text, 2), (binary, 3), (binary, 3)] {
-        let stream = connect(Ipv4Addr::new(127, 0, 0, last), port).await;
+    for (port, host) in [(text, 2), (text, 2), (binary, 3), (binary, 3)] {
+        let stream = connect(Ipv4Addr::new(127, 0, 0, host), port).await;
         let mut lamp = Device::over(stream);
         let id = format!("lamp-{}", lamps.len());
-        lamp.hello(&nodes[0].token(&id)).await;
+        lamp.authenticate(&nodes[0].token(&id)).await;
         lamp.register(LIGHT).await;
         let answer = nodes[0].call(nodes[0].prepare(&id, r#"{"on":true}"#));
         let call = lamp.next().await.expect("a call").call_id();
@@ -99,22 +100,29 @@ async fn devices_behind_haproxy_have_their_own_addresses() {
         let tcp = connect(Ipv4Addr::new(127, 0, 0, 4), over_tls).await;
         let name = ServerName::try_from("localhost").unwrap();
         let mut lamp = Device::over(connector.connect(name, tcp).await.unwrap());
-        lamp.hello(&nodes[0].token("lamp-tls")).await;
+        lamp.authenticate(&nodes[0].token("lamp-tls")).await;
     }
     assert_eq!(headers("v2"), [2.0; 2]);
 
-    // One address has its rate on each edge, and nobody else feels it.
+    // An address has its rate on each edge, and other addresses are not affected.
     let shed = || -> f64 {
         let shed = |node: &Node| node.metric("shed_total", Some("accepts_per_address"));
         nodes.iter().map(shed).sum()
     };
-    let mut crowd = Vec::new();
+    let mut flood = Vec::new();
     for _ in 0..40 {
-        crowd.push(connect(Ipv4Addr::new(127, 0, 0, 5), binary).await);
+        flood.push(connect(Ipv4Addr::new(127, 0, 0, 5), binary).await);
     }
-    eventually("most of a crowd are turned away", || shed() > 25.0).await;
+    eventually("most connections of the flood are refused", || {
+        shed() > 25.0
+    })
+    .await;
     let mut other = Device::over(connect(Ipv4Addr::new(127, 0, 0, 6), binary).await);
-    other.hello(&nodes[0].token("other")).await;
+    other.authenticate(&nodes[0].token("other")).await;
     let refused = nodes.iter().map(|node| node.metric("refused_total", None));
-    assert_eq!(refused.sum::<f64>(), 0.0, "a health check is no device");
+    assert_eq!(
+        refused.sum::<f64>(),
+        0.0,
+        "a health check must not count as a refused device"
+    );
 }

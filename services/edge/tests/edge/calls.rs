@@ -1,20 +1,20 @@
-//! Calls to devices: every one ends once, truthfully.
+//! Calls to devices: each ends exactly once, with the true outcome.
 
 use std::time::Duration;
 
 use serde_json::json;
 use switchboard_edge::Config;
 use switchboard_protocol::{
-    frame::{self, Kind, Spelling, TaskId},
+    frame::{self, Kind, SeqFormat, TaskId},
     outcome::{Delivered, Outcome},
 };
 
-use crate::node::{Node, SOON, check, eventually, json};
+use crate::node::{Node, TEST_TIMEOUT, check, eventually, json};
 
 const ON: &str = r#"{"on":true}"#;
 
 #[tokio::test]
-async fn a_call_reaches_the_device_and_its_result_the_caller() {
+async fn call_is_delivered_and_its_result_returned() {
     let node = Node::start(Config::default()).await;
     let mut lamp = node.lamp("lamp").await;
     let call = node.prepare("lamp", r#"{"on":true,"说明":"开灯 ##END"}"#);
@@ -42,7 +42,7 @@ async fn a_call_reaches_the_device_and_its_result_the_caller() {
 }
 
 #[tokio::test]
-async fn a_failure_is_the_devices_own() {
+async fn failure_is_returned_as_the_device_sent_it() {
     let node = Node::start(Config::default()).await;
     let mut lamp = node.lamp("lamp").await;
     let answer = node.call(node.prepare("lamp", ON));
@@ -56,7 +56,7 @@ async fn a_failure_is_the_devices_own() {
 }
 
 #[tokio::test]
-async fn frames_are_spelt_as_the_device_spells_them() {
+async fn frames_use_the_seq_format_and_task_of_the_device() {
     let node = Node::start(Config::default()).await;
     let mut lamp = node.device("lamp").await;
     let task = TaskId(*b"mine    ");
@@ -70,19 +70,22 @@ async fn frames_are_spelt_as_the_device_spells_them() {
         Kind::Control,
         task,
         0,
-        Spelling::Bracketed,
+        SeqFormat::Bracketed,
         register.as_bytes(),
     );
     lamp.send_raw(&bytes).await;
     let answer = lamp.expect(Kind::Control).await;
-    assert_eq!((answer.task, answer.spelling), (task, Spelling::Bracketed));
+    assert_eq!(
+        (answer.task, answer.seq_format),
+        (task, SeqFormat::Bracketed)
+    );
     let _answer = node.call(node.prepare("lamp", ON));
     let call = lamp.expect(Kind::Control).await;
-    assert_eq!((call.task, call.spelling), (task, Spelling::Bracketed));
+    assert_eq!((call.task, call.seq_format), (task, SeqFormat::Bracketed));
 }
 
 #[tokio::test]
-async fn what_does_not_fit_never_reaches_the_device() {
+async fn invalid_call_never_reaches_the_device() {
     let config = Config {
         device_max_frame_bytes: 2_048,
         ..Config::default()
@@ -111,14 +114,14 @@ async fn what_does_not_fit_never_reaches_the_device() {
     check(&answer, Outcome::Overloaded, Delivered::No);
     assert!(answer.refusal().unwrap().detail.contains("too large"));
 
-    let answer = node.call(node.prepare("nobody", ON)).await.unwrap();
+    let answer = node.call(node.prepare("absent", ON)).await.unwrap();
     check(&answer, Outcome::Offline, Delivered::No);
-    lamp.settled().await;
+    lamp.sync().await;
     node.metric_is("dispatched_total", None, 0.0).await;
 }
 
 #[tokio::test]
-async fn a_device_without_services_has_none() {
+async fn call_to_a_device_without_services_is_unknown_service() {
     let node = Node::start(Config::default()).await;
     let _device = node.device("toy").await;
     let answer = node.call(node.prepare("toy", ON)).await.unwrap();
@@ -126,7 +129,7 @@ async fn a_device_without_services_has_none() {
 }
 
 #[tokio::test]
-async fn results_that_nothing_waits_for_are_dropped() {
+async fn unmatched_result_is_dropped() {
     let node = Node::start(Config::default()).await;
     let (mut lamp, mut other) = (node.lamp("lamp").await, node.lamp("other").await);
     let answer = node.call(node.prepare("lamp", ON));
@@ -134,14 +137,14 @@ async fn results_that_nothing_waits_for_are_dropped() {
 
     other.result(&id, "stolen").await;
     other.result("call_001", "invented").await;
-    other.settled().await;
+    other.sync().await;
     node.metric_is("stray_results_total", Some("foreign"), 2.0)
         .await;
     assert!(!answer.is_finished());
 
     lamp.result(&id, "mine").await;
-    lamp.result(&id, "again").await;
-    lamp.settled().await;
+    lamp.result(&id, "repeat_call").await;
+    lamp.sync().await;
     node.metric_is("stray_results_total", Some("repeated"), 1.0)
         .await;
     let answer = answer.await.unwrap();
@@ -150,7 +153,7 @@ async fn results_that_nothing_waits_for_are_dropped() {
 }
 
 #[tokio::test]
-async fn a_silent_device_times_out_and_its_late_result_is_dropped() {
+async fn timed_out_call_drops_the_late_result() {
     let node = Node::start(Config {
         device_write_stall_ms: 100,
         ..Config::default()
@@ -167,17 +170,17 @@ async fn a_silent_device_times_out_and_its_late_result_is_dropped() {
         Delivered::Unknown,
     );
     node.metric_is("calls_in_flight", None, 0.0).await;
-    // The caller withdraws what it does not wait for any more, and the device is told.
+    // The caller's bus cancels the call it stopped waiting for, and the device receives the cancel.
     node.metric_is("calls_total", Some("cancelled"), 1.0).await;
-    let told = lamp.expect(Kind::Control).await.json();
-    assert_eq!(told["type"], "cancel");
+    let cancel = lamp.expect(Kind::Control).await.json();
+    assert_eq!(cancel["type"], "cancel");
     lamp.result(&id, "too late").await;
     node.metric_is("stray_results_total", Some("late"), 1.0)
         .await;
 }
 
 #[tokio::test]
-async fn a_services_own_timeout_counts_if_it_is_shorter() {
+async fn shorter_service_timeout_applies() {
     let node = Node::start(Config {
         device_write_stall_ms: 100,
         ..Config::default()
@@ -198,7 +201,7 @@ async fn a_services_own_timeout_counts_if_it_is_shorter() {
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_has_the_device_told() {
+async fn cancelled_call_notifies_the_device() {
     let node = Node::start(Config::default()).await;
     let mut lamp = node.lamp("lamp").await;
     let answer = node.call(node.prepare("lamp", ON));
@@ -212,34 +215,34 @@ async fn a_caller_that_leaves_has_the_device_told() {
 }
 
 #[tokio::test]
-async fn i2_a_device_gets_an_id_once_while_its_first_call_is_known() {
+async fn i2_repeated_call_id_is_refused() {
     let node = Node::start(Config::default()).await;
     let mut lamp = node.lamp("lamp").await;
     let call = node.prepare("lamp", ON);
     let id = call.id.to_string();
-    let again = async || {
+    let repeat_call = async || {
         let answer = node.call(call.clone()).await.unwrap();
         check(&answer, Outcome::Invalid, Delivered::No);
     };
     let first = node.call(call.clone());
     assert_eq!(lamp.expect(Kind::Control).await.call_id(), id);
-    again().await;
-    // The one in flight is as it was: its result is its own, and so is what comes after.
+    repeat_call().await;
+    // The call in flight is not affected: its result is its own, and so are later ones.
     lamp.result(&id, "first").await;
     let answer = first.await.unwrap();
     check(&answer, Outcome::Succeeded, Delivered::Yes);
     assert_eq!(json(&answer.body)["data"], "first");
-    again().await;
+    repeat_call().await;
     let other = node.call(node.prepare("lamp", ON));
     let next = lamp.expect(Kind::Control).await.call_id();
-    assert_ne!(next, id, "nothing else was written to the device");
+    assert_ne!(next, id, "the repeated calls must not reach the device");
     lamp.result(&next, "other").await;
     check(&other.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
     node.metric_is("dispatched_total", None, 2.0).await;
 }
 
 #[tokio::test]
-async fn more_calls_than_a_device_may_have_are_refused() {
+async fn call_beyond_the_in_flight_limit_is_overloaded() {
     let node = Node::start(Config {
         device_max_calls_in_flight: 2,
         ..Config::default()
@@ -265,13 +268,13 @@ async fn more_calls_than_a_device_may_have_are_refused() {
 }
 
 #[tokio::test]
-async fn a_lost_connection_loses_what_was_in_flight() {
+async fn lost_connection_ends_calls_in_flight() {
     let node = Node::start(Config::default()).await;
     let mut lamp = node.lamp("lamp").await;
     let answer = node.call(node.prepare("lamp", ON));
     lamp.expect(Kind::Control).await;
     drop(lamp);
-    let answer = tokio::time::timeout(SOON / 5, answer)
+    let answer = tokio::time::timeout(TEST_TIMEOUT / 5, answer)
         .await
         .unwrap()
         .unwrap();
@@ -282,7 +285,7 @@ async fn a_lost_connection_loses_what_was_in_flight() {
 }
 
 #[tokio::test]
-async fn many_calls_at_once_all_come_back() {
+async fn many_concurrent_calls_all_complete() {
     let node = Node::start(Config::default()).await;
     let mut lamp = node.lamp("lamp").await;
     for _ in 0..20 {
@@ -304,7 +307,7 @@ async fn many_calls_at_once_all_come_back() {
 }
 
 #[tokio::test]
-async fn more_bytes_than_may_wait_are_shed() {
+async fn call_beyond_the_queued_bytes_limit_is_overloaded() {
     let node = Node::start(Config {
         device_max_waiting_bytes: 1_000,
         ..Config::default()
@@ -317,7 +320,7 @@ async fn more_bytes_than_may_wait_are_shed() {
 }
 
 #[tokio::test]
-async fn calls_that_the_socket_does_not_take_are_seen_to_wait() {
+async fn stalled_socket_keeps_calls_queued() {
     let node = Node::start(Config {
         device_max_waiting_bytes: usize::MAX,
         ..Config::default()
@@ -328,15 +331,21 @@ async fn calls_that_the_socket_does_not_take_are_seen_to_wait() {
     let calls: Vec<_> = (0..60)
         .map(|_| {
             let (caller, call) = (node.caller.clone(), node.prepare("lamp", &large));
-            // The bus itself refuses some of so many bytes at once, which is not the point here.
+            // The caller's bus may refuse some of so many bytes at once; this test ignores that.
             node.shutdown.spawn(async move { caller.call(call).await })
         })
         .collect();
-    eventually("calls wait", || node.metric("calls_queued", None) > 0.5).await;
+    eventually("calls are queued", || {
+        node.metric("calls_queued", None) > 0.5
+    })
+    .await;
     assert!(node.metric("calls_in_flight", None) > 0.5);
     drop(lamp);
     for call in calls {
-        let _ended = tokio::time::timeout(SOON, call).await.unwrap().unwrap();
+        let _ended = tokio::time::timeout(TEST_TIMEOUT, call)
+            .await
+            .unwrap()
+            .unwrap();
     }
     node.metric_is("calls_queued", None, 0.0).await;
     node.metric_is("calls_in_flight", None, 0.0).await;

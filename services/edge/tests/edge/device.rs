@@ -1,16 +1,16 @@
-//! A device as small as it can be: frames in, frames out.
+//! A minimal device: sends and receives frames.
 
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use switchboard_protocol::frame::{self, Decoder, Kind, Spelling, TaskId};
+use switchboard_protocol::frame::{self, Decoder, Kind, SeqFormat, TaskId};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
     time::timeout,
 };
 
-use crate::node::SOON;
+use crate::node::TEST_TIMEOUT;
 
 /// One service with one parameter.
 pub const LIGHT: &str = r#"{"light":{"description":"Switch the light","parameters":
@@ -27,7 +27,7 @@ pub struct Frame {
     pub kind: Kind,
     pub task: TaskId,
     pub seq: u16,
-    pub spelling: Spelling,
+    pub seq_format: SeqFormat,
     pub payload: Vec<u8>,
 }
 
@@ -36,7 +36,7 @@ impl Frame {
         serde_json::from_slice(&self.payload).unwrap()
     }
 
-    /// The call id of a call.
+    /// The id of the call in this frame.
     pub fn call_id(&self) -> String {
         let message = self.json();
         assert_eq!(message["type"], "call", "{message}");
@@ -66,7 +66,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Device<S> {
 
     pub async fn send(&mut self, kind: Kind, task: TaskId, seq: u16, payload: &[u8]) {
         let mut bytes = Vec::new();
-        frame::encode(&mut bytes, kind, task, seq, Spelling::Plain, payload);
+        frame::encode(&mut bytes, kind, task, seq, SeqFormat::Plain, payload);
         self.send_raw(&bytes).await;
     }
 
@@ -80,11 +80,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Device<S> {
         .await;
     }
 
-    /// The next frame, none when the edge has closed.
+    /// The next frame, or `None` when the edge has closed the connection.
     pub async fn next(&mut self) -> Option<Frame> {
-        timeout(SOON, self.read())
+        timeout(TEST_TIMEOUT, self.read())
             .await
-            .expect("a frame or the end in time")
+            .expect("no frame and no end in time")
     }
 
     async fn read(&mut self) -> Option<Frame> {
@@ -94,13 +94,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Device<S> {
                     kind: frame.kind,
                     task: frame.task,
                     seq: frame.seq,
-                    spelling: frame.spelling,
+                    seq_format: frame.seq_format,
                     payload: frame.payload.to_vec(),
                 };
                 self.buffer.drain(..length);
                 return Some(frame);
             }
-            // A reset is an end as well.
+            // A reset counts as the end.
             if self.stream.read_buf(&mut self.buffer).await.unwrap_or(0) == 0 {
                 return None;
             }
@@ -122,15 +122,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Device<S> {
         assert_eq!(self.next().await, None);
     }
 
-    /// An ERROR frame with this code, then the end.
+    /// Expects an ERROR frame with this code, then the end.
     pub async fn expect_error(&mut self, code: &str) {
         let error = self.expect(Kind::Error).await.json();
         assert_eq!(error["code"], code, "{error}");
         self.expect_end().await;
     }
 
-    /// A GOAWAY frame with this reason, then the end.
-    pub async fn expect_go_away(&mut self, reason: &str) {
+    /// Expects a GOAWAY frame with this reason, then the end.
+    pub async fn expect_goaway(&mut self, reason: &str) {
         let goaway = self.expect(Kind::Goaway).await.json();
         assert_eq!(goaway["reason"], reason, "{goaway}");
         self.expect_end().await;
@@ -143,12 +143,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Device<S> {
         self.expect(Kind::Auth).await.json()
     }
 
-    pub async fn hello(&mut self, token: &str) {
+    pub async fn authenticate(&mut self, token: &str) {
         let answer = self.auth(token).await;
         assert_eq!(answer["data"]["success"], true, "{answer}");
     }
 
-    /// Registers and returns the answer's `data`.
+    /// Registers services and returns the answer's `data`.
     pub async fn try_register(&mut self, services: &str) -> Value {
         let message = format!(r#"{{"type":"register","data":{{"services":{services}}}}}"#);
         self.send(Kind::Control, TaskId::MCP, 0, message.as_bytes())
@@ -168,9 +168,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Device<S> {
             .await;
     }
 
-    /// A PING that came back: everything sent before it was handled.
-    pub async fn settled(&mut self) {
-        self.send(Kind::Ping, TaskId::MCP, 0, b"settled").await;
-        assert_eq!(self.expect(Kind::Pong).await.payload, b"settled");
+    /// Sends a PING and waits for its PONG: all frames before it are handled.
+    pub async fn sync(&mut self) {
+        self.send(Kind::Ping, TaskId::MCP, 0, b"sync").await;
+        assert_eq!(self.expect(Kind::Pong).await.payload, b"sync");
     }
 }

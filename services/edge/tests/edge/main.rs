@@ -1,9 +1,9 @@
-//! The edge over real sockets, with the bus inside the process.
-//! Never: a sleep that hopes; everything waits for a value, with a deadline.
+//! The edge over real sockets, with an in-process bus. Tests wait for values with a deadline, and
+//! never sleep for a fixed time.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
-    reason = "a test says where it failed by panicking there"
+    reason = "a test fails by panicking"
 )]
 
 #[path = "../../../../tests/support/haproxy.rs"]
@@ -13,15 +13,15 @@ mod redis_server;
 
 mod balancer;
 mod calls;
-mod departure;
+mod close;
 mod device;
-mod hello;
+mod handshake;
 mod load;
 mod node;
-mod notices;
-mod outage;
+mod notifications;
+mod protocol_errors;
 mod proxy_header;
-mod refusals;
+mod redis_outage;
 mod registration;
 mod tls;
 mod turns;

@@ -1,4 +1,4 @@
-//! An edge under test: its node, its trust, and a second node that calls.
+//! An edge under test with its bus, its token key, and a second node that calls.
 
 use std::{
     net::SocketAddr,
@@ -10,11 +10,11 @@ use bytes::Bytes;
 use prometheus::Registry;
 use serde_json::Value;
 use switchboard_bus::{Answer, Bus, BusConfig, Call, LocalHub};
-use switchboard_edge::{Config, EdgeError, Listeners};
+use switchboard_edge::{Config, Deps, EdgeError, Listeners};
 use switchboard_protocol::{
-    access::{Claims, Scope, SigningKey, Subject},
     id::{CallId, DeviceKey, OrgId, TokenId},
     outcome::{Delivered, Outcome},
+    token::{Claims, Scope, SigningKey, Subject},
 };
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -22,13 +22,13 @@ use uuid::Uuid;
 
 use crate::device::Device;
 
-/// How long anything may take that is expected to happen.
-pub const SOON: Duration = Duration::from_secs(10);
+/// Upper bound of everything that is expected to happen.
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub struct Node {
     pub addr: SocketAddr,
     pub tls_addr: Option<SocketAddr>,
-    /// The edge's own bus.
+    /// The edge's bus.
     pub bus: Bus,
     /// The bus of a node without devices.
     pub caller: Bus,
@@ -47,13 +47,13 @@ impl Node {
     pub async fn start_with(
         config: Config,
         tls: Option<Arc<rustls::ServerConfig>>,
-        trust: bool,
+        publish_keys: bool,
     ) -> Self {
         let hub = LocalHub::default();
         let buses = ["edge", "caller"].map(|name| BusConfig::local(&hub, name));
         let node = Self::start_on(buses, config, tls).await;
-        if trust {
-            node.trust().await;
+        if publish_keys {
+            node.publish_keys().await;
         }
         node
     }
@@ -63,11 +63,11 @@ impl Node {
         let url = redis_url.to_owned().into();
         let buses = ["edge", "caller"].map(|name| BusConfig::redis(&url, name, "test"));
         let node = Self::start_on(buses, config, None).await;
-        node.trust().await;
+        node.publish_keys().await;
         node
     }
 
-    /// Two edges of one installation, with a caller each and the same certificate.
+    /// Two edges of one installation with the same certificate, each with a caller.
     pub async fn start_two(config: Config, tls: &Arc<rustls::ServerConfig>) -> [Self; 2] {
         let hub = LocalHub::default();
         let start = async |names: [&str; 2]| {
@@ -78,7 +78,7 @@ impl Node {
             start(["edge-1", "caller-1"]).await,
             start(["edge-2", "caller-2"]).await,
         ];
-        nodes[0].trust().await;
+        nodes[0].publish_keys().await;
         eventually("both edges have keys", || nodes[1].bus.has_keys()).await;
         nodes
     }
@@ -91,8 +91,8 @@ impl Node {
         let (shutdown, registry) = (Shutdown::new(), Registry::new());
         let bus = Bus::start(edge, &registry, &shutdown).unwrap();
         let caller = Bus::start(caller, &Registry::new(), &shutdown).unwrap();
-        bus.ready(SOON).await.unwrap();
-        caller.ready(SOON).await.unwrap();
+        bus.wait_ready(TEST_TIMEOUT).await.unwrap();
+        caller.wait_ready(TEST_TIMEOUT).await.unwrap();
         let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = plain.local_addr().unwrap();
         let tls = match tls {
@@ -103,11 +103,13 @@ impl Node {
             .as_ref()
             .map(|(listener, _)| listener.local_addr().unwrap());
         let listeners = Listeners { plain, tls };
-        let part = shutdown.child();
-        let (edge_bus, edge_registry) = (bus.clone(), registry.clone());
-        let running = shutdown.spawn(async move {
-            switchboard_edge::run(listeners, config, edge_bus, &edge_registry, part).await
-        });
+        let edge_shutdown = shutdown.child();
+        let deps = Deps {
+            listeners,
+            bus: bus.clone(),
+            registry: registry.clone(),
+        };
+        let running = shutdown.spawn(switchboard_edge::run(config, deps, edge_shutdown));
         let org = OrgId::from_uuid(Uuid::now_v7());
         let key = SigningKey::from_seed(&[7; 32]);
         Self {
@@ -123,10 +125,10 @@ impl Node {
         }
     }
 
-    /// Publishes the key that this node's tokens are signed with.
-    pub async fn trust(&self) {
+    /// Publishes the key that signs this node's tokens.
+    pub async fn publish_keys(&self) {
         self.caller
-            .publish_trust(vec![self.key.verifying_key()], Vec::new())
+            .publish_keys(vec![self.key.verifying_key()], Vec::new())
             .await
             .unwrap();
         eventually("the edge has keys", || self.bus.has_keys()).await;
@@ -154,11 +156,11 @@ impl Node {
     /// A connected device without services.
     pub async fn device(&self, id: &str) -> Device {
         let mut device = Device::connect(self.addr).await;
-        device.hello(&self.token(id)).await;
+        device.authenticate(&self.token(id)).await;
         device
     }
 
-    /// A connected device with the service `light`, found by callers.
+    /// A connected device with the service `light`, present in the directory.
     pub async fn lamp(&self, id: &str) -> Device {
         let mut device = self.device(id).await;
         device.register(crate::device::LIGHT).await;
@@ -178,10 +180,10 @@ impl Node {
             id: CallId::from_uuid(Uuid::now_v7()),
             service: "light".into(),
             params: Bytes::copy_from_slice(params.as_bytes()),
-            timeout: SOON,
+            timeout: TEST_TIMEOUT,
             input: bytes::Bytes::new(),
-            notices: None,
-            handle: None,
+            notifications: None,
+            cancel_key: None,
         }
     }
 
@@ -192,7 +194,7 @@ impl Node {
             .spawn(async move { caller.call(call).await.unwrap() })
     }
 
-    /// The sum of a metric over its labels, or of the one with this label value.
+    /// The sum of a metric over all labels, or its value for one label.
     pub fn metric(&self, name: &str, label: Option<&str>) -> f64 {
         let name = format!("switchboard_edge_{name}");
         let families = self.registry.gather();
@@ -207,29 +209,29 @@ impl Node {
         })
     }
 
-    /// Waits until a metric reads so.
+    /// Waits until a metric has this value.
     pub async fn metric_is(&self, name: &str, label: Option<&str>, value: f64) {
         let what = format!("{name} {label:?} is {value}");
         eventually(&what, || (self.metric(name, label) - value).abs() < 0.5).await;
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition is true.
 pub async fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !holds() {
-        assert!(Instant::now() < deadline, "never came true: {what}");
+        assert!(Instant::now() < deadline, "not true in time: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// What an answer must say.
+/// Checks the outcome of an answer.
 pub fn check(answer: &Answer, outcome: Outcome, delivered: Delivered) {
-    let said = String::from_utf8_lossy(&answer.body);
+    let body = String::from_utf8_lossy(&answer.body);
     assert_eq!(
         (answer.outcome, answer.delivered),
         (outcome, delivered),
-        "{said}"
+        "{body}"
     );
 }
 

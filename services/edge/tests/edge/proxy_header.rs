@@ -1,5 +1,4 @@
-//! Devices behind a balancer: whose connection it is, says a PROXY header, and only the balancer may say it.
-//! Never: a real balancer; `haproxy.rs` has one.
+//! PROXY headers of a balancer, sent by the tests. `balancer.rs` has a real balancer.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,18 +17,18 @@ use crate::{
 };
 
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
-/// LOCAL, without an address: the balancer looks whether the edge is there.
+/// LOCAL without an address: a health check.
 const LOCAL: [u8; 4] = [0x20, 0, 0, 0];
 
-/// Everybody here is a balancer.
-fn behind() -> Config {
+/// Configures all of 127.0.0.0/8 as balancers.
+fn behind_balancer() -> Config {
     Config {
         proxy_protocol_from: vec!["127.0.0.0/8".parse().unwrap()],
         ..Config::default()
     }
 }
 
-fn text(device: &str) -> Vec<u8> {
+fn v1_header(device: &str) -> Vec<u8> {
     let device: IpAddr = device.parse().unwrap();
     let line = match device {
         IpAddr::V4(_) => format!("PROXY TCP4 {device} 192.0.2.1 40000 9000\r\n"),
@@ -38,13 +37,13 @@ fn text(device: &str) -> Vec<u8> {
     line.into_bytes()
 }
 
-fn binary(device: &str, notes: &[u8]) -> Vec<u8> {
+fn v2_header(device: &str, extensions: &[u8]) -> Vec<u8> {
     let (family, mut rest) = match device.parse().unwrap() {
         IpAddr::V4(device) => (0x11, [device.octets(), [192, 0, 2, 1]].concat()),
         IpAddr::V6(device) => (0x21, [device.octets(), [0x20; 16]].concat()),
     };
     rest.extend([0x9c, 0x40, 0x23, 0x28]);
-    rest.extend(notes);
+    rest.extend(extensions);
     version_2(0x21, family, &rest)
 }
 
@@ -61,21 +60,21 @@ async fn begin(addr: SocketAddr, bytes: &[u8]) -> Device {
 }
 
 #[tokio::test]
-async fn both_versions_are_taken_and_what_follows_is_the_devices() {
-    async fn works(node: &Node, header: &[u8], id: &str) {
+async fn both_header_versions_precede_a_working_connection() {
+    async fn check_works(node: &Node, header: &[u8], id: &str) {
         let mut device = Device::connect(node.addr).await;
         let auth = format!(r#"{{"token":"{}"}}"#, node.token(id));
         let register = format!(r#"{{"type":"register","data":{{"services":{LIGHT}}}}}"#);
         let mut bytes = header.to_vec();
         for (kind, payload) in [(Kind::Auth, auth), (Kind::Control, register)] {
-            let spelling = switchboard_protocol::frame::Spelling::Plain;
+            let seq_format = switchboard_protocol::frame::SeqFormat::Plain;
             let payload = payload.as_bytes();
             switchboard_protocol::frame::encode(
                 &mut bytes,
                 kind,
                 TaskId::MCP,
                 0,
-                spelling,
+                seq_format,
                 payload,
             );
         }
@@ -87,83 +86,93 @@ async fn both_versions_are_taken_and_what_follows_is_the_devices() {
         device.result(&call, "done").await;
         check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
     }
-    let node = Node::start(behind()).await;
-    works(&node, &text("203.0.113.7"), "text-4").await;
-    works(&node, &text("2001:db8::7"), "text-6").await;
-    works(&node, &binary("203.0.113.7", b""), "binary-4").await;
-    works(&node, &binary("2001:db8::7", b""), "binary-6").await;
-    // A note for which nobody asked, and the longest header there may be.
-    works(&node, &binary("203.0.113.7", &[4, 0, 1, 0]), "notes").await;
-    works(&node, &binary("203.0.113.7", &[0; 1_024 - 28]), "long").await;
+    let node = Node::start(behind_balancer()).await;
+    check_works(&node, &v1_header("203.0.113.7"), "v1_header-4").await;
+    check_works(&node, &v1_header("2001:db8::7"), "v1_header-6").await;
+    check_works(&node, &v2_header("203.0.113.7", b""), "v2_header-4").await;
+    check_works(&node, &v2_header("2001:db8::7", b""), "v2_header-6").await;
+    // An extension that the edge ignores, and the longest header.
+    check_works(
+        &node,
+        &v2_header("203.0.113.7", &[4, 0, 1, 0]),
+        "extensions",
+    )
+    .await;
+    check_works(&node, &v2_header("203.0.113.7", &[0; 1_024 - 28]), "long").await;
     node.metric_is("proxy_headers_total", Some("v1"), 2.0).await;
     node.metric_is("proxy_headers_total", Some("v2"), 4.0).await;
 }
 
 #[tokio::test]
-async fn a_header_may_come_byte_by_byte() {
-    let node = Node::start(behind()).await;
-    for header in [text("203.0.113.7"), binary("203.0.113.7", &[4, 0, 0])] {
+async fn header_may_arrive_byte_by_byte() {
+    let node = Node::start(behind_balancer()).await;
+    for header in [
+        v1_header("203.0.113.7"),
+        v2_header("203.0.113.7", &[4, 0, 0]),
+    ] {
         let mut device = Device::connect(node.addr).await;
         device.stream.set_nodelay(true).unwrap();
         for byte in header {
             device.send_raw(&[byte]).await;
             tokio::task::yield_now().await;
         }
-        device.hello(&node.token("toy")).await;
+        device.authenticate(&node.token("toy")).await;
     }
 }
 
 #[tokio::test]
-async fn the_rate_is_the_devices_and_not_the_balancers() {
+async fn rate_applies_to_the_device_address() {
     let config = Config {
         device_accepts_per_address_per_s: 1,
-        ..behind()
+        ..behind_balancer()
     };
     let node = Node::start(config).await;
-    // Whatever the version and the spelling, these are one address, and it may come twice.
+    // One address in different versions and formats: it may connect twice.
     let same = [
-        text("203.0.113.7"),
-        binary("203.0.113.7", b""),
-        binary("::ffff:203.0.113.7", b""),
+        v1_header("203.0.113.7"),
+        v2_header("203.0.113.7", b""),
+        v2_header("::ffff:203.0.113.7", b""),
     ];
     let [first, second, third] = same;
-    let mut kept = Vec::new();
+    let mut connections = Vec::new();
     for (header, id) in [(first, "toy-1"), (second, "toy-2")] {
         let mut device = begin(node.addr, &header).await;
-        device.hello(&node.token(id)).await;
-        kept.push(device);
+        device.authenticate(&node.token(id)).await;
+        connections.push(device);
     }
     begin(node.addr, &third)
         .await
-        .expect_go_away("overload")
+        .expect_goaway("overload")
         .await;
     node.metric_is("shed_total", Some("accepts_per_address"), 1.0)
         .await;
     for other in 0..5 {
-        let mut device = begin(node.addr, &text(&format!("203.0.113.{}", 100 + other))).await;
-        device.hello(&node.token(&format!("other-{other}"))).await;
-        kept.push(device);
+        let mut device = begin(node.addr, &v1_header(&format!("203.0.113.{}", 100 + other))).await;
+        device
+            .authenticate(&node.token(&format!("other-{other}")))
+            .await;
+        connections.push(device);
     }
-    // A balancer that speaks for itself has no rate at all.
+    // A connection without a device address has no rate.
     for unknown in 0..5 {
         let mut device = begin(node.addr, b"PROXY UNKNOWN\r\n").await;
         device
-            .hello(&node.token(&format!("unknown-{unknown}")))
+            .authenticate(&node.token(&format!("unknown-{unknown}")))
             .await;
-        kept.push(device);
+        connections.push(device);
     }
     node.metric_is("connections", None, 12.0).await;
 }
 
 #[tokio::test]
-async fn nobody_else_is_believed() {
+async fn header_from_another_address_is_refused() {
     let far = Config {
         proxy_protocol_from: vec!["10.0.0.0/8".parse().unwrap()],
         ..Config::default()
     };
     for config in [far, Config::default()] {
         let node = Node::start(config).await;
-        for header in [text("203.0.113.7"), binary("203.0.113.7", b"")] {
+        for header in [v1_header("203.0.113.7"), v2_header("203.0.113.7", b"")] {
             begin(node.addr, &header)
                 .await
                 .expect_error("bad_start")
@@ -175,7 +184,7 @@ async fn nobody_else_is_believed() {
 }
 
 #[tokio::test]
-async fn what_is_no_header_ends_the_connection() {
+async fn invalid_header_closes_the_connection() {
     async fn check(node: &Node, bytes: &[u8], outcome: &str) {
         let before = node.metric("proxy_headers_total", Some(outcome));
         let mut device = begin(node.addr, bytes).await;
@@ -185,10 +194,10 @@ async fn what_is_no_header_ends_the_connection() {
         let what = format!("{} is {outcome}", bytes.escape_ascii());
         eventually(&what, counted).await;
     }
-    let node = Node::start(behind()).await;
+    let node = Node::start(behind_balancer()).await;
     check(&node, b"", "cut").await;
     check(&node, b"PROXY TCP4 203.0.113.7", "cut").await;
-    check(&node, &binary("203.0.113.7", b"")[..20], "cut").await;
+    check(&node, &v2_header("203.0.113.7", b"")[..20], "cut").await;
     for other in [
         &b"##START\x10mcp000010000{}##END"[..],
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
@@ -225,18 +234,23 @@ async fn what_is_no_header_ends_the_connection() {
         check(&node, &header, "malformed").await;
     }
     check(&node, &[b"PROXY ", &[b'x'; 101][..]].concat(), "too_long").await;
-    check(&node, &binary("203.0.113.7", &[0; 1_025 - 28]), "too_long").await;
-    // None of them was a device, or is here still.
+    check(
+        &node,
+        &v2_header("203.0.113.7", &[0; 1_025 - 28]),
+        "too_long",
+    )
+    .await;
+    // None of them counted as a device, and none is left.
     assert!(node.metric("refused_total", None) < 0.5);
     node.metric_is("connections", None, 0.0).await;
     node.metric_is("unauthenticated", None, 0.0).await;
 }
 
 #[tokio::test]
-async fn a_header_has_its_time_and_waits_in_a_slot() {
+async fn header_has_a_timeout_and_a_slot() {
     let config = Config {
         device_auth_timeout_ms: 50,
-        ..behind()
+        ..behind_balancer()
     };
     let node = Node::start(config).await;
     begin(node.addr, b"PROXY TC").await.expect_end().await;
@@ -245,13 +259,13 @@ async fn a_header_has_its_time_and_waits_in_a_slot() {
 
     let config = Config {
         device_max_unauthenticated: 1,
-        ..behind()
+        ..behind_balancer()
     };
     let node = Node::start(config).await;
     let mut waiting = begin(node.addr, b"PROXY").await;
     node.metric_is("unauthenticated", None, 1.0).await;
     let mut second = Device::connect(node.addr).await;
-    second.expect_go_away("overload").await;
+    second.expect_goaway("overload").await;
     node.shutdown.drain();
     waiting.expect_end().await;
     node.metric_is("connections", None, 0.0).await;
@@ -259,21 +273,21 @@ async fn a_header_has_its_time_and_waits_in_a_slot() {
 }
 
 #[tokio::test]
-async fn a_balancer_may_look_whether_the_edge_is_there() {
-    let node = Node::start(behind()).await;
+async fn health_check_is_not_counted_as_a_device() {
+    let node = Node::start(behind_balancer()).await;
     let local = [SIGNATURE, &LOCAL].concat();
-    // The rest of LOCAL means nothing, whatever it is.
-    let odd = [
+    // The rest of a LOCAL header is ignored.
+    let local_headers = [
         local.clone(),
         version_2(0x20, 0x11, &[]),
         version_2(0x20, 0xff, &[1; 40]),
         version_2(0x21, 0x00, &[]),
         b"PROXY UNKNOWN ffff::1 ffff::2 65535 65535\r\n".to_vec(),
     ];
-    for header in &odd {
-        let mut look = begin(node.addr, header).await;
-        look.stream.shutdown().await.unwrap();
-        look.expect_end().await;
+    for header in &local_headers {
+        let mut check_connection = begin(node.addr, header).await;
+        check_connection.stream.shutdown().await.unwrap();
+        check_connection.expect_end().await;
     }
     node.metric_is("proxy_headers_total", Some("local"), 5.0)
         .await;
@@ -281,13 +295,13 @@ async fn a_balancer_may_look_whether_the_edge_is_there() {
     assert!(node.metric("refused_total", None) < 0.5);
 
     let mut device = begin(node.addr, &local).await;
-    device.hello(&node.token("toy")).await;
+    device.authenticate(&node.token("toy")).await;
     device.send_raw(b"garbage").await;
     device.expect_error("bad_start").await;
 
     let config = Config {
         device_auth_timeout_ms: 50,
-        ..behind()
+        ..behind_balancer()
     };
     let node = Node::start(config).await;
     begin(node.addr, &local).await.expect_end().await;
@@ -295,17 +309,17 @@ async fn a_balancer_may_look_whether_the_edge_is_there() {
 }
 
 #[tokio::test]
-async fn tls_begins_behind_the_header() {
+async fn tls_handshake_follows_the_header() {
     let pki = pki();
-    let node = Node::start_with(behind(), Some(pki.server), true).await;
+    let node = Node::start_with(behind_balancer(), Some(pki.server), true).await;
     let tls_addr = node.tls_addr.unwrap();
     let connector = client(pki.roots, &rustls::version::TLS13);
-    for header in [text("203.0.113.7"), binary("2001:db8::7", b"")] {
+    for header in [v1_header("203.0.113.7"), v2_header("2001:db8::7", b"")] {
         let mut tcp = TcpStream::connect(tls_addr).await.unwrap();
         tcp.write_all(&header).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();
         let mut lamp = Device::over(connector.connect(name, tcp).await.unwrap());
-        lamp.hello(&node.token("lamp")).await;
+        lamp.authenticate(&node.token("lamp")).await;
         lamp.register(LIGHT).await;
     }
     let tcp = TcpStream::connect(tls_addr).await.unwrap();

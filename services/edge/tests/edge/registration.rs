@@ -1,4 +1,4 @@
-//! What a device may register, and that a refusal leaves the former set in force.
+//! Registrations: what is accepted, and that a refusal keeps the previous services in force.
 
 use switchboard_edge::Config;
 use switchboard_protocol::outcome::{Delivered, Outcome};
@@ -8,11 +8,11 @@ use crate::{
     node::{Node, check},
 };
 
-async fn callable(node: &Node, device: &mut crate::device::Device, service: &str) -> bool {
+async fn is_callable(node: &Node, device: &mut crate::device::Device, service: &str) -> bool {
     let mut call = node.prepare("toy", r#"{"on":true}"#);
     call.service = service.into();
     let answer = node.call(call);
-    // The answer to a PING tells which came: the call, or nothing.
+    // Either the call is refused by the edge, or it arrives at the device.
     tokio::select! {
         answer = answer => {
             check(&answer.unwrap(), Outcome::UnknownService, Delivered::No);
@@ -27,7 +27,7 @@ async fn callable(node: &Node, device: &mut crate::device::Device, service: &str
 }
 
 #[tokio::test]
-async fn a_refused_registration_leaves_the_former_in_force() {
+async fn refused_registration_keeps_the_previous_services() {
     async fn refused(device: &mut crate::device::Device, services: &str) {
         let answer = device.try_register(services).await;
         assert_eq!(answer["call_id"], "register");
@@ -50,20 +50,20 @@ async fn a_refused_registration_leaves_the_former_in_force() {
         .map(|name| format!(r#""{name}":{one}"#))
         .join(",");
     refused(&mut device, &format!("{{{four}}}")).await;
-    refused(&mut device, &bomb()).await;
+    refused(&mut device, &reference_bomb()).await;
     let deep = format!("{}{}{}", r#"{"items":"#.repeat(40), "{}", "}".repeat(40));
     refused(
         &mut device,
         &format!(r#"{{"a":{{"description":"d","parameters":{deep}}}}}"#),
     )
     .await;
-    assert!(callable(&node, &mut device, "light").await);
+    assert!(is_callable(&node, &mut device, "light").await);
     node.metric_is("registrations_total", Some("accepted"), 1.0)
         .await;
 }
 
 /// References that double at each of thirty steps.
-fn bomb() -> String {
+fn reference_bomb() -> String {
     let steps = (0..30).map(|step| {
         let next = format!(r##"{{"$ref":"#/$defs/s{}"}}"##, step + 1);
         format!(r#""s{step}":{{"allOf":[{next},{next}]}}"#)
@@ -77,15 +77,15 @@ fn bomb() -> String {
 }
 
 #[tokio::test]
-async fn a_new_registration_replaces_the_former_at_once() {
+async fn new_registration_replaces_the_previous_at_once() {
     let node = Node::start(Config::default()).await;
     let mut device = node.lamp("toy").await;
-    assert!(callable(&node, &mut device, "light").await);
+    assert!(is_callable(&node, &mut device, "light").await);
     device
         .register(&LIGHT.replace("\"light\"", "\"lamp\""))
         .await;
-    assert!(!callable(&node, &mut device, "light").await);
-    assert!(callable(&node, &mut device, "lamp").await);
+    assert!(!is_callable(&node, &mut device, "light").await);
+    assert!(is_callable(&node, &mut device, "lamp").await);
     let presence = node
         .caller
         .find(&node.device_key("toy"))
@@ -97,7 +97,7 @@ async fn a_new_registration_replaces_the_former_at_once() {
 }
 
 #[tokio::test]
-async fn the_answer_names_the_message_if_it_has_a_name() {
+async fn answer_repeats_the_call_id_of_the_register() {
     let node = Node::start(Config::default()).await;
     let mut device = node.device("toy").await;
     let message = format!(r#"{{"type":"register","data":{{"call_id":"r1","services":{LIGHT}}}}}"#);
@@ -112,7 +112,7 @@ async fn the_answer_names_the_message_if_it_has_a_name() {
 }
 
 #[tokio::test]
-async fn a_device_that_registers_again_and_again_is_told_to_wait() {
+async fn registration_rate_is_limited() {
     let config = Config {
         device_register_burst: 3,
         device_register_every_ms: 60_000,
@@ -128,8 +128,8 @@ async fn a_device_that_registers_again_and_again_is_told_to_wait() {
     let error = answer["result"]["error"].as_str().unwrap();
     assert!(error.contains("Try again in"), "{error}");
     assert!(
-        callable(&node, &mut device, "c").await,
-        "the last one stays"
+        is_callable(&node, &mut device, "c").await,
+        "the last accepted services must stay in force"
     );
-    assert!(!callable(&node, &mut device, "d").await);
+    assert!(!is_callable(&node, &mut device, "d").await);
 }

@@ -1,4 +1,4 @@
-//! The TLS port: the same wire inside TLS 1.3, and nothing older.
+//! The TLS port: the same protocol inside TLS 1.3 only.
 
 use std::sync::Arc;
 
@@ -20,16 +20,16 @@ pub struct Pki {
 }
 
 pub fn pki() -> Pki {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let certified = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (certificate, key) = (
         folder.path().join("cert.pem"),
         folder.path().join("key.pem"),
     );
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    std::fs::write(&certificate, certified.cert.pem()).unwrap();
+    std::fs::write(&key, certified.signing_key.serialize_pem()).unwrap();
     let mut roots = RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
+    roots.add(certified.cert.der().clone()).unwrap();
     Pki {
         server: tls::server_config(&certificate, &key).unwrap(),
         roots,
@@ -47,14 +47,14 @@ pub fn client(roots: RootCertStore, version: &'static SupportedProtocolVersion) 
 }
 
 #[tokio::test]
-async fn a_device_may_come_over_tls() {
+async fn device_connects_over_tls() {
     let pki = pki();
     let node = Node::start_with(Config::default(), Some(pki.server), true).await;
     let connector = client(pki.roots, &rustls::version::TLS13);
     let tcp = TcpStream::connect(node.tls_addr.unwrap()).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let mut lamp = Device::over(connector.connect(name, tcp).await.unwrap());
-    lamp.hello(&node.token("lamp")).await;
+    lamp.authenticate(&node.token("lamp")).await;
     lamp.register(LIGHT).await;
 
     let note = "x".repeat(200_000);
@@ -68,7 +68,7 @@ async fn a_device_may_come_over_tls() {
 }
 
 #[tokio::test]
-async fn older_versions_are_refused() {
+async fn older_tls_version_is_refused() {
     let pki = pki();
     let node = Node::start_with(Config::default(), Some(pki.server), true).await;
     let connector = client(pki.roots, &rustls::version::TLS12);
@@ -80,7 +80,7 @@ async fn older_versions_are_refused() {
 }
 
 #[tokio::test]
-async fn a_handshake_has_the_time_of_auth() {
+async fn tls_handshake_has_the_auth_timeout() {
     let pki = pki();
     let config = Config {
         device_auth_timeout_ms: 50,
@@ -93,7 +93,7 @@ async fn a_handshake_has_the_time_of_auth() {
 }
 
 #[test]
-fn a_missing_or_wrong_file_is_named() {
+fn missing_or_invalid_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("absent.pem");
     let error = tls::server_config(&missing, &missing).unwrap_err();

@@ -1,47 +1,47 @@
-//! What a device says, over its socket: handed over once it is whole, answered frame by frame.
+//! Turns over the socket: a complete message becomes a turn, an answer becomes frames.
 
 use std::time::{Duration, Instant};
 
-use switchboard_bus::{Bus, StopReason, TURN_LEASE, Turn};
+use switchboard_bus::{Bus, CancelReason, TURN_LEASE, Turn};
 use switchboard_edge::Config;
 use switchboard_protocol::frame::{Kind, TaskId};
 use tokio::time::timeout;
 
 use crate::{
     device::Device,
-    node::{Node, SOON, eventually},
+    node::{Node, TEST_TIMEOUT, eventually},
     redis_server::RedisServer,
 };
 
 const TASK: TaskId = TaskId(*b"task0001");
 const OTHER: TaskId = TaskId(*b"task0002");
 /// Longer than any test takes.
-const PATIENT: u64 = 3_600_000;
+const LONG_TIMEOUT_MS: u64 = 3_600_000;
 
 async fn start() -> Node {
     Node::start(Config {
-        turn_patience_ms: PATIENT,
+        turn_patience_ms: LONG_TIMEOUT_MS,
         ..Config::default()
     })
     .await
 }
 
-async fn say(device: &mut Device, task: TaskId, words: &str) {
-    device.send(Kind::Text, task, 0, words.as_bytes()).await;
+async fn send_message(device: &mut Device, task: TaskId, text: &str) {
+    device.send(Kind::Text, task, 0, text.as_bytes()).await;
     device.send(Kind::End, task, 1, b"").await;
 }
 
 async fn take(chat: &Bus) -> Turn {
-    let mut turns = chat.take_turns(1, SOON).await.unwrap();
-    assert_eq!(turns.len(), 1, "a turn in time");
+    let mut turns = chat.claim_turns(1, TEST_TIMEOUT).await.unwrap();
+    assert_eq!(turns.len(), 1, "no turn in time");
     turns.remove(0)
 }
 
-/// Asks and has it taken.
-async fn ask(node: &Node, device: &mut Device, task: TaskId, words: &str) -> Turn {
-    say(device, task, words).await;
+/// Sends a message and takes its turn as a worker.
+async fn ask(node: &Node, device: &mut Device, task: TaskId, text: &str) -> Turn {
+    send_message(device, task, text).await;
     let turn = take(&node.caller).await;
-    assert_eq!((turn.task, &*turn.text), (task.0, words));
+    assert_eq!((turn.task, &*turn.text), (task.0, text));
     turn
 }
 
@@ -59,17 +59,17 @@ async fn check_end(device: &mut Device, task: TaskId, seq: u16) {
     );
 }
 
-/// An answer of one sentence that nobody else gave.
+/// Expects an answer of one fixed sentence from the edge.
 async fn check_sentence(device: &mut Device, task: TaskId, part: &str) {
     let frame = device.expect(Kind::Text).await;
     assert_eq!((frame.task, frame.seq), (task, 0));
-    let said = String::from_utf8(frame.payload).unwrap();
-    assert!(said.contains(part), "{said}");
+    let text = String::from_utf8(frame.payload).unwrap();
+    assert!(text.contains(part), "{text}");
     check_end(device, task, 1).await;
 }
 
 #[tokio::test]
-async fn words_become_a_turn_and_pieces_become_frames() {
+async fn message_becomes_a_turn_and_its_answer_frames() {
     let node = start().await;
     let mut toy = node.device("toy").await;
     for (seq, piece) in ["What ", "time", " is it? ##", "END"].iter().enumerate() {
@@ -84,37 +84,37 @@ async fn words_become_a_turn_and_pieces_become_frames() {
         (node.device_key("toy"), TASK.0)
     );
     assert_eq!(&turn.node, node.bus.node());
-    node.caller.say(&turn, "It is ");
+    node.caller.send_text(&turn, "It is ");
     check_text(&mut toy, TASK, 0, "It is ").await;
-    node.caller.say(&turn, "现在几点##END");
+    node.caller.send_text(&turn, "现在几点##END");
     check_text(&mut toy, TASK, 1, "现在几点##").await;
     check_text(&mut toy, TASK, 2, "END").await;
-    node.caller.finish(&turn);
+    node.caller.finish_reply(&turn);
     check_end(&mut toy, TASK, 3).await;
-    node.caller.end_turn(&turn.id).await.unwrap();
-    // The task may be used again, and begins anew.
+    node.caller.complete_turn(&turn.id).await.unwrap();
+    // The task can be reused; its seq restarts at 0.
     let turn = ask(&node, &mut toy, TASK, "again").await;
-    node.caller.say(&turn, "yes");
+    node.caller.send_text(&turn, "yes");
     check_text(&mut toy, TASK, 0, "yes").await;
-    node.caller.finish(&turn);
+    node.caller.finish_reply(&turn);
     check_end(&mut toy, TASK, 1).await;
     node.metric_is("turns_total", Some("answered"), 2.0).await;
 }
 
 #[tokio::test]
-async fn i12_a_piece_larger_than_a_frame_is_split_between_characters() {
+async fn i12_text_larger_than_a_frame_is_split() {
     let node = Node::start(Config {
         device_max_frame_bytes: 1_024,
-        turn_patience_ms: PATIENT,
+        turn_patience_ms: LONG_TIMEOUT_MS,
         ..Config::default()
     })
     .await;
     let mut toy = node.device("toy").await;
     let turn = ask(&node, &mut toy, TASK, "a long story").await;
     let story = "从前有座山".repeat(400);
-    node.caller.say(&turn, &story);
-    node.caller.finish(&turn);
-    let (mut told, mut seq) = (String::new(), 0);
+    node.caller.send_text(&turn, &story);
+    node.caller.finish_reply(&turn);
+    let (mut received, mut seq) = (String::new(), 0);
     loop {
         let frame = toy.next().await.unwrap();
         assert_eq!((frame.task, frame.seq), (TASK, seq));
@@ -122,94 +122,98 @@ async fn i12_a_piece_larger_than_a_frame_is_split_between_characters() {
             break;
         }
         assert!(frame.payload.len() <= 1_024);
-        told.push_str(str::from_utf8(&frame.payload).unwrap());
+        received.push_str(str::from_utf8(&frame.payload).unwrap());
         seq += 1;
     }
-    assert_eq!(told, story);
+    assert_eq!(received, story);
     assert!(seq >= 6);
 }
 
 #[tokio::test]
-async fn a_cancelled_answer_ends_at_once_and_whoever_gives_it_is_told() {
+async fn cancelled_answer_ends_and_notifies_the_worker() {
     let node = start().await;
     let mut toy = node.device("toy").await;
-    let mut stops = node.caller.stops();
+    let mut stops = node.caller.turn_cancellations();
     let turn = ask(&node, &mut toy, TASK, "sing").await;
-    node.caller.say(&turn, "la");
+    node.caller.send_text(&turn, "la");
     check_text(&mut toy, TASK, 0, "la").await;
     toy.send(Kind::Cancel, TASK, 0, b"").await;
     check_end(&mut toy, TASK, 1).await;
-    let stop = timeout(SOON, stops.next()).await.unwrap();
-    assert_eq!((stop.task, stop.why), (Some(TASK.0), StopReason::Unwanted));
-    assert!(stop.concerns(&turn));
-    assert!(!node.caller.turn_acted(&turn.id).await.unwrap());
-    // What is still said comes to nobody, not even to the next turn of the same task.
+    let stop = timeout(TEST_TIMEOUT, stops.next()).await.unwrap();
+    assert_eq!(
+        (stop.task, stop.reason),
+        (Some(TASK.0), CancelReason::Unwanted)
+    );
+    assert!(stop.applies_to(&turn));
+    assert!(!node.caller.mark_side_effects(&turn.id).await.unwrap());
+    // Further text of the cancelled answer reaches no device, also not through the next turn of the
+    // task.
     let next = ask(&node, &mut toy, TASK, "speak").await;
-    assert!(!stop.concerns(&next));
-    node.caller.say(&turn, "la");
-    node.caller.say(&next, "hello");
+    assert!(!stop.applies_to(&next));
+    node.caller.send_text(&turn, "la");
+    node.caller.send_text(&next, "hello");
     check_text(&mut toy, TASK, 0, "hello").await;
-    // A message that was cancelled before it was whole is ended, and nobody hears of it.
+    // A message that is cancelled before its end is ended without a turn.
     toy.send(Kind::Text, OTHER, 0, b"never").await;
     toy.send(Kind::Cancel, OTHER, 0, b"").await;
     toy.send(Kind::Text, OTHER, 1, b" mind").await;
     toy.send(Kind::End, OTHER, 2, b"").await;
     check_end(&mut toy, OTHER, 0).await;
-    let none = node.caller.take_turns(1, Duration::from_millis(50)).await;
+    let none = node.caller.claim_turns(1, Duration::from_millis(50)).await;
     assert!(none.unwrap().is_empty());
     node.metric_is("turns_total", Some("cancelled"), 2.0).await;
 }
 
 #[tokio::test]
-async fn two_tasks_are_answered_at_a_time_and_a_task_says_one_thing_at_a_time() {
+async fn new_message_replaces_the_answer_of_its_task() {
     let node = start().await;
     let mut toy = node.device("toy").await;
     let first = ask(&node, &mut toy, TASK, "one").await;
     let second = ask(&node, &mut toy, OTHER, "two").await;
-    node.caller.say(&second, "2");
+    node.caller.send_text(&second, "2");
     check_text(&mut toy, OTHER, 0, "2").await;
-    node.caller.say(&first, "1");
+    node.caller.send_text(&first, "1");
     check_text(&mut toy, TASK, 0, "1").await;
-    // Something else on the first task ends what was being said there.
+    // Another message on the first task ends the answer there.
     let third = ask(&node, &mut toy, TASK, "three").await;
     check_end(&mut toy, TASK, 1).await;
-    node.caller.say(&first, "1");
-    node.caller.say(&third, "3");
+    node.caller.send_text(&first, "1");
+    node.caller.send_text(&third, "3");
     check_text(&mut toy, TASK, 0, "3").await;
-    node.caller.finish(&second);
+    node.caller.finish_reply(&second);
     check_end(&mut toy, OTHER, 1).await;
-    node.caller.finish(&third);
+    node.caller.finish_reply(&third);
     check_end(&mut toy, TASK, 1).await;
 }
 
 #[tokio::test]
-async fn what_is_too_much_is_answered_with_a_sentence_and_the_connection_stays() {
+async fn turn_beyond_the_limits_is_answered_with_a_notice() {
     let node = Node::start(Config {
-        turn_patience_ms: PATIENT,
+        turn_patience_ms: LONG_TIMEOUT_MS,
         device_max_turn_bytes: 10,
         device_max_turns: 1,
         ..Config::default()
     })
     .await;
     let mut toy = node.device("toy").await;
-    say(&mut toy, TASK, "01234567890").await;
+    send_message(&mut toy, TASK, "01234567890").await;
     check_sentence(&mut toy, TASK, "too long").await;
     let turn = ask(&node, &mut toy, TASK, "0123456789").await;
-    say(&mut toy, OTHER, "more").await;
+    send_message(&mut toy, OTHER, "more").await;
     check_sentence(&mut toy, OTHER, "already").await;
-    node.caller.say(&turn, "ten");
+    node.caller.send_text(&turn, "ten");
     check_text(&mut toy, TASK, 0, "ten").await;
-    node.caller.finish(&turn);
+    node.caller.finish_reply(&turn);
     check_end(&mut toy, TASK, 1).await;
-    toy.settled().await;
+    toy.sync().await;
     node.metric_is("turns_total", Some("too_long"), 1.0).await;
     node.metric_is("turns_total", Some("too_many"), 1.0).await;
 }
 
 #[tokio::test]
-async fn who_asks_too_often_is_asked_to_wait_whoever_has_answered_by_then() {
+async fn turn_rate_is_limited_per_device() {
     let node = Node::start(Config {
-        turn_patience_ms: PATIENT,
+        turn_patience_ms: LONG_TIMEOUT_MS,
         device_turn_burst: 2,
         device_turn_every_ms: 3_600_000,
         ..Config::default()
@@ -218,21 +222,21 @@ async fn who_asks_too_often_is_asked_to_wait_whoever_has_answered_by_then() {
     let mut toy = node.device("toy").await;
     for _ in 0..2 {
         let turn = ask(&node, &mut toy, TASK, "again").await;
-        node.caller.finish(&turn);
+        node.caller.finish_reply(&turn);
         check_end(&mut toy, TASK, 0).await;
     }
-    say(&mut toy, TASK, "and again").await;
+    send_message(&mut toy, TASK, "and again").await;
     check_sentence(&mut toy, TASK, "Too much is being answered").await;
     node.metric_is("turns_total", Some("too_many"), 1.0).await;
-    let none = node.caller.take_turns(1, Duration::from_millis(50)).await;
+    let none = node.caller.claim_turns(1, Duration::from_millis(50)).await;
     assert!(none.unwrap().is_empty());
-    // Another device has its own.
+    // Another device has its own limit.
     let mut other = node.device("other").await;
     ask(&node, &mut other, TASK, "hello").await;
 }
 
 #[tokio::test]
-async fn a_sound_and_a_turn_that_nobody_takes_are_answered_in_plain_words() {
+async fn audio_and_unanswered_turn_end_with_a_notice() {
     let node = Node::start(Config {
         turn_patience_ms: 50,
         ..Config::default()
@@ -242,33 +246,33 @@ async fn a_sound_and_a_turn_that_nobody_takes_are_answered_in_plain_words() {
     toy.send(Kind::Audio, TASK, 0, "你好".as_bytes()).await;
     toy.send(Kind::End, TASK, 1, b"").await;
     check_sentence(&mut toy, TASK, "no conversation service").await;
-    say(&mut toy, TASK, "你好").await;
+    send_message(&mut toy, TASK, "你好").await;
     check_sentence(&mut toy, TASK, "no conversation service").await;
-    // Nobody acts for it once the device was told so.
+    // No worker receives the turn after the device was notified.
     node.metric_is("turns_total", Some("unanswered"), 1.0).await;
-    let none = node.caller.take_turns(1, Duration::from_millis(50)).await;
+    let none = node.caller.claim_turns(1, Duration::from_millis(50)).await;
     assert!(none.unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn an_answer_goes_on_as_long_as_its_giver_lives_and_is_broken_off_when_he_died() {
-    const PATIENCE: Duration = Duration::from_secs(5);
+async fn keep_alive_extends_the_answer_timeout() {
+    const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
     let node = Node::start(Config {
-        turn_patience_ms: PATIENCE.as_secs() * 1_000,
+        turn_patience_ms: ANSWER_TIMEOUT.as_secs() * 1_000,
         ..Config::default()
     })
     .await;
     let mut toy = node.device("toy").await;
     let turn = ask(&node, &mut toy, TASK, "think").await;
-    // Longer than it is waited for without a sign.
-    let begun = Instant::now();
+    // Longer than the timeout without a keep-alive.
+    let started = Instant::now();
     let mut ticks = tokio::time::interval(Duration::from_millis(100));
-    while begun.elapsed() < PATIENCE + Duration::from_secs(1) {
+    while started.elapsed() < ANSWER_TIMEOUT + Duration::from_secs(1) {
         ticks.tick().await;
-        let kept = node.caller.keep_turns(std::slice::from_ref(&turn.id));
+        let kept = node.caller.renew_turns(std::slice::from_ref(&turn.id));
         kept.await.unwrap();
     }
-    node.caller.say(&turn, "Well");
+    node.caller.send_text(&turn, "Well");
     check_text(&mut toy, TASK, 0, "Well").await;
     let broken = toy.expect(Kind::Text).await;
     assert_eq!(broken.seq, 1);
@@ -282,129 +286,140 @@ async fn an_answer_goes_on_as_long_as_its_giver_lives_and_is_broken_off_when_he_
 }
 
 #[tokio::test]
-async fn a_device_that_comes_back_hears_nothing_of_what_it_asked_before() {
+async fn reconnected_device_receives_no_old_answer() {
     let node = start().await;
     let mut toy = node.device("toy").await;
-    let mut stops = node.caller.stops();
+    let mut stops = node.caller.turn_cancellations();
     let old = ask(&node, &mut toy, TASK, "one").await;
     drop(toy);
-    let stop = timeout(SOON, stops.next()).await.unwrap();
-    assert_eq!((stop.task, stop.why), (None, StopReason::Unwanted));
-    assert!(stop.concerns(&old));
+    let stop = timeout(TEST_TIMEOUT, stops.next()).await.unwrap();
+    assert_eq!((stop.task, stop.reason), (None, CancelReason::Unwanted));
+    assert!(stop.applies_to(&old));
     node.metric_is("turns_total", Some("gone"), 1.0).await;
     let mut toy = node.device("toy").await;
     let new = ask(&node, &mut toy, TASK, "two").await;
     assert!(new.epoch > old.epoch);
-    node.caller.say(&old, "one");
-    node.caller.finish(&old);
-    node.caller.say(&new, "two");
+    node.caller.send_text(&old, "one");
+    node.caller.finish_reply(&old);
+    node.caller.send_text(&new, "two");
     check_text(&mut toy, TASK, 0, "two").await;
-    node.caller.finish(&new);
+    node.caller.finish_reply(&new);
     check_end(&mut toy, TASK, 1).await;
 }
 
 #[tokio::test]
-async fn nobody_is_told_of_a_device_that_goes_with_its_answer() {
+async fn answered_device_disconnects_without_notification() {
     let node = start().await;
-    let mut stops = node.caller.stops();
-    for is_speaking in [false, true] {
+    let mut stops = node.caller.turn_cancellations();
+    for is_sending in [false, true] {
         let mut toy = node.device("toy").await;
         let turn = ask(&node, &mut toy, TASK, "one").await;
-        node.caller.say(&turn, "1");
-        node.caller.finish(&turn);
+        node.caller.send_text(&turn, "1");
+        node.caller.finish_reply(&turn);
         check_text(&mut toy, TASK, 0, "1").await;
         check_end(&mut toy, TASK, 1).await;
-        if is_speaking {
-            // A message that is not whole is nothing that anybody answers.
+        if is_sending {
+            // An incomplete message is not a turn.
             toy.send(Kind::Text, OTHER, 0, b"and").await;
-            toy.settled().await;
+            toy.sync().await;
         }
         drop(toy);
-        eventually("it has left", || node.metric("connections", None) < 0.5).await;
-        node.caller.say(&turn, "is anybody there?");
-        let stop = timeout(SOON, stops.next()).await.unwrap();
-        assert_eq!(stop.task, Some(TASK.0), "only who speaks is told: {stop:?}");
+        eventually("the device is disconnected", || {
+            node.metric("connections", None) < 0.5
+        })
+        .await;
+        node.caller.send_text(&turn, "late text");
+        let stop = timeout(TEST_TIMEOUT, stops.next()).await.unwrap();
+        assert_eq!(
+            stop.task,
+            Some(TASK.0),
+            "only the worker that answers is notified: {stop:?}"
+        );
     }
-    // One that is answered is told of.
+    // A device that is being answered is reported to the worker.
     let mut toy = node.device("toy").await;
     ask(&node, &mut toy, TASK, "two").await;
     drop(toy);
-    let stop = timeout(SOON, stops.next()).await.unwrap();
+    let stop = timeout(TEST_TIMEOUT, stops.next()).await.unwrap();
     assert_eq!(stop.task, None);
     node.metric_is("turns_total", Some("gone"), 1.0).await;
 }
 
 #[tokio::test]
-async fn who_answers_in_place_of_one_who_died_says_so_before_it_begins_again() {
+async fn takeover_by_another_worker_restarts_the_answer() {
     let node = start().await;
     let mut toy = node.device("toy").await;
-    let dead = ask(&node, &mut toy, TASK, "How is the weather?").await;
-    node.caller.say(&dead, "It is sunny to");
+    let lost = ask(&node, &mut toy, TASK, "How is the weather?").await;
+    node.caller.send_text(&lost, "It is sunny to");
     check_text(&mut toy, TASK, 0, "It is sunny to").await;
-    let taken = node.caller.take_turns(1, TURN_LEASE + SOON).await.unwrap();
+    let taken = node
+        .caller
+        .claim_turns(1, TURN_LEASE + TEST_TIMEOUT)
+        .await
+        .unwrap();
     let [again] = &taken[..] else {
         panic!("{taken:?}");
     };
-    node.caller.say(again, "It is sunny");
-    node.caller.say(&dead, "day.");
-    node.caller.say(again, " today.");
-    node.caller.finish(again);
-    let mut said = String::new();
+    node.caller.send_text(again, "It is sunny");
+    node.caller.send_text(&lost, "day.");
+    node.caller.send_text(again, " today.");
+    node.caller.finish_reply(again);
+    let mut text = String::new();
     loop {
         let frame = toy.next().await.unwrap();
         if frame.kind == Kind::End {
             break;
         }
-        said.push_str(str::from_utf8(&frame.payload).unwrap());
+        text.push_str(str::from_utf8(&frame.payload).unwrap());
     }
     let expected = "\nI was interrupted; once more:\nIt is sunny today.";
-    assert_eq!(said, expected);
+    assert_eq!(text, expected);
 }
 
 #[tokio::test]
-async fn a_turn_that_redis_took_too_late_is_answered_to_nobody_and_stopped() {
+async fn turn_queued_after_its_refusal_is_cancelled() {
     let redis = RedisServer::start();
     let config = Config {
-        turn_patience_ms: PATIENT,
+        turn_patience_ms: LONG_TIMEOUT_MS,
         ..Config::default()
     };
     let node = Node::start_over(&redis.url(), config).await;
     let mut toy = node.device("toy").await;
-    let mut stops = node.caller.stops();
+    let mut stops = node.caller.turn_cancellations();
     redis.pause();
-    say(&mut toy, TASK, "late").await;
+    send_message(&mut toy, TASK, "late").await;
     check_sentence(&mut toy, TASK, "can not be reached").await;
     redis.resume();
-    node.bus.ready(SOON).await.unwrap();
-    node.caller.ready(SOON).await.unwrap();
-    let late = take_after_trouble(&node.caller).await;
+    node.bus.wait_ready(TEST_TIMEOUT).await.unwrap();
+    node.caller.wait_ready(TEST_TIMEOUT).await.unwrap();
+    let late = take_after_outage(&node.caller).await;
     assert_eq!(late.text, "late");
     let next = ask(&node, &mut toy, TASK, "next").await;
-    node.caller.say(&late, "la");
-    node.caller.say(&next, "yes");
+    node.caller.send_text(&late, "la");
+    node.caller.send_text(&next, "yes");
     check_text(&mut toy, TASK, 0, "yes").await;
-    let stop = timeout(SOON, stops.next()).await.unwrap();
-    assert!(stop.concerns(&late) && !stop.concerns(&next));
-    node.caller.finish(&next);
+    let stop = timeout(TEST_TIMEOUT, stops.next()).await.unwrap();
+    assert!(stop.applies_to(&late) && !stop.applies_to(&next));
+    node.caller.finish_reply(&next);
     check_end(&mut toy, TASK, 1).await;
 }
 
-/// A turn, from a bus that may have to find its way back first.
-async fn take_after_trouble(chat: &Bus) -> Turn {
-    let deadline = Instant::now() + SOON;
+/// Takes a turn from a bus that may still be recovering.
+async fn take_after_outage(chat: &Bus) -> Turn {
+    let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
-        let taken = chat.take_turns(1, Duration::from_millis(50)).await;
+        let taken = chat.claim_turns(1, Duration::from_millis(50)).await;
         if let Some(turn) = taken.unwrap_or_default().pop() {
             return turn;
         }
-        assert!(Instant::now() < deadline, "a turn in time");
+        assert!(Instant::now() < deadline, "no turn in time");
     }
 }
 
 #[tokio::test]
-async fn a_device_that_reads_nothing_is_closed_when_too_much_waits() {
+async fn device_with_too_much_unread_answer_is_closed() {
     let node = Node::start(Config {
-        turn_patience_ms: PATIENT,
+        turn_patience_ms: LONG_TIMEOUT_MS,
         device_max_unsent_bytes: 65_536,
         ..Config::default()
     })
@@ -412,8 +427,8 @@ async fn a_device_that_reads_nothing_is_closed_when_too_much_waits() {
     let mut toy = node.device("toy").await;
     let turn = ask(&node, &mut toy, TASK, "everything").await;
     let piece = "x".repeat(32_768);
-    eventually("it was closed", || {
-        node.caller.say(&turn, &piece);
+    eventually("the device is closed", || {
+        node.caller.send_text(&turn, &piece);
         node.metric("left_total", Some("slow_reader")) > 0.5
     })
     .await;

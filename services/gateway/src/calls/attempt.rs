@@ -1,9 +1,8 @@
-//! One call on its way through the bus, whichever door it came in by.
-//! Never: an HTTP response, or a second execution.
+//! One call through the bus, for REST and MCP.
 
 use std::time::{Duration, Instant};
 
-use switchboard_bus::{Answer, BusError, Call, Handle, Notice};
+use switchboard_bus::{Answer, BusError, Call, CancelKey, Notification};
 use switchboard_protocol::{
     id::{CallId, DeviceKey},
     outcome::{Delivered, Outcome},
@@ -14,103 +13,97 @@ use uuid::Uuid;
 use super::CallRequest;
 use crate::Gateway;
 
-/// How long an absent device is looked up; the answer must not be late because the record is away.
-const LOOKUP_PATIENCE: Duration = Duration::from_millis(200);
+/// Limits the lookup of an absent device, so that a slow database does not delay the answer.
+const DEVICE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// A call that was asked for, before anything was sent.
+/// A call that was requested, before anything is sent.
 pub(crate) struct Attempt {
     pub(crate) id: CallId,
     pub(crate) device: DeviceKey,
     pub(crate) request: CallRequest,
     pub(crate) started: Instant,
-    /// What its caller can take it back by, with another request.
-    pub(crate) handle: Option<Handle>,
+    /// Lets the caller cancel the call with another request.
+    pub(crate) cancel_key: Option<CancelKey>,
 }
 
 impl Attempt {
-    /// A call that begins now.
-    pub(crate) fn begin(device: DeviceKey, request: CallRequest) -> Self {
+    /// A call whose time starts now.
+    pub(crate) fn new(device: DeviceKey, request: CallRequest) -> Self {
         Self {
             id: CallId::from_uuid(Uuid::now_v7()),
             device,
             request,
             started: Instant::now(),
-            handle: None,
+            cancel_key: None,
         }
     }
 
-    /// Until the one deadline that everything about the call is under.
+    /// Time until the deadline of the call, which covers all of its steps.
     pub(super) fn time_left(&self) -> Duration {
         self.request.timeout.saturating_sub(self.started.elapsed())
     }
 
-    /// Makes the call, and passes on what the device says meanwhile.
+    /// Makes the call, counts it, and forwards the device's notifications while it runs.
     ///
     /// # Errors
-    /// When the bus did not take it: nothing was sent.
+    /// If the bus did not accept the call. Nothing was sent.
     pub(crate) async fn perform(
         &self,
         gateway: &Gateway,
-        notices: Option<mpsc::Sender<Notice>>,
+        notifications: Option<mpsc::Sender<Notification>>,
     ) -> Result<Answer, BusError> {
-        let in_flight = gateway.metrics.begin(self.device.org);
-        let answer = match self.send(gateway, notices).await {
+        let in_flight = gateway.metrics.begin_call(self.device.org);
+        let answer = match self.send(gateway, notifications).await {
             Ok(answer) => answer,
             Err(error) => {
-                in_flight.refuse();
+                in_flight.unavailable();
                 return Err(error);
             }
         };
-        let answer = self.tell_unknown_from_offline(gateway, answer).await;
-        in_flight.settle(answer.outcome);
+        let answer = self.resolve_unknown_device(gateway, answer).await;
+        in_flight.complete(answer.outcome);
         Ok(answer)
     }
 
-    /// The same as far as the bus goes: a device that is not there is offline, and nothing is counted.
+    /// Sends the call over the bus and waits for the answer. Does not count the call, and does
+    /// not look up absent devices: they are `offline`.
     ///
     /// # Errors
-    /// When the bus did not take it: nothing was sent.
+    /// If the bus did not accept the call. Nothing was sent.
     pub(super) async fn send(
         &self,
         gateway: &Gateway,
-        notices: Option<mpsc::Sender<Notice>>,
-    ) -> Result<Answer, BusError> {
-        let sent = self.hand_over(gateway, notices).await;
-        sent.or_else(|error| self.ended_by(&error).ok_or(error))
-    }
-
-    async fn hand_over(
-        &self,
-        gateway: &Gateway,
-        notices: Option<mpsc::Sender<Notice>>,
+        notifications: Option<mpsc::Sender<Notification>>,
     ) -> Result<Answer, BusError> {
         let timeout = self.time_left();
-        if timeout.is_zero() {
-            return Err(BusError::Timeout(self.request.timeout));
-        }
-        let call = Call {
-            device: self.device.clone(),
-            id: self.id,
-            service: self.request.service.clone(),
-            params: self.request.params.clone(),
-            timeout,
-            input: self.request.input.clone(),
-            notices,
-            handle: self.handle,
+        let sent = if timeout.is_zero() {
+            Err(BusError::Timeout(self.request.timeout))
+        } else {
+            let call = Call {
+                device: self.device.clone(),
+                id: self.id,
+                service: self.request.service.clone(),
+                params: self.request.params.clone(),
+                timeout,
+                input: self.request.input.clone(),
+                notifications,
+                cancel_key: self.cancel_key,
+            };
+            gateway.bus.call(call).await
         };
-        gateway.bus.call(call).await
+        sent.or_else(|error| self.answer_for(&error).ok_or(error))
     }
 
-    /// The bus knows live devices only; whether an absent one exists at all is on record. While the record
-    /// cannot be read, `offline` is what is known.
-    async fn tell_unknown_from_offline(&self, gateway: &Gateway, answer: Answer) -> Answer {
+    /// Turns `offline` into `unknown_device` if the database has no such device: the bus knows
+    /// connected devices only. If the database is unavailable, the answer stays `offline`.
+    async fn resolve_unknown_device(&self, gateway: &Gateway, answer: Answer) -> Answer {
         if answer.outcome != Outcome::Offline {
             return answer;
         }
         let device = &self.device;
         let lookup = gateway.store.device(device.org, &device.device);
-        let patience = LOOKUP_PATIENCE.min(self.time_left());
-        match tokio::time::timeout(patience, lookup).await {
+        let timeout = DEVICE_LOOKUP_TIMEOUT.min(self.time_left());
+        match tokio::time::timeout(timeout, lookup).await {
             Ok(Ok(None)) => {
                 let detail = format!("There is no device {} in this organisation.", device.device);
                 Answer::ended(Outcome::UnknownDevice, detail)
@@ -119,27 +112,27 @@ impl Attempt {
             Ok(Err(error)) => {
                 tracing::warn!(
                     error = error.report(),
-                    "an absent device could not be looked up; it is called offline"
+                    "lookup of an absent device failed; its call ends as offline"
                 );
                 answer
             }
             Err(_) => {
-                tracing::warn!("an absent device was not looked up in time; it is called offline");
+                tracing::warn!("lookup of an absent device timed out; its call ends as offline");
                 answer
             }
         }
     }
 
-    /// The outcome that a failure of the bus is; `None` when the bus did not take the call at all.
-    fn ended_by(&self, error: &BusError) -> Option<Answer> {
+    /// The outcome that a bus error stands for, or `None` if the bus did not accept the call.
+    fn answer_for(&self, error: &BusError) -> Option<Answer> {
         match error {
             BusError::Overloaded => Some(Answer::ended(
                 Outcome::Overloaded,
-                "Too much waits to be sent to the node that holds the device; try again later.",
+                "The queue to the device's owner node is full; try again later.",
             )),
             BusError::Timeout(_) if self.time_left().is_zero() => {
                 let detail =
-                    "The time was over before the call could be sent; the device never saw it.";
+                    "The timeout passed before the call was sent; the device did not receive it.";
                 Some(Answer::ended(Outcome::TimedOut, detail).with_delivered(Delivered::No))
             }
             _ => None,
@@ -154,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_bus_could_not_send_was_never_delivered() {
+    fn unsent_call_is_not_delivered() {
         fn check(error: &BusError, timeout: Duration, expected: Option<Outcome>) {
             let device = DeviceKey {
                 org: OrgId::from_uuid(Uuid::from_u128(1)),
@@ -166,18 +159,18 @@ mod tests {
                 input: bytes::Bytes::new(),
                 timeout,
             };
-            let attempt = Attempt::begin(device, request);
-            let answer = attempt.ended_by(error);
+            let attempt = Attempt::new(device, request);
+            let answer = attempt.answer_for(error);
             let expected = expected.map(|outcome| (outcome, Delivered::No));
             let seen = answer.map(|answer| (answer.outcome, answer.delivered));
             assert_eq!(seen, expected, "{error}");
         }
-        const PATIENT: Duration = Duration::from_secs(60);
-        let late = BusError::Timeout(PATIENT);
-        check(&BusError::Overloaded, PATIENT, Some(Outcome::Overloaded));
+        const TIMEOUT: Duration = Duration::from_secs(60);
+        let late = BusError::Timeout(TIMEOUT);
+        check(&BusError::Overloaded, TIMEOUT, Some(Outcome::Overloaded));
         check(&late, Duration::ZERO, Some(Outcome::TimedOut));
-        // The bus gave up before the caller would: it is away.
-        check(&late, PATIENT, None);
+        // The bus timed out before the call's deadline: it is unavailable.
+        check(&late, TIMEOUT, None);
         check(&BusError::Unavailable, Duration::ZERO, None);
     }
 }

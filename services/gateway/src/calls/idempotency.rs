@@ -1,5 +1,6 @@
-//! `Idempotency-Key`: whoever repeats a request gets the first one's outcome, not a second execution.
-//! Never: a call made while it is unsure whether the first one was.
+//! `Idempotency-Key` of synchronous calls: a repeated request receives the first one's outcome.
+//!
+//! Invariant: no call is made under a key unless the key is reserved in the database.
 
 use std::time::Duration;
 
@@ -13,41 +14,39 @@ use switchboard_protocol::{
     id::{CallId, DeviceKey},
     outcome::Delivered,
 };
-use switchboard_runtime::{idempotency, problem::Problem};
-use switchboard_store::{CallKey, NewCall, RememberedCall, StoreError};
-
-use super::{
-    Attempt,
-    mode::Mode,
-    perform,
-    record::{Standing, fingerprint},
-    reply::Reply,
-    request::CallRequest,
+use switchboard_runtime::{
+    idempotency,
+    problem::{Problem, ProblemKind},
 };
+use switchboard_store::{
+    CallKey, Expiry, NewCall, RESULT_GRACE, ReservedCall, StoreError, StoredOutcome,
+};
+
+use super::{Attempt, mode::Mode, request::CallRequest, response::CallResponse};
 use crate::{Gateway, store_unavailable};
 
-/// How long a call is remembered.
-pub(super) const REMEMBERED: Duration = Duration::from_secs(24 * 3600);
-/// How long a key may take to be reserved, however patient the caller is.
-pub(super) const RESERVATION_PATIENCE: Duration = Duration::from_secs(2);
-/// How long an answer that is there waits until it is on record.
-const RECORD_PATIENCE: Duration = Duration::from_millis(200);
+/// How long a key is stored after its call.
+pub(super) const KEY_TTL: Duration = Duration::from_secs(24 * 3600);
+/// Limits the reservation of a key, whatever the timeout of the call.
+pub(super) const RESERVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Limits how long writing an outcome delays the response to the caller.
+const OUTCOME_WRITE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// What the caller calls this call.
+/// The value of the `Idempotency-Key` header.
 #[derive(Debug)]
-pub(super) struct Key<'a>(&'a str);
+pub(super) struct IdempotencyKey<'a>(&'a str);
 
-impl<'a> Key<'a> {
-    /// The request's key, if it has one.
-    pub(super) fn find(headers: &'a HeaderMap) -> Result<Option<Self>, Problem> {
+impl<'a> IdempotencyKey<'a> {
+    pub(super) fn from_headers(headers: &'a HeaderMap) -> Result<Option<Self>, Problem> {
         Ok(idempotency::key(headers)?.map(Self))
     }
 
-    /// The key for this device, within what is the caller's own: a token's subject, which outlives the token, or
-    /// an API key. Hashed, so that others can neither guess nor meet it.
-    pub(super) fn of_call(&self, caller: &Caller, device: &DeviceKey) -> CallKey {
-        let owner = caller.credential.holder();
-        // None of the first two parts contains a zero, so no two triples run into the same bytes.
+    /// The key in the scope of this device and of the caller: an API key, or the subject of a
+    /// token, which outlives the token. It is hashed, so that other callers can neither guess it
+    /// nor collide with it.
+    pub(super) fn scoped(&self, caller: &Caller, device: &DeviceKey) -> CallKey {
+        let owner = caller.credential.caller_name();
+        // Neither of the first two parts contains a zero byte, so the encoding is unambiguous.
         let hash = Sha256::new()
             .chain_update(device.device.as_str())
             .chain_update([0])
@@ -61,121 +60,279 @@ impl<'a> Key<'a> {
     }
 }
 
-/// Makes the call unless one with this key was made before; then answers what is known of that one.
-pub(super) async fn once(
+/// What a stored key means for another request with that key.
+#[derive(Debug, PartialEq, Eq)]
+enum KeyState {
+    /// The key belongs to a different request: the fingerprints differ.
+    Reused,
+    /// The call has no outcome yet.
+    InFlight,
+    Completed(CallResponse),
+}
+
+impl KeyState {
+    fn new(call: ReservedCall, request: &CallRequest) -> Self {
+        if call.fingerprint != fingerprint(request, &Mode::Sync) {
+            return Self::Reused;
+        }
+        match call.outcome {
+            Some(outcome) => Self::Completed(outcome.into()),
+            None if call.read_at <= call.deadline + RESULT_GRACE => Self::InFlight,
+            None => {
+                let elapsed = (call.read_at - call.created_at).to_std();
+                Self::Completed(CallResponse::lost(
+                    call.id,
+                    elapsed.unwrap_or(Duration::ZERO),
+                ))
+            }
+        }
+    }
+}
+
+impl From<StoredOutcome> for CallResponse {
+    fn from(outcome: StoredOutcome) -> Self {
+        Self {
+            status: StatusCode::from_u16(outcome.status).unwrap_or(StatusCode::BAD_GATEWAY),
+            body: outcome.body.into(),
+        }
+    }
+}
+
+impl From<CallResponse> for StoredOutcome {
+    fn from(response: CallResponse) -> Self {
+        Self {
+            status: response.status.as_u16(),
+            body: response.body.into(),
+        }
+    }
+}
+
+/// A hash of everything that makes two requests to one device the same.
+pub(super) fn fingerprint(request: &CallRequest, mode: &Mode) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(request.timeout.as_millis().to_be_bytes());
+    // The length before each part makes the encoding unambiguous.
+    for part in [request.service.as_bytes(), &request.params, &request.input] {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part);
+    }
+    match mode {
+        Mode::Sync => {}
+        Mode::Async => hash.update(b"async"),
+        Mode::Queued(Expiry::At(at)) => {
+            hash.update(format!("queued until {}", at.timestamp_micros()))
+        }
+        Mode::Queued(Expiry::In(wait)) => hash.update(format!("queued for {}", wait.as_millis())),
+    }
+    hash.finalize().into()
+}
+
+/// Makes the call unless its key is taken. If it is, responds with the state of the first call.
+pub(super) async fn perform_once(
     gateway: &Gateway,
     attempt: &Attempt,
     key: &CallKey,
 ) -> Result<Response, Problem> {
     if let Some(existing) = reserve(gateway, attempt, key).await? {
-        return repeat(existing, &attempt.request);
+        return replay(existing, &attempt.request);
     }
-    let settled = match perform(gateway, attempt).await {
-        Ok(settled) => settled,
+    let (delivered, response) = match attempt.respond(gateway).await {
+        Ok(responded) => responded,
         Err(problem) => {
-            forget(gateway, attempt, key).await;
+            release(gateway, attempt, key).await;
             return Err(problem);
         }
     };
-    if settled.delivered == Delivered::No {
-        forget(gateway, attempt, key).await;
+    if delivered == Delivered::No {
+        release(gateway, attempt, key).await;
     } else {
-        remember(gateway, attempt, key, &settled.reply).await;
+        store_outcome(gateway, attempt, key, &response).await;
     }
-    Ok(settled.reply.into_response())
+    Ok(response.into_response())
 }
 
-/// Takes the key before anything is sent. While that is not possible no call is made under a key.
+/// Reserves the key, or returns the call that has it.
 async fn reserve(
     gateway: &Gateway,
     attempt: &Attempt,
     key: &CallKey,
-) -> Result<Option<RememberedCall>, Problem> {
+) -> Result<Option<ReservedCall>, Problem> {
     let call = NewCall {
         id: attempt.id,
         fingerprint: fingerprint(&attempt.request, &Mode::Sync),
         timeout: attempt.time_left(),
-        kept: REMEMBERED,
+        retention: KEY_TTL,
     };
-    let patience = RESERVATION_PATIENCE.min(attempt.time_left());
-    let reserved = within(patience, gateway.store.reserve_call(key, &call)).await;
+    let timeout = RESERVE_TIMEOUT.min(attempt.time_left());
+    let reserved = with_timeout(timeout, gateway.store.reserve_call(key, &call)).await;
     if let Err(error) = &reserved {
-        gateway.metrics.begin(attempt.device.org).refuse();
+        gateway.metrics.begin_call(attempt.device.org).unavailable();
         if error.is_unavailable() {
-            // The key may have been taken although nobody said so.
-            forget(gateway, attempt, key).await;
+            // The reservation may have been committed although the response was lost.
+            release(gateway, attempt, key).await;
         }
     }
-    reserved.map_err(|error| attempt.refused_with(unreserved(&error)))
+    reserved.map_err(|error| attempt.not_sent(reservation_failed(&error)))
 }
 
-/// Answers a request whose key was used before.
-fn repeat(existing: RememberedCall, request: &CallRequest) -> Result<Response, Problem> {
+fn replay(existing: ReservedCall, request: &CallRequest) -> Result<Response, Problem> {
     let call_id = existing.id;
-    match Standing::of(existing, request) {
-        Standing::Reused => Err(reused()),
-        Standing::UnderWay => Err(in_progress(call_id)),
-        Standing::Over(reply) => Ok(idempotency::replayed(reply.into_response())),
+    match KeyState::new(existing, request) {
+        KeyState::Reused => Err(reused()),
+        KeyState::InFlight => Err(in_progress(call_id)),
+        KeyState::Completed(response) => Ok(idempotency::mark_replayed(response.into_response())),
     }
 }
 
 pub(super) fn reused() -> Problem {
     Problem::new(
-        StatusCode::UNPROCESSABLE_ENTITY,
-        "idempotency_key_reused",
-        "Idempotency key reused",
+        ProblemKind::IdempotencyKeyReused,
         "This Idempotency-Key was used for another request to this device; a new call needs a new key.",
     )
 }
 
 pub(super) fn in_progress(call: CallId) -> Problem {
     Problem::new(
-        StatusCode::CONFLICT,
-        "call_in_progress",
-        "Call in progress",
-        "The call with this Idempotency-Key is under way; repeat the request for its outcome.",
+        ProblemKind::CallInProgress,
+        "The call with this Idempotency-Key is in flight; repeat the request for its outcome.",
     )
     .with("call_id", call)
     .header(header::RETRY_AFTER, 1)
 }
 
-/// A call that never reached its device may be made again under its key.
-async fn forget(gateway: &Gateway, attempt: &Attempt, key: &CallKey) {
+/// Releases the key of a call that did not reach its device, so that it can be repeated.
+async fn release(gateway: &Gateway, attempt: &Attempt, key: &CallKey) {
     let release = gateway.store.release_call(key, attempt.id);
-    if let Err(error) = within(RECORD_PATIENCE, release).await {
+    if let Err(error) = with_timeout(OUTCOME_WRITE_TIMEOUT, release).await {
         tracing::warn!(
             call.id = %attempt.id,
             error = error.report(),
-            "the idempotency key of an undelivered call was not given back; it stays taken"
+            "the idempotency key of an undelivered call could not be released; it stays reserved"
         );
     }
 }
 
-/// Without the outcome on record a repetition is told `lost`, which is what is then known.
-async fn remember(gateway: &Gateway, attempt: &Attempt, key: &CallKey, reply: &Reply) {
-    let outcome = reply.clone().into();
+/// Stores the response under the key. If that fails, repeated requests receive `lost`.
+async fn store_outcome(
+    gateway: &Gateway,
+    attempt: &Attempt,
+    key: &CallKey,
+    response: &CallResponse,
+) {
+    let outcome = response.clone().into();
     let finish = gateway.store.finish_call(key, attempt.id, &outcome);
-    if let Err(error) = within(RECORD_PATIENCE, finish).await {
+    if let Err(error) = with_timeout(OUTCOME_WRITE_TIMEOUT, finish).await {
         tracing::warn!(
             call.id = %attempt.id,
             error = error.report(),
-            "a call's outcome was not put on record; repetitions will be told it is lost"
+            "the outcome of a call could not be stored; repeated requests will receive `lost`"
         );
     }
 }
 
-pub(super) async fn within<T>(
-    patience: Duration,
-    work: impl Future<Output = Result<T, StoreError>>,
+/// Runs a database operation, which is unavailable if it takes longer than `timeout`.
+pub(super) async fn with_timeout<T>(
+    timeout: Duration,
+    operation: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {
-    let timely = tokio::time::timeout(patience, work).await;
-    timely.unwrap_or(Err(StoreError::Unavailable(None)))
+    let result = tokio::time::timeout(timeout, operation).await;
+    result.unwrap_or(Err(StoreError::Unavailable(None)))
 }
 
-fn unreserved(error: &StoreError) -> Problem {
+fn reservation_failed(error: &StoreError) -> Problem {
     store_unavailable(
         error,
         "an idempotency key could not be reserved; the call was not made",
-        "An Idempotency-Key cannot be kept at the moment; nothing was sent, and a retry is safe.",
+        "An Idempotency-Key cannot be stored at the moment; nothing was sent, and a retry is safe.",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use chrono::{DateTime, TimeDelta};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn request(service: &str, params: &'static str) -> CallRequest {
+        CallRequest {
+            service: service.into(),
+            params: Bytes::from_static(params.as_bytes()),
+            input: Bytes::new(),
+            timeout: Duration::from_secs(1),
+        }
+    }
+
+    fn stored_call(after_deadline: TimeDelta) -> ReservedCall {
+        let created_at = DateTime::UNIX_EPOCH;
+        let deadline = created_at + TimeDelta::seconds(1);
+        ReservedCall {
+            id: CallId::from_uuid(Uuid::from_u128(7)),
+            fingerprint: fingerprint(&request("wave", "{}"), &Mode::Sync).to_vec(),
+            created_at,
+            deadline,
+            read_at: deadline + after_deadline,
+            outcome: None,
+        }
+    }
+
+    #[test]
+    fn key_without_outcome_is_in_flight_until_overdue() {
+        let same = request("wave", "{}");
+        let grace = TimeDelta::from_std(RESULT_GRACE).unwrap();
+        assert_eq!(KeyState::new(stored_call(grace), &same), KeyState::InFlight);
+        let overdue = stored_call(grace + TimeDelta::microseconds(1));
+        match KeyState::new(overdue, &same) {
+            KeyState::Completed(response) => assert_eq!(response.status.as_u16(), 502),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn stored_outcome_is_replayed_byte_for_byte() {
+        let body = Bytes::from_static(b"{\"result\": {\"success\":true , \"data\":1.0}}");
+        let response = CallResponse {
+            status: StatusCode::OK,
+            body,
+        };
+        let call = ReservedCall {
+            outcome: Some(response.clone().into()),
+            ..stored_call(TimeDelta::days(1))
+        };
+        assert_eq!(
+            KeyState::new(call, &request("wave", "{}")),
+            KeyState::Completed(response)
+        );
+    }
+
+    #[test]
+    fn key_of_a_different_request_is_reused() {
+        fn check(other: &CallRequest) {
+            let state = KeyState::new(stored_call(TimeDelta::zero()), other);
+            assert_eq!(state, KeyState::Reused, "{other:?}");
+        }
+        check(&request("wave", "{ }"));
+        check(&request("wav", "e{}"));
+        check(&CallRequest {
+            timeout: Duration::from_secs(2),
+            ..request("wave", "{}")
+        });
+    }
+
+    #[test]
+    fn fingerprint_depends_on_the_mode() {
+        let wait = Duration::from_secs(60);
+        let modes = [
+            Mode::Sync,
+            Mode::Async,
+            Mode::Queued(Expiry::In(wait)),
+            Mode::Queued(Expiry::In(wait * 2)),
+            Mode::Queued(Expiry::At(DateTime::UNIX_EPOCH)),
+        ];
+        let same = request("wave", "{}");
+        let prints: std::collections::HashSet<_> =
+            modes.iter().map(|mode| fingerprint(&same, mode)).collect();
+        assert_eq!(prints.len(), modes.len());
+    }
 }

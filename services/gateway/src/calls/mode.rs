@@ -1,5 +1,4 @@
-//! Whether a call's caller waits for it, and how long the call waits for its device.
-//! Never: a call that waits without an end.
+//! The mode of a call: whether its caller waits for it, and how long it may be queued.
 
 use std::time::Duration;
 
@@ -11,19 +10,16 @@ use utoipa::ToSchema;
 
 use super::request::invalid;
 
-/// How long a queued call waits unless its caller says otherwise.
-const DEFAULT_WAIT: Duration = Duration::from_secs(24 * 3_600);
-/// The longest that it may wait.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3_600);
+/// How long a call is queued if its caller sets no limit.
+const DEFAULT_QUEUE_TTL: Duration = Duration::from_secs(24 * 3_600);
+/// How long a call may be queued at most.
+pub(crate) const MAX_QUEUE_TTL: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// What happens to a call.
+/// The mode of a call, with the expiry of a queued one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// It is sent at once, and its end is the answer.
     Sync,
-    /// It is sent at once, and its end is kept.
     Async,
-    /// It is sent when its device is there, and its end is kept.
     Queued(Expiry),
 }
 
@@ -32,21 +28,18 @@ pub(super) enum Mode {
 #[schema(as = CallMode, example = "sync")]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ModeName {
-    /// It is sent at once, and its end is the answer.
+    /// The call is sent at once, and the response is its outcome.
     #[default]
     Sync,
-    /// It is sent at once, and its end is kept.
+    /// The call is sent at once, and its outcome is stored.
     Async,
-    /// It is sent when its device is there, and its end is kept.
+    /// The call is sent when its device is connected, and its outcome is stored.
     Queued,
 }
 
 impl Mode {
-    /// Checks the three fields against each other.
-    ///
-    /// # Errors
-    /// When one does not do; the problem names it.
-    pub(super) fn read(
+    /// Checks the three fields against each other. An error names the invalid field.
+    pub(super) fn new(
         name: ModeName,
         expires_at: Option<&str>,
         expires_in_ms: Option<u64>,
@@ -74,30 +67,30 @@ impl Mode {
 
 fn expiry(at: Option<&str>, in_ms: Option<u64>, now: DateTime<Utc>) -> Result<Expiry, Problem> {
     match (at, in_ms) {
-        (None, None) => Ok(Expiry::In(DEFAULT_WAIT)),
+        (None, None) => Ok(Expiry::In(DEFAULT_QUEUE_TTL)),
         (Some(_), Some(_)) => {
-            let detail = "`expires_at` and `expires_in_ms` say the same; give one of them.";
+            let detail = "`expires_at` and `expires_in_ms` exclude each other; send one of them.";
             Err(invalid("expires_in_ms", detail.to_owned()))
         }
         (None, Some(in_ms)) => {
             let wait = Duration::from_millis(in_ms);
-            if wait.is_zero() || wait > LONGEST_WAIT {
-                let longest = LONGEST_WAIT.as_millis();
-                let detail = format!("`expires_in_ms` must be from 1 to {longest}, 30 days.");
+            if wait.is_zero() || wait > MAX_QUEUE_TTL {
+                let max = MAX_QUEUE_TTL.as_millis();
+                let detail = format!("`expires_in_ms` must be from 1 to {max}, 30 days.");
                 return Err(invalid("expires_in_ms", detail));
             }
             Ok(Expiry::In(wait))
         }
         (Some(text), None) => {
-            let unreadable = |_| {
-                let detail = "`expires_at` must be a time as in RFC 3339: `2030-01-31T12:00:00Z`.";
+            let malformed = |_| {
+                let detail = "`expires_at` must be an RFC 3339 time: `2030-01-31T12:00:00Z`.";
                 invalid("expires_at", detail.to_owned())
             };
-            let at = DateTime::parse_from_rfc3339(text).map_err(unreadable)?;
+            let at = DateTime::parse_from_rfc3339(text).map_err(malformed)?;
             let at = at.with_timezone(&Utc);
             let wait = (at - now).to_std().unwrap_or_default();
-            if wait.is_zero() || wait > LONGEST_WAIT {
-                let detail = "`expires_at` must be in the future, and not beyond 30 days from now.";
+            if wait.is_zero() || wait > MAX_QUEUE_TTL {
+                let detail = "`expires_at` must be in the future and at most 30 days from now.";
                 return Err(invalid("expires_at", detail.to_owned()));
             }
             Ok(Expiry::At(at))
@@ -110,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_waits_within_bounds() {
+    fn expiry_is_within_its_limits() {
         fn check(at: Option<&str>, in_ms: Option<u64>, expected: Result<Expiry, &str>) {
             let now = DateTime::parse_from_rfc3339("2030-01-01T00:00:00Z").unwrap();
             match (expiry(at, in_ms, now.to_utc()), expected) {
@@ -122,9 +115,9 @@ mod tests {
             }
         }
         let at = |text: &str| DateTime::parse_from_rfc3339(text).unwrap().to_utc();
-        check(None, None, Ok(Expiry::In(DEFAULT_WAIT)));
+        check(None, None, Ok(Expiry::In(DEFAULT_QUEUE_TTL)));
         check(None, Some(1), Ok(Expiry::In(Duration::from_millis(1))));
-        check(None, Some(2_592_000_000), Ok(Expiry::In(LONGEST_WAIT)));
+        check(None, Some(2_592_000_000), Ok(Expiry::In(MAX_QUEUE_TTL)));
         check(None, Some(0), Err("expires_in_ms"));
         check(None, Some(2_592_000_001), Err("expires_in_ms"));
         check(None, Some(u64::MAX), Err("expires_in_ms"));

@@ -1,95 +1,90 @@
-//! What a caller asks for.
-//! Never: the params taken apart; they go to the device as they came.
+//! The request body of a call.
+//!
+//! The params are passed to the device as the caller sent them.
 
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use switchboard_runtime::problem::Problem;
+use switchboard_runtime::problem::{Problem, ProblemKind};
 use utoipa::ToSchema;
 
 use super::mode::{Mode, ModeName};
 
 const DEFAULT_TIMEOUT_MS: u64 = 30_000;
-pub(crate) const LONGEST_TIMEOUT_MS: u64 = 300_000;
-/// Longer than any service can be called.
-pub(crate) const SERVICE_NAME_BYTES: usize = 256;
+pub(crate) const MAX_TIMEOUT_MS: u64 = 300_000;
+/// More than the name of any registered service.
+pub(crate) const MAX_SERVICE_BYTES: usize = 256;
 
-/// The body of the request.
+/// The request body of a call.
 #[derive(Debug, Deserialize, ToSchema)]
 #[schema(as = NewCall)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CallBody {
-    /// Which service of the device; 256 bytes at most.
+    /// Name of the service; at most 256 bytes.
     #[schema(value_type = String, min_length = 1, example = "get_current_time")]
     service: Box<str>,
-    /// What the service takes, held against the schema that the device registered; `{}` when not given.
+    /// Arguments of the service, validated against the schema that the device registered. By
+    /// default `{}`.
     #[schema(value_type = Object, required = false)]
     #[serde(default, deserialize_with = "present")]
     params: Option<Box<RawValue>>,
-    /// What the device asked for in its last result.
+    /// The input that the device required in its previous result.
     #[schema(value_type = Object, required = false)]
     #[serde(default, deserialize_with = "present")]
     input: Option<Box<RawValue>>,
-    /// How many milliseconds it may take.
+    /// How long the call may take, in milliseconds.
     #[schema(example = 30000)]
     #[serde(default = "default_timeout_ms")]
     timeout_ms: u64,
-    /// Whether the caller waits for it, and whether it waits for its device.
+    /// Whether the caller waits for the call, and whether the call waits for its device.
     #[serde(default)]
     mode: ModeName,
-    /// The last moment in which a `queued` call may be sent, within 30 days; after 24 hours when not given.
+    /// Time until which a `queued` call may be sent (RFC 3339); at most 30 days from now. By
+    /// default 24 hours from now.
     #[schema(value_type = String, format = DateTime, required = false, example = "2030-01-31T12:00:00Z")]
     #[serde(default, deserialize_with = "present")]
     expires_at: Option<Box<str>>,
-    /// The same as `expires_at`, in milliseconds from now on; only one of them is given.
+    /// Alternative to `expires_at`: milliseconds from now.
     #[schema(value_type = u64, required = false, example = 3_600_000)]
     #[serde(default, deserialize_with = "present")]
     expires_in_ms: Option<u64>,
 }
 
-/// A body that was found good.
-#[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) request: CallRequest,
-    pub(super) mode: Mode,
-}
-
-/// A body that was found good.
+/// A validated call.
 #[derive(Debug)]
 pub(crate) struct CallRequest {
     pub(crate) service: Box<str>,
     /// A JSON object.
     pub(crate) params: Bytes,
-    /// What the device asked for in its last result, a JSON object; empty when it asked for nothing.
+    /// The input that the device required in its previous result, a JSON object. Empty if the
+    /// device required none.
     pub(crate) input: Bytes,
     pub(crate) timeout: Duration,
 }
 
-impl TryFrom<CallBody> for Asked {
-    type Error = Problem;
-
-    fn try_from(body: CallBody) -> Result<Self, Problem> {
-        let mode = Mode::read(body.mode, body.expires_at.as_deref(), body.expires_in_ms)?;
-        if !(1..=SERVICE_NAME_BYTES).contains(&body.service.len()) {
-            let detail = format!("`service` must be 1 to {SERVICE_NAME_BYTES} bytes long.");
+impl CallBody {
+    /// Validates the body. An error names the invalid field.
+    pub(super) fn parse(self) -> Result<(CallRequest, Mode), Problem> {
+        let mode = Mode::new(self.mode, self.expires_at.as_deref(), self.expires_in_ms)?;
+        if !(1..=MAX_SERVICE_BYTES).contains(&self.service.len()) {
+            let detail = format!("`service` must be 1 to {MAX_SERVICE_BYTES} bytes long.");
             return Err(invalid("service", detail));
         }
-        if !(1..=LONGEST_TIMEOUT_MS).contains(&body.timeout_ms) {
-            let detail = format!("`timeout_ms` must be from 1 to {LONGEST_TIMEOUT_MS}.");
+        if !(1..=MAX_TIMEOUT_MS).contains(&self.timeout_ms) {
+            let detail = format!("`timeout_ms` must be from 1 to {MAX_TIMEOUT_MS}.");
             return Err(invalid("timeout_ms", detail));
         }
-        let params = object("params", body.params)?;
-        let input = object("input", body.input)?;
+        let params = object("params", self.params)?;
+        let input = object("input", self.input)?;
         let request = CallRequest {
-            service: body.service,
+            service: self.service,
             params: params.unwrap_or(Bytes::from_static(b"{}")),
             input: input.unwrap_or_default(),
-            timeout: Duration::from_millis(body.timeout_ms),
+            timeout: Duration::from_millis(self.timeout_ms),
         };
-        Ok(Self { request, mode })
+        Ok((request, mode))
     }
 }
 
@@ -97,7 +92,7 @@ const fn default_timeout_ms() -> u64 {
     DEFAULT_TIMEOUT_MS
 }
 
-/// Sees a `null` where serde's own way would take it for an absent field.
+/// Reports `null` as an invalid value, where serde would treat it as an absent field.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     source: D,
 ) -> Result<Option<T>, D::Error> {
@@ -115,20 +110,14 @@ fn object(field: &str, raw: Option<Box<RawValue>>) -> Result<Option<Bytes>, Prob
 }
 
 impl CallRequest {
-    /// What it would take in a frame, without the frame.
+    /// Bytes of the payload of the frame to the device.
     pub(crate) fn bytes(&self) -> usize {
         self.params.len() + self.input.len()
     }
 }
 
 pub(super) fn invalid(field: &str, detail: String) -> Problem {
-    Problem::new(
-        StatusCode::UNPROCESSABLE_ENTITY,
-        "invalid_body",
-        "Invalid body",
-        detail,
-    )
-    .with("field", field)
+    Problem::new(ProblemKind::InvalidBody, detail).with("field", field)
 }
 
 #[cfg(test)]
@@ -137,12 +126,12 @@ mod tests {
 
     fn read(json: &str) -> Result<CallRequest, String> {
         let body: CallBody = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        let asked = Asked::try_from(body).map_err(|problem| problem.detail)?;
-        Ok(asked.request)
+        let (request, _) = body.parse().map_err(|problem| problem.detail)?;
+        Ok(request)
     }
 
     #[test]
-    fn good_requests_are_taken_as_they_are() {
+    fn valid_body_is_passed_on_unchanged() {
         fn check(json: &str, params: &str, timeout_ms: u64) {
             let request = read(json).unwrap();
             assert_eq!(request.params, params.as_bytes(), "{json}");
@@ -158,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_refused_by_field() {
+    fn invalid_field_is_named() {
         fn check(json: &str, part: &str) {
             let refused = read(json).unwrap_err();
             assert!(refused.contains(part), "{json}: {refused}");

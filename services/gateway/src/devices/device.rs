@@ -1,5 +1,4 @@
-//! A device as callers see it.
-//! Never: what only nodes need to know, such as epochs and digests.
+//! A device as callers see it, without internal state such as epochs and digests.
 
 use chrono::{DateTime, Utc};
 use serde::{Serialize, Serializer, ser::SerializeMap};
@@ -7,42 +6,42 @@ use serde_json::value::RawValue;
 use switchboard_protocol::id::DeviceId;
 use utoipa::ToSchema;
 
-use super::merge::Entry;
+use super::merge::DeviceEntry;
 
-/// A device, live or remembered.
+/// A device, connected or not.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Device {
-    /// Its name in the organisation.
+#[schema(as = Device)]
+pub(crate) struct DeviceView {
+    /// ID of the device in the organisation.
     id: DeviceId,
-    /// Whether it is connected.
+    /// Whether the device is connected.
     #[schema(example = true)]
     online: bool,
-    /// When the connection that lasts began.
+    /// Start of the current connection (RFC 3339); null if the device is not connected.
     #[schema(example = "2026-01-02T03:04:05Z")]
     since: Option<DateTime<Utc>>,
-    /// Which node holds it.
+    /// Node that owns the current connection.
     #[schema(max_length = 255, example = "edge-1")]
     node: Option<String>,
-    /// When it was heard of last.
+    /// Time of the last activity of the device (RFC 3339).
     #[schema(example = "2026-01-02T03:04:05Z")]
     last_seen: Option<DateTime<Utc>>,
-    /// Why the last connection ended; none while one lasts.
+    /// Why the last connection ended; null while the device is connected.
     #[schema(max_length = 64, example = "idle_timeout")]
     left_reason: Option<String>,
-    /// As the device registered them, byte by byte.
+    /// The services that the device registered, byte for byte.
     #[schema(value_type = Object)]
     #[serde(serialize_with = "object")]
     services: Option<Box<RawValue>>,
 }
 
-impl Device {
-    /// What is live wins; the record fills what a live connection does not say.
-    pub(super) fn new(entry: Entry, registered: Option<Box<RawValue>>) -> Self {
-        let Entry { id, live, stored } = entry;
+impl DeviceView {
+    pub(super) fn new(entry: DeviceEntry, registered: Option<Box<RawValue>>) -> Self {
+        let DeviceEntry { id, live, stored } = entry;
         let since = live
             .as_ref()
             .and_then(|presence| timestamp(presence.epoch.since_ms()));
-        let (seen, left_reason, remembered) = match stored {
+        let (last_seen, left_reason, stored_services) = match stored {
             Some(stored) => (Some(stored.last_seen), stored.left_reason, stored.services),
             None => (None, None, None),
         };
@@ -52,9 +51,9 @@ impl Device {
             since,
             left_reason: if live.is_some() { None } else { left_reason },
             node: live.map(|presence| presence.node.as_str().to_owned()),
-            // The record lags behind a connection that has just begun.
-            last_seen: seen.max(since),
-            services: registered.or(remembered),
+            // The database lags behind a connection that has just begun.
+            last_seen: last_seen.max(since),
+            services: registered.or(stored_services),
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Live devices and remembered ones as one list, in byte order of their ids.
-//! Never: a device twice.
+//! Merges connected and stored devices into one list in byte order of their IDs.
 
 use std::{cmp::Ordering, iter::Peekable};
 
@@ -7,28 +6,28 @@ use switchboard_bus::Presence;
 use switchboard_protocol::id::DeviceId;
 use switchboard_store::StoredDevice;
 
-/// A device that is live, remembered, or both.
+/// A device that is connected, stored, or both.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct DeviceEntry {
     pub(crate) id: DeviceId,
     pub(crate) live: Option<Presence>,
     pub(crate) stored: Option<StoredDevice>,
 }
 
-/// The first entries, and whether others follow.
-pub(crate) struct Page {
-    pub(crate) entries: Vec<Entry>,
+/// A page of devices, and whether another page follows.
+pub(crate) struct DevicePage {
+    pub(crate) entries: Vec<DeviceEntry>,
     pub(crate) more: bool,
-    /// The record could not be read: devices that are not live are missing.
+    /// The database was unavailable: devices that are not connected are missing.
     pub(crate) incomplete: bool,
 }
 
-/// Joins both lists, each in byte order and one longer than the page if it goes on.
+/// Merges two sorted lists. Each has one more element than the page if another page follows.
 pub(super) fn merge(
     live: Vec<(DeviceId, Presence)>,
     stored: Vec<StoredDevice>,
     limit: usize,
-) -> Page {
+) -> DevicePage {
     let mut live = live.into_iter().peekable();
     let mut stored = stored.into_iter().peekable();
     let mut entries = Vec::with_capacity(limit);
@@ -39,7 +38,7 @@ pub(super) fn merge(
         }
     }
     let more = live.peek().is_some() || stored.peek().is_some();
-    Page {
+    DevicePage {
         entries,
         more,
         incomplete: false,
@@ -49,7 +48,7 @@ pub(super) fn merge(
 fn next(
     live: &mut Peekable<impl Iterator<Item = (DeviceId, Presence)>>,
     stored: &mut Peekable<impl Iterator<Item = StoredDevice>>,
-) -> Option<Entry> {
+) -> Option<DeviceEntry> {
     let order = match (live.peek(), stored.peek()) {
         (Some((id, _)), Some(device)) => id.as_str().cmp(device.id.as_str()),
         (Some(_), None) => Ordering::Less,
@@ -58,12 +57,12 @@ fn next(
     let live = if order.is_le() { live.next() } else { None };
     let stored = if order.is_ge() { stored.next() } else { None };
     match (live, stored) {
-        (Some((id, presence)), stored) => Some(Entry {
+        (Some((id, presence)), stored) => Some(DeviceEntry {
             id,
             live: Some(presence),
             stored,
         }),
-        (None, Some(device)) => Some(Entry {
+        (None, Some(device)) => Some(DeviceEntry {
             id: device.id.clone(),
             live: None,
             stored: Some(device),
@@ -81,7 +80,7 @@ mod tests {
 
     fn live(ids: &[&str]) -> Vec<(DeviceId, Presence)> {
         let presence = Presence {
-            node: NodeId::incarnate("edge-1"),
+            node: NodeId::generate("edge-1"),
             epoch: Epoch(1),
             digest: None,
         };
@@ -103,10 +102,10 @@ mod tests {
     }
 
     #[test]
-    fn both_lists_become_one() {
+    fn merged_list_is_sorted_and_unique() {
         fn check(live_ids: &[&str], stored_ids: &[&str], expected: &str, more: bool) {
             let page = merge(live(live_ids), stored(stored_ids), 3);
-            let name = |entry: &Entry| {
+            let name = |entry: &DeviceEntry| {
                 let mark = match (&entry.live, &entry.stored) {
                     (Some(_), Some(_)) => "*",
                     (Some(_), None) => "+",

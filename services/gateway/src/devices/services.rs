@@ -1,5 +1,6 @@
-//! The services that live devices registered, asked for once per set.
-//! Never: an error that hides a device; without its set it is shown with what is on record.
+//! The services that connected devices registered, read once per request and registration.
+//!
+//! A registration that cannot be read does not hide its device.
 
 use std::collections::HashMap;
 
@@ -7,37 +8,38 @@ use serde_json::value::RawValue;
 use switchboard_bus::{Bus, Presence};
 use switchboard_protocol::schema::Digest;
 
-/// The sets seen while one request is answered; a page of one firmware's devices has one.
-pub(super) struct Services<'a> {
+/// The registrations read for one request. Devices with the same firmware share one.
+pub(super) struct ServicesCache<'a> {
     bus: &'a Bus,
-    seen: HashMap<Digest, Option<Box<RawValue>>>,
+    entries: HashMap<Digest, Option<Box<RawValue>>>,
 }
 
-impl<'a> Services<'a> {
+impl<'a> ServicesCache<'a> {
     pub(super) fn new(bus: &'a Bus) -> Self {
         Self {
             bus,
-            seen: HashMap::new(),
+            entries: HashMap::new(),
         }
     }
 
-    /// The set of a live device; none when it has not registered or the set cannot be had.
-    pub(super) async fn of(&mut self, presence: Option<&Presence>) -> Option<Box<RawValue>> {
+    /// The services of a connected device. `None` if it has not registered any, or if they cannot
+    /// be read.
+    pub(super) async fn get(&mut self, presence: Option<&Presence>) -> Option<Box<RawValue>> {
         let presence = presence?;
         let digest = presence.digest?;
-        if let Some(known) = self.seen.get(&digest) {
-            return known.clone();
+        if let Some(cached) = self.entries.get(&digest) {
+            return cached.clone();
         }
-        let found = self.ask(presence).await;
-        self.seen.insert(digest, found.clone());
-        found
+        let services = self.fetch(presence).await;
+        self.entries.insert(digest, services.clone());
+        services
     }
 
-    async fn ask(&self, presence: &Presence) -> Option<Box<RawValue>> {
+    async fn fetch(&self, presence: &Presence) -> Option<Box<RawValue>> {
         match self.bus.services(presence).await {
             Ok(bytes) => serde_json::from_slice(&bytes?).ok(),
             Err(error) => {
-                tracing::warn!(%error, "the services of a live device could not be had");
+                tracing::warn!(%error, "the services of a connected device could not be read");
                 None
             }
         }

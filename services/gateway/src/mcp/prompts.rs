@@ -1,5 +1,4 @@
-//! Templates and NPCs as prompts: listed, read with values, completed.
-//! Never: a question to a client that cannot be asked one, or an answer without a bound.
+//! Templates and NPCs as MCP prompts: listed, rendered and completed.
 
 use std::collections::BTreeMap;
 
@@ -12,47 +11,55 @@ use rmcp::{
     service::RequestContext,
 };
 use serde_json::{Map, Value, json};
-use switchboard_protocol::id::PictureId;
-use switchboard_store::{
-    ListedPrompt, Picture, PromptContent, PromptMessage as Written, PromptRole, RenderError,
-    Resource, ResourceBody, SHOWN_LIMIT_BYTES, WholePrompt,
+use switchboard_catalog::{
+    ListedPrompt, MAX_ATTACHED_BYTES, PromptContent, PromptMessage as TemplateMessage, PromptRole,
+    RenderError, WholePrompt,
 };
+use switchboard_protocol::id::PictureId;
+use switchboard_runtime::paging::Limit;
+use switchboard_store::{Picture, Resource, ResourceBody};
 
 use super::{
-    access::Visit,
-    binding::Binding,
-    era::is_modern,
-    input::{self, Unasked, Wanted},
-    knowledge::{Page, Readable, paged, unreadable},
-    pictures, resources,
+    readable::{Page, ReadScope, paginate, unavailable},
+    resources::{self, pictures},
+    tools::elicitation::{self, Elicitation, ElicitationError},
+    transport::{auth::ClientContext, binding::Binding, protocol_version::is_stateless},
 };
 use crate::Gateway;
 
 /// Prompts on one page.
-const A_PAGE: u32 = 100;
+const PAGE_LIMIT: Limit = Limit::fixed(100);
 
 pub(super) async fn list(
     gateway: &Gateway,
-    visit: &Visit,
+    client: &ClientContext,
     cursor: Option<&str>,
 ) -> Result<Page<Prompt>, ErrorData> {
-    let found = match visit.reads() {
+    let found = match client.readable() {
         None => return Ok(Page::empty()),
-        Some(Readable::Of(org)) => {
-            let found = gateway.store.list_prompts(org, cursor, A_PAGE + 1).await;
-            found.map_err(|error| unreadable(&error))?
+        Some(ReadScope::Org(org)) => {
+            let found = gateway
+                .store
+                .list_prompts(org, cursor, PAGE_LIMIT.fetch_count())
+                .await;
+            found.map_err(|error| unavailable(&error))?
         }
-        Some(Readable::OfNpc(npc)) => {
+        Some(ReadScope::Npc(npc)) => {
             let listed = npc.prompt().listed;
-            let behind = cursor.is_none_or(|cursor| *listed.name > *cursor);
-            behind.then_some(listed).into_iter().collect()
+            let after_cursor = cursor.is_none_or(|cursor| *listed.name > *cursor);
+            after_cursor.then_some(listed).into_iter().collect()
         }
     };
-    Ok(paged(found, A_PAGE, |prompt| prompt.name.clone(), listed))
+    Ok(paginate(
+        found,
+        PAGE_LIMIT,
+        |prompt| prompt.name.clone(),
+        prompt,
+    ))
 }
 
-fn listed(prompt: ListedPrompt) -> Prompt {
-    let arguments = prompt.arguments.into_iter().map(|argument| {
+fn prompt(listed: ListedPrompt) -> Prompt {
+    let arguments = listed.arguments.into_iter().map(|argument| {
         let mut shown = PromptArgument::new(argument.name).with_required(argument.required);
         shown.title = argument.title;
         shown.description = argument.description;
@@ -60,50 +67,51 @@ fn listed(prompt: ListedPrompt) -> Prompt {
     });
     let arguments: Vec<_> = arguments.collect();
     let arguments = (!arguments.is_empty()).then_some(arguments);
-    Prompt::new(prompt.name, prompt.description, arguments).with_title(prompt.title)
+    Prompt::new(listed.name, listed.description, arguments).with_title(listed.title)
 }
 
 pub(super) async fn get(
     gateway: &Gateway,
-    visit: &Visit,
+    client: &ClientContext,
     request: GetPromptRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<GetPromptResponse, ErrorData> {
-    let readable = visit.reads().ok_or_else(|| unknown(&request.name))?;
-    let prompt = find(gateway, readable, &request.name).await?;
-    let mut values = values_of(request.arguments.unwrap_or_default())?;
-    answers(&prompt, request.input_responses.as_ref(), &mut values)?;
-    if let Some(questions) = questions(&prompt, &values, context) {
-        let binding = Binding::new(visit, "prompts/get", &request.name, b"");
-        let seal = &gateway.mcp.seal;
-        let able = context.client_capabilities().unwrap_or_default();
-        let asked = seal.ask(&gateway.store, &binding, questions, &able).await;
-        return match asked {
-            Ok(asked) => Ok(asked.into()),
-            Err(Unasked::Refused(error)) => Err(error),
-            Err(Unasked::Malformed(why)) => Err(ErrorData::internal_error(why, None)),
+    let scope = client.readable().ok_or_else(|| unknown(&request.name))?;
+    let prompt = find(gateway, scope, &request.name).await?;
+    let mut values = string_values(request.arguments.unwrap_or_default())?;
+    add_responses(&prompt, request.input_responses.as_ref(), &mut values)?;
+    if let Some(elicitation) = missing_values(&prompt, &values, context) {
+        let binding = Binding::new(client, "prompts/get", &request.name, b"");
+        let (sealer, store) = (&gateway.mcp.sealer, &gateway.store);
+        let capabilities = context.client_capabilities().unwrap_or_default();
+        let required = elicitation.request(sealer, store, &binding, &capabilities);
+        return match required.await {
+            Ok(required) => Ok(required.into()),
+            Err(ElicitationError::Refused(error)) => Err(error),
+            Err(ElicitationError::Invalid(reason)) => Err(ErrorData::internal_error(reason, None)),
         };
     }
-    let written = prompt.render(&values).map_err(|error| unfit(&error))?;
-    let messages = messages(gateway, readable, written, context).await?;
+    let rendered = prompt.render(&values);
+    let rendered = rendered.map_err(|error| invalid_values(&error))?;
+    let messages = messages(gateway, scope, rendered, context).await?;
     let mut result = GetPromptResult::new(messages);
     result.description = prompt.listed.description;
     Ok(result.into())
 }
 
-/// Suggestions for an argument's value: what begins as the client began, in the order of the author.
+/// Completions of an argument: the author's values with the prefix that the client sent.
 pub(super) async fn complete(
     gateway: &Gateway,
-    visit: &Visit,
+    client: &ClientContext,
     name: &str,
     argument: &ArgumentInfo,
 ) -> Result<CompletionInfo, ErrorData> {
-    let readable = visit.reads().ok_or_else(|| unknown(name))?;
-    let prompt = find(gateway, readable, name).await?;
-    let known = prompt.listed.arguments.into_iter();
-    let values = known
-        .filter(|known| known.name == argument.name)
-        .flat_map(|known| known.values)
+    let scope = client.readable().ok_or_else(|| unknown(name))?;
+    let prompt = find(gateway, scope, name).await?;
+    let arguments = prompt.listed.arguments.into_iter();
+    let values = arguments
+        .filter(|declared| declared.name == argument.name)
+        .flat_map(|declared| declared.values)
         .filter(|value| value.starts_with(&argument.value))
         .take(CompletionInfo::MAX_VALUES)
         .collect();
@@ -112,35 +120,35 @@ pub(super) async fn complete(
 
 async fn find(
     gateway: &Gateway,
-    readable: Readable<'_>,
+    scope: ReadScope<'_>,
     name: &str,
 ) -> Result<WholePrompt, ErrorData> {
-    let found = match readable {
-        Readable::Of(org) => {
+    let found = match scope {
+        ReadScope::Org(org) => {
             let found = gateway.store.prompt_by_name(org, name).await;
-            found.map_err(|error| unreadable(&error))?
+            found.map_err(|error| unavailable(&error))?
         }
-        Readable::OfNpc(npc) => (npc.prompt_name() == name).then(|| npc.prompt()),
+        ReadScope::Npc(npc) => (npc.prompt_name() == name).then(|| npc.prompt()),
     };
     found.ok_or_else(|| unknown(name))
 }
 
-/// Values of a prompt are strings. (MCP, server/prompts.)
-fn values_of(arguments: Map<String, Value>) -> Result<BTreeMap<String, String>, ErrorData> {
+/// The values of a prompt must be strings. (MCP, server/prompts.)
+fn string_values(arguments: Map<String, Value>) -> Result<BTreeMap<String, String>, ErrorData> {
     arguments
         .into_iter()
         .map(|(name, value)| match value {
             Value::String(value) => Ok((name, value)),
             _ => {
-                let detail = format!("the argument `{name}` of a prompt has to be a string");
+                let detail = format!("the argument `{name}` of a prompt must be a string");
                 Err(ErrorData::invalid_params(detail, None))
             }
         })
         .collect()
 }
 
-/// Adds what the user answered to the questions asked before.
-fn answers(
+/// Adds the user's responses to an earlier elicitation.
+fn add_responses(
     prompt: &WholePrompt,
     responses: Option<&InputResponses>,
     values: &mut BTreeMap<String, String>,
@@ -148,17 +156,17 @@ fn answers(
     let Some(responses) = responses else {
         return Ok(());
     };
-    input::check(responses)?;
+    elicitation::check_responses(responses)?;
     for argument in &prompt.listed.arguments {
-        let Some(answer) = responses.get(&argument.name) else {
+        let Some(response) = responses.get(&argument.name) else {
             continue;
         };
-        match (&answer["action"], &answer["content"][&argument.name]) {
+        match (&response["action"], &response["content"][&argument.name]) {
             (Value::String(action), Value::String(value)) if action == "accept" => {
                 values.insert(argument.name.clone(), value.clone());
             }
             (Value::String(action), _) if action == "decline" || action == "cancel" => {
-                let detail = format!("the user did not say what `{}` is", argument.name);
+                let detail = format!("the user did not enter a value for `{}`", argument.name);
                 return Err(ErrorData::invalid_params(detail, None));
             }
             _ => {}
@@ -167,20 +175,20 @@ fn answers(
     Ok(())
 }
 
-/// What the user has to be asked, if the client can ask at all.
-fn questions(
+/// The elicitation of missing values, if the client supports it.
+fn missing_values(
     prompt: &WholePrompt,
     values: &BTreeMap<String, String>,
     context: &RequestContext<RoleServer>,
-) -> Option<Wanted> {
-    let able = context.client_capabilities()?;
-    if !is_modern(context) || able.elicitation.is_none() {
+) -> Option<Elicitation> {
+    let capabilities = context.client_capabilities()?;
+    if !is_stateless(context) || capabilities.elicitation.is_none() {
         return None;
     }
     let missing = prompt.listed.arguments.iter();
     let missing =
         missing.filter(|argument| argument.required && !values.contains_key(&argument.name));
-    let questions: Map<String, Value> = missing
+    let requests: Map<String, Value> = missing
         .filter_map(|argument| {
             let question = argument.question.as_ref()?;
             let mut schema = json!({"type": "string"});
@@ -201,72 +209,72 @@ fn questions(
             Some((argument.name.clone(), request))
         })
         .collect();
-    (!questions.is_empty()).then(|| Wanted::questions(questions))
+    (!requests.is_empty()).then(|| Elicitation::stateless(requests))
 }
 
-/// A message whose picture is not read yet.
-struct Found {
+/// A message whose picture has not been read yet.
+struct PendingMessage {
     role: Role,
-    content: FoundContent,
+    content: PendingContent,
 }
 
-enum FoundContent {
+enum PendingContent {
     Text(String),
     Picture(Picture),
     Resource(Resource),
 }
 
-impl Found {
-    async fn of(
+impl PendingMessage {
+    async fn load(
         gateway: &Gateway,
-        readable: Readable<'_>,
-        written: Written,
+        scope: ReadScope<'_>,
+        message: TemplateMessage,
     ) -> Result<Self, ErrorData> {
-        let role = match written.role {
+        let role = match message.role {
             PromptRole::User => Role::User,
             PromptRole::Assistant => Role::Assistant,
         };
-        let content = match written.content {
-            PromptContent::Text { text } => FoundContent::Text(text),
+        let content = match message.content {
+            PromptContent::Text { text } => PendingContent::Text(text),
             PromptContent::Image { picture_id } => {
-                FoundContent::Picture(picture(gateway, readable, picture_id).await?)
+                PendingContent::Picture(picture(gateway, scope, picture_id).await?)
             }
             PromptContent::Resource { uri } => {
-                FoundContent::Resource(resources::find(gateway, readable, &uri).await?)
+                PendingContent::Resource(resources::find(gateway, scope, &uri).await?)
             }
         };
         Ok(Self { role, content })
     }
 
-    /// Bytes of pictures, and all that it shows.
+    /// Bytes of its picture, and of all embedded content.
     fn bytes(&self) -> (u64, u64) {
         match &self.content {
-            // The author's words have a limit of their own.
-            FoundContent::Text(_) => (0, 0),
-            FoundContent::Picture(Picture { size_bytes, .. })
-            | FoundContent::Resource(Resource {
+            // The text of a prompt has a limit of its own.
+            PendingContent::Text(_) => (0, 0),
+            PendingContent::Picture(Picture { size_bytes, .. })
+            | PendingContent::Resource(Resource {
                 body: ResourceBody::Picture { size_bytes, .. },
                 ..
             }) => {
                 let bytes = u64::try_from(*size_bytes).unwrap_or_default();
                 (bytes, bytes)
             }
-            FoundContent::Resource(Resource {
+            PendingContent::Resource(Resource {
                 body: ResourceBody::Text(text),
                 ..
             }) => (0, u64::try_from(text.len()).unwrap_or(u64::MAX)),
         }
     }
 
-    /// As clients read it. There has to be room for its picture.
+    /// Reads the picture, whose bytes must have been reserved.
     async fn read(self, gateway: &Gateway) -> Result<PromptMessage, ErrorData> {
         let content = match self.content {
-            FoundContent::Text(text) => ContentBlock::text(text),
-            FoundContent::Picture(picture) => {
-                let data = pictures::encoded(gateway, &picture.key()).await?;
+            PendingContent::Text(text) => ContentBlock::text(text),
+            PendingContent::Picture(picture) => {
+                let data = pictures::read_base64(gateway, &picture.key()).await?;
                 ContentBlock::image(data, picture.mime_type)
             }
-            FoundContent::Resource(found) => {
+            PendingContent::Resource(found) => {
                 ContentBlock::resource(resources::contents(gateway, found).await?)
             }
         };
@@ -274,31 +282,33 @@ impl Found {
     }
 }
 
-/// The messages with all that they show, of which no byte is read from the object store before all of it is known to fit.
+/// The messages with their embedded content. Pictures are read only when the total size is known to
+/// be within the limit.
 async fn messages(
     gateway: &Gateway,
-    readable: Readable<'_>,
-    written: Vec<Written>,
+    scope: ReadScope<'_>,
+    rendered: Vec<TemplateMessage>,
     context: &RequestContext<RoleServer>,
 ) -> Result<Vec<PromptMessage>, ErrorData> {
-    let mut found = Vec::with_capacity(written.len());
-    let (mut of_pictures, mut shown) = (0_u64, 0_u64);
-    for message in written {
-        let message = Found::of(gateway, readable, message).await?;
-        let (pictures, all) = message.bytes();
-        of_pictures = of_pictures.saturating_add(pictures);
-        shown = shown.saturating_add(all);
-        if shown > SHOWN_LIMIT_BYTES {
+    let mut pending = Vec::with_capacity(rendered.len());
+    let (mut picture_bytes, mut total_bytes) = (0_u64, 0_u64);
+    for message in rendered {
+        let message = PendingMessage::load(gateway, scope, message).await?;
+        let (picture, all) = message.bytes();
+        picture_bytes = picture_bytes.saturating_add(picture);
+        total_bytes = total_bytes.saturating_add(all);
+        if total_bytes > MAX_ATTACHED_BYTES {
             let detail = format!(
-                "with these values the prompt shows pictures and resources of more than {SHOWN_LIMIT_BYTES} bytes"
+                "with these values the pictures and resources of the prompt exceed {MAX_ATTACHED_BYTES} bytes"
             );
             return Err(ErrorData::invalid_params(detail, None));
         }
-        found.push(message);
+        pending.push(message);
     }
-    gateway.mcp.pictures.reserve(of_pictures, context).await?;
-    let mut messages = Vec::with_capacity(found.len());
-    for message in found {
+    let budget = &gateway.mcp.picture_budget;
+    budget.reserve(picture_bytes, context).await?;
+    let mut messages = Vec::with_capacity(pending.len());
+    for message in pending {
         messages.push(message.read(gateway).await?);
     }
     Ok(messages)
@@ -306,21 +316,21 @@ async fn messages(
 
 async fn picture(
     gateway: &Gateway,
-    readable: Readable<'_>,
+    scope: ReadScope<'_>,
     id: PictureId,
 ) -> Result<Picture, ErrorData> {
-    let found = gateway.store.picture(readable.org().into(), id).await;
-    found.map_err(|error| unreadable(&error))?.ok_or_else(|| {
-        let detail = format!("the prompt shows the picture {id}, which is not there any more");
+    let found = gateway.store.picture(scope.org().into(), id).await;
+    found.map_err(|error| unavailable(&error))?.ok_or_else(|| {
+        let detail = format!("the prompt refers to the picture {id}, which no longer exists");
         ErrorData::internal_error(detail, None)
     })
 }
 
 fn unknown(name: &str) -> ErrorData {
-    let detail = format!("there is no prompt {name:?}; prompts/list has those that there are");
+    let detail = format!("there is no prompt {name:?}; see prompts/list");
     ErrorData::invalid_params(detail, None)
 }
 
-fn unfit(error: &RenderError) -> ErrorData {
+fn invalid_values(error: &RenderError) -> ErrorData {
     ErrorData::invalid_params(error.to_string(), None)
 }

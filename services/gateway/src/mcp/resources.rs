@@ -1,5 +1,10 @@
-//! Memories, pictures and skills books as resources: listed, and read by URI.
-//! Never: a resource of another organisation or NPC, which looks as if it were not there.
+//! Memories, pictures and skills books as MCP resources: listed, and read by URI.
+//!
+//! Invariant: a resource outside of the caller's scope looks like one that does not exist.
+
+mod book_uri;
+mod books;
+pub(super) mod pictures;
 
 use rmcp::{
     ErrorData, RoleServer,
@@ -10,132 +15,141 @@ use rmcp::{
     service::RequestContext,
 };
 use serde_json::json;
-use switchboard_store::{ListedResource, Resource as Found, ResourceBody};
+use switchboard_catalog::ListedResource;
+use switchboard_runtime::paging::Limit;
+use switchboard_store::{Resource as Found, ResourceBody};
 
 use super::{
-    access::Visit,
-    books,
-    knowledge::{Page, Readable, merged, paged, unreadable},
-    pictures,
+    readable::{Page, ReadScope, merge, paginate, unavailable},
+    transport::auth::ClientContext,
 };
 use crate::Gateway;
 
 /// Resources on one page.
-const A_PAGE: u32 = 200;
+const PAGE_LIMIT: Limit = Limit::fixed(200);
 
 pub(super) async fn list(
     gateway: &Gateway,
-    visit: &Visit,
+    client: &ClientContext,
     cursor: Option<&str>,
 ) -> Result<Page<Resource>, ErrorData> {
-    let Some(readable) = visit.reads() else {
+    let Some(scope) = client.readable() else {
         return Ok(Page::empty());
     };
     let (found, books) = tokio::try_join!(
-        stored(gateway, readable, false, cursor),
-        books::list(gateway, readable, cursor, A_PAGE + 1)
+        stored(gateway, scope, false, cursor),
+        books::list(gateway, scope, cursor, PAGE_LIMIT.fetch_count())
     )?;
-    let found = merged(books, found, |found| &found.uri);
-    Ok(paged(found, A_PAGE, |found| found.uri.clone(), listed))
+    let found = merge(books, found, |found| &found.uri);
+    Ok(paginate(
+        found,
+        PAGE_LIMIT,
+        |found| found.uri.clone(),
+        resource,
+    ))
 }
 
 pub(super) async fn list_templates(
     gateway: &Gateway,
-    visit: &Visit,
+    client: &ClientContext,
     cursor: Option<&str>,
 ) -> Result<Page<ResourceTemplate>, ErrorData> {
-    let Some(readable) = visit.reads() else {
+    let Some(scope) = client.readable() else {
         return Ok(Page::empty());
     };
     let (found, books) = tokio::try_join!(
-        stored(gateway, readable, true, cursor),
-        books::list_templates(gateway, readable, cursor)
+        stored(gateway, scope, true, cursor),
+        books::list_templates(gateway, scope, cursor)
     )?;
-    let found = merged(books, found, |found| &found.uri);
-    Ok(paged(
+    let found = merge(books, found, |found| &found.uri);
+    Ok(paginate(
         found,
-        A_PAGE,
+        PAGE_LIMIT,
         |found| found.uri.clone(),
-        listed_template,
+        resource_template,
     ))
 }
 
-/// Memories and pictures, one more than a page.
+/// Memories and pictures, up to one more than a page.
 async fn stored(
     gateway: &Gateway,
-    readable: Readable<'_>,
+    scope: ReadScope<'_>,
     with_expressions: bool,
     after: Option<&str>,
 ) -> Result<Vec<ListedResource>, ErrorData> {
-    let (store, limit) = (&gateway.store, A_PAGE + 1);
-    let found = match readable {
-        Readable::Of(org) if with_expressions => {
+    let (store, limit) = (&gateway.store, PAGE_LIMIT.fetch_count());
+    let found = match scope {
+        ReadScope::Org(org) if with_expressions => {
             store.list_resource_templates(org, after, limit).await
         }
-        Readable::Of(org) => store.list_resources(org, after, limit).await,
-        Readable::OfNpc(npc) => {
+        ReadScope::Org(org) => store.list_resources(org, after, limit).await,
+        ReadScope::Npc(npc) => {
             let found = store.npc_resources(npc, with_expressions, after, limit);
             found.await
         }
     };
-    found.map_err(|error| unreadable(&error))
+    found.map_err(|error| unavailable(&error))
 }
 
-/// Suggestions for what stands in an expression of a resource template.
+/// Completions of an expression in a resource template.
 pub(super) async fn complete(
     gateway: &Gateway,
-    visit: &Visit,
+    client: &ClientContext,
     template: &str,
     argument: &ArgumentInfo,
     context: Option<&CompletionContext>,
 ) -> Result<CompletionInfo, ErrorData> {
-    let Some(readable) = visit.reads() else {
+    let Some(scope) = client.readable() else {
         return Ok(CompletionInfo::default());
     };
     let argument = (argument.name.as_str(), argument.value.as_str());
-    let values = books::complete(gateway, readable, template, argument, context).await?;
+    let values = books::complete(gateway, scope, template, argument, context).await?;
     CompletionInfo::with_all_values(values).map_err(|error| ErrorData::internal_error(error, None))
 }
 
 pub(super) async fn read(
     gateway: &Gateway,
-    visit: &Visit,
+    client: &ClientContext,
     uri: &str,
     context: &RequestContext<RoleServer>,
 ) -> Result<ResourceContents, ErrorData> {
-    let readable = visit.reads().ok_or_else(|| unknown(uri))?;
-    let found = find(gateway, readable, uri).await?;
+    let scope = client.readable().ok_or_else(|| unknown(uri))?;
+    let found = find(gateway, scope, uri).await?;
     if let ResourceBody::Picture { size_bytes, .. } = &found.body {
         let bytes = u64::try_from(*size_bytes).unwrap_or_default();
-        gateway.mcp.pictures.reserve(bytes, context).await?;
+        gateway.mcp.picture_budget.reserve(bytes, context).await?;
     }
     contents(gateway, found).await
 }
 
-/// Whether there is something to read.
-pub(super) async fn check(gateway: &Gateway, visit: &Visit, uri: &str) -> Result<(), ErrorData> {
-    let readable = visit.reads().ok_or_else(|| unknown(uri))?;
-    find(gateway, readable, uri).await.map(drop)
+/// Checks that a resource exists and can be read.
+pub(super) async fn check(
+    gateway: &Gateway,
+    client: &ClientContext,
+    uri: &str,
+) -> Result<(), ErrorData> {
+    let scope = client.readable().ok_or_else(|| unknown(uri))?;
+    find(gateway, scope, uri).await.map(drop)
 }
 
-/// What stands under a URI; a picture's bytes are not read yet.
+/// The resource with this URI. The bytes of a picture are not read yet.
 pub(super) async fn find(
     gateway: &Gateway,
-    readable: Readable<'_>,
+    scope: ReadScope<'_>,
     uri: &str,
 ) -> Result<Found, ErrorData> {
-    if let Some(found) = books::find(gateway, readable, uri).await? {
+    if let Some(found) = books::find(gateway, scope, uri).await? {
         return Ok(found);
     }
-    let found = match readable {
-        Readable::Of(org) => gateway.store.resource_by_uri(org, uri).await,
-        Readable::OfNpc(npc) => gateway.store.npc_resource_by_uri(npc, uri).await,
+    let found = match scope {
+        ReadScope::Org(org) => gateway.store.resource_by_uri(org, uri).await,
+        ReadScope::Npc(npc) => gateway.store.npc_resource_by_uri(npc, uri).await,
     };
-    let found = found.map_err(|error| unreadable(&error))?;
+    let found = found.map_err(|error| unavailable(&error))?;
     found.ok_or_else(|| unknown(uri))
 }
 
-/// The same as clients read it. There has to be room for a picture.
+/// The contents of a resource. The bytes of a picture must have been reserved.
 pub(super) async fn contents(
     gateway: &Gateway,
     found: Found,
@@ -143,13 +157,13 @@ pub(super) async fn contents(
     let contents = match found.body {
         ResourceBody::Text(text) => ResourceContents::text(text, &found.uri),
         ResourceBody::Picture { key, .. } => {
-            ResourceContents::blob(pictures::encoded(gateway, &key).await?, &found.uri)
+            ResourceContents::blob(pictures::read_base64(gateway, &key).await?, &found.uri)
         }
     };
     Ok(contents.with_mime_type(found.mime_type))
 }
 
-fn listed(found: ListedResource) -> Resource {
+fn resource(found: ListedResource) -> Resource {
     let mut resource = Resource::new(found.uri, found.name)
         .with_title(found.title)
         .with_mime_type(found.mime_type);
@@ -158,7 +172,7 @@ fn listed(found: ListedResource) -> Resource {
     resource
 }
 
-fn listed_template(found: ListedResource) -> ResourceTemplate {
+fn resource_template(found: ListedResource) -> ResourceTemplate {
     let mut template = ResourceTemplate::new(found.uri, found.name)
         .with_title(found.title)
         .with_mime_type(found.mime_type);
@@ -167,6 +181,6 @@ fn listed_template(found: ListedResource) -> ResourceTemplate {
 }
 
 fn unknown(uri: &str) -> ErrorData {
-    let detail = "there is no such resource; resources/list and resources/templates/list have those that there are";
+    let detail = "there is no such resource; see resources/list and resources/templates/list";
     ErrorData::resource_not_found(detail, Some(json!({ "uri": uri })))
 }

@@ -1,5 +1,6 @@
-//! The requests of the protocol, each answered from what it brings along.
-//! Never: anything remembered between two requests of a client.
+//! The implementation of rmcp's server: one method for each request of the protocol.
+//!
+//! Invariant: nothing is stored between two requests of a client.
 #![expect(
     deprecated,
     reason = "logging left the newest revision, and clients of the older ones still use it"
@@ -27,58 +28,70 @@ use serde_json::{Map, Value};
 use tracing::Instrument as _;
 
 use super::{
-    access::Visit, era, knowledge::Readable, listing, npc, prompts, resources, subscription,
-    tool_call, trace,
+    npc, prompts,
+    readable::ReadScope,
+    resources,
+    subscriptions::subscribe,
+    tools::{
+        call, list,
+        trace::{self, CallSpan},
+    },
+    transport::{
+        auth::ClientContext,
+        protocol_version::{self, is_stateless},
+    },
 };
 use crate::Gateway;
 
-/// How long a client may keep what it read, in milliseconds. Short: listeners are told at once, others are not.
+/// How long a client may cache a result, in milliseconds. Short, because only listeners are
+/// notified of changes.
 const TTL_MS: u64 = 5_000;
-/// What a list's `_meta` says when devices that sleep are missing in it.
+/// The member of `_meta` in a list without the devices that are not connected.
 const INCOMPLETE: &str = "switchboard/incomplete";
 
 /// One gateway as an MCP server; cheap to clone.
 #[derive(Clone)]
 pub(super) struct Server {
     gateway: Arc<Gateway>,
-    /// Whether those who ask have the scope `read`: what they are told of is decided where nothing else of them is known.
-    reads: bool,
+    /// Whether callers have the scope `read`. rmcp filters subscriptions without the request, so
+    /// the caller is unknown there.
+    can_read: bool,
 }
 
 impl Server {
-    pub(super) fn new(gateway: Arc<Gateway>, reads: bool) -> Self {
-        Self { gateway, reads }
+    pub(super) fn new(gateway: Arc<Gateway>, can_read: bool) -> Self {
+        Self { gateway, can_read }
     }
 }
 
-/// How long an answer may be kept, and by whom; older revisions have no words for it.
-fn freshness(context: &RequestContext<RoleServer>) -> (Option<u64>, Option<CacheScope>) {
-    if era::is_modern(context) {
+/// How long a result may be cached, and by whom. Older revisions have no such members.
+fn caching(context: &RequestContext<RoleServer>) -> (Option<u64>, Option<CacheScope>) {
+    if is_stateless(context) {
         (Some(TTL_MS), Some(CacheScope::Private))
     } else {
         (None, None)
     }
 }
 
-/// Says who is at the other end, to those who may read that.
-fn introduce(visit: &Visit, info: &mut ServerConfig) {
-    if let Some(Readable::OfNpc(npc)) = visit.reads() {
-        npc::introduce(npc, info);
+/// Adds the persona of the NPC for callers that can read it.
+fn describe(client: &ClientContext, info: &mut ServerConfig) {
+    if let Some(ReadScope::Npc(npc)) = client.readable() {
+        npc::describe(npc, info);
     }
 }
 
-fn fault_in<P: DeserializeOwned>(params: Value) -> Option<String> {
+fn params_error<P: DeserializeOwned>(params: Value) -> Option<String> {
     serde_json::from_value::<P>(params)
         .err()
         .map(|error| error.to_string())
 }
 
-/// Who sent a request and to which endpoint; the gate in front put it there.
-pub(super) fn visit(context: &RequestContext<RoleServer>) -> Result<&Visit, ErrorData> {
+/// The client of a request, which the transport put into its extensions.
+fn client(context: &RequestContext<RoleServer>) -> Result<&ClientContext, ErrorData> {
     let parts = context.extensions.get::<Parts>();
     parts
-        .and_then(|parts| parts.extensions.get::<Visit>())
-        .ok_or_else(|| ErrorData::internal_error("the request came in past the gate", None))
+        .and_then(|parts| parts.extensions.get::<ClientContext>())
+        .ok_or_else(|| ErrorData::internal_error("the request was not admitted", None))
 }
 
 impl ServerHandler for Server {
@@ -99,7 +112,7 @@ impl ServerHandler for Server {
     }
 
     fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
-        era::served()
+        protocol_version::supported()
     }
 
     async fn initialize(
@@ -109,7 +122,7 @@ impl ServerHandler for Server {
     ) -> Result<InitializeResult, ErrorData> {
         context.peer.set_peer_info(request.clone());
         let mut info = self.negotiate_initialize(&request)?;
-        introduce(visit(&context)?, &mut info);
+        describe(client(&context)?, &mut info);
         Ok(info)
     }
 
@@ -118,7 +131,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<DiscoverResult, ErrorData> {
         let mut info = self.get_info();
-        introduce(visit(&context)?, &mut info);
+        describe(client(&context)?, &mut info);
         let versions = self.supported_protocol_versions().into_owned();
         Ok(DiscoverResult::from_server_info(versions, info))
     }
@@ -128,12 +141,12 @@ impl ServerHandler for Server {
         request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let visit = visit(&context)?;
+        let client = client(&context)?;
         let cursor = request.and_then(|request| request.cursor);
-        let page = listing::tools(&self.gateway, visit, cursor.as_deref()).await?;
+        let page = list::list(&self.gateway, client, cursor.as_deref()).await?;
         let mut result = ListToolsResult::with_all_items(page.tools);
         result.next_cursor = page.next_cursor;
-        (result.ttl_ms, result.cache_scope) = freshness(&context);
+        (result.ttl_ms, result.cache_scope) = caching(&context);
         if page.incomplete {
             let meta = Map::from_iter([(INCOMPLETE.to_owned(), true.into())]);
             result.meta = Some(MetaObject(meta));
@@ -147,13 +160,13 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let visit = visit(&context)?;
-        let span = trace::of_call(&request, &context);
-        let performing = trace::Performing::begin(&span);
-        let ended = tool_call::perform(&self.gateway, visit, request, &context)
+        let client = client(&context)?;
+        let span = trace::call_span(&request, &context);
+        let call = CallSpan::new(&span);
+        let ended = call::perform(&self.gateway, client, request, &context)
             .instrument(span)
             .await;
-        performing.end(&ended);
+        call.end(&ended);
         ended
     }
 
@@ -163,10 +176,10 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        let page = prompts::list(&self.gateway, visit(&context)?, cursor.as_deref()).await?;
+        let page = prompts::list(&self.gateway, client(&context)?, cursor.as_deref()).await?;
         let mut result = ListPromptsResult::with_all_items(page.items);
         result.next_cursor = page.next_cursor;
-        (result.ttl_ms, result.cache_scope) = freshness(&context);
+        (result.ttl_ms, result.cache_scope) = caching(&context);
         Ok(result)
     }
 
@@ -175,7 +188,7 @@ impl ServerHandler for Server {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        prompts::get(&self.gateway, visit(&context)?, request, &context).await
+        prompts::get(&self.gateway, client(&context)?, request, &context).await
     }
 
     async fn complete(
@@ -183,15 +196,15 @@ impl ServerHandler for Server {
         request: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        let visit = visit(&context)?;
+        let client = client(&context)?;
         let completion = match &request.r#ref {
             Reference::Prompt(prompt) => {
-                prompts::complete(&self.gateway, visit, &prompt.name, &request.argument).await?
+                prompts::complete(&self.gateway, client, &prompt.name, &request.argument).await?
             }
             Reference::Resource(template) => {
                 let (argument, context) = (&request.argument, request.context.as_ref());
                 let (gateway, template) = (&self.gateway, &template.uri);
-                resources::complete(gateway, visit, template, argument, context).await?
+                resources::complete(gateway, client, template, argument, context).await?
             }
             _ => CompletionInfo::default(),
         };
@@ -204,10 +217,10 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        let page = resources::list(&self.gateway, visit(&context)?, cursor.as_deref()).await?;
+        let page = resources::list(&self.gateway, client(&context)?, cursor.as_deref()).await?;
         let mut result = ListResourcesResult::with_all_items(page.items);
         result.next_cursor = page.next_cursor;
-        (result.ttl_ms, result.cache_scope) = freshness(&context);
+        (result.ttl_ms, result.cache_scope) = caching(&context);
         Ok(result)
     }
 
@@ -217,11 +230,11 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        let (gateway, visit) = (&self.gateway, visit(&context)?);
-        let page = resources::list_templates(gateway, visit, cursor.as_deref()).await?;
+        let (gateway, client) = (&self.gateway, client(&context)?);
+        let page = resources::list_templates(gateway, client, cursor.as_deref()).await?;
         let mut result = ListResourceTemplatesResult::with_all_items(page.items);
         result.next_cursor = page.next_cursor;
-        (result.ttl_ms, result.cache_scope) = freshness(&context);
+        (result.ttl_ms, result.cache_scope) = caching(&context);
         Ok(result)
     }
 
@@ -230,20 +243,20 @@ impl ServerHandler for Server {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let (gateway, visit) = (&self.gateway, visit(&context)?);
-        let contents = resources::read(gateway, visit, &request.uri, &context).await?;
+        let (gateway, client) = (&self.gateway, client(&context)?);
+        let contents = resources::read(gateway, client, &request.uri, &context).await?;
         let mut result = ReadResourceResult::new(vec![contents]);
-        (result.ttl_ms, result.cache_scope) = freshness(&context);
+        (result.ttl_ms, result.cache_scope) = caching(&context);
         Ok(result.into())
     }
 
-    /// No session keeps what a client of an older revision follows: its stream tells of every resource.
+    /// Subscriptions need no state: the stream of an older revision reports every resource.
     async fn subscribe(
         &self,
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        resources::check(&self.gateway, visit(&context)?, &request.uri).await
+        resources::check(&self.gateway, client(&context)?, &request.uri).await
     }
 
     async fn unsubscribe(
@@ -254,13 +267,13 @@ impl ServerHandler for Server {
         Ok(())
     }
 
-    /// No session keeps the level: a client of an older revision is sent `info` and above.
+    /// The level is not stored: a client of an older revision receives `info` and above.
     async fn set_level(
         &self,
         _request: SetLevelRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        if era::is_modern(&context) {
+        if is_stateless(&context) {
             return Err(ErrorData::method_not_found::<
                 rmcp::model::SetLevelRequestMethod,
             >());
@@ -268,42 +281,42 @@ impl ServerHandler for Server {
         Ok(())
     }
 
-    /// A method that is served here comes this way only when its params are not what they should be.
+    /// rmcp passes unknown methods, and supported methods with invalid params.
     async fn on_custom_request(
         &self,
         request: CustomRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let params = request.params.unwrap_or_default();
-        let fault = match request.method.as_str() {
-            // Whatever their params are: the newest revision does not have them.
+        let error = match request.method.as_str() {
+            // The stateless revision does not have these methods.
             "initialize" | "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe"
-                if era::is_modern(&context) =>
+                if is_stateless(&context) =>
             {
                 None
             }
-            "initialize" => fault_in::<InitializeRequestParams>(params),
-            "tools/call" => fault_in::<CallToolRequestParams>(params),
-            "tools/list" => fault_in::<PaginatedRequestParams>(params),
-            "logging/setLevel" => fault_in::<SetLevelRequestParams>(params),
-            "prompts/get" => fault_in::<GetPromptRequestParams>(params),
-            "resources/read" => fault_in::<ReadResourceRequestParams>(params),
-            "resources/subscribe" => fault_in::<SubscribeRequestParams>(params),
-            "resources/unsubscribe" => fault_in::<UnsubscribeRequestParams>(params),
-            "completion/complete" => fault_in::<CompleteRequestParams>(params),
+            "initialize" => params_error::<InitializeRequestParams>(params),
+            "tools/call" => params_error::<CallToolRequestParams>(params),
+            "tools/list" => params_error::<PaginatedRequestParams>(params),
+            "logging/setLevel" => params_error::<SetLevelRequestParams>(params),
+            "prompts/get" => params_error::<GetPromptRequestParams>(params),
+            "resources/read" => params_error::<ReadResourceRequestParams>(params),
+            "resources/subscribe" => params_error::<SubscribeRequestParams>(params),
+            "resources/unsubscribe" => params_error::<UnsubscribeRequestParams>(params),
+            "completion/complete" => params_error::<CompleteRequestParams>(params),
             "prompts/list" | "resources/list" | "resources/templates/list" => {
-                fault_in::<PaginatedRequestParams>(params)
+                params_error::<PaginatedRequestParams>(params)
             }
-            "subscriptions/listen" => fault_in::<SubscriptionsListenRequestParams>(params),
+            "subscriptions/listen" => params_error::<SubscriptionsListenRequestParams>(params),
             _ => None,
         };
-        Err(match fault {
-            Some(fault) => {
-                let detail = format!("the params of {} do not fit: {fault}", request.method);
+        Err(match error {
+            Some(error) => {
+                let detail = format!("invalid params of {}: {error}", request.method);
                 ErrorData::invalid_params(detail, None)
             }
             None => {
-                let detail = format!("there is no method {:?} here", request.method);
+                let detail = format!("unknown method {:?}", request.method);
                 ErrorData::new(ErrorCode::METHOD_NOT_FOUND, detail, None)
             }
         })
@@ -313,10 +326,10 @@ impl ServerHandler for Server {
         &self,
         requested: &SubscriptionFilter,
     ) -> Option<SubscriptionFilter> {
-        Some(subscription::audible(requested, self.reads))
+        Some(subscribe::permitted(requested, self.can_read))
     }
 
     async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
-        subscription::run(&self.gateway, &context).await
+        subscribe::run(&self.gateway, &context).await
     }
 }

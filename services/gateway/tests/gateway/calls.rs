@@ -1,20 +1,20 @@
-//! Calls: each outcome as its caller sees it, and what is refused before it becomes a call.
+//! Synchronous calls: the response to each outcome, and refused requests.
 
 use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::json;
 use switchboard_bus::{BusConfig, LocalHub};
-use switchboard_protocol::access::Scope;
+use switchboard_protocol::token::Scope;
 
-use crate::stage::{Stage, send, until};
+use crate::test_gateway::{TestGateway, send, wait_until};
 
 #[tokio::test]
-async fn a_result_comes_back_byte_by_byte() {
-    let stage = Stage::set().await;
-    stage.connect("toy-1").await;
+async fn result_is_returned_byte_for_byte() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("toy-1").await;
     let body = r#"{"service":"echo","params":{"text":"你好","n":1.50e0}}"#;
-    let answer = stage.call("toy-1", body).await;
+    let answer = gateway.call("toy-1", body).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     assert_eq!(
         (&answer.json["outcome"], &answer.json["delivered"]),
@@ -22,18 +22,21 @@ async fn a_result_comes_back_byte_by_byte() {
     );
     let result = r#""result":{ "success" : true, "data":{"text":"你好","n":1.50e0}},"#;
     assert!(answer.text.contains(result), "{}", answer.text);
-    assert_eq!(answer.json["call_id"], json!(stage.edge.seen.lock()[0]));
+    assert_eq!(
+        answer.json["call_id"],
+        json!(gateway.edge.received.lock()[0])
+    );
     assert!(answer.json["elapsed_ms"].is_number());
 }
 
 #[tokio::test]
-async fn every_outcome_says_whether_the_device_may_have_acted() {
-    let stage = Stage::set().await;
-    stage.connect("toy-1").await;
-    stage.remember("asleep").await;
+async fn outcome_reports_delivery() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("toy-1").await;
+    gateway.store_device("asleep").await;
     let check = async |(device, service): (&str, &str), status, outcome: &str, delivered: &str| {
         let body = format!("{{\"service\":\"{service}\",\"timeout_ms\":300}}");
-        let answer = stage.call(device, &body).await;
+        let answer = gateway.call(device, &body).await;
         assert_eq!(answer.status, status, "{service}: {}", answer.text);
         assert_eq!(answer.json["outcome"], outcome, "{service}");
         assert_eq!(answer.json["delivered"], delivered, "{service}");
@@ -61,7 +64,7 @@ async fn every_outcome_says_whether_the_device_may_have_acted() {
     assert_eq!(overloaded.headers["retry-after"], "1");
     check(("toy-1", "silent"), 504, "timed_out", "unknown").await;
     check(("toy-1", "lost"), 502, "lost", "unknown").await;
-    assert_eq!(stage.edge.seen.lock().len(), 3);
+    assert_eq!(gateway.edge.received.lock().len(), 3);
 
     for line in [
         "switchboard_gateway_calls_total{outcome=\"offline\"} 1",
@@ -69,16 +72,16 @@ async fn every_outcome_says_whether_the_device_may_have_acted() {
         "switchboard_gateway_call_seconds_count 9",
         "switchboard_gateway_calls_in_flight 0",
     ] {
-        stage.must_show(line);
+        gateway.assert_metric(line);
     }
 }
 
 #[tokio::test]
-async fn what_is_no_call_is_refused_before_it_becomes_one() {
-    let stage = Stage::set().await;
-    stage.connect("toy-1").await;
+async fn invalid_call_is_refused_before_it_is_sent() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("toy-1").await;
     let check = async |device: &str, body: &str, status, slug: &str| {
-        let answer = stage.call(device, body).await;
+        let answer = gateway.call(device, body).await;
         assert_eq!(answer.status, status, "{body}: {}", answer.text);
         assert_eq!(answer.json["type"], format!("/problems/{slug}"), "{body}");
     };
@@ -106,36 +109,36 @@ async fn what_is_no_call_is_refused_before_it_becomes_one() {
     check("toy-1", &large, 413, "overloaded").await;
     let larger = "x".repeat(1_048_577);
     check("toy-1", &larger, 413, "body_too_large").await;
-    assert_eq!(stage.get("/v1/devices/toy-1/calls").await.status, 405);
-    assert!(stage.edge.seen.lock().is_empty());
-    // What a caller did wrong is not held against whoever runs this.
-    stage.must_show("switchboard_gateway_calls_total{outcome=\"too_large\"} 1");
-    stage.must_show("switchboard_gateway_calls_total{outcome=\"overloaded\"} 0");
+    assert_eq!(gateway.get("/v1/devices/toy-1/calls").await.status, 405);
+    assert!(gateway.edge.received.lock().is_empty());
+    // A request that is too large does not count as load.
+    gateway.assert_metric("switchboard_gateway_calls_total{outcome=\"too_large\"} 1");
+    gateway.assert_metric("switchboard_gateway_calls_total{outcome=\"overloaded\"} 0");
 }
 
 #[tokio::test]
-async fn a_call_needs_its_scope() {
-    let stage = Stage::set().await;
-    stage.connect("toy-1").await;
-    let reader = stage.add_key(&[Scope::Read]).await;
+async fn call_requires_its_scope() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("toy-1").await;
+    let reader = gateway.add_key(&[Scope::Read]).await;
     let path = "/v1/devices/toy-1/calls";
-    // No body: the scope is asked for first.
+    // The scope is checked before the body, which is missing.
     assert_eq!(
-        send(stage.request_as(&reader, Method::POST, path))
+        send(gateway.request_as(&reader, Method::POST, path))
             .await
             .status,
         403
     );
-    let device = stage.add_key(&[Scope::Device]).await;
+    let device = gateway.add_key(&[Scope::Device]).await;
     for path in ["/v1/devices", "/v1/devices/toy-1"] {
         assert_eq!(
-            send(stage.request_as(&device, Method::GET, path))
+            send(gateway.request_as(&device, Method::GET, path))
                 .await
                 .status,
             403
         );
         assert_eq!(
-            send(stage.request_as(&reader, Method::GET, path))
+            send(gateway.request_as(&reader, Method::GET, path))
                 .await
                 .status,
             200
@@ -143,7 +146,7 @@ async fn a_call_needs_its_scope() {
     }
     let stranger = switchboard_identity::ApiKeySecret::generate();
     assert_eq!(
-        send(stage.request_as(&stranger, Method::GET, "/v1/devices"))
+        send(gateway.request_as(&stranger, Method::GET, "/v1/devices"))
             .await
             .status,
         401
@@ -151,10 +154,10 @@ async fn a_call_needs_its_scope() {
 }
 
 #[tokio::test]
-async fn nothing_crosses_an_organisation() {
+async fn device_of_another_org_is_unknown() {
     let hub = LocalHub::default();
-    let ours = Stage::with_bus(&hub, BusConfig::local(&hub, "gateway-1")).await;
-    let theirs = Stage::with_bus(&hub, BusConfig::local(&hub, "gateway-2")).await;
+    let ours = TestGateway::with_bus(&hub, BusConfig::local(&hub, "gateway-1")).await;
+    let theirs = TestGateway::with_bus(&hub, BusConfig::local(&hub, "gateway-2")).await;
     theirs.connect("toy-1").await;
     assert_eq!(
         ours.call("toy-1", r#"{"service":"echo"}"#).await.json["outcome"],
@@ -162,40 +165,43 @@ async fn nothing_crosses_an_organisation() {
     );
     assert_eq!(ours.get("/v1/devices").await.json["devices"], json!([]));
     assert_eq!(ours.get("/v1/devices/toy-1").await.status, 404);
-    assert!(theirs.edge.seen.lock().is_empty());
+    assert!(theirs.edge.received.lock().is_empty());
 }
 
 #[tokio::test]
-async fn a_caller_that_leaves_takes_its_call_along() {
-    let stage = Stage::set().await;
-    stage.connect("toy-1").await;
-    let request = stage.calling("toy-1", r#"{"service":"silent"}"#);
+async fn disconnected_caller_cancels_its_call() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("toy-1").await;
+    let request = gateway.call_request("toy-1", r#"{"service":"silent"}"#);
     tokio::select! {
         _ = request.send() => panic!("nobody answers"),
-        () = until(|| !stage.edge.seen.lock().is_empty()) => {}
+        () = wait_until(|| !gateway.edge.received.lock().is_empty()) => {}
     }
-    until(|| !stage.edge.cancelled.lock().is_empty()).await;
-    assert_eq!(*stage.edge.cancelled.lock(), *stage.edge.seen.lock());
+    wait_until(|| !gateway.edge.cancelled.lock().is_empty()).await;
+    assert_eq!(
+        *gateway.edge.cancelled.lock(),
+        *gateway.edge.received.lock()
+    );
 }
 
 #[tokio::test]
-async fn an_absent_device_is_offline_while_the_record_is_away() {
-    let stage = Stage::set().await;
-    // The key is judged while the record is there, and remembered.
-    assert_eq!(stage.get("/v1/devices").await.status, 200);
-    stage.database.set_away(true).await.unwrap();
+async fn absent_device_is_offline_without_the_database() {
+    let gateway = TestGateway::start().await;
+    // Authenticates the key while the database is available, so that it is cached.
+    assert_eq!(gateway.get("/v1/devices").await.status, 200);
+    gateway.database.set_unavailable(true).await.unwrap();
     let started = std::time::Instant::now();
-    let answer = stage.call("nobody", r#"{"service":"echo"}"#).await;
+    let answer = gateway.call("nobody", r#"{"service":"echo"}"#).await;
     assert_eq!(answer.json["outcome"], "offline", "{}", answer.text);
     assert!(started.elapsed() < Duration::from_secs(1));
-    stage.database.set_away(false).await.unwrap();
+    gateway.database.set_unavailable(false).await.unwrap();
 }
 
 #[tokio::test]
-async fn without_the_bus_nothing_is_sent_and_a_retry_is_safe() {
+async fn call_is_refused_without_the_bus() {
     let hub = LocalHub::default();
     let nowhere = secrecy::SecretString::from("redis://127.0.0.1:1/");
-    let stage = Stage::with_bus(&hub, BusConfig::redis(&nowhere, "gateway", "sb")).await;
+    let gateway = TestGateway::with_bus(&hub, BusConfig::redis(&nowhere, "gateway", "sb")).await;
     let check = async |request| {
         let answer = send(request).await;
         assert_eq!(answer.status, 503, "{}", answer.text);
@@ -205,7 +211,7 @@ async fn without_the_bus_nothing_is_sent_and_a_retry_is_safe() {
         assert!(answer.json.get("outcome").is_none(), "{}", answer.text);
         assert_eq!(answer.headers["retry-after"], "1");
     };
-    let call = || stage.calling("toy-1", r#"{"service":"echo","timeout_ms":500}"#);
+    let call = || gateway.call_request("toy-1", r#"{"service":"echo","timeout_ms":500}"#);
     tokio::time::timeout(Duration::from_secs(8), async {
         check(call()).await;
         check(call().header("idempotency-key", "k")).await;

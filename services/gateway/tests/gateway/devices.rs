@@ -1,8 +1,8 @@
-//! Who is there: live devices and remembered ones, alone and in pages.
+//! Devices, connected or not: single and in pages.
 
 use serde_json::{Value, json};
 
-use crate::stage::{LONG, SERVICES, Stage};
+use crate::test_gateway::{SERVICES, TEST_TIMEOUT, TestGateway};
 
 fn ids(page: &Value) -> Vec<&str> {
     page["devices"]
@@ -14,12 +14,12 @@ fn ids(page: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_live_device_shows_its_connection_and_a_remembered_one_its_past() {
-    let stage = Stage::set().await;
-    let epoch = stage.connect("live").await;
-    stage.remember("past").await;
+async fn device_shows_its_connection_or_stored_state() {
+    let gateway = TestGateway::start().await;
+    let epoch = gateway.connect("live").await;
+    gateway.store_device("past").await;
 
-    let live = stage.get("/v1/devices/live").await;
+    let live = gateway.get("/v1/devices/live").await;
     assert_eq!(live.status, 200, "{}", live.text);
     assert_eq!(
         (&live.json["online"], &live.json["left_reason"]),
@@ -41,7 +41,7 @@ async fn a_live_device_shows_its_connection_and_a_remembered_one_its_past() {
         live.text
     );
 
-    let past = stage.get("/v1/devices/past").await;
+    let past = gateway.get("/v1/devices/past").await;
     assert_eq!(past.json["online"], false);
     assert_eq!(
         (&past.json["since"], &past.json["node"]),
@@ -55,8 +55,8 @@ async fn a_live_device_shows_its_connection_and_a_remembered_one_its_past() {
         past.text
     );
 
-    stage.disconnect("live", epoch);
-    let gone = stage.get("/v1/devices/nobody").await;
+    gateway.disconnect("live", epoch);
+    let gone = gateway.get("/v1/devices/nobody").await;
     assert_eq!(
         (gone.status, &gone.json["type"]),
         (404, &json!("/problems/unknown_device"))
@@ -64,15 +64,15 @@ async fn a_live_device_shows_its_connection_and_a_remembered_one_its_past() {
 }
 
 #[tokio::test]
-async fn the_list_is_read_page_by_page() {
-    let stage = Stage::set().await;
+async fn device_list_is_paginated() {
+    let gateway = TestGateway::start().await;
     for id in ["a", "c", "e"] {
-        stage.connect(id).await;
+        gateway.connect(id).await;
     }
     for id in ["B", "a", "d"] {
-        stage.remember(id).await;
+        gateway.store_device(id).await;
     }
-    let all = stage.get("/v1/devices").await.json;
+    let all = gateway.get("/v1/devices").await.json;
     assert_eq!(ids(&all), ["B", "a", "c", "d", "e"]);
     assert_eq!(
         (&all["next_cursor"], all.get("incomplete")),
@@ -82,7 +82,7 @@ async fn the_list_is_read_page_by_page() {
     let mut path = "/v1/devices?limit=2".to_owned();
     let mut pages = Vec::new();
     loop {
-        let page = stage.get(&path).await.json;
+        let page = gateway.get(&path).await.json;
         pages.push(ids(&page).join(""));
         match page["next_cursor"].as_str() {
             Some(cursor) => path = format!("/v1/devices?limit=2&cursor={cursor}"),
@@ -93,10 +93,10 @@ async fn the_list_is_read_page_by_page() {
 }
 
 #[tokio::test]
-async fn wrong_pages_are_refused() {
-    let stage = Stage::set().await;
+async fn invalid_page_query_is_refused() {
+    let gateway = TestGateway::start().await;
     let check = async |query: &str| {
-        let answer = stage.get(&format!("/v1/devices?{query}")).await;
+        let answer = gateway.get(&format!("/v1/devices?{query}")).await;
         assert_eq!(answer.status, 400, "{query}: {}", answer.text);
     };
     check("limit=0").await;
@@ -107,40 +107,40 @@ async fn wrong_pages_are_refused() {
 }
 
 #[tokio::test]
-async fn live_devices_are_shown_while_the_record_is_away() {
-    let stage = Stage::set().await;
-    stage.connect("live").await;
-    stage.remember("past").await;
-    assert_eq!(stage.get("/v1/devices").await.status, 200);
-    stage.database.set_away(true).await.unwrap();
-    let list = stage.get("/v1/devices").await.json;
+async fn live_devices_are_listed_without_the_database() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("live").await;
+    gateway.store_device("past").await;
+    assert_eq!(gateway.get("/v1/devices").await.status, 200);
+    gateway.database.set_unavailable(true).await.unwrap();
+    let list = gateway.get("/v1/devices").await.json;
     assert_eq!(
         (ids(&list), &list["incomplete"]),
         (vec!["live"], &json!(true))
     );
-    let live = stage.get("/v1/devices/live").await;
+    let live = gateway.get("/v1/devices/live").await;
     assert_eq!((live.status, &live.json["online"]), (200, &json!(true)));
-    let past = stage.get("/v1/devices/past").await;
+    let past = gateway.get("/v1/devices/past").await;
     assert_eq!(
         (past.status, &past.json["type"]),
         (503, &json!("/problems/store_unavailable"))
     );
-    stage.database.set_away(false).await.unwrap();
+    gateway.database.set_unavailable(false).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_device_that_leaves_is_offline() {
-    let stage = Stage::set().await;
-    stage.remember("toy-1").await;
-    let epoch = stage.connect("toy-1").await;
-    assert_eq!(stage.get("/v1/devices/toy-1").await.json["online"], true);
-    stage.disconnect("toy-1", epoch);
-    let device = stage.device("toy-1");
+async fn disconnected_device_is_offline() {
+    let gateway = TestGateway::start().await;
+    gateway.store_device("toy-1").await;
+    let epoch = gateway.connect("toy-1").await;
+    assert_eq!(gateway.get("/v1/devices/toy-1").await.json["online"], true);
+    gateway.disconnect("toy-1", epoch);
+    let device = gateway.device("toy-1");
     let gone = async {
-        while stage.edge.bus.find(&device).await.unwrap().is_some() {
+        while gateway.edge.bus.find(&device).await.unwrap().is_some() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(LONG, gone).await.unwrap();
-    assert_eq!(stage.get("/v1/devices/toy-1").await.json["online"], false);
+    tokio::time::timeout(TEST_TIMEOUT, gone).await.unwrap();
+    assert_eq!(gateway.get("/v1/devices/toy-1").await.json["online"], false);
 }

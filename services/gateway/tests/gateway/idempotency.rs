@@ -1,78 +1,83 @@
-//! The same request twice is one execution, and never less than the truth.
+//! Idempotency keys: a repeated request does not repeat the call.
 
 use std::time::{Duration, Instant};
 
 use reqwest::Method;
 use serde_json::json;
-use switchboard_protocol::access::Scope;
+use switchboard_protocol::token::Scope;
 
-use crate::stage::{LONG, Response, Stage, send, until};
+use crate::test_gateway::{Response, TEST_TIMEOUT, TestGateway, send, wait_until};
 
 const ECHO: &str = r#"{"service":"echo","params":{"a":1}}"#;
 
-async fn call_with(stage: &Stage, key: &str, body: &str) -> Response {
-    send(stage.calling("toy-1", body).header("idempotency-key", key)).await
+async fn call_with(gateway: &TestGateway, key: &str, body: &str) -> Response {
+    send(
+        gateway
+            .call_request("toy-1", body)
+            .header("idempotency-key", key),
+    )
+    .await
 }
 
 #[tokio::test]
-async fn a_repeated_request_gets_the_first_answer() {
-    let stage = Stage::set().await;
-    stage.connect("toy-1").await;
-    let first = call_with(&stage, "k-1", ECHO).await;
+async fn repeated_request_replays_the_response() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("toy-1").await;
+    let first = call_with(&gateway, "k-1", ECHO).await;
     assert_eq!(first.status, 200, "{}", first.text);
     assert!(!first.headers.contains_key("idempotency-replayed"));
-    let second = call_with(&stage, "k-1", ECHO).await;
+    let second = call_with(&gateway, "k-1", ECHO).await;
     assert_eq!((second.status, &second.text), (200, &first.text));
     assert_eq!(second.headers["idempotency-replayed"], "true");
-    assert_eq!(stage.edge.seen.lock().len(), 1);
+    assert_eq!(gateway.edge.received.lock().len(), 1);
     assert_ne!(
-        call_with(&stage, "k-2", ECHO).await.json["call_id"],
+        call_with(&gateway, "k-2", ECHO).await.json["call_id"],
         first.json["call_id"]
     );
-    assert_eq!(stage.edge.seen.lock().len(), 2);
+    assert_eq!(gateway.edge.received.lock().len(), 2);
 }
 
 #[tokio::test]
-async fn what_may_have_happened_is_not_tried_again() {
-    let stage = Stage::set().await;
-    stage.connect("toy-1").await;
+async fn repeated_request_replays_a_timeout() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("toy-1").await;
     let silent = r#"{"service":"silent","timeout_ms":200}"#;
-    let first = call_with(&stage, "k", silent).await;
+    let first = call_with(&gateway, "k", silent).await;
     assert_eq!(first.status, 504);
-    let second = call_with(&stage, "k", silent).await;
+    let second = call_with(&gateway, "k", silent).await;
     assert_eq!((second.status, &second.text), (504, &first.text));
-    assert_eq!(stage.edge.seen.lock().len(), 1);
+    assert_eq!(gateway.edge.received.lock().len(), 1);
 }
 
 #[tokio::test]
-async fn what_was_not_delivered_may_be_tried_again() {
-    let stage = Stage::set().await;
-    stage.remember("toy-1").await;
+async fn undelivered_call_releases_its_key() {
+    let gateway = TestGateway::start().await;
+    gateway.store_device("toy-1").await;
     assert_eq!(
-        call_with(&stage, "k", ECHO).await.json["outcome"],
+        call_with(&gateway, "k", ECHO).await.json["outcome"],
         "offline"
     );
-    stage.connect("toy-1").await;
-    let answer = call_with(&stage, "k", ECHO).await;
+    gateway.connect("toy-1").await;
+    let answer = call_with(&gateway, "k", ECHO).await;
     assert_eq!(answer.json["outcome"], "succeeded", "{}", answer.text);
     assert!(!answer.headers.contains_key("idempotency-replayed"));
 }
 
 #[tokio::test]
-async fn a_key_stands_for_one_request_of_one_caller() {
-    let stage = Stage::set().await;
-    stage.connect("toy-1").await;
-    let first = call_with(&stage, "k", ECHO).await;
-    let other = call_with(&stage, "k", r#"{"service":"echo","params":{"a":2}}"#).await;
+async fn key_is_scoped_to_request_and_caller() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("toy-1").await;
+    let first = call_with(&gateway, "k", ECHO).await;
+    let other = call_with(&gateway, "k", r#"{"service":"echo","params":{"a":2}}"#).await;
     assert_eq!(
         (other.status, &other.json["type"]),
         (422, &json!("/problems/idempotency_key_reused"))
     );
-    let malformed = call_with(&stage, "two words", ECHO).await;
+    let malformed = call_with(&gateway, "two words", ECHO).await;
     assert_eq!(malformed.json["type"], "/problems/invalid_idempotency_key");
 
-    let colleague = stage.add_key(&[Scope::Call]).await;
-    let request = stage.request_as(&colleague, Method::POST, "/v1/devices/toy-1/calls");
+    let colleague = gateway.add_key(&[Scope::Call]).await;
+    let request = gateway.request_as(&colleague, Method::POST, "/v1/devices/toy-1/calls");
     let request = request
         .header("content-type", "application/json")
         .header("idempotency-key", "k");
@@ -82,14 +87,14 @@ async fn a_key_stands_for_one_request_of_one_caller() {
 }
 
 #[tokio::test]
-async fn a_call_under_way_is_neither_repeated_nor_forgotten() {
-    let stage = Stage::set().await;
-    stage.connect("toy-1").await;
+async fn repeated_request_of_call_in_flight_is_a_conflict() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("toy-1").await;
     let silent = r#"{"service":"silent","timeout_ms":700}"#;
-    let first = call_with(&stage, "k", silent);
+    let first = call_with(&gateway, "k", silent);
     let during = async {
-        until(|| !stage.edge.seen.lock().is_empty()).await;
-        call_with(&stage, "k", silent).await
+        wait_until(|| !gateway.edge.received.lock().is_empty()).await;
+        call_with(&gateway, "k", silent).await
     };
     let (first, during) = tokio::join!(first, during);
     assert_eq!(
@@ -98,31 +103,31 @@ async fn a_call_under_way_is_neither_repeated_nor_forgotten() {
     );
     assert_eq!(during.headers["retry-after"], "1");
     assert_eq!(during.json["call_id"], first.json["call_id"]);
-    assert_eq!(stage.edge.seen.lock().len(), 1);
+    assert_eq!(gateway.edge.received.lock().len(), 1);
 }
 
 #[tokio::test]
-async fn a_caller_that_left_is_told_lost_and_nothing_is_executed_again() {
-    let stage = Stage::set().await;
-    stage.connect("toy-1").await;
+async fn key_of_disconnected_caller_is_lost() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("toy-1").await;
     let silent = r#"{"service":"silent","timeout_ms":300}"#;
-    let left = stage
-        .calling("toy-1", silent)
+    let left = gateway
+        .call_request("toy-1", silent)
         .header("idempotency-key", "k");
     tokio::select! {
         _ = left.send() => panic!("nobody answers yet"),
-        () = until(|| !stage.edge.seen.lock().is_empty()) => {}
+        () = wait_until(|| !gateway.edge.received.lock().is_empty()) => {}
     }
     let settled = async {
         loop {
-            let answer = call_with(&stage, "k", silent).await;
+            let answer = call_with(&gateway, "k", silent).await;
             if answer.status != 409 {
                 return answer;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let answer = tokio::time::timeout(LONG, settled).await.unwrap();
+    let answer = tokio::time::timeout(TEST_TIMEOUT, settled).await.unwrap();
     assert_eq!(
         (answer.status, &answer.json["outcome"]),
         (502, &json!("lost")),
@@ -130,18 +135,18 @@ async fn a_caller_that_left_is_told_lost_and_nothing_is_executed_again() {
         answer.text
     );
     assert_eq!(answer.json["delivered"], "unknown");
-    assert_eq!(stage.edge.seen.lock().len(), 1);
+    assert_eq!(gateway.edge.received.lock().len(), 1);
 }
 
 #[tokio::test]
-async fn without_the_record_nothing_is_sent_under_a_key() {
-    let stage = Stage::set().await;
-    stage.connect("toy-1").await;
-    // The caller's own key is judged while the record is there, and remembered.
-    assert_eq!(stage.get("/v1/devices").await.status, 200);
+async fn keyed_call_is_refused_without_the_database() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("toy-1").await;
+    // Authenticates the key while the database is available, so that it is cached.
+    assert_eq!(gateway.get("/v1/devices").await.status, 200);
     let check = async |body: &str, within: Duration| {
         let started = Instant::now();
-        let refused = call_with(&stage, "k", body).await;
+        let refused = call_with(&gateway, "k", body).await;
         assert!(started.elapsed() < within, "{:?}", started.elapsed());
         assert_eq!(
             (refused.status, &refused.json["type"]),
@@ -155,43 +160,43 @@ async fn without_the_record_nothing_is_sent_under_a_key() {
         assert_eq!(refused.headers["retry-after"], "1");
     };
     let hasty = r#"{"service":"echo","timeout_ms":200}"#;
-    let lock = stage.database.lock("idempotent_calls").await.unwrap();
+    let lock = gateway.database.lock("idempotent_calls").await.unwrap();
     check(hasty, Duration::from_millis(900)).await;
     check(ECHO, Duration::from_millis(2_900)).await;
     lock.release().await.unwrap();
-    stage.database.set_away(true).await.unwrap();
+    gateway.database.set_unavailable(true).await.unwrap();
     check(hasty, Duration::from_millis(900)).await;
-    // Without a key the call needs no record.
-    assert_eq!(stage.call("toy-1", ECHO).await.status, 200);
-    stage.database.set_away(false).await.unwrap();
-    assert_eq!(stage.edge.seen.lock().len(), 1);
-    let metrics = stage.registry.gather();
+    // Without an idempotency key the call does not need the database.
+    assert_eq!(gateway.call("toy-1", ECHO).await.status, 200);
+    gateway.database.set_unavailable(false).await.unwrap();
+    assert_eq!(gateway.edge.received.lock().len(), 1);
+    let metrics = gateway.registry.gather();
     let metrics = prometheus::TextEncoder::new().encode_to_string(&metrics);
     assert!(metrics.unwrap().contains("{outcome=\"unavailable\"} 3"));
 }
 
 #[tokio::test]
-async fn an_outcome_that_cannot_be_stored_is_answered_and_never_made_again() {
-    let stage = Stage::set().await;
-    stage.connect("toy-1").await;
+async fn unstored_outcome_is_returned_but_not_repeated() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("toy-1").await;
     let silent = r#"{"service":"silent","timeout_ms":300}"#;
     let first = async {
         let started = Instant::now();
-        (call_with(&stage, "k", silent).await, started.elapsed())
+        (call_with(&gateway, "k", silent).await, started.elapsed())
     };
     let stalled = async {
-        until(|| !stage.edge.seen.lock().is_empty()).await;
-        stage.database.lock("idempotent_calls").await.unwrap()
+        wait_until(|| !gateway.edge.received.lock().is_empty()).await;
+        gateway.database.lock("idempotent_calls").await.unwrap()
     };
     let ((first, took), lock) = tokio::join!(first, stalled);
     assert_eq!(first.json["outcome"], "timed_out", "{}", first.text);
     assert!(took < Duration::from_millis(900), "{took:?}");
     lock.release().await.unwrap();
-    let again = call_with(&stage, "k", silent).await;
+    let again = call_with(&gateway, "k", silent).await;
     let known = [
         &json!("/problems/call_in_progress"),
         &json!("/problems/timed_out"),
     ];
     assert!(known.contains(&&again.json["type"]), "{}", again.text);
-    assert_eq!(stage.edge.seen.lock().len(), 1);
+    assert_eq!(gateway.edge.received.lock().len(), 1);
 }

@@ -1,17 +1,17 @@
-//! Every operation of the document: for its own organisation, not for others, not for strangers, not without the scope.
+//! Every operation of the API document is limited to its organisation and its scope.
 
 use reqwest::Method;
 use serde_json::json;
 use switchboard_identity::ApiKeySecret;
-use switchboard_protocol::access::Scope;
+use switchboard_protocol::token::Scope;
 
-use crate::stage::{Stage, send};
+use crate::test_gateway::{TestGateway, send};
 
 #[tokio::test]
-async fn every_operation_is_for_its_organisation_only() {
-    let stage = Stage::set().await;
-    let foreign = stage.foreign_key().await;
-    stage.connect("toy-1").await;
+async fn operation_is_limited_to_its_org_and_scope() {
+    let gateway = TestGateway::start().await;
+    let foreign = gateway.foreign_key().await;
+    gateway.connect("toy-1").await;
     let document = switchboard_gateway::document();
     let mut seen = 0;
     for (path, item) in document.as_json()["paths"].as_object().unwrap() {
@@ -20,7 +20,7 @@ async fn every_operation_is_for_its_organisation_only() {
             let id = operation["operationId"].as_str().unwrap();
             let body = match id {
                 "callDevice" => Some(json!({"service": "echo", "params": {}})),
-                "listDevices" | "getDevice" | "listCalls" | "getCall" | "withdrawCall" => None,
+                "listDevices" | "getDevice" | "listCalls" | "getCall" | "cancelCall" => None,
                 other => unreachable!(
                     "{other} has no case: every operation must show that it keeps what holds for all"
                 ),
@@ -28,19 +28,19 @@ async fn every_operation_is_for_its_organisation_only() {
             let scope = operation["security"][0]["credential"][0].as_str().unwrap();
             let method: Method = method.to_uppercase().parse().unwrap();
             let thing = match id {
-                // One that waits, so that it can be taken back.
-                "getCall" | "withdrawCall" => {
+                // A queued call, which can be cancelled.
+                "getCall" | "cancelCall" => {
                     let waits = r#"{"service":"echo","mode":"queued"}"#;
-                    let kept = stage.call("asleep", waits).await;
-                    kept.json["call_id"].as_str().unwrap().to_owned()
+                    let accepted = gateway.call("asleep", waits).await;
+                    accepted.json["call_id"].as_str().unwrap().to_owned()
                 }
                 _ => "toy-1".to_owned(),
             };
             let path = path.replace("{id}", &thing);
             let ask = async |key: Option<&ApiKeySecret>| {
                 let request = match key {
-                    Some(key) => stage.request_as(key, method.clone(), &path),
-                    None => stage.anonymous(method.clone(), &path),
+                    Some(key) => gateway.request_as(key, method.clone(), &path),
+                    None => gateway.anonymous(method.clone(), &path),
                 };
                 let request = match &body {
                     Some(body) => request.json(body),
@@ -54,8 +54,8 @@ async fn every_operation_is_for_its_organisation_only() {
                 Scope::Read
             };
             let (wrong, right) = (
-                stage.add_key(&[other, Scope::Admin]).await,
-                stage.add_key(&[scope.parse().unwrap()]).await,
+                gateway.add_key(&[other, Scope::Admin]).await,
+                gateway.add_key(&[scope.parse().unwrap()]).await,
             );
             assert_eq!(ask(None).await.status, 401, "{id}");
             assert_eq!(ask(Some(&wrong)).await.status, 403, "{id}");
@@ -74,12 +74,12 @@ async fn every_operation_is_for_its_organisation_only() {
 }
 
 #[tokio::test]
-async fn no_list_takes_a_cursor_of_anothers() {
-    let stage = Stage::set().await;
-    let foreign = stage.foreign_key().await;
+async fn cursor_of_another_list_or_org_is_refused() {
+    let gateway = TestGateway::start().await;
+    let foreign = gateway.foreign_key().await;
     for device in ["toy-1", "toy-2"] {
-        stage.connect(device).await;
-        stage
+        gateway.connect(device).await;
+        gateway
             .call("asleep", r#"{"service":"echo","mode":"queued"}"#)
             .await;
     }
@@ -90,25 +90,29 @@ async fn no_list_takes_a_cursor_of_anothers() {
         if !parameters.into_iter().any(|one| one["name"] == "cursor") {
             continue;
         }
-        let first = stage.get(&format!("{path}?limit=1")).await;
+        let first = gateway.get(&format!("{path}?limit=1")).await;
         let cursor = first.json["next_cursor"].as_str();
         let cursor = cursor.unwrap_or_else(|| panic!("{path}: {}", first.text));
         cursors.push((path.clone(), cursor.to_owned()));
     }
     assert!(cursors.len() >= 2, "{cursors:?}");
     for (index, (path, cursor)) in cursors.iter().enumerate() {
-        let next = stage.get(&format!("{path}?limit=1&cursor={cursor}")).await;
+        let next = gateway
+            .get(&format!("{path}?limit=1&cursor={cursor}"))
+            .await;
         assert_eq!(next.status, 200, "{}", next.text);
         let theirs = format!("{path}?cursor={cursor}");
-        let theirs = send(stage.request_as(&foreign, Method::GET, &theirs)).await;
+        let theirs = send(gateway.request_as(&foreign, Method::GET, &theirs)).await;
         let (_, of_another_list) = &cursors[(index + 1) % cursors.len()];
-        let another = stage.get(&format!("{path}?cursor={of_another_list}")).await;
+        let another = gateway
+            .get(&format!("{path}?cursor={of_another_list}"))
+            .await;
         for refused in [theirs, another] {
             assert_eq!(refused.status, 400, "{}", refused.text);
             assert_eq!(refused.json["type"], "/problems/invalid_query");
             let detail = refused.json["detail"].as_str().unwrap();
             assert!(
-                detail.starts_with("`cursor` is not one of this list"),
+                detail.starts_with("`cursor` does not belong to this list"),
                 "{detail}"
             );
         }

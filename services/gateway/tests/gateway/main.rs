@@ -1,26 +1,26 @@
-//! The gateway over HTTP, with a real bus inside the process, a real PostgreSQL, and an edge that plays its devices.
+//! The gateway over HTTP, with a local bus, a PostgreSQL database, and an edge node with devices.
 
 #![expect(
     clippy::unwrap_used,
     reason = "a test that fails by panicking says where"
 )]
 
+mod async_calls;
 mod calls;
 mod devices;
 mod idempotency;
 mod isolation;
-mod kept_calls;
 mod mcp;
-mod mcp_access;
+mod mcp_auth;
 mod mcp_books;
-mod mcp_catalogue;
+mod mcp_catalog;
 mod mcp_client;
-mod mcp_knowledge;
+mod mcp_elicitation;
+mod mcp_host_policy;
 mod mcp_listeners;
 mod mcp_npc_changes;
 mod mcp_npcs;
-mod mcp_questions;
-mod mcp_sites;
-mod mcp_talk;
-mod stage;
+mod mcp_progress;
+mod mcp_resources;
+mod test_gateway;
 mod usage;

@@ -1,19 +1,19 @@
-//! A device as an MCP server, in both revisions: what it lists, and how each call ends.
+//! A device as an MCP server in both revisions: its tools and the results of calls.
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use switchboard_protocol::mcp::flat;
+use switchboard_mcp_flatbuffers as flat;
 
 use crate::{
     mcp_client::{DEVICE, Exchange, TOOLS, exchange, legacy, modern, modern_with, names},
-    stage::Stage,
+    test_gateway::TestGateway,
 };
 
 #[tokio::test]
-async fn the_newest_revision_needs_no_handshake() {
-    let stage = Stage::set().await;
-    stage.connect_with("toy-1", TOOLS).await;
-    let found = exchange(modern(&stage, DEVICE, "server/discover", json!({}))).await;
+async fn stateless_revision_needs_no_handshake() {
+    let gateway = TestGateway::start().await;
+    gateway.connect_with("toy-1", TOOLS).await;
+    let found = exchange(modern(&gateway, DEVICE, "server/discover", json!({}))).await;
     let versions = found.result()["supportedVersions"].to_string();
     assert!(
         versions.contains("2026-07-28") && versions.contains("2025-11-25"),
@@ -21,7 +21,7 @@ async fn the_newest_revision_needs_no_handshake() {
     );
     assert_eq!(found.result()["capabilities"]["tools"]["listChanged"], true);
 
-    let listed = exchange(modern(&stage, DEVICE, "tools/list", json!({}))).await;
+    let listed = exchange(modern(&gateway, DEVICE, "tools/list", json!({}))).await;
     let result = listed.result();
     assert_eq!(
         names(result),
@@ -52,7 +52,7 @@ async fn the_newest_revision_needs_no_handshake() {
     );
 
     let params = json!({"name": "echo", "arguments": {"a": "你好"}});
-    let called = exchange(modern(&stage, DEVICE, "tools/call", params)).await;
+    let called = exchange(modern(&gateway, DEVICE, "tools/call", params)).await;
     let result = called.result();
     assert_eq!(called.headers["content-type"], "application/json");
     assert_eq!(
@@ -69,38 +69,38 @@ async fn the_newest_revision_needs_no_handshake() {
 }
 
 #[tokio::test]
-async fn the_revision_before_shakes_hands_and_keeps_no_session() {
-    let stage = Stage::set().await;
-    stage.connect_with("toy-1", TOOLS).await;
+async fn legacy_handshake_stores_no_session() {
+    let gateway = TestGateway::start().await;
+    gateway.connect_with("toy-1", TOOLS).await;
     let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
-    let begun = exchange(legacy(&stage, DEVICE, "initialize", hello)).await;
+    let begun = exchange(legacy(&gateway, DEVICE, "initialize", hello)).await;
     assert_eq!(begun.result()["protocolVersion"], "2025-11-25");
     assert_eq!(begun.result()["serverInfo"]["name"], "switchboard");
-    // A name to take requests back under; nothing is kept for it, and nobody has to send it.
+    // The session ID serves to cancel requests. It is optional.
     assert!(begun.headers.contains_key("mcp-session-id"));
     for method in ["ping", "tools/list"] {
         assert_eq!(
-            exchange(legacy(&stage, DEVICE, method, json!({})))
+            exchange(legacy(&gateway, DEVICE, method, json!({})))
                 .await
                 .status,
             200
         );
     }
     let params = json!({"name": "_ea99d70f", "arguments": {}});
-    let called = exchange(legacy(&stage, DEVICE, "tools/call", params)).await;
+    let called = exchange(legacy(&gateway, DEVICE, "tools/call", params)).await;
     assert_eq!(called.result()["isError"], false);
     assert!(called.result().get("resultType").is_none());
 }
 
 #[tokio::test]
-async fn every_end_of_a_call_is_told() {
-    let stage = Stage::set().await;
-    stage.connect_with("toy-1", TOOLS).await;
-    stage.remember("asleep").await;
+async fn tool_result_reports_outcome_and_delivery() {
+    let gateway = TestGateway::start().await;
+    gateway.connect_with("toy-1", TOOLS).await;
+    gateway.store_device("asleep").await;
     let check = async |device: &str, tool: &str, outcome: &str, delivered: &str| {
         let path = format!("/mcp/devices/{device}");
         let params = json!({"name": tool, "arguments": {}});
-        let called = exchange(modern(&stage, &path, "tools/call", params)).await;
+        let called = exchange(modern(&gateway, &path, "tools/call", params)).await;
         let result = called.result();
         assert_eq!(result["isError"], outcome != "succeeded", "{result}");
         assert_eq!(result["structuredContent"]["outcome"], outcome, "{result}");
@@ -118,13 +118,13 @@ async fn every_end_of_a_call_is_told() {
 
     let refuse = async |path: &str, tool: &str| {
         let params = json!({"name": tool, "arguments": {}});
-        let called = exchange(modern(&stage, path, "tools/call", params)).await;
+        let called = exchange(modern(&gateway, path, "tools/call", params)).await;
         assert_eq!(called.error_code(), -32602, "{called:?}");
     };
     refuse(DEVICE, "no_such_tool").await;
     refuse("/mcp/devices/nobody", "echo").await;
     let listed = exchange(modern(
-        &stage,
+        &gateway,
         "/mcp/devices/nobody",
         "tools/list",
         json!({}),
@@ -134,9 +134,9 @@ async fn every_end_of_a_call_is_told() {
 }
 
 #[tokio::test]
-async fn a_call_is_answered_the_same_whichever_way_it_is_read() {
-    let stage = Stage::set().await;
-    stage.connect_with("toy-1", TOOLS).await;
+async fn fast_path_and_rmcp_respond_alike() {
+    let gateway = TestGateway::start().await;
+    gateway.connect_with("toy-1", TOOLS).await;
     for (tool, arguments) in [
         ("echo", json!({"a": "你好 \"\\\u{1F600}"})),
         ("echo", json!({})),
@@ -147,11 +147,11 @@ async fn a_call_is_answered_the_same_whichever_way_it_is_read() {
         ("nothing", json!({})),
     ] {
         let params = json!({"name": tool, "arguments": arguments});
-        let request = modern(&stage, DEVICE, "tools/call", params.clone());
+        let request = modern(&gateway, DEVICE, "tools/call", params.clone());
         let plain = exchange(request).await;
-        // Who listens for logs may be sent a stream; this device says nothing.
+        // A client that requests log messages is served by rmcp. This device sends none.
         let listening = json!({"io.modelcontextprotocol/logLevel": "emergency"});
-        let request = modern_with(&stage, DEVICE, "tools/call", params, listening);
+        let request = modern_with(&gateway, DEVICE, "tools/call", params, listening);
         let other = exchange(request).await;
         let head =
             |exchange: &Exchange| (exchange.status, exchange.headers["content-type"].clone());
@@ -160,7 +160,7 @@ async fn a_call_is_answered_the_same_whichever_way_it_is_read() {
     }
 }
 
-/// An answer without what no two calls have in common.
+/// A response without the members that differ between two calls.
 fn repeatable(answer: &Value) -> Value {
     let mut answer = answer.clone();
     let structured = answer["result"]["structuredContent"].as_object_mut();
@@ -172,20 +172,20 @@ fn repeatable(answer: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_sleeping_device_shows_what_it_registered() {
-    let stage = Stage::set().await;
-    stage.remember("toy-1").await;
-    let listed = exchange(modern(&stage, DEVICE, "tools/list", json!({}))).await;
+async fn disconnected_device_lists_its_tools() {
+    let gateway = TestGateway::start().await;
+    gateway.store_device("toy-1").await;
+    let listed = exchange(modern(&gateway, DEVICE, "tools/list", json!({}))).await;
     assert_eq!(names(listed.result()), ["echo"]);
     assert!(listed.result()["tools"][0]["description"] == "回声");
 }
 
 #[tokio::test]
-async fn content_blocks_pass_through() {
-    let stage = Stage::set().await;
-    stage.connect_with("toy-1", TOOLS).await;
+async fn content_blocks_are_passed_through() {
+    let gateway = TestGateway::start().await;
+    gateway.connect_with("toy-1", TOOLS).await;
     let called = exchange(modern(
-        &stage,
+        &gateway,
         DEVICE,
         "tools/call",
         json!({"name": "picture", "arguments": {}}),
@@ -197,14 +197,12 @@ async fn content_blocks_pass_through() {
     );
 }
 
-/// A device that never stops talking, and a client that listens or does not: the call ends in its time.
-
 #[tokio::test]
-async fn messages_travel_as_flatbuffers_where_the_client_says_so() {
-    let stage = Stage::set().await;
-    stage.connect_with("toy-1", TOOLS).await;
+async fn flatbuffers_are_used_if_the_client_selects_them() {
+    let gateway = TestGateway::start().await;
+    gateway.connect_with("toy-1", TOOLS).await;
     let send = async |message: Vec<u8>, accept: &str| {
-        let request = stage
+        let request = gateway
             .request(Method::POST, DEVICE)
             .header("mcp-protocol-version", "2025-11-25")
             .header("content-type", flat::CONTENT_TYPE)
@@ -244,11 +242,11 @@ async fn messages_travel_as_flatbuffers_where_the_client_says_so() {
 }
 
 #[tokio::test]
-async fn a_client_that_reads_no_stream_is_not_kept_waiting_by_one() {
-    let stage = Stage::set().await;
+async fn subscription_requires_a_stream() {
+    let gateway = TestGateway::start().await;
     let listen = |path: &str, accept: &'static str| {
         let wanted = json!({"notifications": {"toolsListChanged": true}});
-        let request = modern(&stage, path, "subscriptions/listen", wanted).build();
+        let request = modern(&gateway, path, "subscriptions/listen", wanted).build();
         let mut request = request.unwrap();
         let accept = reqwest::header::HeaderValue::from_static(accept);
         request.headers_mut().insert("accept", accept);

@@ -1,4 +1,4 @@
-//! Skills books as resources: the ready ones, what is in them, their chunks, and searches.
+//! Skills books as resources: lists, contents, chunks and searches.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use uuid::Uuid;
 
 use crate::{
     mcp_client::{exchange, legacy, modern, with_credential},
-    stage::Stage,
+    test_gateway::TestGateway,
 };
 
 const ALL: &str = "/mcp";
-const CHUNKS: &str = "switchboard://skills-books/{id}/chunks/{n}";
-const SEARCHES: &str = "switchboard://skills-books/{id}/search{?q}";
+const CHUNK_TEMPLATE: &str = "switchboard://skills-books/{id}/chunks/{n}";
+const SEARCH_TEMPLATE: &str = "switchboard://skills-books/{id}/search{?q}";
 
-/// A book that is sent and waits for its reader.
-async fn sent(store: &Store, owner: Owner, name: &str) -> SkillsBookId {
+/// Creates a book that has not been indexed.
+async fn unindexed_book(store: &Store, owner: Owner, name: &str) -> SkillsBookId {
     let id = SkillsBookId::from_uuid(Uuid::now_v7());
     let book = NewSkillsBook {
         id,
@@ -39,15 +39,15 @@ async fn sent(store: &Store, owner: Owner, name: &str) -> SkillsBookId {
     id
 }
 
-/// A book whose chunks are these, each with its heading.
+/// Creates a ready book with these headings and texts.
 pub(crate) async fn book(
-    stage: &Stage,
+    gateway: &TestGateway,
     owner: Owner,
     name: &str,
     chunks: &[(&str, &str)],
 ) -> SkillsBookId {
-    let store = &stage.store;
-    let id = sent(store, owner, name).await;
+    let store = &gateway.store;
+    let id = unindexed_book(store, owner, name).await;
     let worker = Uuid::now_v7();
     let lease = Duration::from_secs(60);
     let job = store.claim_skills_book(worker, lease).await.unwrap();
@@ -75,9 +75,9 @@ const MANUAL: [(&str, &str); 3] = [
     ("Manual › Care", "不要把玩具放进水里。"),
 ];
 
-/// The one text that stands under a URI.
-async fn read(stage: &Stage, path: &str, uri: &str) -> Value {
-    let read = exchange(modern(stage, path, "resources/read", json!({"uri": uri}))).await;
+/// Reads a JSON resource.
+async fn read(gateway: &TestGateway, path: &str, uri: &str) -> Value {
+    let read = exchange(modern(gateway, path, "resources/read", json!({"uri": uri}))).await;
     let contents = read.result()["contents"].as_array().unwrap().clone();
     assert_eq!(contents.len(), 1);
     assert_eq!(
@@ -87,18 +87,18 @@ async fn read(stage: &Stage, path: &str, uri: &str) -> Value {
     serde_json::from_str(contents[0]["text"].as_str().unwrap()).unwrap()
 }
 
-async fn refused(stage: &Stage, path: &str, uri: &str) -> i64 {
-    let read = exchange(modern(stage, path, "resources/read", json!({"uri": uri}))).await;
+async fn refused(gateway: &TestGateway, path: &str, uri: &str) -> i64 {
+    let read = exchange(modern(gateway, path, "resources/read", json!({"uri": uri}))).await;
     read.error_code()
 }
 
 #[tokio::test]
 async fn ready_books_are_resources() {
-    let stage = Stage::set().await;
-    let own = book(&stage, Owner::Org(stage.org), "Manual", &MANUAL).await;
-    let public = book(&stage, Owner::Installation, "Law", &[("A", "b")]).await;
-    let waits = sent(&stage.store, Owner::Org(stage.org), "Waits").await;
-    let listed = exchange(modern(&stage, ALL, "resources/list", json!({}))).await;
+    let gateway = TestGateway::start().await;
+    let own = book(&gateway, Owner::Org(gateway.org), "Manual", &MANUAL).await;
+    let public = book(&gateway, Owner::Installation, "Law", &[("A", "b")]).await;
+    let waits = unindexed_book(&gateway.store, Owner::Org(gateway.org), "Waits").await;
+    let listed = exchange(modern(&gateway, ALL, "resources/list", json!({}))).await;
     let listed = listed.result()["resources"].as_array().unwrap().clone();
     let named: Vec<_> = listed
         .iter()
@@ -111,7 +111,7 @@ async fn ready_books_are_resources() {
     );
 
     let path = format!("switchboard://skills-books/{own}");
-    let contents = read(&stage, ALL, &path).await;
+    let contents = read(&gateway, ALL, &path).await;
     assert_eq!(
         contents,
         json!({
@@ -121,7 +121,7 @@ async fn ready_books_are_resources() {
             "contents_complete": true,
         })
     );
-    let chunk = read(&stage, ALL, &format!("{path}/chunks/1")).await;
+    let chunk = read(&gateway, ALL, &format!("{path}/chunks/1")).await;
     assert_eq!(
         chunk,
         json!({
@@ -129,10 +129,10 @@ async fn ready_books_are_resources() {
             "previous": format!("{path}/chunks/0"), "next": format!("{path}/chunks/2"),
         })
     );
-    let last = read(&stage, ALL, &format!("{path}/chunks/2")).await;
+    let last = read(&gateway, ALL, &format!("{path}/chunks/2")).await;
     assert_eq!(last["next"], Value::Null);
     for (question, chunk) in [("replace+the%20batteries", 1), ("%E6%B0%B4", 2)] {
-        let found = read(&stage, ALL, &format!("{path}/search?q={question}")).await;
+        let found = read(&gateway, ALL, &format!("{path}/search?q={question}")).await;
         assert_eq!(found["chunks"][0]["chunk"], chunk, "{found}");
         let uri = format!("{path}/chunks/{chunk}");
         assert_eq!(found["chunks"][0]["uri"], uri);
@@ -146,31 +146,31 @@ async fn ready_books_are_resources() {
         unread.clone(),
         format!("{unread}/search?q=text"),
     ] {
-        assert_eq!(refused(&stage, ALL, &uri).await, -32602, "{uri}");
+        assert_eq!(refused(&gateway, ALL, &uri).await, -32602, "{uri}");
     }
-    let missing = legacy(&stage, ALL, "resources/read", json!({"uri": unread}));
+    let missing = legacy(&gateway, ALL, "resources/read", json!({"uri": unread}));
     assert_eq!(exchange(missing).await.error_code(), -32002);
 }
 
 #[tokio::test]
-async fn a_long_book_shows_where_its_first_500_headings_begin() {
-    let stage = Stage::set().await;
+async fn long_table_of_contents_is_truncated() {
+    let gateway = TestGateway::start().await;
     let headings: Vec<String> = (0..501).map(|at| format!("Chapter {at}")).collect();
     let chunks: Vec<_> = headings
         .iter()
         .map(|heading| (heading.as_str(), "x"))
         .collect();
-    let id = book(&stage, Owner::Org(stage.org), "Long", &chunks).await;
-    let contents = read(&stage, ALL, &format!("switchboard://skills-books/{id}")).await;
+    let id = book(&gateway, Owner::Org(gateway.org), "Long", &chunks).await;
+    let contents = read(&gateway, ALL, &format!("switchboard://skills-books/{id}")).await;
     assert_eq!(contents["contents"].as_array().unwrap().len(), 500);
     assert_eq!(contents["contents_complete"], false);
 }
 
 #[tokio::test]
-async fn chunks_and_searches_are_templates_that_are_completed() {
-    let stage = Stage::set().await;
+async fn book_templates_are_listed_and_completed() {
+    let gateway = TestGateway::start().await;
     let templates = async || {
-        let listed = exchange(modern(&stage, ALL, "resources/templates/list", json!({}))).await;
+        let listed = exchange(modern(&gateway, ALL, "resources/templates/list", json!({}))).await;
         let listed = listed.result()["resourceTemplates"]
             .as_array()
             .unwrap()
@@ -179,19 +179,19 @@ async fn chunks_and_searches_are_templates_that_are_completed() {
         listed.collect::<Vec<_>>()
     };
     assert!(templates().await.is_empty(), "there is no book");
-    let id = book(&stage, Owner::Org(stage.org), "Manual", &MANUAL).await;
-    let other = book(&stage, Owner::Org(stage.org), "Other", &[("a", "b")]).await;
-    assert_eq!(templates().await, [CHUNKS, SEARCHES]);
+    let id = book(&gateway, Owner::Org(gateway.org), "Manual", &MANUAL).await;
+    let other = book(&gateway, Owner::Org(gateway.org), "Other", &[("a", "b")]).await;
+    assert_eq!(templates().await, [CHUNK_TEMPLATE, SEARCH_TEMPLATE]);
 
     let complete = async |template: &str, argument: (&str, &str), known: Value| {
         let params = json!({
             "ref": {"type": "ref/resource", "uri": template},
             "argument": {"name": argument.0, "value": argument.1}, "context": {"arguments": known},
         });
-        let completed = exchange(modern(&stage, ALL, "completion/complete", params)).await;
+        let completed = exchange(modern(&gateway, ALL, "completion/complete", params)).await;
         completed.result()["completion"]["values"].clone()
     };
-    for template in [CHUNKS, SEARCHES] {
+    for template in [CHUNK_TEMPLATE, SEARCH_TEMPLATE] {
         let all = complete(template, ("id", ""), json!({})).await;
         assert_eq!(all, json!([id, other]));
         let by_name = complete(template, ("id", "manu"), json!({})).await;
@@ -199,31 +199,31 @@ async fn chunks_and_searches_are_templates_that_are_completed() {
         let by_id = complete(template, ("id", &other.to_string()), json!({})).await;
         assert_eq!(by_id, json!([other]));
     }
-    let numbers = complete(CHUNKS, ("n", ""), json!({"id": id})).await;
+    let numbers = complete(CHUNK_TEMPLATE, ("n", ""), json!({"id": id})).await;
     assert_eq!(numbers, json!(["0", "1", "2"]));
-    let numbers = complete(CHUNKS, ("n", "2"), json!({"id": id})).await;
+    let numbers = complete(CHUNK_TEMPLATE, ("n", "2"), json!({"id": id})).await;
     assert_eq!(numbers, json!(["2"]));
     for (argument, known) in [
         (("n", ""), json!({})),
         (("n", ""), json!({"id": "x"})),
         (("q", "a"), json!({"id": id})),
     ] {
-        assert_eq!(complete(CHUNKS, argument, known).await, json!([]));
+        assert_eq!(complete(CHUNK_TEMPLATE, argument, known).await, json!([]));
     }
 }
 
 #[tokio::test]
-async fn books_of_others_are_not_there() {
+async fn book_of_another_org_is_hidden() {
     use secrecy::ExposeSecret as _;
-    use switchboard_protocol::access::Scope;
+    use switchboard_protocol::token::Scope;
 
-    let stage = Stage::set().await;
-    let id = book(&stage, Owner::Org(stage.org), "Manual", &MANUAL).await;
-    let foreign = stage.foreign_key().await;
-    let calling = stage.add_key(&[Scope::Call]).await;
+    let gateway = TestGateway::start().await;
+    let id = book(&gateway, Owner::Org(gateway.org), "Manual", &MANUAL).await;
+    let foreign = gateway.foreign_key().await;
+    let calling = gateway.add_key(&[Scope::Call]).await;
     for key in [&foreign, &calling] {
         let ask = async |method: &str, params: Value| {
-            let request = modern(&stage, ALL, method, params);
+            let request = modern(&gateway, ALL, method, params);
             exchange(with_credential(request, key.expose_secret())).await
         };
         let listed = ask("resources/list", json!({})).await;
@@ -237,7 +237,7 @@ async fn books_of_others_are_not_there() {
             assert_eq!(read.error_code(), -32602, "{uri}");
         }
         let params = json!({
-            "ref": {"type": "ref/resource", "uri": CHUNKS}, "argument": {"name": "id", "value": ""},
+            "ref": {"type": "ref/resource", "uri": CHUNK_TEMPLATE}, "argument": {"name": "id", "value": ""},
         });
         let completed = ask("completion/complete", params).await;
         assert_eq!(completed.result()["completion"]["values"], json!([]));

@@ -1,15 +1,15 @@
-//! A minimal MCP client that shows everything that came over HTTP.
+//! A minimal MCP client that exposes headers and all messages.
 
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use crate::stage::{LONG, Stage};
+use crate::test_gateway::{TEST_TIMEOUT, TestGateway};
 
-/// The device that these tests call.
+/// The endpoint of the device in these tests.
 pub(crate) const DEVICE: &str = "/mcp/devices/toy-1";
-/// What it registers.
+/// The services of that device.
 pub(crate) const TOOLS: &str = r#"{
     "echo": {"description": "回声", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}},
     "现在几点": {"description": "时间", "output": {"type": "string"}},
@@ -24,20 +24,20 @@ pub(crate) fn names(result: &Value) -> Vec<&str> {
         .collect()
 }
 
-pub(crate) const MODERN: &str = "2026-07-28";
+pub(crate) const STATELESS: &str = "2026-07-28";
 pub(crate) const LEGACY: &str = "2025-11-25";
 
-/// What came back for one request.
+/// The response to one request.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) status: u16,
     pub(crate) headers: reqwest::header::HeaderMap,
-    /// Notifications first, the answer last.
+    /// Notifications first, the response last.
     pub(crate) messages: Vec<Value>,
 }
 
 impl Exchange {
-    /// The answer.
+    /// The response.
     pub(crate) fn last(&self) -> &Value {
         self.messages.last().unwrap()
     }
@@ -59,21 +59,26 @@ impl Exchange {
     }
 }
 
-/// A request of the newest revision, with what that one brings along.
-pub(crate) fn modern(stage: &Stage, path: &str, method: &str, params: Value) -> RequestBuilder {
-    modern_with(stage, path, method, params, json!({}))
+/// A request of the stateless revision.
+pub(crate) fn modern(
+    gateway: &TestGateway,
+    path: &str,
+    method: &str,
+    params: Value,
+) -> RequestBuilder {
+    modern_with(gateway, path, method, params, json!({}))
 }
 
-/// The same with more in its `_meta`.
+/// As [`modern`], with further members in `_meta`.
 pub(crate) fn modern_with(
-    stage: &Stage,
+    gateway: &TestGateway,
     path: &str,
     method: &str,
     mut params: Value,
     mut meta: Value,
 ) -> RequestBuilder {
     let more = json!({
-        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/protocolVersion": STATELESS,
         "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
     });
     let meta = meta.as_object_mut().unwrap();
@@ -87,9 +92,9 @@ pub(crate) fn modern_with(
         .and_then(Value::as_str);
     let name = name.map(str::to_owned);
     let request = post(
-        stage,
+        gateway,
         path,
-        MODERN,
+        STATELESS,
         &json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}),
     )
     .header("mcp-method", method);
@@ -99,14 +104,24 @@ pub(crate) fn modern_with(
     }
 }
 
-/// A request of the revision before, after its handshake.
-pub(crate) fn legacy(stage: &Stage, path: &str, method: &str, params: Value) -> RequestBuilder {
+/// A request of a revision with a handshake, as sent after it.
+pub(crate) fn legacy(
+    gateway: &TestGateway,
+    path: &str,
+    method: &str,
+    params: Value,
+) -> RequestBuilder {
     let message = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
-    post(stage, path, LEGACY, &message)
+    post(gateway, path, LEGACY, &message)
 }
 
-pub(crate) fn post(stage: &Stage, path: &str, version: &str, message: &Value) -> RequestBuilder {
-    stage
+pub(crate) fn post(
+    gateway: &TestGateway,
+    path: &str,
+    version: &str,
+    message: &Value,
+) -> RequestBuilder {
+    gateway
         .request(Method::POST, path)
         .header("accept", "application/json, text/event-stream")
         .header("content-type", "application/json")
@@ -140,21 +155,21 @@ pub(crate) async fn exchange(request: RequestBuilder) -> Exchange {
     }
 }
 
-/// Opens a stream of notifications in the revisions with a handshake.
-pub(crate) fn get(stage: &Stage, path: &str) -> RequestBuilder {
-    let request = stage.request(Method::GET, path);
+/// Opens the notification stream of a revision with a handshake.
+pub(crate) fn get(gateway: &TestGateway, path: &str) -> RequestBuilder {
+    let request = gateway.request(Method::GET, path);
     request
         .header("accept", "text/event-stream")
         .header("mcp-protocol-version", LEGACY)
 }
 
-/// Opens one in the newest revision.
-pub(crate) fn listen(stage: &Stage, path: &str, notifications: Value) -> RequestBuilder {
+/// Opens a subscription of the stateless revision.
+pub(crate) fn listen(gateway: &TestGateway, path: &str, notifications: Value) -> RequestBuilder {
     let wanted = json!({ "notifications": notifications });
-    modern(stage, path, "subscriptions/listen", wanted)
+    modern(gateway, path, "subscriptions/listen", wanted)
 }
 
-/// The same request of somebody else.
+/// Replaces the credential of a request.
 pub(crate) fn with_credential(request: RequestBuilder, credential: &str) -> RequestBuilder {
     let (client, request) = request.build_split();
     let mut request = request.unwrap();
@@ -163,23 +178,23 @@ pub(crate) fn with_credential(request: RequestBuilder, credential: &str) -> Requ
     RequestBuilder::from_parts(client, request)
 }
 
-/// A stream of messages that does not end by itself.
+/// A stream of messages without a defined end.
 pub(crate) struct Stream {
     response: reqwest::Response,
     unread: String,
 }
 
 impl Stream {
-    /// That of the revisions with a handshake.
-    pub(crate) async fn get(stage: &Stage, path: &str) -> Self {
-        Self::open(get(stage, path)).await
+    /// The stream of a revision with a handshake.
+    pub(crate) async fn get(gateway: &TestGateway, path: &str) -> Self {
+        Self::open(get(gateway, path)).await
     }
 
-    /// That of the newest revision, after its acknowledgement.
-    pub(crate) async fn listen(stage: &Stage, path: &str, notifications: Value) -> Self {
-        let mut stream = Self::open(listen(stage, path, notifications)).await;
+    /// A subscription of the stateless revision, after its acknowledgement.
+    pub(crate) async fn listen(gateway: &TestGateway, path: &str, notifications: Value) -> Self {
+        let mut stream = Self::open(listen(gateway, path, notifications)).await;
         let acknowledged = "notifications/subscriptions/acknowledged";
-        assert_eq!(stream.told().await, acknowledged);
+        assert_eq!(stream.next_method().await, acknowledged);
         stream
     }
 
@@ -195,30 +210,30 @@ impl Stream {
 
     /// The next message.
     pub(crate) async fn next(&mut self) -> Value {
-        tokio::time::timeout(LONG, self.read())
+        tokio::time::timeout(TEST_TIMEOUT, self.read())
             .await
             .unwrap()
             .unwrap()
     }
 
-    /// The next method that is told.
-    pub(crate) async fn told(&mut self) -> String {
+    /// The method of the next message.
+    pub(crate) async fn next_method(&mut self) -> String {
         self.next().await["method"].as_str().unwrap().to_owned()
     }
 
-    /// What comes within this time; nothing for sure where nothing is to come.
+    /// The next message, or `None` if none arrives within this time.
     pub(crate) async fn next_within(&mut self, time: Duration) -> Option<Value> {
         let next = tokio::time::timeout(time, self.read()).await;
         next.ok().map(Option::unwrap)
     }
 
-    /// Reads until the stream has ended in order.
+    /// Reads until the stream ends properly.
     pub(crate) async fn end(&mut self, within: Duration) {
         let rest = async { while self.read().await.is_some() {} };
         tokio::time::timeout(within, rest).await.unwrap();
     }
 
-    /// The next message, or `None` at the end; nothing is lost when the future is dropped.
+    /// The next message, or `None` at the end. Cancel-safe.
     async fn read(&mut self) -> Option<Value> {
         loop {
             if let Some((line, rest)) = self.unread.split_once('\n') {

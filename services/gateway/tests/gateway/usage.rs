@@ -1,4 +1,4 @@
-//! What an organisation's calls come to, counted by the gateway and added up in the database.
+//! The usage of an organisation: counted by the gateway and added up in the database.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,12 +6,12 @@ use chrono::{TimeDelta, Utc};
 use serde_json::json;
 use switchboard_protocol::id::OrgId;
 
-use crate::stage::{LONG, Stage};
+use crate::test_gateway::{TEST_TIMEOUT, TestGateway};
 
-/// Calls by their outcome.
-async fn used(stage: &Stage, org: OrgId) -> BTreeMap<String, i64> {
+/// The number of calls by outcome.
+async fn used(gateway: &TestGateway, org: OrgId) -> BTreeMap<String, i64> {
     let (from, to) = (Utc::now() - TimeDelta::days(1), Utc::now());
-    let used = stage
+    let used = gateway
         .store
         .usage(org, from, to, true)
         .await
@@ -24,16 +24,16 @@ async fn used(stage: &Stage, org: OrgId) -> BTreeMap<String, i64> {
     sums
 }
 
-/// Waits until the calls come to this.
-async fn comes_to(stage: &Stage, sums: &[(&str, i64)]) {
+/// Waits until the database has these numbers.
+async fn wait_for_usage(gateway: &TestGateway, sums: &[(&str, i64)]) {
     let sums = expected(sums);
     let written = async {
-        while used(stage, stage.org).await != sums {
+        while used(gateway, gateway.org).await != sums {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let late = tokio::time::timeout(LONG, written).await.is_err();
-    assert!(!late, "{:?}", used(stage, stage.org).await);
+    let late = tokio::time::timeout(TEST_TIMEOUT, written).await.is_err();
+    assert!(!late, "{:?}", used(gateway, gateway.org).await);
 }
 
 fn expected(sums: &[(&str, i64)]) -> BTreeMap<String, i64> {
@@ -43,40 +43,40 @@ fn expected(sums: &[(&str, i64)]) -> BTreeMap<String, i64> {
 }
 
 #[tokio::test]
-async fn every_call_counts_once_however_it_was_asked_for() {
-    let stage = Stage::with_flags(&["--queue-sweep-ms", "50"]).await;
-    stage.connect("toy-1").await;
-    stage.remember("asleep").await;
+async fn calls_of_all_modes_count_once() {
+    let gateway = TestGateway::with_flags(&["--queue-sweep-ms", "50"]).await;
+    gateway.connect("toy-1").await;
+    gateway.store_device("asleep").await;
     for (device, service) in [
         ("toy-1", "echo"),
         ("toy-1", "fail"),
         ("asleep", "echo"),
         ("nobody", "echo"),
     ] {
-        stage
+        gateway
             .call(device, &json!({"service": service}).to_string())
             .await;
     }
     for mode in ["async", "queued"] {
-        let kept = stage
+        let accepted = gateway
             .call(
                 "toy-1",
                 &json!({"service": "echo", "mode": mode}).to_string(),
             )
             .await;
-        assert_eq!(kept.status, 202, "{}", kept.text);
-        stage.end_of(&kept.json["call_id"]).await;
+        assert_eq!(accepted.status, 202, "{}", accepted.text);
+        gateway.wait_for_end(&accepted.json["call_id"]).await;
     }
-    // Asked for and not made: it has not come to an end.
-    stage
+    // A queued call without an outcome does not count.
+    gateway
         .call(
             "asleep",
             &json!({"service": "echo", "mode": "queued"}).to_string(),
         )
         .await;
-    stage.drain();
-    comes_to(
-        &stage,
+    gateway.drain();
+    wait_for_usage(
+        &gateway,
         &[
             ("failed", 1),
             ("offline", 1),
@@ -86,18 +86,18 @@ async fn every_call_counts_once_however_it_was_asked_for() {
     )
     .await;
     let other = OrgId::from_uuid(uuid::Uuid::now_v7());
-    assert_eq!(used(&stage, other).await, expected(&[]));
+    assert_eq!(used(&gateway, other).await, expected(&[]));
 }
 
 #[tokio::test]
-async fn calls_count_that_were_made_while_the_database_was_away() {
-    let stage = Stage::set().await;
-    stage.connect("toy-1").await;
+async fn calls_during_a_database_outage_are_counted() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("toy-1").await;
     let echo = json!({"service": "echo"}).to_string();
-    assert_eq!(stage.call("toy-1", &echo).await.status, 200);
-    stage.database.set_away(true).await.unwrap();
-    assert_eq!(stage.call("toy-1", &echo).await.status, 200);
-    stage.database.set_away(false).await.unwrap();
-    stage.drain();
-    comes_to(&stage, &[("succeeded", 2)]).await;
+    assert_eq!(gateway.call("toy-1", &echo).await.status, 200);
+    gateway.database.set_unavailable(true).await.unwrap();
+    assert_eq!(gateway.call("toy-1", &echo).await.status, 200);
+    gateway.database.set_unavailable(false).await.unwrap();
+    gateway.drain();
+    wait_for_usage(&gateway, &[("succeeded", 2)]).await;
 }

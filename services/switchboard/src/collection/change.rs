@@ -1,5 +1,4 @@
-//! How an element is changed: by a JSON merge patch (RFC 7396) out of a file.
-//! Never: a patch read or judged here.
+//! Changes of elements by JSON merge patch (RFC 7396).
 
 use std::{fmt::Display, path::PathBuf};
 
@@ -8,18 +7,19 @@ use serde_json::value::RawValue;
 
 use super::{Collection, print_document};
 use crate::{
-    api::{ApiArguments, Sent},
+    api::{ApiArguments, ApiRequest},
     exit::Failure,
-    files::{LARGEST_FILE, read_input},
+    files::{MAX_FILE_BYTES, read_input},
 };
 
-/// What changes.
+/// Arguments of `edit` subcommands.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ChangeArguments {
-    /// A file with what changes as JSON; null removes; - is stdin
+    /// File with the merge patch as JSON; null removes a member; - is stdin
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
-    /// Only if its ETag still is this version, as 3, or 3-2 where that of the template counts too; in whatever version when not set
+    /// Change only this version, the ETag without quotes: 3, or 3-2 if the version of the template
+    /// counts too. Default: any version
     #[arg(long, value_name = "VERSION", value_parser = version)]
     if_version: Option<String>,
     #[command(flatten)]
@@ -27,21 +27,21 @@ pub(crate) struct ChangeArguments {
 }
 
 impl Collection {
-    /// Changes one element and prints it as it is then.
+    /// Changes an element and prints the result.
     pub(crate) async fn edit(
         &self,
         id: impl Display,
         change: &ChangeArguments,
     ) -> Result<(), Failure> {
-        let body = read_input(&change.file, LARGEST_FILE)?;
+        let body = read_input(&change.file, MAX_FILE_BYTES)?;
         let version = match &change.if_version {
             Some(version) => format!("\"{version}\""),
             None => "*".to_owned(),
         };
         let version = HeaderValue::try_from(version).map_err(Failure::usage)?;
-        let sent = Sent {
+        let sent = ApiRequest {
             method: Method::PATCH,
-            path: &self.at(id),
+            path: &self.element_path(id),
             headers: [(header::IF_MATCH, version)].into_iter().collect(),
             body,
         };
@@ -56,7 +56,7 @@ fn version(text: &str) -> Result<String, String> {
     if text.split('-').all(|number| number.parse::<u64>().is_ok()) {
         Ok(text.to_owned())
     } else {
-        Err("a version is a number, or two with - between them".to_owned())
+        Err("a version is a number, or two numbers joined by a hyphen".to_owned())
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_one_number_or_two() {
+    fn version_is_one_or_two_numbers() {
         fn check(text: &str, expected: bool) {
             assert_eq!(version(text).is_ok(), expected, "{text}");
         }

@@ -1,5 +1,5 @@
-//! `switchboard call`: calls one service of one device; the exit code says how it ended.
-//! Never: a retry; whether that is safe is for the caller to judge from the outcome.
+//! `switchboard call`: calls a service of a device. Calls are not retried; the exit code reports
+//! the outcome.
 
 use std::{io::IsTerminal, process::ExitCode};
 
@@ -12,37 +12,39 @@ use crate::{
     exit::{self, Failure},
 };
 
-/// The call was not accepted, or the API could not be reached.
+/// The call was not accepted, or the API is unreachable.
 const NOT_ACCEPTED: u8 = 9;
 
-/// Calls a device and prints the data of its result as JSON; with --async or --queued, the id of the
-/// call, for `switchboard calls show`.
+/// Calls a service of a device.
 ///
-/// Exit codes: 0 succeeded, 1 failed, 2 invalid params, 3 unknown device or service, 4 offline,
-/// 5 overloaded, 6 cancelled, 7 timed out, 8 lost, 9 not accepted or API not reachable,
-/// 64 wrong settings. With --async or --queued: 0 accepted, 9 or 64.
+/// Prints the data of the result as JSON; with --async or --queued, prints the id of the call, for
+/// `switchboard calls show`.
+///
+/// Exit codes: 0 succeeded, 1 failed, 2 invalid params, 3 unknown device or service, 4 offline, 5
+/// overloaded, 6 cancelled, 7 timed out, 8 lost, 9 not accepted or API unreachable, 64 invalid
+/// settings. With --async or --queued: 0 accepted, 9 or 64.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Which device
+    /// Id of the device
     device: DeviceId,
-    /// Which of its services
+    /// Name of the service
     service: String,
-    /// The parameters, a JSON object
+    /// Parameters, a JSON object
     #[arg(default_value = "{}", value_name = "JSON", value_parser = params)]
     params: Box<RawValue>,
-    /// Milliseconds the device has; the server's default when not set
+    /// Timeout of the call in milliseconds. Default: set by the server
     #[arg(long, value_name = "MILLISECONDS")]
     timeout_ms: Option<u64>,
-    /// Does not wait for the end of the call
+    /// Return without waiting for the result
     #[arg(long = "async", conflicts_with = "queued")]
     no_wait: bool,
-    /// Does not wait either, and lets the call wait until the device is there
+    /// Return without waiting for the result, and hold the call until the device is connected
     #[arg(long)]
     queued: bool,
-    /// Milliseconds the call waits for the device; the server's default when not set
+    /// Milliseconds that a queued call waits for the device. Default: set by the server
     #[arg(long, value_name = "MILLISECONDS", requires = "queued")]
     expires_in_ms: Option<u64>,
-    /// Makes a repetition with the same key return the first outcome instead of calling again
+    /// Return the first outcome for repeated calls with the same key, instead of calling again
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     #[command(flatten)]
@@ -64,14 +66,14 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     };
     let (device, key) = (&arguments.device, arguments.idempotency_key.as_deref());
     if request.mode.is_some() {
-        let kept = api.keep_call(device, &request, key).await;
+        let kept = api.create_async_call(device, &request, key).await;
         exit::print(&kept.map_err(refused)?.call_id.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
     finish(api.call(device, &request, key).await.map_err(refused)?)
 }
 
-/// The call was not made, or ended without a result.
+/// Maps a rejected call, or one without a result, to its exit code.
 pub(super) fn refused(error: ApiError) -> Failure {
     match error {
         ApiError::Refused(problem) => {
@@ -87,7 +89,7 @@ fn finish(answer: CallAnswer) -> Result<ExitCode, Failure> {
         .result
         .map_or((None, None), |result| (result.data, result.error));
     if let Some(data) = data {
-        exit::print(&shown(&data)?)?;
+        exit::print(&format_json(&data)?)?;
     }
     if answer.outcome == Outcome::Succeeded {
         return Ok(ExitCode::SUCCESS);
@@ -96,13 +98,13 @@ fn finish(answer: CallAnswer) -> Result<ExitCode, Failure> {
     Err(Failure::with_code(exit_code(answer.outcome), reason))
 }
 
-/// As sent into a pipe, indented for a person.
-pub(super) fn shown(data: &RawValue) -> Result<String, Failure> {
+/// Returns JSON unmodified into a pipe, indented on a terminal.
+pub(super) fn format_json(data: &RawValue) -> Result<String, Failure> {
     if !std::io::stdout().is_terminal() {
         return Ok(data.get().to_owned());
     }
     let value: serde_json::Value =
-        serde_json::from_str(data.get()).context("the data of the result are no JSON")?;
+        serde_json::from_str(data.get()).context("the data of the result is not JSON")?;
     Ok(format!("{value:#}"))
 }
 
@@ -123,11 +125,11 @@ pub(super) const fn exit_code(outcome: Outcome) -> u8 {
 
 fn params(text: &str) -> Result<Box<RawValue>, String> {
     let raw: Box<RawValue> =
-        serde_json::from_str(text).map_err(|error| format!("this is no JSON: {error}"))?;
+        serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
     if raw.get().starts_with('{') {
         Ok(raw)
     } else {
-        Err("parameters are a JSON object".to_owned())
+        Err("parameters must be a JSON object".to_owned())
     }
 }
 
@@ -136,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn params_are_an_object() {
+    fn params_must_be_an_object() {
         fn check(text: &str, valid: bool) {
             assert_eq!(params(text).is_ok(), valid, "{text}");
         }
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_outcome_has_a_code_of_its_own_or_shares_a_kind() {
+    fn exit_code_covers_every_outcome() {
         let codes: Vec<u8> = Outcome::ALL.into_iter().map(exit_code).collect();
         assert_eq!(codes, [0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 10]);
     }

@@ -1,11 +1,10 @@
-//! `switchboard calls`: what became of calls that nobody waited for.
-//! Never: a call made; that is `switchboard call`.
+//! `switchboard calls`: asynchronous and queued calls.
 
 use std::{process::ExitCode, time::Duration};
 
 use switchboard_protocol::id::CallId;
 
-use super::call::{exit_code, refused, shown};
+use super::call::{exit_code, format_json, refused};
 use crate::{
     api::ApiArguments,
     exit::{self, Failure},
@@ -13,10 +12,10 @@ use crate::{
 
 /// The call has not ended.
 const NOT_ENDED: u8 = 11;
-/// How long one request waits; there is always another.
-const ONE_WAIT: Duration = Duration::from_secs(55);
+/// Timeout of one long poll; polls are repeated.
+const LONG_POLL_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// Looks after calls made with `switchboard call --async` or `--queued`.
+/// Shows calls that were made with `switchboard call --async` or `--queued`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -28,16 +27,16 @@ enum Command {
     Show(Show),
 }
 
-/// Prints what is known of a call, as JSON.
+/// Prints a call as JSON.
 ///
-/// Exit codes: 0 succeeded, 1 failed, 2 invalid params, 3 unknown device or service, 4 offline,
-/// 5 overloaded, 6 cancelled or taken back, 7 timed out, 8 lost, 9 no such call or API not reachable,
-/// 10 expired, 11 not ended yet, 64 wrong settings.
+/// Exit codes: 0 succeeded, 1 failed, 2 invalid params, 3 unknown device or service, 4 offline, 5
+/// overloaded, 6 cancelled, 7 timed out, 8 lost, 9 unknown call or API unreachable, 10 expired, 11
+/// not ended yet, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 struct Show {
-    /// Which call
+    /// Id of the call
     id: CallId,
-    /// Waits until the call has ended, however long that takes
+    /// Wait until the call has ended
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
@@ -47,13 +46,17 @@ struct Show {
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let Command::Show(show) = arguments.command;
     let api = show.api.connect()?;
-    let wait = if show.wait { ONE_WAIT } else { Duration::ZERO };
+    let wait = if show.wait {
+        LONG_POLL_TIMEOUT
+    } else {
+        Duration::ZERO
+    };
     loop {
-        let (document, call) = api.kept_call(show.id, wait).await.map_err(refused)?;
+        let (document, call) = api.stored_call(show.id, wait).await.map_err(refused)?;
         if show.wait && call.outcome.is_none() {
             continue;
         }
-        exit::print(&shown(&document)?)?;
+        exit::print(&format_json(&document)?)?;
         return Ok(ExitCode::from(call.outcome.map_or(NOT_ENDED, exit_code)));
     }
 }

@@ -1,94 +1,114 @@
-//! `switchboard chat`: answers what people say to devices and NPCs, over Redis and Postgres; or, with an NPC, talks to it.
-//! Never: state of its own; any replica answers any turn.
+//! `switchboard chat`: the service that answers users of devices and NPCs.
 
-mod talk;
+use std::{path::PathBuf, process::ExitCode};
 
-use std::process::ExitCode;
-
-use axum::Router;
-use switchboard_chat::{Deps, StartError};
-use switchboard_embeddings::{Endpoint, Questions};
+use secrecy::SecretString;
+use switchboard_chat::{self as chat, StartError};
+use switchboard_embeddings::{Endpoint, QueryEmbedder};
 use switchboard_runtime::{admin::Need, http::HttpLimits};
 
 use crate::{
-    api::ApiArguments,
-    arguments,
     exit::Failure,
-    http_service::{HttpServiceArguments, Kind, Parts},
+    http_service::{Deps, HttpService, HttpServiceArguments},
     process::{Process, Telemetry},
 };
 
-/// Answers what people say to devices, against DATABASE_URL and REDIS_URL; with --npc, talks to an NPC in the terminal.
+/// Answers users of devices and NPCs, using DATABASE_URL and REDIS_URL.
 ///
-/// Language models answer, at --completions-endpoint or those in --completions-file. Without any, the embedded responder
-/// does: fixed rules that match words to services. Prints {"event":"ready","http_url","admin_url"} on stdout when it can
-/// serve; logs go to stderr. Ends on SIGTERM, when turns under way are answered.
+/// Responses come from the language models at --completions-endpoint or in --completions-file. If
+/// none is configured, the rule responder answers: fixed rules that match words to services.
+/// Prints {"event":"ready","http_url","admin_url"} on stdout when ready; logs go to stderr. On
+/// SIGTERM, it finishes the turns in progress and exits. To talk to an NPC, see `switchboard talk`.
 ///
-/// With --npc it is a client of --url instead, or of the `up` that runs on --data-dir: each line on stdin is said to the NPC,
-/// and its answer is printed as it is given. It uses the services of the NPC's devices.
-///
-/// Exit codes: 0 ended as asked, 1 failed or refused, 64 wrong settings.
+/// Exit codes: 0 ended normally, 1 failed, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    talk: talk::Arguments,
-    #[command(flatten)]
-    api: ApiArguments,
-    /// Where people without a device talk to NPCs
-    #[arg(
-        long,
-        env = "SWITCHBOARD_HTTP_LISTEN",
-        default_value = "0.0.0.0:8082",
-        value_name = "HOST:PORT"
-    )]
+    moved: Moved,
+    /// Address of the HTTP port
+    #[arg(long, env, default_value = "0.0.0.0:8082", value_name = "HOST:PORT")]
     http_listen: String,
     #[command(flatten)]
     service: HttpServiceArguments,
     #[command(flatten)]
     embeddings: switchboard_embeddings::Config,
     #[command(flatten)]
-    chat: switchboard_chat::Config,
+    chat: chat::Config,
+}
+
+/// Former flags of a client, kept for an error that names `switchboard talk`.
+#[derive(Debug, clap::Args)]
+struct Moved {
+    /// See `switchboard talk`
+    #[arg(long, hide = true)]
+    npc: Option<String>,
+    /// See `switchboard talk`
+    #[arg(long, hide = true)]
+    say: Option<String>,
+    /// See `switchboard talk`
+    #[arg(long, hide = true)]
+    subject: Option<String>,
+    /// See `switchboard talk`
+    #[arg(long, hide = true)]
+    url: Option<String>,
+    /// See `switchboard talk`
+    #[arg(long, hide = true)]
+    api_key: Option<SecretString>,
+    /// See `switchboard talk`
+    #[arg(long, hide = true)]
+    tls_ca: Option<PathBuf>,
+    /// See `switchboard talk`
+    #[arg(long, hide = true)]
+    data_dir: Option<PathBuf>,
+}
+
+impl Moved {
+    fn check(&self) -> Result<(), Failure> {
+        let Self {
+            npc, say, subject, ..
+        } = self;
+        let flags = [("--npc", npc), ("--say", say), ("--subject", subject)];
+        match flags.iter().find(|(_, value)| value.is_some()) {
+            Some((flag, _)) => Err(Failure::usage(format!(
+                "`switchboard chat` is the service and has no {flag}; to talk to an NPC, use \
+                 `switchboard talk --npc ID`"
+            ))),
+            None => Ok(()),
+        }
+    }
 }
 
 pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<ExitCode, Failure> {
-    if let Some(npc) = arguments.talk.npc {
-        return talk::run(npc, &arguments.talk, &arguments.api).await;
-    }
-    let kind = Kind {
+    arguments.moved.check()?;
+    let service = HttpService {
         name: "chat",
-        on_bus: std::convert::identity,
-        // NPCs that were seen before answer without it.
-        database: Need::Helpful,
+        configure_bus: std::convert::identity,
+        // NPCs in the cache answer without it.
+        database: Need::Optional,
+        needs_token_keys: true,
+        document: chat::document,
     };
-    let questions = Endpoint::from_config(&arguments.embeddings).map(Questions::new);
-    let serve = |process: &Process, parts| serve(&arguments.chat, questions, process, parts);
+    let (config, embeddings) = (arguments.chat, arguments.embeddings);
+    let start = |deps: Deps, process: &Process| {
+        let deps = chat::Deps {
+            bus: deps.bus,
+            store: deps.store,
+            authenticator: deps.authenticator,
+            embedder: Endpoint::from_config(&embeddings).map(QueryEmbedder::new),
+            registry: deps.registry,
+        };
+        let router = chat::run(&config, deps, &process.stages.serving).map_err(start_failure)?;
+        Ok((router, HttpLimits::default()))
+    };
+    let listen = &arguments.http_listen;
     arguments
         .service
-        .run(&arguments.http_listen, kind, telemetry, serve)
+        .run(listen, service, telemetry, start)
         .await
 }
 
-fn serve(
-    chat: &switchboard_chat::Config,
-    questions: Option<Questions>,
-    process: &Process,
-    parts: Parts,
-) -> Result<(Router, HttpLimits), Failure> {
-    arguments::watch_trust(&parts.bus, &process.readiness);
-    let deps = Deps {
-        bus: parts.bus,
-        store: parts.store,
-        authenticator: parts.authenticator,
-        questions,
-    };
-    let router = switchboard_chat::start(chat, deps, &process.registry, &process.stages.serving)
-        .map_err(failure)?;
-    let router = router.merge(switchboard_chat::document().routes());
-    Ok((router, HttpLimits::default()))
-}
-
-/// A file of providers that is wrong is a wrong setting.
-pub(crate) fn failure(error: StartError) -> Failure {
+/// An invalid file of providers is an invalid setting.
+pub(crate) fn start_failure(error: StartError) -> Failure {
     match error {
         StartError::Providers(error) => Failure::usage(error),
         StartError::Metrics(_) => Failure::general(error),

@@ -1,74 +1,62 @@
-//! `switchboard control`: settings, keys and tokens over HTTP, over Redis and Postgres.
-//! Never: a call to a device.
+//! `switchboard control`: the service that manages organisations, keys, tokens and settings.
 
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use axum::Router;
+use switchboard_control as control;
 use switchboard_runtime::{admin::Need, http::HttpLimits};
 
 use crate::{
     exit::Failure,
-    http_service::{HttpServiceArguments, Kind, Parts},
+    http_service::{Deps, HttpService, HttpServiceArguments},
     process::{Process, Telemetry},
 };
 
-/// Serves organisations, keys, tokens, settings and registrations, against DATABASE_URL and REDIS_URL.
+/// Manages organisations, keys, tokens and settings, using DATABASE_URL and REDIS_URL.
 ///
-/// Prints {"event":"ready","http_url","admin_url"} on stdout when it can serve; logs go to stderr.
-/// Starts while Redis or Postgres is away, says so on the admin port, and serves when they are there.
-/// The database must be up to date: see `switchboard migrate`.
+/// Prints {"event":"ready","http_url","admin_url"} on stdout when ready; logs go to stderr. Starts
+/// even if Redis or Postgres is unavailable, reports that on the admin port, and becomes ready when
+/// both are reachable. The database schema must be current: see `switchboard migrate`.
 ///
-/// Exit codes: 0 ended as asked, 1 failed, 64 wrong settings.
+/// Exit codes: 0 ended normally, 1 failed, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Where the API is served
-    #[arg(
-        long,
-        env = "SWITCHBOARD_HTTP_LISTEN",
-        default_value = "0.0.0.0:8081",
-        value_name = "HOST:PORT"
-    )]
+    /// Address of the HTTP port
+    #[arg(long, env, default_value = "0.0.0.0:8081", value_name = "HOST:PORT")]
     http_listen: String,
     #[command(flatten)]
     service: HttpServiceArguments,
     #[command(flatten)]
-    control: switchboard_control::Config,
+    control: control::Config,
 }
 
 pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<ExitCode, Failure> {
-    let kind = Kind {
+    let service = HttpService {
         name: "control",
-        on_bus: std::convert::identity,
+        configure_bus: std::convert::identity,
         database: Need::Required,
+        needs_token_keys: false,
+        document: control::document,
     };
-    let serve = |process: &Process, parts| serve(&arguments.control, process, parts);
-    let service = arguments.service;
-    service
-        .run(&arguments.http_listen, kind, telemetry, serve)
+    let config = arguments.control;
+    let start = |deps: Deps, process: &Process| {
+        let deps = control::Deps {
+            store: deps.store,
+            bus: deps.bus,
+            authenticator: deps.authenticator,
+            registry: deps.registry,
+        };
+        let router = control::run(&config, deps, &process.stages.background)
+            .context("the control plane cannot start")?;
+        let limits = HttpLimits {
+            larger_bodies: control::LARGER_BODIES,
+            ..HttpLimits::default()
+        };
+        Ok((router, limits))
+    };
+    let listen = &arguments.http_listen;
+    arguments
+        .service
+        .run(listen, service, telemetry, start)
         .await
-}
-
-fn serve(
-    control: &switchboard_control::Config,
-    process: &Process,
-    parts: Parts,
-) -> Result<(Router, HttpLimits), Failure> {
-    let Parts {
-        store,
-        bus,
-        authenticator,
-    } = parts;
-    let (registry, background) = (&process.registry, &process.stages.background);
-    let taken = "the control plane's metrics cannot be registered";
-    switchboard_control::start(control, store.clone(), bus.clone(), registry, background)
-        .context(taken)?;
-    let router =
-        switchboard_control::router(control, store, bus, authenticator, registry).context(taken)?;
-    let router = router.merge(switchboard_control::document().routes());
-    let limits = HttpLimits {
-        larger_bodies: switchboard_control::LARGER_BODIES,
-        ..HttpLimits::default()
-    };
-    Ok((router, limits))
 }

@@ -1,37 +1,38 @@
-//! `switchboard convert`: MCP messages between JSON and FlatBuffers, from stdin to stdout.
-//! Never: a part of the output when a part of the input is wrong.
+//! `switchboard convert`: MCP messages between JSON and FlatBuffers.
+//!
+//! Invariant: invalid input produces no output.
 
 use std::{
     io::{Read as _, Write as _},
     process::ExitCode,
 };
 
-use switchboard_protocol::mcp::flat::{self, Framing, Subject};
+use switchboard_mcp_flatbuffers::{self as flat, Framing, RootType};
 
 use crate::exit::Failure;
 
-/// The most bytes of a stream: it is held in memory until all of it is known to be right.
+/// Maximum size of a stream, which is held in memory until all of it is validated.
 const MAX_STREAM_BYTES: usize = 256 * 1024 * 1024;
 
 /// Converts MCP messages between JSON and FlatBuffers (schema mcp.fbs), from stdin to stdout.
 ///
-/// All of stdin is one message. With --stream there are any number of them: JSON has one on each
-/// line, FlatBuffers have each behind its size in 4 bytes, little-endian. Nothing is written
-/// unless all of stdin is right.
+/// Stdin is one message. With --stream it is a sequence of messages: one per line in JSON, each
+/// preceded by its size (4 bytes, little-endian) in FlatBuffers. If any message is invalid, nothing
+/// is written.
 ///
-/// Exit codes: 0 converted, 1 the input is wrong, 64 wrong settings.
+/// Exit codes: 0 converted, 1 invalid input, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// What stdin is
+    /// Format of stdin
     #[arg(long, value_enum, value_name = "FORMAT")]
     from: Format,
-    /// What stdout becomes: the other one
+    /// Format of stdout
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Format,
-    /// The table of the schema that stdin is about: Message is a JSON-RPC message, Tool a tool, …
+    /// Table of the schema to convert, for example Message for JSON-RPC messages or Tool
     #[arg(long, value_name = "NAME", default_value = "Message", value_parser = subject)]
-    table: Subject,
-    /// Any number of messages instead of one
+    table: RootType,
+    /// Convert a sequence of messages
     #[arg(long)]
     stream: bool,
 }
@@ -54,8 +55,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     } = *arguments;
     if from == to {
         return Err(Failure::usage(
-            "--from and --to name one format, so there is nothing to convert: give json to one of \
-             them and flatbuffers to the other",
+            "--from and --to are the same format: set one to json and the other to flatbuffers",
         ));
     }
     let input = read(if stream {
@@ -64,9 +64,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         flat::MAX_BYTES
     })?;
     let output = match (from, stream) {
-        (Format::Json, false) => flat::encode_as(table, Framing::Alone, &input)
+        (Format::Json, false) => flat::encode_as(table, Framing::Unprefixed, &input)
             .map_err(|error| Failure::general(format!("stdin: {error}")))?,
-        (Format::Flatbuffers, false) => flat::decode_as(table, Framing::Alone, &input)
+        (Format::Flatbuffers, false) => flat::decode_as(table, Framing::Unprefixed, &input)
             .map(line)
             .map_err(|error| Failure::general(format!("stdin: {error}")))?,
         (Format::Json, true) => encode_lines(table, &input)?,
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut out = std::io::stdout().lock();
     out.write_all(&output)
         .and_then(|()| out.flush())
-        .map_err(|error| Failure::general(format!("stdout cannot be written: {error}")))?;
+        .map_err(|error| Failure::general(format!("cannot write to stdout: {error}")))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -86,9 +86,9 @@ fn read(limit: usize) -> Result<Vec<u8>, Failure> {
         .lock()
         .take(one_more)
         .read_to_end(&mut input)
-        .map_err(|error| Failure::general(format!("stdin cannot be read: {error}")))?;
+        .map_err(|error| Failure::general(format!("cannot read stdin: {error}")))?;
     if input.len() > limit {
-        let text = format!("stdin: more than {limit} bytes, which is the most");
+        let text = format!("stdin: more than {limit} bytes, which is the limit");
         return Err(Failure::general(text));
     }
     Ok(input)
@@ -100,8 +100,8 @@ fn line(text: String) -> Vec<u8> {
     line
 }
 
-/// Every line that is not blank, behind its size.
-fn encode_lines(table: Subject, input: &[u8]) -> Result<Vec<u8>, Failure> {
+/// Encodes each non-blank line, preceded by its size.
+fn encode_lines(table: RootType, input: &[u8]) -> Result<Vec<u8>, Failure> {
     let mut output = Vec::new();
     for (number, json) in (1_usize..).zip(input.split(|byte| *byte == b'\n')) {
         if json.trim_ascii().is_empty() {
@@ -114,8 +114,8 @@ fn encode_lines(table: Subject, input: &[u8]) -> Result<Vec<u8>, Failure> {
     Ok(output)
 }
 
-/// Every buffer of the stream, one on each line.
-fn decode_stream(table: Subject, input: &[u8]) -> Result<Vec<u8>, Failure> {
+/// Decodes each buffer of the stream to one line.
+fn decode_stream(table: RootType, input: &[u8]) -> Result<Vec<u8>, Failure> {
     let mut output = Vec::new();
     let mut rest = input;
     let mut number = 0_usize;
@@ -124,7 +124,7 @@ fn decode_stream(table: Subject, input: &[u8]) -> Result<Vec<u8>, Failure> {
         let at = input.len().saturating_sub(rest.len());
         let wrong =
             |error| Failure::general(format!("stdin, buffer {number} at byte {at}: {error}"));
-        let (first, after) = flat::first(rest).map_err(wrong)?;
+        let (first, after) = flat::split_first(rest).map_err(wrong)?;
         let text = flat::decode_as(table, Framing::SizePrefixed, first).map_err(wrong)?;
         output.extend(line(text));
         rest = after;
@@ -132,9 +132,9 @@ fn decode_stream(table: Subject, input: &[u8]) -> Result<Vec<u8>, Failure> {
     Ok(output)
 }
 
-fn subject(name: &str) -> Result<Subject, String> {
-    Subject::named(name).ok_or_else(|| {
-        let names: Vec<_> = Subject::all().map(Subject::name).collect();
-        format!("it is one of {}", names.join(", "))
+fn subject(name: &str) -> Result<RootType, String> {
+    RootType::named(name).ok_or_else(|| {
+        let names: Vec<_> = RootType::all().map(RootType::name).collect();
+        format!("expected one of {}", names.join(", "))
     })
 }

@@ -1,5 +1,5 @@
-//! `switchboard device`: a device that dials in, registers services and answers calls.
-//! Never: a shortcut past the wire; it is a client like any other.
+//! `switchboard device`: a device that registers services and answers calls. It uses the same
+//! protocol as any other device.
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
@@ -12,45 +12,47 @@ use tokio_rustls::TlsConnector;
 use crate::{
     api::ApiArguments,
     device::{self, Address, Device, Services, Tokens},
-    exit::{Failure, say},
+    exit::{Failure, print_stderr},
     tls,
 };
 
-/// Ports of an edge unless its address says otherwise.
+/// Default ports of an edge.
 const PLAIN_PORT: u16 = 7700;
 const TLS_PORT: u16 = 7701;
 
-/// Dials in as a device, registers services and answers calls until it is stopped.
+/// Connects as a device, registers services and answers calls.
 ///
-/// Without anything given it connects to the `up` that runs on --data-dir, with the services
-/// get_current_time, create_file and echo. Prints {"event":"online","device_id"} on stdout each time
-/// its services are registered; what happens otherwise goes to stderr. Reconnects for ever, or with
-/// --say until it is answered.
+/// By default it connects to the `up` running on --data-dir, with the services get_current_time,
+/// create_file and echo. Prints {"event":"online","device_id"} on stdout after each registration;
+/// logs go to stderr. Reconnects until stopped; with --say, exits after the response.
 ///
-/// Exit codes: 0 ended as asked, 1 its services were refused, 64 wrong settings.
+/// Exit codes: 0 ended normally, 1 services rejected, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Its id, 1 to 64 of A-Z a-z 0-9 . _ : - (with --token, the token says which device this is)
-    #[arg(long, env = "SWITCHBOARD_DEVICE_ID", default_value = "demo-1")]
+    /// Id of the device, 1 to 64 characters of A-Z a-z 0-9 . _ : -; with --token, the token
+    /// determines it
+    #[arg(long, env, default_value = "demo-1")]
     id: DeviceId,
-    /// Where to dial in; without it that of the running `up`, or port 7700 (7701 with --tls) of --url
-    #[arg(long, env = "SWITCHBOARD_DEVICE_ADDR", value_name = "HOST:PORT")]
+    /// Address of the device port. Default: that of the running `up`, or port 7700 (7701 with
+    /// --tls) of --url
+    #[arg(long, env, value_name = "HOST:PORT")]
     addr: Option<String>,
-    /// Dial in over TLS
-    #[arg(long, env = "SWITCHBOARD_DEVICE_TLS")]
+    /// Connect over TLS
+    #[arg(long, env)]
     tls: bool,
-    /// An access token with the scope `device`; without it one is got with the API key, and renewed
-    #[arg(long, env = "SWITCHBOARD_TOKEN", hide_env_values = true)]
+    /// Access token with the scope `device`. Default: issued with the API key and renewed
+    #[arg(long, env, hide_env_values = true)]
     token: Option<SecretString>,
-    /// Services of its own instead of the demo: {"services":{NAME:{"description","parameters",
-    /// "timeout_ms","command":["PROGRAM","ARGUMENT"]}}}. The command gets the parameters as JSON on
-    /// stdin; what it writes to stdout, JSON or text, is the data of the result
+    /// File of services to offer instead of the demo:
+    /// {"services":{NAME:{"description","parameters","timeout_ms","command":["PROGRAM","ARGUMENT"]}}}.
+    /// A command reads the parameters as JSON from stdin; its stdout, JSON or text, is the data of
+    /// the result
     #[arg(long, value_name = "FILE")]
     services: Option<PathBuf>,
-    /// Where create_file puts its files [default: the folder `scratch` of --data-dir]
+    /// Folder for the files of create_file [default: the folder `scratch` in --data-dir]
     #[arg(long, value_name = "FOLDER", conflicts_with = "services")]
     scratch: Option<PathBuf>,
-    /// Say this to whoever answers, print the answer on stdout, and end; calls are answered meanwhile
+    /// Send this text, print the response and exit; calls are answered in the meantime
     #[arg(long, value_name = "TEXT")]
     say: Option<String>,
     #[command(flatten)]
@@ -69,28 +71,28 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         address: address(&arguments)?,
         tokens: tokens(&arguments)?,
         services: Arc::new(services),
-        words: arguments.say,
+        text: arguments.say,
     };
     let shutdown = Shutdown::new();
     let answered = tokio::select! {
         answered = device::run(device, &shutdown) => answered,
-        watched = signals::watch(&shutdown, async {}, device::END_WITHIN) => {
-            watched.context("signals cannot be handled")?;
+        watched = signals::watch(&shutdown, async {}, device::SHUTDOWN_TIMEOUT) => {
+            watched.context("cannot handle signals")?;
             Ok(())
         }
         () = shutdown.draining() => Ok(()),
     };
     shutdown.stop();
-    shutdown.finished(device::END_WITHIN).await;
+    shutdown.finished(device::SHUTDOWN_TIMEOUT).await;
     answered.map(|()| {
-        say("ended");
+        print_stderr("ended");
         ExitCode::SUCCESS
     })
 }
 
 fn tokens(arguments: &Arguments) -> Result<Tokens, Failure> {
     match &arguments.token {
-        Some(token) => Ok(Tokens::given(token.clone())),
+        Some(token) => Ok(Tokens::fixed(token.clone())),
         None => Ok(Tokens::renewed(arguments.api.connect()?, &arguments.id)),
     }
 }

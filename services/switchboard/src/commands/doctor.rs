@@ -1,5 +1,5 @@
-//! `switchboard doctor`: is everything reachable, and if not, what to do.
-//! Never: a change to anything; a secret on the screen.
+//! `switchboard doctor`: checks whether dependencies are reachable. It changes nothing and prints
+//! no secrets.
 
 use std::{
     cmp::Ordering, io::ErrorKind, net::ToSocketAddrs, path::PathBuf, process::ExitCode,
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use prometheus::Registry;
 use secrecy::{ExposeSecret, SecretString};
-use switchboard_chat::EMBEDDED_RESPONDER;
+use switchboard_chat::RULE_RESPONDER;
 use switchboard_completions::Providers;
 use switchboard_embeddings::Endpoint;
 use switchboard_runtime::shutdown::Shutdown;
@@ -21,18 +21,18 @@ use crate::{
     arguments::{self, DataArguments},
     data_folder::Instance,
     exit::{self, Failure},
+    http_client::{HttpClient, HttpRequest},
     postgres,
-    site::{Ask, Site},
 };
 
-/// How long each thing may take to answer.
-const WITHIN: Duration = Duration::from_secs(3);
+/// Timeout of each check.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Says for each thing Switchboard needs whether it is there, and what to do if it is not.
+/// Checks the dependencies of Switchboard and suggests fixes.
 ///
-/// Looks at what is given, and at the `up` on --data-dir.
+/// Checks the given settings and the `up` running on --data-dir.
 ///
-/// Exit codes: 0 all is well, 1 something is not, 64 wrong settings.
+/// Exit codes: 0 all checks passed, 1 a check failed, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -47,31 +47,26 @@ pub(crate) struct Arguments {
     embeddings: switchboard_embeddings::Config,
     #[command(flatten)]
     completions: switchboard_completions::Config,
-    /// The HTTP API; without it that of the `up` on --data-dir
-    #[arg(long, env = "SWITCHBOARD_URL", value_name = "URL")]
+    /// URL of the HTTP API. Default: that of the `up` running on --data-dir
+    #[arg(long, env, value_name = "URL")]
     url: Option<String>,
-    /// Where devices dial in; without it that of the `up` on --data-dir
-    #[arg(long, env = "SWITCHBOARD_DEVICE_ADDR", value_name = "HOST:PORT")]
+    /// Address of the device port. Default: that of the `up` running on --data-dir
+    #[arg(long, env, value_name = "HOST:PORT")]
     addr: Option<String>,
-    /// An API key to try; without it that of the `up` on --data-dir
-    #[arg(
-        long,
-        env = "SWITCHBOARD_API_KEY",
-        hide_env_values = true,
-        value_name = "KEY"
-    )]
+    /// API key to check. Default: that of the `up` running on --data-dir
+    #[arg(long, env, hide_env_values = true, value_name = "KEY")]
     api_key: Option<SecretString>,
-    /// Where PostgreSQL's programs are, instead of on PATH and in the usual places
-    #[arg(long, env = "SWITCHBOARD_POSTGRES_BIN_DIR", value_name = "FOLDER")]
+    /// Folder of PostgreSQL's programs. Default: PATH and the usual install locations
+    #[arg(long, env, value_name = "FOLDER")]
     postgres_bin_dir: Option<PathBuf>,
 }
 
-/// What was found out about one thing: what is well, or what is wrong and what to do.
+/// Result of a check: a description, or the problem and its fix.
 type Finding = Result<String, String>;
 
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let instance = arguments.data.instance()?;
-    let mut findings: Vec<(&str, Finding)> = vec![("settings", Ok("can be read".to_owned()))];
+    let mut findings: Vec<(&str, Finding)> = vec![("settings", Ok("valid".to_owned()))];
     findings.push(("data folder", data_folder(&arguments, instance.as_ref())));
     if arguments.database.database_url.is_some() {
         findings.push(("Postgres", database(&arguments).await));
@@ -129,11 +124,11 @@ fn data_folder(arguments: &Arguments, instance: Option<&Instance>) -> Finding {
     let path = arguments
         .data
         .path()
-        .map_err(|_| "there is none; name one with --data-dir".to_owned())?;
+        .map_err(|_| "there is none; set one with --data-dir".to_owned())?;
     let shown = path.display();
     Ok(match instance {
-        Some(_) => format!("{shown} holds the data of an `up`"),
-        None => format!("{shown} is unused; `switchboard up` would make it"),
+        Some(_) => format!("{shown} contains the data of an `up`"),
+        None => format!("{shown} does not exist; `switchboard up` creates it"),
     })
 }
 
@@ -158,7 +153,7 @@ async fn database(arguments: &Arguments) -> Finding {
             error.report()
         )
     };
-    store.ping(WITHIN).await.map_err(away)?;
+    store.ping(CHECK_TIMEOUT).await.map_err(away)?;
     let version = store.schema_version().await.map_err(away)?;
     match version.applied.cmp(&version.known) {
         Ordering::Equal => {}
@@ -170,7 +165,7 @@ async fn database(arguments: &Arguments) -> Finding {
         }
         Ordering::Greater => {
             return Err(format!(
-                "is at version {}, and this program knows {}: use a newer one",
+                "is at version {}, newer than the {} of this program: use a newer program",
                 version.applied, version.known
             ));
         }
@@ -179,15 +174,15 @@ async fn database(arguments: &Arguments) -> Finding {
         let hint = "GRANT switchboard_service, switchboard_search to the account in DATABASE_URL";
         format!("{}: {hint}", error.report())
     })?;
-    if security.is_above || !security.open_tables.is_empty() {
+    if security.bypasses_policies || !security.open_tables.is_empty() {
         let open = security.open_tables.join(", ");
         return Err(format!(
-            "does not keep organisations apart: {} is above row security, or tables are without it ({open})",
+            "does not isolate organisations: {} bypasses row security, or tables lack it ({open})",
             security.role
         ));
     }
     Ok(format!(
-        "answers, at version {}; statements run as {}, bound by row security",
+        "reachable, at version {}; statements run as {} with row security",
         version.known, security.role
     ))
 }
@@ -197,10 +192,12 @@ async fn objects(config: &ObjectsConfig) -> Finding {
         let shown = folder.display();
         return match folder.metadata() {
             Ok(found) if found.is_dir() => Ok(format!("{shown} is a folder")),
-            Ok(_) => Err(format!("{shown} is no folder: correct SWITCHBOARD_OBJECTS")),
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                Ok(format!("{shown} is not there yet; it will be made"))
-            }
+            Ok(_) => Err(format!(
+                "{shown} is not a folder: correct SWITCHBOARD_OBJECTS"
+            )),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(format!(
+                "{shown} does not exist yet; it is created on first use"
+            )),
             Err(error) => Err(format!("{shown}: {error}: correct its permissions")),
         };
     }
@@ -210,8 +207,8 @@ async fn objects(config: &ObjectsConfig) -> Finding {
         None => Ok(()),
     };
     let remedy = match &probed {
-        Ok(()) => return Ok("the bucket answers and lets us in".to_owned()),
-        Err(ObjectError::NoBucket(_)) => "make the bucket, or correct SWITCHBOARD_OBJECTS",
+        Ok(()) => return Ok("the bucket is reachable and accessible".to_owned()),
+        Err(ObjectError::NoBucket(_)) => "create the bucket, or correct SWITCHBOARD_OBJECTS",
         Err(ObjectError::Denied(_)) => {
             "correct AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or allow s3:ListBucket"
         }
@@ -226,73 +223,73 @@ async fn redis(arguments: &Arguments) -> Finding {
     let checked = async {
         let bus = arguments::bus_config(&arguments.bus, "doctor")
             .and_then(|bus| arguments::start_bus(bus, &Registry::new(), &shutdown))
-            .map_err(|_| "correct REDIS_URL, which is no Redis URL".to_owned())?;
-        // A node is ready when what it published has come back to its own inbox.
-        bus.ready(WITHIN).await.map_err(|error| {
+            .map_err(|_| "REDIS_URL is not a Redis URL: correct it".to_owned())?;
+        // A node is ready once a message it published has arrived in its own inbox.
+        bus.wait_ready(CHECK_TIMEOUT).await.map_err(|error| {
             format!(
                 "{error} ({}): start Redis, or correct REDIS_URL",
                 bus.health().detail
             )
         })?;
-        Ok("answers, and messages come back".to_owned())
+        Ok("reachable; messages are delivered".to_owned())
     };
     let finding = checked.await;
     shutdown.stop();
-    shutdown.finished(WITHIN).await;
+    shutdown.finished(CHECK_TIMEOUT).await;
     finding
 }
 
-/// Says who answers. No model is asked anything: that would cost.
+/// Reports the configured language models without sending a request, which would cost money.
 fn conversations(arguments: &Arguments) -> Finding {
     match Providers::from_config(&arguments.completions) {
         Ok(Some(providers)) => {
             let names: Vec<_> = providers.names().collect();
-            Ok(format!("language models answer: {}", names.join(", ")))
+            Ok(format!("language models: {}", names.join(", ")))
         }
-        Ok(None) => Ok(format!("no provider: {EMBEDDED_RESPONDER}")),
+        Ok(None) => Ok(format!("no provider: {RULE_RESPONDER}")),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Without them searches go on, by words alone.
+/// Without embeddings, search matches words only.
 async fn embeddings(arguments: &Arguments) -> Finding {
     let Some(endpoint) = Endpoint::from_config(&arguments.embeddings) else {
-        return Ok("not set: searches go by words alone".to_owned());
+        return Ok("not configured: search matches words only".to_owned());
     };
     if arguments.database.database_url.is_some() {
         let store = switchboard_store::Store::from_config(&arguments.database)
             .map_err(|error| format!("{error}: correct DATABASE_URL"))?;
         let extension = store.vector_extension().await;
-        extension.map_err(|error| format!("{error}; until then searches go by words alone"))?;
+        extension.map_err(|error| format!("{error}; until then search matches words only"))?;
     }
-    let vectors = endpoint.embed(&["a"], WITHIN).await.map_err(|error| {
-        format!("{error}: correct SWITCHBOARD_EMBEDDINGS_ENDPOINT, _MODEL or _KEY; until then searches go by words alone")
+    let vectors = endpoint.embed(&["a"], CHECK_TIMEOUT).await.map_err(|error| {
+        format!("{error}: correct SWITCHBOARD_EMBEDDINGS_ENDPOINT, _MODEL or _KEY; until then search matches words only")
     })?;
     let dimensions = vectors.first().map_or(0, Vec::len);
     Ok(format!(
-        "{} answers with {dimensions} dimensions",
+        "{} returns {dimensions} dimensions",
         endpoint.model()
     ))
 }
 
-/// Asks for the devices, which any good key may see, so that URL and key are tried together.
+/// Lists the devices, which any valid key may do, to check URL and key together.
 async fn api(url: &str, key: Option<SecretString>) -> Finding {
     let mut headers = HeaderMap::new();
     if let Some(key) = &key {
         let bearer = format!("Bearer {}", key.expose_secret());
-        let bearer =
-            HeaderValue::from_str(&bearer).map_err(|_| "the API key is none".to_owned())?;
+        let bearer = HeaderValue::from_str(&bearer)
+            .map_err(|_| "the API key contains invalid characters".to_owned())?;
         headers.insert(header::AUTHORIZATION, bearer);
     }
     let (status, _) = get(url, "/v1/devices", headers).await?;
     match (status.as_u16(), key.is_some()) {
-        (200..=299, _) => Ok(format!("{url} answers and takes the API key")),
+        (200..=299, _) => Ok(format!("{url} accepts the API key")),
         (401, true) => Err(format!(
-            "{url} refuses the API key: correct SWITCHBOARD_API_KEY"
+            "{url} rejects the API key: correct SWITCHBOARD_API_KEY"
         )),
-        (401, false) => Ok(format!("{url} answers; no API key to try")),
+        (401, false) => Ok(format!("{url} is reachable; no API key to check")),
         (status, _) => Err(format!(
-            "{url} answers {status}: see /readyz on its admin port and its log"
+            "{url} returns {status}: see /readyz on its admin port and its log"
         )),
     }
 }
@@ -300,39 +297,37 @@ async fn api(url: &str, key: Option<SecretString>) -> Finding {
 async fn admin(url: &str) -> Finding {
     let (status, text) = get(url, "/readyz", HeaderMap::new()).await?;
     if status.is_success() {
-        return Ok(format!("{url} says ready"));
+        return Ok(format!("{url} reports ready"));
     }
     let text = String::from_utf8_lossy(&text);
-    Err(format!("{url} says not ready: {text}"))
+    Err(format!("{url} reports not ready: {text}"))
 }
 
 async fn get(url: &str, path: &str, headers: HeaderMap) -> Result<(StatusCode, Bytes), String> {
-    let site = Site::new(url, None).map_err(|error| format!("{error:#}: correct --url"))?;
-    let ask = Ask {
+    let client = HttpClient::new(url, None).map_err(|error| format!("{error:#}: correct --url"))?;
+    let request = HttpRequest {
         method: Method::GET,
         path,
         headers,
         body: Vec::new(),
-        within: WITHIN,
+        timeout: CHECK_TIMEOUT,
     };
-    site.ask(ask).await.map_err(|error| {
-        format!("{url} cannot be reached ({error:#}): start `switchboard up` or `gateway`, or correct --url")
+    client.fetch(request).await.map_err(|error| {
+        format!("{url} is unreachable ({error:#}): start `switchboard up` or `gateway`, or correct --url")
     })
 }
 
 async fn device_port(addr: &str) -> Finding {
     let known = addr
         .to_socket_addrs()
-        .map_err(|error| format!("{addr} is no HOST:PORT: {error}"))?;
+        .map_err(|error| format!("{addr} is not HOST:PORT: {error}"))?;
     let known: Vec<_> = known.collect();
-    let connected = timeout(WITHIN, TcpStream::connect(known.as_slice())).await;
+    let connected = timeout(CHECK_TIMEOUT, TcpStream::connect(known.as_slice())).await;
     match connected {
         Ok(Ok(_)) => Ok(format!("{addr} accepts connections")),
         Ok(Err(error)) => Err(format!(
             "{addr}: {error}; start `switchboard up` or `edge`, or correct --addr"
         )),
-        Err(_) => Err(format!(
-            "{addr} does not answer; a firewall may be in between"
-        )),
+        Err(_) => Err(format!("{addr} does not respond; a firewall may block it")),
     }
 }

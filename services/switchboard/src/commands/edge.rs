@@ -1,5 +1,4 @@
-//! `switchboard edge`: device connections, over Redis, without a database.
-//! Never: Postgres; devices connect and are called while it is away.
+//! `switchboard edge`: the service that terminates device connections. It does not use Postgres.
 
 use std::process::ExitCode;
 
@@ -12,22 +11,18 @@ use crate::{
     tls::TlsArguments,
 };
 
-/// Takes device connections, against REDIS_URL.
+/// Terminates device connections, using REDIS_URL.
 ///
-/// Prints {"event":"ready","device_addr","tls_addr","admin_url"} on stdout when it can serve; logs go
-/// to stderr. Starts while Redis is away, says so on the admin port, and serves when it is there.
-/// Ends on SIGTERM: devices are told to reconnect elsewhere, calls under way are finished.
+/// Prints {"event":"ready","device_addr","tls_addr","admin_url"} on stdout when ready; logs go to
+/// stderr. Starts even if Redis is unavailable, reports that on the admin port, and becomes ready
+/// when it is reachable. On SIGTERM, asks devices to reconnect elsewhere, finishes the calls in
+/// progress and exits.
 ///
-/// Exit codes: 0 ended as asked, 1 failed, 64 wrong settings.
+/// Exit codes: 0 ended normally, 1 failed, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Where devices dial in
-    #[arg(
-        long,
-        env = "SWITCHBOARD_DEVICE_LISTEN",
-        default_value = "0.0.0.0:7700",
-        value_name = "HOST:PORT"
-    )]
+    /// Address of the device port
+    #[arg(long, env, default_value = "0.0.0.0:7700", value_name = "HOST:PORT")]
     device_listen: String,
     #[command(flatten)]
     tls: TlsArguments,
@@ -63,8 +58,8 @@ async fn start(
         tls_addr: process::tls_addr(&listeners)?,
         ..process.ready()
     };
-    let bus = arguments::enter_bus(arguments::bus_config(&arguments.bus, "edge")?, process)?;
-    arguments::watch_trust(&bus, &process.readiness);
+    let bus = arguments::connect_bus(arguments::bus_config(&arguments.bus, "edge")?, process)?;
+    arguments::watch_token_keys(&bus, &process.readiness);
     process.serve_devices(listeners, arguments.edge, &bus);
     arguments::await_bus(&bus).await;
     Ok(ready)

@@ -1,72 +1,61 @@
-//! `switchboard gateway`: calls over HTTP, over Redis and Postgres.
-//! Never: state of its own; any replica serves any request.
+//! `switchboard gateway`: the service that accepts calls over REST and MCP.
 
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use axum::Router;
 use switchboard_bus::BusConfig;
-use switchboard_runtime::{admin::Need, http::HttpLimits};
+use switchboard_gateway as gateway;
+use switchboard_runtime::admin::Need;
 
 use crate::{
-    arguments,
     exit::Failure,
-    http_service::{HttpServiceArguments, Kind, Parts},
+    http_service::{Deps, HttpService, HttpServiceArguments},
     process::{Process, Telemetry},
 };
 
-/// Takes calls over HTTP, against DATABASE_URL and REDIS_URL.
+/// Accepts calls over REST and MCP, using DATABASE_URL and REDIS_URL.
 ///
-/// Prints {"event":"ready","http_url","admin_url"} on stdout when it can serve; logs go to stderr.
-/// Starts while Redis or Postgres is away, says so on the admin port, and serves when Redis is there:
-/// callers with access tokens need no Postgres. Ends on SIGTERM, when requests under way are answered.
+/// Prints {"event":"ready","http_url","admin_url"} on stdout when ready; logs go to stderr. Starts
+/// even if Redis or Postgres is unavailable, reports that on the admin port, and becomes ready as
+/// soon as Redis is reachable: callers with access tokens do not need Postgres. On SIGTERM, it
+/// finishes the requests in progress and exits.
 ///
-/// Exit codes: 0 ended as asked, 1 failed, 64 wrong settings.
+/// Exit codes: 0 ended normally, 1 failed, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Where callers are served
-    #[arg(
-        long,
-        env = "SWITCHBOARD_HTTP_LISTEN",
-        default_value = "0.0.0.0:8080",
-        value_name = "HOST:PORT"
-    )]
+    /// Address of the HTTP port
+    #[arg(long, env, default_value = "0.0.0.0:8080", value_name = "HOST:PORT")]
     http_listen: String,
     #[command(flatten)]
     service: HttpServiceArguments,
     #[command(flatten)]
-    gateway: switchboard_gateway::Config,
+    gateway: gateway::Config,
 }
 
 pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<ExitCode, Failure> {
-    let kind = Kind {
+    let service = HttpService {
         name: "gateway",
-        on_bus: BusConfig::following_offers,
-        // Calls with access tokens, and with keys used lately, go on without it.
-        database: Need::Helpful,
+        configure_bus: BusConfig::watching_catalog,
+        // Access tokens and cached API keys work without it.
+        database: Need::Optional,
+        needs_token_keys: true,
+        document: gateway::document,
     };
-    let serve = |process: &Process, parts| serve(&arguments.gateway, process, parts);
-    let service = arguments.service;
-    service
-        .run(&arguments.http_listen, kind, telemetry, serve)
+    let config = arguments.gateway;
+    let start = |deps: Deps, process: &Process| {
+        let deps = gateway::Deps {
+            store: deps.store,
+            bus: deps.bus,
+            authenticator: deps.authenticator,
+            registry: deps.registry,
+        };
+        let router = gateway::run(&config, deps, &process.stages.serving)
+            .context("the gateway cannot start")?;
+        Ok((router, config.http_limits()))
+    };
+    let listen = &arguments.http_listen;
+    arguments
+        .service
+        .run(listen, service, telemetry, start)
         .await
-}
-
-fn serve(
-    gateway: &switchboard_gateway::Config,
-    process: &Process,
-    parts: Parts,
-) -> Result<(Router, HttpLimits), Failure> {
-    arguments::watch_trust(&parts.bus, &process.readiness);
-    let router = switchboard_gateway::router(
-        gateway,
-        parts.store,
-        parts.bus,
-        parts.authenticator,
-        &process.registry,
-        &process.stages.serving,
-    )
-    .context("the gateway's metrics cannot be registered")?;
-    let router = router.merge(switchboard_gateway::document().routes());
-    Ok((router, gateway.http_limits()))
 }

@@ -1,5 +1,4 @@
-//! `switchboard migrate`: brings a database up to date.
-//! Never: a step backwards.
+//! `switchboard migrate`: applies database migrations.
 
 use std::process::ExitCode;
 
@@ -10,9 +9,11 @@ use crate::{
     exit::{self, Failure},
 };
 
-/// Brings DATABASE_URL up to date; safe to run at any time and by several at once.
+/// Applies database migrations to DATABASE_URL.
 ///
-/// Exit codes: 0 up to date, 1 failed, 64 wrong settings.
+/// Safe to run at any time, also concurrently.
+///
+/// Exit codes: 0 up to date, 1 failed, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -27,16 +28,16 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let before = store
         .schema_version()
         .await
-        .map_err(|error| failed("cannot be looked at", error))?;
+        .map_err(|error| failed("cannot be inspected", error))?;
     store
         .migrate()
         .await
-        .map_err(|error| failed("was not brought up to date", error))?;
+        .map_err(|error| failed("cannot be migrated", error))?;
     exit::print(&if before.applied == before.known {
-        format!("the database is at version {}, as it was", before.known)
+        format!("the database is up to date at version {}", before.known)
     } else {
         format!(
-            "the database was brought from version {} to {}",
+            "the database was migrated from version {} to {}",
             before.applied, before.known
         )
     })?;

@@ -1,5 +1,4 @@
-//! `switchboard npcs`: an organisation's characters, and the devices they speak through.
-//! Never: a rule of the API's repeated here; what it refuses, it explains.
+//! `switchboard npcs`: NPCs of an organisation. The API validates all input.
 
 use std::process::ExitCode;
 
@@ -10,7 +9,7 @@ use serde_json::{json, value::RawValue};
 use switchboard_protocol::id::{DeviceId, NpcId, TemplateId};
 
 use crate::{
-    api::{Api, ApiArguments, Sent},
+    api::{Api, ApiArguments, ApiRequest},
     collection::{ChangeArguments, Collection, CreateArguments, ListArguments},
     exit::{self, Failure},
 };
@@ -22,12 +21,12 @@ const NPCS: Collection = Collection {
     page: 20,
 };
 
-/// Where it stands who answers for all other devices.
+/// Path of the organisation, which holds the default NPC.
 const ORG: &str = "/v1/org";
 
-/// Shows, makes, changes and removes NPCs: characters made from a template or on their own.
+/// Manages NPCs, the characters of an organisation.
 ///
-/// Exit codes: 0 done, 1 refused or not reachable, 64 wrong settings.
+/// Exit codes: 0 done, 1 refused or not reachable, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -38,79 +37,82 @@ pub(crate) struct Arguments {
 enum Action {
     List(Listing),
     Show(One),
-    Create(Creation),
+    Create(CreateOptions),
     Edit(Edit),
     Delete(One),
-    Default(Answering),
+    Default(DefaultNpc),
 }
 
-/// Prints a line for each NPC: id, name, template and devices, with tabs between them.
+/// Lists NPCs: id, name, template and devices, separated by tabs.
 #[derive(Debug, clap::Args)]
 struct Listing {
-    /// Only those made from this template
+    /// Only NPCs based on this template
     #[arg(long, value_name = "ID")]
     template: Option<TemplateId>,
-    /// Only the one that speaks through this device
+    /// Only the NPC of this device
     #[arg(long, value_name = "ID")]
     device_id: Option<DeviceId>,
     #[command(flatten)]
     list: ListArguments,
 }
 
-/// Prints an NPC as JSON, or removes it with all that it remembers.
+/// Shows an NPC as JSON, or deletes it with its memories.
 #[derive(Debug, clap::Args)]
 struct One {
-    /// Which NPC
+    /// Id of the NPC
     id: NpcId,
     #[command(flatten)]
     api: ApiArguments,
 }
 
-/// Makes an NPC and prints its id.
+/// Creates an NPC and prints its id.
 #[derive(Debug, clap::Args)]
-struct Creation {
-    /// What differs from the template, a JSON object; without a template all settings, with a `name`
+struct CreateOptions {
+    /// Settings that differ from the template, a JSON object; without a template all settings,
+    /// including `name`
     #[arg(default_value = "{}", value_name = "JSON", value_parser = overrides)]
     overrides: Box<RawValue>,
-    /// What it is made from
+    /// Template to base the NPC on
     #[arg(long, value_name = "ID")]
     template: Option<TemplateId>,
-    /// The version of the template to stay with; it follows the newest when not set
+    /// Version of the template to pin. Default: follow the newest
     #[arg(long, value_name = "NUMBER", requires = "template")]
     template_version: Option<i64>,
-    /// A device that it speaks through; can be given several times
+    /// Device of the NPC; can be repeated
     #[arg(long, value_name = "ID", value_delimiter = ',', num_args = 1)]
     device_id: Vec<DeviceId>,
     #[command(flatten)]
     create: CreateArguments,
 }
 
-/// Changes an NPC by a JSON merge patch (RFC 7396), and prints it as it is then.
+/// Changes an NPC with a JSON merge patch (RFC 7396) and prints the result.
 ///
-/// The patch is of what `show` prints: `device_ids` are the devices that it speaks through, `overrides` what
-/// differs from the template, `template_version` the version that it stays with, null to follow the newest.
+/// The patch applies to the output of `show`: `device_ids` are the devices of the NPC, `overrides`
+/// the settings that differ from the template, `template_version` the pinned version, or null to
+/// follow the newest.
 #[derive(Debug, clap::Args)]
 struct Edit {
-    /// Which NPC
+    /// Id of the NPC
     id: NpcId,
     #[command(flatten)]
     change: ChangeArguments,
 }
 
-/// Prints which NPC answers for devices through which none speaks, as `list` does; - for none. Sets it when one is given.
+/// Shows or sets the default NPC, which answers devices without an NPC. Prints it like `list`, or -
+/// if there is none.
 #[derive(Debug, clap::Args)]
-struct Answering {
-    /// Which NPC shall answer from now on
+struct DefaultNpc {
+    /// NPC to set as the default
     #[arg(conflicts_with = "none", value_name = "NPC")]
     id: Option<NpcId>,
-    /// Nobody shall answer any more
+    /// Remove the default
     #[arg(long)]
     none: bool,
     #[command(flatten)]
     api: ApiArguments,
 }
 
-/// What is made, as the API takes it.
+/// A new NPC, as the API expects it.
 #[derive(Serialize)]
 struct Document<'a> {
     template_id: Option<TemplateId>,
@@ -119,9 +121,9 @@ struct Document<'a> {
     device_ids: &'a [DeviceId],
 }
 
-/// What a line says of an NPC.
+/// The members of an NPC that `list` prints.
 #[derive(Deserialize)]
-struct Listed {
+struct NpcSummary {
     id: NpcId,
     template_id: Option<TemplateId>,
     device_ids: Vec<DeviceId>,
@@ -133,7 +135,7 @@ struct Effective {
     name: String,
 }
 
-/// What matters here of an organisation.
+/// The members of an organisation that are used here.
 #[derive(Deserialize)]
 struct Org {
     default_npc_id: Option<NpcId>,
@@ -151,12 +153,12 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Action::Create(creation) => create(&creation).await,
         Action::Edit(edit) => NPCS.edit(edit.id, &edit.change).await,
         Action::Delete(one) => NPCS.remove(&one.api, one.id).await,
-        Action::Default(default) => answering(&default).await,
+        Action::Default(default) => default_npc(&default).await,
     }?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn line(npc: Listed) -> String {
+fn line(npc: NpcSummary) -> String {
     let template = npc
         .template_id
         .map_or_else(|| "-".to_owned(), |id| id.to_string());
@@ -165,11 +167,11 @@ fn line(npc: Listed) -> String {
     format!("{}\t{name}\t{template}\t{}", npc.id, devices.join(","))
 }
 
-/// Prints who answers for all other devices, and sets it before when that is asked for.
-async fn answering(asked: &Answering) -> Result<(), Failure> {
-    let api = asked.api.connect()?;
-    let org: Org = if asked.none || asked.id.is_some() {
-        let org = set_answering(&api, asked.id).await?;
+/// Prints the default NPC, after changing it if requested.
+async fn default_npc(arguments: &DefaultNpc) -> Result<(), Failure> {
+    let api = arguments.api.connect()?;
+    let org: Org = if arguments.none || arguments.id.is_some() {
+        let org = set_default_npc(&api, arguments.id).await?;
         serde_json::from_slice(&org).map_err(Failure::general)?
     } else {
         api.get(ORG).await.map_err(Failure::general)?
@@ -177,14 +179,17 @@ async fn answering(asked: &Answering) -> Result<(), Failure> {
     let Some(id) = org.default_npc_id else {
         return exit::print("-");
     };
-    let npc = api.get(&NPCS.at(id)).await.map_err(Failure::general)?;
+    let npc = api
+        .get(&NPCS.element_path(id))
+        .await
+        .map_err(Failure::general)?;
     exit::print(&line(npc))
 }
 
-/// Says who answers, in whatever version the organisation is; gives it as it is then.
-async fn set_answering(api: &Api, npc: Option<NpcId>) -> Result<Bytes, Failure> {
+/// Sets the default NPC regardless of the organisation's version; returns the organisation.
+async fn set_default_npc(api: &Api, npc: Option<NpcId>) -> Result<Bytes, Failure> {
     let any = [(header::IF_MATCH, HeaderValue::from_static("*"))];
-    let sent = Sent {
+    let sent = ApiRequest {
         method: Method::PATCH,
         path: ORG,
         headers: any.into_iter().collect(),
@@ -193,7 +198,7 @@ async fn set_answering(api: &Api, npc: Option<NpcId>) -> Result<Bytes, Failure> 
     api.bytes(sent).await.map_err(Failure::general)
 }
 
-async fn create(creation: &Creation) -> Result<(), Failure> {
+async fn create(creation: &CreateOptions) -> Result<(), Failure> {
     let document = Document {
         template_id: creation.template,
         template_version: creation.template_version,
@@ -201,16 +206,16 @@ async fn create(creation: &Creation) -> Result<(), Failure> {
         device_ids: &creation.device_id,
     };
     let document = serde_json::to_vec(&document).map_err(Failure::general)?;
-    creation.create.make(NPCS.path, document).await
+    creation.create.create_and_print(NPCS.path, document).await
 }
 
 fn overrides(text: &str) -> Result<Box<RawValue>, String> {
     let raw: Box<RawValue> =
-        serde_json::from_str(text).map_err(|error| format!("this is no JSON: {error}"))?;
+        serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
     if raw.get().starts_with('{') {
         Ok(raw)
     } else {
-        Err("overrides are a JSON object".to_owned())
+        Err("overrides must be a JSON object".to_owned())
     }
 }
 
@@ -227,15 +232,15 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_is_asked_for_set_or_taken_away() {
+    fn default_npc_arguments_are_exclusive() {
         fn check(words: &[&str], expected: Option<(bool, bool)>) {
             let line = ["npcs", "default"].iter().chain(words);
             let read = Line::try_parse_from(line).ok();
-            let asked = read.and_then(|line| match line.arguments.action {
-                Action::Default(asked) => Some((asked.id.is_some(), asked.none)),
+            let arguments = read.and_then(|line| match line.arguments.action {
+                Action::Default(arguments) => Some((arguments.id.is_some(), arguments.none)),
                 _ => None,
             });
-            assert_eq!(asked, expected, "{words:?}");
+            assert_eq!(arguments, expected, "{words:?}");
         }
         let npc = format!("npc_{}", "0".repeat(32));
         check(&[], Some((false, false)));

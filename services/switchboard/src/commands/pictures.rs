@@ -1,5 +1,4 @@
-//! `switchboard pictures`: what templates show, sent and fetched as files.
-//! Never: a picture judged here; the API reads what it is.
+//! `switchboard pictures`: pictures of an organisation. The API validates all input.
 
 use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
 
@@ -8,11 +7,11 @@ use serde::Deserialize;
 use switchboard_protocol::id::PictureId;
 
 use crate::{
-    api::{ApiArguments, Sent},
+    api::{ApiArguments, ApiRequest},
     collection::{Collection, CreateArguments, ListArguments},
     exit::Failure,
-    files::{self, LARGEST_FILE},
-    query::encoded,
+    files::{self, MAX_FILE_BYTES},
+    query::percent_encode,
 };
 
 const PICTURES: Collection = Collection {
@@ -22,9 +21,9 @@ const PICTURES: Collection = Collection {
     page: 200,
 };
 
-/// Sends, lists, fetches and removes pictures.
+/// Manages pictures.
 ///
-/// Exit codes: 0 done, 1 refused or not reachable, 64 wrong settings.
+/// Exit codes: 0 done, 1 refused or not reachable, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -34,37 +33,37 @@ pub(crate) struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     Upload(Upload),
-    /// Prints a line for each picture: id, name, type, size in pixels and in bytes, with tabs between them
+    /// Lists pictures: id, name, type, size in pixels and size in bytes, separated by tabs
     List(ListArguments),
-    /// Prints what is known of a picture as JSON
+    /// Shows the metadata of a picture as JSON
     Show(One),
     Download(Download),
-    /// Removes a picture that no template and no NPC shows
+    /// Deletes a picture that no template or NPC uses
     Delete(One),
 }
 
-/// Sends a picture and prints its id.
+/// Uploads a picture and prints its id.
 #[derive(Debug, clap::Args)]
 struct Upload {
-    /// PNG, JPEG, GIF or WebP; - is stdin
+    /// PNG, JPEG, GIF or WebP file; - is stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What people call it; its id when not set
+    /// Name of the picture. Default: its id
     #[arg(long)]
     name: Option<String>,
-    /// Where agents read it; by its id when not set
+    /// URI of the picture for agents. Default: derived from its id
     #[arg(long)]
     uri: Option<String>,
     #[command(flatten)]
     create: CreateArguments,
 }
 
-/// Writes the picture itself.
+/// Downloads a picture.
 #[derive(Debug, clap::Args)]
 struct Download {
-    /// Which picture
+    /// Id of the picture
     id: PictureId,
-    /// Where to; stdout when not set
+    /// Output file. Default: stdout
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -73,15 +72,15 @@ struct Download {
 
 #[derive(Debug, clap::Args)]
 struct One {
-    /// Which picture
+    /// Id of the picture
     id: PictureId,
     #[command(flatten)]
     api: ApiArguments,
 }
 
-/// What a line says of a picture.
+/// The members of a picture that `list` prints.
 #[derive(Deserialize)]
-struct Listed {
+struct PictureSummary {
     id: PictureId,
     name: String,
     mime_type: String,
@@ -92,17 +91,17 @@ struct Listed {
 
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.action {
-        Action::Upload(upload) => send(&upload).await,
+        Action::Upload(upload) => upload_picture(&upload).await,
         Action::List(listing) => PICTURES.list(&listing, &[], line).await,
         Action::Show(one) => PICTURES.show(&one.api, one.id).await,
-        Action::Download(download) => fetch(&download).await,
+        Action::Download(download) => download_picture(&download).await,
         Action::Delete(one) => PICTURES.remove(&one.api, one.id).await,
     }?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn line(picture: Listed) -> String {
-    let Listed {
+fn line(picture: PictureSummary) -> String {
+    let PictureSummary {
         id,
         name,
         mime_type,
@@ -113,23 +112,23 @@ fn line(picture: Listed) -> String {
     format!("{id}\t{name}\t{mime_type}\t{width}x{height}\t{size_bytes}")
 }
 
-async fn send(upload: &Upload) -> Result<(), Failure> {
-    let body = files::read_input(&upload.file, LARGEST_FILE)?;
+async fn upload_picture(upload: &Upload) -> Result<(), Failure> {
+    let body = files::read_input(&upload.file, MAX_FILE_BYTES)?;
     let mut path = PICTURES.path.to_owned();
     let given = [("name", &upload.name), ("uri", &upload.uri)];
     let given = given
         .iter()
         .filter_map(|(name, value)| Some((name, value.as_ref()?)));
     for ((name, value), sign) in given.zip(["?", "&"]) {
-        // Writing to a String does not fail.
-        let _ = write!(path, "{sign}{name}={}", encoded(value));
+        // Writing to a `String` cannot fail.
+        let _ = write!(path, "{sign}{name}={}", percent_encode(value));
     }
-    upload.create.make(&path, body).await
+    upload.create.create_and_print(&path, body).await
 }
 
-async fn fetch(download: &Download) -> Result<(), Failure> {
-    let path = format!("{}/content", PICTURES.at(download.id));
-    let sent = Sent {
+async fn download_picture(download: &Download) -> Result<(), Failure> {
+    let path = format!("{}/content", PICTURES.element_path(download.id));
+    let sent = ApiRequest {
         method: Method::GET,
         path: &path,
         headers: HeaderMap::new(),

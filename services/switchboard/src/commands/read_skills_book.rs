@@ -1,5 +1,5 @@
-//! `switchboard read-skills-book`: reads one document from stdin in a process that may do nothing else.
-//! Never: started by a person; the control plane does that, for each book.
+//! `switchboard read-skills-book`: parses one document in a sandboxed process. The control plane
+//! starts it for each book.
 
 use std::process::ExitCode;
 
@@ -7,14 +7,14 @@ use switchboard_control::Format;
 
 use crate::exit::Failure;
 
-/// Reads a document from stdin and writes its chunks to stdout, for the control plane.
+/// Parses a document from stdin and writes its chunks to stdout, for the control plane.
 ///
-/// Exit codes: 0 all is said, 1 nobody listens.
+/// Exit codes: 0 complete, 1 stdout is closed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// How it is read
+    /// Format of the document
     format: Format,
-    /// How many bytes it has
+    /// Size of the document in bytes
     size_bytes: u64,
 }
 

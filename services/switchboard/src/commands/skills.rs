@@ -1,5 +1,4 @@
-//! `switchboard skills`: sends, lists, searches and removes skills books.
-//! Never: a file held in memory, or a book called ready before it can be searched.
+//! `switchboard skills`: skills books of an organisation.
 
 mod upload;
 
@@ -13,7 +12,7 @@ use crate::{
     api::ApiArguments,
     collection::{Collection, CreateArguments, ListArguments},
     exit::{self, Failure},
-    query::encoded,
+    query::percent_encode,
 };
 
 const SKILLS_BOOKS: Collection = Collection {
@@ -23,9 +22,10 @@ const SKILLS_BOOKS: Collection = Collection {
     page: 200,
 };
 
-/// Sends documents that characters look things up in, and tries what is found in them.
+/// Manages skills books, the documents that NPCs search.
 ///
-/// Exit codes: 0 done, 1 refused, not reachable, or the document cannot be read, 64 wrong settings.
+/// Exit codes: 0 done, 1 refused, not reachable, or the document cannot be parsed, 64 invalid
+/// settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -34,34 +34,34 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Sends a file and waits until it can be searched
+    /// Uploads a file and waits until it can be searched
     Upload(Upload),
-    /// Prints a line for each skills book: id, state, progress in percent, name, with tabs between them
+    /// Lists skills books: id, state, progress in percent and name, separated by tabs
     List(ListArguments),
-    /// Prints a skills book as JSON
+    /// Shows a skills book as JSON
     Show(One),
-    /// Finds what a skills book says about a question
+    /// Searches a skills book
     Search(Search),
-    /// Removes a skills book that no template names
+    /// Deletes a skills book that no template uses
     Delete(One),
 }
 
-/// What is sent, and as what.
+/// Arguments of `upload`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Upload {
-    /// Text, Markdown, HTML or PDF
+    /// Text, Markdown, HTML or PDF file
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What people call it; the file's name when not set
+    /// Name of the skills book. Default: the file name
     #[arg(long)]
     name: Option<String>,
-    /// text/plain, text/markdown, text/html or application/pdf; from the file's name when not set
+    /// text/plain, text/markdown, text/html or application/pdf. Default: from the file name
     #[arg(long, value_name = "TYPE")]
     mime_type: Option<String>,
-    /// The language it is written in, as de or zh-Hans-CN
+    /// Language of the document, for example de or zh-Hans-CN
     #[arg(long, default_value = "en")]
     locale: String,
-    /// Return as soon as all of it is sent
+    /// Return when the upload is complete, without waiting for the indexing
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -70,7 +70,7 @@ pub(crate) struct Upload {
 
 #[derive(Debug, clap::Args)]
 struct One {
-    /// Which skills book: skb_…
+    /// Id of the skills book: skb_…
     #[arg(value_name = "ID")]
     id: SkillsBookId,
     #[command(flatten)]
@@ -79,34 +79,34 @@ struct One {
 
 #[derive(Debug, clap::Args)]
 struct Search {
-    /// Which skills book: skb_…
+    /// Id of the skills book: skb_…
     #[arg(value_name = "ID")]
     id: SkillsBookId,
-    /// Words, or a whole question
+    /// Search words or a question
     #[arg(value_name = "QUESTION")]
     question: String,
-    /// How many chunks at most
+    /// Maximum number of chunks
     #[arg(long, default_value_t = 5, value_name = "NUMBER")]
     limit: u16,
-    /// Print the answer as JSON
+    /// Print the response as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     api: ApiArguments,
 }
 
-/// What a line says of a skills book.
+/// The members of a skills book that `list` prints.
 #[derive(Deserialize)]
-struct Listed {
+struct SkillsBookSummary {
     id: SkillsBookId,
     state: String,
     progress: f64,
     name: String,
 }
 
-/// What was found.
+/// The response of a search.
 #[derive(Deserialize)]
-struct Found {
+struct SearchResponse {
     chunks: Vec<Chunk>,
 }
 
@@ -123,14 +123,14 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Upload(upload) => upload::run(&upload).await?,
         Command::List(listing) => SKILLS_BOOKS.list(&listing, &[], line).await?,
         Command::Show(one) => SKILLS_BOOKS.show(&one.api, one.id).await?,
-        Command::Search(search) => find(&search).await?,
+        Command::Search(query) => search(&query).await?,
         Command::Delete(one) => SKILLS_BOOKS.remove(&one.api, one.id).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn line(book: Listed) -> String {
-    let Listed {
+fn line(book: SkillsBookSummary) -> String {
+    let SkillsBookSummary {
         id,
         state,
         progress,
@@ -139,28 +139,28 @@ fn line(book: Listed) -> String {
     format!("{id}\t{state}\t{:.0}\t{name}", progress * 100.0)
 }
 
-async fn find(search: &Search) -> Result<(), Failure> {
+async fn search(query: &Search) -> Result<(), Failure> {
     let path = format!(
         "{}/search?q={}&limit={}",
-        SKILLS_BOOKS.at(search.id),
-        encoded(&search.question),
-        search.limit
+        SKILLS_BOOKS.element_path(query.id),
+        percent_encode(&query.question),
+        query.limit
     );
-    let answer = search.api.connect()?.get(&path).await;
+    let answer = query.api.connect()?.get(&path).await;
     let answer: Box<RawValue> = answer.map_err(Failure::general)?;
-    if search.json {
+    if query.json {
         return exit::print(answer.get());
     }
-    let found: Found = serde_json::from_str(answer.get()).map_err(Failure::general)?;
-    found
+    let response: SearchResponse = serde_json::from_str(answer.get()).map_err(Failure::general)?;
+    response
         .chunks
         .iter()
-        .try_for_each(|chunk| exit::print(&shown(chunk)))
+        .try_for_each(|chunk| exit::print(&format_chunk(chunk)))
 }
 
-fn shown(chunk: &Chunk) -> String {
+fn format_chunk(chunk: &Chunk) -> String {
     let mut place = format!("{:.3}", chunk.score);
-    // Writing to a String does not fail.
+    // Writing to a `String` cannot fail.
     if let Some(heading) = &chunk.heading {
         let _ = write!(place, "  {heading}");
     }

@@ -1,5 +1,5 @@
-//! `switchboard stdio`: a device or an NPC as an MCP server on stdin and stdout, for desktop clients.
-//! Never: a line on stdout that is no message of the protocol.
+//! `switchboard stdio`: an MCP server on stdin and stdout for desktop clients. Stdout carries MCP
+//! messages only.
 
 use std::process::ExitCode;
 
@@ -11,22 +11,23 @@ use crate::{
     stdio::{self, Gateway},
 };
 
-/// Speaks the Model Context Protocol, revision 2025-11-25, over stdin and stdout: one JSON-RPC message a line.
+/// Serves the Model Context Protocol (revision 2025-11-25) on stdin and stdout.
 ///
-/// The services of a device are the tools, or those of an NPC's devices that it may use. Logs go to stderr. While the gateway is away, requests wait for it
-/// up to 10 s. Ends when stdin ends and every request is answered; what is under way then has 10 s.
+/// Messages are JSON-RPC, one per line. The tools are the services of a device, or of an NPC's
+/// devices. Logs go to stderr. Requests wait up to 10 s for an unreachable gateway. At the end of
+/// stdin, requests in progress have 10 s to finish.
 ///
-/// Exit codes: 0 ended as asked, 1 failed, 64 wrong settings.
+/// Exit codes: 0 ended normally, 1 failed, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("which").required(true)))]
 pub(crate) struct Arguments {
-    /// Offer this device
+    /// Serve the services of this device
     #[arg(long, group = "which", value_name = "ID")]
     device: Option<DeviceId>,
-    /// Offer this NPC: the tools of its devices that it may use
+    /// Serve the services of this NPC's devices
     #[arg(long, group = "which", value_name = "ID")]
     npc: Option<NpcId>,
-    /// Offer all devices of the organisation, each tool's name beginning with its device's
+    /// Serve the services of all devices of the organisation; tool names begin with the device id
     #[arg(long, group = "which")]
     all: bool,
     #[command(flatten)]

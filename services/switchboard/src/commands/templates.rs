@@ -1,5 +1,5 @@
-//! `switchboard templates`: what an organisation's characters are made from, also as character cards.
-//! Never: a rule of the API's repeated here; what it refuses, it explains.
+//! `switchboard templates`: templates of NPCs, and their exchange as character cards. The API
+//! validates all input.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,10 +11,10 @@ use serde::Deserialize;
 use switchboard_protocol::id::TemplateId;
 
 use crate::{
-    api::{ApiArguments, Sent},
+    api::{ApiArguments, ApiRequest},
     collection::{ChangeArguments, Collection, CreateArguments, ListArguments},
     exit::Failure,
-    files::{self, LARGEST_FILE},
+    files::{self, MAX_FILE_BYTES},
 };
 
 const TEMPLATES: Collection = Collection {
@@ -24,9 +24,9 @@ const TEMPLATES: Collection = Collection {
     page: 20,
 };
 
-/// Shows, makes, changes and removes templates, and moves them as character cards.
+/// Manages templates, from which NPCs are created, and exchanges them as character cards.
 ///
-/// Exit codes: 0 done, 1 refused or not reachable, 64 wrong settings.
+/// Exit codes: 0 done, 1 refused or not reachable, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -36,20 +36,20 @@ pub(crate) struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     List(Listing),
-    /// Prints a template as JSON
+    /// Shows a template as JSON
     Show(One),
-    Create(Creation),
+    Create(CreateOptions),
     Edit(Edit),
-    /// Removes a template and its memories
+    /// Deletes a template and its memories
     Delete(One),
     Export(Export),
     Import(Import),
 }
 
-/// Prints a line for each template: id, name, visibility and version, with tabs between them.
+/// Lists templates: id, name, visibility and version, separated by tabs.
 #[derive(Debug, clap::Args)]
 struct Listing {
-    /// Only those that every organisation sees
+    /// Only templates visible to all organisations
     #[arg(long)]
     public: bool,
     #[command(flatten)]
@@ -58,56 +58,56 @@ struct Listing {
 
 #[derive(Debug, clap::Args)]
 struct One {
-    /// Which template
+    /// Id of the template
     id: TemplateId,
     #[command(flatten)]
     api: ApiArguments,
 }
 
-/// Makes a template and prints its id.
+/// Creates a template and prints its id.
 #[derive(Debug, clap::Args)]
-struct Creation {
-    /// A file with its settings as JSON, with a `name`; - is stdin
+struct CreateOptions {
+    /// JSON file with the settings, including `name`; - is stdin
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
     #[command(flatten)]
     create: CreateArguments,
 }
 
-/// Changes a template by a JSON merge patch (RFC 7396), and prints it as it is then.
+/// Changes a template with a JSON merge patch (RFC 7396) and prints the result.
 #[derive(Debug, clap::Args)]
 struct Edit {
-    /// Which template
+    /// Id of the template
     id: TemplateId,
     #[command(flatten)]
     change: ChangeArguments,
 }
 
-/// Writes a template as a Character Card V2.
+/// Exports a template as a Character Card V2.
 #[derive(Debug, clap::Args)]
 struct Export {
-    /// Which template
+    /// Id of the template
     id: TemplateId,
-    /// Where to; a name that ends in .png makes it the avatar with the card inside, else it is JSON; stdout when not set
+    /// Output file; .png embeds the card in the avatar, otherwise it is JSON. Default: stdout
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
     api: ApiArguments,
 }
 
-/// Makes a template from a Character Card V2, JSON or PNG, and prints its id.
+/// Creates a template from a Character Card V2 (JSON or PNG) and prints its id.
 #[derive(Debug, clap::Args)]
 struct Import {
-    /// The card; - is stdin
+    /// Card file; - is stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
     create: CreateArguments,
 }
 
-/// What a line says of a template.
+/// The members of a template that `list` prints.
 #[derive(Deserialize)]
-struct Listed {
+struct TemplateSummary {
     id: TemplateId,
     name: String,
     visibility: String,
@@ -123,17 +123,24 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
                 .await
         }
         Action::Show(one) => TEMPLATES.show(&one.api, one.id).await,
-        Action::Create(creation) => make(TEMPLATES.path, &creation.file, &creation.create).await,
+        Action::Create(creation) => create(TEMPLATES.path, &creation.file, &creation.create).await,
         Action::Edit(edit) => TEMPLATES.edit(edit.id, &edit.change).await,
         Action::Delete(one) => TEMPLATES.remove(&one.api, one.id).await,
         Action::Export(export) => write_card(&export).await,
-        Action::Import(import) => make(&TEMPLATES.at("import"), &import.file, &import.create).await,
+        Action::Import(import) => {
+            create(
+                &TEMPLATES.element_path("import"),
+                &import.file,
+                &import.create,
+            )
+            .await
+        }
     }?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn line(template: Listed) -> String {
-    let Listed {
+fn line(template: TemplateSummary) -> String {
+    let TemplateSummary {
         id,
         name,
         visibility,
@@ -142,9 +149,9 @@ fn line(template: Listed) -> String {
     format!("{id}\t{name}\t{visibility}\t{version}")
 }
 
-async fn make(path: &str, file: &Path, create: &CreateArguments) -> Result<(), Failure> {
-    create
-        .make(path, files::read_input(file, LARGEST_FILE)?)
+async fn create(path: &str, file: &Path, arguments: &CreateArguments) -> Result<(), Failure> {
+    arguments
+        .create_and_print(path, files::read_input(file, MAX_FILE_BYTES)?)
         .await
 }
 
@@ -158,8 +165,11 @@ async fn write_card(export: &Export) -> Result<(), Failure> {
     } else {
         "application/json"
     };
-    let path = format!("{}/export?format=card_v2", TEMPLATES.at(export.id));
-    let sent = Sent {
+    let path = format!(
+        "{}/export?format=card_v2",
+        TEMPLATES.element_path(export.id)
+    );
+    let sent = ApiRequest {
         method: Method::GET,
         path: &path,
         headers: [(header::ACCEPT, HeaderValue::from_static(accept))]

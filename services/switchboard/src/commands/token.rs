@@ -1,5 +1,4 @@
-//! `switchboard token`: gets an access token.
-//! Never: the API key on stdout.
+//! `switchboard token`: issues an access token.
 
 use std::process::ExitCode;
 
@@ -13,16 +12,16 @@ use crate::{
     exit::{self, Failure},
 };
 
-/// Prints an access token: for a device that dials in, or for a client that calls.
+/// Issues an access token for a device or a client and prints it.
 ///
-/// Exit codes: 0 printed, 1 refused or not reachable, 64 wrong settings.
+/// Exit codes: 0 issued, 1 refused or not reachable, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("subject").required(true).args(["device", "scope"]))]
 pub(crate) struct Arguments {
-    /// For this device: it may dial in with the token
+    /// Issue a token for this device
     #[arg(long, value_name = "ID")]
     device: Option<DeviceId>,
-    /// For a client with this scope: call, read or admin; can be given several times
+    /// Issue a token for a client with this scope: call, read or admin; can be repeated
     #[arg(long, value_name = "SCOPE", value_delimiter = ',', num_args = 1)]
     scope: Vec<String>,
     /// Name of the client in logs
@@ -33,7 +32,7 @@ pub(crate) struct Arguments {
         conflicts_with = "device"
     )]
     client: String,
-    /// Seconds until the token expires; the server's default when not set
+    /// Lifetime of the token in seconds. Default: set by the server
     #[arg(long, value_name = "SECONDS")]
     ttl_s: Option<u64>,
     /// Print a JSON object with the token, its id and its lifetime
@@ -45,7 +44,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     #[derive(Serialize)]
-    struct Printed<'a> {
+    struct TokenOutput<'a> {
         access_token: &'a str,
         token_type: &'static str,
         expires_in: u64,
@@ -65,12 +64,12 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         exit::print(access_token)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let printed = Printed {
+    let output = TokenOutput {
         access_token,
         token_type: "Bearer",
         expires_in: token.expires_in,
         token_id: &token.token_id,
     };
-    exit::print(&serde_json::to_string(&printed).context("the token cannot be written as JSON")?)?;
+    exit::print(&serde_json::to_string(&output).context("cannot serialise the token")?)?;
     Ok(ExitCode::SUCCESS)
 }

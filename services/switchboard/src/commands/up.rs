@@ -1,13 +1,16 @@
-//! `switchboard up`: everything in one process, nothing to configure.
-//! Never: a service of its own; it wires the same ones that run alone.
+//! `switchboard up`: all services in one process, with a private Postgres.
 
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
+use axum::Router;
 use secrecy::SecretString;
 use switchboard_bus::{Bus, BusConfig, LocalHub};
+use switchboard_chat as chat;
+use switchboard_control as control;
 use switchboard_edge::Listeners;
-use switchboard_embeddings::{Endpoint, Questions};
+use switchboard_embeddings::{Endpoint, QueryEmbedder};
+use switchboard_gateway as gateway;
 use switchboard_identity::Authenticator;
 use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{admin::Need, http::HttpLimits};
@@ -16,59 +19,48 @@ use tokio::net::TcpListener;
 
 use crate::{
     arguments::{self, DataArguments, DrainArguments},
+    commands::chat::start_failure,
     data_folder::{DataFolder, Instance},
     exit::Failure,
+    http_service::Deps,
     postgres::{self, PostgresError},
     process::{self, Process, Ready, Telemetry},
     tls::TlsArguments,
 };
 
-/// How long publishing the first keys may take.
-const TRUST_WITHIN: Duration = Duration::from_secs(10);
+/// Timeout for the publication of the first token keys.
+const TOKEN_KEYS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs everything in one process: device port, calls over HTTP, conversations, settings, and a private Postgres.
+/// Runs all services in one process, with a private Postgres.
 ///
-/// Prints {"event":"ready","device_addr","http_url","admin_url","org_id","api_key"} on stdout when it
-/// can serve; everything else goes to stderr. The API key is made at the first start and kept, with
-/// the database, in --data-dir; `switchboard device`, `call` and `token` find it there.
+/// Prints {"event":"ready","device_addr","http_url","admin_url","org_id","api_key"} on stdout when
+/// ready; logs go to stderr. The API key is created at the first start and stored, with the
+/// database, in --data-dir. Other subcommands such as `switchboard device`, `call` and `token` find
+/// it there.
 ///
-/// The private Postgres listens on a socket that only its user can reach. It is not started when
-/// DATABASE_URL is given. Under root it runs as the user `postgres` (else `nobody`), and when that
-/// user cannot reach --data-dir, its data lie in /var/lib/switchboard, with a link to them.
+/// The private Postgres listens on a socket that only its user can reach. It is not started if
+/// DATABASE_URL is set. Under root it runs as the user `postgres` (or `nobody`); if that user
+/// cannot reach --data-dir, its data is in /var/lib/switchboard, with a link to it.
 ///
-/// Exit codes: 0 ended as asked, 1 failed, 64 wrong settings, 69 no PostgreSQL on this machine.
+/// Exit codes: 0 ended normally, 1 failed, 64 invalid settings, 69 PostgreSQL is not installed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     data: DataArguments,
-    /// Where devices dial in; 0.0.0.0:7700 lets them in from other machines
-    #[arg(
-        long,
-        env = "SWITCHBOARD_DEVICE_LISTEN",
-        default_value = "127.0.0.1:7700",
-        value_name = "HOST:PORT"
-    )]
+    /// Address of the device port; 0.0.0.0:7700 admits other machines
+    #[arg(long, env, default_value = "127.0.0.1:7700", value_name = "HOST:PORT")]
     device_listen: String,
-    /// Where callers are served and settings made
-    #[arg(
-        long,
-        env = "SWITCHBOARD_HTTP_LISTEN",
-        default_value = "127.0.0.1:8080",
-        value_name = "HOST:PORT"
-    )]
+    /// Address of the HTTP port
+    #[arg(long, env, default_value = "127.0.0.1:8080", value_name = "HOST:PORT")]
     http_listen: String,
-    /// Admin port: /healthz, /readyz, /metrics; not meant for the outside
-    #[arg(
-        long,
-        env = "SWITCHBOARD_ADMIN_LISTEN",
-        default_value = "127.0.0.1:9600",
-        value_name = "HOST:PORT"
-    )]
+    /// Address of the admin port: /healthz, /readyz, /metrics. Do not expose it publicly
+    #[arg(long, env, default_value = "127.0.0.1:9600", value_name = "HOST:PORT")]
     admin_listen: String,
     #[command(flatten)]
     tls: TlsArguments,
-    /// Where PostgreSQL's programs are (`postgres`, `initdb`), instead of on PATH and in the usual places
-    #[arg(long, env = "SWITCHBOARD_POSTGRES_BIN_DIR", value_name = "FOLDER")]
+    /// Folder of PostgreSQL's programs (`postgres`, `initdb`). Default: PATH and the usual install
+    /// locations
+    #[arg(long, env, value_name = "FOLDER")]
     postgres_bin_dir: Option<PathBuf>,
     #[command(flatten)]
     database: switchboard_store::Config,
@@ -86,7 +78,7 @@ pub(crate) struct Arguments {
     chat: switchboard_chat::Config,
 }
 
-/// What was bound before anything was started.
+/// Ports, bound before anything starts.
 struct Ports {
     devices: Listeners,
     http: TcpListener,
@@ -115,11 +107,11 @@ async fn start(
     process: &Process,
 ) -> Result<Ready, Failure> {
     let mut instance = folder.instance()?.unwrap_or_else(Instance::new);
-    // Kept before the key is used anywhere: a crash in between does not orphan what it opens.
-    folder.keep(&instance)?;
+    // Stored before the key is used, so that a crash does not leave data behind a lost key.
+    folder.save(&instance)?;
     let api_key = SecretString::from(instance.api_key.as_str());
     let store = open_store(&mut arguments, folder, process).await?;
-    arguments::count_questions(&store, process)?;
+    arguments::register_store_metrics(&store, process)?;
     let org = prepare(&store, &api_key, process).await?;
 
     let ready = Ready {
@@ -134,17 +126,17 @@ async fn start(
         arguments.control.operator_key = Some(instance.operator_key.as_str().into());
     }
     let bus = serve(arguments, ports, store, process)?;
-    // The first device may dial in as soon as it reads the line: its token must be checkable.
-    bus.trusted(TRUST_WITHIN)
+    // The first device may connect as soon as the line is printed; its token must be verifiable.
+    bus.wait_for_keys(TOKEN_KEYS_TIMEOUT)
         .await
-        .context("the keys that sign tokens were not published")?;
-    instance.describe(&ready);
-    folder.keep(&instance)?;
+        .context("the token keys were not published")?;
+    instance.set_addresses(&ready);
+    folder.save(&instance)?;
     Ok(ready)
 }
 
-/// Starts the private Postgres, unless a database was given. Pictures are kept in the data folder, unless a place for
-/// them was given.
+/// Starts the private Postgres unless a database is configured. Objects are stored in the data
+/// folder unless an object store is configured.
 async fn open_store(
     arguments: &mut Arguments,
     folder: &DataFolder,
@@ -167,7 +159,7 @@ async fn open_store(
     Ok(store.with_objects(Some(objects)))
 }
 
-/// Waits for the database, brings it up to date and makes sure that the key opens an organisation.
+/// Waits for the database, applies migrations, and creates the organisation of the API key.
 async fn prepare(
     store: &Store,
     api_key: &SecretString,
@@ -176,80 +168,85 @@ async fn prepare(
     let mut answer = arguments::watch_store(store, Need::Required, process);
     arguments::await_database(&mut answer).await;
     store.migrate().await.map_err(|error| {
-        Failure::general(format!(
-            "the database was not brought up to date: {}",
-            error.report()
-        ))
+        Failure::general(format!("cannot migrate the database: {}", error.report()))
     })?;
     switchboard_control::bootstrap(store, api_key)
         .await
         .map_err(|error| {
             Failure::general(format!(
-                "the first organisation was not made: {}",
+                "cannot create the first organisation: {}",
                 error.report()
             ))
         })
 }
 
-/// Starts the services on one bus inside this process.
+/// Starts all services on an in-process bus.
 fn serve(
     arguments: Arguments,
     ports: Ports,
     store: Store,
     process: &Process,
 ) -> Result<Bus, Failure> {
-    let hub = LocalHub::default();
     let bus = Bus::start(
-        BusConfig::local(&hub, "up").following_offers(),
+        BusConfig::local(&LocalHub::default(), "up").watching_catalog(),
         &process.registry,
         &process.stages.bus,
     )
     .context("the bus does not start")?;
     arguments::watch_bus("bus", &bus, &process.readiness);
-    arguments::watch_trust(&bus, &process.readiness);
-    let Arguments {
-        edge,
-        gateway,
-        control,
-        chat,
-        ..
-    } = arguments;
-    let (registry, background) = (&process.registry, &process.stages.background);
-    let taken = "the metrics cannot be registered";
-    switchboard_control::start(&control, store.clone(), bus.clone(), registry, background)
-        .context(taken)?;
-    let authenticator = process.counted(Authenticator::new(store.clone(), bus.clone()))?;
-    let identity = authenticator.clone();
-    let serving = &process.stages.serving;
-    let calls = switchboard_gateway::router(
-        &gateway,
-        store.clone(),
-        bus.clone(),
-        identity,
-        registry,
-        serving,
-    )
-    .context(taken)?;
-    let deps = switchboard_chat::Deps {
+    arguments::watch_token_keys(&bus, &process.readiness);
+    let deps = Deps {
+        authenticator: process.with_auth_metrics(Authenticator::new(store.clone(), bus.clone()))?,
         bus: bus.clone(),
-        store: store.clone(),
-        authenticator: authenticator.clone(),
-        questions: Endpoint::from_config(&control.embeddings).map(Questions::new),
+        store,
+        registry: process.registry.clone(),
     };
-    let talk =
-        switchboard_chat::start(&chat, deps, registry, serving).map_err(super::chat::failure)?;
-    let settings =
-        switchboard_control::router(&control, store, bus.clone(), authenticator, registry)
-            .context(taken)?;
+    let router = start_http_services(&arguments, deps, process)?;
     let limits = HttpLimits {
-        larger_bodies: switchboard_control::LARGER_BODIES,
-        ..gateway.http_limits()
+        larger_bodies: control::LARGER_BODIES,
+        ..arguments.gateway.http_limits()
     };
-    let document = switchboard_gateway::document()
-        .merged(switchboard_chat::document())
-        .merged(switchboard_control::document());
-    let router = calls.merge(talk).merge(settings).merge(document.routes());
     process.serve_http(ports.http, router, limits);
-    process.serve_devices(ports.devices, edge, &bus);
+    process.serve_devices(ports.devices, arguments.edge, &bus);
     Ok(bus)
+}
+
+/// Starts control plane, gateway and chat, and merges their routes.
+fn start_http_services(
+    arguments: &Arguments,
+    deps: Deps,
+    process: &Process,
+) -> Result<Router, Failure> {
+    let (serving, background) = (&process.stages.serving, &process.stages.background);
+    let control_deps = control::Deps {
+        store: deps.store.clone(),
+        bus: deps.bus.clone(),
+        authenticator: deps.authenticator.clone(),
+        registry: deps.registry.clone(),
+    };
+    let settings = control::run(&arguments.control, control_deps, background)
+        .context("the control plane cannot start")?;
+    let chat_deps = chat::Deps {
+        bus: deps.bus.clone(),
+        store: deps.store.clone(),
+        authenticator: deps.authenticator.clone(),
+        embedder: Endpoint::from_config(&arguments.control.embeddings).map(QueryEmbedder::new),
+        registry: deps.registry.clone(),
+    };
+    let conversations = chat::run(&arguments.chat, chat_deps, serving).map_err(start_failure)?;
+    let gateway_deps = gateway::Deps {
+        store: deps.store,
+        bus: deps.bus,
+        authenticator: deps.authenticator,
+        registry: deps.registry,
+    };
+    let calls = gateway::run(&arguments.gateway, gateway_deps, serving)
+        .context("the gateway cannot start")?;
+    let document = gateway::document()
+        .merged(chat::document())
+        .merged(control::document());
+    Ok(calls
+        .merge(conversations)
+        .merge(settings)
+        .merge(document.routes()))
 }

@@ -1,5 +1,4 @@
-//! `switchboard voices`: sends, lists, shows, makes again and removes voices.
-//! Never: a voice sent without saying who agreed to it.
+//! `switchboard voices`: voices of an organisation. An upload requires the consent of the speaker.
 
 mod upload;
 
@@ -12,7 +11,7 @@ use switchboard_protocol::id::VoiceId;
 
 use crate::{
     api::{Api, ApiArguments},
-    collection::{Collection, CreateArguments, ListArguments, Settling, print_document},
+    collection::{Collection, CreateArguments, JobWatch, ListArguments, print_document},
     exit::Failure,
 };
 
@@ -22,12 +21,13 @@ const VOICES: Collection = Collection {
     member: "voices",
     page: 200,
 };
-/// The states that a voice leaves by itself.
-const PASSING: &[&str] = &["uploaded", "training"];
+/// States that a voice leaves by itself.
+const TRANSIENT_STATES: &[&str] = &["uploaded", "training"];
 
-/// Sends samples of how somebody sounds, for characters to speak with.
+/// Manages voices, created from recorded samples.
 ///
-/// Exit codes: 0 done, 1 refused, not reachable, or the voice cannot be made, 64 wrong settings.
+/// Exit codes: 0 done, 1 refused, not reachable, or the voice cannot be created, 64 invalid
+/// settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -36,49 +36,49 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Sends a sample and waits until the voice is ready
+    /// Uploads a sample and waits until the voice is ready
     Upload(Upload),
-    /// Prints a line for each voice: id, state, provider, languages, name, with tabs between them
+    /// Lists voices: id, state, provider, languages and name, separated by tabs
     List(Listing),
-    /// Shows one voice as JSON
+    /// Shows a voice as JSON
     Show(One),
-    /// Has a voice made again from its sample, and waits until it is ready
+    /// Creates a voice again from its sample, and waits until it is ready
     Train(One),
-    /// Removes a voice that nobody speaks with, and its sample
+    /// Deletes a voice that no template or NPC uses, and its sample
     Delete(One),
 }
 
-/// What is sent, and what is said of it.
+/// Arguments of `upload`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Upload {
-    /// 1 second to 5 minutes as WAV, MP3, FLAC, or Opus or Vorbis in Ogg; - is stdin
+    /// Sample of 1 second to 5 minutes: WAV, MP3, FLAC, or Opus or Vorbis in Ogg; - is stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// What people call it; the file's name when not set; stdin has none
+    /// Name of the voice. Default: the file name; required for stdin
     #[arg(long)]
     name: Option<String>,
-    /// What the person agreed to whose voice it is
+    /// Statement to which the speaker agreed
     #[arg(long, value_name = "STATEMENT")]
     consent: String,
-    /// Whose voice it is
+    /// Name of the speaker
     #[arg(long, value_name = "WHO")]
     consent_by: String,
-    /// When they agreed, as 2026-01-02T03:04:05Z; now when not set
+    /// When the speaker agreed, for example 2026-01-02T03:04:05Z. Default: now
     #[arg(long, value_name = "TIME")]
     consent_agreed_at: Option<DateTime<Utc>>,
-    /// From when on the voice must not be used any more; never when not set
+    /// When the consent expires. Default: never
     #[arg(long, value_name = "TIME")]
     consent_expires_at: Option<DateTime<Utc>>,
-    /// What it speaks, as a tag like de-DE; can be given several times
+    /// Language of the voice, for example de-DE; can be repeated
     #[arg(long, value_name = "TAG", value_delimiter = ',', num_args = 1)]
     language: Vec<String>,
-    /// A word to find it by; can be given several times
+    /// Label of the voice; can be repeated
     #[arg(long, value_name = "WORD", value_delimiter = ',', num_args = 1)]
     label: Vec<String>,
-    /// Who makes it: embedded, or http where the operator has set one
+    /// Provider that creates the voice: embedded, or http if the operator has configured one
     #[arg(long, value_name = "NAME", default_value = "embedded")]
     provider: String,
-    /// Return as soon as it is sent
+    /// Return when the sample is uploaded
     #[arg(long)]
     no_wait: bool,
     #[command(flatten)]
@@ -87,13 +87,13 @@ pub(crate) struct Upload {
 
 #[derive(Debug, clap::Args)]
 struct Listing {
-    /// Only those in this state: uploaded, training, ready, failed or expired
+    /// Only voices in this state: uploaded, training, ready, failed or expired
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
-    /// Only those that speak this language
+    /// Only voices with this language
     #[arg(long, value_name = "TAG")]
     language: Option<String>,
-    /// Only those that this provider makes
+    /// Only voices of this provider
     #[arg(long, value_name = "NAME")]
     provider: Option<String>,
     #[command(flatten)]
@@ -102,7 +102,7 @@ struct Listing {
 
 #[derive(Debug, clap::Args)]
 struct One {
-    /// Which voice: voice_…
+    /// Id of the voice: voice_…
     #[arg(value_name = "ID")]
     id: VoiceId,
     #[command(flatten)]
@@ -116,9 +116,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Show(one) => VOICES.show(&one.api, one.id).await?,
         Command::Train(one) => {
             let api = one.api.connect()?;
-            let train = format!("{}/train", VOICES.at(one.id));
+            let train = format!("{}/train", VOICES.element_path(one.id));
             let begun = api.send(Method::POST, &train, Vec::new()).await;
-            settled(&api, begun.map_err(Failure::general)?).await?;
+            wait_and_print(&api, begun.map_err(Failure::general)?).await?;
         }
         Command::Delete(one) => VOICES.remove(&one.api, one.id).await?,
     }
@@ -148,12 +148,12 @@ fn line(voice: Value) -> String {
     .join("\t")
 }
 
-/// Waits until a voice can be spoken with, or will not be, and prints it.
-async fn settled(api: &Api, voice: Box<RawValue>) -> Result<(), Failure> {
-    let settling = Settling {
+/// Waits until a voice is ready or has failed, and prints it.
+async fn wait_and_print(api: &Api, voice: Box<RawValue>) -> Result<(), Failure> {
+    let watch = JobWatch {
         api,
-        of: &VOICES,
-        passing: PASSING,
+        collection: &VOICES,
+        transient_states: TRANSIENT_STATES,
     };
-    print_document(&settling.settled(voice, |_| ()).await?)
+    print_document(&watch.wait(voice, |_| ()).await?)
 }

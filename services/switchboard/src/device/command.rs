@@ -1,5 +1,5 @@
-//! A service that is a program: parameters on stdin, data on stdout, the reason of a failure on stderr.
-//! Never: a shell, a secret of ours in its environment, more output than fits into a result.
+//! Services implemented by a program: parameters on stdin, data on stdout, errors on stderr. The
+//! program is started without a shell and without the secrets in the environment.
 
 use std::{process::Stdio, time::Duration};
 
@@ -10,13 +10,13 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a command may run unless its service says otherwise: as long as a call lasts.
+/// Default timeout of a command, equal to that of a call.
 const DEFAULT_TIMEOUT_MS: u64 = 30_000;
-/// The most it may write to stdout: what a result may hold.
+/// Maximum size of stdout, the limit of a result.
 const MAX_DATA_BYTES: u64 = 256 * 1024;
-/// How much of stderr its caller is told.
+/// Maximum size of stderr that is returned to the caller.
 const MAX_ERROR_BYTES: u64 = 4 * 1024;
-/// What a command does not inherit.
+/// Environment variables that commands do not inherit.
 const SECRETS: [&str; 4] = [
     "SWITCHBOARD_API_KEY",
     "SWITCHBOARD_TOKEN",
@@ -32,35 +32,35 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// Takes the command out of a definition, which is what remains to be registered.
+    /// Removes the command from a service definition; the rest is registered.
     ///
     /// # Errors
-    /// When there is none.
+    /// When the definition has no valid command.
     pub(super) fn take_from(service: &str, definition: &mut Value) -> Result<Self, String> {
         let missing = || {
             format!(
-                "the service `{service}` has no `command`, which is a list [\"PROGRAM\",\"ARGUMENT\",…] of texts"
+                "the service `{service}` has no `command`, which is a list [\"PROGRAM\",\"ARGUMENT\",…] of strings"
             )
         };
         let object = definition.as_object_mut().ok_or_else(missing)?;
         let command = object.remove("command").ok_or_else(missing)?;
-        let mut words: Vec<String> = serde_json::from_value(command).map_err(|_| missing())?;
-        if words.is_empty() {
+        let mut text: Vec<String> = serde_json::from_value(command).map_err(|_| missing())?;
+        if text.is_empty() {
             return Err(missing());
         }
         let limit_ms = object
             .get("timeout_ms")
             .and_then(Value::as_u64)
             .unwrap_or(DEFAULT_TIMEOUT_MS);
-        let program = words.remove(0);
+        let program = text.remove(0);
         Ok(Self {
             program,
-            arguments: words,
+            arguments: text,
             limit: Duration::from_millis(limit_ms),
         })
     }
 
-    /// Runs it once; the error is what the caller is told.
+    /// Runs the command; the error is for the caller.
     pub(super) async fn run(&self, params: &RawValue) -> Result<Box<RawValue>, String> {
         timeout(self.limit, self.run_to_end(params))
             .await
@@ -85,14 +85,14 @@ impl Command {
         }
         let mut child = command
             .spawn()
-            .map_err(|error| format!("{} does not start: {error}", self.program))?;
+            .map_err(|error| format!("cannot start {}: {error}", self.program))?;
         let (Some(mut stdin), Some(stdout), Some(stderr)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err(format!("{} has no pipes", self.program));
         };
         let feed = async move {
-            // A program that does not read its parameters closes the pipe early, which is fine.
+            // Fails if the program does not read its parameters, which is allowed.
             let _ = stdin.write_all(params.get().as_bytes()).await;
         };
         let ((), data, error) = tokio::join!(
@@ -103,13 +103,13 @@ impl Command {
         let status = child
             .wait()
             .await
-            .map_err(|error| format!("{} was lost: {error}", self.program))?;
+            .map_err(|error| format!("cannot wait for {}: {error}", self.program))?;
         if !status.success() {
-            let said = error.0.trim().to_owned();
-            return Err(if said.is_empty() {
+            let stderr = error.0.trim().to_owned();
+            return Err(if stderr.is_empty() {
                 format!("the command ended with {status}")
             } else {
-                said
+                stderr
             });
         }
         let (text, complete) = data;
@@ -122,10 +122,10 @@ impl Command {
     }
 }
 
-/// At most `limit` bytes, and whether that was all; the rest is read and dropped.
+/// Reads at most `limit` bytes and discards the rest; also returns whether that was everything.
 async fn read(mut stream: impl AsyncRead + Unpin, limit: u64) -> (String, bool) {
     let mut bytes = Vec::new();
-    // A pipe that breaks ends what was written; the exit status tells whether that is a failure.
+    // A broken pipe ends the output; the exit status shows whether the program failed.
     let _ = (&mut stream).take(limit).read_to_end(&mut bytes).await;
     let rest = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
     (
@@ -134,7 +134,7 @@ async fn read(mut stream: impl AsyncRead + Unpin, limit: u64) -> (String, bool) 
     )
 }
 
-/// JSON as it is, anything else as a text.
+/// Returns JSON unmodified, other text as a JSON string.
 fn as_json(text: &str) -> Result<Box<RawValue>, String> {
     let text = text.trim();
     serde_json::from_str(text)

@@ -1,5 +1,4 @@
-//! A connection's life on the device's side: authenticate, register, answer calls.
-//! Never: more calls at a time than the bound, a result for a call that was cancelled.
+//! Device side of one connection: authentication, registration, calls.
 
 use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
 
@@ -19,58 +18,58 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval_at, timeout},
 };
 
-use crate::exit::{self, say};
+use crate::exit::{self, print_stderr};
 
 use super::{
-    Ended,
+    Disconnect,
     services::Services,
-    wire::{Address, Received, Wire, WireError},
+    wire::{Address, ReceivedFrame, Wire, WireError},
 };
 
-/// How long the server may take to answer AUTH and the registration.
-const ANSWER_WITHIN: Duration = Duration::from_secs(15);
-/// Calls answered at a time: as many as the server has in flight for one device.
+/// Timeout for responses to AUTH and to the registration.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Maximum number of concurrent calls, equal to the server's limit per device.
 const MAX_CALLS: usize = 64;
-/// What the registration is answered under.
+/// Id of the registration message.
 const REGISTER: &str = "register";
-/// The task of frames that are no 0x06 messages.
+/// Task id of frames other than control messages.
 const OWN_TASK: TaskId = TaskId(*b"device01");
-/// The task of what was said with --say.
-const SPOKEN_TASK: TaskId = TaskId(*b"spoken01");
-/// Header, delimiters and room for the escapes that a frame adds to a result.
+/// Task id of the text of --say.
+const TEXT_TASK: TaskId = TaskId(*b"spoken01");
+/// Reserve for header, delimiters and escapes of a result frame.
 const FRAME_OVERHEAD: usize = 512;
 
-/// A connection, as far as it has come.
+/// An open connection.
 pub(super) struct Connection {
     wire: Wire,
     heartbeat: Duration,
     max_result_bytes: usize,
 }
 
-/// A call that has come to its end.
-struct Finished {
+/// A finished call.
+struct FinishedCall {
     call_id: String,
     message: Vec<u8>,
 }
 
 impl Connection {
-    /// Dials.
+    /// Connects to the server.
     ///
     /// # Errors
-    /// When nobody answers.
+    /// When the server is unreachable.
     pub(super) async fn open(address: &Address) -> Result<Self, WireError> {
         let wire = Wire::dial(address).await?;
         Ok(Self {
             wire,
-            heartbeat: ANSWER_WITHIN,
+            heartbeat: RESPONSE_TIMEOUT,
             max_result_bytes: 0,
         })
     }
 
-    /// Says who this is; the inner error is the server's refusal.
+    /// Authenticates the device; the inner error is the server's rejection.
     ///
     /// # Errors
-    /// When the wire fails.
+    /// When the connection fails.
     pub(super) async fn authenticate(
         &mut self,
         token: &SecretString,
@@ -84,23 +83,23 @@ impl Connection {
         };
         let payload = serde_json::to_vec(&request).map_err(std::io::Error::from)?;
         self.wire.send(Kind::Auth, OWN_TASK, &payload).await?;
-        let answer = self.answer(Kind::Auth).await?;
-        let verdict = parse_auth_answer(&answer.payload);
-        let verdict = verdict.map_err(|error| WireError::Unexpected(error.to_string()))?;
-        if let Ok(welcome) = &verdict {
+        let answer = self.receive_kind(Kind::Auth).await?;
+        let result = parse_auth_answer(&answer.payload);
+        let result = result.map_err(|error| WireError::Unexpected(error.to_string()))?;
+        if let Ok(welcome) = &result {
             let limit = usize::try_from(welcome.max_frame_bytes).unwrap_or(usize::MAX);
             self.wire.set_limit(limit);
             self.max_result_bytes = limit.saturating_sub(FRAME_OVERHEAD);
             self.heartbeat = Duration::from_secs(welcome.heartbeat_s.max(1).into());
         }
-        Ok(verdict)
+        Ok(result)
     }
 
-    /// Says what this device can do, and waits until it is known.
+    /// Registers the services and waits for the confirmation.
     ///
     /// # Errors
-    /// When the services are refused or the wire fails.
-    pub(super) async fn register(&mut self, services: &Services) -> Result<(), Ended> {
+    /// When the services are rejected, or the connection fails.
+    pub(super) async fn register(&mut self, services: &Services) -> Result<(), Disconnect> {
         let message = serde_json::json!({
             "type": "register",
             "data": {"call_id": REGISTER, "services": services.definitions()},
@@ -109,7 +108,7 @@ impl Connection {
             .send(Kind::Control, TaskId::MCP, message.to_string().as_bytes())
             .await?;
         loop {
-            let answer = self.answer(Kind::Control).await?;
+            let answer = self.receive_kind(Kind::Control).await?;
             match ServerMessage::parse(&answer.payload) {
                 Ok(ServerMessage::Result {
                     call_id,
@@ -120,7 +119,7 @@ impl Connection {
                     return if success {
                         Ok(())
                     } else {
-                        Err(Ended::ServicesRefused(reason))
+                        Err(Disconnect::ServicesRefused(reason))
                     };
                 }
                 Ok(_) => {}
@@ -129,37 +128,37 @@ impl Connection {
         }
     }
 
-    /// Says something, for which `answer_calls` prints the answer.
+    /// Sends a text; `answer_calls` prints the response.
     ///
     /// # Errors
-    /// When the wire fails.
-    pub(super) async fn speak(&mut self, words: &str) -> Result<(), WireError> {
+    /// When the connection fails.
+    pub(super) async fn send_text(&mut self, text: &str) -> Result<(), WireError> {
         self.wire
-            .send_words(SPOKEN_TASK, words, self.max_result_bytes)
+            .send_text(TEXT_TASK, text, self.max_result_bytes)
             .await
     }
 
-    /// Answers calls until the connection ends. Asked to go because the edge drains, it finishes
-    /// what is under way; the server closes when nothing is.
+    /// Answers calls until the connection ends. If the edge drains, calls in flight are finished
+    /// and the server closes the connection.
     pub(super) async fn answer_calls(
         mut self,
         services: &Arc<Services>,
         tasks: &Shutdown,
-    ) -> Result<Infallible, Ended> {
-        let (finish, mut finished) = mpsc::channel::<Finished>(MAX_CALLS);
+    ) -> Result<Infallible, Disconnect> {
+        let (finish, mut finished) = mpsc::channel::<FinishedCall>(MAX_CALLS);
         let mut running: HashMap<String, AbortHandle> = HashMap::new();
-        let patience = self.heartbeat.mul_f32(2.5);
+        let silence_timeout = self.heartbeat.mul_f32(2.5);
         let mut heartbeat = interval_at(Instant::now() + self.heartbeat, self.heartbeat);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut heard = Instant::now();
+        let mut last_received = Instant::now();
         let mut leaving = None;
         loop {
             tokio::select! {
                 received = self.wire.receive() => {
-                    heard = Instant::now();
+                    last_received = Instant::now();
                     let received = received.map_err(|error| leaving.take().unwrap_or(error.into()))?;
-                    if received.task == SPOKEN_TASK {
-                        heard_answer(&received)?;
+                    if received.task == TEXT_TASK {
+                        print_response(&received)?;
                     }
                     let calls = Calls { services, tasks, finish: &finish, max_result_bytes: self.max_result_bytes };
                     match calls.take(received, &mut running) {
@@ -169,14 +168,14 @@ impl Connection {
                         Err(ended) => return Err(ended),
                     }
                 }
-                Some(Finished { call_id, message }) = finished.recv() => {
+                Some(FinishedCall { call_id, message }) = finished.recv() => {
                     if running.remove(&call_id).is_some() {
                         self.wire.send(Kind::Control, TaskId::MCP, &message).await?;
                     }
                 }
                 _ = heartbeat.tick() => {
-                    if heard.elapsed() > patience {
-                        return Err(Ended::Silent(patience));
+                    if last_received.elapsed() > silence_timeout {
+                        return Err(Disconnect::Silent(silence_timeout));
                     }
                     self.wire.send(Kind::Ping, OWN_TASK, b"").await?;
                 }
@@ -184,8 +183,8 @@ impl Connection {
         }
     }
 
-    /// The next frame of this type; pings are answered meanwhile.
-    async fn answer(&mut self, kind: Kind) -> Result<Received, WireError> {
+    /// Waits for a frame of this kind and answers pings.
+    async fn receive_kind(&mut self, kind: Kind) -> Result<ReceivedFrame, WireError> {
         let wait = async {
             loop {
                 let received = self.wire.receive().await?;
@@ -204,27 +203,27 @@ impl Connection {
                 }
             }
         };
-        timeout(ANSWER_WITHIN, wait)
+        timeout(RESPONSE_TIMEOUT, wait)
             .await
             .unwrap_or(Err(WireError::Late("the server's answer")))
     }
 }
 
-/// What is needed to start a call.
+/// Context of calls.
 struct Calls<'a> {
     services: &'a Arc<Services>,
     tasks: &'a Shutdown,
-    finish: &'a mpsc::Sender<Finished>,
+    finish: &'a mpsc::Sender<FinishedCall>,
     max_result_bytes: usize,
 }
 
 impl Calls<'_> {
-    /// Acts on a frame; some are answered at once.
+    /// Handles a frame; returns the immediate response, if any.
     fn take(
         &self,
-        received: Received,
+        received: ReceivedFrame,
         running: &mut HashMap<String, AbortHandle>,
-    ) -> Result<Option<(Kind, Vec<u8>)>, Ended> {
+    ) -> Result<Option<(Kind, Vec<u8>)>, Disconnect> {
         match received.kind {
             Kind::Ping => return Ok(Some((Kind::Pong, received.payload))),
             Kind::Goaway => {
@@ -232,14 +231,14 @@ impl Calls<'_> {
                     reason,
                     retry_after_ms,
                 } = goaway(&received.payload);
-                return Err(Ended::SentAway {
+                return Err(Disconnect::Goaway {
                     reason,
                     wait: Duration::from_millis(retry_after_ms.into()),
                 });
             }
             Kind::Error => return Err(WireError::Refused(error_notice(&received.payload)).into()),
             Kind::Control => {}
-            // Text, audio and whatever else is not meant for a device that only answers calls.
+            // Text and audio are not used by this device.
             _ => return Ok(None),
         }
         match ServerMessage::parse(&received.payload) {
@@ -254,7 +253,7 @@ impl Calls<'_> {
             Ok(ServerMessage::Cancel { call_id }) => {
                 if let Some(call) = running.remove(&*call_id) {
                     call.abort();
-                    say(&format!("call {call_id} was cancelled"));
+                    print_stderr(&format!("call {call_id} was cancelled"));
                 }
             }
             Ok(ServerMessage::Result {
@@ -262,20 +261,18 @@ impl Calls<'_> {
                 error,
                 ..
             }) => {
-                say(&format!(
-                    "the server refused a message: {}",
+                print_stderr(&format!(
+                    "the server rejected a message: {}",
                     error.unwrap_or_default()
                 ));
             }
             Ok(ServerMessage::Result { .. }) => {}
-            Err(error) => say(&format!(
-                "a message that cannot be read was skipped: {error}"
-            )),
+            Err(error) => print_stderr(&format!("ignoring an invalid message: {error}")),
         }
         Ok(None)
     }
 
-    /// Starts a call, or says at once why not.
+    /// Starts a call, or returns an error result if too many are in flight.
     fn start(
         &self,
         call_id: &str,
@@ -285,7 +282,7 @@ impl Calls<'_> {
     ) -> Option<(Kind, Vec<u8>)> {
         if running.len() >= MAX_CALLS {
             let busy = Err(format!(
-                "this device answers {MAX_CALLS} calls at a time, and is busy with them"
+                "this device is at its limit of {MAX_CALLS} concurrent calls"
             ));
             return Some((
                 Kind::Control,
@@ -297,16 +294,16 @@ impl Calls<'_> {
         let max_result_bytes = self.max_result_bytes;
         let task = self.tasks.spawn(async move {
             let outcome = services.call(&service, &params).await;
-            let word = if outcome.is_ok() {
+            let state = if outcome.is_ok() {
                 "succeeded"
             } else {
                 "failed"
             };
-            say(&format!("call {id} of {service} {word}"));
+            print_stderr(&format!("call {id} of {service} {state}"));
             let message = result_message(&id, outcome, max_result_bytes);
-            // Nobody takes it when the connection has ended: then nobody waits for it either.
+            // Fails if the connection has ended; then the result is not needed.
             let _ = finish
-                .send(Finished {
+                .send(FinishedCall {
                     call_id: id,
                     message,
                 })
@@ -317,7 +314,7 @@ impl Calls<'_> {
     }
 }
 
-/// A result of S 4.3, or of S 6.3 when it would not fit into a frame.
+/// Formats a result message (S 4.3), or an error (S 6.3) if it exceeds the frame limit.
 fn result_message(call_id: &str, outcome: Result<Box<RawValue>, String>, limit: usize) -> Vec<u8> {
     let write = |result: serde_json::Value| {
         serde_json::json!({"type": "result", "data": {"call_id": call_id, "result": result}})
@@ -325,7 +322,7 @@ fn result_message(call_id: &str, outcome: Result<Box<RawValue>, String>, limit: 
     };
     let failure = |error: &str| write(serde_json::json!({"success": false, "error": error}));
     let message = match outcome {
-        // The data stay as they are, byte for byte.
+        // The data must remain byte for byte identical.
         Ok(data) => {
             let id = serde_json::Value::from(call_id);
             format!(
@@ -338,14 +335,14 @@ fn result_message(call_id: &str, outcome: Result<Box<RawValue>, String>, limit: 
         return message.into_bytes();
     }
     failure(&format!(
-        "the result is {} bytes long, and {limit} fit",
+        "the result has {} bytes, and the limit is {limit}",
         message.len()
     ))
     .into_bytes()
 }
 
-/// Prints a piece of the answer to what was said; its last frame ends the conversation.
-fn heard_answer(received: &Received) -> Result<(), Ended> {
+/// Prints a chunk of the response to the text; END completes it.
+fn print_response(received: &ReceivedFrame) -> Result<(), Disconnect> {
     let piece: &[u8] = match received.kind {
         Kind::Text => &received.payload,
         Kind::End => b"\n",
@@ -354,7 +351,7 @@ fn heard_answer(received: &Received) -> Result<(), Ended> {
     let closed = |_| WireError::Unexpected("stdout, which is closed".to_owned());
     exit::print_bytes(piece).map_err(closed)?;
     if received.kind == Kind::End {
-        return Err(Ended::Answered);
+        return Err(Disconnect::Answered);
     }
     Ok(())
 }
@@ -378,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_those_of_the_supplement_and_fit() {
+    fn result_message_follows_the_protocol_and_fits() {
         let check = |outcome: Result<&str, &str>, limit: usize, expect: &str| {
             let outcome = outcome
                 .map(|json| RawValue::from_string(json.to_owned()).unwrap())
@@ -394,6 +391,6 @@ mod tests {
             r#""success":true,"data":{"a":1.50}"#,
         );
         check(Err("坏 \"x\""), 1000, r#""error":"坏 \"x\"""#);
-        check(Ok(r#""long""#), 10, "bytes long, and 10 fit");
+        check(Ok(r#""long""#), 10, "bytes, and the limit is 10");
     }
 }

@@ -1,5 +1,6 @@
-//! The demo services: those of the supplement's section 3.3, and an echo.
-//! Never: a file outside the scratch folder.
+//! Demo services: those of section 3.3 of the supplement, and `echo`.
+//!
+//! Invariant: files are written in the scratch folder only.
 
 use std::{
     fs::{self, OpenOptions},
@@ -13,9 +14,9 @@ use nix::fcntl::OFlag;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json, value::RawValue};
 
-/// The longest text create_file writes and echo repeats, in characters.
+/// Maximum length of texts, in characters.
 const MAX_TEXT_CHARS: usize = 64 * 1024;
-/// The longest file name, in bytes, on common file systems.
+/// Maximum length of a file name on common file systems.
 const MAX_NAME_BYTES: usize = 255;
 
 #[derive(Deserialize)]
@@ -41,7 +42,7 @@ struct EchoParams {
     text: String,
 }
 
-/// The services object.
+/// Returns the service definitions.
 pub(super) fn definitions() -> Map<String, Value> {
     let services = json!({
         "get_current_time": {
@@ -78,7 +79,7 @@ pub(super) fn definitions() -> Map<String, Value> {
     }
 }
 
-/// Runs a demo service; None when there is none of that name.
+/// Runs a demo service; `None` if there is none of this name.
 pub(super) async fn call(
     service: &str,
     params: &RawValue,
@@ -103,7 +104,7 @@ pub(super) async fn call(
 }
 
 fn read<T: DeserializeOwned>(params: &RawValue) -> Result<T, String> {
-    serde_json::from_str(params.get()).map_err(|error| format!("the parameters are wrong: {error}"))
+    serde_json::from_str(params.get()).map_err(|error| format!("invalid parameters: {error}"))
 }
 
 fn time(format: Option<Format>, now: DateTime<Local>) -> Value {
@@ -133,20 +134,20 @@ fn write_file(params: &FileParams, scratch: &Path) -> Result<Value, String> {
         && !name.contains(['/', '\\', '\0']);
     if !plain {
         return Err(format!(
-            "a file name is 1 to {MAX_NAME_BYTES} bytes, without a folder"
+            "a file name has 1 to {MAX_NAME_BYTES} bytes and no folder"
         ));
     }
     if params.content.chars().count() > MAX_TEXT_CHARS {
-        return Err(format!("a file is at most {MAX_TEXT_CHARS} characters"));
+        return Err(format!("a file has at most {MAX_TEXT_CHARS} characters"));
     }
     let path = scratch.join(name);
-    let failed = |error: std::io::Error| format!("{name} was not written: {error}");
+    let failed = |error: std::io::Error| format!("cannot write {name}: {error}");
     fs::create_dir_all(scratch).map_err(failed)?;
     OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
-        // A link in the folder must not lead out of it.
+        // Symbolic links must not lead out of the folder.
         .custom_flags(OFlag::O_NOFOLLOW.bits())
         .open(&path)
         .and_then(|mut file| file.write_all(params.content.as_bytes()))
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn services_answer() {
+    async fn demo_services_return_results() {
         let scratch = tempfile::tempdir().unwrap();
         let check = async |service: &str, params: &str, expect: &str| {
             let params = RawValue::from_string(params.to_owned()).unwrap();
@@ -176,7 +177,7 @@ mod tests {
         check(
             "get_current_time",
             r#"{"format":"x"}"#,
-            "parameters are wrong",
+            "invalid parameters",
         )
         .await;
         check(
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_lands_outside_the_folder() {
+    fn create_file_rejects_paths_outside_scratch() {
         let scratch = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
         let target = outside.path().join("target");

@@ -1,5 +1,4 @@
-//! What a device offers: the definitions it registers and what runs when one is called.
-//! Never: a command line made of what a caller sent.
+//! Services of a device: their definitions and their implementations.
 
 use std::{
     collections::HashMap,
@@ -33,7 +32,7 @@ struct File {
 }
 
 impl Services {
-    /// get_current_time, create_file and echo.
+    /// Creates the demo services: get_current_time, create_file and echo.
     pub(crate) fn demo(scratch: PathBuf) -> Self {
         Self {
             definitions: demo::definitions(),
@@ -41,10 +40,10 @@ impl Services {
         }
     }
 
-    /// Those of a file, each with the command that answers it.
+    /// Reads services and their commands from a file.
     ///
     /// # Errors
-    /// When the file cannot be read, or a service has no command.
+    /// When the file is invalid, or a service has no command.
     pub(crate) fn from_file(path: &Path) -> Result<Self, Failure> {
         let wrong = |what: String| Failure::usage(format!("--services {}: {what}", path.display()));
         let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
@@ -65,12 +64,12 @@ impl Services {
         })
     }
 
-    /// The object that is registered.
+    /// Returns the definitions to register.
     pub(super) const fn definitions(&self) -> &Map<String, Value> {
         &self.definitions
     }
 
-    /// Runs a service; the error is what its caller is told.
+    /// Runs a service; the error is for the caller.
     pub(super) async fn call(
         &self,
         service: &str,
@@ -93,10 +92,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_file_gives_definitions_and_commands() {
+    async fn services_file_has_definitions_and_commands() {
         let json = r#"{"services":{
             "shout":{"description":"d","parameters":{"type":"object"},"command":["tr","a-z","A-Z"]},
-            "plain":{"description":"d","command":["echo","two words"]},
+            "plain":{"description":"d","command":["echo","two text"]},
             "fail":{"description":"d","command":["sh","-c","echo no >&2; exit 3"]},
             "slow":{"description":"d","timeout_ms":20,"command":["sleep","60"]}}}"#;
         let services = Services::from_json(json).unwrap();
@@ -111,14 +110,14 @@ mod tests {
             );
         };
         check("shout", Ok(r#"{"A":"B"}"#)).await;
-        check("plain", Ok(r#""two words""#)).await;
+        check("plain", Ok(r#""two text""#)).await;
         check("fail", Err("no")).await;
         check("slow", Err("the command took longer than 20 ms")).await;
         check("absent", Err("this device has no service `absent`")).await;
     }
 
     #[test]
-    fn a_wrong_file_says_what_is_wrong() {
+    fn invalid_services_file_is_explained() {
         fn check(json: &str, expect: &str) {
             let error = Services::from_json(json).err().unwrap();
             assert!(error.contains(expect), "{json}: {error}");

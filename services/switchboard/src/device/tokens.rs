@@ -1,5 +1,4 @@
-//! The token a device shows: given once, or got from the API and renewed.
-//! Never: a token on the screen.
+//! Access tokens of a device: a fixed one, or issued by the API and renewed.
 
 use std::time::{Duration, Instant};
 
@@ -8,14 +7,14 @@ use switchboard_protocol::id::DeviceId;
 
 use crate::api::{Api, ApiError};
 
-/// Where tokens come from.
+/// A source of access tokens.
 pub(crate) struct Tokens {
     source: Source,
     current: Option<Token>,
 }
 
 enum Source {
-    Given(SecretString),
+    Fixed(SecretString),
     Api { api: Api, subject: String },
 }
 
@@ -25,15 +24,15 @@ struct Token {
 }
 
 impl Tokens {
-    /// Always this one.
-    pub(crate) fn given(token: SecretString) -> Self {
+    /// Always returns this token.
+    pub(crate) fn fixed(token: SecretString) -> Self {
         Self {
-            source: Source::Given(token),
+            source: Source::Fixed(token),
             current: None,
         }
     }
 
-    /// A new one from the API whenever the last has expired or was refused.
+    /// Issues tokens with the API and renews them after expiry or rejection.
     pub(crate) fn renewed(api: Api, device: &DeviceId) -> Self {
         Self {
             source: Source::Api {
@@ -44,13 +43,13 @@ impl Tokens {
         }
     }
 
-    /// The token to show now.
+    /// Returns the current token.
     ///
     /// # Errors
-    /// When the API does not give one.
+    /// When the API does not issue one.
     pub(super) async fn current(&mut self) -> Result<SecretString, ApiError> {
         let (api, subject) = match &self.source {
-            Source::Given(token) => return Ok(token.clone()),
+            Source::Fixed(token) => return Ok(token.clone()),
             Source::Api { api, subject } => (api, subject),
         };
         if let Some(token) = self
@@ -61,7 +60,7 @@ impl Tokens {
             return Ok(token.secret.clone());
         }
         let issued = api.token(subject, &["device".to_owned()], None).await?;
-        // Renewed before the end, so that a token does not expire on its way.
+        // Renewed early, so that the token is valid when it arrives.
         let lasts = Duration::from_secs(issued.expires_in).mul_f32(0.9);
         let token = Token {
             secret: issued.access_token,
@@ -70,8 +69,8 @@ impl Tokens {
         Ok(self.current.insert(token).secret.clone())
     }
 
-    /// The server did not take the last one.
-    pub(super) fn refused(&mut self) {
+    /// Discards a token that the server rejected.
+    pub(super) fn invalidate(&mut self) {
         self.current = None;
     }
 }

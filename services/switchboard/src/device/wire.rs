@@ -1,11 +1,10 @@
-//! Frames over a socket, plain or TLS, as a device sees them.
-//! Never: a frame beyond the limit, a wait without an end while the other side takes nothing.
+//! Frames over a TCP or TLS connection, from the device's side.
 
 use std::{io, time::Duration};
 
 use bytes::{Buf, BytesMut};
 use rustls::pki_types::ServerName;
-use switchboard_protocol::frame::{self, Decoder, FrameError, Kind, Spelling, TaskId};
+use switchboard_protocol::frame::{self, Decoder, FrameError, Kind, SeqFormat, TaskId};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
@@ -13,68 +12,68 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-/// How long dialling, a handshake or a write may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest frame taken from a server before it says what it sends.
-const FIRST_LIMIT_BYTES: usize = 4096;
-/// How much is read at a time at least.
+/// Timeout for connecting, for the TLS handshake and for writes.
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Frame limit before the server announces its own.
+const INITIAL_FRAME_LIMIT_BYTES: usize = 4096;
+/// Minimum size of a read.
 const READ_BYTES: usize = 16 * 1024;
 
-/// Where a device dials in.
+/// Address of a device port.
 pub(crate) struct Address {
     /// `HOST:PORT`.
     pub(crate) host_and_port: String,
-    /// How TLS is spoken there, if it is.
+    /// TLS configuration, if the port uses TLS.
     pub(crate) tls: Option<TlsConnector>,
 }
 
-/// Why the wire is of no more use.
+/// An I/O or protocol error.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WireError {
-    /// Nobody answers at the address.
-    #[error("{address} cannot be reached: {source}")]
+    /// The server is unreachable.
+    #[error("cannot connect to {address}: {source}")]
     Unreachable {
-        /// Which address.
+        /// Address.
         address: String,
-        /// Why.
+        /// Cause.
         #[source]
         source: io::Error,
     },
-    /// The socket failed.
-    #[error("the connection broke: {0}")]
+    /// The connection failed.
+    #[error("the connection failed: {0}")]
     Broken(#[from] io::Error),
-    /// The server hung up.
+    /// The server closed the connection.
     #[error("the server closed the connection")]
     Closed,
-    /// The server sent no frame.
-    #[error("the server sent something that is no frame: {0}")]
+    /// The server sent invalid data.
+    #[error("the server sent an invalid frame: {0}")]
     Frame(#[from] FrameError),
-    /// The server's last word.
+    /// The server sent an error.
     #[error("the server ended the connection: {0}")]
     Refused(String),
-    /// A frame that does not belong here.
-    #[error("the server sent something unexpected: {0}")]
+    /// The server sent an unexpected message.
+    #[error("the server sent an unexpected message: {0}")]
     Unexpected(String),
-    /// Nothing happened in time.
-    #[error("{0} took too long")]
+    /// A timeout expired.
+    #[error("{0} timed out")]
     Late(&'static str),
 }
 
-/// A received frame, on its own.
+/// A received frame.
 #[derive(Debug)]
-pub(super) struct Received {
-    /// Its type.
+pub(super) struct ReceivedFrame {
+    /// Type.
     pub(super) kind: Kind,
-    /// What it belongs to.
+    /// Task id.
     pub(super) task: TaskId,
-    /// Its payload.
+    /// Payload.
     pub(super) payload: Vec<u8>,
 }
 
 trait Socket: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Socket for T {}
 
-/// One connection.
+/// A connection that sends and receives frames.
 pub(super) struct Wire {
     socket: Box<dyn Socket>,
     decoder: Decoder,
@@ -83,40 +82,40 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Dials.
+    /// Connects and performs the TLS handshake.
     ///
     /// # Errors
-    /// When nobody answers there in time, or not with a certificate to be trusted.
+    /// When the server is unreachable, or its certificate is not trusted.
     pub(super) async fn dial(address: &Address) -> Result<Self, WireError> {
         let unreachable = |source| WireError::Unreachable {
             address: address.host_and_port.clone(),
             source,
         };
-        let socket = timeout(PATIENCE, connect(address))
+        let socket = timeout(IO_TIMEOUT, connect(address))
             .await
             .map_err(|_| WireError::Late("dialling"))?
             .map_err(unreachable)?;
         Ok(Self {
             socket,
-            decoder: Decoder::new(FIRST_LIMIT_BYTES),
+            decoder: Decoder::new(INITIAL_FRAME_LIMIT_BYTES),
             inbound: BytesMut::new(),
             outbound: Vec::new(),
         })
     }
 
-    /// From now on frames may be this long.
+    /// Sets the maximum size of frames.
     pub(super) fn set_limit(&mut self, limit_bytes: usize) {
         self.decoder.set_limit(limit_bytes);
     }
 
-    /// The next frame. Nothing is lost when the future is dropped.
+    /// Receives the next frame. Cancel-safe.
     ///
     /// # Errors
-    /// When there will be no more frames.
-    pub(super) async fn receive(&mut self) -> Result<Received, WireError> {
+    /// When the connection has ended.
+    pub(super) async fn receive(&mut self) -> Result<ReceivedFrame, WireError> {
         loop {
             if let Some((frame, consumed)) = self.decoder.decode(&self.inbound)? {
-                let received = Received {
+                let received = ReceivedFrame {
                     kind: frame.kind,
                     task: frame.task,
                     payload: frame.payload.to_vec(),
@@ -132,10 +131,10 @@ impl Wire {
         }
     }
 
-    /// Sends one frame. Every message of a device but its words is one frame, so it is always the task's first.
+    /// Sends one frame. Except for texts, each message is a single frame with sequence number 0.
     ///
     /// # Errors
-    /// When the other side takes nothing.
+    /// When the write fails or times out.
     pub(super) async fn send(
         &mut self,
         kind: Kind,
@@ -143,18 +142,18 @@ impl Wire {
         payload: &[u8],
     ) -> Result<(), WireError> {
         self.outbound.clear();
-        frame::encode(&mut self.outbound, kind, task, 0, Spelling::Plain, payload);
+        frame::encode(&mut self.outbound, kind, task, 0, SeqFormat::Plain, payload);
         self.flush().await
     }
 
-    /// Sends words in as many frames as they need, and the frame that ends them.
+    /// Sends a text as a sequence of frames, followed by END.
     ///
     /// # Errors
-    /// When there are too many of them, or the other side takes nothing.
-    pub(super) async fn send_words(
+    /// When the text is too long, or the write fails or times out.
+    pub(super) async fn send_text(
         &mut self,
         task: TaskId,
-        words: &str,
+        text: &str,
         limit_bytes: usize,
     ) -> Result<(), WireError> {
         self.outbound.clear();
@@ -163,7 +162,7 @@ impl Wire {
             Kind::Text,
             task,
             0,
-            words.as_bytes(),
+            text.as_bytes(),
             limit_bytes,
         );
         let next = next.map_err(|error| WireError::Unexpected(error.to_string()))?;
@@ -172,7 +171,7 @@ impl Wire {
             Kind::End,
             task,
             next,
-            Spelling::Plain,
+            SeqFormat::Plain,
             &[],
         );
         self.flush().await
@@ -183,7 +182,7 @@ impl Wire {
             self.socket.write_all(&self.outbound).await?;
             self.socket.flush().await
         };
-        timeout(PATIENCE, write)
+        timeout(IO_TIMEOUT, write)
             .await
             .map_err(|_| WireError::Late("sending"))??;
         Ok(())

@@ -1,5 +1,5 @@
-//! Who runs Postgres: we ourselves, or an unprivileged user when we are root.
-//! Never: Postgres as root, a folder opened to everyone so that it can be reached.
+//! The operating system user that runs Postgres: the current one, or an unprivileged one under
+//! root.
 
 use std::{
     fs,
@@ -12,10 +12,10 @@ use tokio::process::Command;
 
 use super::PostgresError;
 
-/// Who Postgres may run as under root, the best first.
+/// Users to run Postgres as under root, in order of preference.
 const CANDIDATES: [&str; 2] = ["postgres", "nobody"];
 
-/// An unprivileged user that root runs Postgres as.
+/// An unprivileged user.
 #[derive(Debug, Clone)]
 pub(super) struct Account {
     uid: Uid,
@@ -23,10 +23,10 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// None when this process is not root: then Postgres runs as the same user.
+    /// Selects the user to run Postgres as; `None` is the current user, unless it is root.
     ///
     /// # Errors
-    /// [`PostgresError::NoAccount`] when root has nobody to run it as.
+    /// [`PostgresError::NoAccount`] when there is no suitable user.
     pub(super) fn for_postgres() -> Result<Option<Self>, PostgresError> {
         if !geteuid().is_root() {
             return Ok(None);
@@ -43,33 +43,33 @@ impl Account {
             .ok_or(PostgresError::NoAccount)
     }
 
-    /// Makes the program run as this user, without any of our groups.
+    /// Runs a command as this user, with its primary group only.
     pub(super) fn run(&self, command: &mut Command) {
         command.uid(self.uid.as_raw()).gid(self.gid.as_raw());
     }
 
-    /// Gives a file or folder to this user.
+    /// Changes the owner of a file or folder to this user.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// When the file system denies it.
     pub(super) fn own(&self, path: &Path) -> Result<(), PostgresError> {
         chown(path, Some(self.uid), Some(self.gid))
-            .map_err(|error| PostgresError::file("cannot give away", path)(error.into()))
+            .map_err(|error| PostgresError::file("cannot change the owner of", path)(error.into()))
     }
 
-    /// Whether this user can get at what lies inside `folder`.
+    /// Returns whether this user can traverse `folder` and its ancestors.
     pub(super) fn reaches(&self, folder: &Path) -> bool {
         folder
             .ancestors()
             .all(|ancestor| self.may_traverse(ancestor))
     }
 
-    /// Lets this user's group, and nobody else, pass through a folder that only root could enter.
+    /// Lets this user's group traverse a folder that only root could enter.
     ///
     /// # Errors
-    /// When the file system refuses.
+    /// When the file system denies it.
     pub(super) fn admit(&self, folder: &Path) -> Result<(), PostgresError> {
-        let failed = |error| PostgresError::file("cannot change access to", folder)(error);
+        let failed = |error| PostgresError::file("cannot change the permissions of", folder)(error);
         let mode = fs::metadata(folder).map_err(failed)?.mode() & 0o7777;
         if self.may_traverse(folder) || mode & 0o070 != 0 {
             return Ok(());
@@ -78,8 +78,10 @@ impl Account {
             PostgresError::file("cannot change the group of", folder)(error.into())
         })?;
         let opened = fs::Permissions::from_mode(mode | 0o010);
-        fs::set_permissions(folder, opened)
-            .map_err(PostgresError::file("cannot change access to", folder))
+        fs::set_permissions(folder, opened).map_err(PostgresError::file(
+            "cannot change the permissions of",
+            folder,
+        ))
     }
 
     fn may_traverse(&self, folder: &Path) -> bool {

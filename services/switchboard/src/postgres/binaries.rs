@@ -1,5 +1,5 @@
-//! Where PostgreSQL's programs are on this machine.
-//! Never: a download, a version picked by its folder's name alone.
+//! Discovery of installed PostgreSQL servers. The version is read from the program, not from its
+//! folder.
 
 use std::{
     fs,
@@ -9,10 +9,10 @@ use std::{
 
 use nix::unistd::{AccessFlags, access};
 
-/// The oldest major version that the migrations run on.
-pub(crate) const OLDEST_MAJOR: u32 = 13;
+/// Minimum major version supported by the migrations.
+pub(crate) const MIN_MAJOR_VERSION: u32 = 13;
 
-/// Folders of packages that are not on PATH: a folder, what its entries begin with, and what follows.
+/// Install locations of packages outside PATH: parent folder, prefix of its entries, and subfolder.
 const PACKAGED: [(&str, &str, &str); 7] = [
     ("/usr/lib/postgresql", "", "bin"),
     ("/usr", "pgsql-", "bin"),
@@ -23,23 +23,24 @@ const PACKAGED: [(&str, &str, &str); 7] = [
     ("/Library/PostgreSQL", "", "bin"),
 ];
 
-/// One installed PostgreSQL.
+/// An installed PostgreSQL.
 #[derive(Debug, Clone)]
 pub(crate) struct Binaries {
-    /// The server.
+    /// The server program.
     pub(crate) postgres: PathBuf,
-    /// What makes a cluster.
+    /// The program that initialises a cluster.
     pub(crate) initdb: PathBuf,
-    /// The major version, which a cluster is bound to.
+    /// Major version; a cluster requires the one that created it.
     pub(crate) major: u32,
 }
 
-/// Everything usable, newest first: in `only` when given, otherwise on PATH and where packages go.
+/// Returns the usable installations, newest first: those in `only` if given, otherwise on PATH and
+/// in the locations of packages.
 pub(crate) fn find(only: Option<&Path>) -> Vec<Binaries> {
     let folders = only.map_or_else(usual_folders, |folder| vec![folder.to_owned()]);
     let mut found: Vec<Binaries> = folders
         .iter()
-        .filter_map(|folder| look_in(folder))
+        .filter_map(|folder| probe_folder(folder))
         .collect();
     found.sort_by_key(|binaries| std::cmp::Reverse(binaries.major));
     found.dedup_by(|a, b| a.postgres == b.postgres);
@@ -62,22 +63,22 @@ fn usual_folders() -> Vec<PathBuf> {
     folders
 }
 
-fn look_in(folder: &Path) -> Option<Binaries> {
-    // A link is followed first: initdb finds its `postgres` and its templates beside itself.
+fn probe_folder(folder: &Path) -> Option<Binaries> {
+    // initdb expects its `postgres` and its templates next to the real file.
     let postgres = fs::canonicalize(folder.join("postgres")).ok()?;
     let initdb = [postgres.with_file_name("initdb"), folder.join("initdb")]
         .into_iter()
         .find(|program| access(program, AccessFlags::X_OK).is_ok())?;
     let output = Command::new(&postgres).arg("--version").output().ok()?;
     let major = major_version(&String::from_utf8_lossy(&output.stdout))?;
-    (major >= OLDEST_MAJOR).then_some(Binaries {
+    (major >= MIN_MAJOR_VERSION).then_some(Binaries {
         postgres,
         initdb,
         major,
     })
 }
 
-/// Reads `postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)`.
+/// Parses `postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)`.
 fn major_version(line: &str) -> Option<u32> {
     let version = line.strip_prefix("postgres (PostgreSQL) ")?;
     let digits = version.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_read() {
+    fn major_version_is_parsed() {
         fn check(line: &str, expect: Option<u32>) {
             assert_eq!(major_version(line), expect, "{line:?}");
         }
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_folder_has_none() {
+    fn empty_folder_has_no_binaries() {
         let folder = tempfile::tempdir().unwrap();
         assert!(find(Some(folder.path())).is_empty());
     }

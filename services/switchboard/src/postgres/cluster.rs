@@ -1,5 +1,6 @@
-//! Making a cluster, once, and finding the programs that fit an existing one.
-//! Never: a half-made cluster under its final name.
+//! Initialisation of a cluster, and selection of the matching installation.
+//!
+//! Invariant: a folder under the final name is a complete cluster.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -14,10 +15,10 @@ use tracing::info;
 
 use super::{Binaries, PostgresError, account::Account};
 
-/// The programs that fit the cluster, or the newest when there is no cluster yet.
+/// Returns the installation that matches the cluster, or the newest one if there is no cluster yet.
 ///
 /// # Errors
-/// [`PostgresError::OtherVersion`] when the cluster needs a version that is not here.
+/// [`PostgresError::OtherVersion`] when the cluster needs a version that is not installed.
 pub(super) fn matching<'a>(
     found: &'a [Binaries],
     cluster: &Path,
@@ -41,10 +42,10 @@ pub(super) fn matching<'a>(
         })
 }
 
-/// Makes the cluster if there is none.
+/// Initialises the cluster if there is none.
 ///
 /// # Errors
-/// When `initdb` fails or the file system refuses.
+/// When `initdb` or a file system operation fails.
 pub(super) async fn ensure(
     binaries: &Binaries,
     cluster: &Path,
@@ -53,12 +54,13 @@ pub(super) async fn ensure(
     if major_version(cluster)?.is_some() {
         return Ok(());
     }
-    info!(folder = %cluster.display(), version = binaries.major, "making a PostgreSQL database");
-    // Made beside its place and moved there when complete, so that a crash leaves nothing half-made.
+    info!(folder = %cluster.display(), version = binaries.major, "initialising a PostgreSQL cluster");
+    // Initialised under a temporary name and renamed when complete, so that a crash leaves no
+    // partial cluster.
     let partial = cluster.with_extension("partial");
     make_empty(&partial, account)?;
     initialise(binaries, &partial, account).await?;
-    fs::rename(&partial, cluster).map_err(PostgresError::file("cannot make", cluster))?;
+    fs::rename(&partial, cluster).map_err(PostgresError::file("cannot create", cluster))?;
     let parent = cluster.parent().unwrap_or(Path::new("/"));
     File::open(parent)
         .and_then(|folder| folder.sync_all())
@@ -75,7 +77,7 @@ fn make_empty(folder: &Path, account: Option<&Account>) -> Result<(), PostgresEr
     DirBuilder::new()
         .mode(0o700)
         .create(folder)
-        .map_err(PostgresError::file("cannot make the folder", folder))?;
+        .map_err(PostgresError::file("cannot create the folder", folder))?;
     account.map_or(Ok(()), |account| account.own(folder))
 }
 
@@ -88,7 +90,7 @@ async fn initialise(
     command
         .arg("--pgdata")
         .arg(folder)
-        // The socket lies in a folder that only this user can enter; nothing listens elsewhere.
+        // The socket is in a folder that only this user can enter; there is no other listener.
         .args([
             "--auth-local=trust",
             "--auth-host=reject",
@@ -104,15 +106,16 @@ async fn initialise(
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Err(PostgresError::Program {
         program: "initdb",
         status: output.status.to_string(),
-        output: said,
+        output: stderr,
     })
 }
 
-/// A program of Postgres, run as its user and not steered by variables meant for another server.
+/// Creates a command that runs a Postgres program as its user, without PG* variables of the
+/// environment.
 pub(super) fn program(path: &Path, account: Option<&Account>) -> Command {
     let mut command = Command::new(path);
     for (name, _) in std::env::vars_os() {
@@ -120,7 +123,7 @@ pub(super) fn program(path: &Path, account: Option<&Account>) -> Command {
             command.env_remove(name);
         }
     }
-    // Its user may not be able to enter the folder we are in.
+    // Its user may not be able to enter the current folder.
     command.current_dir("/").env("LC_ALL", "C");
     if let Some(account) = account {
         account.run(&mut command);
@@ -136,7 +139,7 @@ fn major_version(cluster: &Path) -> Result<Option<u32>, PostgresError> {
             let major = text.trim().parse().map_err(damaged);
             major
                 .map(Some)
-                .map_err(PostgresError::file("cannot understand", &file))
+                .map_err(PostgresError::file("cannot parse", &file))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(PostgresError::file("cannot read", &file)(error)),
@@ -148,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_keeps_its_version() {
+    fn cluster_requires_its_version() {
         let binaries = |major| Binaries {
             postgres: "p".into(),
             initdb: "i".into(),
@@ -168,6 +171,6 @@ mod tests {
             "14\n",
             "was written by PostgreSQL 14, and only 17, 15 is installed",
         );
-        check("x\n", "cannot understand");
+        check("x\n", "cannot parse");
     }
 }

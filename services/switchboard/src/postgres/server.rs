@@ -1,5 +1,4 @@
-//! The running Postgres: started, waited for, restarted when it dies, shut down in order.
-//! Never: a start without durability, an exit that leaves it running.
+//! Supervision of the running Postgres: start, readiness, restart and shutdown.
 
 use std::{
     ffi::OsString,
@@ -24,26 +23,26 @@ use tokio::{
 use tracing::{error, info, warn};
 
 use super::{
-    PostgresError, START_WITHIN,
+    PostgresError, START_TIMEOUT,
     account::Account,
     cluster,
-    place::{Place, SocketFolder},
-    predecessor, status,
+    paths::{Paths, SocketFolder},
+    stale_server, status,
 };
 
-/// How often the status file is looked at during a start.
-const POLL: Duration = Duration::from_millis(10);
-/// How long a shutdown may take before it is made shorter: everything is in the WAL by then.
-const END_WITHIN: Duration = Duration::from_secs(3);
-/// The pause before the first restart, doubled up to the longest.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// A log that is longer is put aside at the next start.
+/// Interval of reading the status file during a start.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// Timeout after each shutdown signal; all commits are in the WAL.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+/// Bounds of the delay before a restart.
+const MIN_RESTART_BACKOFF: Duration = Duration::from_millis(100);
+const MAX_RESTART_BACKOFF: Duration = Duration::from_secs(2);
+/// Size above which the log is rotated at the next start.
 const MAX_LOG_BYTES: u64 = 16 * 1024 * 1024;
-/// How much of the log's end goes into an error.
+/// Size of the end of the log that is quoted in an error.
 const TAIL_BYTES: u64 = 1024;
 
-/// Small in memory, quiet, reachable through its socket only, and durable.
+/// Little memory, few log messages, no network listener, full durability.
 const SETTINGS: [&str; 12] = [
     "listen_addresses=",
     "port=5432",
@@ -59,49 +58,53 @@ const SETTINGS: [&str; 12] = [
     "logging_collector=off",
 ];
 
-/// What is needed to start it, any number of times.
+/// Parameters of a start.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) program: PathBuf,
-    pub(super) place: Place,
+    pub(super) paths: Paths,
     pub(super) socket: SocketFolder,
     pub(super) account: Option<Account>,
 }
 
 impl Server {
-    /// Starts it and returns when it takes connections; from then on it is kept alive.
+    /// Starts Postgres and returns when it accepts connections. It is supervised from then on.
     ///
     /// # Errors
-    /// When it does not start; nothing is left running then.
+    /// When it does not start; no process is left running.
     pub(super) async fn keep_running(self, shutdown: &Shutdown) -> Result<(), PostgresError> {
-        let (tell, started) = oneshot::channel();
+        let (started, start_result) = oneshot::channel();
         let own = shutdown.clone();
-        shutdown.spawn(async move { self.supervise(tell, own).await });
-        match started.await {
+        shutdown.spawn(async move { self.supervise(started, own).await });
+        match start_result.await {
             Ok(outcome) => outcome,
-            // The supervisor ends without an answer only when it was told to stop meanwhile.
+            // The supervisor ends without a result only if it is stopped during the start.
             Err(_) => std::future::pending().await,
         }
     }
 
-    async fn supervise(self, tell: oneshot::Sender<Result<(), PostgresError>>, shutdown: Shutdown) {
+    async fn supervise(
+        self,
+        started: oneshot::Sender<Result<(), PostgresError>>,
+        shutdown: Shutdown,
+    ) {
         let mut child = match self.first_start(&shutdown).await {
             Ok(child) => {
-                // Nobody listens any more when the process is ending already.
-                let _ = tell.send(Ok(()));
+                // Fails if the process is already ending.
+                let _ = started.send(Ok(()));
                 child
             }
             Err(error) => {
-                let _ = tell.send(Err(error));
+                let _ = started.send(Err(error));
                 return;
             }
         };
         loop {
             tokio::select! {
                 ended = child.wait() => {
-                    warn!(status = ?ended.ok(), "PostgreSQL ended by itself, starting it again");
+                    warn!(status = ?ended.ok(), "PostgreSQL exited; restarting it");
                 }
-                () = shutdown.stopping() => return end(child).await,
+                () = shutdown.stopping() => return stop(child).await,
             }
             match self.restart(&shutdown).await {
                 Some(again) => child = again,
@@ -110,21 +113,23 @@ impl Server {
         }
     }
 
-    /// Gives sessions of a killed predecessor the moment they need to notice and end.
+    /// Retries the start while sessions of a killed server are still ending.
     async fn first_start(&self, shutdown: &Shutdown) -> Result<Child, PostgresError> {
-        let mut pause = SHORTEST_PAUSE;
+        let mut pause = MIN_RESTART_BACKOFF;
         loop {
             match self.start(shutdown).await {
-                Err(PostgresError::Program { .. }) if pause < LONGEST_PAUSE => sleep(pause).await,
+                Err(PostgresError::Program { .. }) if pause < MAX_RESTART_BACKOFF => {
+                    sleep(pause).await
+                }
                 outcome => return outcome,
             }
             pause *= 2;
         }
     }
 
-    /// Tries until it runs again; None when told to stop.
+    /// Restarts until Postgres runs; `None` when stopping.
     async fn restart(&self, shutdown: &Shutdown) -> Option<Child> {
-        let mut pause = SHORTEST_PAUSE;
+        let mut pause = MIN_RESTART_BACKOFF;
         loop {
             tokio::select! {
                 () = sleep(pause) => {}
@@ -132,40 +137,40 @@ impl Server {
             }
             match self.start(shutdown).await {
                 Ok(child) => {
-                    info!("PostgreSQL runs again");
+                    info!("PostgreSQL is running again");
                     return Some(child);
                 }
-                Err(error) => error!(%error, "PostgreSQL does not start, trying again"),
+                Err(error) => error!(%error, "PostgreSQL does not start; retrying"),
             }
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_RESTART_BACKOFF);
         }
     }
 
     async fn start(&self, shutdown: &Shutdown) -> Result<Child, PostgresError> {
-        predecessor::end(&self.place.cluster).await?;
+        stale_server::stop(&self.paths.cluster).await?;
         let mut child = self.launch()?;
         let ready = tokio::select! {
             ready = self.await_ready(&mut child) => ready,
-            // Whoever supervises ends it at once, in order.
+            // The supervisor stops the child.
             () = shutdown.stopping() => return Ok(child),
         };
         match ready {
             Ok(()) => Ok(child),
             Err(error) => {
-                end(child).await;
+                stop(child).await;
                 Err(error)
             }
         }
     }
 
     fn launch(&self) -> Result<Child, PostgresError> {
-        let log = open_log(&self.place.log)
-            .map_err(PostgresError::file("cannot write", &self.place.log))?;
+        let log = open_log(&self.paths.log)
+            .map_err(PostgresError::file("cannot write", &self.paths.log))?;
         let copy = log
             .try_clone()
-            .map_err(PostgresError::file("cannot write", &self.place.log))?;
+            .map_err(PostgresError::file("cannot write", &self.paths.log))?;
         let mut command = cluster::program(&self.program, self.account.as_ref());
-        command.arg("-D").arg(&self.place.cluster);
+        command.arg("-D").arg(&self.paths.cluster);
         for setting in SETTINGS {
             command.arg("-c").arg(setting);
         }
@@ -175,7 +180,8 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(copy)
-            // Ctrl-C in a terminal goes to us alone: we end it after everything that uses it.
+            // Ctrl-C in a terminal reaches only this process, which stops Postgres after its
+            // clients.
             .process_group(0);
         command
             .spawn()
@@ -183,10 +189,10 @@ impl Server {
     }
 
     async fn await_ready(&self, child: &mut Child) -> Result<(), PostgresError> {
-        let deadline = Instant::now() + START_WITHIN;
+        let deadline = Instant::now() + START_TIMEOUT;
         while Instant::now() < deadline {
             let own = child.id().and_then(|id| i32::try_from(id).ok());
-            let found = status::read(&self.place.cluster);
+            let found = status::read(&self.paths.cluster);
             if found.is_some_and(|status| status.ready && Some(status.pid) == own) {
                 return Ok(());
             }
@@ -197,17 +203,17 @@ impl Server {
                 return Err(PostgresError::Program {
                     program: "postgres",
                     status: status.to_string(),
-                    output: tail(&self.place.log),
+                    output: tail(&self.paths.log),
                 });
             }
-            sleep(POLL).await;
+            sleep(POLL_INTERVAL).await;
         }
-        Err(PostgresError::NotReady(self.place.log.clone()))
+        Err(PostgresError::NotReady(self.paths.log.clone()))
     }
 }
 
-/// Fast shutdown, then immediate, then by force; each leaves what was committed.
-async fn end(mut child: Child) {
+/// Fast shutdown, then immediate shutdown, then SIGKILL. Committed data is safe in each case.
+async fn stop(mut child: Child) {
     let Some(pid) = child
         .id()
         .and_then(|id| i32::try_from(id).ok())
@@ -217,16 +223,16 @@ async fn end(mut child: Child) {
     };
     for signal in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGKILL] {
         if let Err(error) = kill(pid, signal) {
-            warn!(%error, signal = signal.as_str(), "PostgreSQL cannot be signalled");
+            warn!(%error, signal = signal.as_str(), "cannot send a signal to PostgreSQL");
         }
-        if timeout(END_WITHIN, child.wait()).await.is_ok() {
+        if timeout(STOP_TIMEOUT, child.wait()).await.is_ok() {
             return;
         }
-        warn!(signal = signal.as_str(), "PostgreSQL did not end in time");
+        warn!(signal = signal.as_str(), "PostgreSQL did not stop in time");
     }
 }
 
-/// The folder in the quotes that this list-valued setting asks for.
+/// Quotes the folder as required by this list-valued setting.
 fn socket_setting(folder: &Path) -> OsString {
     let mut setting = OsString::from("unix_socket_directories=\"");
     let escaped = folder.to_string_lossy().replace('"', "\"\"");

@@ -1,36 +1,37 @@
-//! `postmaster.pid`: what a running Postgres says about itself.
-//! Never: trust in a process number alone; numbers are used again.
+//! Parser of `postmaster.pid`. A process id alone does not identify a server, because ids are
+//! reused.
 
 use std::{fs, path::Path};
 
-/// The lines of the file that matter here.
+/// The relevant lines of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Status {
-    /// The postmaster's process.
+    /// Process id of the postmaster.
     pub(super) pid: i32,
-    /// Where its socket is; empty before it has one.
+    /// Folder of the socket; empty until it exists.
     pub(super) socket_folder: String,
-    /// Whether it takes connections.
+    /// Whether the server accepts connections.
     pub(super) ready: bool,
 }
 
 /// Name of the file within the cluster.
 pub(super) const FILE: &str = "postmaster.pid";
 
-/// What the Postgres on this cluster says, or said when it died; None when there is nothing to read.
+/// Reads the status of the current or last server on this cluster; `None` if there is no readable
+/// file.
 pub(super) fn read(cluster: &Path) -> Option<Status> {
     fs::read_to_string(cluster.join(FILE))
         .ok()
         .and_then(|text| parse(&text))
 }
 
-/// Lines: pid, data folder, start time, port, socket folder, address, shared memory, status.
+/// Lines: process id, data folder, start time, port, socket folder, address, shared memory, status.
 fn parse(text: &str) -> Option<Status> {
     let mut lines = text.lines();
     let pid: i32 = lines.next()?.trim().parse().ok()?;
     let socket_folder = lines.nth(3).unwrap_or_default().trim().to_owned();
     let ready = lines.nth(2).is_some_and(|status| status.trim() == "ready");
-    // Below 2 there is no postmaster, and a signal would go to a whole group.
+    // Signals to process ids below 2 would reach a whole process group.
     (pid > 1).then_some(Status {
         pid,
         socket_folder,
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_is_read_at_every_stage_of_a_start() {
+    fn status_file_is_parsed_at_every_stage() {
         fn check(text: &str, expect: Option<(i32, &str, bool)>) {
             let status = parse(text);
             let got = status

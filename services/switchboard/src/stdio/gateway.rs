@@ -1,5 +1,6 @@
-//! The gateway behind a conversation on stdin and stdout.
-//! Never: a request sent twice that may have reached a device.
+//! Forwarding of MCP requests to the gateway.
+//!
+//! Invariant: a call that may have reached a device is not sent again.
 
 use std::time::Duration;
 
@@ -15,28 +16,28 @@ use super::message::{self, Code, Id, Request};
 use crate::{
     events::Events,
     exit::Failure,
-    site::{Answer, Ask, AskError, Site},
+    http_client::{HttpClient, HttpError, HttpRequest, HttpResponse},
 };
 
-/// The revision that is spoken here. (MCP stdio reference.)
+/// Protocol revision of stdio sessions.
 pub(super) const REVISION: &str = "2025-11-25";
-/// How long a request waits for a gateway that is away.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two attempts, at most.
-const PAUSE: Duration = Duration::from_millis(500);
-/// Longer than any call may take.
-const LONGEST_CALL: Duration = Duration::from_secs(330);
-/// How long the answer to anything else may take.
-const LONGEST: Duration = Duration::from_secs(45);
+/// Time to retry while the gateway is unreachable.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum delay between two attempts.
+const MAX_RETRY_BACKOFF: Duration = Duration::from_millis(500);
+/// Timeout of a tool call; longer than any call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(330);
+/// Timeout of other requests.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// One endpoint of a gateway, and the credential for it.
+/// An MCP endpoint of a gateway with a credential.
 pub(crate) struct Gateway {
-    site: Site,
+    http: HttpClient,
     path: String,
     headers: HeaderMap,
 }
 
-/// The members of a problem document that matter here.
+/// A problem document.
 #[derive(Deserialize)]
 struct Problem {
     #[serde(default)]
@@ -44,44 +45,44 @@ struct Problem {
 }
 
 impl Gateway {
-    /// The endpoint at `path`.
+    /// Creates a client of the endpoint at `path`.
     ///
     /// # Errors
-    /// When the key cannot stand in a header.
-    pub(crate) fn new(site: Site, key: &SecretString, path: String) -> Result<Self, Failure> {
+    /// When a header cannot carry the key.
+    pub(crate) fn new(http: HttpClient, key: &SecretString, path: String) -> Result<Self, Failure> {
         let credential = format!("Bearer {}", key.expose_secret());
         let mut credential = HeaderValue::from_str(&credential)
-            .map_err(|_| Failure::usage("--api-key: a key cannot hold line breaks and the like"))?;
+            .map_err(|_| Failure::usage("--api-key: the key contains invalid characters"))?;
         credential.set_sensitive(true);
         let mut headers = HeaderMap::new();
         headers.insert(header::AUTHORIZATION, credential);
         let revision = HeaderValue::from_static(REVISION);
         headers.insert("mcp-protocol-version", revision);
         Ok(Self {
-            site,
+            http,
             path,
             headers,
         })
     }
 
-    /// Answers a request with what the gateway says, after what the device says meanwhile.
+    /// Forwards a request and returns the response. Notifications that precede it go to `out`.
     pub(super) async fn forward(&self, request: &Request, out: &mpsc::Sender<String>) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + RETRY_TIMEOUT;
         loop {
             match self.exchange(request, out).await {
-                Ok(answer) => return answer,
-                Err(AskError::NotSent(error)) if Instant::now() < deadline => {
+                Ok(response) => return response,
+                Err(HttpError::NotSent(error)) if Instant::now() < deadline => {
                     tracing::warn!(
                         error = format!("{error:#}"),
-                        "the gateway cannot be reached; a request waits for it"
+                        "the gateway is unreachable; retrying"
                     );
-                    tokio::time::sleep(pause()).await;
+                    tokio::time::sleep(retry_delay()).await;
                 }
-                // A list can be asked for again whatever became of the first attempt.
-                Err(AskError::Broken(_)) if !request.is_call() && Instant::now() < deadline => {
-                    tokio::time::sleep(pause()).await;
+                // Other requests are safe to repeat.
+                Err(HttpError::Broken(_)) if !request.is_call() && Instant::now() < deadline => {
+                    tokio::time::sleep(retry_delay()).await;
                 }
-                Err(error) => return unanswered(request, &error),
+                Err(error) => return failure_response(request, &error),
             }
         }
     }
@@ -90,7 +91,7 @@ impl Gateway {
         &self,
         request: &Request,
         out: &mpsc::Sender<String>,
-    ) -> Result<String, AskError> {
+    ) -> Result<String, HttpError> {
         let body = json!({
             "jsonrpc": "2.0", "id": request.id, "method": request.method,
             "params": request.params.as_deref(),
@@ -100,76 +101,76 @@ impl Gateway {
         headers.insert(header::ACCEPT, both);
         let json = HeaderValue::from_static("application/json");
         headers.insert(header::CONTENT_TYPE, json);
-        let ask = Ask {
+        let http_request = HttpRequest {
             method: Method::POST,
             path: &self.path,
             headers,
             body: without_null_params(body),
-            within: if request.is_call() {
-                LONGEST_CALL
+            timeout: if request.is_call() {
+                CALL_TIMEOUT
             } else {
-                LONGEST
+                REQUEST_TIMEOUT
             },
         };
-        let mut answer = self.site.open(ask).await?;
-        if is_stream(&answer) {
-            return relay(request, answer, out).await;
+        let mut response = self.http.open(http_request).await?;
+        if is_stream(&response) {
+            return relay(request, response, out).await;
         }
-        let whole = answer.whole().await?;
-        translate(request, &answer, &whole)
+        let body_bytes = response.read_to_end().await?;
+        translate(request, &response, &body_bytes)
     }
 
-    /// Opens the stream of what changes.
-    pub(super) async fn listen(&self) -> Result<Events, AskError> {
+    /// Opens the notification stream.
+    pub(super) async fn listen(&self) -> Result<Events, HttpError> {
         let mut headers = self.headers.clone();
         headers.insert(
             header::ACCEPT,
             HeaderValue::from_static("text/event-stream"),
         );
-        let ask = Ask {
+        let http_request = HttpRequest {
             method: Method::GET,
             path: &self.path,
             headers,
             body: Vec::new(),
-            within: PATIENCE,
+            timeout: RETRY_TIMEOUT,
         };
-        let answer = self.site.open(ask).await?;
-        if answer.status != StatusCode::OK || !is_stream(&answer) {
-            let status = answer.status;
-            return Err(AskError::Broken(anyhow!("the gateway answered {status}")));
+        let response = self.http.open(http_request).await?;
+        if response.status != StatusCode::OK || !is_stream(&response) {
+            let status = response.status;
+            return Err(HttpError::Broken(anyhow!("the gateway returned {status}")));
         }
-        Ok(Events::of(answer))
+        Ok(Events::new(response))
     }
 }
 
-/// Passes on what is said before the answer, each at once.
+/// Forwards notifications until the response arrives.
 async fn relay(
     request: &Request,
-    answer: Answer,
+    response: HttpResponse,
     out: &mpsc::Sender<String>,
-) -> Result<String, AskError> {
-    let mut events = Events::of(answer);
+) -> Result<String, HttpError> {
+    let mut events = Events::new(response);
     while let Some(event) = events.next().await? {
         let event = event.data;
         if !message::is_notification(&event) {
-            return request.id.answered(&event).ok_or_else(no_answer);
+            return request.id.response_line(&event).ok_or_else(no_response);
         }
-        // Nobody reads any more when this fails, and the loop that reads ends by itself.
-        let _ = out.send(message::on_one_line(&event)).await;
+        // Fails if the output has closed; then reading stops as well.
+        let _ = out.send(message::to_single_line(&event)).await;
     }
-    Err(no_answer())
+    Err(no_response())
 }
 
-fn no_answer() -> AskError {
-    AskError::Broken(anyhow!("what the gateway said ended without an answer"))
+fn no_response() -> HttpError {
+    HttpError::Broken(anyhow!("the gateway closed the stream without a response"))
 }
 
-/// Full jitter: clients of a restarted gateway do not come back all at once.
-fn pause() -> Duration {
-    PAUSE.mul_f64(rand::rng().random())
+/// Full jitter: clients do not reconnect in step when a gateway restarts.
+fn retry_delay() -> Duration {
+    MAX_RETRY_BACKOFF.mul_f64(rand::rng().random())
 }
 
-/// JSON-RPC knows absent params, and none that are null.
+/// JSON-RPC allows absent params, but not null.
 fn without_null_params(mut message: Value) -> Vec<u8> {
     if let Some(members) = message.as_object_mut()
         && members.get("params").is_some_and(Value::is_null)
@@ -179,26 +180,26 @@ fn without_null_params(mut message: Value) -> Vec<u8> {
     message.to_string().into_bytes()
 }
 
-fn is_stream(answer: &Answer) -> bool {
-    let kind = answer.headers.get(header::CONTENT_TYPE);
+fn is_stream(response: &HttpResponse) -> bool {
+    let kind = response.headers.get(header::CONTENT_TYPE);
     kind.and_then(|kind| kind.to_str().ok())
         .is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
-/// The gateway's answer as this conversation has it.
-fn translate(request: &Request, answer: &Answer, body: &[u8]) -> Result<String, AskError> {
-    if let Some(answer) = request.id.answered(&String::from_utf8_lossy(body)) {
-        return Ok(answer);
+/// Converts a response of the gateway into the response of this session.
+fn translate(request: &Request, response: &HttpResponse, body: &[u8]) -> Result<String, HttpError> {
+    if let Some(response) = request.id.response_line(&String::from_utf8_lossy(body)) {
+        return Ok(response);
     }
-    if answer.status.is_success() {
-        return Err(no_answer());
+    if response.status.is_success() {
+        return Err(no_response());
     }
     let detail =
         serde_json::from_slice::<Problem>(body).map_or(String::new(), |problem| problem.detail);
-    let status = answer.status;
+    let status = response.status;
     let (code, data) = match status {
         StatusCode::TOO_MANY_REQUESTS => {
-            let seconds = answer.headers.get(header::RETRY_AFTER);
+            let seconds = response.headers.get(header::RETRY_AFTER);
             let seconds = seconds.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
             let waits_ms = seconds.unwrap_or(1).saturating_mul(1_000);
             (
@@ -208,7 +209,7 @@ fn translate(request: &Request, answer: &Answer, body: &[u8]) -> Result<String, 
         }
         _ => (Code::InternalError, None),
     };
-    let detail = format!("the gateway answered {status}: {detail}");
+    let detail = format!("the gateway returned {status}: {detail}");
     Ok(message::refusal_with(
         Some(&request.id),
         code,
@@ -217,22 +218,22 @@ fn translate(request: &Request, answer: &Answer, body: &[u8]) -> Result<String, 
     ))
 }
 
-/// What became of a request that nobody answered.
-pub(super) fn unanswered(request: &Request, error: &AskError) -> String {
+/// Returns the response for a request that the gateway did not answer.
+pub(super) fn failure_response(request: &Request, error: &HttpError) -> String {
     let (outcome, delivered) = match error {
-        AskError::NotSent(_) => (None, "no"),
-        AskError::Broken(_) => (Some("lost"), "unknown"),
+        HttpError::NotSent(_) => (None, "no"),
+        HttpError::Broken(_) => (Some("lost"), "unknown"),
     };
     if !request.is_call() {
-        let detail = format!("the gateway cannot be asked: {error}");
+        let detail = format!("the gateway did not respond: {error}");
         return message::refusal(Some(&request.id), Code::InternalError, &detail);
     }
     let detail = match error {
-        AskError::NotSent(error) => format!(
-            "The gateway cannot be reached; nothing was sent, and a retry is safe: {error:#}."
-        ),
-        AskError::Broken(error) => {
-            format!("The gateway broke off; the device may have acted: {error:#}.")
+        HttpError::NotSent(error) => {
+            format!("The gateway is unreachable; nothing was sent, and a retry is safe: {error:#}.")
+        }
+        HttpError::Broken(error) => {
+            format!("The connection to the gateway failed; the device may have acted: {error:#}.")
         }
     };
     let mut structured = json!({"delivered": delivered, "error": detail});

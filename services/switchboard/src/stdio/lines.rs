@@ -1,50 +1,49 @@
-//! Lines of an input whose sender nobody trusts to end one.
-//! Never: a line kept beyond its limit.
+//! Reader of lines with a maximum length.
 
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 
-/// The longest line that is read; longer than any request the gateway takes.
-pub(super) const LIMIT_BYTES: usize = 4 * 1024 * 1024;
+/// Maximum length of a line; longer than any request that the gateway accepts.
+pub(super) const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
 
-/// One line of the input.
+/// One line of input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Without its end.
+    /// The line without its line break.
     Whole(Vec<u8>),
-    /// Longer than [`LIMIT_BYTES`]; it was passed over.
+    /// Longer than [`MAX_LINE_BYTES`]; skipped.
     TooLong,
 }
 
-/// An input, and what was read of its next line.
+/// An input and the line being read.
 pub(super) struct Lines<I> {
     input: BufReader<I>,
     line: Vec<u8>,
     too_long: bool,
-    begun: bool,
+    started: bool,
 }
 
 impl<I: AsyncRead + Unpin> Lines<I> {
-    pub(super) fn of(input: I) -> Self {
+    pub(super) fn new(input: I) -> Self {
         Self {
             input: BufReader::new(input),
             line: Vec::new(),
             too_long: false,
-            begun: false,
+            started: false,
         }
     }
 
-    /// The next line; none at the end of the input, where a last line needs no line break. Nothing is lost when
-    /// the future is dropped.
+    /// Reads the next line, `None` at the end of input. The last line needs no line break.
+    /// Cancel-safe.
     pub(super) async fn next(&mut self) -> std::io::Result<Option<Line>> {
         loop {
             let chunk = self.input.fill_buf().await?;
             if chunk.is_empty() {
-                return Ok(self.begun.then(|| self.end()));
+                return Ok(self.started.then(|| self.end()));
             }
-            self.begun = true;
+            self.started = true;
             let end = chunk.iter().position(|byte| *byte == b'\n');
             let part = chunk.get(..end.unwrap_or(chunk.len())).unwrap_or_default();
-            self.too_long |= self.line.len() + part.len() > LIMIT_BYTES;
+            self.too_long |= self.line.len() + part.len() > MAX_LINE_BYTES;
             if self.too_long {
                 self.line = Vec::new();
             } else {
@@ -59,7 +58,7 @@ impl<I: AsyncRead + Unpin> Lines<I> {
     }
 
     fn end(&mut self) -> Line {
-        self.begun = false;
+        self.started = false;
         let line = std::mem::take(&mut self.line);
         if std::mem::take(&mut self.too_long) {
             Line::TooLong
@@ -74,10 +73,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_end_at_line_breaks_and_at_the_end() {
-        let long = vec![b'x'; LIMIT_BYTES + 1];
+    async fn lines_end_at_line_breaks_and_end_of_input() {
+        let long = vec![b'x'; MAX_LINE_BYTES + 1];
         let input = [b"one\n\n".as_slice(), &long, b"\ntwo"].concat();
-        let mut input = Lines::of(input.as_slice());
+        let mut input = Lines::new(input.as_slice());
         let mut lines = Vec::new();
         while let Some(line) = input.next().await.unwrap() {
             lines.push(line);

@@ -1,5 +1,7 @@
-//! What changes at the gateway, told to the client for as long as it is there.
-//! Never: silence about a change that may have been missed.
+//! Relay of list changes from the gateway to the client.
+//!
+//! Invariant: after an interruption, the client receives a change notification, because it may have
+//! missed one.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,45 +14,47 @@ use tokio::{
 
 use super::Gateway;
 
-/// Between two attempts, at most.
-const PAUSE: Duration = Duration::from_secs(2);
+/// Maximum delay between two attempts.
+const MAX_RETRY_BACKOFF: Duration = Duration::from_secs(2);
 
-/// For so long the first list waits until changes of it would be told.
-pub(super) const AT_ONCE: Duration = Duration::from_secs(2);
+/// Time that the first list waits for the notification stream.
+pub(super) const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Follows the gateway until nobody reads any more, over all its restarts; says when what changes is told, or is not for now.
-pub(super) async fn follow(
+/// Relays notifications until the output closes, and reconnects when the gateway restarts.
+/// `subscribed` becomes true when the stream is open or known to be unavailable.
+pub(super) async fn relay_changes(
     gateway: Arc<Gateway>,
     out: mpsc::Sender<String>,
-    followed: watch::Sender<bool>,
+    subscribed: watch::Sender<bool>,
 ) {
-    let began = Instant::now();
-    let mut was_away = false;
+    let started = Instant::now();
+    let mut was_disconnected = false;
     loop {
-        let listening = gateway.listen().await;
-        let missed = was_away || (!*followed.borrow() && began.elapsed() >= AT_ONCE);
-        followed.send_replace(true);
-        match listening {
+        let opened = gateway.listen().await;
+        let missed =
+            was_disconnected || (!*subscribed.borrow() && started.elapsed() >= SUBSCRIBE_TIMEOUT);
+        subscribed.send_replace(true);
+        match opened {
             Ok(mut events) => {
                 if missed && out.send(list_changed()).await.is_err() {
                     return;
                 }
-                tracing::debug!("the gateway tells what changes");
+                tracing::debug!("subscribed to changes of the gateway");
                 while let Ok(Some(event)) = events.next().await {
                     if out
-                        .send(super::message::on_one_line(&event.data))
+                        .send(super::message::to_single_line(&event.data))
                         .await
                         .is_err()
                     {
                         return;
                     }
                 }
-                tracing::warn!("the gateway has gone; waiting until it is back");
+                tracing::warn!("lost the connection to the gateway; reconnecting");
             }
-            Err(error) => tracing::debug!(%error, "the gateway does not tell what changes"),
+            Err(error) => tracing::debug!(%error, "cannot subscribe to changes of the gateway"),
         }
-        was_away = true;
-        let pause = PAUSE.mul_f64(rand::rng().random());
+        was_disconnected = true;
+        let pause = MAX_RETRY_BACKOFF.mul_f64(rand::rng().random());
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = out.closed() => return,

@@ -1,15 +1,14 @@
-//! JSON-RPC 2.0 as it stands on a line.
-//! Never: a message with a line break in it, or an answer without the id of its request.
+//! JSON-RPC 2.0 messages, one per line.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
 
-/// What a request is told apart by: a string or an integer, as it was written.
+/// Id of a request: a string or a number, unmodified.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub(super) struct Id(Value);
 
-/// The codes of the reference's table, and the one of what is too much.
+/// Error codes of JSON-RPC, and the one for overload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Code {
     ParseError = -32_700,
@@ -20,7 +19,7 @@ pub(super) enum Code {
     Overloaded = -32_000,
 }
 
-/// What a client sent on one line.
+/// A message from the client.
 #[derive(Debug)]
 pub(super) enum Message {
     Request(Request),
@@ -28,8 +27,8 @@ pub(super) enum Message {
         method: String,
         params: Option<Box<RawValue>>,
     },
-    /// The answer to a request that nobody here sends.
-    Answer,
+    /// A response; ignored, because this server sends no requests.
+    Response,
 }
 
 #[derive(Debug)]
@@ -51,14 +50,14 @@ struct Members {
 }
 
 impl Request {
-    /// Whether it may reach a device.
+    /// Returns whether the request may reach a device.
     pub(super) fn is_call(&self) -> bool {
         self.method == "tools/call"
     }
 }
 
 impl Members {
-    fn is_answer(&self) -> bool {
+    fn is_response(&self) -> bool {
         let ended = self.result.is_some() || self.error.is_some();
         self.is_current() && self.method.is_none() && ended
     }
@@ -70,33 +69,32 @@ impl Members {
     }
 }
 
-/// Sees a `null` where serde's own way would take it for an absent member.
+/// Deserialises `null` as a present value.
 fn present<'de, D: serde::Deserializer<'de>>(source: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(source).map(Some)
 }
 
-/// Reads a line.
+/// Parses a line.
 ///
 /// # Errors
-/// The answer to a line that is no message.
+/// The error response for an invalid message.
 pub(super) fn read(line: &[u8]) -> Result<Message, String> {
     let raw: &RawValue = serde_json::from_slice(line)
         .map_err(|error| refusal(None, Code::ParseError, &format!("Parse error: {error}")))?;
     let members: Members = serde_json::from_str(raw.get()).map_err(|_| {
-        let detail =
-            "Invalid Request: a message is one object; batches are not part of this revision";
+        let detail = "Invalid Request: a message must be one object; batches are not supported";
         refusal(None, Code::InvalidRequest, detail)
     })?;
-    // Never answered, whatever its id: two that answer each other's errors would not end.
-    if members.is_answer() {
-        return Ok(Message::Answer);
+    // Responses are never answered: two peers would exchange errors endlessly.
+    if members.is_response() {
+        return Ok(Message::Response);
     }
     let is_current = members.is_current();
     let id = match members.id {
         None => None,
         Some(id @ (Value::String(_) | Value::Number(_))) => Some(Id(id)),
         Some(_) => {
-            let detail = "Invalid Request: an `id` is a string or a number";
+            let detail = "Invalid Request: `id` must be a string or a number";
             return Err(refusal(None, Code::InvalidRequest, detail));
         }
     };
@@ -108,18 +106,18 @@ pub(super) fn read(line: &[u8]) -> Result<Message, String> {
         )
     };
     if !is_current {
-        return Err(invalid("a message has `\"jsonrpc\": \"2.0\"`"));
+        return Err(invalid("`jsonrpc` must be \"2.0\""));
     }
     let method = match members.method {
         Some(Value::String(method)) => method,
-        _ => return Err(invalid("a request has a `method`, a string")),
+        _ => return Err(invalid("`method` must be a string")),
     };
     let params = members.params;
     if params
         .as_ref()
         .is_some_and(|params| !params.get().starts_with('{'))
     {
-        let detail = "Invalid params: `params` is an object";
+        let detail = "Invalid params: `params` must be an object";
         return Err(refusal(id.as_ref(), Code::InvalidParams, detail));
     }
     Ok(match id {
@@ -128,7 +126,7 @@ pub(super) fn read(line: &[u8]) -> Result<Message, String> {
     })
 }
 
-/// An answer that says why there is no result.
+/// Formats an error response.
 pub(super) fn refusal(id: Option<&Id>, code: Code, detail: &str) -> String {
     refusal_with(id, code, detail, None)
 }
@@ -146,31 +144,31 @@ pub(super) fn refusal_with(
     json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string()
 }
 
-/// An answer with its result.
+/// Formats a result response.
 pub(super) fn success(id: &Id, result: &Value) -> String {
     json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string()
 }
 
-/// The same message without line breaks, which JSON has between its parts only.
-pub(super) fn on_one_line(message: &str) -> String {
+/// Replaces line breaks, which JSON allows between tokens only.
+pub(super) fn to_single_line(message: &str) -> String {
     message.replace(['\r', '\n'], " ")
 }
 
-/// Whether a message of the gateway is one that nobody waits for.
+/// Returns whether a message of the gateway is a notification or a request.
 pub(super) fn is_notification(message: &str) -> bool {
     serde_json::from_str::<Members>(message).is_ok_and(|members| members.method.is_some())
 }
 
 impl Id {
-    /// What the gateway said to the request with this id, as its answer; nothing when it is none. An error without
-    /// an id, or with `null`, is from before the gateway knew it: the client waits for it under its own.
-    pub(super) fn answered(&self, said: &str) -> Option<String> {
-        let members: Members = serde_json::from_str(said).ok()?;
-        if !members.is_answer() {
+    /// Returns a message as the response to the request with this id, `None` if it is not one. An
+    /// error without an id was produced before the gateway parsed the id; it gets this id.
+    pub(super) fn response_line(&self, message: &str) -> Option<String> {
+        let members: Members = serde_json::from_str(message).ok()?;
+        if !members.is_response() {
             return None;
         }
         match members.id {
-            Some(id) if id == self.0 => Some(on_one_line(said)),
+            Some(id) if id == self.0 => Some(to_single_line(message)),
             None | Some(Value::Null) => {
                 let error = members.error?;
                 Some(json!({"jsonrpc": "2.0", "id": self, "error": error}).to_string())
@@ -179,7 +177,7 @@ impl Id {
         }
     }
 
-    /// The id that a `notifications/cancelled` names.
+    /// Returns the id in `notifications/cancelled`.
     pub(super) fn cancelled(params: Option<&RawValue>) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -196,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_are_no_messages_are_answered_by_the_table() {
+    fn invalid_line_gets_its_error_code() {
         fn check(line: &str, id: Value, code: Code) {
             let answer = read(line.as_bytes()).unwrap_err();
             let answer: Value = serde_json::from_str(&answer).unwrap();
@@ -245,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_told_apart() {
+    fn message_kinds_are_recognised() {
         fn check(line: &str, is: impl Fn(&Message) -> bool) {
             let message = read(line.as_bytes()).unwrap();
             assert!(is(&message), "{line}: {message:?}");
@@ -259,17 +257,17 @@ mod tests {
         for id in ["1", "null"] {
             for end in [r#""result":{}"#, r#""error":{"code":-32600,"message":"m"}"#] {
                 let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},{end}}}"#);
-                check(&answer, |m| matches!(m, Message::Answer));
+                check(&answer, |m| matches!(m, Message::Response));
             }
         }
     }
 
     #[test]
-    fn what_the_gateway_says_is_an_answer_under_the_id_of_its_request() {
-        fn check(said: &str, expect: Option<Value>) {
-            let answer = Id(json!("a")).answered(said);
+    fn gateway_response_gets_the_id_of_its_request() {
+        fn check(message: &str, expect: Option<Value>) {
+            let answer = Id(json!("a")).response_line(message);
             let answer = answer.map(|line| serde_json::from_str::<Value>(&line).unwrap());
-            assert_eq!(answer, expect, "{said}");
+            assert_eq!(answer, expect, "{message}");
         }
         let error = json!({"code": -32600, "message": "m"});
         let refused = json!({"jsonrpc": "2.0", "id": "a", "error": error});
@@ -278,8 +276,8 @@ mod tests {
             Some(json!({"jsonrpc": "2.0", "id": "a", "result": {}})),
         );
         check(&refused.to_string(), Some(refused.clone()));
-        let nobodys = json!({"jsonrpc": "2.0", "id": null, "error": error});
-        check(&nobodys.to_string(), Some(refused.clone()));
+        let without_id = json!({"jsonrpc": "2.0", "id": null, "error": error});
+        check(&without_id.to_string(), Some(refused.clone()));
         let bare = json!({"jsonrpc": "2.0", "error": error});
         check(&bare.to_string(), Some(refused));
         check(r#"{"jsonrpc":"2.0","id":null,"result":{}}"#, None);

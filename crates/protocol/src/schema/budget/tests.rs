@@ -1,4 +1,4 @@
-//! What is measured, and what is refused before anything compiles it.
+//! The cost of schemas, and schemas that are refused before they are compiled.
 
 use serde_json::json;
 
@@ -20,12 +20,12 @@ fn accepted(schema: &Value) -> Cost {
     measured(schema).unwrap_or_else(|fault| panic!("{schema}: {fault:?}"))
 }
 
-/// An object schema inside itself, `levels` deep.
+/// An object schema nested in itself, `levels` deep.
 fn nested(levels: usize) -> Value {
     (1..levels).fold(json!({}), |inner, _| json!({ "not": inner }))
 }
 
-/// `$defs` of which each names the next one `fan` times.
+/// `$defs` of which each references the next one `fan` times.
 fn chain(links: usize, fan: usize) -> Value {
     let link = |next: usize| {
         let reference = json!({ "$ref": format!("#/$defs/d{next}") });
@@ -39,7 +39,7 @@ fn chain(links: usize, fan: usize) -> Value {
 }
 
 #[test]
-fn the_supplements_schemas_are_cheap() {
+fn schema_of_the_supplement_is_cheap() {
     let schema = json!({
         "type": "object",
         "properties": { "format": { "type": "string", "enum": ["simple", "detailed"] } },
@@ -49,7 +49,7 @@ fn the_supplements_schemas_are_cheap() {
 }
 
 #[test]
-fn references_are_paid_for_at_each_use() {
+fn reference_costs_its_target_at_each_use() {
     assert_eq!(accepted(&chain(0, 1)).nodes, 9);
     let schema = json!({
         "$defs": { "d0": { "type": "string", "pattern": "a" } },
@@ -60,7 +60,7 @@ fn references_are_paid_for_at_each_use() {
 }
 
 #[test]
-fn size_depth_and_count_are_limited() {
+fn size_depth_and_node_count_are_limited() {
     accepted(&nested(16));
     refused(
         &nested(17),
@@ -92,7 +92,7 @@ fn size_depth_and_count_are_limited() {
 }
 
 #[test]
-fn bombs_of_references_are_refused_unexpanded() {
+fn reference_bomb_is_refused_unexpanded() {
     accepted(&chain(6, 2));
     refused(
         &chain(20, 1),
@@ -104,7 +104,7 @@ fn bombs_of_references_are_refused_unexpanded() {
 }
 
 #[test]
-fn a_schema_must_not_contain_itself() {
+fn cyclic_reference_is_refused() {
     refused(
         &json!({ "not": { "$ref": "#" } }),
         "",
@@ -118,7 +118,7 @@ fn a_schema_must_not_contain_itself() {
 }
 
 #[test]
-fn references_stay_inside_and_name_schemas() {
+fn reference_must_target_a_local_schema() {
     fn check(reference: &str, expect: Option<SchemaFault>) {
         let schema = json!({
             "$defs": { "a b/c~d": true, "时间": {}, "x": { "enum": [{}], "properties": { "p": {} } } },
@@ -157,7 +157,7 @@ fn references_stay_inside_and_name_schemas() {
 }
 
 #[test]
-fn keywords_are_only_keywords_where_a_schema_stands() {
+fn forbidden_keyword_is_allowed_as_a_name_or_in_data() {
     for keyword in FORBIDDEN {
         let fault = SchemaFault::Forbidden { keyword };
         let pointer = join("", keyword);
@@ -181,7 +181,7 @@ fn keywords_are_only_keywords_where_a_schema_stands() {
 }
 
 #[test]
-fn types_and_dialects_are_named() {
+fn unknown_type_or_dialect_is_refused() {
     let placeholder = json!({ "type": "string|number|boolean|array|object" });
     refused(
         &json!({ "properties": { "p": placeholder } }),
@@ -212,7 +212,7 @@ fn types_and_dialects_are_named() {
 }
 
 #[test]
-fn patterns_are_few_and_short() {
+fn pattern_count_and_length_are_limited() {
     let long = "a".repeat(MAX_PATTERN_BYTES + 1);
     let too_long = SchemaFault::PatternTooLong {
         limit: MAX_PATTERN_BYTES,
@@ -237,7 +237,7 @@ fn patterns_are_few_and_short() {
 }
 
 #[test]
-fn the_old_dependencies_hold_names_or_schemas() {
+fn dependencies_accepts_names_and_schemas() {
     let dependencies = |inner: Value| json!({ "dependencies": { "a": ["b"], "c": inner } });
     accepted(&dependencies(json!({ "required": ["d"] })));
     let fault = SchemaFault::InnerId;

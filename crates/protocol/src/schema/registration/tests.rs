@@ -1,4 +1,4 @@
-//! What devices may register, what they may not, and what hostile ones get out of trying.
+//! Services that are accepted, services that are refused, and hostile schemas within bounds.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::*;
 
 /// More than any check may take, in a debug build on a busy machine.
-const SOON: Duration = Duration::from_secs(2);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn raw(value: &Value) -> Box<RawValue> {
     serde_json::value::to_raw_value(value).unwrap()
@@ -22,8 +22,8 @@ fn with_parameters(parameters: Value) -> Result<Registration, RegisterError> {
     build(&json!({ "s": { "parameters": parameters } }).to_string())
 }
 
-/// What a service with these parameters says about params: `ok`, or `pointer: detail` by lines.
-fn verdict(parameters: Value, params: &str) -> String {
+/// The result of checking params against these parameters: `ok`, or `pointer: detail` per line.
+fn check_params(parameters: Value, params: &str) -> String {
     let registration = with_parameters(parameters).unwrap();
     let params = RawValue::from_string(params.to_owned()).unwrap();
     match registration.service("s").unwrap().check(&params) {
@@ -36,20 +36,20 @@ fn verdict(parameters: Value, params: &str) -> String {
 }
 
 #[test]
-fn services_are_found_by_name() {
+fn service_is_found_by_name() {
     let json = r#"{"b":{"timeout_ms":5000},"时间":{"description":"获取","x":1},"a":{}}"#;
     let registration = build(json).unwrap();
     assert_eq!(
         (registration.len(), &registration.json[..]),
         (3, json.as_bytes())
     );
-    assert_eq!(registration.digest, Digest::of(json.as_bytes()));
+    assert_eq!(registration.digest, Digest::compute(json.as_bytes()));
     assert_eq!(registration.service("b").unwrap().timeout_ms, Some(5000));
     assert_eq!(&*registration.service("时间").unwrap().name, "时间");
     assert!(registration.service("c").is_none() && build("{}").unwrap().is_empty());
 }
 
-/// Services that are refused: by which code, and what the sentence says.
+/// Checks that services are refused with this code, by an error that contains this sentence.
 fn refused(services: &str, code: &str, sentence: &str) {
     let error = build(services).unwrap_err();
     assert_eq!(error.code(), code, "{services}: {error}");
@@ -57,12 +57,12 @@ fn refused(services: &str, code: &str, sentence: &str) {
 }
 
 #[test]
-fn sets_of_services_are_well_formed() {
+fn malformed_set_of_services_is_refused() {
     refused("[]", "services_not_an_object", "is an object");
     refused(
         r#"{"a":{},"b":{},"a":{}}"#,
         "duplicate_service",
-        "service `a` stands twice",
+        "service `a` is repeated",
     );
     let twice = r#"{"a":{"parameters":{"type":"object","type":"object"}}}"#;
     refused(twice, "duplicate_key", "`/a/parameters`");
@@ -82,7 +82,7 @@ fn sets_of_services_are_well_formed() {
 }
 
 #[test]
-fn services_are_well_formed() {
+fn malformed_service_is_refused() {
     refused(
         r#"{"a":true}"#,
         "bad_service",
@@ -111,7 +111,7 @@ fn services_are_well_formed() {
 }
 
 #[test]
-fn bad_schemas_are_named_by_place_and_remedy() {
+fn bad_schema_error_has_place_and_remedy() {
     fn check(service: &str, sentence: &str) {
         refused(&format!(r#"{{"a":{service}}}"#), "bad_schema", sentence);
     }
@@ -122,7 +122,7 @@ fn bad_schemas_are_named_by_place_and_remedy() {
     );
     check(
         r#"{"output":{"properties":{"a":{"$id":"x"}}}}"#,
-        "at `/output/properties/a/$id`: `$id` stands at the root of a schema only",
+        "at `/output/properties/a/$id`: `$id` is allowed at the root of a schema only",
     );
     check(r#"{"output":{"$id":1}}"#, "at `/output/$id`");
     check(r#"{"output":{"minimum":"x"}}"#, "at `/output/minimum`");
@@ -131,7 +131,7 @@ fn bad_schemas_are_named_by_place_and_remedy() {
 }
 
 #[test]
-fn a_schema_may_name_itself() {
+fn schema_may_have_an_id_at_its_root() {
     for id in [
         "x",
         "https://example.com/schemas/a.json",
@@ -146,14 +146,14 @@ fn a_schema_may_name_itself() {
             "$defs": { "n": { "type": "integer" } },
             "properties": { "n": { "$ref": "#/$defs/n" } },
         });
-        assert_eq!(verdict(parameters.clone(), r#"{"n":1}"#), "ok", "{id}");
-        let wrong = verdict(parameters, r#"{"n":"1"}"#);
+        assert_eq!(check_params(parameters.clone(), r#"{"n":1}"#), "ok", "{id}");
+        let wrong = check_params(parameters, r#"{"n":"1"}"#);
         assert!(wrong.starts_with("/n: "), "{id}: {wrong}");
     }
 }
 
 #[test]
-fn all_services_together_are_limited() {
+fn total_cost_of_services_is_limited() {
     let parameters = json!({ "enum": (0..400).collect::<Vec<_>>() });
     let services = |count: usize, parameters: &Value| {
         let service = |index| (format!("s{index}"), json!({ "parameters": parameters }));
@@ -169,7 +169,7 @@ fn all_services_together_are_limited() {
 }
 
 #[test]
-fn params_are_checked_as_the_supplement_says() {
+fn params_are_checked_against_the_schema() {
     fn check(params: &str, expect: &str) {
         let parameters = json!({
             "type": "object",
@@ -180,8 +180,11 @@ fn params_are_checked_as_the_supplement_says() {
             },
             "required": ["name"],
         });
-        let verdict = verdict(parameters, params);
-        assert!(verdict.starts_with(expect), "{params} is {verdict}");
+        let check_params = check_params(parameters, params);
+        assert!(
+            check_params.starts_with(expect),
+            "{params} is {check_params}"
+        );
     }
     check(r#"{"name":"玩具","level":2,"mode":"a","more":[]}"#, "ok");
     check("{}", r#": "name" is a required property"#);
@@ -203,14 +206,14 @@ fn params_are_checked_as_the_supplement_says() {
         "/level: 4 is greater than the maximum of 3",
     );
     check(r#"{"name":"ab","mode":"c"}"#, r#"/mode: "c" is not one of"#);
-    check("[]", ": the params are a JSON object");
-    check("null", ": the params are a JSON object");
-    check(r#"{"name":"ab","name":5}"#, ": `name` stands twice here");
+    check("[]", ": the params must be a JSON object");
+    check("null", ": the params must be a JSON object");
+    check(r#"{"name":"ab","name":5}"#, ": `name` is repeated here");
     check(r#"{"name":"ab","x":1e999}"#, ": number out of range");
 }
 
 #[test]
-fn absent_parameters_let_any_object_pass() {
+fn service_without_parameters_accepts_any_object() {
     let registration = build(r#"{"s":{}}"#).unwrap();
     let service = registration.service("s").unwrap();
     assert_eq!(service.check(&raw(&json!({ "a": [1] }))), Ok(()));
@@ -218,18 +221,18 @@ fn absent_parameters_let_any_object_pass() {
 }
 
 #[test]
-fn formats_are_not_asserted() {
+fn format_is_not_asserted() {
     let parameters = json!({ "properties": { "p": { "format": "email" } } });
-    assert_eq!(verdict(parameters, r#"{"p":"none"}"#), "ok");
+    assert_eq!(check_params(parameters, r#"{"p":"none"}"#), "ok");
 }
 
 #[test]
-fn patterns_are_those_of_a_linear_engine() {
+fn pattern_syntax_is_that_of_a_linear_engine() {
     fn check(pattern: &str, text: &str, expect: bool) {
         let parameters = json!({ "properties": { "p": { "pattern": pattern } } });
         let params = json!({ "p": text }).to_string();
         assert_eq!(
-            verdict(parameters, &params) == "ok",
+            check_params(parameters, &params) == "ok",
             expect,
             "{pattern} on {text}"
         );
@@ -263,7 +266,7 @@ fn patterns_are_those_of_a_linear_engine() {
 }
 
 #[test]
-fn an_answer_lists_a_few_short_errors() {
+fn violations_are_few_and_short() {
     let parameters = json!({ "additionalProperties": { "type": "integer" } });
     let long = "长".repeat(1000);
     let params: Map<String, Value> = (0..50)
@@ -288,27 +291,28 @@ fn an_answer_lists_a_few_short_errors() {
     }
 }
 
-/// Registers and checks within bounds: refused at once, or answered soon.
-fn defused(parameters: Value, params: &Value) -> String {
+/// Registers and checks within the time limit. Returns the result or the error.
+fn check_bounded(parameters: Value, params: &Value) -> String {
     let started = Instant::now();
     let outcome = match with_parameters(parameters) {
         Err(error) => error.to_string(),
         Ok(registration) => {
-            let verdict = registration.service("s").unwrap().check(&raw(params));
-            verdict.map_or_else(
+            let check_params = registration.service("s").unwrap().check(&raw(params));
+            check_params.map_or_else(
                 |violations| violations[0].detail.clone(),
                 |()| "ok".to_owned(),
             )
         }
     };
     let took = started.elapsed();
-    assert!(took < SOON, "took {took:?}: {outcome}");
+    assert!(took < CHECK_TIMEOUT, "took {took:?}: {outcome}");
     outcome
 }
 
 #[test]
-fn reference_bombs_are_refused() {
-    // 1.4 kB that make `jsonschema` gather errors for half a minute and gigabytes.
+fn reference_bomb_is_refused_in_time() {
+    // Without a budget, these 1.4 kB make `jsonschema` collect errors for half a minute and
+    // gigabytes.
     let link = |next: usize| {
         let reference = json!({ "$ref": format!("#/$defs/d{next}") });
         json!({ "anyOf": [reference, reference, reference] })
@@ -319,48 +323,57 @@ fn reference_bombs_are_refused() {
     defs.insert("d14".into(), json!({ "type": "string" }));
     let bomb = json!({ "$defs": defs, "properties": { "p": { "$ref": "#/$defs/d0" } } });
     assert!(bomb.to_string().len() < 1500);
-    let outcome = defused(bomb, &json!({ "p": 1 }));
+    let outcome = check_bounded(bomb, &json!({ "p": 1 }));
     assert!(outcome.contains("at most 2000 values"), "{outcome}");
 }
 
 #[test]
-fn the_dearest_schema_that_passes_is_still_bounded() {
+fn worst_case_schema_is_checked_in_time() {
     let leaf = json!({ "$defs": { "l": { "anyOf": vec![json!({ "type": "string" }); 40] } } });
     let mut bomb = leaf;
     bomb["properties"] =
         json!({ "p": { "items": { "anyOf": vec![json!({ "$ref": "#/$defs/l" }); 15] } } });
     for length in [1, 10, 100, 1000, 100_000] {
-        defused(bomb.clone(), &json!({ "p": vec![1; length] }));
+        check_bounded(bomb.clone(), &json!({ "p": vec![1; length] }));
     }
 }
 
 #[test]
-fn errors_are_not_gathered_beyond_what_they_cost() {
+fn unaffordable_errors_are_not_collected() {
     let each = json!({ "const": "x".repeat(10_000) });
-    let outcome = defused(
+    let outcome = check_bounded(
         json!({ "additionalProperties": { "items": each } }),
         &json!({ "p": vec![1; 60_000] }),
     );
-    assert!(outcome.contains("too large to say where"), "{outcome}");
+    assert!(
+        outcome.contains("too large to list the places"),
+        "{outcome}"
+    );
 
     let each = vec![json!({ "type": "string" }); 200];
     let parameters = json!({ "additionalProperties": { "items": { "anyOf": each } } });
-    let outcome = defused(parameters.clone(), &json!({ "p": vec![1; 3_000] }));
-    assert!(outcome.contains("too large to say where"), "{outcome}");
-    let outcome = defused(parameters, &json!({ "p": vec![1; 60_000] }));
+    let outcome = check_bounded(parameters.clone(), &json!({ "p": vec![1; 3_000] }));
+    assert!(
+        outcome.contains("too large to list the places"),
+        "{outcome}"
+    );
+    let outcome = check_bounded(parameters, &json!({ "p": vec![1; 60_000] }));
     assert!(
         outcome.contains("too large for this service's schema"),
         "{outcome}"
     );
 
     let parameters = json!({ "additionalProperties": { "items": { "type": "string" } } });
-    let outcome = defused(parameters, &json!({ "k".repeat(100_000): vec![1; 10_000] }));
-    assert!(outcome.contains("too large to say where"), "{outcome}");
+    let outcome = check_bounded(parameters, &json!({ "k".repeat(100_000): vec![1; 10_000] }));
+    assert!(
+        outcome.contains("too large to list the places"),
+        "{outcome}"
+    );
 }
 
 #[test]
-fn patterns_are_not_run_beyond_what_they_cost() {
-    // Each needs more states at a time than the engine caches, which puts it on its slow path.
+fn expensive_patterns_are_bounded() {
+    // Each needs more states at a time than the engine caches, which takes its slow path.
     let mixed: String = (0..200_000_u32)
         .map(|i| {
             if i.wrapping_mul(2_654_435_761) >> 31 == 0 {
@@ -380,12 +393,12 @@ fn patterns_are_not_run_beyond_what_they_cost() {
         let slow = json!({ "pattern": pattern });
         for bytes in [100, 1_000, 10_000, 100_000, 200_000] {
             let params = json!({ "p": &mixed[..bytes] });
-            defused(json!({ "properties": { "p": slow } }), &params);
+            check_bounded(json!({ "properties": { "p": slow } }), &params);
         }
     }
     let slow = json!({ "pattern": "(a?){60}a{60}b" });
     let many = json!({ "properties": { "p": { "allOf": vec![slow; 16] } } });
-    let outcome = defused(many, &json!({ "p": "a".repeat(200_000) }));
+    let outcome = check_bounded(many, &json!({ "p": "a".repeat(200_000) }));
     assert!(
         outcome.contains("too large for this service's schema"),
         "{outcome}"
@@ -393,7 +406,7 @@ fn patterns_are_not_run_beyond_what_they_cost() {
 }
 
 #[test]
-fn unique_items_and_long_chains_do_not_add_up() {
+fn unique_items_and_long_chains_are_bounded() {
     let mut nested = json!({ "uniqueItems": true });
     for _ in 0..6 {
         nested = json!({ "uniqueItems": true, "items": nested });
@@ -402,12 +415,12 @@ fn unique_items_and_long_chains_do_not_add_up() {
     for _ in 0..6 {
         value = json!([value, value, value]);
     }
-    defused(
+    check_bounded(
         json!({ "properties": { "p": nested } }),
         &json!({ "p": value }),
     );
 
-    // As deep as references may lead, on a thread as small as a server's.
+    // The maximum depth of references, on a thread with the stack of a server's.
     let link = |next: usize| json!({ "items": { "$ref": format!("#/$defs/d{next}") } });
     let mut defs: Map<String, Value> = (0..13)
         .map(|index| (format!("d{index}"), link(index + 1)))
@@ -415,6 +428,6 @@ fn unique_items_and_long_chains_do_not_add_up() {
     defs.insert("d13".into(), json!({ "type": "string" }));
     let chain = json!({ "$defs": defs, "properties": { "p": { "$ref": "#/$defs/d0" } } });
     let value = (0..13).fold(json!(1), |inner, _| json!([inner]));
-    let outcome = defused(chain, &json!({ "p": value }));
+    let outcome = check_bounded(chain, &json!({ "p": value }));
     assert!(outcome.contains("is not of type \"string\""), "{outcome}");
 }

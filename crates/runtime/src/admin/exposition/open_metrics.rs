@@ -1,5 +1,4 @@
-//! `OpenMetrics` 1.0 as text, with exemplars.
-//! Never: a counter without `_total`, or a text without its end.
+//! The `OpenMetrics` 1.0 text format with exemplars.
 
 use std::fmt::{self, Write as _};
 
@@ -9,11 +8,11 @@ use crate::latency::Gathered;
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Everything gathered.
+/// Renders all families.
 pub(super) fn write(gathered: &Gathered) -> String {
     let mut out = String::new();
     for family in &gathered.families {
-        // A `String` takes all that is written to it.
+        // Writing to a `String` cannot fail.
         let _ = write_family(&mut out, gathered, family);
     }
     out.push_str("# EOF\n");
@@ -42,7 +41,7 @@ fn write_family(out: &mut String, gathered: &Gathered, family: &MetricFamily) ->
                 writeln!(out, " {}", Number(metric.get_gauge().get_value()))?;
             }
             MetricType::HISTOGRAM => write_histogram(out, gathered, family, metric)?,
-            // None of ours is one.
+            // Not used by this project.
             MetricType::SUMMARY | MetricType::UNTYPED => {}
         }
     }
@@ -68,14 +67,14 @@ fn write_histogram(
     for (bound, count) in buckets {
         write_name(out, name, "_bucket", metric, Some(bound))?;
         write!(out, " {count}")?;
-        if let Some(shown) = gathered.exemplar(family, bound) {
+        if let Some(exemplar) = gathered.exemplar(family, bound) {
             out.push_str(" # {");
-            for (number, (name, value)) in shown.labels.iter().enumerate() {
+            for (number, (name, value)) in exemplar.labels.iter().enumerate() {
                 let comma = if number == 0 { "" } else { "," };
                 write!(out, "{comma}{name}=\"{}\"", Escaped(value))?;
             }
-            let (seconds, rest) = (shown.at_ms / 1000, shown.at_ms % 1000);
-            write!(out, "}} {} {seconds}.{rest:03}", Number(shown.value))?;
+            let (seconds, rest) = (exemplar.at_ms / 1000, exemplar.at_ms % 1000);
+            write!(out, "}} {} {seconds}.{rest:03}", Number(exemplar.value))?;
         }
         out.push('\n');
     }
@@ -121,7 +120,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// As the standard wants it in labels too: `1.0`, `+Inf`.
+/// Formats a number as the standard requires, also in labels: `1.0`, `+Inf`.
 struct Number(f64);
 
 impl fmt::Display for Number {
@@ -146,7 +145,7 @@ mod tests {
     use crate::{latency::Latency, trace::Incoming};
 
     #[test]
-    fn everything_is_written_as_the_standard_has_it() {
+    fn families_are_written_as_open_metrics() {
         let registry = Registry::new();
         let opts = Opts::new("test_calls_total", "Calls, \"all\"\nof them.");
         let calls = IntCounterVec::new(opts, &["outcome"]).unwrap();
@@ -158,13 +157,13 @@ mod tests {
         up.set(1);
         let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let trace = || Incoming::parse(parent, None).sampled();
-        latency.observe_within(Duration::from_millis(125), None);
-        latency.observe_within(Duration::from_millis(500), trace());
-        latency.observe_within(Duration::from_secs(2), trace());
+        latency.observe_in_trace(Duration::from_millis(125), None);
+        latency.observe_in_trace(Duration::from_millis(500), trace());
+        latency.observe_in_trace(Duration::from_secs(2), trace());
         let text = write(&Gathered::from(&registry));
         let mut lines = text.lines().map(str::to_owned).collect::<Vec<_>>();
         for line in &mut lines {
-            // The time of an exemplar is now.
+            // The exemplar's timestamp is the current time.
             if line.contains(" # {") {
                 *line = line.rsplit_once(' ').unwrap().0.to_owned();
             }

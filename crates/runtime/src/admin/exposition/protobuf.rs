@@ -1,10 +1,12 @@
-//! The protobuf of `io.prometheus.client`, with native histograms where there are fine buckets.
-//! Never: a native histogram whose count is not the sum of its buckets; a scraper would refuse it.
+//! The protobuf format of `io.prometheus.client` with native histograms.
+//!
+//! Invariant: the count of a native histogram equals the sum of its buckets; scrapers reject
+//! others.
 
 use prometheus::proto::{self, MetricType};
 use prost::Message;
 
-use crate::latency::{FINE, Gathered, INDEX, SCHEMA, ZERO, value_of};
+use crate::latency::{FINE, Gathered, INDEX, SCHEMA, ZERO, label_value};
 
 pub(super) const CONTENT_TYPE: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
@@ -15,7 +17,7 @@ struct MetricFamily {
     name: String,
     #[prost(string, tag = "2")]
     help: String,
-    /// Counter, gauge, summary, untyped, histogram.
+    /// 0 counter, 1 gauge, 2 summary, 3 untyped, 4 histogram.
     #[prost(int32, optional, tag = "3")]
     kind: Option<i32>,
     #[prost(message, repeated, tag = "4")]
@@ -42,7 +44,7 @@ struct LabelPair {
     value: String,
 }
 
-/// Of a gauge or a counter.
+/// Value of a gauge or a counter.
 #[derive(Clone, Copy, PartialEq, Message)]
 struct Value {
     #[prost(double, optional, tag = "1")]
@@ -105,7 +107,7 @@ struct BucketSpan {
     length: Option<u32>,
 }
 
-/// Everything gathered, each family behind its length.
+/// Renders all families, each preceded by its length.
 pub(super) fn write(gathered: &Gathered) -> Vec<u8> {
     let mut out = Vec::new();
     for family in &gathered.families {
@@ -113,7 +115,7 @@ pub(super) fn write(gathered: &Gathered) -> Vec<u8> {
             MetricType::COUNTER => 0,
             MetricType::GAUGE => 1,
             MetricType::HISTOGRAM => 4,
-            // None of ours is one.
+            // Not used by this project.
             MetricType::SUMMARY | MetricType::UNTYPED => continue,
         };
         let metrics = family.get_metric().iter();
@@ -163,16 +165,16 @@ fn histogram(
     let bucket = |(bound, count): (f64, u64)| Bucket {
         cumulative_count: Some(count),
         upper_bound: Some(bound),
-        exemplar: gathered.exemplar(family, bound).map(|shown| Exemplar {
-            label: shown
+        exemplar: gathered.exemplar(family, bound).map(|rendered| Exemplar {
+            label: rendered
                 .labels
                 .iter()
                 .map(|(name, value)| label(name, value))
                 .collect(),
-            value: Some(shown.value),
+            value: Some(rendered.value),
             timestamp: Some(Timestamp {
-                seconds: shown.at_ms / 1000,
-                nanos: i32::try_from(shown.at_ms % 1000 * 1_000_000).unwrap_or_default(),
+                seconds: rendered.at_ms / 1000,
+                nanos: i32::try_from(rendered.at_ms % 1000 * 1_000_000).unwrap_or_default(),
             }),
         }),
     };
@@ -181,7 +183,7 @@ fn histogram(
     let buckets = buckets
         .map(|bucket| (bucket.upper_bound(), bucket.cumulative_count()))
         .filter(|(bound, _)| bound.is_finite())
-        // The last one is understood, but its exemplar is not.
+        // Scrapers infer the last bucket, but they need it for its exemplar.
         .chain([(f64::INFINITY, count)]);
     let mut out = Histogram {
         sample_count: Some(count),
@@ -189,26 +191,27 @@ fn histogram(
         bucket: buckets.map(bucket).collect(),
         ..Histogram::default()
     };
-    make_native(&mut out, gathered.beside(family, FINE));
+    add_native_buckets(&mut out, gathered.companions(family, FINE));
     out
 }
 
-/// Adds the fine buckets: runs of them, and in each how much more or less than the one before.
-fn make_native(out: &mut Histogram, fine: &[proto::Metric]) {
+/// Adds the native buckets: spans of consecutive indexes, and the difference of each count to the
+/// previous one.
+fn add_native_buckets(out: &mut Histogram, fine: &[proto::Metric]) {
     let counted = fine.iter().filter_map(|metric| {
-        let index: i32 = value_of(metric, INDEX)?.parse().ok()?;
+        let index: i32 = label_value(metric, INDEX)?.parse().ok()?;
         #[expect(
             clippy::cast_possible_truncation,
-            reason = "a count that was made a number for its way here"
+            reason = "the gauge holds an integer count"
         )]
         let count = metric.get_gauge().get_value() as i64;
         Some((index, count))
     });
-    // They come in the order of their labels, as texts.
+    // Gathered metrics are sorted by their labels as text.
     let mut counted: Vec<(i32, i64)> = counted.collect();
     counted.sort_unstable();
     let mut counted = counted.into_iter();
-    // What is too little for the fine buckets comes first.
+    // The zero bucket comes first.
     let Some((_, too_little)) = counted.next() else {
         return;
     };
@@ -217,7 +220,7 @@ fn make_native(out: &mut Histogram, fine: &[proto::Metric]) {
         match out.positive_span.last_mut() {
             Some(span) if index == next => span.length = span.length.map(|length| length + 1),
             _ => out.positive_span.push(BucketSpan {
-                // The first one from 0, the others from where the one before ended.
+                // The first offset is relative to 0, further ones to the end of the previous span.
                 offset: Some(index - next),
                 length: Some(1),
             }),
@@ -225,7 +228,8 @@ fn make_native(out: &mut Histogram, fine: &[proto::Metric]) {
         out.positive_delta.push(count - before);
         (sum, next, before) = (sum + count, index + 1, count);
     }
-    // The two are not read at one moment: what is shown is of one number all the same, and no bucket has more.
+    // Native and classic buckets are not read atomically; the native total wins, and no classic
+    // bucket exceeds it.
     let all = u64::try_from(sum).unwrap_or_default();
     for bucket in &mut out.bucket {
         bucket.cumulative_count = bucket.cumulative_count.map(|count| count.min(all));
@@ -256,29 +260,30 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_is_native_beside_its_buckets() {
+    fn histogram_has_native_and_classic_buckets() {
         let registry = Registry::new();
         let latency = Latency::new(&registry, "test_seconds", "Time.", &[0.25]).unwrap();
-        let shown = || {
+        let rendered = || {
             let family = read(&write(&Gathered::from(&registry)));
             assert_eq!((family.kind, family.metric.len()), (Some(4), 1));
             family.metric[0].histogram.clone().unwrap()
         };
-        let empty = shown();
+        let empty = rendered();
         assert_eq!((empty.sample_count, empty.schema), (Some(0), Some(3)));
         assert!(empty.positive_span.is_empty());
 
         let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         for ms in [0, 500, 500, 500, 520, 4000] {
             let trace = Incoming::parse(parent, None).sampled();
-            latency.observe_within(Duration::from_millis(ms), trace.filter(|_| ms == 4000));
+            latency.observe_in_trace(Duration::from_millis(ms), trace.filter(|_| ms == 4000));
         }
-        let histogram = shown();
+        let histogram = rendered();
         assert_eq!(histogram.sample_count, Some(6));
         assert_eq!(histogram.zero_count, Some(1));
         let spans = histogram.positive_span.iter();
         let spans: Vec<_> = spans.map(|span| (span.offset, span.length)).collect();
-        // 500 ms ends bucket -8, 520 ms is in -7, 4 s ends 16.
+        // 500 ms is the upper bound of bucket -8, 520 ms is in bucket -7, 4 s is the upper bound of
+        // bucket 16.
         assert_eq!(spans, [(Some(-8), Some(2)), (Some(22), Some(1))]);
         assert_eq!(histogram.positive_delta, [3, -2, 0]);
         let [quarter, rest] = &histogram.bucket[..] else {
@@ -294,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_meanwhile_is_in_all_buckets_or_in_none() {
+    fn native_and_classic_counts_agree() {
         fn check(counts: [u64; 2], fine: i64, expected: [u64; 2]) {
             let bucket = |(bound, count)| Bucket {
                 cumulative_count: Some(count),
@@ -317,14 +322,14 @@ mod tests {
             let mut gauge = proto::Gauge::default();
             gauge.set_value(fine as f64);
             metric.set_gauge(gauge);
-            make_native(&mut out, &[metric]);
-            let shown: Vec<_> = out
+            add_native_buckets(&mut out, &[metric]);
+            let rendered: Vec<_> = out
                 .bucket
                 .iter()
                 .map(|one| one.cumulative_count.unwrap())
                 .collect();
             assert_eq!(
-                (&shown[..], out.sample_count),
+                (&rendered[..], out.sample_count),
                 (&expected[..], Some(expected[1]))
             );
         }

@@ -1,5 +1,5 @@
-//! One file on its way: hashed, sent in parts, watched until it can be searched.
-//! Never: more of the file in memory than one part.
+//! Upload of a skills book: hashes the file, sends it in parts, and waits for the indexing. One
+//! part is in memory at a time.
 
 use std::path::Path;
 
@@ -16,76 +16,76 @@ use tokio::{
 use super::{SKILLS_BOOKS, Upload};
 use crate::{
     api::{Api, ApiError},
-    collection::{Making, Settling, Standing, print_document},
+    collection::{JobStatus, JobWatch, KeyedApi, print_document},
     exit::{self, Failure},
 };
 
-/// How many bytes a part has.
+/// Size of a part.
 const PART_BYTES: usize = 4 * 1024 * 1024;
-/// The state in which parts are taken.
-const TAKES_PARTS: &str = "uploading";
-/// The states that a book leaves by itself once all of it is sent.
-const PASSING: &[&str] = &["parsing", "indexing"];
+/// State in which parts are accepted.
+const UPLOADING: &str = "uploading";
+/// States that a book leaves by itself once all parts are sent.
+const TRANSIENT_STATES: &[&str] = &["parsing", "indexing"];
 
 pub(super) async fn run(upload: &Upload) -> Result<(), Failure> {
     let mime_type = match &upload.mime_type {
-        Some(given) => given.as_str(),
+        Some(mime_type) => mime_type.as_str(),
         None => mime_type(&upload.file)?,
     };
-    let making = upload.create.begin()?;
-    let named = || format!("{} cannot be read", upload.file.display());
-    let mut file = File::open(&upload.file).await.with_context(named)?;
-    let size = file.metadata().await.with_context(named)?.len();
-    let sha256 = hash(&mut file).await.with_context(named)?;
-    let begun = json!({
+    let creation = upload.create.begin()?;
+    let unreadable = || format!("cannot read {}", upload.file.display());
+    let mut file = File::open(&upload.file).await.with_context(unreadable)?;
+    let size = file.metadata().await.with_context(unreadable)?.len();
+    let sha256 = hash(&mut file).await.with_context(unreadable)?;
+    let book = json!({
         "name": name(upload), "mime_type": mime_type, "locale": upload.locale, "size_bytes": size, "sha256": sha256,
     });
-    let begun = begun.to_string().into_bytes();
-    let begun: Box<RawValue> = making.made(SKILLS_BOOKS.path, begun).await?;
-    let id = Standing::of(&begun)?.id;
-    let place = SKILLS_BOOKS.at(&id);
-    // Who repeats is told what was begun then; it may have come further.
-    let book = making.api.get::<Box<RawValue>>(&place).await;
-    let book = book.map_err(|error| unseen(&making, &id, error))?;
-    let book = if Standing::of(&book)?.state == TAKES_PARTS {
-        let sent = send(&making.api, &place, &mut file, size).await;
-        sent.map_err(|failure| left(&making, &id, failure))?;
-        finish(&making, &id).await?
+    let book = book.to_string().into_bytes();
+    let book: Box<RawValue> = creation.create(SKILLS_BOOKS.path, book).await?;
+    let id = JobStatus::parse(&book)?.id;
+    let path = SKILLS_BOOKS.element_path(&id);
+    // A repeated request returns the book as it was created; its state may have advanced.
+    let book = creation.api.get::<Box<RawValue>>(&path).await;
+    let book = book.map_err(|error| unknown_state(&creation, &id, error))?;
+    let book = if JobStatus::parse(&book)?.state == UPLOADING {
+        let sent = send(&creation.api, &path, &mut file, size).await;
+        sent.map_err(|failure| incomplete(&creation, &id, failure))?;
+        finish(&creation, &id).await?
     } else {
         book
     };
     if upload.no_wait {
         return print_document(&book);
     }
-    print_document(&wait(&making.api, book).await?)
+    print_document(&wait(&creation.api, book).await?)
 }
 
-async fn finish(making: &Making, id: &str) -> Result<Box<RawValue>, Failure> {
-    let path = format!("{}/finish", SKILLS_BOOKS.at(id));
-    let finished = making.api.send(Method::POST, &path, Vec::new()).await;
+async fn finish(creation: &KeyedApi, id: &str) -> Result<Box<RawValue>, Failure> {
+    let path = format!("{}/finish", SKILLS_BOOKS.element_path(id));
+    let finished = creation.api.send(Method::POST, &path, Vec::new()).await;
     finished.map_err(|error| {
         if error.is_refusal() {
-            left(making, id, Failure::general(error))
+            incomplete(creation, id, Failure::general(error))
         } else {
-            unseen(making, id, error)
+            unknown_state(creation, id, error)
         }
     })
 }
 
-/// A failure, and that a book was begun that will not go on by itself.
-fn left(making: &Making, id: &str, failure: Failure) -> Failure {
-    exit::say(&format!(
-        "switchboard: {id} was begun and is not whole; go on with --idempotency-key {}, or remove it with `switchboard skills delete {id}`",
-        making.key
+/// Reports a book whose upload is incomplete.
+fn incomplete(creation: &KeyedApi, id: &str, failure: Failure) -> Failure {
+    exit::print_stderr(&format!(
+        "switchboard: {id} is incomplete; resume with --idempotency-key {}, or delete it with `switchboard skills delete {id}`",
+        creation.key
     ));
     failure
 }
 
-/// No answer that says how far a book is, which may be whole.
-fn unseen(making: &Making, id: &str, error: ApiError) -> Failure {
+/// Reports a book whose upload may be complete.
+fn unknown_state(creation: &KeyedApi, id: &str, error: ApiError) -> Failure {
     Failure::general(format!(
-        "{id} was begun and may be whole; look with `switchboard skills show {id}`, or go on with --idempotency-key {}: {error}",
-        making.key
+        "{id} may be complete; check it with `switchboard skills show {id}`, or resume with --idempotency-key {}: {error}",
+        creation.key
     ))
 }
 
@@ -106,20 +106,20 @@ async fn hash(file: &mut File) -> std::io::Result<String> {
 /// Reads the next part; false at the end of the file.
 async fn read_part(file: &mut File, part: &mut Vec<u8>) -> std::io::Result<bool> {
     part.clear();
-    let most = u64::try_from(PART_BYTES).unwrap_or(u64::MAX);
-    Ok(file.take(most).read_to_end(part).await? > 0)
+    let max_bytes = u64::try_from(PART_BYTES).unwrap_or(u64::MAX);
+    Ok(file.take(max_bytes).read_to_end(part).await? > 0)
 }
 
-async fn send(api: &Api, place: &str, file: &mut File, size: u64) -> Result<(), Failure> {
+async fn send(api: &Api, path: &str, file: &mut File, size: u64) -> Result<(), Failure> {
     let bar = bar(size, "sending  {bar:40} {bytes}/{total_bytes} {eta}");
     let mut part = Vec::with_capacity(PART_BYTES);
     let mut number = 0_u32;
     while read_part(file, &mut part)
         .await
-        .context("the file cannot be read on")?
+        .context("cannot read the file")?
     {
         number = number.saturating_add(1);
-        let path = format!("{place}/parts/{number}");
+        let path = format!("{path}/parts/{number}");
         let sent = api.send::<Value>(Method::PUT, &path, part.clone()).await;
         sent.map_err(Failure::general)?;
         bar.inc(u64::try_from(part.len()).unwrap_or_default());
@@ -128,29 +128,29 @@ async fn send(api: &Api, place: &str, file: &mut File, size: u64) -> Result<(), 
     Ok(())
 }
 
-/// Waits until a book is ready, or is not going to be.
+/// Waits until a book is indexed or has failed.
 async fn wait(api: &Api, book: Box<RawValue>) -> Result<Box<RawValue>, Failure> {
     let bar = bar(100, "{msg:8} {bar:40} {percent} %");
-    let settling = Settling {
+    let watch = JobWatch {
         api,
-        of: &SKILLS_BOOKS,
-        passing: PASSING,
+        collection: &SKILLS_BOOKS,
+        transient_states: TRANSIENT_STATES,
     };
-    let drawn = |book: &Standing| {
+    let draw = |book: &JobStatus| {
         bar.set_message(book.state.clone());
-        // From 0 to 1, so nothing is lost.
+        // The value is at most 100.
         bar.set_position((book.progress * 100.0) as u64);
     };
-    let book = settling.settled(book, drawn).await?;
+    let book = watch.wait(book, draw).await?;
     bar.finish_and_clear();
-    let Standing { id, state, .. } = Standing::of(&book)?;
+    let JobStatus { id, state, .. } = JobStatus::parse(&book)?;
     if state == "cancelled" {
         return Err(Failure::general(format!("{id} was cancelled")));
     }
     Ok(book)
 }
 
-/// Drawn on stderr, and only for a person.
+/// Drawn on stderr, and only on a terminal.
 fn bar(length: u64, template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -173,7 +173,7 @@ fn mime_type(file: &Path) -> Result<&'static str, Failure> {
         "html" | "htm" => Ok("text/html"),
         "pdf" => Ok("application/pdf"),
         _ => Err(Failure::usage(format!(
-            "what {} is cannot be told from its name: give --mime-type text/plain, text/markdown, text/html or application/pdf",
+            "cannot infer the type of {} from its name: use --mime-type text/plain, text/markdown, text/html or application/pdf",
             file.display()
         ))),
     }
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_is_told_from_the_name() {
+    fn mime_type_follows_the_extension() {
         fn check(file: &str, expected: Option<&str>) {
             assert_eq!(mime_type(Path::new(file)).ok(), expected, "{file}");
         }

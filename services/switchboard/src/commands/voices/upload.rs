@@ -1,31 +1,30 @@
-//! One sample on its way, and what is said of it.
-//! Never: more of a file in memory than a sample may have.
+//! Upload of a voice sample.
 
 use chrono::{DateTime, Utc};
 use serde_json::value::RawValue;
 
-use super::{Upload, VOICES, settled};
-use crate::{collection::print_document, exit::Failure, files, query::encoded};
+use super::{Upload, VOICES, wait_and_print};
+use crate::{collection::print_document, exit::Failure, files, query::percent_encode};
 
-/// The largest sample that the API takes, in bytes.
-const LARGEST_BYTES: u64 = 10 * 1024 * 1024;
+/// Maximum size of a sample accepted by the API.
+const MAX_SAMPLE_BYTES: u64 = 10 * 1024 * 1024;
 
 pub(super) async fn run(upload: &Upload) -> Result<(), Failure> {
     let path = format!("{}?{}", VOICES.path, query(upload)?);
-    let sample = files::read_input(&upload.file, LARGEST_BYTES)?;
-    let making = upload.create.begin()?;
-    let voice: Box<RawValue> = making.made(&path, sample).await?;
+    let sample = files::read_input(&upload.file, MAX_SAMPLE_BYTES)?;
+    let creation = upload.create.begin()?;
+    let voice: Box<RawValue> = creation.create(&path, sample).await?;
     if upload.no_wait {
         return print_document(&voice);
     }
-    settled(&making.api, voice).await
+    wait_and_print(&creation.api, voice).await
 }
 
 fn query(upload: &Upload) -> Result<String, Failure> {
     let name = match &upload.name {
         Some(given) => given.clone(),
         None if files::is_stream(&upload.file) => {
-            return Err(Failure::usage("stdin has no name: give --name"));
+            return Err(Failure::usage("stdin has no file name: use --name"));
         }
         None => {
             let name = upload.file.file_stem().unwrap_or_default();
@@ -34,7 +33,7 @@ fn query(upload: &Upload) -> Result<String, Failure> {
     };
     let time = |time: Option<DateTime<Utc>>| time.map(|time| time.to_rfc3339());
     let list = |list: &[String]| (!list.is_empty()).then(|| list.join(","));
-    let said = [
+    let parameters = [
         ("name", Some(name)),
         ("provider", Some(upload.provider.clone())),
         ("languages", list(&upload.language)),
@@ -44,9 +43,9 @@ fn query(upload: &Upload) -> Result<String, Failure> {
         ("consent_agreed_at", time(upload.consent_agreed_at)),
         ("consent_expires_at", time(upload.consent_expires_at)),
     ];
-    let said = said.into_iter().filter_map(|(name, value)| {
-        let value = encoded(&value?);
+    let parameters = parameters.into_iter().filter_map(|(name, value)| {
+        let value = percent_encode(&value?);
         Some(format!("{name}={value}"))
     });
-    Ok(said.collect::<Vec<_>>().join("&"))
+    Ok(parameters.collect::<Vec<_>>().join("&"))
 }

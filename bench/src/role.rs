@@ -1,0 +1,153 @@
+//! The load generator processes: callers and devices, one kind per process. Commands arrive as
+//! lines on stdin, and the process exits at end of input.
+
+mod bus_caller;
+mod closed_loop;
+mod fleet;
+mod http_connections;
+mod mcp_caller;
+mod mcp_server;
+mod mqtt_caller;
+mod mqtt_devices;
+mod mqtt_packet;
+mod nats_caller;
+mod nats_devices;
+mod pending;
+mod redis_caller;
+mod redis_responder;
+mod rest_caller;
+mod settings_caller;
+mod store_caller;
+mod turn_caller;
+mod wire_devices;
+
+use std::net::SocketAddr;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use tokio::runtime;
+
+/// Payload size of every request and every response, in bytes.
+pub(crate) const PAYLOAD_BYTES: usize = 128;
+
+/// The kind of a load generator process.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Role {
+    /// Call devices over the bus, as a gateway does
+    BusCaller(bus_caller::Options),
+    /// Devices that use the Switchboard wire protocol
+    WireDevices(wire_devices::Options),
+    /// Send requests to the responder through Redis pub/sub
+    RedisCaller(RedisOptions),
+    /// Respond to the Redis caller
+    RedisResponder(RedisOptions),
+    /// Send requests to NATS subjects
+    NatsCaller(CallerOptions),
+    /// Devices connected to a NATS server
+    NatsDevices(BrokerOptions),
+    /// Send MQTT 5 requests
+    MqttCaller(CallerOptions),
+    /// Devices connected to an MQTT 5 broker
+    MqttDevices(BrokerOptions),
+    /// Call devices over HTTP
+    RestCaller(rest_caller::Options),
+    /// Call tools over MCP
+    McpCaller(mcp_caller::Options),
+    /// Read or write settings over HTTP
+    SettingsCaller(settings_caller::Options),
+    /// Read or write settings in the database
+    StoreCaller(store_caller::Options),
+    /// Devices that run turns, and the fake model provider that serves them
+    TurnCaller(turn_caller::Options),
+    /// An MCP server with one tool and no devices
+    McpServer(mcp_server::Options),
+}
+
+/// Address of Redis.
+#[derive(Debug, Args)]
+pub(crate) struct RedisOptions {
+    /// `redis://…`
+    #[arg(long)]
+    pub(crate) url: String,
+}
+
+/// Address of a broker.
+#[derive(Debug, Args)]
+pub(crate) struct BrokerOptions {
+    /// `HOST:PORT`
+    #[arg(long)]
+    pub(crate) address: SocketAddr,
+}
+
+/// Address of a broker and number of its devices.
+#[derive(Debug, Args)]
+pub(crate) struct CallerOptions {
+    /// `HOST:PORT`
+    #[arg(long)]
+    pub(crate) address: SocketAddr,
+    /// Number of devices to call in turn, starting with device 0
+    #[arg(long)]
+    pub(crate) devices: u32,
+}
+
+/// Runs the role until stdin reaches end of input.
+pub(crate) fn run(role: Role) -> anyhow::Result<()> {
+    match role {
+        Role::BusCaller(options) => run_caller(bus_caller::BusCaller::start(options)),
+        Role::RedisCaller(options) => run_caller(redis_caller::RedisCaller::start(options)),
+        Role::NatsCaller(options) => run_caller(nats_caller::NatsCaller::start(options)),
+        Role::MqttCaller(options) => run_caller(mqtt_caller::MqttCaller::start(options)),
+        Role::RestCaller(options) => run_caller(rest_caller::RestCaller::start(options)),
+        Role::McpCaller(options) => run_caller(mcp_caller::McpCaller::start(options)),
+        Role::SettingsCaller(options) => {
+            run_caller(settings_caller::SettingsCaller::start(options))
+        }
+        Role::StoreCaller(options) => run_caller(store_caller::StoreCaller::start(options)),
+        Role::TurnCaller(options) => run_caller(turn_caller::TurnCaller::start(options)),
+        Role::McpServer(options) => mcp_server::run(&options),
+        Role::WireDevices(options) => run_fleet(wire_devices::WireFleet::new(options)?),
+        Role::RedisResponder(options) => run_fleet(redis_responder::RedisFleet::new(&options)?),
+        Role::NatsDevices(options) => run_fleet(nats_devices::NatsFleet::new(&options)),
+        Role::MqttDevices(options) => run_fleet(mqtt_devices::MqttFleet::new(&options)),
+    }
+}
+
+/// Runs a caller on a multi-threaded runtime, as a service does.
+fn run_caller<C, S>(start: S) -> anyhow::Result<()>
+where
+    C: closed_loop::Caller,
+    S: Future<Output = anyhow::Result<C>>,
+{
+    let runtime = runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = runtime.block_on(async { closed_loop::run_commands(start.await?).await });
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Runs all devices on one thread, to leave the CPU to the measured processes.
+fn run_fleet<F: fleet::Fleet>(fleet: F) -> anyhow::Result<()> {
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let outcome = tokio::task::LocalSet::new().block_on(&runtime, fleet::run_commands(fleet));
+    runtime.shutdown_background();
+    outcome
+}
+
+/// Writes one reply as a line of JSON to stdout.
+fn write_reply(reply: &impl Serialize) -> anyhow::Result<()> {
+    let line = serde_json::to_string(reply).context("serialize the reply")?;
+    println!("{line}");
+    Ok(())
+}
+
+/// The name of a device, the same on every system.
+fn device_name(index: u32) -> String {
+    format!("dev-{index}")
+}
+
+/// The payload of every request and every response.
+fn payload() -> Vec<u8> {
+    vec![b'x'; PAYLOAD_BYTES]
+}

@@ -1,0 +1,100 @@
+//! A caller node. It calls devices over the bus in the same way as a gateway, but without HTTP.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use clap::Args;
+use switchboard_bus::{Bus, BusConfig, Call};
+use switchboard_protocol::{
+    id::{CallId, DeviceKey, OrgId},
+    outcome::Outcome,
+};
+use switchboard_runtime::shutdown::Shutdown;
+use uuid::Uuid;
+
+use super::{
+    PAYLOAD_BYTES,
+    closed_loop::{Caller, RESPONSE_TIMEOUT, select_device},
+    device_name,
+    wire_devices::signing_key,
+};
+
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Address of the bus and the devices to call.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// `redis://…`
+    #[arg(long)]
+    url: String,
+    /// Organisation of the devices
+    #[arg(long)]
+    org: OrgId,
+    /// Number of devices to call in turn, starting with device 0
+    #[arg(long)]
+    devices: u32,
+    /// Private key whose public key this node publishes, as 64 hexadecimal digits
+    #[arg(long)]
+    seed: String,
+}
+
+/// A node without devices that calls those of other nodes.
+pub(super) struct BusCaller {
+    bus: Bus,
+    devices: Vec<DeviceKey>,
+    params: Bytes,
+}
+
+impl BusCaller {
+    pub(super) async fn start(options: Options) -> anyhow::Result<Self> {
+        let config = BusConfig::redis(&options.url.into(), "caller", "sb");
+        let bus = Bus::start(config, &prometheus::Registry::new(), &Shutdown::new())?;
+        bus.wait_ready(READY_TIMEOUT).await?;
+        let key = signing_key(&options.seed)?.verifying_key();
+        bus.publish_keys(vec![key], Vec::new()).await?;
+        let devices = (0..options.devices)
+            .map(|index| {
+                let device = device_name(index).parse().context("invalid device name")?;
+                Ok(DeviceKey {
+                    org: options.org,
+                    device,
+                })
+            })
+            .collect::<anyhow::Result<_>>()?;
+        Ok(Self {
+            bus,
+            devices,
+            params: params().into(),
+        })
+    }
+}
+
+impl Caller for BusCaller {
+    async fn call(&self, worker: usize, sequence: u64) -> anyhow::Result<()> {
+        let device = select_device(worker, sequence, u32::try_from(self.devices.len())?);
+        let call = Call {
+            device: self.devices[device as usize].clone(),
+            id: CallId::from_uuid(Uuid::now_v7()),
+            service: "echo".into(),
+            params: self.params.clone(),
+            timeout: RESPONSE_TIMEOUT,
+            input: bytes::Bytes::new(),
+            notifications: None,
+            cancel_key: None,
+        };
+        let response = self.bus.call(call).await?;
+        ensure!(
+            response.outcome == Outcome::Succeeded,
+            "the call ended as {}",
+            response.outcome.as_str()
+        );
+        Ok(())
+    }
+}
+
+/// A JSON object of exactly [`PAYLOAD_BYTES`] bytes.
+pub(super) fn params() -> String {
+    let empty_len = r#"{"text":""}"#.len();
+    format!(r#"{{"text":"{}"}}"#, "x".repeat(PAYLOAD_BYTES - empty_len))
+}

@@ -1,0 +1,79 @@
+//! Calls devices through the REST interface of a gateway, on one keep-alive connection per worker.
+//! A call counts as successful only with status 200 and the outcome `succeeded`.
+
+use anyhow::ensure;
+use clap::Args;
+use uuid::Uuid;
+
+use super::{
+    bus_caller::params,
+    closed_loop::{Caller, select_device},
+    device_name,
+    http_connections::{HttpConnections, Server},
+};
+
+/// Address of the gateway and the devices to call.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    server: Server,
+    /// Number of devices to call in turn, starting with device 0
+    #[arg(long)]
+    devices: u32,
+    /// Send a unique Idempotency-Key with every call
+    #[arg(long)]
+    keyed: bool,
+}
+
+/// A caller that repeats one request.
+pub(super) struct RestCaller {
+    devices: u32,
+    /// Prefix of all idempotency keys.
+    key_prefix: Option<Uuid>,
+    body: String,
+    connections: HttpConnections,
+}
+
+impl RestCaller {
+    pub(super) async fn start(options: Options) -> anyhow::Result<Self> {
+        let body = format!(
+            r#"{{"service":"echo","params":{},"timeout_ms":5000}}"#,
+            params()
+        );
+        Ok(Self {
+            connections: HttpConnections::new(options.server),
+            devices: options.devices,
+            key_prefix: options.keyed.then(Uuid::now_v7),
+            body,
+        })
+    }
+
+    fn request(&self, device: u32, worker: usize, sequence: u64) -> String {
+        let key = self
+            .key_prefix
+            .map(|key| format!("idempotency-key: {key}-{worker}-{sequence}\r\n"));
+        format!(
+            "POST /v1/devices/{}/calls HTTP/1.1\r\n{}{}content-type: application/json\r\n\
+             content-length: {}\r\n\r\n{}",
+            device_name(device),
+            self.connections.head(),
+            key.unwrap_or_default(),
+            self.body.len(),
+            self.body,
+        )
+    }
+}
+
+impl Caller for RestCaller {
+    async fn call(&self, worker: usize, sequence: u64) -> anyhow::Result<()> {
+        let device = select_device(worker, sequence, self.devices);
+        let response = self
+            .connections
+            .send(worker, &self.request(device, worker, sequence))
+            .await?;
+        let succeeded =
+            response.starts_with("HTTP/1.1 200") && response.contains(r#""outcome":"succeeded""#);
+        ensure!(succeeded, "unexpected response {response}");
+        Ok(())
+    }
+}

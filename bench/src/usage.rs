@@ -1,0 +1,88 @@
+//! CPU time and memory of a process, read from `/proc`.
+
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use switchboard_test_support::process::Process;
+
+use crate::cgroup::MemoryCgroup;
+
+/// A process that uses less CPU than this in one [`IDLE_PROBE_INTERVAL`] is idle.
+const MAX_IDLE_CPU_MS: u128 = 2;
+const IDLE_PROBE_INTERVAL: Duration = Duration::from_millis(100);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Resource usage of a [`Process`].
+pub(crate) trait Usage {
+    /// CPU time of all its running threads and child processes since they started. PostgreSQL
+    /// works in child processes.
+    fn cpu(&self) -> anyhow::Result<Duration>;
+
+    /// Moves the process into this control group. Later child processes join it too.
+    fn join_cgroup(&self, cgroup: &MemoryCgroup) -> anyhow::Result<()>;
+
+    /// Resident anonymous memory, in bytes.
+    fn anonymous_bytes(&self) -> anyhow::Result<u64>;
+}
+
+impl Usage for Process {
+    fn cpu(&self) -> anyhow::Result<Duration> {
+        let mut nanoseconds = 0;
+        let mut members = vec![self.pid()];
+        while let Some(pid) = members.pop() {
+            // A child or a thread may end between being listed and being read.
+            let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+                continue;
+            };
+            for thread in threads {
+                let thread = thread?.path();
+                let Ok(statistics) = fs::read_to_string(thread.join("schedstat")) else {
+                    continue;
+                };
+                let first = statistics.split_whitespace().next();
+                nanoseconds += first.context("schedstat is empty")?.parse::<u64>()?;
+                let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
+                members.extend(children.split_whitespace().flat_map(str::parse::<u32>));
+            }
+        }
+        Ok(Duration::from_nanos(nanoseconds))
+    }
+
+    fn join_cgroup(&self, cgroup: &MemoryCgroup) -> anyhow::Result<()> {
+        cgroup.add_process(self.pid())
+    }
+
+    fn anonymous_bytes(&self) -> anyhow::Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("RssAnon:"));
+        let kibibytes = line.and_then(|line| line.split_whitespace().next());
+        Ok(kibibytes
+            .context("/proc/PID/status has no RssAnon")?
+            .parse::<u64>()?
+            * 1024)
+    }
+}
+
+/// Waits until the processes are idle, so that earlier work does not affect the next measurement.
+/// Returns after 20 s in any case.
+pub(crate) async fn wait_idle(processes: &[&Process]) -> anyhow::Result<()> {
+    let deadline = Instant::now() + IDLE_TIMEOUT;
+    let mut before = total_cpu(processes)?;
+    loop {
+        tokio::time::sleep(IDLE_PROBE_INTERVAL).await;
+        let now = total_cpu(processes)?;
+        if now.saturating_sub(before).as_millis() < MAX_IDLE_CPU_MS || Instant::now() > deadline {
+            return Ok(());
+        }
+        before = now;
+    }
+}
+
+fn total_cpu(processes: &[&Process]) -> anyhow::Result<Duration> {
+    processes.iter().map(|process| process.cpu()).sum()
+}

@@ -1,0 +1,413 @@
+//! The bus inside one process, for `up` and for tests.
+//!
+//! Invariant: nothing works here that could not work over Redis; batches are encoded and decoded
+//! here, too.
+
+mod conversations;
+mod state;
+mod turns;
+
+use std::{
+    collections::HashSet,
+    future::{Future, ready},
+    pin::Pin,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use switchboard_protocol::{
+    id::{DeviceId, DeviceKey, OrgId, TokenId},
+    schema::Digest,
+    token::VerifyingKey,
+};
+use switchboard_runtime::clock::unix_now_ms;
+use tokio::{sync::Notify, time::timeout};
+
+use self::state::State;
+use crate::{
+    backend::{
+        Backend, BackendFuture, Claim, ConnectionStatus, ConversationStore, DeliveryFailure,
+        Directory, Entry, EventStream, Inbox, KeySet, KeyStore, Presence, Release, Stats,
+        Transport, TurnQueue,
+    },
+    conversations::{Conversation, ConversationKey, ConversationWrite, SaveResult},
+    error::BusError,
+    events::{DeviceEvent, EventId},
+    node::{Epoch, NodeId},
+    turns::{ClaimedTurn, Lease, NewTurn, TurnPosition},
+};
+
+/// The state that the nodes of one process share; cheap to clone.
+#[derive(Clone, Default)]
+pub struct LocalHub(Arc<Hub>);
+
+impl std::fmt::Debug for LocalHub {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LocalHub")
+            .field("nodes", &self.0.state.lock().inboxes.len())
+            .finish()
+    }
+}
+
+#[derive(Default)]
+struct Hub {
+    state: Mutex<State>,
+    events_appended: Notify,
+    turns_enqueued: Notify,
+}
+
+/// The backend of one node.
+struct Member {
+    hub: LocalHub,
+    node: NodeId,
+    /// Keeps the inbox alive: the hub holds a weak reference.
+    inbox: Arc<dyn Inbox>,
+}
+
+/// Adds a node to the hub; it leaves when its backend is dropped.
+pub(crate) fn join(hub: &LocalHub, node: NodeId, inbox: Arc<dyn Inbox>) -> Arc<dyn Backend> {
+    hub.0
+        .state
+        .lock()
+        .inboxes
+        .insert(node.clone(), Arc::downgrade(&inbox));
+    Arc::new(Member {
+        hub: hub.clone(),
+        node,
+        inbox,
+    })
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.hub.0.state.lock().leave(&self.node);
+    }
+}
+
+impl Member {
+    fn with_state<T>(&self, access: impl FnOnce(&mut State) -> T) -> BackendFuture<'_, T>
+    where
+        T: Send + 'static,
+    {
+        Box::pin(ready(Ok(access(&mut self.hub.0.state.lock()))))
+    }
+}
+
+impl Transport for Member {
+    fn status(&self) -> ConnectionStatus {
+        ConnectionStatus {
+            generation: 1,
+            disconnected_for: None,
+        }
+    }
+
+    fn publish(&self, to: &NodeId, batch: Bytes) {
+        let receiver = self.hub.0.state.lock().inbox(to);
+        match receiver {
+            Some(receiver) => receiver.receive(batch),
+            None => {
+                let reason = DeliveryFailure::NoSubscriber;
+                self.inbox.undelivered(to, batch, reason);
+            }
+        }
+    }
+
+    fn route_count(&self) -> usize {
+        1
+    }
+
+    fn route(&self, _: &NodeId) -> usize {
+        0
+    }
+
+    fn flush(&self, _: usize) {}
+
+    fn is_idle(&self, _: usize) -> bool {
+        true
+    }
+
+    fn wait_idle(&self, _: usize) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(ready(()))
+    }
+
+    fn is_redelivering(&self) -> bool {
+        false
+    }
+
+    fn broadcast(&self, batch: Bytes) -> BackendFuture<'_, ()> {
+        let inboxes: Vec<_> = self
+            .hub
+            .0
+            .state
+            .lock()
+            .inboxes
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect();
+        for inbox in inboxes {
+            inbox.receive(batch.clone());
+        }
+        Box::pin(ready(Ok(())))
+    }
+
+    fn find_unsubscribed<'a>(&'a self, nodes: &'a [NodeId]) -> BackendFuture<'a, Vec<NodeId>> {
+        self.with_state(|state| {
+            nodes
+                .iter()
+                .filter(|node| state.inbox(node).is_none())
+                .cloned()
+                .collect()
+        })
+    }
+
+    fn close_inbox(&self) -> BackendFuture<'_, ()> {
+        self.with_state(|state| state.close_inbox(&self.node))
+    }
+
+    fn leave(&self, _release_lease: bool) -> BackendFuture<'_, ()> {
+        self.with_state(|state| state.leave(&self.node))
+    }
+}
+
+impl Directory for Member {
+    fn claim<'a>(&'a self, device: &'a DeviceKey) -> BackendFuture<'a, Claim> {
+        self.with_state(|state| {
+            let previous = state.find(device.org, &device.device);
+            let epoch = state.next_epoch();
+            let entry = Entry {
+                device: device.clone(),
+                epoch,
+                digest: None,
+                services: None,
+            };
+            state.upsert(&self.node, entry);
+            Claim { epoch, previous }
+        })
+    }
+
+    fn upsert(&self, entries: Vec<Entry>) -> BackendFuture<'_, Vec<Option<Epoch>>> {
+        self.with_state(|state| {
+            entries
+                .into_iter()
+                .map(|entry| state.upsert(&self.node, entry))
+                .collect()
+        })
+    }
+
+    fn release(&self, releases: Vec<Release>) -> BackendFuture<'_, ()> {
+        self.with_state(|state| {
+            releases
+                .into_iter()
+                .for_each(|release| state.release(&self.node, release))
+        })
+    }
+
+    fn find<'a>(
+        &'a self,
+        org: OrgId,
+        devices: &'a [DeviceId],
+    ) -> BackendFuture<'a, Vec<Option<Presence>>> {
+        self.with_state(|state| {
+            devices
+                .iter()
+                .map(|device| state.find(org, device))
+                .collect()
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        org: OrgId,
+        after: Option<&'a str>,
+        limit: usize,
+    ) -> BackendFuture<'a, Vec<(DeviceId, Presence)>> {
+        self.with_state(|state| {
+            let Some(devices) = state.directory.get(&org) else {
+                return Vec::new();
+            };
+            let live = devices
+                .iter()
+                .filter(|(device, _)| after.is_none_or(|after| device.as_str() > after));
+            live.take(limit)
+                .map(|(device, presence)| (device.clone(), presence.clone()))
+                .collect()
+        })
+    }
+
+    fn services<'a>(&'a self, presence: &'a Presence) -> BackendFuture<'a, Option<Bytes>> {
+        self.with_state(|state| {
+            let digest = presence.digest?;
+            let key = (presence.node.clone(), digest);
+            state.services.get(&key).cloned()
+        })
+    }
+
+    fn store_services(&self, services: Vec<(Digest, Bytes)>) -> BackendFuture<'_, ()> {
+        self.with_state(|state| {
+            for (digest, json) in services {
+                state.services.insert((self.node.clone(), digest), json);
+            }
+        })
+    }
+
+    fn entries(&self) -> BackendFuture<'_, Vec<(DeviceKey, Epoch)>> {
+        self.with_state(|state| state.entries(&self.node))
+    }
+
+    fn renew_lease(&self) -> BackendFuture<'_, Vec<(DeviceKey, Epoch)>> {
+        Box::pin(ready(Ok(Vec::new())))
+    }
+
+    fn stats(&self) -> BackendFuture<'_, Stats> {
+        self.with_state(|state| state.stats())
+    }
+}
+
+impl KeyStore for Member {
+    fn publish_keys<'a>(
+        &'a self,
+        keys: Option<&'a [VerifyingKey]>,
+        revoked: &'a [(TokenId, u64)],
+    ) -> BackendFuture<'a, ()> {
+        self.with_state(|state| {
+            if let Some(keys) = keys {
+                state.key_set.keys = keys.to_vec();
+            }
+            let now = unix_now_ms() / 1000;
+            state
+                .key_set
+                .revoked
+                .retain(|(_, expires_at)| *expires_at > now);
+            for revocation in revoked {
+                if !state.key_set.revoked.contains(revocation) {
+                    state.key_set.revoked.push(*revocation);
+                }
+            }
+            state.key_set.version += 1;
+        })
+    }
+
+    fn key_set(&self, known: u64) -> BackendFuture<'_, Option<KeySet>> {
+        self.with_state(|state| (state.key_set.version != known).then(|| state.key_set.clone()))
+    }
+}
+
+impl EventStream for Member {
+    fn append_events(&self, events: Vec<DeviceEvent>) -> BackendFuture<'_, ()> {
+        let appended = self.with_state(|state| {
+            events
+                .into_iter()
+                .for_each(|event| state.append_event(event))
+        });
+        self.hub.0.events_appended.notify_waiters();
+        appended
+    }
+
+    fn read_events<'a>(
+        &'a self,
+        _consumer: &'a str,
+        max: usize,
+        wait: Duration,
+    ) -> BackendFuture<'a, Vec<(EventId, DeviceEvent)>> {
+        Box::pin(async move {
+            let next = async {
+                loop {
+                    let appended = self.hub.0.events_appended.notified();
+                    let events = self.hub.0.state.lock().read_events(max);
+                    if !events.is_empty() {
+                        return events;
+                    }
+                    appended.await;
+                }
+            };
+            Ok::<_, BusError>(timeout(wait, next).await.unwrap_or_default())
+        })
+    }
+
+    fn ack_events<'a>(&'a self, ids: &'a [EventId]) -> BackendFuture<'a, ()> {
+        let acked: HashSet<u64> = ids.iter().filter_map(|id| id.0.parse().ok()).collect();
+        self.with_state(|state| {
+            state
+                .unacked_events
+                .retain(|(number, _, _)| !acked.contains(number))
+        })
+    }
+}
+
+impl TurnQueue for Member {
+    fn enqueue_turn(&self, turn: NewTurn) -> BackendFuture<'_, TurnPosition> {
+        let enqueued = self.hub.0.state.lock().turns.enqueue(turn);
+        self.hub.0.turns_enqueued.notify_waiters();
+        Box::pin(ready(enqueued))
+    }
+
+    fn delete_turns<'a>(&'a self, turns: &'a [TurnPosition]) -> BackendFuture<'a, ()> {
+        self.with_state(|state| state.turns.delete(turns))
+    }
+
+    fn claim_turns(&self, max: usize, wait: Duration) -> BackendFuture<'_, Vec<ClaimedTurn>> {
+        Box::pin(async move {
+            let next = async {
+                loop {
+                    let enqueued = self.hub.0.turns_enqueued.notified();
+                    let (claimed, lease) = {
+                        let turns = &mut self.hub.0.state.lock().turns;
+                        (turns.claim(&self.node, max), turns.next_lease_expiry())
+                    };
+                    if !claimed.is_empty() {
+                        return claimed;
+                    }
+                    // A new turn or an expired lease: both end the wait.
+                    let _ = timeout(lease, enqueued).await;
+                }
+            };
+            Ok::<_, BusError>(timeout(wait, next).await.unwrap_or_default())
+        })
+    }
+
+    fn renew_turns<'a>(&'a self, turns: &'a [Lease]) -> BackendFuture<'a, Vec<Lease>> {
+        self.with_state(|state| state.turns.renew(&self.node, turns))
+    }
+
+    fn mark_side_effects(&self, turn: Lease) -> BackendFuture<'_, bool> {
+        self.with_state(|state| state.turns.mark_side_effects(&self.node, turn))
+    }
+
+    fn complete_turn(&self, turn: Lease) -> BackendFuture<'_, ()> {
+        self.with_state(|state| state.turns.complete(&self.node, turn))
+    }
+}
+
+impl ConversationStore for Member {
+    fn conversation<'a>(
+        &'a self,
+        key: &'a ConversationKey,
+    ) -> BackendFuture<'a, Option<Conversation>> {
+        self.with_state(|state| state.conversations.find(key))
+    }
+
+    fn save_conversation<'a>(
+        &'a self,
+        write: ConversationWrite<'a>,
+    ) -> BackendFuture<'a, SaveResult> {
+        self.with_state(|state| state.conversations.save(write))
+    }
+
+    fn delete_conversation<'a>(
+        &'a self,
+        key: &'a ConversationKey,
+        version: u64,
+    ) -> BackendFuture<'a, bool> {
+        self.with_state(|state| state.conversations.delete(key, version))
+    }
+
+    fn claim_due_conversations(
+        &self,
+        max: usize,
+        lease: Duration,
+    ) -> BackendFuture<'_, Vec<Conversation>> {
+        self.with_state(|state| state.conversations.claim_due(max, lease))
+    }
+}

@@ -1,0 +1,242 @@
+//! Conversations inside one process.
+//!
+//! Invariant: the limits are the same as in Redis, and no version is used twice.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    ops::Bound::{Excluded, Unbounded},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use switchboard_protocol::id::OrgId;
+use switchboard_runtime::clock::unix_now_ms;
+
+use crate::conversations::{
+    Conversation, ConversationKey, ConversationWrite, DUE_TTL, MAX_CONVERSATIONS,
+    MAX_CONVERSATIONS_PER_ORG, SaveOutcome, SaveResult,
+};
+
+#[derive(Default)]
+pub(super) struct Conversations {
+    stored: HashMap<Arc<ConversationKey>, StoredConversation>,
+    /// By the time when they are claimed next.
+    by_due: TimeIndex,
+    by_expiry: TimeIndex,
+    /// Each organisation's, by expiry.
+    by_org: HashMap<OrgId, TimeIndex>,
+    last_version: u64,
+}
+
+/// Keys by time and version.
+type TimeIndex = BTreeMap<(Instant, u64), Arc<ConversationKey>>;
+
+struct StoredConversation {
+    version: u64,
+    bytes: Bytes,
+    /// When it can be claimed.
+    due_at: Instant,
+    /// When it is deleted: a fixed time after it was due first, claimed or not.
+    expires_at: Instant,
+}
+
+impl Conversations {
+    pub(super) fn find(&self, key: &ConversationKey) -> Option<Conversation> {
+        let stored = self.stored.get(key);
+        let stored = stored.filter(|stored| !stored.has_expired())?;
+        Some(stored.to_conversation(key))
+    }
+
+    pub(super) fn save(&mut self, write: ConversationWrite<'_>) -> SaveResult {
+        let stored = self.stored.get(write.key);
+        let current = stored.filter(|stored| !stored.has_expired());
+        if current.map(|current| current.version) != write.replaces {
+            return SaveResult {
+                outcome: SaveOutcome::Conflict,
+                evicted: 0,
+            };
+        }
+        let (key, evicted) = match self.remove(write.key) {
+            Some((key, _)) => (key, 0),
+            None => (Arc::new(write.key.clone()), self.make_room(write.key.org)),
+        };
+        let now_us = unix_now_ms().saturating_mul(1000);
+        let version = now_us.max(self.last_version + 1);
+        self.last_version = version;
+        let due_at = Instant::now() + write.due_after;
+        let stored = StoredConversation {
+            version,
+            // Copied, so that it does not keep a larger buffer alive.
+            bytes: Bytes::copy_from_slice(&write.bytes),
+            due_at,
+            expires_at: due_at + DUE_TTL,
+        };
+        self.insert(key, stored);
+        SaveResult {
+            outcome: SaveOutcome::Saved(version),
+            evicted,
+        }
+    }
+
+    /// Evicts one conversation for a new one of this organisation, if a limit is reached.
+    fn make_room(&mut self, org: OrgId) -> u64 {
+        let of_org = self.by_org.get(&org);
+        let evicted = of_org
+            .and_then(|of_org| select_eviction(of_org, MAX_CONVERSATIONS_PER_ORG))
+            .or_else(|| select_eviction(&self.by_expiry, MAX_CONVERSATIONS));
+        let evicted = evicted.and_then(|key| self.remove(&key));
+        evicted.map_or(0, |(_, stored)| u64::from(!stored.has_expired()))
+    }
+
+    pub(super) fn delete(&mut self, key: &ConversationKey, version: u64) -> bool {
+        let is_current = self
+            .find(key)
+            .is_some_and(|current| current.version == version);
+        is_current && self.remove(key).is_some()
+    }
+
+    pub(super) fn claim_due(&mut self, max: usize, lease: Duration) -> Vec<Conversation> {
+        let now = Instant::now();
+        let expired = self.by_expiry.range(..=(now, u64::MAX));
+        let expired: Vec<_> = expired.map(|(_, key)| Arc::clone(key)).collect();
+        for key in expired {
+            self.remove(&key);
+        }
+        let due = self.by_due.range(..=(now, u64::MAX)).take(max);
+        let due: Vec<_> = due.map(|(_, key)| Arc::clone(key)).collect();
+        let mut claimed = Vec::with_capacity(due.len());
+        for key in due {
+            let Some((key, mut stored)) = self.remove(&key) else {
+                continue;
+            };
+            stored.due_at = now + lease;
+            claimed.push(stored.to_conversation(&key));
+            self.insert(key, stored);
+        }
+        claimed
+    }
+
+    fn insert(&mut self, key: Arc<ConversationKey>, stored: StoredConversation) {
+        let (due, expiry) = stored.index_keys();
+        self.by_due.insert(due, Arc::clone(&key));
+        self.by_expiry.insert(expiry, Arc::clone(&key));
+        let of_org = self.by_org.entry(key.org).or_default();
+        of_org.insert(expiry, Arc::clone(&key));
+        self.stored.insert(key, stored);
+    }
+
+    fn remove(
+        &mut self,
+        key: &ConversationKey,
+    ) -> Option<(Arc<ConversationKey>, StoredConversation)> {
+        let (key, stored) = self.stored.remove_entry(key)?;
+        let (due, expiry) = stored.index_keys();
+        self.by_due.remove(&due);
+        self.by_expiry.remove(&expiry);
+        if let Some(of_org) = self.by_org.get_mut(&key.org) {
+            of_org.remove(&expiry);
+            if of_org.is_empty() {
+                self.by_org.remove(&key.org);
+            }
+        }
+        Some((key, stored))
+    }
+}
+
+/// Selects the one to evict when the limit is reached: an expired one, else the one that would be
+/// due first of those that are not due, else the one that has been due for longest.
+fn select_eviction(by_expiry: &TimeIndex, max: usize) -> Option<Arc<ConversationKey>> {
+    let ((expires_at, _), first) = by_expiry.first_key_value()?;
+    if by_expiry.len() < max {
+        return None;
+    }
+    let now = Instant::now();
+    if *expires_at <= now {
+        return Some(Arc::clone(first));
+    }
+    let due_now = (now + DUE_TTL, u64::MAX);
+    let mut not_due = by_expiry.range((Excluded(due_now), Unbounded));
+    let selected = not_due.next().map_or(first, |(_, key)| key);
+    Some(Arc::clone(selected))
+}
+
+impl StoredConversation {
+    fn has_expired(&self) -> bool {
+        self.expires_at <= Instant::now()
+    }
+
+    /// Its keys in the indexes by due time and by expiry.
+    const fn index_keys(&self) -> ((Instant, u64), (Instant, u64)) {
+        ((self.due_at, self.version), (self.expires_at, self.version))
+    }
+
+    fn to_conversation(&self, key: &ConversationKey) -> Conversation {
+        Conversation {
+            key: key.clone(),
+            version: self.version,
+            bytes: self.bytes.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    const LONG_DELAY: Duration = Duration::from_secs(600);
+
+    fn key(org: u128, name: impl ToString) -> ConversationKey {
+        ConversationKey {
+            org: OrgId::from_uuid(Uuid::from_u128(org)),
+            name: name.to_string(),
+        }
+    }
+
+    /// Saves a conversation. Returns how many others were evicted.
+    fn save(all: &mut Conversations, key: &ConversationKey, due_after: Duration) -> u64 {
+        let result = all.save(ConversationWrite {
+            key,
+            replaces: None,
+            bytes: Bytes::new(),
+            due_after,
+        });
+        assert_ne!(result.outcome, SaveOutcome::Conflict);
+        result.evicted
+    }
+
+    #[test]
+    fn eviction_spares_due_and_leased_conversations() {
+        let mut all = Conversations::default();
+        let (due, leased, first) = (key(1, "due"), key(2, "leased"), key(3, "first"));
+        save(&mut all, &leased, Duration::ZERO);
+        assert_eq!(all.claim_due(1, LONG_DELAY / 2).len(), 1);
+        save(&mut all, &due, Duration::ZERO);
+        save(&mut all, &first, LONG_DELAY);
+        for number in 3..MAX_CONVERSATIONS {
+            let org = 10 + number as u128 % 50;
+            assert_eq!(save(&mut all, &key(org, number), LONG_DELAY * 2), 0);
+        }
+        assert_eq!(save(&mut all, &key(4, "one more"), LONG_DELAY), 1);
+        assert!(all.find(&first).is_none());
+        assert!(all.find(&due).is_some() && all.find(&leased).is_some());
+        assert_eq!(all.by_expiry.len(), MAX_CONVERSATIONS);
+        let of_orgs: usize = all.by_org.values().map(TimeIndex::len).sum();
+        assert_eq!(
+            (of_orgs, all.by_due.len()),
+            (all.by_expiry.len(), all.stored.len())
+        );
+    }
+
+    #[test]
+    fn first_due_is_evicted_when_all_are_due() {
+        let mut all = Conversations::default();
+        for number in 0..MAX_CONVERSATIONS_PER_ORG {
+            save(&mut all, &key(1, number), Duration::ZERO);
+        }
+        assert_eq!(save(&mut all, &key(1, "one more"), Duration::ZERO), 1);
+        assert!(all.find(&key(1, 0)).is_none() && all.find(&key(1, 1)).is_some());
+    }
+}

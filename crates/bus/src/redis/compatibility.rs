@@ -1,0 +1,214 @@
+//! Compatibility tests of the keys, channels and scripts in Redis.
+//!
+//! Nodes of two releases share one Redis during an upgrade. See `tests/compatibility` for the
+//! frozen values.
+
+use redis::{Script, Value};
+use switchboard_protocol::id::OrgId;
+use uuid::Uuid;
+
+use super::{
+    keys::{Keys, PARTS},
+    scripts::Scripts,
+};
+use crate::{compatibility::snapshot, node::NodeId};
+
+#[expect(dead_code, reason = "other tests use the rest of it")]
+#[path = "../../../../tests/support/redis_server.rs"]
+mod redis_server;
+
+#[test]
+fn redis_keys_and_channels_keep_their_names() {
+    let single = Keys::new("sb");
+    let cluster = single.clone().sharded().unwrap();
+    let (node, org) = (NodeId::from("edge~1"), OrgId::from_uuid(Uuid::from_u128(7)));
+    let text = org.to_string();
+    let mut lines = vec![
+        format!(
+            "publish {} {}",
+            single.pubsub.publish, cluster.pubsub.publish
+        ),
+        format!(
+            "subscribers {} {}",
+            single.pubsub.count_subscribers, cluster.pubsub.count_subscribers
+        ),
+        format!("partitions {PARTS}"),
+        format!("inbox {}", single.inbox(&node)),
+        format!("broadcast {}", single.broadcast()),
+        format!("echo {}", single.echo(&node)),
+        format!("registrations-lost {}", single.lagged_channel()),
+        format!("nodes {}", single.nodes()),
+        format!("services {}", single.services(&node)),
+        format!("count-lock {}", single.count_lock()),
+        format!("count {}", single.device_count()),
+        format!("directory {}", single.directory(org)),
+        format!("device-ids {}", single.ids(org)),
+        format!("token-keys {}", single.token_keys()),
+        format!("revoked-tokens {}", single.revoked()),
+        format!("token-keys-version {}", single.key_set_version()),
+        format!("device-events {}", single.events()),
+        format!("turns {}", single.turns()),
+        format!("conversations {}", single.conversations()),
+        format!("conversations-of-org {}", single.org_conversations(&text)),
+        format!("conversation {}", single.conversation("org/npc/device:a")),
+    ];
+    for number in [0, 1, 7, u128::MAX] {
+        let part = Keys::part(OrgId::from_uuid(Uuid::from_u128(number)));
+        lines.push(format!("partition-of-org {number:x} {part}"));
+        lines.push(format!("orgs {}", single.orgs(part)));
+        lines.push(format!("registrations {}", single.catalog_channel(part)));
+    }
+    snapshot::check("redis-keys.txt", lines);
+    // A cluster uses the same names.
+    assert_eq!(single.inbox(&node), cluster.inbox(&node));
+    assert_eq!(single.catalog_channels().count(), usize::from(PARTS) + 1);
+}
+
+/// Commands and scripts in their order, each with the arguments that it is called with. `_` is a
+/// space, `''` is empty.
+const STEPS: &str = "
+ZADD nodes 9999999999999 edge~1 1 edge~9
+claim 3 live ids orgs toy-1 edge~1 org PUBLISH changes
+claim 3 live ids orgs toy-1 edge~2 org PUBLISH changes
+claim 1 live ids orgs toy-4 edge~1 org PUBLISH changes
+enter 3 live ids orgs toy-2 edge~1 org 7 d1 PUBLISH changes
+enter 3 live ids orgs toy-2 edge~2 org 6 d2 PUBLISH changes
+enter 3 live ids orgs toy-3 edge~9 org 5 - PUBLISH changes
+HGET live toy-2
+SMEMBERS orgs
+find 2 live nodes 9000 toy-2 toy-3 none
+find 1 live 9000 toy-2 toy-3 none
+list 3 live ids nodes 9000 (toy-1 10
+list 2 live ids 9000 (toy-1 1
+living 1 nodes 9000 edge~1 edge~9
+release 3 live ids orgs toy-2 org 6 PUBLISH changes
+release 3 live ids orgs toy-2 org 7 PUBLISH changes
+reap 3 live ids orgs org edge~9 PUBLISH changes toy-3 none
+ZRANGE ids 0 -1
+beat 1 nodes 9000 edge~3 PUBLISH changes
+beat 1 nodes 9000 edge~9 PUBLISH changes
+entrust 3 keys revoked version [] 100 tok-1 200
+GET keys
+ZRANGE revoked 0 -1 WITHSCORES
+GET version
+entrust 3 keys revoked version '' 300
+ZCARD revoked
+XGROUP CREATE turns chat 0 MKSTREAM
+begin 1 turns chat 2 1000 node edge~1 text hi
+begin 1 turns chat 0 99999999 node edge~1 text hi
+DEL turns
+XADD turns 5-0 text hi
+XGROUP CREATE turns chat 0
+XREADGROUP GROUP chat node STREAMS turns >
+taken 1 turns chat node 5-0 6-0
+keep 1 turns chat node 1000000 5-0 1 6-0 1
+keep 1 turns chat other 1000000 5-0 1
+acted 1 turns chat node 1000000 5-0 2
+acted 1 turns chat node 1000000 5-0 1
+taken 1 turns chat node 5-0
+end 1 turns chat node 1000000 5-0 2
+end 1 turns chat node 1000000 5-0 1
+XLEN turns
+XADD turns 8-0 text hi
+strike 1 turns chat 8-0 9-0
+XLEN turns
+keep_conversation 3 conv:org/a conv conv:org org/a '' bytes 1000 5000 10 100 conv: conv: 3600000
+keep_conversation 3 conv:org/a conv conv:org org/a 1 bytes 1000 5000 10 100 conv: conv: 3600000
+keep_conversation 3 conv:org/b conv conv:org org/b '' bytes 1000 5000 1 100 conv: conv: 3600000
+GET conv:org/b
+SET conv:org/c 7_old
+ZADD conv 1 org/c
+ZADD conv:org 1 org/c
+due 1 conv conv: 10 60000 conv: 3600000
+drop_conversation 3 conv:org/c conv conv:org org/c 6
+drop_conversation 3 conv:org/c conv conv:org org/c 7
+ZRANGE conv 0 -1
+";
+
+/// A reply as text; times of the server are masked.
+fn show(reply: &Value) -> String {
+    let text = |bytes: &[u8]| {
+        let words = bytes.split_inclusive(|byte| !byte.is_ascii_digit());
+        let mask = |word: &[u8]| {
+            let digits = word.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let rest = word[digits..].escape_ascii();
+            match digits {
+                13 => format!("<ms>{rest}"),
+                16 => format!("<us>{rest}"),
+                _ => word.escape_ascii().to_string(),
+            }
+        };
+        words.map(mask).collect::<String>()
+    };
+    match reply {
+        Value::Array(all) => format!("[{}]", all.iter().map(show).collect::<Vec<_>>().join(", ")),
+        Value::BulkString(bytes) => format!("\"{}\"", text(bytes)),
+        Value::Int(number) => text(number.to_string().as_bytes()),
+        other => format!("{other:?}"),
+    }
+}
+
+fn named(scripts: &Scripts) -> [(&'static str, &Script); 18] {
+    [
+        ("claim", &scripts.claim),
+        ("enter", &scripts.upsert),
+        ("release", &scripts.release),
+        ("find", &scripts.find),
+        ("list", &scripts.list),
+        ("living", &scripts.filter_alive),
+        ("beat", &scripts.renew_lease),
+        ("reap", &scripts.remove_dead),
+        ("entrust", &scripts.publish_keys),
+        ("begin", &scripts.enqueue_turn),
+        ("taken", &scripts.count_deliveries),
+        ("keep", &scripts.renew_turns),
+        ("acted", &scripts.mark_side_effects),
+        ("end", &scripts.complete_turn),
+        ("strike", &scripts.delete_entries),
+        ("keep_conversation", &scripts.save_conversation),
+        ("drop_conversation", &scripts.delete_conversation),
+        ("due", &scripts.claim_due_conversations),
+    ]
+}
+
+#[tokio::test]
+async fn redis_scripts_keep_their_text_and_contract() {
+    let server = redis_server::RedisServer::start();
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let scripts = Scripts::new();
+    for (_, text) in scripts.all() {
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(text);
+        load.query_async::<Value>(&mut connection).await.unwrap();
+    }
+    let named = named(&scripts);
+    let mut lines: Vec<String> = named
+        .iter()
+        .map(|(name, script)| format!("{name} sha1 {}", script.get_hash()))
+        .collect();
+    for step in STEPS.lines().filter(|line| !line.is_empty()) {
+        let (name, rest) = step.split_once(' ').unwrap();
+        let mut command = match named.iter().find(|(known, _)| *known == name) {
+            Some((_, script)) => {
+                let mut run = redis::cmd("EVALSHA");
+                run.arg(script.get_hash());
+                run
+            }
+            None => redis::cmd(name),
+        };
+        for word in rest.split(' ') {
+            command.arg(if word == "''" {
+                String::new()
+            } else {
+                word.replace('_', " ")
+            });
+        }
+        let reply = command.query_async::<Value>(&mut connection).await;
+        lines.push(format!("{step} -> {}", show(&reply.unwrap())));
+    }
+    for (name, _) in named {
+        assert!(STEPS.contains(&format!("\n{name} ")), "{name} is not run");
+    }
+    snapshot::check("redis-scripts.txt", lines);
+}

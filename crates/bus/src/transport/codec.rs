@@ -1,0 +1,522 @@
+//! Encodes and decodes messages, and batches of them.
+//!
+//! A *batch* is `version, sender, message*`; a message is `length, kind, fields`. Integers are
+//! little-endian. A text has its length in front; the last field takes the rest of the message.
+//! Decoding copies no payload: everything is a slice of the received buffer.
+
+use bytes::{Buf, Bytes};
+use switchboard_protocol::{
+    id::{CallId, OrgId, TokenId},
+    outcome::{Delivered, Outcome},
+};
+use switchboard_runtime::trace::TraceContext;
+use uuid::Uuid;
+
+use super::{
+    message::{CallMessage, Malformed, Message},
+    text::Text,
+    turn_codec,
+};
+use crate::{
+    node::{Epoch, NodeId},
+    rpc::{CancelKey, NotificationKind},
+};
+
+/// Incremented when the position or the meaning of a field changes: nodes of two versions refuse
+/// each other's batches instead of misreading them.
+const VERSION: u8 = 3;
+
+const CALL: u8 = 1;
+const ANSWER: u8 = 2;
+const NOT_CONNECTED: u8 = 3;
+const CANCEL: u8 = 4;
+const TAKEOVER: u8 = 5;
+const PROBE: u8 = 6;
+const TOKEN_REVOKED: u8 = 7;
+const KEYS_CHANGED: u8 = 8;
+const NOTIFICATION: u8 = 9;
+const PROMPTS: u8 = 10;
+const RESOURCES: u8 = 11;
+const CANCEL_BY_KEY: u8 = 12;
+pub(super) const CHUNK: u8 = 13;
+pub(super) const CANCEL_TURNS: u8 = 14;
+/// A call, preceded by its trace context. Older nodes do not decode it, so tracing is enabled when
+/// all nodes know it; until then none is sent.
+const TRACED_CALL: u8 = 15;
+
+/// Begins a batch in an empty buffer.
+pub(crate) fn begin_batch(out: &mut Vec<u8>, sender: &NodeId) {
+    out.push(VERSION);
+    put_text(out, sender.as_str());
+}
+
+/// A batch with one message.
+pub(crate) fn encode_batch(sender: &NodeId, message: &Message) -> Bytes {
+    let mut batch = Vec::new();
+    begin_batch(&mut batch, sender);
+    encode(&mut batch, message);
+    batch.into()
+}
+
+/// The encoded messages of a batch, without its head; empty for an empty buffer.
+pub(crate) fn encoded_messages(batch: &[u8]) -> &[u8] {
+    let sender = batch.get(1).map_or(0, |length| usize::from(*length));
+    batch.get(2 + sender..).unwrap_or_default()
+}
+
+/// Appends a message to a batch.
+pub(crate) fn encode(out: &mut Vec<u8>, message: &Message) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    match message {
+        Message::Call(call) => put_call(out, call),
+        Message::Answer {
+            token,
+            outcome,
+            delivered,
+            body,
+        } => {
+            out.push(ANSWER);
+            out.extend_from_slice(&token.to_le_bytes());
+            out.push(outcome.code());
+            out.push(*delivered as u8);
+            out.extend_from_slice(body);
+        }
+        Message::Notification { token, kind, data } => {
+            out.push(NOTIFICATION);
+            out.extend_from_slice(&token.to_le_bytes());
+            out.push(*kind as u8);
+            out.extend_from_slice(data);
+        }
+        Message::NotConnected { token } => {
+            out.push(NOT_CONNECTED);
+            out.extend_from_slice(&token.to_le_bytes());
+        }
+        Message::Cancel { org, device, call } => {
+            out.push(CANCEL);
+            out.extend_from_slice(org.uuid().as_bytes());
+            out.extend_from_slice(call.uuid().as_bytes());
+            put_text(out, device);
+        }
+        Message::CancelByKey { cancel_key } => {
+            out.push(CANCEL_BY_KEY);
+            out.extend_from_slice(&cancel_key.0);
+        }
+        Message::Takeover { org, device, epoch } => {
+            out.push(TAKEOVER);
+            out.extend_from_slice(org.uuid().as_bytes());
+            out.extend_from_slice(&epoch.0.to_le_bytes());
+            put_text(out, device);
+        }
+        Message::Probe { nonce } => {
+            out.push(PROBE);
+            out.extend_from_slice(&nonce.to_le_bytes());
+        }
+        Message::TokenRevoked { token, expires_at } => {
+            out.push(TOKEN_REVOKED);
+            out.extend_from_slice(token.uuid().as_bytes());
+            out.extend_from_slice(&expires_at.to_le_bytes());
+        }
+        Message::KeysChanged => out.push(KEYS_CHANGED),
+        Message::PromptsChanged { org } => {
+            out.push(PROMPTS);
+            put_org(out, *org);
+        }
+        Message::ResourcesChanged { org, uri } => {
+            out.push(RESOURCES);
+            put_org(out, *org);
+            out.extend_from_slice(uri);
+        }
+        Message::Chunk(chunk) => turn_codec::put_chunk(out, chunk),
+        Message::CancelTurns(turns) => turn_codec::put_cancellation(out, turns),
+    }
+    let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX);
+    if let Some(prefix) = out.get_mut(start..start + 4) {
+        prefix.copy_from_slice(&length.to_le_bytes());
+    }
+}
+
+fn put_call(out: &mut Vec<u8>, call: &CallMessage) {
+    match &call.trace {
+        None => out.push(CALL),
+        Some(trace) => {
+            out.push(TRACED_CALL);
+            trace.encode(out);
+        }
+    }
+    out.extend_from_slice(&call.token.to_le_bytes());
+    out.extend_from_slice(call.id.uuid().as_bytes());
+    out.extend_from_slice(call.org.uuid().as_bytes());
+    out.extend_from_slice(&call.epoch.0.to_le_bytes());
+    out.extend_from_slice(&call.timeout_ms.to_le_bytes());
+    out.push(call.wants_notifications.into());
+    put_text(out, &call.device);
+    put_text(out, &call.service);
+    let input = u32::try_from(call.input.len()).unwrap_or(u32::MAX);
+    out.extend_from_slice(&input.to_le_bytes());
+    out.extend_from_slice(&call.input);
+    out.extend_from_slice(&call.params);
+}
+
+/// An organisation; the nil id for none.
+fn put_org(out: &mut Vec<u8>, org: Option<OrgId>) {
+    let uuid = org.map_or(Uuid::nil(), |org| org.uuid());
+    out.extend_from_slice(uuid.as_bytes());
+}
+
+/// A text of at most 255 bytes. Ids and service names are shorter by their own limits.
+pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
+    let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
+    out.push(length);
+    out.extend_from_slice(
+        text.as_bytes()
+            .get(..usize::from(length))
+            .unwrap_or_default(),
+    );
+}
+
+/// Decodes the messages of a batch, one after the other.
+pub(crate) struct BatchReader {
+    pub(crate) sender: NodeId,
+    rest: Bytes,
+}
+
+/// Decodes the head of a batch.
+pub(crate) fn decode_batch(mut batch: Bytes) -> Result<BatchReader, Malformed> {
+    if batch.try_get_u8().map_err(|_| Malformed)? != VERSION {
+        return Err(Malformed);
+    }
+    let sender = NodeId::from(&*text(&mut batch)?);
+    Ok(BatchReader {
+        sender,
+        rest: batch,
+    })
+}
+
+impl Iterator for BatchReader {
+    type Item = Result<Message, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let message = self
+            .rest
+            .try_get_u32_le()
+            .map_err(|_| Malformed)
+            .and_then(|length| {
+                let body = take(&mut self.rest, length as usize)?;
+                decode(body)
+            });
+        if message.is_err() {
+            self.rest.clear();
+        }
+        Some(message)
+    }
+}
+
+fn decode(mut body: Bytes) -> Result<Message, Malformed> {
+    let body = &mut body;
+    let message = match body.try_get_u8().map_err(|_| Malformed)? {
+        CALL => Message::Call(decode_call(body, None)?),
+        TRACED_CALL => {
+            let trace = trace(body)?;
+            Message::Call(decode_call(body, Some(trace))?)
+        }
+        ANSWER => decode_answer(body)?,
+        NOTIFICATION => Message::Notification {
+            token: number(body)?,
+            kind: body
+                .try_get_u8()
+                .ok()
+                .and_then(NotificationKind::from_code)
+                .ok_or(Malformed)?,
+            data: std::mem::take(body),
+        },
+        NOT_CONNECTED => Message::NotConnected {
+            token: number(body)?,
+        },
+        CANCEL => {
+            let org = OrgId::from_uuid(uuid(body)?);
+            let call = CallId::from_uuid(uuid(body)?);
+            Message::Cancel {
+                org,
+                device: text(body)?,
+                call,
+            }
+        }
+        CANCEL_BY_KEY => Message::CancelByKey {
+            cancel_key: CancelKey(uuid(body)?.into_bytes()),
+        },
+        TAKEOVER => {
+            let org = OrgId::from_uuid(uuid(body)?);
+            let epoch = Epoch(number(body)?);
+            Message::Takeover {
+                org,
+                device: text(body)?,
+                epoch,
+            }
+        }
+        PROBE => Message::Probe {
+            nonce: number(body)?,
+        },
+        TOKEN_REVOKED => Message::TokenRevoked {
+            token: TokenId::from_uuid(uuid(body)?),
+            expires_at: number(body)?,
+        },
+        KEYS_CHANGED => Message::KeysChanged,
+        PROMPTS => Message::PromptsChanged {
+            org: optional_org(body)?,
+        },
+        RESOURCES => Message::ResourcesChanged {
+            org: optional_org(body)?,
+            uri: std::mem::take(body),
+        },
+        CHUNK => Message::Chunk(turn_codec::decode_chunk(body)?),
+        CANCEL_TURNS => Message::CancelTurns(turn_codec::decode_cancellation(body)?),
+        _ => return Err(Malformed),
+    };
+    Ok(message)
+}
+
+fn decode_answer(body: &mut Bytes) -> Result<Message, Malformed> {
+    Ok(Message::Answer {
+        token: number(body)?,
+        outcome: body
+            .try_get_u8()
+            .ok()
+            .and_then(Outcome::from_code)
+            .ok_or(Malformed)?,
+        delivered: match body.try_get_u8() {
+            Ok(0) => Delivered::No,
+            Ok(1) => Delivered::Unknown,
+            Ok(2) => Delivered::Yes,
+            _ => return Err(Malformed),
+        },
+        body: std::mem::take(body),
+    })
+}
+
+fn trace(body: &mut Bytes) -> Result<Box<TraceContext>, Malformed> {
+    let (trace, length) = TraceContext::decode(body).ok_or(Malformed)?;
+    body.advance(length);
+    Ok(Box::new(trace))
+}
+
+fn decode_call(
+    body: &mut Bytes,
+    trace: Option<Box<TraceContext>>,
+) -> Result<CallMessage, Malformed> {
+    Ok(CallMessage {
+        trace,
+        token: number(body)?,
+        id: CallId::from_uuid(uuid(body)?),
+        org: OrgId::from_uuid(uuid(body)?),
+        epoch: Epoch(number(body)?),
+        timeout_ms: number(body)?,
+        wants_notifications: body.try_get_u8().map_err(|_| Malformed)? != 0,
+        device: text(body)?,
+        service: text(body)?,
+        input: {
+            let length = body.try_get_u32_le().map_err(|_| Malformed)?;
+            take(body, length as usize)?
+        },
+        params: std::mem::take(body),
+    })
+}
+
+fn take(from: &mut Bytes, length: usize) -> Result<Bytes, Malformed> {
+    if length > from.len() {
+        Err(Malformed)
+    } else {
+        Ok(from.split_to(length))
+    }
+}
+
+pub(super) fn number(from: &mut Bytes) -> Result<u64, Malformed> {
+    from.try_get_u64_le().map_err(|_| Malformed)
+}
+
+pub(super) fn uuid(from: &mut Bytes) -> Result<Uuid, Malformed> {
+    let mut bytes = [0; 16];
+    from.try_copy_to_slice(&mut bytes).map_err(|_| Malformed)?;
+    Ok(Uuid::from_bytes(bytes))
+}
+
+fn optional_org(from: &mut Bytes) -> Result<Option<OrgId>, Malformed> {
+    let uuid = uuid(from)?;
+    Ok((!uuid.is_nil()).then(|| OrgId::from_uuid(uuid)))
+}
+
+pub(super) fn text(from: &mut Bytes) -> Result<Text, Malformed> {
+    let length = from.try_get_u8().map_err(|_| Malformed)?;
+    take(from, usize::from(length))?.try_into()
+}
+
+#[cfg(test)]
+mod tests {
+    use switchboard_protocol::id::DeviceKey;
+    use switchboard_runtime::trace::Incoming;
+
+    use super::*;
+    use crate::{
+        transport::{Chunk, ChunkMessage},
+        turns::{CancelReason, TurnCancellation, TurnPosition},
+    };
+
+    fn context() -> TraceContext {
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let incoming = Incoming::parse(parent, Some("vendor=state"));
+        incoming.sampled().unwrap()
+    }
+
+    /// A call without a trace, and one with a trace.
+    fn calls() -> [Message; 2] {
+        let call = CallMessage {
+            token: 1,
+            id: CallId::from_uuid(Uuid::from_u128(8)),
+            org: OrgId::from_uuid(Uuid::from_u128(7)),
+            epoch: Epoch(u64::MAX),
+            timeout_ms: 3,
+            wants_notifications: true,
+            trace: None,
+            device: "toy-1".into(),
+            service: "现在几点".into(),
+            input: Bytes::from_static(b"{\"responses\":{}}"),
+            params: Bytes::from_static(b"{\"a\":1}"),
+        };
+        let traced = CallMessage {
+            trace: Some(Box::new(context())),
+            ..call.clone()
+        };
+        [Message::Call(call), Message::Call(traced)]
+    }
+
+    fn samples() -> Vec<Message> {
+        let org = OrgId::from_uuid(Uuid::from_u128(7));
+        let id = CallId::from_uuid(Uuid::from_u128(8));
+        let [call, traced] = calls();
+        vec![
+            call,
+            traced,
+            Message::Answer {
+                token: 2,
+                outcome: Outcome::Failed,
+                delivered: Delivered::Yes,
+                body: Bytes::from_static(b"{}"),
+            },
+            Message::Notification {
+                token: 2,
+                kind: NotificationKind::Log,
+                data: Bytes::from_static(b"{\"message\":\"m\"}"),
+            },
+            Message::NotConnected { token: 3 },
+            Message::Cancel {
+                org,
+                device: "toy-1".into(),
+                call: id,
+            },
+            Message::CancelByKey {
+                cancel_key: CancelKey([3; 16]),
+            },
+            Message::Takeover {
+                org,
+                device: "toy-1".into(),
+                epoch: Epoch(9),
+            },
+            Message::Probe { nonce: 4 },
+            Message::TokenRevoked {
+                token: TokenId::from_uuid(Uuid::from_u128(5)),
+                expires_at: 6,
+            },
+            Message::KeysChanged,
+            Message::PromptsChanged { org: None },
+            Message::ResourcesChanged {
+                org: Some(org),
+                uri: Bytes::from_static(b"test://a"),
+            },
+            chunk(org, Chunk::Text("现在##END".into())),
+            chunk(org, Chunk::KeepAlive),
+            chunk(org, Chunk::End),
+            cancellation(org, Some([0xff; 8]), CancelReason::Unwanted),
+            cancellation(org, None, CancelReason::Superseded),
+        ]
+    }
+
+    fn chunk(org: OrgId, chunk: Chunk) -> Message {
+        Message::Chunk(ChunkMessage {
+            position: TurnPosition { ms: 9, number: 2 },
+            attempt: 1,
+            number: 3,
+            org,
+            epoch: Epoch(4),
+            task: *b"task0001",
+            device: "toy-1".into(),
+            chunk,
+        })
+    }
+
+    fn cancellation(org: OrgId, task: Option<[u8; 8]>, reason: CancelReason) -> Message {
+        let device = DeviceKey {
+            org,
+            device: "toy-1".parse().unwrap(),
+        };
+        Message::CancelTurns(TurnCancellation {
+            device,
+            epoch: Epoch(4),
+            task,
+            reason,
+            before: task.map(|_| TurnPosition { ms: 9, number: 2 }),
+        })
+    }
+
+    fn batch(messages: &[Message]) -> Vec<u8> {
+        let mut out = Vec::new();
+        begin_batch(&mut out, &NodeId::from("edge~1"));
+        for message in messages {
+            encode(&mut out, message);
+        }
+        out
+    }
+
+    #[test]
+    fn batches_round_trip() {
+        let reader = decode_batch(batch(&samples()).into()).unwrap();
+        assert_eq!(reader.sender, NodeId::from("edge~1"));
+        let decoded: Vec<_> = reader.map(Result::unwrap).collect();
+        assert_eq!(decoded, samples());
+    }
+
+    #[test]
+    fn untraced_call_has_no_trace_bytes() {
+        fn bytes(message: &Message) -> Vec<u8> {
+            let mut out = Vec::new();
+            encode(&mut out, message);
+            out
+        }
+        let [plain, traced] = calls();
+        let (plain, traced) = (bytes(&plain), bytes(&traced));
+        assert_eq!((plain[4], traced[4]), (CALL, TRACED_CALL));
+        assert_eq!(traced.len(), plain.len() + 26 + "vendor=state".len());
+        assert_eq!(traced[4 + 1 + 26 + "vendor=state".len()..], plain[5..]);
+    }
+
+    #[test]
+    fn truncated_and_altered_batches_do_not_panic() {
+        let whole = batch(&samples());
+        for end in 0..whole.len() {
+            if let Ok(reader) = decode_batch(whole[..end].to_vec().into()) {
+                let decoded = reader.take_while(Result::is_ok).count();
+                assert!(decoded < samples().len());
+            }
+        }
+        for index in 0..whole.len() {
+            let mut altered = whole.clone();
+            altered[index] ^= 0xff;
+            if let Ok(reader) = decode_batch(altered.into()) {
+                let _ = reader.count();
+            }
+        }
+        assert!(decode_batch(Bytes::from_static(&[9])).is_err());
+    }
+}

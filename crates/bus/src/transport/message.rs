@@ -1,0 +1,113 @@
+//! The messages that nodes send each other.
+
+use bytes::Bytes;
+use switchboard_protocol::{
+    id::{CallId, OrgId, TokenId},
+    outcome::{Delivered, Outcome},
+};
+use switchboard_runtime::trace::TraceContext;
+
+use super::text::Text;
+use crate::{
+    node::Epoch,
+    rpc::{CancelKey, NotificationKind},
+    turns::{TurnCancellation, TurnPosition},
+};
+
+/// Bytes that no node of this version encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the message is malformed, or of another version")]
+pub struct Malformed;
+
+/// One message of a node to another, or to all nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// Caller → owner node: execute this on the device's connection.
+    Call(CallMessage),
+    /// Owner node → caller: how the call behind the token ended.
+    Answer {
+        token: u64,
+        outcome: Outcome,
+        delivered: Delivered,
+        body: Bytes,
+    },
+    /// Owner node → caller: the device's notification about the running call behind the token.
+    Notification {
+        token: u64,
+        kind: NotificationKind,
+        data: Bytes,
+    },
+    /// Owner node → caller: the connection is not here; the device never saw the call.
+    NotConnected { token: u64 },
+    /// Caller → owner node: the caller no longer waits.
+    Cancel {
+        org: OrgId,
+        device: Text,
+        call: CallId,
+    },
+    /// Any node → all nodes: end the call with this key as cancelled.
+    CancelByKey { cancel_key: CancelKey },
+    /// Owner node → former owner node: a newer connection of the device exists.
+    Takeover {
+        org: OrgId,
+        device: Text,
+        epoch: Epoch,
+    },
+    /// A node → itself: verifies that its inbox is subscribed.
+    Probe { nonce: u64 },
+    /// Control → all nodes: a token was revoked.
+    TokenRevoked { token: TokenId, expires_at: u64 },
+    /// Control → all nodes: keys or revocations changed.
+    KeysChanged,
+    /// Control → all nodes: the prompts of an organisation changed, or of all.
+    PromptsChanged { org: Option<OrgId> },
+    /// Control → all nodes: a resource of an organisation changed, or of all.
+    ResourcesChanged { org: Option<OrgId>, uri: Bytes },
+    /// Worker → owner node: a part of the reply to a turn.
+    Chunk(ChunkMessage),
+    /// Owner node or worker → all nodes, or owner node → worker: do not answer these turns.
+    CancelTurns(TurnCancellation),
+}
+
+/// A call on its way to the node that owns the device's connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CallMessage {
+    pub(crate) token: u64,
+    pub(crate) id: CallId,
+    pub(crate) org: OrgId,
+    pub(crate) epoch: Epoch,
+    /// How long the caller still waits. A duration, because the clocks of nodes differ.
+    pub(crate) timeout_ms: u64,
+    pub(crate) wants_notifications: bool,
+    /// Only in a sampled trace.
+    pub(crate) trace: Option<Box<TraceContext>>,
+    pub(crate) device: Text,
+    pub(crate) service: Text,
+    /// Usually empty.
+    pub(crate) input: Bytes,
+    pub(crate) params: Bytes,
+}
+
+/// A part of the reply to a turn, on its way to the node that owns the device's connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ChunkMessage {
+    /// The turn that is answered.
+    pub(crate) position: TurnPosition,
+    /// Counts the workers that have claimed the turn.
+    pub(crate) attempt: u32,
+    /// From 0 for each worker, without a gap. Without meaning for a keep-alive.
+    pub(crate) number: u32,
+    pub(crate) org: OrgId,
+    pub(crate) epoch: Epoch,
+    pub(crate) task: [u8; 8],
+    pub(crate) device: Text,
+    pub(crate) chunk: Chunk,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Chunk {
+    Text(Text),
+    /// The reply is still being produced.
+    KeepAlive,
+    End,
+}

@@ -1,0 +1,353 @@
+//! Sends messages to other nodes, in batches under load.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use switchboard_runtime::shutdown::Shutdown;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{codec, message::Message, peer_queue::PeerQueue};
+use crate::{
+    backend::{Backend, DeliveryFailure},
+    error::BusError,
+    metrics::Metrics,
+    node::NodeId,
+    rpc::{CallEnd, PendingCalls},
+};
+
+/// What may wait for one peer. Protects memory while the peer or Redis is slow.
+const MAX_QUEUED_BYTES: usize = 8 * 1024 * 1024;
+/// What may wait for one peer before droppable messages are dropped, so that the notifications of
+/// one device do not fill the queue.
+const MAX_DROPPABLE_BYTES: usize = 1024 * 1024;
+/// Between two attempts to send an answer.
+const RETRY_BACKOFF: Duration = Duration::from_millis(100);
+
+/// The outgoing messages of one node.
+///
+/// There is one [`PeerQueue`] for each receiving node. A single message is sent immediately, by
+/// the task that sends it. While a batch is in flight, further messages are queued, and leave as
+/// one batch when the former is acknowledged. No timer delays a message.
+///
+/// ```text
+///   send ─► peer queue ─┬─ route idle ──► flush ─► Transport::publish, ::flush
+///                       │                              │
+///                       └─ route busy ─► flush cycle   ├─ acknowledged ─► next flush cycle
+///                                        of the route  └─ undelivered ─► handle_undelivered
+/// ```
+///
+/// Each route of the backend has a flush cycle of its own ([`Self::run_flush_loop`]): it waits
+/// until the route is idle, lets ready tasks add their messages, and flushes the queues that are
+/// due. A batch that did not arrive is decoded again:
+///
+/// - A call ends as not connected, not sent, or lost. It is never sent again.
+/// - An answer, a refusal, a cancellation, a takeover and a reply chunk are idempotent: they are
+///   sent again after 100 ms, before newer messages, for up to 5 s.
+/// - Any other message is dropped.
+///
+/// Invariant: messages for one peer arrive in the order in which they were sent.
+pub(crate) struct Outbox {
+    sender: NodeId,
+    backend: Arc<dyn Backend>,
+    pending: Arc<PendingCalls>,
+    metrics: Metrics,
+    shutdown: Shutdown,
+    /// This node has left: nothing more is sent.
+    pub(crate) closed: CancellationToken,
+    peers: papaya::HashMap<NodeId, Arc<PeerQueue>>,
+    /// One for each route.
+    flush_cycles: Vec<FlushCycle>,
+}
+
+/// The queues that are flushed when a route is idle.
+#[derive(Default)]
+struct FlushCycle {
+    due: Mutex<Vec<Arc<PeerQueue>>>,
+    scheduled: Notify,
+}
+
+impl Outbox {
+    pub(crate) fn new(
+        sender: NodeId,
+        backend: Arc<dyn Backend>,
+        pending: Arc<PendingCalls>,
+        metrics: Metrics,
+        shutdown: Shutdown,
+    ) -> Self {
+        let flush_cycles = (0..backend.route_count()).map(|_| FlushCycle::default());
+        Self {
+            flush_cycles: flush_cycles.collect(),
+            sender,
+            backend,
+            pending,
+            metrics,
+            shutdown,
+            closed: CancellationToken::new(),
+            peers: papaya::HashMap::new(),
+        }
+    }
+
+    /// Sends one message.
+    ///
+    /// # Errors
+    /// [`BusError::Overloaded`] when too much waits for that node.
+    pub(crate) fn send(&self, to: &NodeId, message: &Message) -> Result<(), BusError> {
+        self.send_within(to, message, MAX_QUEUED_BYTES)
+    }
+
+    /// Sends a message that may be lost: it leaves most of the queue to other messages.
+    ///
+    /// # Errors
+    /// [`BusError::Overloaded`] when more waits for that node than droppable messages may add to.
+    pub(crate) fn send_droppable(&self, to: &NodeId, message: &Message) -> Result<(), BusError> {
+        self.send_within(to, message, MAX_DROPPABLE_BYTES)
+    }
+
+    /// Sends one message. A message that cannot be queued is dropped and counted: its receiver
+    /// has a deadline.
+    pub(crate) fn send_or_drop(&self, to: &NodeId, message: &Message) {
+        if self.send(to, message).is_err() {
+            self.metrics.dropped.inc();
+        }
+    }
+
+    fn send_within(&self, to: &NodeId, message: &Message, max: usize) -> Result<(), BusError> {
+        let peer = self.peer(to);
+        if peer.push(&self.sender, message, max)? {
+            self.flush_or_schedule(peer);
+        }
+        Ok(())
+    }
+
+    fn peer(&self, to: &NodeId) -> Arc<PeerQueue> {
+        let peers = self.peers.pin();
+        if let Some(peer) = peers.get(to) {
+            return Arc::clone(peer);
+        }
+        let peer = || Arc::new(PeerQueue::new(to.clone()));
+        Arc::clone(peers.get_or_insert_with(to.clone(), peer))
+    }
+
+    /// Flushes now when the route is idle, else in the next flush cycle.
+    fn flush_or_schedule(&self, peer: Arc<PeerQueue>) {
+        let route = self.backend.route(&peer.to);
+        if self.backend.is_idle(route) {
+            let has_more = self.flush(&peer);
+            self.backend.flush(route);
+            if !has_more {
+                return;
+            }
+        }
+        self.schedule(peer, route);
+    }
+
+    fn schedule(&self, peer: Arc<PeerQueue>, route: usize) {
+        // There is a flush cycle for each route.
+        let Some(cycle) = self.flush_cycles.get(route) else {
+            return;
+        };
+        let mut due = cycle.due.lock();
+        due.push(peer);
+        let is_first = due.len() == 1;
+        drop(due);
+        if is_first {
+            cycle.scheduled.notify_one();
+        }
+    }
+
+    pub(crate) fn route_count(&self) -> usize {
+        self.flush_cycles.len()
+    }
+
+    /// Runs the flush cycles of one route for ever.
+    pub(crate) async fn run_flush_loop(&self, route: usize) {
+        let Some(FlushCycle { due, scheduled }) = self.flush_cycles.get(route) else {
+            return;
+        };
+        let mut peers = Vec::new();
+        loop {
+            scheduled.notified().await;
+            self.backend.wait_idle(route).await;
+            // Tasks that are ready to run add to this cycle first.
+            tokio::task::yield_now().await;
+            std::mem::swap(&mut peers, &mut *due.lock());
+            for peer in peers.drain(..) {
+                let current = self.backend.route(&peer.to);
+                if current != route {
+                    // The peer has moved to another route; what is in flight there goes first.
+                    self.schedule(peer, current);
+                } else if self.flush(&peer) {
+                    self.schedule(peer, route);
+                }
+            }
+            self.backend.flush(route);
+        }
+    }
+
+    /// Publishes what waits for a peer. Returns whether more was queued in the meantime. Until
+    /// that is known no other task flushes this queue, so a later batch cannot overtake this one.
+    fn flush(&self, peer: &PeerQueue) -> bool {
+        let (batch, guard) = peer.begin_flush();
+        if let Some(batch) = batch {
+            self.metrics.packs.inc();
+            self.backend.publish(&peer.to, batch.into());
+        }
+        guard.end()
+    }
+
+    /// Whether nothing is queued or in flight.
+    pub(crate) fn is_idle(&self) -> bool {
+        let peers = self.peers.pin();
+        peers.values().all(|peer| peer.is_idle())
+            && !self.backend.is_redelivering()
+            && (0..self.route_count()).all(|route| self.backend.is_idle(route))
+    }
+
+    /// The number of queued messages.
+    pub(crate) fn queued_count(&self) -> usize {
+        let peers = self.peers.pin();
+        peers.values().map(|peer| peer.len()).sum()
+    }
+
+    /// Removes queues that have not been used for a while.
+    pub(crate) fn remove_unused(&self) {
+        self.peers.pin().retain(|_, peer| peer.is_in_use());
+    }
+
+    /// Ends the calls of a batch that did not arrive, and sends idempotent messages again.
+    pub(crate) fn handle_undelivered(
+        self: &Arc<Self>,
+        to: &NodeId,
+        batch: Bytes,
+        reason: DeliveryFailure,
+    ) {
+        let retryable = self.fail_calls(batch, reason);
+        if retryable.is_empty() {
+            return;
+        }
+        let peer = self.peer(to);
+        if self.closed.is_cancelled() || !peer.should_retry() {
+            self.metrics.dropped.inc_by(retryable.len() as u64);
+            return;
+        }
+        if peer.requeue(&self.sender, &retryable) {
+            let outbox = Arc::clone(self);
+            self.shutdown.spawn(async move {
+                tokio::time::sleep(RETRY_BACKOFF).await;
+                peer.end_backoff();
+                outbox.flush_or_schedule(peer);
+            });
+        }
+    }
+
+    /// Ends the calls of a batch. Returns the messages that may be sent again.
+    fn fail_calls(&self, batch: Bytes, reason: DeliveryFailure) -> Vec<Message> {
+        let Ok(messages) = codec::decode_batch(batch) else {
+            return Vec::new();
+        };
+        let mut retryable = Vec::new();
+        for message in messages.flatten() {
+            match message {
+                Message::Call(call) => {
+                    let end = match reason {
+                        DeliveryFailure::NoSubscriber => CallEnd::NotConnected,
+                        DeliveryFailure::NotSent => CallEnd::NotSent,
+                        DeliveryFailure::Unknown => {
+                            CallEnd::Lost("the bus failed while the call was sent")
+                        }
+                    };
+                    self.pending.complete(call.token, end);
+                }
+                Message::Answer { .. }
+                | Message::NotConnected { .. }
+                | Message::Takeover { .. }
+                | Message::Cancel { .. }
+                | Message::Chunk(_) => retryable.push(message),
+                Message::Notification { .. }
+                | Message::CancelTurns { .. }
+                | Message::CancelByKey { .. }
+                | Message::Probe { .. }
+                | Message::TokenRevoked { .. }
+                | Message::KeysChanged
+                | Message::PromptsChanged { .. }
+                | Message::ResourcesChanged { .. } => {}
+            }
+        }
+        retryable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+
+    use tokio::{sync::mpsc, task::JoinSet};
+
+    use super::*;
+    use crate::{backend::Inbox, directory::CatalogEvent, memory};
+
+    /// An inbox whose first batch makes the sender send another, before the first is handled.
+    struct EchoInbox {
+        outbox: Mutex<Option<Weak<Outbox>>>,
+        received: mpsc::Sender<Message>,
+    }
+
+    impl Inbox for EchoInbox {
+        fn receive(&self, batch: Bytes) {
+            let outbox = self.outbox.lock().take();
+            if let Some(outbox) = outbox.and_then(|outbox| outbox.upgrade()) {
+                let second = Message::NotConnected { token: 2 };
+                outbox.send(&NodeId::from("receiver~1"), &second).unwrap();
+            }
+            for message in codec::decode_batch(batch).unwrap() {
+                self.received.try_send(message.unwrap()).unwrap();
+            }
+        }
+
+        fn undelivered(&self, _: &NodeId, _: Bytes, reason: DeliveryFailure) {
+            unreachable!("{reason:?}");
+        }
+
+        fn reconnected(&self) {}
+
+        fn lagged(&self) {}
+
+        fn watches_catalog(&self) -> bool {
+            false
+        }
+
+        fn catalog_changed(&self, _: &CatalogEvent) {}
+    }
+
+    #[tokio::test]
+    async fn later_batch_does_not_overtake_one_in_flush() {
+        let (hub, received) = (memory::LocalHub::default(), mpsc::channel(4));
+        let [sender, to] = ["sender~1", "receiver~1"].map(NodeId::from);
+        let echo = Arc::new(EchoInbox {
+            outbox: Mutex::new(None),
+            received: received.0,
+        });
+        let inbox = Arc::clone(&echo) as Arc<dyn Inbox>;
+        let _receiver = memory::join(&hub, to.clone(), Arc::clone(&inbox));
+        let outbox = Arc::new(Outbox::new(
+            sender.clone(),
+            memory::join(&hub, sender, inbox),
+            Arc::new(PendingCalls::new()),
+            Metrics::new(&prometheus::Registry::new()).unwrap(),
+            Shutdown::new(),
+        ));
+        *echo.outbox.lock() = Some(Arc::downgrade(&outbox));
+        let mut tasks = JoinSet::new();
+        let flushing = Arc::clone(&outbox);
+        tasks.spawn(async move { flushing.run_flush_loop(0).await });
+        let first = Message::NotConnected { token: 1 };
+        outbox.send(&to, &first).unwrap();
+        let mut received = received.1;
+        for token in [1, 2] {
+            let next = tokio::time::timeout(Duration::from_secs(5), received.recv()).await;
+            assert_eq!(next, Ok(Some(Message::NotConnected { token })));
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A turn in its forms: handed over by an edge, stored by a backend, claimed by a worker.
+
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use switchboard_protocol::id::DeviceKey;
+use switchboard_runtime::trace::TraceContext;
+
+use super::position::TurnPosition;
+use crate::node::{Epoch, NodeId};
+
+/// The words of a device's user, for the worker that answers them.
+#[derive(Debug, Clone)]
+pub struct Turn {
+    /// Identifies the turn and this claim of it.
+    pub id: TurnId,
+    /// The device.
+    pub device: DeviceKey,
+    /// The connection of the device.
+    pub epoch: Epoch,
+    /// The node that owns that connection.
+    pub node: NodeId,
+    /// The task that the reply belongs to.
+    pub task: [u8; 8],
+    /// The user's words.
+    pub text: String,
+    /// How often the turn was claimed, this claim included.
+    pub attempts: u32,
+    /// Whether an earlier worker was about to cause side effects, which may have happened.
+    pub has_side_effects: bool,
+    /// The trace that began with the turn, if it is sampled.
+    pub trace: Option<TraceContext>,
+}
+
+/// Identifies one claim of a turn. A worker that claims the turn after this lease has expired has
+/// another id.
+#[derive(Clone)]
+pub struct TurnId(Arc<TurnClaim>);
+
+/// One claim of a turn, and how much of the reply it has sent.
+#[derive(Debug)]
+pub(super) struct TurnClaim {
+    pub(super) position: TurnPosition,
+    pub(super) attempt: u32,
+    pub(super) target: ReplyTarget,
+    pub(super) node: NodeId,
+    chunks: AtomicU32,
+}
+
+/// Where a reply goes on the node that owns the device's connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReplyTarget {
+    pub(crate) device: DeviceKey,
+    pub(crate) epoch: Epoch,
+    pub(crate) task: [u8; 8],
+}
+
+/// A turn that an edge hands over.
+#[derive(Debug, Clone)]
+pub(crate) struct NewTurn {
+    pub(crate) target: ReplyTarget,
+    pub(crate) node: NodeId,
+    pub(crate) text: String,
+    pub(crate) trace: Option<TraceContext>,
+}
+
+/// A turn that a backend leases to a worker.
+#[derive(Debug, Clone)]
+pub(crate) struct ClaimedTurn {
+    pub(crate) position: TurnPosition,
+    pub(crate) turn: NewTurn,
+    pub(crate) attempts: u32,
+    pub(crate) has_side_effects: bool,
+    pub(crate) waited: Duration,
+}
+
+/// A claim, as a backend knows it: the turn's position, and the attempt.
+pub(crate) type Lease = (TurnPosition, u32);
+
+impl TurnId {
+    pub(super) fn claim(&self) -> &TurnClaim {
+        &self.0
+    }
+
+    pub(super) fn lease(&self) -> Lease {
+        (self.0.position, self.0.attempt)
+    }
+
+    pub(super) fn position(&self) -> TurnPosition {
+        self.0.position
+    }
+
+    /// The number of the next chunk, which counts as sent.
+    pub(super) fn next_chunk(&self) -> u32 {
+        self.0.chunks.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// How many chunks were sent.
+    pub(super) fn chunk_count(&self) -> u32 {
+        self.0.chunks.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Display for TurnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.position.fmt(f)
+    }
+}
+
+impl fmt::Debug for TurnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TurnId({}, {})", self.0.position, self.0.attempt)
+    }
+}
+
+impl PartialEq for TurnId {
+    fn eq(&self, other: &Self) -> bool {
+        self.lease() == other.lease()
+    }
+}
+
+impl Eq for TurnId {}
+
+impl Hash for TurnId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.lease().hash(state);
+    }
+}
+
+impl From<ClaimedTurn> for Turn {
+    fn from(claimed: ClaimedTurn) -> Self {
+        let NewTurn {
+            target,
+            node,
+            text,
+            trace,
+        } = claimed.turn;
+        let ReplyTarget {
+            device,
+            epoch,
+            task,
+        } = target.clone();
+        let claim = TurnClaim {
+            position: claimed.position,
+            attempt: claimed.attempts,
+            target,
+            node: node.clone(),
+            chunks: AtomicU32::new(0),
+        };
+        Self {
+            id: TurnId(Arc::new(claim)),
+            device,
+            epoch,
+            node,
+            task,
+            text,
+            attempts: claimed.attempts,
+            has_side_effects: claimed.has_side_effects,
+            trace,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Device events arrive in order, and are delivered again until they are acknowledged.
+
+use std::time::Duration;
+
+use switchboard_bus::{Bus, DeviceEvent, DisconnectReason, EventId};
+use switchboard_protocol::id::DeviceKey;
+
+use crate::{
+    eventually::eventually,
+    for_each_backend,
+    test_edge::{TestSystem, device},
+};
+
+const READ_TIMEOUT: Duration = Duration::from_millis(100);
+const TEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[tokio::test]
+async fn i6_events_are_redelivered_until_acknowledged() {
+    for_each_backend(|system| async move {
+        let (control, edge) = (
+            system.start_node("control").await,
+            system.start_edge("edge").await,
+        );
+        let toy = device("toy-1");
+        let at = edge.connect(&toy).await;
+        let digest = edge.register(&toy, "{}").await;
+        edge.disconnect(&toy);
+        let mut events: Vec<(EventId, DeviceEvent)> = Vec::new();
+        while events.len() < 3 {
+            events.extend(
+                control
+                    .read_events("one", 100, Duration::from_secs(5))
+                    .await
+                    .unwrap(),
+            );
+        }
+        let story: Vec<DeviceEvent> = events.iter().map(|(_, event)| event.clone()).collect();
+        assert!(
+            matches!(
+                &story[0],
+                DeviceEvent::Connected { device, epoch, .. } if *device == toy && *epoch == at
+            ),
+            "{story:?}"
+        );
+        assert!(matches!(
+            &story[1],
+            DeviceEvent::Registered { digest: registered, json: Some(json), .. }
+                if *registered == digest && **json == *b"{}"
+        ));
+        let closed = DisconnectReason::Closed;
+        assert!(matches!(&story[2], DeviceEvent::Disconnected { reason, .. } if *reason == closed));
+        control
+            .ack_events(std::slice::from_ref(&events[0].0))
+            .await
+            .unwrap();
+        // The reader dies with the other two: another one receives them.
+        let again = async || control.read_events("two", 100, READ_TIMEOUT).await.unwrap();
+        let again = eventually(Duration::from_secs(20), again, |events| !events.is_empty()).await;
+        let again: Vec<DeviceEvent> = again.into_iter().map(|(_, event)| event).collect();
+        assert_eq!(again, story[1..]);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i8_device_that_leaves_during_resync_has_left() {
+    let system = TestSystem::redis().await;
+    let edge = system.start_edge("edge").await;
+    let mut kill = redis::cmd("CLIENT");
+    kill.arg(&["KILL", "TYPE", "pubsub"]);
+    // Connections are also listed for a comparison. Then the device is not entered again, and the
+    // next round may succeed.
+    for round in 0..20 {
+        let (toy, last) = (device(&format!("toy-{round}")), device("last"));
+        let epoch = edge.connect(&toy).await;
+        edge.disconnect_after_listing(&toy);
+        system.query::<i64>(&kill).await;
+        eventually(TEST_TIMEOUT, async || edge.owns(&toy), |holds| !holds).await;
+        // The connections are listed once more after the device was entered, if it was.
+        let listings = edge.listings();
+        eventually(
+            TEST_TIMEOUT,
+            async || edge.listings(),
+            |now| *now > listings,
+        )
+        .await;
+        edge.bus.wait_ready(TEST_TIMEOUT).await.unwrap();
+        edge.connect(&last).await;
+        let events = events_until(&system.start_node("control").await, &last).await;
+        edge.disconnect(&last);
+        let connected = events.iter().filter_map(|event| match event {
+            DeviceEvent::Connected {
+                device,
+                epoch: at,
+                at_ms,
+            } if *device == toy && *at == epoch => Some(*at_ms),
+            _ => None,
+        });
+        let left = events.iter().find_map(|event| match event {
+            DeviceEvent::Disconnected { device, at_ms, .. } if *device == toy => Some(*at_ms),
+            _ => None,
+        });
+        let connected: Vec<u64> = connected.collect();
+        assert!(
+            connected.last() <= left.as_ref(),
+            "{connected:?}, left {left:?}"
+        );
+        if connected.len() > 1 {
+            let entry = async || edge.bus.find(&toy).await.ok();
+            eventually(TEST_TIMEOUT, entry, |entry| *entry == Some(None)).await;
+            return;
+        }
+    }
+    panic!("no device was entered in a resync");
+}
+
+/// Acknowledges events until this device connects, and returns the earlier ones.
+async fn events_until(reader: &Bus, last: &DeviceKey) -> Vec<DeviceEvent> {
+    let mut events = Vec::new();
+    loop {
+        for (id, event) in reader.read_events("one", 100, TEST_TIMEOUT).await.unwrap() {
+            reader.ack_events(&[id]).await.unwrap();
+            if matches!(&event, DeviceEvent::Connected { device, .. } if device == last) {
+                return events;
+            }
+            events.push(event);
+        }
+    }
+}

@@ -1,0 +1,426 @@
+//! Nodes for tests: callers, and edges with simulated devices.
+
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use prometheus::Registry;
+use switchboard_bus::{
+    Answer, Bus, BusConfig, BusError, Call, ConnectionOwner, Epoch, InboundCall, LiveConnection,
+    LocalHub, NodeId, ReplyTo, Text,
+};
+use switchboard_protocol::{
+    id::{CallId, DeviceId, DeviceKey, OrgId},
+    schema::Digest,
+};
+use switchboard_runtime::shutdown::Shutdown;
+use uuid::Uuid;
+
+use crate::{eventually::eventually, redis_server::RedisServer};
+
+/// A bus with its nodes, for one test.
+pub struct TestSystem {
+    backend: BackendKind,
+    pub shutdown: Shutdown,
+}
+
+enum BackendKind {
+    Local(LocalHub),
+    Redis {
+        url: String,
+        prefix: String,
+        server: Option<RedisServer>,
+    },
+}
+
+/// The key prefix at a private server.
+const PREFIX: &str = "test";
+
+impl TestSystem {
+    pub fn local() -> Self {
+        Self {
+            backend: BackendKind::Local(LocalHub::default()),
+            shutdown: Shutdown::new(),
+        }
+    }
+
+    pub async fn redis() -> Self {
+        let server = RedisServer::start();
+        Self {
+            backend: BackendKind::Redis {
+                url: server.url(),
+                prefix: PREFIX.to_owned(),
+                server: Some(server),
+            },
+            shutdown: Shutdown::new(),
+        }
+    }
+
+    /// Nodes that connect to this URL.
+    pub fn with_url(url: String) -> Self {
+        Self {
+            backend: BackendKind::Redis {
+                url,
+                prefix: PREFIX.to_owned(),
+                server: None,
+            },
+            shutdown: Shutdown::new(),
+        }
+    }
+
+    /// Nodes that share a Redis with other tests.
+    pub fn shared(url: String) -> Self {
+        Self {
+            backend: BackendKind::Redis {
+                url,
+                prefix: format!("test-{}", Uuid::now_v7().simple()),
+                server: None,
+            },
+            shutdown: Shutdown::new(),
+        }
+    }
+
+    pub fn server(&mut self) -> &mut RedisServer {
+        match &mut self.backend {
+            BackendKind::Redis {
+                server: Some(server),
+                ..
+            } => server,
+            _ => panic!("this system has no private Redis"),
+        }
+    }
+
+    pub fn redis_address(&self) -> SocketAddr {
+        match &self.backend {
+            BackendKind::Redis {
+                server: Some(server),
+                ..
+            } => server.address(),
+            _ => panic!("this system has no private Redis"),
+        }
+    }
+
+    /// Expires a node's lease until its next renewal.
+    pub async fn expire_lease(&self, node: &NodeId) {
+        let mut expire = redis::cmd("ZADD");
+        expire.arg("test:{nodes}").arg(1).arg(node.as_str());
+        self.query::<()>(&expire).await;
+    }
+
+    pub async fn configure(&self, setting: &str, value: &str) {
+        let mut set = redis::cmd("CONFIG");
+        set.arg("SET").arg(setting).arg(value);
+        self.query::<()>(&set).await;
+    }
+
+    /// Runs a command at this system's Redis.
+    pub async fn query<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> T {
+        let BackendKind::Redis { url, .. } = &self.backend else {
+            panic!("this system does not use Redis");
+        };
+        let client = redis::Client::open(url.as_str()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        command.query_async(&mut connection).await.unwrap()
+    }
+
+    /// A node without devices.
+    pub async fn start_node(&self, name: &str) -> Bus {
+        self.node(self.config(name), &Registry::new(), &self.shutdown)
+            .await
+    }
+
+    /// A node without devices, and its metrics.
+    pub async fn start_node_with_metrics(&self, name: &str) -> (Bus, Registry) {
+        let registry = Registry::new();
+        let bus = self
+            .node(self.config(name), &registry, &self.shutdown)
+            .await;
+        (bus, registry)
+    }
+
+    /// A node that watches the catalog.
+    pub async fn start_watcher(&self, name: &str) -> Bus {
+        let config = self.config(name).watching_catalog();
+        self.node(config, &Registry::new(), &self.shutdown).await
+    }
+
+    /// The same, without waiting until it is ready.
+    pub fn spawn_watcher(&self, name: &str) -> Bus {
+        let config = self.config(name).watching_catalog();
+        Bus::start(config, &Registry::new(), &self.shutdown).unwrap()
+    }
+
+    /// A node with devices.
+    pub async fn start_edge(&self, name: &str) -> Arc<TestEdge> {
+        let shutdown = self.shutdown.child();
+        let bus = self
+            .node(self.config(name), &Registry::new(), &shutdown)
+            .await;
+        let edge = Arc::new(TestEdge {
+            bus,
+            shutdown,
+            state: Mutex::default(),
+        });
+        edge.bus
+            .attach(Arc::clone(&edge) as Arc<dyn ConnectionOwner>);
+        edge
+    }
+
+    fn config(&self, name: &str) -> BusConfig {
+        match &self.backend {
+            BackendKind::Local(hub) => BusConfig::local(hub, name),
+            BackendKind::Redis { url, prefix, .. } => {
+                BusConfig::redis(&url.clone().into(), name, prefix)
+            }
+        }
+    }
+
+    async fn node(&self, config: BusConfig, registry: &Registry, shutdown: &Shutdown) -> Bus {
+        let bus = Bus::start(config, registry, shutdown).unwrap();
+        bus.wait_ready(Duration::from_secs(10)).await.unwrap();
+        bus
+    }
+}
+
+impl Drop for TestSystem {
+    fn drop(&mut self) {
+        self.shutdown.stop();
+    }
+}
+
+/// A node with simulated devices, which answer or hold their answers.
+pub struct TestEdge {
+    pub bus: Bus,
+    pub shutdown: Shutdown,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    connections: HashMap<DeviceKey, (Epoch, Option<(Digest, Bytes)>)>,
+    holds_answers: bool,
+    held_calls: Vec<ReplyTo>,
+    delivered: Vec<CallId>,
+    cancelled: Vec<CallId>,
+    replies: String,
+    /// How often the connections were listed, and which one ends after the next time.
+    listings: usize,
+    disconnecting: Option<DeviceKey>,
+}
+
+impl TestEdge {
+    pub async fn connect(&self, device: &DeviceKey) -> Epoch {
+        let epoch = self.bus.claim(device).await.unwrap();
+        self.state
+            .lock()
+            .connections
+            .insert(device.clone(), (epoch, None));
+        epoch
+    }
+
+    pub async fn register(&self, device: &DeviceKey, services: &'static str) -> Digest {
+        self.try_register(device, services).await.unwrap()
+    }
+
+    pub async fn try_register(
+        &self,
+        device: &DeviceKey,
+        services: &'static str,
+    ) -> Result<Digest, BusError> {
+        let json = Bytes::from_static(services.as_bytes());
+        let digest = Digest::compute(&json);
+        let (epoch, previous) = {
+            let mut state = self.state.lock();
+            let connection = state.connections.get_mut(device).unwrap();
+            let previous = connection.1.replace((digest, json.clone()));
+            (connection.0, previous.map(|(digest, _)| digest))
+        };
+        self.bus
+            .register(device, epoch, previous, (digest, &json))
+            .await?;
+        Ok(digest)
+    }
+
+    pub fn disconnect(&self, device: &DeviceKey) {
+        let (epoch, registration) = self.state.lock().connections.remove(device).unwrap();
+        let digest = registration.map(|(digest, _)| digest);
+        self.bus.release(
+            device.clone(),
+            epoch,
+            digest,
+            switchboard_bus::DisconnectReason::Closed,
+        );
+    }
+
+    /// Disconnects a device right after the next listing of the connections.
+    pub fn disconnect_after_listing(&self, device: &DeviceKey) {
+        self.state.lock().disconnecting = Some(device.clone());
+    }
+
+    pub fn listings(&self) -> usize {
+        self.state.lock().listings
+    }
+
+    /// Devices do not answer until `release_answers`.
+    pub fn hold_answers(&self) {
+        self.state.lock().holds_answers = true;
+    }
+
+    /// Answers the calls that were held, and later calls immediately.
+    pub fn release_answers(&self) {
+        let held_calls = {
+            let mut state = self.state.lock();
+            state.holds_answers = false;
+            std::mem::take(&mut state.held_calls)
+        };
+        for reply in held_calls {
+            self.bus.answer(&reply, done());
+        }
+    }
+
+    /// Waits until this many calls are held, and takes them.
+    pub async fn held_calls(&self, count: usize) -> Vec<ReplyTo> {
+        let waiting = async || self.state.lock().held_calls.len();
+        eventually(Duration::from_secs(5), waiting, |waiting| *waiting == count).await;
+        std::mem::take(&mut self.state.lock().held_calls)
+    }
+
+    pub fn owns(&self, device: &DeviceKey) -> bool {
+        self.state.lock().connections.contains_key(device)
+    }
+
+    pub fn live_epochs(&self) -> Vec<(DeviceId, Epoch)> {
+        let state = self.state.lock();
+        let connections = state.connections.iter();
+        connections
+            .map(|(key, (epoch, _))| (key.device.clone(), *epoch))
+            .collect()
+    }
+
+    pub fn delivered(&self) -> Vec<CallId> {
+        self.state.lock().delivered.clone()
+    }
+
+    /// The replies that the devices received: `|` ends a complete reply, `!` an incomplete one,
+    /// `~` is a keep-alive, `^` a restart.
+    pub fn replies(&self) -> String {
+        self.state.lock().replies.clone()
+    }
+
+    /// Waits until exactly these replies were received, and clears them.
+    pub async fn expect_replies(&self, expected: &str) {
+        let replies = async || self.replies();
+        eventually(Duration::from_secs(5), replies, |replies| {
+            replies == expected
+        })
+        .await;
+        self.state.lock().replies.clear();
+    }
+
+    pub fn cancelled(&self) -> Vec<CallId> {
+        self.state.lock().cancelled.clone()
+    }
+}
+
+impl ConnectionOwner for TestEdge {
+    fn deliver(&self, call: InboundCall) -> Result<(), ReplyTo> {
+        let mut state = self.state.lock();
+        let is_here = state.connections.iter().any(|(key, (epoch, _))| {
+            key.org == call.org && key.device.as_str() == &*call.device && *epoch == call.epoch
+        });
+        if !is_here {
+            return Err(call.reply);
+        }
+        state.delivered.push(call.id);
+        if state.holds_answers {
+            state.held_calls.push(call.reply);
+            return Ok(());
+        }
+        drop(state);
+        let params = std::str::from_utf8(&call.params).unwrap();
+        let body = format!("{{\"success\":true,\"data\":{params}}}");
+        self.bus
+            .answer(&call.reply, Answer::result(true, body.into()));
+        Ok(())
+    }
+
+    fn cancel(&self, _org: OrgId, _device: &str, call: CallId) {
+        self.state.lock().cancelled.push(call);
+    }
+
+    fn take_over(&self, org: OrgId, device: &str, epoch: Epoch) {
+        let mut state = self.state.lock();
+        state.connections.retain(|key, (own, _)| {
+            key.org != org || key.device.as_str() != device || *own >= epoch
+        });
+    }
+
+    fn send_text(&self, _: OrgId, device: &str, _: Epoch, task: [u8; 8], text: Text) {
+        let task = str::from_utf8(&task).unwrap();
+        let text = format!("[{device} {task} {}]", &*text);
+        self.state.lock().replies.push_str(&text);
+    }
+
+    fn restart_reply(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8]) {
+        self.state.lock().replies.push('^');
+    }
+
+    fn keep_alive(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8]) {
+        self.state.lock().replies.push('~');
+    }
+
+    fn finish_reply(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8], complete: bool) {
+        let end = if complete { '|' } else { '!' };
+        self.state.lock().replies.push(end);
+    }
+
+    fn connections(&self) -> Vec<LiveConnection> {
+        let mut state = self.state.lock();
+        state.listings += 1;
+        let live = state.connections.iter();
+        let live = live.map(|(device, (epoch, registration))| LiveConnection {
+            device: device.clone(),
+            epoch: *epoch,
+            registration: registration.clone(),
+        });
+        let (live, disconnecting) = (live.collect(), state.disconnecting.take());
+        drop(state);
+        if let Some(device) = disconnecting {
+            self.disconnect(&device);
+        }
+        live
+    }
+}
+
+/// A device's success without data.
+pub fn done() -> Answer {
+    Answer::result(true, Bytes::from_static(b"{\"success\":true}"))
+}
+
+pub fn org() -> OrgId {
+    OrgId::from_uuid(Uuid::from_u128(0x5eed))
+}
+
+pub fn device(id: &str) -> DeviceKey {
+    DeviceKey {
+        org: org(),
+        device: id.parse().unwrap(),
+    }
+}
+
+pub fn call_for(device: &DeviceKey, params: impl Into<Bytes>) -> Call {
+    Call {
+        device: device.clone(),
+        id: CallId::from_uuid(Uuid::now_v7()),
+        service: "echo".into(),
+        params: params.into(),
+        timeout: Duration::from_secs(5),
+        input: Bytes::new(),
+        notifications: None,
+        cancel_key: None,
+    }
+}
+
+pub async fn call(bus: &Bus, device: &DeviceKey) -> Result<Answer, BusError> {
+    bus.call(call_for(device, "{}")).await
+}

@@ -1,0 +1,153 @@
+//! Parses responses of the endpoint strictly.
+//! Invariant: all vectors of a response have the same dimensions and length one.
+
+use http::{HeaderMap, StatusCode, header};
+use serde::Deserialize;
+use std::time::Duration;
+
+use crate::EmbedError;
+
+/// Pause after a response without a `Retry-After` header that is valid.
+const DEFAULT_BACKOFF: Duration = Duration::from_secs(5);
+/// Maximum pause, whatever the endpoint requests.
+const MAX_BACKOFF: Duration = Duration::from_secs(300);
+/// Characters of an error message in a log.
+const MAX_QUOTED_CHARS: usize = 200;
+
+#[derive(Deserialize)]
+struct EmbeddingList {
+    data: Vec<Embedding>,
+}
+
+#[derive(Deserialize)]
+struct Embedding {
+    index: usize,
+    embedding: Vec<f32>,
+}
+
+/// The vectors for this number of texts, in order.
+pub(crate) fn parse(body: &[u8], texts: usize) -> Result<Vec<Vec<f32>>, EmbedError> {
+    let invalid = |reason: String| EmbedError::Invalid(reason);
+    let list: EmbeddingList = serde_json::from_slice(body)
+        .map_err(|error| invalid(format!("not a list of embeddings: {error}")))?;
+    if list.data.len() != texts {
+        let sent = list.data.len();
+        return Err(invalid(format!("{sent} embeddings for {texts} texts")));
+    }
+    let mut found = list.data;
+    found.sort_unstable_by_key(|embedding| embedding.index);
+    if found
+        .iter()
+        .enumerate()
+        .any(|(place, one)| one.index != place)
+    {
+        return Err(invalid("two embeddings for one text".to_owned()));
+    }
+    let vectors: Vec<_> = found.into_iter().map(|one| one.embedding).collect();
+    let length = vectors.first().map_or(0, Vec::len);
+    if length == 0 || vectors.iter().any(|vector| vector.len() != length) {
+        return Err(invalid(
+            "the embeddings have different dimensions".to_owned(),
+        ));
+    }
+    vectors.into_iter().map(normalize).collect()
+}
+
+/// Scales a vector to length one. Stored in half precision, larger numbers would overflow.
+fn normalize(mut vector: Vec<f32>) -> Result<Vec<f32>, EmbedError> {
+    let squares: f64 = vector.iter().map(|number| f64::from(*number).powi(2)).sum();
+    let length = squares.sqrt();
+    if !length.is_normal() {
+        return Err(EmbedError::Invalid(
+            "an embedding has length zero or infinity".to_owned(),
+        ));
+    }
+    for number in &mut vector {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "at most 1; seven digits are enough"
+        )]
+        let scaled = (f64::from(*number) / length) as f32;
+        *number = scaled;
+    }
+    Ok(vector)
+}
+
+/// The error of a response with another status than 200.
+pub(crate) fn error(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> EmbedError {
+    let message: String = String::from_utf8_lossy(body)
+        .chars()
+        .take(MAX_QUOTED_CHARS)
+        .collect();
+    let reason = format!("status {status}: {}", message.escape_debug());
+    match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => EmbedError::Busy {
+            after: retry_after(headers),
+        },
+        StatusCode::BAD_REQUEST
+        | StatusCode::PAYLOAD_TOO_LARGE
+        | StatusCode::UNPROCESSABLE_ENTITY => EmbedError::Rejected(reason),
+        _ => EmbedError::Invalid(reason),
+    }
+}
+
+fn retry_after(headers: &HeaderMap) -> Duration {
+    let value = headers.get(header::RETRY_AFTER);
+    let seconds = value.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    seconds.map_or(DEFAULT_BACKOFF, |seconds| {
+        Duration::from_secs(seconds).min(MAX_BACKOFF)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn vectors_are_in_the_order_of_the_texts() {
+        let body =
+            br#"{"data":[{"index":1,"embedding":[0,2]},{"index":0,"embedding":[3,4]}],"usage":{}}"#;
+        let expected = vec![vec![0.6, 0.8], vec![0.0, 1.0]];
+        assert_eq!(parse(body, 2).unwrap(), expected);
+    }
+
+    #[test]
+    fn incomparable_vectors_are_invalid() {
+        fn check(body: &str, texts: usize) {
+            let parsed = parse(body.as_bytes(), texts);
+            assert!(matches!(parsed, Err(EmbedError::Invalid(_))), "{body}");
+        }
+        check("", 1);
+        check("{}", 1);
+        check(r#"{"data":[]}"#, 1);
+        check(r#"{"data":[{"index":0,"embedding":[]}]}"#, 1);
+        check(r#"{"data":[{"index":0,"embedding":[0,0]}]}"#, 1);
+        check(r#"{"data":[{"index":1,"embedding":[1]}]}"#, 1);
+        check(r#"{"data":[{"index":0,"embedding":[1e39]}]}"#, 1);
+        check(r#"{"data":[{"index":0,"embedding":["1"]}]}"#, 1);
+        let duplicate = r#"{"data":[{"index":0,"embedding":[1]},{"index":0,"embedding":[1]}]}"#;
+        check(duplicate, 2);
+        let lengths = r#"{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1,2]}]}"#;
+        check(lengths, 2);
+    }
+
+    #[test]
+    fn retry_after_is_parsed_and_bounded() {
+        fn check(value: Option<&str>, expected: u64) {
+            let mut headers = HeaderMap::new();
+            if let Some(value) = value {
+                headers.insert(header::RETRY_AFTER, value.parse().unwrap());
+            }
+            assert_eq!(
+                retry_after(&headers),
+                Duration::from_secs(expected),
+                "{value:?}"
+            );
+        }
+        check(Some("7"), 7);
+        check(Some("0"), 0);
+        check(Some("99999"), 300);
+        check(Some("Fri, 31 Dec 1999 23:59:59 GMT"), 5);
+        check(None, 5);
+    }
+}

@@ -1,0 +1,105 @@
+//! Access tokens: EdDSA-signed JWTs that any node verifies offline. (RFC 7519, RFC 8037; ours)
+
+mod claims;
+mod keys;
+mod scope;
+
+pub use claims::{Claims, Subject};
+pub use keys::{SigningKey, VerifyingKey, VerifyingKeys};
+pub use scope::{Scope, Scopes};
+
+/// Why a token, or a part of one, is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AccessError {
+    /// Not an EdDSA-signed JWT with all claims.
+    #[error("this is not an access token; get one with `POST /v1/tokens`")]
+    Malformed,
+    /// Signed with a key that is unknown or no longer accepted.
+    #[error("the access token is signed with an unknown key; get a new one")]
+    UnknownKey,
+    /// The signature does not match the claims.
+    #[error("the access token's signature is wrong")]
+    BadSignature,
+    /// The token has expired.
+    #[error("the access token expired at {at} (Unix time); get a new one")]
+    Expired {
+        /// When it expired, in Unix seconds.
+        at: u64,
+    },
+    /// Issued for another audience.
+    #[error("the access token is for another audience")]
+    WrongAudience,
+    /// Issued by another issuer.
+    #[error("the access token is from another issuer")]
+    WrongIssuer,
+    /// Revoked before its expiry. Verification does not check this; the caller that knows the
+    /// revocations does.
+    #[error("the access token was revoked")]
+    Revoked,
+    /// Not an Ed25519 public key, or its id does not match.
+    #[error("not an Ed25519 public key whose id is the head of its SHA-256")]
+    BadKey,
+    /// An unknown scope.
+    #[error("a scope is one of `device`, `call`, `read` and `admin`")]
+    UnknownScope,
+    /// A subject of another form.
+    #[error(
+        "a subject is `device:` or `client:` and 1 to 64 characters out of A-Z a-z 0-9 . _ : -"
+    )]
+    BadSubject,
+}
+
+impl AccessError {
+    /// All values of [`Self::code`].
+    pub const CODES: [&str; 10] = [
+        "token_malformed",
+        "token_unknown_key",
+        "token_bad_signature",
+        "token_expired",
+        "token_wrong_audience",
+        "token_wrong_issuer",
+        "token_revoked",
+        "bad_key",
+        "unknown_scope",
+        "bad_subject",
+    ];
+
+    /// Returns the stable name of the error.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Malformed => "token_malformed",
+            Self::UnknownKey => "token_unknown_key",
+            Self::BadSignature => "token_bad_signature",
+            Self::Expired { .. } => "token_expired",
+            Self::WrongAudience => "token_wrong_audience",
+            Self::WrongIssuer => "token_wrong_issuer",
+            Self::Revoked => "token_revoked",
+            Self::BadKey => "bad_key",
+            Self::UnknownScope => "unknown_scope",
+            Self::BadSubject => "bad_subject",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_list_every_error() {
+        let errors = [
+            AccessError::Malformed,
+            AccessError::UnknownKey,
+            AccessError::BadSignature,
+            AccessError::Expired { at: 1 },
+            AccessError::WrongAudience,
+            AccessError::WrongIssuer,
+            AccessError::Revoked,
+            AccessError::BadKey,
+            AccessError::UnknownScope,
+            AccessError::BadSubject,
+        ];
+        assert_eq!(errors.map(|error| error.code()), AccessError::CODES);
+    }
+}

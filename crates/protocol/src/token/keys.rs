@@ -1,0 +1,252 @@
+//! Signs and verifies access tokens.
+//!
+//! Invariant: EdDSA is the only algorithm, only the given keys are accepted, and every claim is
+//! required.
+
+use std::{collections::HashMap, fmt};
+
+use chrono::{DateTime, Utc};
+use ed25519_dalek as dalek;
+use jwt_compact::{
+    AlgorithmExt, Claims as JwtClaims, Header, UntrustedToken, ValidationError, alg::Ed25519,
+    jwk::JsonWebKey,
+};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::{AccessError, Claims, Scopes, Subject};
+use crate::id::{OrgId, TokenId};
+
+const ISSUER: &str = "switchboard";
+const AUDIENCE: &str = "switchboard";
+/// Our own tokens have some 400 bytes.
+const MAX_TOKEN_BYTES: usize = 2048;
+/// The prefix of the public key's SHA-256 that is its id.
+const KID_BYTES: usize = 8;
+
+/// An Ed25519 private key. Wiped from memory when dropped, and absent from `Debug` output. (I16)
+pub struct SigningKey {
+    secret: dalek::SigningKey,
+    kid: String,
+}
+
+impl SigningKey {
+    /// Creates the key of this seed.
+    #[must_use]
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        let secret = dalek::SigningKey::from_bytes(seed);
+        let kid = key_id(&secret.verifying_key());
+        Self { secret, kid }
+    }
+
+    /// Returns the public half.
+    #[must_use]
+    pub fn verifying_key(&self) -> VerifyingKey {
+        let jwk = serde_json::to_value(JsonWebKey::from(&self.secret.verifying_key()));
+        let x = jwk
+            .ok()
+            .and_then(|jwk| jwk.get("x")?.as_str().map(str::to_owned));
+        VerifyingKey {
+            kid: self.kid.clone(),
+            x: x.unwrap_or_default(),
+        }
+    }
+
+    /// Signs a token with these claims.
+    ///
+    /// # Errors
+    /// When a time is out of the range of dates.
+    pub fn sign(&self, claims: &Claims) -> Result<String, AccessError> {
+        let mut jwt = JwtClaims::new(CustomClaims {
+            iss: ISSUER.into(),
+            aud: AUDIENCE.into(),
+            sub: claims.subject.clone(),
+            org: claims.org,
+            scope: claims.scopes.to_string(),
+            jti: claims.id,
+        });
+        jwt.issued_at = Some(date(claims.issued_at)?);
+        jwt.expiration = Some(date(claims.expires_at)?);
+        let header = Header::empty()
+            .with_token_type("JWT")
+            .with_key_id(self.kid.as_str());
+        Ed25519
+            .token(&header, &jwt, &self.secret)
+            .map_err(|_| AccessError::Malformed)
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SigningKey")
+            .field("kid", &self.kid)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The public half of a signing key; in JSON a JWK of RFC 8037.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Jwk", from = "Jwk")]
+pub struct VerifyingKey {
+    /// The key id: the first 16 hexadecimal digits of the key's SHA-256.
+    pub kid: String,
+    /// The key in base64url.
+    pub x: String,
+}
+
+impl VerifyingKey {
+    fn decode(&self) -> Result<dalek::VerifyingKey, AccessError> {
+        let jwk = serde_json::json!({ "kty": "OKP", "crv": "Ed25519", "x": self.x });
+        let jwk: JsonWebKey<'_> = serde_json::from_value(jwk).map_err(|_| AccessError::BadKey)?;
+        let key = dalek::VerifyingKey::try_from(&jwk).map_err(|_| AccessError::BadKey)?;
+        if key_id(&key) == self.kid {
+            Ok(key)
+        } else {
+            Err(AccessError::BadKey)
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Jwk {
+    kty: Kty,
+    crv: Crv,
+    kid: String,
+    x: String,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Kty {
+    #[serde(rename = "OKP")]
+    Okp,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Crv {
+    Ed25519,
+}
+
+impl From<VerifyingKey> for Jwk {
+    fn from(VerifyingKey { kid, x }: VerifyingKey) -> Self {
+        Self {
+            kty: Kty::Okp,
+            crv: Crv::Ed25519,
+            kid,
+            x,
+        }
+    }
+}
+
+impl From<Jwk> for VerifyingKey {
+    fn from(Jwk { kid, x, .. }: Jwk) -> Self {
+        Self { kid, x }
+    }
+}
+
+/// The keys that tokens may be signed with; several during a key rotation.
+#[derive(Debug, Clone, Default)]
+pub struct VerifyingKeys {
+    by_kid: HashMap<String, dalek::VerifyingKey>,
+}
+
+impl VerifyingKeys {
+    /// Creates the set of accepted keys.
+    ///
+    /// # Errors
+    /// When one of them is not an Ed25519 key with its own id.
+    pub fn new(keys: impl IntoIterator<Item = VerifyingKey>) -> Result<Self, AccessError> {
+        let decoded = keys
+            .into_iter()
+            .map(|key| Ok((key.kid.clone(), key.decode()?)));
+        Ok(Self {
+            by_kid: decoded.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Verifies signature, issuer, audience, expiry and shape. The caller checks revocation.
+    ///
+    /// # Errors
+    /// When the token is invalid at `now_unix_s`. There is no leeway.
+    pub fn verify(&self, token: &str, now_unix_s: u64) -> Result<Claims, AccessError> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err(AccessError::Malformed);
+        }
+        let token = UntrustedToken::new(token).map_err(|_| AccessError::Malformed)?;
+        let kid = token
+            .header()
+            .key_id
+            .as_deref()
+            .ok_or(AccessError::Malformed)?;
+        let key = self.by_kid.get(kid).ok_or(AccessError::UnknownKey)?;
+        let validated = Ed25519
+            .validator::<CustomClaims>(key)
+            .validate(&token)
+            .map_err(|error| match error {
+                ValidationError::InvalidSignature => AccessError::BadSignature,
+                _ => AccessError::Malformed,
+            })?;
+        read_claims(validated.claims(), now_unix_s)
+    }
+}
+
+/// Our own claims. The JWT crate defines `exp` and `iat`.
+#[derive(Serialize, Deserialize)]
+struct CustomClaims {
+    iss: String,
+    aud: String,
+    sub: Subject,
+    org: OrgId,
+    scope: String,
+    jti: TokenId,
+}
+
+fn read_claims(jwt: &JwtClaims<CustomClaims>, now_unix_s: u64) -> Result<Claims, AccessError> {
+    let custom = &jwt.custom;
+    if custom.iss != ISSUER {
+        return Err(AccessError::WrongIssuer);
+    }
+    if custom.aud != AUDIENCE {
+        return Err(AccessError::WrongAudience);
+    }
+    let expires_at = unix_s(jwt.expiration)?;
+    if expires_at <= now_unix_s {
+        return Err(AccessError::Expired { at: expires_at });
+    }
+    Ok(Claims {
+        id: custom.jti,
+        org: custom.org,
+        subject: custom.sub.clone(),
+        scopes: custom
+            .scope
+            .parse::<Scopes>()
+            .map_err(|_| AccessError::Malformed)?,
+        issued_at: unix_s(jwt.issued_at)?,
+        expires_at,
+    })
+}
+
+fn key_id(key: &dalek::VerifyingKey) -> String {
+    let digest = Sha256::digest(key.as_bytes());
+    digest
+        .iter()
+        .take(KID_BYTES)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn date(unix_s: u64) -> Result<DateTime<Utc>, AccessError> {
+    let seconds = i64::try_from(unix_s).ok();
+    seconds
+        .and_then(|seconds| DateTime::from_timestamp(seconds, 0))
+        .ok_or(AccessError::Malformed)
+}
+
+fn unix_s(date: Option<DateTime<Utc>>) -> Result<u64, AccessError> {
+    let seconds = date
+        .map(|date| date.timestamp())
+        .ok_or(AccessError::Malformed)?;
+    u64::try_from(seconds).map_err(|_| AccessError::Malformed)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! Calls of device services for an answer.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use switchboard_bus::{Answer, BusError, Call};
+use switchboard_protocol::{
+    id::{CallId, OrgId},
+    outcome::{Delivered, Outcome},
+};
+use switchboard_runtime::span;
+use switchboard_tools::text::{clean_to, clean_value};
+use tokio::time::Instant;
+use tracing::Instrument as _;
+use uuid::Uuid;
+
+use crate::{
+    Chat,
+    answer::{rendering::CallEnd, tools::Callable},
+    usage::TurnUsage,
+};
+
+/// Upper bound of a service's own timeout.
+const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(300);
+/// Part of the answer's deadline reserved for the text after the call.
+const RESPONSE_GRACE: Duration = Duration::from_millis(500);
+/// Bytes of a result that a model receives. Protects its context.
+const MAX_RESULT_BYTES: usize = 8 * 1024;
+/// Outcome of calls that the bus did not accept, in the usage.
+const UNAVAILABLE: &str = "unavailable";
+const TRUNCATED: &str = "… [the rest is left out]";
+
+/// One call of a service.
+pub(crate) struct ServiceCall<'a> {
+    pub(crate) callable: Callable<'a>,
+    pub(crate) params: Map<String, Value>,
+    /// Deadline of the answer.
+    pub(crate) deadline: Instant,
+}
+
+/// The result as the device sends it.
+#[derive(Deserialize)]
+struct DeviceResult {
+    success: bool,
+    #[serde(default)]
+    data: Value,
+    #[serde(default)]
+    error: Value,
+}
+
+/// Calls the service and waits for the end of the call, at most until the answer's deadline.
+/// Dropping the future cancels the call on the device.
+pub(crate) async fn perform(chat: &Chat, call: ServiceCall<'_>) -> CallEnd {
+    let ServiceCall {
+        callable,
+        params,
+        deadline,
+    } = call;
+    let left = deadline.saturating_duration_since(Instant::now());
+    let Some(left) = left.checked_sub(RESPONSE_GRACE) else {
+        return CallEnd::NoResult {
+            outcome: Outcome::TimedOut,
+            delivered: Delivered::No,
+            detail: "There was no time left for the call.".to_owned(),
+        };
+    };
+    let call = Call {
+        device: callable.device.clone(),
+        id: CallId::from_uuid(Uuid::now_v7()),
+        service: callable.service.into(),
+        params: Bytes::from(Value::Object(params).to_string()),
+        input: Bytes::new(),
+        timeout: callable
+            .timeout
+            .unwrap_or(chat.call_timeout)
+            .min(MAX_CALL_TIMEOUT)
+            .min(left),
+        notifications: None,
+        cancel_key: None,
+    };
+    let span = span!(
+        "execute_tool",
+        otel.name = format!("execute_tool {}", callable.service),
+        gen_ai.operation.name = "execute_tool",
+        gen_ai.tool.name = callable.service,
+        gen_ai.tool.call.id = %call.id,
+    );
+    let mut usage = CallUsage::start(&chat.usage, callable.device.org);
+    match chat.bus.call(call).instrument(span).await {
+        Ok(answer) => {
+            usage.outcome = answer.outcome.as_str();
+            call_end(&answer)
+        }
+        Err(error) => {
+            usage.outcome = UNAVAILABLE;
+            not_accepted(&error)
+        }
+    }
+}
+
+/// A call in the usage of its organisation. Dropped before its end, it counts as cancelled.
+struct CallUsage<'a> {
+    usage: &'a TurnUsage,
+    org: OrgId,
+    started_at: Instant,
+    outcome: &'static str,
+}
+
+impl<'a> CallUsage<'a> {
+    fn start(usage: &'a TurnUsage, org: OrgId) -> Self {
+        Self {
+            usage,
+            org,
+            started_at: Instant::now(),
+            outcome: Outcome::Cancelled.as_str(),
+        }
+    }
+}
+
+impl Drop for CallUsage<'_> {
+    fn drop(&mut self) {
+        let elapsed = self.started_at.elapsed();
+        self.usage.count_call(self.org, self.outcome, elapsed);
+    }
+}
+
+/// The result as JSON for a model.
+pub(crate) fn as_json(end: &CallEnd) -> String {
+    let data = match end {
+        CallEnd::Succeeded(data) => json!({"success": true, "data": clean_value(data.clone())}),
+        CallEnd::Failed(reason) => {
+            json!({"success": false, "error": clean_to(reason, MAX_RESULT_BYTES)})
+        }
+        CallEnd::NoResult {
+            outcome,
+            delivered,
+            detail,
+        } => {
+            let may_be_done = *delivered != Delivered::No;
+            json!({
+                "success": false, "outcome": outcome, "may_have_been_done": may_be_done,
+                "error": clean_to(detail, MAX_RESULT_BYTES),
+            })
+        }
+    };
+    let text = data.to_string();
+    if text.len() <= MAX_RESULT_BYTES {
+        return text;
+    }
+    format!("{}{TRUNCATED}", clean_to(&text, MAX_RESULT_BYTES))
+}
+
+fn call_end(answer: &Answer) -> CallEnd {
+    if let Some(refusal) = answer.refusal() {
+        let errors: Vec<String> = refusal
+            .errors
+            .iter()
+            .map(|error| format!("{} {}", error.pointer.trim_start_matches('/'), error.detail))
+            .collect();
+        let detail = if errors.is_empty() {
+            refusal.detail
+        } else {
+            errors.join("; ")
+        };
+        return CallEnd::NoResult {
+            outcome: answer.outcome,
+            delivered: answer.delivered,
+            detail,
+        };
+    }
+    match serde_json::from_slice::<DeviceResult>(&answer.body) {
+        Ok(DeviceResult {
+            success: true,
+            data,
+            ..
+        }) => CallEnd::Succeeded(data),
+        Ok(DeviceResult {
+            error: Value::String(reason),
+            ..
+        }) => CallEnd::Failed(reason),
+        Ok(DeviceResult {
+            error: Value::Null, ..
+        }) => CallEnd::Failed("the device gave no reason".to_owned()),
+        Ok(DeviceResult { error, .. }) => CallEnd::Failed(error.to_string()),
+        Err(error) => CallEnd::Failed(error.to_string()),
+    }
+}
+
+fn not_accepted(error: &BusError) -> CallEnd {
+    tracing::warn!(%error, "the bus did not accept a call for a turn");
+    CallEnd::NoResult {
+        outcome: Outcome::Offline,
+        delivered: Delivered::No,
+        detail: error.to_string(),
+    }
+}

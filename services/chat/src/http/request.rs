@@ -1,0 +1,75 @@
+//! The body of a chat request, and its validation.
+
+use serde::Deserialize;
+use switchboard_protocol::id::ConversationId;
+use switchboard_runtime::problem::{Problem, ProblemKind};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// Maximum bytes of a message.
+pub(crate) const MAX_TEXT_BYTES: usize = 16 * 1024;
+/// Maximum bytes of a subject.
+pub(crate) const MAX_SUBJECT_BYTES: usize = 200;
+
+/// A message to an NPC.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChatRequest {
+    /// The message: at least one character other than white space.
+    #[schema(example = "What time is it?")]
+    text: String,
+    /// The conversation that it continues; a new one when absent. The last event of an answer
+    /// contains it.
+    #[serde(default)]
+    conversation_id: Option<ConversationId>,
+    /// The user who sends it, as memories name them. Memories extracted from the conversation have
+    /// this subject; without one, none are extracted.
+    #[serde(default)]
+    #[schema(example = "user:anna")]
+    subject: Option<String>,
+}
+
+/// A valid request.
+pub(super) struct ValidRequest {
+    pub(super) text: String,
+    pub(super) conversation: ConversationId,
+    pub(super) subject: Option<String>,
+}
+
+impl TryFrom<ChatRequest> for ValidRequest {
+    type Error = Problem;
+
+    fn try_from(request: ChatRequest) -> Result<Self, Problem> {
+        let ChatRequest {
+            text,
+            conversation_id,
+            subject,
+        } = request;
+        if text.trim().is_empty() || text.len() > MAX_TEXT_BYTES {
+            let detail = format!(
+                "`text` must be 1 to {MAX_TEXT_BYTES} bytes long and contain more than white space."
+            );
+            return Err(invalid("text", detail));
+        }
+        let fits = |subject: &String| {
+            (1..=MAX_SUBJECT_BYTES).contains(&subject.len()) && !subject.contains(char::is_control)
+        };
+        if !subject.as_ref().is_none_or(fits) {
+            let detail = format!(
+                "`subject` must be 1 to {MAX_SUBJECT_BYTES} bytes long and contain no control characters."
+            );
+            return Err(invalid("subject", detail));
+        }
+        let conversation =
+            conversation_id.unwrap_or_else(|| ConversationId::from_uuid(Uuid::now_v7()));
+        Ok(Self {
+            text,
+            conversation,
+            subject,
+        })
+    }
+}
+
+fn invalid(field: &str, detail: String) -> Problem {
+    Problem::new(ProblemKind::InvalidBody, detail).with("field", field)
+}

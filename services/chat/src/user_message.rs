@@ -1,0 +1,115 @@
+//! A message of a user, with its sender and the NPC that answers it.
+
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+use switchboard_bus::ConversationKey;
+use switchboard_protocol::id::{ConversationId, DeviceKey, OrgId};
+use switchboard_store::Npc;
+use switchboard_tools::Naming;
+
+use crate::conversation::model::Conversation;
+
+/// A message that wants an answer. Its sender is authenticated.
+pub(crate) struct UserMessage {
+    pub(crate) org: OrgId,
+    pub(crate) sender: Participant,
+    pub(crate) text: String,
+    /// The NPC that answers; a generic assistant when absent.
+    pub(crate) npc: Option<Arc<Npc>>,
+}
+
+/// The sender of a message.
+pub(crate) enum Participant {
+    /// The user of a device. The answer can use the services of this device.
+    Device(DeviceKey),
+    /// A caller over HTTP. The answer can use the services of the NPC's devices.
+    Caller {
+        conversation: ConversationId,
+        /// The caller's user, as memories name them; without one nothing is remembered.
+        subject: Option<String>,
+    },
+}
+
+fn short_hash(subject: Option<&str>) -> String {
+    let Some(subject) = subject else {
+        return String::new();
+    };
+    let hash = Sha256::digest(subject.as_bytes());
+    let digits = hash.iter().take(16).map(|byte| format!("{byte:02x}"));
+    digits.collect()
+}
+
+impl UserMessage {
+    /// The key under which the conversation is stored.
+    pub(crate) fn key(&self) -> ConversationKey {
+        let npc = match &self.npc {
+            Some(npc) => npc.id.to_string(),
+            None => "nobody".to_owned(),
+        };
+        let name = match &self.sender {
+            Participant::Device(device) => format!("{npc}/device:{}", device.device),
+            // The subject is part of the key: another subject cannot continue the conversation.
+            Participant::Caller {
+                conversation,
+                subject,
+            } => format!("{npc}/{conversation}/{}", short_hash(subject.as_deref())),
+        };
+        ConversationKey {
+            org: self.org,
+            name,
+        }
+    }
+
+    /// An empty conversation for this message.
+    pub(crate) fn new_conversation(&self) -> Conversation {
+        Conversation::new(self.npc.as_ref().map(|npc| npc.id), self.subject())
+    }
+
+    /// The subject of memories of this conversation.
+    pub(crate) fn subject(&self) -> Option<String> {
+        match &self.sender {
+            Participant::Device(device) => Some(format!("device:{}", device.device)),
+            Participant::Caller { subject, .. } => subject.clone(),
+        }
+    }
+
+    /// Whether it supersedes answers in progress: messages from devices do, unless the NPC's
+    /// `barge_in` is off.
+    pub(crate) fn supersedes_others(&self) -> bool {
+        let npc = self.npc.as_ref();
+        let barges_in = npc.is_none_or(|npc| npc.effective.settings.conversation.barge_in);
+        barges_in && matches!(self.sender, Participant::Device(_))
+    }
+
+    /// Whether memories can be extracted from it.
+    pub(crate) fn may_become_memory(&self) -> bool {
+        let npc = self.npc.as_ref();
+        let wants = npc.is_some_and(|npc| npc.effective.settings.memory.from_conversations);
+        wants && self.subject().is_some()
+    }
+
+    /// The devices whose services the answer can use.
+    pub(crate) fn devices(&self) -> Vec<DeviceKey> {
+        match (&self.sender, &self.npc) {
+            (Participant::Device(device), _) => vec![device.clone()],
+            (Participant::Caller { .. }, None) => Vec::new(),
+            (Participant::Caller { .. }, Some(npc)) => {
+                let devices = npc.settings.devices.iter().cloned();
+                let org = self.org;
+                devices.map(|device| DeviceKey { org, device }).collect()
+            }
+        }
+    }
+
+    /// The naming of services as tools: the same as at the MCP endpoints of the device and of the
+    /// NPC.
+    pub(crate) fn naming(&self) -> Naming {
+        match (&self.sender, &self.npc) {
+            (Participant::Caller { .. }, Some(npc)) if npc.settings.devices.len() > 1 => {
+                Naming::Prefixed
+            }
+            _ => Naming::Alone,
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! `/v1/api-keys`: the API keys of an organisation.
+//!
+//! Invariant: a key has no scope that its creator does not have, and its secret is sent once.
+
+use std::sync::Arc;
+
+use axum::{extract::State, response::Response};
+use chrono::{DateTime, Utc};
+use http::StatusCode;
+use secrecy::ExposeSecret;
+use serde::{Deserialize, Serialize};
+use switchboard_identity::ApiKeySecret;
+use switchboard_protocol::{
+    id::ApiKeyId,
+    token::{Scope, Scopes},
+};
+use switchboard_runtime::{
+    paging::{Cursor, Limit, List, Paging},
+    problem::{Json, Path, Problem, ProblemKind, Query},
+};
+use switchboard_store::{ApiKey, KeyRevocation, NewApiKey};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::{
+    Control,
+    http::{
+        auth::{AuditActor, RequireAdmin},
+        error::ControlError,
+        idempotency::{Created, Idempotent},
+        label::Label,
+        response::JsonResponse,
+    },
+    resources::tokens::{grantable_scopes, scope_list},
+};
+
+/// An API key to create.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeyRequest {
+    /// Display name.
+    name: Label,
+    /// The scopes of the key. Default: all scopes of the caller.
+    #[schema(min_items = 1, max_items = 16, example = json!(["call", "read"]))]
+    scopes: Option<Vec<Scope>>,
+}
+
+/// A created API key, with its secret. No other response has the secret.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CreatedKey {
+    /// The secret, sent as `Authorization: Bearer`.
+    #[schema(
+        pattern = "^sb_[A-Za-z0-9_-]{43}$",
+        example = "sb_0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
+    )]
+    api_key: String,
+    #[serde(flatten)]
+    key: ApiKeyView,
+}
+
+/// An API key, without its secret.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ApiKey)]
+pub(crate) struct ApiKeyView {
+    /// Unique identifier.
+    api_key_id: ApiKeyId,
+    /// Display name.
+    #[schema(example = "backend")]
+    name: String,
+    /// The first characters of the secret, to recognise the key.
+    #[schema(max_length = 16, example = "sb_01234567")]
+    prefix: String,
+    /// The scopes of the key.
+    #[schema(min_items = 1, max_items = 4, example = json!(["call", "read"]))]
+    scopes: Vec<Scope>,
+    /// Time of creation (RFC 3339).
+    #[schema(example = "2026-01-02T03:04:05Z")]
+    created_at: DateTime<Utc>,
+    /// Time of revocation (RFC 3339); null while the key is valid.
+    #[schema(example = json!(null))]
+    revoked_at: Option<DateTime<Utc>>,
+}
+
+impl From<ApiKey> for ApiKeyView {
+    fn from(key: ApiKey) -> Self {
+        Self {
+            api_key_id: key.id,
+            name: key.name,
+            prefix: key.prefix,
+            scopes: scope_list(key.scopes),
+            created_at: key.created_at,
+            revoked_at: key.revoked_at,
+        }
+    }
+}
+
+/// A page of the list.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ApiKeys {
+    /// Oldest first, including revoked keys.
+    #[schema(max_items = 200)]
+    api_keys: Vec<ApiKeyView>,
+    /// The `cursor` of the next page; null on the last page.
+    next_cursor: Option<Cursor>,
+}
+
+/// Creates an API key.
+///
+/// It cannot have scopes that the caller does not have.
+#[utoipa::path(
+    post, path = "/v1/api-keys", tag = "API keys", operation_id = "createApiKey",
+    request_body(content = KeyRequest),
+    responses((status = 201, body = CreatedKey, description = "Created; the response is the only one with the secret", headers(("Cache-Control" = String, description = "`no-store`")))),
+    security(("credential" = ["admin"])),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "scope_not_held", "store_unavailable"]))),
+)]
+pub(crate) async fn create(
+    RequireAdmin(caller): RequireAdmin,
+    AuditActor(control): AuditActor,
+    Idempotent(guard, Json(request)): Idempotent<Json<KeyRequest>>,
+) -> Result<Response, ControlError> {
+    let scopes = match &request.scopes {
+        Some(scopes) => grantable_scopes(scopes, &caller)?,
+        None => caller.scopes,
+    };
+    let secret = ApiKeySecret::generate();
+    let key = new_key(request.name.as_str(), &secret, scopes);
+    let mut creation = guard.begin(&control.store, caller.org.into()).await?;
+    let key = creation.create_api_key(caller.org, &key).await?;
+    let id = key.id;
+    let created = CreatedKey {
+        api_key: secret.expose_secret().to_owned(),
+        key: key.into(),
+    };
+    let response = guard
+        .commit(creation, Created::new(&created).secret())
+        .await?;
+    tracing::info!(org.id = %caller.org, api_key.id = %id, "API key created");
+    Ok(response)
+}
+
+/// Lists the API keys of the organisation, without their secrets.
+#[utoipa::path(
+    get, path = "/v1/api-keys", tag = "API keys", operation_id = "listApiKeys",
+    params(Paging),
+    responses((status = 200, body = ApiKeys, description = "A page of keys")),
+    security(("credential" = ["admin"])),
+    extensions(("x-problems" = json!(["store_unavailable"]))),
+)]
+pub(crate) async fn list(
+    State(control): State<Arc<Control>>,
+    RequireAdmin(caller): RequireAdmin,
+    Query(paging): Query<Paging>,
+) -> Result<JsonResponse, ControlError> {
+    let limit = Limit::new(paging.limit)?;
+    let list = List::new("/v1/api-keys", caller.org);
+    let after = list.position(paging.cursor)?;
+    let found = control
+        .store
+        .api_keys(caller.org, after, limit.fetch_count())
+        .await?;
+    let (keys, next_cursor) = limit.page(found, |key| list.cursor(key.id));
+    Ok(JsonResponse::ok(&ApiKeys {
+        api_keys: keys.into_iter().map(ApiKeyView::from).collect(),
+        next_cursor,
+    }))
+}
+
+/// Revokes an API key.
+///
+/// All nodes reject it within seconds.
+#[utoipa::path(
+    delete, path = "/v1/api-keys/{id}", tag = "API keys", operation_id = "revokeApiKey",
+    params(("id" = ApiKeyId, Path, description = "The API key")),
+    responses((status = 204, description = "Revoked, now or before")),
+    security(("credential" = ["admin"])),
+    extensions(("x-problems" = json!(["not_found", "last_admin_key", "store_unavailable"]))),
+)]
+pub(crate) async fn revoke(
+    RequireAdmin(caller): RequireAdmin,
+    AuditActor(control): AuditActor,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ControlError> {
+    let not_found = || ControlError::not_found("API key", &id);
+    let key: ApiKeyId = id.parse().map_err(|_| not_found())?;
+    match control.store.revoke_api_key(caller.org, key).await? {
+        KeyRevocation::Revoked => {}
+        KeyRevocation::Unknown => return Err(not_found()),
+        KeyRevocation::LastAdmin => return Err(last_admin().into()),
+    }
+    tracing::info!(org.id = %caller.org, api_key.id = %key, "API key revoked");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A key with this secret, to be stored.
+pub(crate) fn new_key(name: &str, secret: &ApiKeySecret, scopes: Scopes) -> NewApiKey {
+    NewApiKey {
+        id: ApiKeyId::from_uuid(Uuid::now_v7()),
+        name: name.to_owned(),
+        prefix: secret.display_prefix().to_owned(),
+        secret_hash: secret.hash(),
+        scopes,
+    }
+}
+
+fn last_admin() -> Problem {
+    Problem::new(
+        ProblemKind::LastAdminKey,
+        "This is the last key of the organisation with the scope `admin`. Create another one first.",
+    )
+}

@@ -1,0 +1,250 @@
+//! Extracts a character card from the chunks of a PNG, and inserts one.
+//!
+//! Nothing is decompressed. A file with a wrong checksum or with bytes outside its
+//! chunks is rejected.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use switchboard_runtime::problem::{Problem, ProblemKind};
+
+const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
+/// The keywords of cards of version 2 and 3.
+const CARD: &[u8] = b"chara";
+const CARD_V3: &[u8] = b"ccv3";
+/// The types of chunks that begin with a keyword.
+const TEXT_CHUNKS: [[u8; 4]; 3] = [*b"tEXt", *b"zTXt", *b"iTXt"];
+/// The maximum number of chunks in a file. Protects memory.
+const MAX_CHUNKS: usize = 100_000;
+
+/// One chunk of a file.
+struct Chunk<'a> {
+    kind: [u8; 4],
+    data: &'a [u8],
+    /// Including its length and checksum.
+    encoded: &'a [u8],
+}
+
+impl<'a> Chunk<'a> {
+    /// The text of a text chunk with this keyword.
+    fn text_for(&self, keyword: &[u8]) -> Option<&'a [u8]> {
+        let text = TEXT_CHUNKS.contains(&self.kind).then_some(self.data)?;
+        text.strip_prefix(keyword)?.strip_prefix(b"\0")
+    }
+
+    fn is_card(&self) -> bool {
+        [CARD, CARD_V3]
+            .iter()
+            .any(|keyword| self.text_for(keyword).is_some())
+    }
+}
+
+/// Whether a file begins like a PNG.
+pub(super) fn is_png(file: &[u8]) -> bool {
+    file.starts_with(SIGNATURE)
+}
+
+/// The card in a PNG, as JSON of at most `max_bytes`, and the PNG without it.
+///
+/// # Errors
+/// When the file is not an intact PNG, or has no card of version 2, or more than one.
+pub(super) fn extract_card(file: &[u8], max_bytes: usize) -> Result<(Vec<u8>, Vec<u8>), Problem> {
+    let chunks = parse_chunks(file)?;
+    let mut cards = chunks
+        .iter()
+        .filter_map(|chunk| Some((chunk, chunk.text_for(CARD)?)));
+    let (chunk, text) = match (cards.next(), cards.next()) {
+        (Some(card), None) => card,
+        (Some(_), Some(_)) => {
+            return Err(broken("It has two `chara` chunks."));
+        }
+        (None, _) if chunks.iter().any(|chunk| chunk.text_for(CARD_V3).is_some()) => {
+            return Err(broken(
+                "Its card is a V3 card (`ccv3`) only; export it as Character Card V2.",
+            ));
+        }
+        (None, _) => {
+            return Err(broken(
+                "It is a PNG without a character card: no `tEXt` chunk is called `chara`.",
+            ));
+        }
+    };
+    if chunk.kind != *b"tEXt" {
+        return Err(broken(
+            "Its card is compressed; it must be in a `tEXt` chunk.",
+        ));
+    }
+    // Base64 encodes three bytes as four.
+    if text.len() / 4 > max_bytes / 3 {
+        return Err(broken("Its card has more than 1 MiB."));
+    }
+    let card = BASE64_STANDARD.decode(text.trim_ascii());
+    let card =
+        card.map_err(|error| broken(&format!("Its `chara` chunk is not Base64: {error}.")))?;
+    let rest = chunks.iter().filter(|chunk| !chunk.is_card());
+    Ok((card, assemble(rest.map(|chunk| chunk.encoded))))
+}
+
+/// The PNG with this card, which replaces any other card in it.
+///
+/// # Errors
+/// When the file is not an intact PNG.
+pub(super) fn insert_card(file: &[u8], card: &[u8]) -> Result<Vec<u8>, Problem> {
+    let chunks = parse_chunks(file)?;
+    let mut data = [CARD, b"\0"].concat();
+    data.extend(BASE64_STANDARD.encode(card).bytes());
+    let card = encode_chunk(*b"tEXt", &data);
+    let rest: Vec<_> = chunks.iter().filter(|chunk| !chunk.is_card()).collect();
+    let (end, before) = rest.split_last().ok_or_else(|| broken("It is empty."))?;
+    let before = before.iter().map(|chunk| chunk.encoded);
+    Ok(assemble(before.chain([card.as_slice(), end.encoded])))
+}
+
+fn assemble<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut file = SIGNATURE.to_vec();
+    file.extend(chunks.flatten());
+    file
+}
+
+fn encode_chunk(kind: [u8; 4], data: &[u8]) -> Vec<u8> {
+    let body = [kind.as_slice(), data].concat();
+    // An inserted card has at most a few MiB.
+    let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+    let mut encoded = length.to_be_bytes().to_vec();
+    encoded.extend(&body);
+    encoded.extend(crc32fast::hash(&body).to_be_bytes());
+    encoded
+}
+
+/// The chunks of a file, from IHDR to IEND.
+fn parse_chunks(file: &[u8]) -> Result<Vec<Chunk<'_>>, Problem> {
+    let mut rest = file
+        .strip_prefix(SIGNATURE)
+        .ok_or_else(|| broken("It does not begin like a PNG."))?;
+    let mut found: Vec<Chunk<'_>> = Vec::new();
+    loop {
+        let chunk =
+            first_chunk(rest).ok_or_else(|| broken("It is truncated, or a checksum is wrong."))?;
+        rest = rest.get(chunk.encoded.len()..).unwrap_or_default();
+        let is_end = chunk.kind == *b"IEND";
+        if found.is_empty() != (chunk.kind == *b"IHDR") || found.len() > MAX_CHUNKS {
+            return Err(broken(
+                "Its chunks are not in the order of a PNG, or are too many.",
+            ));
+        }
+        found.push(chunk);
+        match (is_end, rest.is_empty()) {
+            (true, true) => return Ok(found),
+            (true, false) => return Err(broken("Data follows its end.")),
+            (false, _) => {}
+        }
+    }
+}
+
+/// The first chunk, if it is complete and its checksum is right.
+fn first_chunk(rest: &[u8]) -> Option<Chunk<'_>> {
+    let (length, after) = rest.split_first_chunk::<4>()?;
+    let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+    let body = after.get(..length.checked_add(4)?)?;
+    let (sum, _) = after.get(body.len()..)?.split_first_chunk::<4>()?;
+    let (kind, data) = body.split_first_chunk::<4>()?;
+    let is_intact = crc32fast::hash(body) == u32::from_be_bytes(*sum);
+    is_intact.then_some(Chunk {
+        kind: *kind,
+        data,
+        encoded: rest.get(..body.len().checked_add(8)?)?,
+    })
+}
+
+fn broken(detail: &str) -> Problem {
+    Problem::new(
+        ProblemKind::BrokenCard,
+        format!("The PNG cannot be read as a character card. {detail}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(chunks: &[Vec<u8>]) -> Vec<u8> {
+        assemble(chunks.iter().map(Vec::as_slice))
+    }
+
+    fn text(keyword: &str, value: &str) -> Vec<u8> {
+        encode_chunk(*b"tEXt", format!("{keyword}\0{value}").as_bytes())
+    }
+
+    fn rejection(file: &[u8]) -> String {
+        extract_card(file, 99).map(drop).unwrap_err().detail
+    }
+
+    #[test]
+    fn inserted_card_is_extracted_unchanged() {
+        let (head, end) = (
+            encode_chunk(*b"IHDR", &[7; 13]),
+            encode_chunk(*b"IEND", b""),
+        );
+        let body = encode_chunk(*b"IDAT", &[9; 99]);
+        let note = text("Comment", "chara");
+        let plain = file(&[head.clone(), note.clone(), body.clone(), end.clone()]);
+        let with_card = insert_card(&plain, b"{}").unwrap();
+        assert_eq!(
+            extract_card(&with_card, 99).unwrap(),
+            (b"{}".to_vec(), plain.clone())
+        );
+        // A card of any version is replaced.
+        let v3 = text("ccv3", "e30=");
+        let older = file(&[head, v3, text("chara", "W10="), note, body, end]);
+        assert_eq!(insert_card(&older, b"{}").unwrap(), with_card);
+        assert_eq!(extract_card(&older, 99).unwrap(), (b"[]".to_vec(), plain));
+    }
+
+    #[test]
+    fn png_without_exactly_one_card_is_rejected() {
+        let (head, end) = (
+            encode_chunk(*b"IHDR", &[7; 13]),
+            encode_chunk(*b"IEND", b""),
+        );
+        let card = text("chara", "e30=");
+        let good = file(&[head.clone(), card.clone(), end.clone()]);
+        extract_card(&good, 99).unwrap();
+        for cut in 0..good.len() {
+            rejection(&good[..cut]);
+        }
+        for at in 0..good.len() {
+            let mut flipped = good.clone();
+            flipped[at] ^= 1;
+            rejection(&flipped);
+        }
+        let mut endless = good.clone();
+        endless[8..12].fill(0xFF);
+        assert!(rejection(&endless).contains("truncated"));
+        let with = |chunks: &[Vec<u8>]| {
+            file(
+                &[
+                    std::slice::from_ref(&head),
+                    chunks,
+                    std::slice::from_ref(&end),
+                ]
+                .concat(),
+            )
+        };
+        let long = "A".repeat(400);
+        for (file, expected) in [
+            (with(&[]), "without a character card"),
+            (with(&[text("ccv3", "e30=")]), "V3"),
+            (with(&[card.clone(), card.clone()]), "two"),
+            (with(&[text("chara", "%%%")]), "not Base64"),
+            (with(&[text("chara", &long)]), "1 MiB"),
+            (
+                with(&[encode_chunk(*b"zTXt", b"chara\0\0xx")]),
+                "compressed",
+            ),
+            (with(&[head.clone(), card.clone()]), "order"),
+            (file(&[card.clone(), end.clone()]), "order"),
+            ([good.as_slice(), b"more"].concat(), "follows its end"),
+        ] {
+            let detail = rejection(&file);
+            assert!(detail.contains(expected), "{detail}");
+        }
+    }
+}

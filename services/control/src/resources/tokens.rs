@@ -1,0 +1,239 @@
+//! `/v1/tokens`: access tokens for devices and clients.
+//!
+//! Invariant: a token has no scope that its creator does not have. A revocation is in PostgreSQL
+//! before its request is answered.
+
+use std::time::Duration;
+
+use axum::response::Response;
+use chrono::{DateTime, Utc};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use switchboard_identity::Caller;
+use switchboard_protocol::{
+    id::TokenId,
+    token::{Claims, Scope, Scopes, Subject},
+};
+use switchboard_runtime::problem::{Json, Path, Problem, ProblemKind};
+use switchboard_store::{IssuedToken, RevokedToken};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::{
+    Control,
+    http::{
+        auth::{AuditActor, RequireAdmin},
+        error::ControlError,
+        idempotency::{Created, Idempotent},
+    },
+    signing_keys,
+};
+
+/// The lifetime of a token when the request has none.
+const DEFAULT_TTL_S: u64 = 3_600;
+
+/// An access token to issue.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenRequest {
+    /// The holder of the token. The token of a device has the scope `device` and no other; other
+    /// holders cannot have this scope.
+    subject: Subject,
+    /// The scopes of the token. The caller must have them, too.
+    #[schema(min_items = 1, max_items = 16, example = json!(["device"]))]
+    scopes: Vec<Scope>,
+    /// Lifetime in seconds. Default: one hour. The operator sets the maximum.
+    #[schema(minimum = 1, maximum = 4_294_967_295_u64, example = 3600)]
+    ttl_s: Option<u64>,
+}
+
+/// An issued access token (RFC 6749, section 5.1). No other response has it.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct CreatedToken {
+    /// The token, a JWT signed with EdDSA.
+    #[schema(
+        max_length = 4_096,
+        example = "eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJkZXZpY2U6dG95LTEifQ.c2ln"
+    )]
+    access_token: String,
+    /// The authentication scheme of the token.
+    #[schema(pattern = "^Bearer$", example = "Bearer")]
+    token_type: &'static str,
+    /// Lifetime in seconds.
+    #[schema(minimum = 1, maximum = 4_294_967_295_u64, example = 3600)]
+    expires_in: u64,
+    /// Unique identifier, to revoke the token.
+    token_id: TokenId,
+}
+
+/// Issues an access token for a device or a client.
+#[utoipa::path(
+    post, path = "/v1/tokens", tag = "Tokens", operation_id = "createToken",
+    request_body(content = TokenRequest),
+    responses((status = 201, body = CreatedToken, description = "Issued; the response is the only one with the token", headers(("Cache-Control" = String, description = "`no-store`")))),
+    security(("credential" = ["admin"])),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "scope_not_held", "store_unavailable"]))),
+)]
+pub(crate) async fn create(
+    RequireAdmin(caller): RequireAdmin,
+    AuditActor(control): AuditActor,
+    Idempotent(guard, Json(request)): Idempotent<Json<TokenRequest>>,
+) -> Result<Response, ControlError> {
+    let scopes = grantable_scopes(&request.scopes, &caller)?;
+    check_subject(&request.subject, scopes)?;
+    let ttl_s = control.checked_ttl(request.ttl_s)?;
+    let signing_key = signing_keys::load(&control.store).await?.signing;
+    let claims = claims(&caller, request.subject, scopes, ttl_s);
+    let access_token = signing_key.sign(&claims)?;
+    let mut creation = guard.begin(&control.store, caller.org.into()).await?;
+    creation.add_token(&issued_token(&claims)?).await?;
+    let created = CreatedToken {
+        access_token,
+        token_type: "Bearer",
+        expires_in: ttl_s,
+        token_id: claims.id,
+    };
+    let created = Created::new(&created)
+        .secret()
+        .max_ttl(Duration::from_secs(ttl_s));
+    let response = guard.commit(creation, created).await?;
+    control.metrics.tokens_issued.inc();
+    tracing::info!(
+        org.id = %caller.org, token.id = %claims.id, token.subject = %claims.subject, "access token issued"
+    );
+    Ok(response)
+}
+
+/// Revokes an access token.
+///
+/// All nodes reject it within seconds, and close its connections.
+#[utoipa::path(
+    delete, path = "/v1/tokens/{id}", tag = "Tokens", operation_id = "revokeToken",
+    params(("id" = TokenId, Path, description = "The token")),
+    responses((status = 204, description = "Revoked, now or before")),
+    security(("credential" = ["admin"])),
+    extensions(("x-problems" = json!(["not_found", "store_unavailable"]))),
+)]
+pub(crate) async fn revoke(
+    RequireAdmin(caller): RequireAdmin,
+    AuditActor(control): AuditActor,
+    Path(id): Path<String>,
+) -> Result<StatusCode, ControlError> {
+    let not_found = || ControlError::not_found("token", &id);
+    let token: TokenId = id.parse().map_err(|_| not_found())?;
+    let revoked = control
+        .store
+        .revoke_token(caller.org, token)
+        .await?
+        .ok_or_else(not_found)?;
+    tracing::info!(org.id = %caller.org, token.id = %token, "access token revoked");
+    control.metrics.tokens_revoked.inc();
+    control.publish_revocation(revoked).await;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+impl Control {
+    fn checked_ttl(&self, ttl_s: Option<u64>) -> Result<u64, ControlError> {
+        let max = self.max_token_ttl_s;
+        match ttl_s {
+            None => Ok(DEFAULT_TTL_S.min(max)),
+            Some(ttl_s) if (1..=max).contains(&ttl_s) => Ok(ttl_s),
+            Some(_) => Err(ControlError::invalid(
+                "ttl_s",
+                format!("`ttl_s` must be from 1 to {max}."),
+            )),
+        }
+    }
+
+    /// Publishes a revocation to all nodes. It is already stored, so a failure only delays it until
+    /// the key publisher runs again; the request has succeeded.
+    async fn publish_revocation(&self, revoked: RevokedToken) {
+        let expires_at = u64::try_from(revoked.expires_at.timestamp()).unwrap_or_default();
+        if let Err(error) = self.bus.revoke(revoked.id, expires_at).await {
+            tracing::warn!(%error, token.id = %revoked.id, "a token revocation cannot be published; the key publisher sends it within seconds");
+        }
+    }
+}
+
+/// These scopes as a set, if the caller has all of them.
+pub(crate) fn grantable_scopes(
+    requested: &[Scope],
+    caller: &Caller,
+) -> Result<Scopes, ControlError> {
+    if requested.is_empty() {
+        return Err(ControlError::invalid(
+            "scopes",
+            "`scopes` must name at least one scope.",
+        ));
+    }
+    match requested
+        .iter()
+        .find(|scope| !caller.scopes.contains(**scope))
+    {
+        None => Ok(requested.iter().copied().collect()),
+        Some(scope) => Err(Problem::new(
+            ProblemKind::ScopeNotHeld,
+            format!("The scope `{scope}` cannot be granted by a caller who does not have it."),
+        )
+        .with("scope", scope)
+        .into()),
+    }
+}
+
+/// Scopes as the API lists them.
+pub(crate) fn scope_list(scopes: Scopes) -> Vec<Scope> {
+    scopes.iter().collect()
+}
+
+/// A token for a device has the scope `device` and no other; only such tokens have it.
+fn check_subject(subject: &Subject, scopes: Scopes) -> Result<(), ControlError> {
+    let is_device = scopes.contains(Scope::Device);
+    let is_device_only = scopes == [Scope::Device].into_iter().collect();
+    match subject {
+        Subject::Device(_) if !is_device_only => Err(ControlError::invalid(
+            "scopes",
+            "A token for a device has the scope `device` and no other.",
+        )),
+        Subject::Client(_) if is_device => Err(ControlError::invalid(
+            "scopes",
+            "The scope `device` is for tokens whose subject is `device:` and the device's id.",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn claims(caller: &Caller, subject: Subject, scopes: Scopes, ttl_s: u64) -> Claims {
+    let issued_at = u64::try_from(Utc::now().timestamp()).unwrap_or_default();
+    Claims {
+        id: TokenId::from_uuid(Uuid::now_v7()),
+        org: caller.org,
+        subject,
+        scopes,
+        issued_at,
+        expires_at: issued_at.saturating_add(ttl_s),
+    }
+}
+
+fn issued_token(claims: &Claims) -> Result<IssuedToken, ControlError> {
+    let seconds = |unix_s: u64| {
+        i64::try_from(unix_s)
+            .ok()
+            .and_then(|unix_s| DateTime::from_timestamp(unix_s, 0))
+    };
+    let (Some(issued_at), Some(expires_at)) =
+        (seconds(claims.issued_at), seconds(claims.expires_at))
+    else {
+        return Err(ControlError::invalid(
+            "ttl_s",
+            "`ttl_s` ends after the last date that can be represented.",
+        ));
+    };
+    Ok(IssuedToken {
+        id: claims.id,
+        org: claims.org,
+        subject: claims.subject.to_string(),
+        scopes: claims.scopes,
+        issued_at,
+        expires_at,
+    })
+}

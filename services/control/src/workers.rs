@@ -1,0 +1,79 @@
+//! The background work of the control plane.
+
+mod device_events;
+mod embeddings;
+pub(crate) mod ingestion;
+mod keys;
+mod lease;
+mod orphans;
+pub(crate) mod voices;
+pub(crate) mod webhooks;
+
+use switchboard_embeddings::Endpoint;
+use switchboard_runtime::shutdown::Shutdown;
+
+use crate::{
+    Config, Deps,
+    metrics::{
+        BackgroundMetrics, EmbeddingMetrics, IngestionMetrics, VoiceMetrics, WebhookMetrics,
+    },
+};
+use ingestion::Ingestion;
+use lease::LeasedWorker;
+
+/// Starts all background work on the tracker of `shutdown`:
+/// - device events from the bus are written to the store,
+/// - token keys and revocations are published to all nodes,
+/// - skills books are parsed, voices are created, and texts are embedded,
+/// - objects without a row are deleted,
+/// - events are delivered to webhooks.
+///
+/// PostgreSQL and the bus may still be unavailable. When `shutdown` drains, the device events that
+/// are already on the bus are still written.
+///
+/// # Errors
+/// When `deps.registry` already has metrics of these names.
+pub fn start_workers(
+    config: &Config,
+    deps: &Deps,
+    shutdown: &Shutdown,
+) -> Result<(), prometheus::Error> {
+    let (store, bus, registry) = (&deps.store, &deps.bus, &deps.registry);
+    // All metrics are registered, whatever is configured: dashboards find the same
+    // names everywhere.
+    let background = BackgroundMetrics::new(registry)?;
+    let ingestion = IngestionMetrics::new(registry)?;
+    let voices = VoiceMetrics::new(registry)?;
+    let webhooks = WebhookMetrics::new(registry)?;
+    let embeddings = EmbeddingMetrics::new(registry)?;
+    let publisher = keys::KeyPublisher::new(store.clone(), bus.clone(), background.clone());
+    shutdown.spawn(publisher.run(shutdown.clone()));
+    if store.objects().is_some() {
+        for _ in 0..config.skills_readers {
+            let job = Ingestion::new(store.clone(), bus.clone(), ingestion.clone());
+            shutdown.spawn(LeasedWorker::new(job).run(shutdown.clone()));
+        }
+        let providers = voices::Providers::new(config);
+        // One worker for each provider: a provider that does not respond delays only
+        // its own voices.
+        for provider in providers.names() {
+            let metrics = voices.clone();
+            let job =
+                voices::VoiceTraining::new(store.clone(), providers.clone(), provider, metrics);
+            shutdown.spawn(LeasedWorker::new(job).run(shutdown.clone()));
+        }
+        shutdown.spawn(orphans::run(store.clone(), shutdown.clone()));
+    }
+    if config.webhooks_senders > 0 {
+        let worker = webhooks::Worker::new(config, store.clone(), webhooks);
+        shutdown.spawn(worker.run(shutdown.clone()));
+    }
+    if let Some(endpoint) = Endpoint::from_config(&config.embeddings) {
+        let worker = embeddings::Worker::new(store.clone(), endpoint, embeddings);
+        shutdown.spawn(worker.run(shutdown.clone()));
+    }
+    let (batch, store) = (config.facts_batch, store.clone());
+    let writer = device_events::EventWriter::new(store, bus.clone(), batch, background);
+    shutdown.spawn(writer.run(shutdown.clone()));
+    Ok(())
+}

@@ -1,0 +1,162 @@
+//! Writes device events from the bus to the store, in batches.
+//!
+//! Invariant: an event is acknowledged after its commit. An invalid event does not block others.
+
+mod batch;
+
+use std::time::Duration;
+
+use chrono::Utc;
+use switchboard_bus::{Bus, BusError, DeviceEvent, EventId};
+use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown};
+use switchboard_store::{DeviceEvent as StoredEvent, Store, StoreError};
+
+use crate::metrics::BackgroundMetrics;
+
+/// How long a read from the bus waits for events.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the last read waits while the process drains: for events that nodes are still sending.
+const DRAIN_READ_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// Writes device events until the process drains.
+pub(super) struct EventWriter {
+    store: Store,
+    bus: Bus,
+    batch: usize,
+    metrics: BackgroundMetrics,
+    /// The kind of the last failure. A log line is written when it changes.
+    failure: Option<&'static str>,
+}
+
+impl EventWriter {
+    pub(super) fn new(store: Store, bus: Bus, batch: u16, metrics: BackgroundMetrics) -> Self {
+        Self {
+            store,
+            bus,
+            batch: batch.into(),
+            metrics,
+            failure: None,
+        }
+    }
+
+    /// Ends when the events that were on the bus when draining began are written, or immediately
+    /// when that is not possible: events without an acknowledgement are delivered again, to any
+    /// process.
+    pub(super) async fn run(mut self, shutdown: Shutdown) {
+        let mut backoff = Backoff::new();
+        loop {
+            let draining = shutdown.is_draining();
+            let Ok(events) = self.next(&shutdown).await else {
+                if draining || !backoff.pause(&shutdown).await {
+                    return;
+                }
+                continue;
+            };
+            backoff.reset();
+            if events.is_empty() {
+                self.report(None, "");
+                if draining {
+                    return;
+                }
+                continue;
+            }
+            if !self.write(events, &shutdown).await {
+                return;
+            }
+        }
+    }
+
+    /// The next events; none after the timeout, or when draining begins. Events of a dropped read
+    /// are not lost: without an acknowledgement, they are delivered again.
+    async fn next(&mut self, shutdown: &Shutdown) -> Result<Vec<(EventId, DeviceEvent)>, ()> {
+        let read = if shutdown.is_draining() {
+            self.read(DRAIN_READ_TIMEOUT).await
+        } else {
+            tokio::select! {
+                biased;
+                read = self.read(READ_TIMEOUT) => read,
+                () = shutdown.draining() => return Ok(Vec::new()),
+            }
+        };
+        read.map_err(|error| self.report(Some("bus"), &error.to_string()))
+    }
+
+    async fn read(&self, timeout: Duration) -> Result<Vec<(EventId, DeviceEvent)>, BusError> {
+        let consumer = self.bus.node().as_str();
+        self.bus.read_events(consumer, self.batch, timeout).await
+    }
+
+    /// Writes and acknowledges events. False when the process drains before that was possible.
+    async fn write(&mut self, events: Vec<(EventId, DeviceEvent)>, shutdown: &Shutdown) -> bool {
+        let (ids, events): (Vec<EventId>, Vec<DeviceEvent>) = events.into_iter().unzip();
+        let received = events.len();
+        let events: Vec<StoredEvent> = events.into_iter().filter_map(batch::convert).collect();
+        self.metrics
+            .events_skipped
+            .inc_by((received - events.len()) as u64);
+        // A stack of parts to write. The last one is the next one, so events stay in order.
+        let mut parts: Vec<&[StoredEvent]> = vec![&events];
+        let mut backoff = Backoff::new();
+        while let Some(part) = parts.pop() {
+            if part.len() > 1 && batch::is_too_big(part) {
+                parts.extend(batch::halves(part));
+                continue;
+            }
+            match self.store.record_device_events(part).await {
+                Ok(()) => self.count(part),
+                Err(StoreError::Refused(_)) if part.len() > 1 => parts.extend(batch::halves(part)),
+                Err(error @ StoreError::Refused(_)) => self.skip(part, &error),
+                Err(error) => {
+                    self.report(Some(error.kind()), &error.report());
+                    parts.push(part);
+                    if !backoff.pause(shutdown).await {
+                        return false;
+                    }
+                }
+            }
+        }
+        match self.bus.ack_events(&ids).await {
+            Ok(()) => self.report(None, ""),
+            // The events are delivered again; writing them twice has no effect.
+            Err(error) => self.report(Some("bus"), &error.to_string()),
+        }
+        true
+    }
+
+    fn count(&self, part: &[StoredEvent]) {
+        self.metrics.events_written.inc_by(part.len() as u64);
+        self.metrics.events_batch_size.observe(part.len() as f64);
+        if let Some(oldest) = part.iter().map(|event| event.at).min() {
+            let lag = (Utc::now() - oldest).num_milliseconds().max(0);
+            self.metrics.events_lag_seconds.set(lag as f64 / 1_000.0);
+        }
+    }
+
+    fn skip(&self, part: &[StoredEvent], error: &StoreError) {
+        self.metrics.events_skipped.inc();
+        for event in part {
+            tracing::error!(
+                device.key = %event.device,
+                error = error.report(),
+                "device event skipped: the database cannot store it"
+            );
+        }
+    }
+
+    /// Logs changes of the failure, not every attempt.
+    fn report(&mut self, failure: Option<&'static str>, cause: &str) {
+        match failure {
+            Some(_) if failure != self.failure => {
+                tracing::warn!(
+                    cause,
+                    "device events cannot be written; retrying, none is lost"
+                );
+            }
+            None if self.failure.is_some() => {
+                tracing::info!("device events are written again")
+            }
+            _ => {}
+        }
+        self.failure = failure;
+    }
+}

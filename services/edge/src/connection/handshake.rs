@@ -1,0 +1,261 @@
+//! The handshake: verifies the token of the first frame, claims the device in the directory, and
+//! inserts its connection.
+//!
+//! Invariant: a token appears in no log line and no answer (I16).
+
+use std::{future::poll_fn, io, sync::Arc};
+
+use switchboard_bus::{BusError, DisconnectReason, TokenError};
+use switchboard_protocol::{
+    frame::{FrameError, Kind, TaskId},
+    id::DeviceKey,
+    message::{self, AuthAccepted},
+    session::{Event, Session, SessionError},
+    token::{AccessError, Claims, Scope, Subject},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    time::Instant,
+};
+use tracing::{debug, warn};
+
+use super::{
+    buffers,
+    close::FinalFrame,
+    io::{FrameIo, ReadChunk},
+};
+use crate::{
+    accept::ConnectionPermit,
+    connections::Inserted,
+    edge::Edge,
+    handle::{ConnectionHandle, Eviction, Identity},
+};
+
+/// Why a handshake failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HandshakeError {
+    #[error("the device disconnected before AUTH")]
+    Disconnected,
+    #[error("the socket failed before AUTH")]
+    Io(#[source] io::Error),
+    #[error("no AUTH frame arrived in time")]
+    Timeout,
+    #[error("the edge is draining")]
+    Draining,
+    #[error("the device violated the protocol before AUTH")]
+    Protocol(#[source] SessionError),
+    #[error("the access token was not accepted")]
+    Token(#[source] TokenError),
+    #[error("the access token does not permit connecting as a device")]
+    NotADevice,
+    #[error("the device could not be claimed in the directory")]
+    Bus(#[source] BusError),
+    #[error("a newer connection of the device is present")]
+    Superseded,
+}
+
+impl HandshakeError {
+    /// The metric label, and the code that the device receives.
+    pub(super) fn label(&self) -> &'static str {
+        match self {
+            Self::Disconnected => "left",
+            Self::Io(_) => "broken",
+            Self::Timeout => "auth_timeout",
+            Self::Draining => "drain",
+            Self::Protocol(error) => error.code(),
+            Self::Token(error) => token_code(error),
+            Self::NotADevice => "not_a_device",
+            Self::Bus(_) => "bus_unavailable",
+            Self::Superseded => "takeover",
+        }
+    }
+
+    pub(super) fn final_frame(&self) -> FinalFrame {
+        let code = self.label();
+        match self {
+            Self::Disconnected | Self::Io(_) => FinalFrame::None,
+            Self::Timeout => FinalFrame::Error {
+                code,
+                message: "No AUTH frame arrived in time.".into(),
+            },
+            Self::Draining | Self::Superseded => FinalFrame::Goaway { reason: code },
+            Self::Protocol(error) => FinalFrame::Error {
+                code,
+                message: error.to_string().into(),
+            },
+            Self::Token(error @ TokenError::NoKeys) => FinalFrame::ErrorAndGoaway {
+                code,
+                message: error.to_string().into(),
+            },
+            Self::Token(error) => FinalFrame::AuthRefused {
+                code,
+                message: error.to_string().into(),
+            },
+            Self::NotADevice => FinalFrame::AuthRefused {
+                code,
+                message: "Use a token with a subject `device:ID` and the scope `device`.".into(),
+            },
+            Self::Bus(_) => FinalFrame::ErrorAndGoaway {
+                code,
+                message: "The directory of devices cannot be reached now. Try again.".into(),
+            },
+        }
+    }
+}
+
+/// All metric labels of refused connections, including a failed TLS handshake.
+pub(crate) fn refusal_labels() -> impl Iterator<Item = &'static str> {
+    let own = [
+        "left",
+        "broken",
+        "auth_timeout",
+        "drain",
+        "no_keys",
+        "not_a_device",
+        "bus_unavailable",
+        "takeover",
+        "tls",
+    ];
+    own.into_iter()
+        .chain(FrameError::CODES)
+        .chain(SessionError::CODES)
+        .chain(AccessError::CODES)
+}
+
+fn token_code(error: &TokenError) -> &'static str {
+    match error {
+        TokenError::NoKeys => "no_keys",
+        TokenError::Access(error) => error.code(),
+    }
+}
+
+/// Authenticates the device and establishes its connection.
+///
+/// # Errors
+/// Why the device is refused.
+pub(super) async fn handshake<S>(
+    io: &mut FrameIo<S>,
+    session: &mut Session,
+    permit: &ConnectionPermit,
+    deadline: Instant,
+) -> Result<Arc<ConnectionHandle>, HandshakeError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let edge = permit.edge();
+    let (claims, task) = tokio::select! {
+        biased;
+        () = edge.tasks.draining() => return Err(HandshakeError::Draining),
+        authenticated = tokio::time::timeout_at(deadline, authenticate(io, session, edge)) => {
+            authenticated.map_err(|_| HandshakeError::Timeout)??
+        }
+    };
+    let identity = identity(claims)?;
+    let handle = claim(edge, identity).await?;
+    debug!(device.id = %handle.key.device, org.id = %handle.key.org,
+        device.epoch = handle.epoch.0, device.address = %permit.address(), "device connected");
+    session.set_authenticated();
+    io.set_max_frame_bytes(edge.config.device_max_frame_bytes);
+    let accepted = AuthAccepted {
+        device_id: handle.key.device.clone(),
+        session: format!("{}-{}", handle.key.device, handle.epoch.0),
+        heartbeat_s: edge.config.device_heartbeat_s,
+        max_frame_bytes: edge.config.device_max_frame_bytes,
+    };
+    buffers::with_payload(
+        |payload| message::write_auth_accepted(payload, &accepted),
+        |payload| io.put(Kind::Auth, task, 0, payload),
+    );
+    Ok(handle)
+}
+
+/// Reads up to the AUTH frame and verifies its token.
+async fn authenticate<S>(
+    io: &mut FrameIo<S>,
+    session: &mut Session,
+    edge: &Edge,
+) -> Result<(Claims, TaskId), HandshakeError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    loop {
+        let read = poll_fn(|cx| io.poll_read(cx))
+            .await
+            .map_err(HandshakeError::Io)?;
+        let (chunk, length) = read.ok_or(HandshakeError::Disconnected)?;
+        edge.metrics.received_bytes.inc_by(length as u64);
+        if let Some(authenticated) = read_auth(io, session, edge, chunk)? {
+            return Ok(authenticated);
+        }
+    }
+}
+
+fn read_auth<S>(
+    io: &mut FrameIo<S>,
+    session: &mut Session,
+    edge: &Edge,
+    mut chunk: ReadChunk,
+) -> Result<Option<(Claims, TaskId)>, HandshakeError>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let frame = io.next_frame(&mut chunk);
+    let Some(frame) = frame.map_err(|error| HandshakeError::Protocol(error.into()))? else {
+        io.put_back(chunk, false);
+        return Ok(None);
+    };
+    let task = frame.task;
+    let claims = match session.handle(frame).map_err(HandshakeError::Protocol)? {
+        Event::Auth(request) => {
+            let verified = edge.bus.verify(&request.token);
+            verified.map_err(HandshakeError::Token)?
+        }
+        _ => return Err(HandshakeError::Protocol(SessionError::NotAuthenticated)),
+    };
+    // A device may send its register message right behind, without waiting for the answer.
+    io.put_back(chunk, true);
+    Ok(Some((claims, task)))
+}
+
+fn identity(claims: Claims) -> Result<Identity, HandshakeError> {
+    match claims.subject {
+        Subject::Device(device) if claims.scopes.contains(Scope::Device) => Ok(Identity {
+            key: DeviceKey {
+                org: claims.org,
+                device,
+            },
+            token: claims.id,
+            token_expires_at_s: claims.expires_at,
+        }),
+        _ => Err(HandshakeError::NotADevice),
+    }
+}
+
+/// Claims the device for this node and inserts its connection. The newest connection wins in the
+/// directory and here.
+async fn claim(edge: &Edge, identity: Identity) -> Result<Arc<ConnectionHandle>, HandshakeError> {
+    let epoch = edge.bus.claim(&identity.key).await.map_err(|error| {
+        warn!(device.id = %identity.key.device, org.id = %identity.key.org, %error,
+            "device refused: the directory is unreachable");
+        HandshakeError::Bus(error)
+    })?;
+    let handle = Arc::new(ConnectionHandle::new(identity, epoch, edge.now_ms()));
+    match edge.connections.insert(&handle) {
+        Inserted::New => {}
+        Inserted::Replaced(older) => older.evict(Eviction::Takeover),
+        Inserted::Superseded => {
+            let reason = DisconnectReason::Takeover;
+            edge.bus
+                .release(handle.key.clone(), handle.epoch, None, reason);
+            return Err(HandshakeError::Superseded);
+        }
+    }
+    // A takeover or a revocation before the insertion found no connection to close.
+    if edge.bus.is_superseded(&handle.key, handle.epoch) {
+        handle.evict(Eviction::Takeover);
+    }
+    if edge.bus.is_revoked(handle.token) {
+        handle.evict(Eviction::Revoked);
+    }
+    Ok(handle)
+}

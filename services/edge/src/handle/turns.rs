@@ -1,0 +1,556 @@
+//! The turn state machine of one connection: messages from the device, turns for the bus, replies
+//! for the device.
+
+use std::{
+    collections::VecDeque,
+    mem,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use switchboard_protocol::frame::TaskId;
+use switchboard_runtime::label;
+use tokio::sync::Notify;
+
+use super::{Command, ConnectionHandle, Eviction, Phase, State};
+use crate::edge::Edge;
+
+// What the device's user reads when a turn has no reply. These texts are part of the behaviour.
+const TOO_LONG: &str = "That was too long. Please say it in fewer words.";
+const TOO_MANY: &str = "Too much is being answered already. Please wait a moment and ask again.";
+const NOT_TEXT: &str = "There is no conversation service for sound here. Text is understood.";
+const UNANSWERED: &str = "Nobody answers: there is no conversation service here, or it is busy. \
+                          Services of this device can still be called.";
+/// Does not ask to repeat the message: the worker may already have acted on it.
+const BROKEN_OFF: &str =
+    "\nThe answer broke off here. What you asked for may have been done all the same.";
+/// Separates a partial reply from the complete reply of the worker that takes over.
+const RESTARTED: &str = "\nI was interrupted; once more:\n";
+/// The bus may have accepted the turn although it returned an error.
+const UNREACHABLE: &str = "The conversation service can not be reached now. Should nothing \
+                           happen, please ask again in a moment.";
+
+/// Memory of a reply besides its text.
+const REPLY_OVERHEAD_BYTES: usize = 128;
+
+/// Limits of the turns on one connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TurnLimits {
+    /// Bytes of one message from the device.
+    pub(crate) max_message_bytes: usize,
+    /// Turns without a complete reply.
+    pub(crate) max_in_flight: usize,
+    /// Bytes of replies that wait for the socket.
+    pub(crate) max_unsent_bytes: usize,
+}
+
+/// How a turn ended; the metric label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TurnEnd {
+    Answered,
+    /// The device cancelled the reply, or sent another message on the same task.
+    Cancelled,
+    TooLong,
+    TooMany,
+    NotText,
+    /// No worker responded in time.
+    Unanswered,
+    BrokenOff,
+    Unreachable,
+    /// The connection closed first.
+    Gone,
+}
+
+label!(TurnEnd {
+    Answered => "answered",
+    Cancelled => "cancelled",
+    TooLong => "too_long",
+    TooMany => "too_many",
+    NotText => "not_text",
+    Unanswered => "unanswered",
+    BrokenOff => "broken_off",
+    Unreachable => "unreachable",
+    Gone => "gone",
+});
+
+/// The next part of a reply, to be written to the device.
+pub(crate) struct ReplyChunk {
+    pub(crate) serial: u64,
+    pub(crate) task: TaskId,
+    /// The seq of its first frame.
+    pub(crate) seq: u16,
+    pub(crate) text: String,
+    /// The reply ends with this chunk.
+    pub(crate) is_last: bool,
+}
+
+/// What [`crate::turn_forwarder`] does next.
+pub(crate) enum BusAction {
+    /// Queue this turn on the bus.
+    Enqueue {
+        serial: u64,
+        task: TaskId,
+        message: String,
+    },
+    /// Cancel the reply on this task.
+    Cancel(TaskId),
+    /// The connection closed and a worker may be replying: cancel all its turns, then exit.
+    CancelAll,
+    /// The connection closed and no reply is expected: drop its turns on the bus, then exit.
+    Discard,
+    /// Wait until the turns change, at most this long.
+    Wait(Duration, Arc<Notify>),
+    /// No turn is open; the forwarder exits.
+    Exit,
+}
+
+/// All turns of one connection: the only place where a turn changes its state.
+///
+/// The type does no I/O and has no clock. The connection's task feeds it the device's frames and
+/// takes [`ReplyChunk`]s out of it. [`crate::bus_handler`] feeds it the workers' replies. One task
+/// per connection, [`crate::turn_forwarder`], takes [`BusAction`]s out of it while turns are open.
+///
+/// ```text
+///  TEXT           END            forwarder           text of a worker
+/// ─────► Message ─────► Queued ────────────► Forwarded ───────────────► Replying
+///           │             │                      │                          │
+///           │ refused     │ CANCEL, or a new     │ CANCEL, bus error,       │ complete, lost,
+///           │             │ message on the task  │ timeout                  │ CANCEL, timeout
+///           ▼             ▼                      ▼                          ▼
+///           └─────────────┴────► Finished ◄──────┴──────────────────────────┘
+///                                    │ last chunk and END written
+///                                    ▼
+///                                 removed
+/// ```
+///
+/// A message is refused when it is too long, is not text, or exceeds the limit of turns in flight.
+/// Each arrow into `Finished` records one [`TurnEnd`]. A turn that was forwarded and is then
+/// cancelled, broken off or timed out also queues a [`BusAction::Cancel`].
+///
+/// Invariant: at most one turn per task is not `Finished`, so text from a worker has one receiver.
+/// Invariant: a reply's seq has no gaps and every reply ends with an END frame (I12).
+///
+/// A connection without turns holds none of this: [`State`] frees it when [`Self::is_idle`].
+#[derive(Default)]
+pub(crate) struct Turns {
+    messages: Vec<Message>,
+    turns: Vec<Turn>,
+    cancels: VecDeque<TaskId>,
+    last_serial: u64,
+    /// A forwarder task runs.
+    has_forwarder: bool,
+    is_closed: bool,
+    /// A worker may have been replying when the connection closed.
+    was_replying: bool,
+    changed: Arc<Notify>,
+    /// Ends that the metric does not count yet.
+    ended: Vec<TurnEnd>,
+}
+
+/// A message whose END frame has not arrived.
+struct Message {
+    task: TaskId,
+    content: Content,
+}
+
+enum Content {
+    Text(String),
+    TooLong,
+    Cancelled,
+}
+
+struct Turn {
+    serial: u64,
+    task: TaskId,
+    state: TurnState,
+    /// The seq of the next frame of the reply.
+    seq: u16,
+    /// Text of the reply that is not written yet.
+    unsent: String,
+    /// The last sign of a worker, or when waiting for one began.
+    last_seen: Instant,
+}
+
+enum TurnState {
+    Queued(String),
+    Forwarded,
+    Replying,
+    Finished,
+}
+
+impl Turns {
+    fn is_idle(&self) -> bool {
+        self.has_no_turns() && !self.has_forwarder && self.ended.is_empty()
+    }
+
+    fn has_no_turns(&self) -> bool {
+        self.messages.is_empty() && self.turns.is_empty()
+    }
+
+    fn exceeds(&self, limits: TurnLimits) -> bool {
+        let bytes = |turn: &Turn| turn.unsent.len() + REPLY_OVERHEAD_BYTES;
+        self.turns.iter().map(bytes).sum::<usize>() > limits.max_unsent_bytes
+    }
+
+    // From the device.
+
+    fn append_text(&mut self, task: TaskId, text: &str, max_bytes: usize) {
+        let found = self.messages.iter().position(|part| part.task == task);
+        let index = found.unwrap_or_else(|| {
+            let content = Content::Text(String::new());
+            self.messages.push(Message { task, content });
+            self.messages.len() - 1
+        });
+        let Some(message) = self.messages.get_mut(index) else {
+            return;
+        };
+        if let Content::Text(so_far) = &mut message.content {
+            if so_far.len() + text.len() > max_bytes {
+                message.content = Content::TooLong;
+            } else {
+                so_far.push_str(text);
+            }
+        }
+    }
+
+    /// Ends the task's message. Returns true when the caller has to start a forwarder.
+    fn end_message(&mut self, task: TaskId, now: Instant, max_in_flight: usize) -> bool {
+        let found = self.messages.iter().position(|part| part.task == task);
+        let content = found.map(|index| self.messages.swap_remove(index).content);
+        // A task has one reply at a time: a new message replaces the turn before.
+        self.cancel_turn(task);
+        let in_flight = self.turns.iter().filter(|turn| turn.is_open()).count();
+        match content {
+            Some(Content::Text(_)) if in_flight >= max_in_flight => {
+                self.refuse(task, TOO_MANY, TurnEnd::TooMany);
+            }
+            Some(Content::Text(text)) => {
+                self.push(task, TurnState::Queued(text), "", now);
+                self.changed.notify_one();
+                return !mem::replace(&mut self.has_forwarder, true);
+            }
+            Some(Content::TooLong) => self.refuse(task, TOO_LONG, TurnEnd::TooLong),
+            Some(Content::Cancelled) => self.refuse(task, "", TurnEnd::Cancelled),
+            None => self.refuse(task, NOT_TEXT, TurnEnd::NotText),
+        }
+        false
+    }
+
+    /// Cancels the task's unfinished message and its reply.
+    pub(crate) fn cancel(&mut self, task: TaskId) {
+        let messages = self.messages.iter_mut();
+        for message in messages.filter(|message| message.task == task) {
+            message.content = Content::Cancelled;
+        }
+        self.cancel_turn(task);
+    }
+
+    fn cancel_turn(&mut self, task: TaskId) {
+        let Some(turn) = self.open_turn(task) else {
+            return;
+        };
+        turn.unsent.clear();
+        if !matches!(turn.finish(), TurnState::Queued(_)) {
+            self.cancels.push_back(task);
+        }
+        self.ended.push(TurnEnd::Cancelled);
+        self.changed.notify_one();
+    }
+
+    fn refuse(&mut self, task: TaskId, notice: &str, end: TurnEnd) {
+        self.push(task, TurnState::Finished, notice, Instant::now());
+        self.ended.push(end);
+    }
+
+    fn push(&mut self, task: TaskId, state: TurnState, unsent: &str, now: Instant) {
+        self.last_serial += 1;
+        self.turns.push(Turn {
+            serial: self.last_serial,
+            task,
+            state,
+            seq: 0,
+            unsent: unsent.to_owned(),
+            last_seen: now,
+        });
+    }
+
+    // From the worker that replies.
+
+    /// Appends text to the reply; empty text is a keep-alive.
+    pub(crate) fn append_reply(&mut self, task: TaskId, text: &str, now: Instant) {
+        if let Some(turn) = self.forwarded_turn(task) {
+            turn.state = TurnState::Replying;
+            turn.last_seen = now;
+            turn.unsent.push_str(text);
+        }
+    }
+
+    /// Another worker took the turn over and sends the reply from its beginning.
+    pub(crate) fn restart_reply(&mut self, task: TaskId) {
+        if let Some(turn) = self.forwarded_turn(task) {
+            turn.unsent.push_str(RESTARTED);
+        }
+    }
+
+    /// Ends the reply. `is_whole` is false when a part of it was lost.
+    pub(crate) fn finish_reply(&mut self, task: TaskId, is_whole: bool) {
+        let Some(turn) = self.forwarded_turn(task) else {
+            return;
+        };
+        turn.finish();
+        if is_whole {
+            self.ended.push(TurnEnd::Answered);
+        } else {
+            turn.unsent.push_str(BROKEN_OFF);
+            self.ended.push(TurnEnd::BrokenOff);
+            self.cancels.push_back(task);
+        }
+        self.changed.notify_one();
+    }
+
+    fn open_turn(&mut self, task: TaskId) -> Option<&mut Turn> {
+        let mut turns = self.turns.iter_mut();
+        turns.find(|turn| turn.task == task && turn.is_open())
+    }
+
+    /// The task's turn that a worker can reply to. Text that arrives while the turn is still queued
+    /// belongs to an earlier turn on the task.
+    fn forwarded_turn(&mut self, task: TaskId) -> Option<&mut Turn> {
+        self.open_turn(task)
+            .filter(|turn| !matches!(turn.state, TurnState::Queued(_)))
+    }
+
+    // To the device.
+
+    fn has_chunk(&self) -> bool {
+        self.turns.iter().any(Turn::has_chunk)
+    }
+
+    fn next_chunk(&mut self) -> Option<ReplyChunk> {
+        let index = self.turns.iter().position(Turn::has_chunk)?;
+        let turn = self.turns.get_mut(index)?;
+        let chunk = ReplyChunk {
+            serial: turn.serial,
+            task: turn.task,
+            seq: turn.seq,
+            text: mem::take(&mut turn.unsent),
+            is_last: !turn.is_open(),
+        };
+        if chunk.is_last {
+            self.turns.remove(index);
+        }
+        Some(chunk)
+    }
+
+    /// Records the seq after a written chunk; `None` when the task has no seq left.
+    pub(crate) fn advance_seq(&mut self, serial: u64, next: Option<u16>) {
+        let Some(index) = self.turns.iter().position(|turn| turn.serial == serial) else {
+            return;
+        };
+        match (next, self.turns.get_mut(index)) {
+            (Some(next), Some(turn)) => turn.seq = next,
+            _ => {
+                let turn = self.turns.remove(index);
+                if turn.is_open() {
+                    self.cancels.push_back(turn.task);
+                    self.ended.push(TurnEnd::BrokenOff);
+                    self.changed.notify_one();
+                }
+            }
+        }
+    }
+
+    // To the bus.
+
+    /// The forwarder's next action. Ends turns whose worker was silent for `reply_timeout`.
+    pub(crate) fn next_action(&mut self, now: Instant, reply_timeout: Duration) -> BusAction {
+        if self.is_closed {
+            self.has_forwarder = false;
+            return if self.was_replying {
+                BusAction::CancelAll
+            } else {
+                BusAction::Discard
+            };
+        }
+        if let Some(task) = self.cancels.pop_front() {
+            return BusAction::Cancel(task);
+        }
+        for turn in &mut self.turns {
+            if let TurnState::Queued(message) = &mut turn.state {
+                let message = mem::take(message);
+                turn.state = TurnState::Forwarded;
+                turn.last_seen = now;
+                let (serial, task) = (turn.serial, turn.task);
+                return BusAction::Enqueue {
+                    serial,
+                    task,
+                    message,
+                };
+            }
+        }
+        if let Some(task) = self.time_out(now, reply_timeout) {
+            return BusAction::Cancel(task);
+        }
+        let open = self.turns.iter().filter(|turn| turn.is_open());
+        let Some(oldest) = open.map(|turn| turn.last_seen).min() else {
+            self.has_forwarder = false;
+            return BusAction::Exit;
+        };
+        let left = reply_timeout.saturating_sub(now.saturating_duration_since(oldest));
+        BusAction::Wait(left, Arc::clone(&self.changed))
+    }
+
+    fn time_out(&mut self, now: Instant, reply_timeout: Duration) -> Option<TaskId> {
+        let is_late = |turn: &&mut Turn| {
+            turn.is_open() && now.saturating_duration_since(turn.last_seen) >= reply_timeout
+        };
+        let turn = self.turns.iter_mut().find(is_late)?;
+        let (notice, end) = match turn.finish() {
+            TurnState::Replying => (BROKEN_OFF, TurnEnd::BrokenOff),
+            _ => (UNANSWERED, TurnEnd::Unanswered),
+        };
+        turn.unsent.push_str(notice);
+        self.ended.push(end);
+        Some(turn.task)
+    }
+
+    /// The bus did not accept the turn.
+    pub(crate) fn fail(&mut self, serial: u64) {
+        let mut turns = self.turns.iter_mut();
+        if let Some(turn) = turns.find(|turn| turn.serial == serial && turn.is_open()) {
+            turn.unsent.push_str(UNREACHABLE);
+            turn.finish();
+            self.ended.push(TurnEnd::Unreachable);
+        }
+    }
+
+    /// Ends all turns with the connection. Returns true when a forwarder will notify the bus.
+    fn close(&mut self) -> bool {
+        self.is_closed = true;
+        let open = self.turns.iter().filter(|turn| turn.is_open());
+        let is_replying = |turn: &Turn| !matches!(turn.state, TurnState::Queued(_));
+        self.was_replying = open.clone().any(is_replying) || !self.cancels.is_empty();
+        self.ended.extend(open.map(|_| TurnEnd::Gone));
+        self.turns = Vec::new();
+        self.messages = Vec::new();
+        self.changed.notify_one();
+        self.has_forwarder
+    }
+}
+
+impl Turn {
+    const fn is_open(&self) -> bool {
+        !matches!(self.state, TurnState::Finished)
+    }
+
+    fn has_chunk(&self) -> bool {
+        !self.unsent.is_empty() || !self.is_open()
+    }
+
+    /// Moves the turn to `Finished` and returns the state it had.
+    const fn finish(&mut self) -> TurnState {
+        mem::replace(&mut self.state, TurnState::Finished)
+    }
+}
+
+impl State {
+    pub(super) fn next_chunk(&mut self) -> Option<Command> {
+        let chunk = self.turns.as_mut()?.next_chunk().map(Command::Reply);
+        self.free_idle_turns();
+        chunk
+    }
+
+    pub(super) fn has_chunk(&self) -> bool {
+        self.turns.as_ref().is_some_and(|turns| turns.has_chunk())
+    }
+
+    /// No message is incomplete and every reply is written.
+    pub(super) fn has_no_turns(&self) -> bool {
+        self.turns.as_ref().is_none_or(|turns| turns.has_no_turns())
+    }
+
+    fn count_ended(&mut self, edge: &Edge) {
+        if let Some(turns) = &mut self.turns {
+            for end in mem::take(&mut turns.ended) {
+                edge.metrics.turns.inc(end);
+            }
+        }
+        self.free_idle_turns();
+    }
+
+    fn free_idle_turns(&mut self) {
+        self.turns.take_if(|turns| turns.is_idle());
+    }
+}
+
+impl ConnectionHandle {
+    /// Appends text of an incomplete message. Called by the connection's own task.
+    pub(crate) fn append_text(&self, edge: &Edge, task: TaskId, text: &str) {
+        let mut state = self.state.lock();
+        let turns = state.turns.get_or_insert_default();
+        turns.append_text(task, text, edge.turn_limits().max_message_bytes);
+    }
+
+    /// Ends a message of the device, which begins a turn unless `is_allowed` is false. Returns true
+    /// when the caller has to start a [`crate::turn_forwarder`].
+    pub(crate) fn end_message(&self, edge: &Edge, task: TaskId, is_allowed: bool) -> bool {
+        self.change(|state| {
+            state.had_turns = true;
+            // A connection that is about to close could not finish the reply.
+            let is_refused = !is_allowed || state.phase >= Phase::Finishing;
+            let max_in_flight = if is_refused {
+                0
+            } else {
+                edge.turn_limits().max_in_flight
+            };
+            let turns = state.turns.get_or_insert_default();
+            let start_forwarder = turns.end_message(task, Instant::now(), max_in_flight);
+            state.evict_slow_reader(edge);
+            state.count_ended(edge);
+            start_forwarder
+        })
+    }
+
+    /// Changes the turns, if there are any, and wakes the connection's task. Evicts a device that
+    /// leaves too much of its replies unread.
+    pub(crate) fn update_turns<T>(
+        &self,
+        edge: &Edge,
+        update: impl FnOnce(&mut Turns) -> T,
+    ) -> Option<T> {
+        self.change(|state| {
+            let result = state.turns.as_deref_mut().map(update);
+            state.evict_slow_reader(edge);
+            state.count_ended(edge);
+            result
+        })
+    }
+
+    /// Changes the turns, if there are any, without waking the connection's task: the caller is
+    /// that task, or the change leaves it nothing to write.
+    pub(crate) fn edit_turns(&self, edge: &Edge, edit: impl FnOnce(&mut Turns)) {
+        let mut state = self.state.lock();
+        if let Some(turns) = &mut state.turns {
+            edit(turns);
+        }
+        state.count_ended(edge);
+    }
+
+    /// Ends all turns with the connection. Returns true when the caller has to drop the turns that
+    /// the bus still holds; otherwise a forwarder does it, or there were none.
+    pub(crate) fn close_turns(&self, edge: &Edge) -> bool {
+        let mut state = self.state.lock();
+        let has_forwarder = state.turns.as_mut().is_some_and(|turns| turns.close());
+        state.count_ended(edge);
+        state.had_turns && !has_forwarder
+    }
+}
+
+impl State {
+    fn evict_slow_reader(&mut self, edge: &Edge) {
+        let turns = self.turns.as_deref();
+        if turns.is_some_and(|turns| turns.exceeds(edge.turn_limits())) {
+            self.eviction = self.eviction.or(Some(Eviction::SlowReader));
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Admission of a request: authentication, the scope of its route, and rate limits.
+//!
+//! Invariant: the body of a request is not read before its caller is admitted.
+
+use std::sync::Arc;
+
+use axum::{extract::FromRequestParts, http::request::Parts};
+use switchboard_identity::{Caller, CallerId};
+use switchboard_protocol::{id::DeviceKey, outcome::Delivered, token::Scope};
+use switchboard_runtime::{
+    metrics::Counters,
+    problem::Problem,
+    rate_limit::{RateLimited, TokenBuckets},
+};
+
+use crate::{Config, Gateway, metrics::ShedReason};
+
+/// A caller with the scope `call`.
+pub(crate) struct RequireCall(pub(crate) Caller);
+
+/// A caller with the scope `read`.
+pub(crate) struct RequireRead(pub(crate) Caller);
+
+impl FromRequestParts<Arc<Gateway>> for RequireCall {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<Gateway>) -> Result<Self, Problem> {
+        admit(parts, state, Scope::Call).await.map(Self)
+    }
+}
+
+impl FromRequestParts<Arc<Gateway>> for RequireRead {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<Gateway>) -> Result<Self, Problem> {
+        admit(parts, state, Scope::Read).await.map(Self)
+    }
+}
+
+async fn admit(parts: &Parts, gateway: &Gateway, scope: Scope) -> Result<Caller, Problem> {
+    let caller = gateway.authenticator.authenticate(&parts.headers).await?;
+    caller.require(scope)?;
+    gateway.rate_limits.admit_caller(&caller)?;
+    Ok(caller)
+}
+
+/// The token buckets of one gateway. Requests over the limit are refused, not delayed.
+pub(crate) struct RateLimits {
+    callers: TokenBuckets<CallerId>,
+    devices: TokenBuckets<DeviceKey>,
+    shed: Counters<ShedReason>,
+}
+
+impl RateLimits {
+    pub(crate) fn new(config: &Config, shed: Counters<ShedReason>) -> Self {
+        Self {
+            shed,
+            callers: TokenBuckets::new(config.caller_rate_per_s, config.caller_burst),
+            devices: TokenBuckets::new(config.called_device_rate_per_s, config.called_device_burst),
+        }
+    }
+
+    /// Takes one request from a caller's bucket.
+    pub(crate) fn admit_caller(&self, caller: &Caller) -> Result<(), Problem> {
+        let taken = self.callers.take(&caller.id());
+        let taken = taken.inspect_err(|_| self.shed.inc(ShedReason::CallerRate));
+        taken.map_err(rate_limited)
+    }
+
+    /// Takes one call from a device's bucket.
+    pub(crate) fn admit_call(&self, device: &DeviceKey) -> Result<(), RateLimited> {
+        let taken = self.devices.take(device);
+        taken.inspect_err(|_| self.shed.inc(ShedReason::DeviceRate))
+    }
+
+    /// Drops the buckets that are full again.
+    pub(crate) fn sweep(&self) {
+        self.callers.sweep();
+        self.devices.sweep();
+    }
+}
+
+/// The problem for a rate-limited request, which did not reach a device.
+pub(crate) fn rate_limited(refused: RateLimited) -> Problem {
+    Problem::from(refused).with("delivered", Delivered::No)
+}

@@ -1,0 +1,133 @@
+//! `POST /v1/devices/{id}/calls`: creates a call of any mode.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::State,
+    http::HeaderMap,
+    response::{IntoResponse, Response},
+};
+use switchboard_protocol::{
+    id::{CallId, DeviceId, DeviceKey},
+    outcome::{Delivered, Outcome},
+};
+use switchboard_runtime::problem::{Json, Path, Problem};
+use utoipa::ToSchema;
+
+use super::{
+    Attempt, idempotency, idempotency::IdempotencyKey, milliseconds, mode::Mode, queue,
+    request::CallBody, response::CallResponse, view::CallView,
+};
+use crate::{
+    Gateway,
+    admission::{self, RequireCall},
+    bus_unavailable,
+};
+
+/// The response to a synchronous call that the device answered.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "describes `CallResponse` in the API document")]
+struct CallResult {
+    /// ID of the call.
+    call_id: CallId,
+    /// `succeeded` or `failed`, as reported by the device.
+    outcome: Outcome,
+    /// Whether the device may have executed the call.
+    delivered: Delivered,
+    /// The device's result, byte for byte: `success`, `data` and further members.
+    #[schema(value_type = Object)]
+    result: (),
+    /// Time from the request to the outcome, in milliseconds.
+    #[schema(minimum = 0, maximum = 301_000, example = 12.345)]
+    elapsed_ms: f64,
+}
+
+/// Calls a service of a device. A `sync` call responds with its outcome, other modes with 202.
+///
+/// With an Idempotency-Key the call is executed at most once. If the call was not delivered, its
+/// key is released.
+#[utoipa::path(
+    post, path = "/v1/devices/{id}/calls", tag = "Devices", operation_id = "callDevice",
+    params(("id" = DeviceId, Path, description = "ID of the device")),
+    request_body(content = CallBody),
+    responses(
+        (status = 200, body = CallResult, description = "The device answered"),
+        (status = 202, body = CallView<'static>, description = "The call is stored and continues without the caller", headers(("Location" = String, description = "URL of the call"))),
+    ),
+    security(("credential" = ["call"])),
+    extensions(
+        ("x-idempotent" = json!(true)),
+        ("x-problems" = json!([
+            "invalid_path", "unknown_device", "unknown_service", "invalid", "offline", "call_in_progress",
+            "overloaded", "queue_full", "rate_limited", "cancelled", "lost", "timed_out", "bus_unavailable", "store_unavailable"
+        ])),
+    ),
+)]
+pub(crate) async fn create(
+    State(gateway): State<Arc<Gateway>>,
+    RequireCall(caller): RequireCall,
+    Path(device): Path<DeviceId>,
+    headers: HeaderMap,
+    Json(body): Json<CallBody>,
+) -> Result<Response, Problem> {
+    let device = DeviceKey {
+        org: caller.org,
+        device,
+    };
+    let (request, mode) = body.parse()?;
+    let attempt = Attempt::new(device, request);
+    let key = IdempotencyKey::from_headers(&headers)?;
+    if let Err(refused) = gateway.rate_limits.admit_call(&attempt.device) {
+        return Err(attempt.not_sent(admission::rate_limited(refused)));
+    }
+    if attempt.request.bytes() > gateway.params_limit_bytes {
+        return Ok(attempt.too_large(&gateway).into_response());
+    }
+    let key = key.map(|key| key.scoped(&caller, &attempt.device));
+    match (mode, key) {
+        (Mode::Sync, Some(key)) => idempotency::perform_once(&gateway, &attempt, &key).await,
+        (Mode::Sync, None) => {
+            let (_, response) = attempt.respond(&gateway).await?;
+            Ok(response.into_response())
+        }
+        (mode, key) => queue::accept(&gateway, attempt, &mode, key).await,
+    }
+}
+
+impl Attempt {
+    /// Makes the call and builds the response for a caller that waits.
+    ///
+    /// # Errors
+    /// If the bus did not accept the call. Nothing was sent.
+    pub(super) async fn respond(
+        &self,
+        gateway: &Gateway,
+    ) -> Result<(Delivered, CallResponse), Problem> {
+        match self.perform(gateway, None).await {
+            Ok(answer) => {
+                let response = CallResponse::new(self.id, &answer, self.started.elapsed());
+                Ok((answer.delivered, response))
+            }
+            Err(error) => Err(self.not_sent(bus_unavailable(&error))),
+        }
+    }
+
+    /// Adds the details of this call, which was not sent and has no outcome, to a problem.
+    pub(super) fn not_sent(&self, problem: Problem) -> Problem {
+        problem
+            .with("call_id", self.id)
+            .with("delivered", Delivered::No)
+            .with("elapsed_ms", milliseconds(self.started.elapsed()))
+    }
+
+    fn too_large(&self, gateway: &Gateway) -> CallResponse {
+        gateway.metrics.begin_call(self.device.org).too_large();
+        let limit = gateway.params_limit_bytes;
+        let sent = self.request.bytes();
+        CallResponse::params_too_large(
+            self.id,
+            format!("The params have {sent} bytes; the limit is {limit}."),
+            self.started.elapsed(),
+        )
+    }
+}

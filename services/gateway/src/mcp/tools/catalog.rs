@@ -1,0 +1,173 @@
+//! The tools of devices, from the directory of connected devices or from the database.
+//!
+//! Parsed registrations are cached by digest, within a budget of bytes.
+
+use std::sync::Arc;
+
+use quick_cache::{Weighter, sync::Cache};
+use serde_json::value::RawValue;
+use switchboard_bus::{BusError, Presence};
+use switchboard_protocol::{id::DeviceKey, schema::Digest};
+use switchboard_store::StoreError;
+use switchboard_tools::Naming;
+
+use super::toolset::Toolset;
+use crate::{Gateway, devices::DeviceEntry};
+
+/// Size of the parsed registrations that a node caches. Protects memory. Devices with the same
+/// firmware share one registration.
+const CACHE_BYTES: u64 = 64 * 1024 * 1024;
+/// Estimated number of cached registrations.
+const CACHE_CAPACITY: usize = 4_096;
+
+/// The cache of parsed registrations.
+pub(in crate::mcp) struct ToolCatalog {
+    cache: Cache<(Digest, Naming), Arc<Toolset>, Weight>,
+}
+
+#[derive(Clone)]
+struct Weight;
+
+impl Weighter<(Digest, Naming), Arc<Toolset>> for Weight {
+    fn weight(&self, key: &(Digest, Naming), toolset: &Arc<Toolset>) -> u64 {
+        let entry = size_of_val(key).saturating_add(size_of::<Toolset>());
+        toolset.bytes().saturating_add(entry as u64)
+    }
+}
+
+/// Why the tools of a device could not be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CatalogError {
+    #[error("the directory of live devices cannot be read")]
+    Directory(#[from] BusError),
+    #[error("the database of devices cannot be read")]
+    Store(#[from] StoreError),
+    #[error("only connected devices can be read")]
+    Incomplete,
+    #[error("the registration of the device cannot be parsed")]
+    Registration(#[from] serde_json::Error),
+}
+
+impl ToolCatalog {
+    pub(in crate::mcp) fn new() -> Self {
+        Self {
+            cache: Cache::with_weighter(CACHE_CAPACITY, CACHE_BYTES, Weight),
+        }
+    }
+
+    /// The tools of a device. `None` if the organisation has no such device.
+    pub(super) async fn get(
+        &self,
+        gateway: &Gateway,
+        device: &DeviceKey,
+        naming: Naming,
+    ) -> Result<Option<Arc<Toolset>>, CatalogError> {
+        if let Some(presence) = gateway.bus.find(device).await?
+            && let Some(live) = self.live(gateway, &presence, naming).await?
+        {
+            return Ok(Some(live));
+        }
+        let Some(stored) = gateway.store.device(device.org, &device.device).await? else {
+            return Ok(None);
+        };
+        self.stored(stored.services.as_deref(), naming).map(Some)
+    }
+
+    /// The tools of a device, from the presence cache if they include this tool. Otherwise they
+    /// are read again, since the cached presence may be stale.
+    pub(super) async fn with_tool(
+        &self,
+        gateway: &Gateway,
+        device: &DeviceKey,
+        (naming, name): (Naming, &str),
+    ) -> Result<Option<Arc<Toolset>>, CatalogError> {
+        if let Some(presence) = gateway.bus.find_cached(device).await?
+            && let Some(known) = self.live(gateway, &presence, naming).await?
+            && known.find(name).is_some()
+        {
+            return Ok(Some(known));
+        }
+        self.get(gateway, device, naming).await
+    }
+
+    /// The tools of a connected device. `None` if it has not registered any.
+    async fn live(
+        &self,
+        gateway: &Gateway,
+        presence: &Presence,
+        naming: Naming,
+    ) -> Result<Option<Arc<Toolset>>, CatalogError> {
+        let Some(digest) = presence.digest else {
+            return Ok(None);
+        };
+        if let Some(known) = self.cache.get(&(digest, naming)) {
+            return Ok(Some(known));
+        }
+        match gateway.bus.services(presence).await? {
+            Some(json) => self.parsed(digest, &json, naming).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The tools of a listed device, connected or stored.
+    pub(super) async fn for_entry(
+        &self,
+        gateway: &Gateway,
+        entry: &DeviceEntry,
+    ) -> Result<Arc<Toolset>, CatalogError> {
+        if let Some(presence) = &entry.live
+            && let Some(live) = self.live(gateway, presence, Naming::Prefixed).await?
+        {
+            return Ok(live);
+        }
+        let stored = entry.stored.as_ref();
+        let services = stored.and_then(|stored| stored.services.as_deref());
+        self.stored(services, Naming::Prefixed)
+    }
+
+    fn stored(
+        &self,
+        services: Option<&RawValue>,
+        naming: Naming,
+    ) -> Result<Arc<Toolset>, CatalogError> {
+        let json = services.map_or("{}", RawValue::get).as_bytes();
+        self.parsed(Digest::compute(json), json, naming)
+    }
+
+    fn parsed(
+        &self,
+        digest: Digest,
+        json: &[u8],
+        naming: Naming,
+    ) -> Result<Arc<Toolset>, CatalogError> {
+        if let Some(known) = self.cache.get(&(digest, naming)) {
+            return Ok(known);
+        }
+        let toolset = Arc::new(Toolset::parse(json, naming)?);
+        self.cache.insert((digest, naming), Arc::clone(&toolset));
+        Ok(toolset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cache_is_bounded_by_bytes() {
+        let catalog = ToolCatalog::new();
+        // The parsed form is much larger than the text.
+        let services = |at: usize| {
+            let schemas = vec![r#"{"not":{"not":{}}}"#; 2_000].join(",");
+            format!(r#"{{"{at}":{{"parameters":{{"allOf":[{schemas}]}}}}}}"#)
+        };
+        for at in 0..100 {
+            let json = services(at);
+            catalog
+                .stored(Some(&RawValue::from_string(json).unwrap()), Naming::Alone)
+                .unwrap();
+            assert!(catalog.cache.weight() <= CACHE_BYTES);
+        }
+        assert!(!catalog.cache.is_empty() && catalog.cache.len() < 50);
+    }
+}

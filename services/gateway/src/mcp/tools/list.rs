@@ -1,0 +1,178 @@
+//! `tools/list`: the tools of an endpoint, including those of devices that are not connected.
+//!
+//! Invariant: the order is the same on all nodes, and an incomplete list is marked.
+
+use std::sync::Arc;
+
+use rmcp::{ErrorData, model::Tool};
+use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
+use switchboard_runtime::paging::Limit;
+use switchboard_store::Npc;
+use switchboard_tools::tool_name::{self, Naming};
+
+use super::{
+    catalog::CatalogError,
+    toolset::{self, ServiceTool},
+};
+use crate::{
+    Gateway, devices,
+    mcp::{
+        npc,
+        transport::auth::{ClientContext, Endpoint},
+    },
+};
+
+/// Devices whose tools form one page.
+const PAGE_LIMIT: Limit = Limit::fixed(25);
+
+/// A page of tools.
+pub(in crate::mcp) struct ToolPage {
+    pub(in crate::mcp) tools: Vec<Tool>,
+    pub(in crate::mcp) next_cursor: Option<String>,
+    /// The database was unavailable: tools of devices that are not connected are missing.
+    pub(in crate::mcp) incomplete: bool,
+}
+
+pub(in crate::mcp) async fn list(
+    gateway: &Gateway,
+    client: &ClientContext,
+    cursor: Option<&str>,
+) -> Result<ToolPage, ErrorData> {
+    match &client.endpoint {
+        Endpoint::Device(device) => list_device(gateway, device, cursor).await,
+        Endpoint::All => list_org(gateway, client.caller.org, cursor).await,
+        Endpoint::Npc(npc) => list_npc(gateway, npc, cursor).await,
+    }
+}
+
+async fn list_device(
+    gateway: &Gateway,
+    device: &DeviceKey,
+    cursor: Option<&str>,
+) -> Result<ToolPage, ErrorData> {
+    if let Some(cursor) = cursor {
+        return Err(unknown_cursor(cursor));
+    }
+    let toolset = gateway
+        .mcp
+        .catalog
+        .get(gateway, device, Naming::Alone)
+        .await;
+    let toolset = toolset
+        .map_err(|error| unavailable(&error))?
+        .ok_or_else(|| unknown_device(&device.device))?;
+    let tools = toolset.tools().iter();
+    Ok(ToolPage {
+        tools: tools.map(|tool| tool.tool.clone()).collect(),
+        next_cursor: None,
+        incomplete: false,
+    })
+}
+
+/// The tools of the next devices in byte order of their IDs. The cursor is the last device.
+async fn list_org(
+    gateway: &Gateway,
+    org: OrgId,
+    cursor: Option<&str>,
+) -> Result<ToolPage, ErrorData> {
+    if let Some(cursor) = cursor
+        && cursor.parse::<DeviceId>().is_err()
+    {
+        return Err(unknown_cursor(cursor));
+    }
+    let page = devices::page(gateway, org, cursor, PAGE_LIMIT).await;
+    let page = page.map_err(|error| unavailable(&error.into()))?;
+    let next_cursor = match page.entries.last() {
+        Some(last) if page.more => Some(last.id.to_string()),
+        _ => None,
+    };
+    let mut tools = Vec::new();
+    for entry in &page.entries {
+        let toolset = gateway.mcp.catalog.for_entry(gateway, entry).await;
+        let toolset = toolset.map_err(|error| unavailable(&error))?;
+        tools.extend(prefixed(&entry.id, toolset.tools()));
+    }
+    Ok(ToolPage {
+        tools,
+        next_cursor,
+        incomplete: page.incomplete,
+    })
+}
+
+/// The tools that an NPC may use of its next devices in byte order of their IDs. The cursor is
+/// the last device.
+async fn list_npc(
+    gateway: &Gateway,
+    npc: &Npc,
+    cursor: Option<&str>,
+) -> Result<ToolPage, ErrorData> {
+    if let Some(cursor) = cursor
+        && cursor.parse::<DeviceId>().is_err()
+    {
+        return Err(unknown_cursor(cursor));
+    }
+    let naming = npc::naming(npc);
+    let devices = npc.settings.devices.iter();
+    let mut devices = devices.filter(|device| cursor.is_none_or(|after| device.as_str() > after));
+    let mut tools = Vec::new();
+    let mut last = None;
+    for device in devices.by_ref().take(PAGE_LIMIT.count().into()) {
+        last = Some(device.to_string());
+        let key = DeviceKey {
+            org: npc.org,
+            device: device.clone(),
+        };
+        let toolset = gateway.mcp.catalog.get(gateway, &key, naming).await;
+        // A device may be assigned to an NPC before it connects for the first time.
+        let toolset = toolset.map_err(|error| unavailable(&error))?;
+        let toolset = toolset.unwrap_or_default();
+        let permitted = toolset.tools().iter();
+        let permitted = permitted.filter(|tool| npc::may_use(npc, &tool.service));
+        match naming {
+            Naming::Alone => tools.extend(permitted.map(|tool| tool.tool.clone())),
+            Naming::Prefixed => tools.extend(prefixed(device, permitted)),
+        }
+    }
+    let next_cursor = last.filter(|_| devices.next().is_some());
+    Ok(ToolPage {
+        tools,
+        next_cursor,
+        incomplete: false,
+    })
+}
+
+fn prefixed<'a>(
+    device: &'a DeviceId,
+    tools: impl IntoIterator<Item = &'a Arc<ServiceTool>>,
+) -> impl Iterator<Item = Tool> {
+    let part = tool_name::device_part(device.as_str());
+    tools.into_iter().map(move |service| {
+        let mut tool = service.tool.clone();
+        tool.name = tool_name::join(&part, &tool.name).into();
+        tool.title = Some(toolset::prefixed_title(device.as_str(), service));
+        tool
+    })
+}
+
+fn unknown_cursor(cursor: &str) -> ErrorData {
+    let detail = "this is not a cursor of this list; omit it for the first page";
+    ErrorData::invalid_params(detail, Some(serde_json::json!({ "cursor": cursor })))
+}
+
+fn unknown_device(device: &DeviceId) -> ErrorData {
+    let detail = format!("there is no device {device} in this organisation");
+    ErrorData::invalid_params(detail, None)
+}
+
+/// The error of a request that failed because tools could not be read.
+pub(super) fn unavailable(error: &CatalogError) -> ErrorData {
+    tracing::warn!(
+        %error,
+        cause = std::error::Error::source(error).map(tracing::field::display),
+        "the tools of a device could not be read"
+    );
+    ErrorData::internal_error(
+        format!("{error} at the moment; nothing was sent, and a retry is safe"),
+        None,
+    )
+}

@@ -1,0 +1,68 @@
+//! KeyedApi of elements with an idempotency key.
+
+use serde::{Deserialize, de::DeserializeOwned};
+
+use crate::{
+    api::{Api, ApiArguments, ApiError},
+    exit::{self, Failure},
+};
+
+/// Arguments of `create` subcommands.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CreateArguments {
+    /// Makes retries safe: within 24 hours, a repetition with the same key creates nothing.
+    /// Default: a random key
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    #[command(flatten)]
+    api: ApiArguments,
+}
+
+/// A client with the idempotency key of a creation.
+pub(crate) struct KeyedApi {
+    /// The client.
+    pub(crate) api: Api,
+    /// The idempotency key.
+    pub(crate) key: String,
+}
+
+/// A created element.
+#[derive(Deserialize)]
+struct Created {
+    id: String,
+}
+
+impl CreateArguments {
+    /// Creates an element from a JSON body and prints its id.
+    pub(crate) async fn create_and_print(&self, path: &str, body: Vec<u8>) -> Result<(), Failure> {
+        let created: Created = self.begin()?.create(path, body).await?;
+        exit::print(&created.id)
+    }
+
+    /// Connects with the given key, or a random one.
+    pub(crate) fn begin(&self) -> Result<KeyedApi, Failure> {
+        let random = || format!("{:032x}", rand::random::<u128>());
+        Ok(KeyedApi {
+            api: self.api.connect()?,
+            key: self.idempotency_key.clone().unwrap_or_else(random),
+        })
+    }
+}
+
+impl KeyedApi {
+    /// Creates an element. If there is no response, prints how to repeat the request safely.
+    pub(crate) async fn create<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<T, Failure> {
+        let created = self.api.create(path, body, &self.key).await;
+        if let Err(ApiError::Unreachable { .. }) = &created {
+            exit::print_stderr(&format!(
+                "switchboard: it may have been created; to repeat the request safely, use --idempotency-key {}",
+                self.key
+            ));
+        }
+        created.map_err(Failure::general)
+    }
+}
