@@ -21,6 +21,7 @@ use self::{
 mod account;
 mod binaries;
 mod cluster;
+mod installation;
 mod paths;
 mod server;
 mod stale_server;
@@ -36,11 +37,10 @@ const START_TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) enum PostgresError {
     /// No server of a supported version is installed.
     #[error(
-        "no PostgreSQL server ({} or newer) was found on this machine. Install it (Debian, Ubuntu: \
-         `apt-get install postgresql`; Fedora: `dnf install postgresql-server`; Alpine: `apk add \
-         postgresql`; macOS: `brew install postgresql@17`), set its folder with \
-         --postgres-bin-dir, or use an existing server with DATABASE_URL",
-        binaries::MIN_MAJOR_VERSION
+        "no PostgreSQL server ({} or newer) was found on this machine. Install it {}, set its \
+         folder with --postgres-bin-dir, or use an existing server with DATABASE_URL",
+        binaries::MIN_MAJOR_VERSION,
+        installation::instructions()
     )]
     NotFound,
     /// The cluster belongs to a version that is not installed.
