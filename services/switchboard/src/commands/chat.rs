@@ -1,8 +1,8 @@
 //! `switchboard chat`: the service that answers users of devices and NPCs.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
-use secrecy::SecretString;
+use clap::{Arg, ArgMatches, Command, error::ErrorKind, parser::ValueSource};
 use switchboard_chat::{self as chat, StartError};
 use switchboard_embeddings::{Endpoint, QueryEmbedder};
 use switchboard_runtime::{admin::Need, http::HttpLimits};
@@ -24,7 +24,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    moved: Moved,
+    _former: FormerFlags,
     /// Address of the HTTP port
     #[arg(long, env, default_value = "0.0.0.0:8082", value_name = "HOST:PORT")]
     http_listen: String,
@@ -36,50 +36,50 @@ pub(crate) struct Arguments {
     chat: chat::Config,
 }
 
-/// Former flags of a client, kept for an error that names `switchboard talk`.
-#[derive(Debug, clap::Args)]
-struct Moved {
-    /// See `switchboard talk`
-    #[arg(long, hide = true)]
-    npc: Option<String>,
-    /// See `switchboard talk`
-    #[arg(long, hide = true)]
-    say: Option<String>,
-    /// See `switchboard talk`
-    #[arg(long, hide = true)]
-    subject: Option<String>,
-    /// See `switchboard talk`
-    #[arg(long, hide = true)]
-    url: Option<String>,
-    /// See `switchboard talk`
-    #[arg(long, hide = true)]
-    api_key: Option<SecretString>,
-    /// See `switchboard talk`
-    #[arg(long, hide = true)]
-    tls_ca: Option<PathBuf>,
-    /// See `switchboard talk`
-    #[arg(long, hide = true)]
-    data_dir: Option<PathBuf>,
+/// Refuses the former flags of a client with an error that names `switchboard talk`. In the file of
+/// --config they are settings of other subcommands, and allowed.
+#[derive(Debug)]
+struct FormerFlags;
+
+impl FormerFlags {
+    const NAMES: [&str; 7] = [
+        "npc", "say", "subject", "url", "api-key", "tls-ca", "data-dir",
+    ];
 }
 
-impl Moved {
-    fn check(&self) -> Result<(), Failure> {
-        let Self {
-            npc, say, subject, ..
-        } = self;
-        let flags = [("--npc", npc), ("--say", say), ("--subject", subject)];
-        match flags.iter().find(|(_, value)| value.is_some()) {
-            Some((flag, _)) => Err(Failure::usage(format!(
-                "`switchboard chat` is the service and has no {flag}; to talk to an NPC, use \
-                 `switchboard talk --npc ID`"
-            ))),
-            None => Ok(()),
+impl clap::Args for FormerFlags {
+    fn augment_args(command: Command) -> Command {
+        let flag = |name| Arg::new(name).long(name).hide(true);
+        command.args(Self::NAMES.map(|name| flag(name).help("See `switchboard talk`")))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for FormerFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let is_given = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
+        match Self::NAMES.iter().find(|name| is_given(name)) {
+            Some(name) => Err(clap::Error::raw(
+                ErrorKind::UnknownArgument,
+                format!(
+                    "`switchboard chat` is the service and has no --{name}; to talk to an NPC, \
+                     use `switchboard talk --npc ID`\n"
+                ),
+            )),
+            None => Ok(Self),
         }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
     }
 }
 
 pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<ExitCode, Failure> {
-    arguments.moved.check()?;
     let service = HttpService {
         name: "chat",
         configure_bus: std::convert::identity,
@@ -112,5 +112,41 @@ pub(crate) fn start_failure(error: StartError) -> Failure {
     match error {
         StartError::Providers(error) => Failure::usage(error),
         StartError::Metrics(_) => Failure::general(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use switchboard_runtime::settings::{self, EXIT_USAGE, SettingsError};
+
+    use super::FormerFlags;
+    use crate::cli::Cli;
+
+    fn parse(flags: &[&str]) -> Result<Cli, SettingsError> {
+        let arguments = ["switchboard", "chat"].iter().chain(flags);
+        settings::parse(arguments.map(Into::into))
+    }
+
+    #[test]
+    fn former_flag_of_client_is_refused_with_its_successor() {
+        for name in FormerFlags::NAMES {
+            let error = parse(&[&format!("--{name}"), "value"]).unwrap_err();
+            assert_eq!(error.exit_code, EXIT_USAGE, "{name}: {error}");
+            assert!(error.text.contains(&format!("no --{name};")), "{error}");
+            assert!(error.text.contains("switchboard talk"), "{error}");
+            assert!(!error.text.contains("value"), "{error}");
+        }
+    }
+
+    #[test]
+    fn former_flag_in_shared_file_is_ignored() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"data-dir = \"/tmp/data\"\nurl = \"http://127.0.0.1:1\"\n")
+            .unwrap();
+        let path = file.path().to_str().unwrap();
+        assert!(parse(&["--config", path]).is_ok());
+        assert!(parse(&["--config", path, "--url", "http://127.0.0.1:2"]).is_err());
     }
 }
