@@ -14,15 +14,15 @@ pub struct Config {
     /// sentinels, with `?sentinel_user=` and `&sentinel_password=` as their credentials;
     /// `redis+cluster://[user:password@]host:port,host:port` for a cluster, with some of its
     /// servers
-    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
+    #[arg(long, env, hide_env_values = true)]
     pub redis_url: Option<SecretString>,
 
     /// Prefix of every key and channel in Redis, so that several systems can share one server
-    #[arg(long, env = "SWITCHBOARD_REDIS_PREFIX", default_value = "sb")]
+    #[arg(long, env, default_value = "sb")]
     pub redis_prefix: String,
 
     /// This node's name in presence and logs [default: the service's name]
-    #[arg(long, env = "SWITCHBOARD_NODE_NAME")]
+    #[arg(long, env)]
     pub node_name: Option<String>,
 }
 
