@@ -219,6 +219,31 @@ pub(crate) trait Inbox: Send + Sync + 'static {
     fn catalog_changed(&self, event: &CatalogEvent);
 }
 
+/// An inbox of a test: batches go to the function, and every batch of this node arrives.
+#[cfg(test)]
+pub(crate) struct BatchInbox<F>(pub(crate) F);
+
+#[cfg(test)]
+impl<F: Fn(Bytes) + Send + Sync + 'static> Inbox for BatchInbox<F> {
+    fn receive(&self, batch: Bytes) {
+        (self.0)(batch);
+    }
+
+    fn undelivered(&self, _: &NodeId, _: Bytes, reason: DeliveryFailure) {
+        unreachable!("{reason:?}");
+    }
+
+    fn reconnected(&self) {}
+
+    fn lagged(&self) {}
+
+    fn watches_catalog(&self) -> bool {
+        false
+    }
+
+    fn catalog_changed(&self, _: &CatalogEvent) {}
+}
+
 /// What is known of a batch that did not arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DeliveryFailure {

@@ -31,7 +31,7 @@ const BUCKETS_SECONDS: [f64; 12] = [
 pub(crate) struct Metrics {
     pub(crate) up: IntGauge,
     pub(crate) reconnects: IntCounter,
-    pub(crate) packs: IntCounter,
+    pub(crate) batches: IntCounter,
     pub(crate) received: IntCounter,
     pub(crate) malformed: IntCounter,
     pub(crate) late: IntCounter,
@@ -156,7 +156,7 @@ impl Metrics {
                 "reconnects_total",
                 "Connections to Redis that were established and verified",
             )?,
-            packs: counter("packs_sent_total", "Batches published to other nodes")?,
+            batches: counter("packs_sent_total", "Batches published to other nodes")?,
             received: counter(
                 "envelopes_received_total",
                 "Messages received in this node's inbox",

@@ -1,4 +1,4 @@
-//! Turns: the words of a device's user on their way to a worker, and the reply on its way back.
+//! Turns: messages of a device's user on their way to a worker, and the replies on their way back.
 
 mod cancel;
 mod orphan_replies;

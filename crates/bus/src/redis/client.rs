@@ -200,15 +200,16 @@ impl RedisClient {
         matches!(self.topology, Topology::Single(_))
     }
 
-    /// Whether `test` is true for the publisher of every connected server of a route.
-    fn all_publishers(&self, route: usize, mut test: impl FnMut(&Publisher) -> bool) -> bool {
-        let mut test = |server: &Server| match &*server.connection.load() {
-            Some(connection) => test(&connection.publisher),
-            None => true,
+    /// Visits the publisher of each connected server of a route.
+    fn for_each_publisher(&self, route: usize, mut visit: impl FnMut(&Publisher)) {
+        let mut visit = |server: &Server| {
+            if let Some(connection) = &*server.connection.load() {
+                visit(&connection.publisher);
+            }
         };
         match &self.topology {
-            Topology::Single(server) => test(server),
-            Topology::Cluster(cluster) => cluster.routes.load().by_route(route).all(test),
+            Topology::Single(server) => visit(server),
+            Topology::Cluster(cluster) => cluster.routes.load().by_route(route).for_each(visit),
         }
     }
 }
@@ -246,14 +247,13 @@ impl Transport for RedisClient {
     }
 
     fn flush(&self, route: usize) {
-        self.all_publishers(route, |publisher| {
-            publisher.flush();
-            true
-        });
+        self.for_each_publisher(route, Publisher::flush);
     }
 
     fn is_idle(&self, route: usize) -> bool {
-        self.all_publishers(route, Publisher::is_idle)
+        let mut is_idle = true;
+        self.for_each_publisher(route, |publisher| is_idle &= publisher.is_idle());
+        is_idle
     }
 
     fn wait_idle(&self, route: usize) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

@@ -173,38 +173,18 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
-    use crate::{backend::DeliveryFailure, node::NodeId};
+    use crate::backend::BatchInbox;
 
-    #[derive(Default)]
-    struct RecordingInbox(Mutex<Vec<Bytes>>);
+    type Batches = Arc<Mutex<Vec<Bytes>>>;
 
-    impl Inbox for RecordingInbox {
-        fn receive(&self, batch: Bytes) {
-            self.0.lock().push(batch);
-        }
-
-        fn undelivered(&self, _: &NodeId, _: Bytes, reason: DeliveryFailure) {
-            unreachable!("{reason:?}");
-        }
-
-        fn reconnected(&self) {}
-
-        fn lagged(&self) {}
-
-        fn watches_catalog(&self) -> bool {
-            false
-        }
-
-        fn catalog_changed(&self, _: &CatalogEvent) {}
-    }
-
-    fn subscriber(deduplicator: &Arc<Deduplicator>, inbox: &Arc<RecordingInbox>) -> Subscriber {
+    fn subscriber(deduplicator: &Arc<Deduplicator>, received: &Batches) -> Subscriber {
+        let received = Arc::clone(received);
         Subscriber::new(
             "sb:in:node".to_owned(),
             "sb:echo:node".to_owned(),
             Arc::default(),
             Arc::clone(deduplicator),
-            Arc::clone(inbox) as Arc<dyn Inbox>,
+            Arc::new(BatchInbox(move |batch| received.lock().push(batch))),
             IntCounter::new("malformed", "Malformed").unwrap(),
         )
     }
@@ -212,14 +192,14 @@ mod tests {
     #[test]
     fn duplicates_are_dropped_at_the_inbox_only() {
         let deduplicator = Arc::new(Deduplicator::new());
-        let inbox = Arc::new(RecordingInbox::default());
-        let subscriber = subscriber(&deduplicator, &inbox);
+        let batches = Batches::default();
+        let subscriber = subscriber(&deduplicator, &batches);
         deduplicator.activate();
         let check = |channel: &[u8], received: usize| {
             for _ in 0..2 {
                 subscriber.receive(channel, Bytes::from_static(b"batch"));
             }
-            assert_eq!(inbox.0.lock().drain(..).count(), received);
+            assert_eq!(batches.lock().drain(..).count(), received);
         };
         check(b"sb:all", 2);
         check(b"sb:in:node", 1);

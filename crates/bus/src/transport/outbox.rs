@@ -191,7 +191,7 @@ impl Outbox {
     fn flush(&self, peer: &PeerQueue) -> bool {
         let (batch, guard) = peer.begin_flush();
         if let Some(batch) = batch {
-            self.metrics.packs.inc();
+            self.metrics.batches.inc();
             self.backend.publish(&peer.to, batch.into());
         }
         guard.end()
@@ -286,50 +286,28 @@ mod tests {
     use tokio::{sync::mpsc, task::JoinSet};
 
     use super::*;
-    use crate::{backend::Inbox, directory::CatalogEvent, memory};
-
-    /// An inbox whose first batch makes the sender send another, before the first is handled.
-    struct EchoInbox {
-        outbox: Mutex<Option<Weak<Outbox>>>,
-        received: mpsc::Sender<Message>,
-    }
-
-    impl Inbox for EchoInbox {
-        fn receive(&self, batch: Bytes) {
-            let outbox = self.outbox.lock().take();
-            if let Some(outbox) = outbox.and_then(|outbox| outbox.upgrade()) {
-                let second = Message::NotConnected { token: 2 };
-                outbox.send(&NodeId::from("receiver~1"), &second).unwrap();
-            }
-            for message in codec::decode_batch(batch).unwrap() {
-                self.received.try_send(message.unwrap()).unwrap();
-            }
-        }
-
-        fn undelivered(&self, _: &NodeId, _: Bytes, reason: DeliveryFailure) {
-            unreachable!("{reason:?}");
-        }
-
-        fn reconnected(&self) {}
-
-        fn lagged(&self) {}
-
-        fn watches_catalog(&self) -> bool {
-            false
-        }
-
-        fn catalog_changed(&self, _: &CatalogEvent) {}
-    }
+    use crate::{
+        backend::{BatchInbox, Inbox},
+        memory,
+    };
 
     #[tokio::test]
     async fn later_batch_does_not_overtake_one_in_flush() {
-        let (hub, received) = (memory::LocalHub::default(), mpsc::channel(4));
+        let (hub, (sent, mut received)) = (memory::LocalHub::default(), mpsc::channel(4));
         let [sender, to] = ["sender~1", "receiver~1"].map(NodeId::from);
-        let echo = Arc::new(EchoInbox {
-            outbox: Mutex::new(None),
-            received: received.0,
-        });
-        let inbox = Arc::clone(&echo) as Arc<dyn Inbox>;
+        // The first batch makes the sender send another, before the first is handled.
+        let echo = Arc::new(Mutex::new(None::<Weak<Outbox>>));
+        let (next_echo, peer) = (Arc::clone(&echo), to.clone());
+        let inbox: Arc<dyn Inbox> = Arc::new(BatchInbox(move |batch| {
+            let outbox = next_echo.lock().take();
+            if let Some(outbox) = outbox.and_then(|outbox| outbox.upgrade()) {
+                let second = Message::NotConnected { token: 2 };
+                outbox.send(&peer, &second).unwrap();
+            }
+            for message in codec::decode_batch(batch).unwrap() {
+                sent.try_send(message.unwrap()).unwrap();
+            }
+        }));
         let _receiver = memory::join(&hub, to.clone(), Arc::clone(&inbox));
         let outbox = Arc::new(Outbox::new(
             sender.clone(),
@@ -338,13 +316,12 @@ mod tests {
             Metrics::new(&prometheus::Registry::new()).unwrap(),
             Shutdown::new(),
         ));
-        *echo.outbox.lock() = Some(Arc::downgrade(&outbox));
+        *echo.lock() = Some(Arc::downgrade(&outbox));
         let mut tasks = JoinSet::new();
         let flushing = Arc::clone(&outbox);
         tasks.spawn(async move { flushing.run_flush_loop(0).await });
         let first = Message::NotConnected { token: 1 };
         outbox.send(&to, &first).unwrap();
-        let mut received = received.1;
         for token in [1, 2] {
             let next = tokio::time::timeout(Duration::from_secs(5), received.recv()).await;
             assert_eq!(next, Ok(Some(Message::NotConnected { token })));

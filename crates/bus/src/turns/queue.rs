@@ -30,8 +30,8 @@ pub(crate) const MAX_TURNS: usize = 10_000;
 
 /// # The turn queue
 ///
-/// An edge enqueues the words of a device's user; one worker claims them, and sends the reply to
-/// the node that owns the device's connection.
+/// An edge enqueues a message of a device's user; one worker claims it, and sends the reply to the
+/// node that owns the device's connection.
 ///
 /// ```text
 ///   enqueue_turn ─► waiting ──claim──► leased (attempt n) ──complete_turn──► deleted

@@ -16,7 +16,7 @@ use switchboard_runtime::trace::TraceContext;
 use super::position::TurnPosition;
 use crate::node::{Epoch, NodeId};
 
-/// The words of a device's user, for the worker that answers them.
+/// A message of a device's user, for the worker that answers it.
 #[derive(Debug, Clone)]
 pub struct Turn {
     /// Identifies the turn and this claim of it.
