@@ -136,6 +136,6 @@ fn check(rule: impl Fn(&Source) -> Vec<Offence>, path: &str, text: &str, expecte
 
 #[test]
 #[should_panic(expected = "src/a.rs:7: too long")]
-fn a_verdict_names_place_and_rule() {
+fn verdict_with_offence_contains_place_and_rule() {
     verdict(&[Offence::new("src/a.rs", 7, "too long")]);
 }

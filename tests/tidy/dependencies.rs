@@ -283,7 +283,7 @@ fn explanations_can_fail() {
 }
 
 #[test]
-fn an_offence_points_at_the_dependency() {
+fn offence_has_line_of_dependency() {
     let text = "[package]\nname = \"switchboard-bus\"\n[dependencies]\nsqlx = \"1\"\n";
     let source = Source {
         path: "Cargo.toml".into(),

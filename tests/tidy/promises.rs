@@ -32,7 +32,7 @@ fn every_promise_has_a_test_of_its_name() {
 }
 
 #[test]
-fn a_promise_without_a_test_is_found() {
+fn promise_without_test_is_offence() {
     let all: Vec<String> = BUILT
         .iter()
         .map(|n| format!("async fn i{n}_x() {{}}"))

@@ -141,7 +141,7 @@ fn sleeps_are_found_in_tests_only() {
 }
 
 #[test]
-fn a_sleep_may_pace_a_loop() {
+fn sleep_in_loop_is_allowed() {
     fn sample(body: &str, expected: usize) {
         check(words, "tests/a.rs", body, expected);
     }

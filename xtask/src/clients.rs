@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_is_new_enough_or_not() {
+    fn node_version_is_compared_with_minimum() {
         for (version, expected) in [
             ("v22.19.0", true),
             ("v22.23.3", true),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pinned_names_no_registry() {
+    fn pinned_packages_have_versions_and_no_registry() {
         let lock = read(&pinned().join("package-lock.json")).unwrap();
         assert!(!lock.contains("\"resolved\""));
         let requirements = PYTHON_CLIENTS.map(|version| format!("python-{version}.txt"));

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_only_grew_differs_where_it_ended() {
+    fn extended_file_differs_from_its_former_end() {
         let found = sample(&[("a", "1\n")]);
         let wanted = sample(&[("a", "1\n2\n")]);
         let expected = [("a".to_owned(), "differs from line 2".to_owned())];

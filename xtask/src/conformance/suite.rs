@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_named_after_its_scenario() {
+    fn result_folder_contains_its_scenario() {
         fn check(folder: &str, expected: Option<&str>) {
             assert_eq!(scenario_of(folder), expected, "{folder}");
         }

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_sees_an_alert_fire_or_does_not() {
+    fn alert_without_expected_labels_is_untested() {
         let tests = "
       - alertname: Down
         exp_alerts:
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_alert_lacks_is_named() {
+    fn incomplete_alert_lists_missing_parts() {
         let lacks = missing(RULE, "").unwrap().join("\n");
         for expected in [
             "Down: no test below deploy/prometheus/tests sees it fire",
