@@ -2,12 +2,12 @@
 # Finds or installs the system packages that `up` and `check` need. Sourced by them, not executed.
 # All messages go to stderr.
 
-say() {
+log() {
     echo "switchboard: $*" >&2
 }
 
 fail() {
-    say "$*"
+    log "$*"
     exit 69
 }
 
@@ -27,8 +27,8 @@ install() {
     what=$1
     if command -v apt-get >/dev/null 2>&1; then
         set -- "$2" apt-get install --yes --no-install-recommends
-        say "installing $what with apt-get: $1"
-        as_root env DEBIAN_FRONTEND=noninteractive apt-get update >&2 || say "apt-get update failed; continuing with the present package lists"
+        log "installing $what with apt-get: $1"
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get update >&2 || log "apt-get update failed; continuing with the present package lists"
     elif command -v dnf >/dev/null 2>&1; then
         set -- "$3" dnf install --assumeyes
     elif command -v apk >/dev/null 2>&1; then
@@ -38,7 +38,7 @@ install() {
     elif command -v zypper >/dev/null 2>&1; then
         set -- "$6" zypper --non-interactive install
     elif command -v brew >/dev/null 2>&1; then
-        say "installing $what with brew: $7"
+        log "installing $what with brew: $7"
         # shellcheck disable=SC2086 # a list of packages
         brew install $7 >&2
         return
@@ -47,7 +47,7 @@ install() {
     fi
     packages=$1
     shift
-    say "installing $what: $* $packages"
+    log "installing $what: $* $packages"
     # shellcheck disable=SC2086 # a list of packages
     as_root env DEBIAN_FRONTEND=noninteractive "$@" $packages >&2 || fail "could not install $what"
 }
@@ -73,7 +73,7 @@ need_postgres() {
     [ -z "$(postgres_folder)" ] || return 0
     # By default, Debian's package also creates and starts a server.
     if command -v apt-get >/dev/null 2>&1 && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
-        say "writing /etc/postgresql-common/createcluster.conf, so that the package starts no server"
+        log "writing /etc/postgresql-common/createcluster.conf, so that the package starts no server"
         as_root mkdir -p /etc/postgresql-common
         echo 'create_main_cluster = false' | as_root tee /etc/postgresql-common/createcluster.conf >/dev/null
     fi
@@ -89,7 +89,7 @@ need_pgvector() {
         if [ -e "$folder/extension/vector.control" ]; then return 0; fi
     done
     if (install pgvector "postgresql-$major-pgvector" pgvector postgresql-pgvector pgvector "postgresql$major-pgvector" pgvector); then return 0; fi
-    say "NOT TESTED: searches by meaning. This system has no pgvector package for PostgreSQL $major; install pgvector manually to test them"
+    log "NOT TESTED: searches by meaning. This system has no pgvector package for PostgreSQL $major; install pgvector manually to test them"
     SWITCHBOARD_TESTS_WITHOUT_PGVECTOR=1
     export SWITCHBOARD_TESTS_WITHOUT_PGVECTOR
 }
@@ -167,6 +167,6 @@ need_rust() {
 need_cargo_tool() {
     command -v "$1" >/dev/null 2>&1 && return 0
     [ ! -x "${CARGO_HOME:-$HOME/.cargo}/bin/$1" ] || return 0
-    say "installing $1 with cargo; this takes some minutes"
+    log "installing $1 with cargo; this takes some minutes"
     cargo install --locked --quiet "$1" >&2 || fail "$1 could not be installed"
 }

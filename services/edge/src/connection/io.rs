@@ -87,18 +87,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
             let bytes = ChunkBytes::Owned(std::mem::take(&mut self.unread));
             return Poll::Ready(Ok(Some((ReadChunk { bytes, consumed: 0 }, 0))));
         }
-        let mut scratch = ReadBuffer::borrow();
-        let mut buffer = ReadBuf::new(&mut scratch);
+        let mut read_buffer = ReadBuffer::borrow();
+        let mut buffer = ReadBuf::new(&mut read_buffer);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
         let length = buffer.filled().len();
         if length == 0 {
             return Poll::Ready(Ok(None));
         }
         let bytes = if self.unread.is_empty() {
-            ChunkBytes::Borrowed(scratch, length)
+            ChunkBytes::Borrowed(read_buffer, length)
         } else {
             let mut joined = std::mem::take(&mut self.unread);
-            joined.extend_from_slice(scratch.get(..length).unwrap_or_default());
+            joined.extend_from_slice(read_buffer.get(..length).unwrap_or_default());
             ChunkBytes::Owned(joined)
         };
         Poll::Ready(Ok(Some((ReadChunk { bytes, consumed: 0 }, length))))
@@ -197,8 +197,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
     }
 
     fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let mut scratch = ReadBuffer::borrow();
-        let mut buffer = ReadBuf::new(&mut scratch);
+        let mut read_buffer = ReadBuffer::borrow();
+        let mut buffer = ReadBuf::new(&mut read_buffer);
         ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
         Poll::Ready(Ok(buffer.filled().len()))
     }
