@@ -1,6 +1,15 @@
 //! The database handle: address, timeouts and migrations.
 //! Invariant: no operation waits for the database without a timeout.
 
+pub(crate) mod connections;
+mod lease;
+mod metrics;
+pub(crate) mod page;
+pub(crate) mod purge;
+pub(crate) mod row_security;
+pub(crate) mod schema_version;
+pub(crate) mod transaction;
+
 use std::{future::Future, str::FromStr, sync::Arc, time::Duration};
 
 use secrecy::{ExposeSecret, SecretString};
@@ -10,7 +19,9 @@ use sqlx::{
     postgres::{PgConnectOptions, types::PgInterval},
 };
 
-use crate::{Config, Objects, StoreError, connections::Connections, metrics, metrics::Outcome};
+use crate::{Config, Objects, StoreError};
+use connections::Connections;
+use metrics::Outcome;
 
 /// The server's timeout of a statement.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -194,7 +205,7 @@ pub(crate) fn interval(duration: Duration) -> PgInterval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connections::ACQUIRE_TIMEOUT;
+    use crate::database::connections::ACQUIRE_TIMEOUT;
 
     #[tokio::test]
     async fn database_url_error_does_not_contain_password() {

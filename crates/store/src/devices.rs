@@ -1,5 +1,8 @@
 //! Stored devices, connected or not. Which of them are connected is known to the bus only.
 
+pub(crate) mod device_events;
+pub(crate) mod registrations;
+
 use chrono::{DateTime, Utc};
 use serde_json::value::RawValue;
 use sqlx::PgConnection;
@@ -9,8 +12,8 @@ use uuid::Uuid;
 use crate::{
     Store, StoreError,
     database::{decode_error, with_timeout},
-    device_events::DeviceChange,
 };
+use device_events::DeviceChange;
 
 /// A device as last seen.
 #[derive(Debug, Clone)]

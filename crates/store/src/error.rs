@@ -3,7 +3,7 @@
 
 use sqlx::{migrate::MigrateError, postgres::PgDatabaseError};
 
-use crate::connections::MissingRole;
+use crate::database::connections::MissingRole;
 
 /// An error of the database.
 #[derive(Debug, thiserror::Error)]

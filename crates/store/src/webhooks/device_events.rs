@@ -11,7 +11,7 @@ use super::{
     WebhookEvent,
     outbox::{Event, EventBatch},
 };
-use crate::device_events::{DeviceEvent, DeviceEventKind};
+use crate::devices::device_events::{DeviceEvent, DeviceEventKind};
 
 /// The `data` member of the payload.
 #[derive(Serialize)]

@@ -13,7 +13,7 @@ use super::{
     WebhookEvent,
     outbox::{Event, EventBatch},
 };
-use crate::device_events::DeviceChange;
+use crate::devices::device_events::DeviceChange;
 
 /// How long a device must be disconnected before `device.offline` is delivered. A connection that
 /// moves to another node, or is re-established, causes no event.

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use crate::{
     Store, StoreError,
-    database::{interval, with_timeout},
-    purge::{PURGE_BATCH_SIZE, in_batches},
+    database::{
+        interval,
+        purge::{PURGE_BATCH_SIZE, in_batches},
+        with_timeout,
+    },
 };
 
 /// Statistics of all webhooks.

@@ -1,0 +1,235 @@
+//! API keys, identified by a hash of their secret.
+//! Invariant: the secret itself is not stored.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+use switchboard_protocol::{
+    id::{ApiKeyId, OrgId},
+    token::{Scope, Scopes},
+};
+use uuid::Uuid;
+
+use crate::{Store, StoreError, TenantTransaction, access::scope_list, database::with_timeout};
+
+/// A key to insert.
+#[derive(Debug, Clone)]
+pub struct NewApiKey {
+    /// The id of the key.
+    pub id: ApiKeyId,
+    /// The display name; 1 to 100 characters.
+    pub name: String,
+    /// The beginning of the secret, for display; at most 16 characters.
+    pub prefix: String,
+    /// The SHA-256 of the secret.
+    pub secret_hash: [u8; 32],
+    /// Its scopes; not empty.
+    pub scopes: Scopes,
+}
+
+/// A stored key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiKey {
+    /// The id of the key.
+    pub id: ApiKeyId,
+    /// The organisation that it belongs to.
+    pub org: OrgId,
+    /// The display name.
+    pub name: String,
+    /// The beginning of the secret.
+    pub prefix: String,
+    /// Its scopes.
+    pub scopes: Scopes,
+    /// Time of creation.
+    pub created_at: DateTime<Utc>,
+    /// Time of the revocation.
+    pub revoked_at: Option<DateTime<Utc>>,
+}
+
+/// The result of revoking a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyRevocation {
+    /// It is revoked, now or before.
+    Revoked,
+    /// The organisation has no key with this id.
+    Unknown,
+    /// It was not revoked: it is the organisation's last key with the scope `admin`.
+    LastAdmin,
+}
+
+/// A row of `api_keys` without the hash.
+struct Row {
+    id: Uuid,
+    org_id: Uuid,
+    name: String,
+    prefix: String,
+    scopes: Vec<String>,
+    created_at: DateTime<Utc>,
+    revoked_at: Option<DateTime<Utc>>,
+}
+
+impl From<Row> for ApiKey {
+    fn from(row: Row) -> Self {
+        Self {
+            id: ApiKeyId::from_uuid(row.id),
+            org: OrgId::from_uuid(row.org_id),
+            name: row.name,
+            prefix: row.prefix,
+            scopes: scope_list::decode(&row.scopes),
+            created_at: row.created_at,
+            revoked_at: row.revoked_at,
+        }
+    }
+}
+
+pub(crate) async fn insert(
+    connection: &mut PgConnection,
+    org: OrgId,
+    key: &NewApiKey,
+) -> Result<ApiKey, sqlx::Error> {
+    let row = sqlx::query_as!(
+        Row,
+        "INSERT INTO api_keys (id, org_id, name, prefix, secret_hash, scopes) VALUES ($1, $2, $3, $4, $5, $6)
+         RETURNING id, org_id, name, prefix, scopes, created_at, revoked_at",
+        key.id.uuid(),
+        org.uuid(),
+        key.name,
+        key.prefix,
+        key.secret_hash.as_slice(),
+        &scope_list::encode(key.scopes)
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok(row.into())
+}
+
+impl TenantTransaction {
+    /// Adds a key to an organisation.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if the key exists, [`StoreError::Refused`] if the organisation does
+    /// not, or any other [`StoreError`].
+    pub async fn create_api_key(
+        &mut self,
+        org: OrgId,
+        key: &NewApiKey,
+    ) -> Result<ApiKey, StoreError> {
+        with_timeout(insert(self.connection(), org, key)).await
+    }
+}
+
+impl Store {
+    /// Calls [`TenantTransaction::create_api_key`] in a new transaction and commits it.
+    ///
+    /// # Errors
+    /// As that method.
+    pub async fn create_api_key(&self, org: OrgId, key: &NewApiKey) -> Result<ApiKey, StoreError> {
+        let mut creation = self.begin(org).await?;
+        let key = creation.create_api_key(org, key).await?;
+        creation.commit().await?;
+        Ok(key)
+    }
+
+    /// The key whose secret has this SHA-256, revoked or not.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn api_key_by_hash(
+        &self,
+        secret_hash: &[u8; 32],
+    ) -> Result<Option<ApiKey>, StoreError> {
+        let query = sqlx::query_as!(
+            Row,
+            "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at FROM api_keys WHERE secret_hash = $1",
+            secret_hash.as_slice()
+        );
+        Ok(
+            with_timeout(async { query.fetch_optional(&mut *self.system_conn().await?).await })
+                .await?
+                .map(ApiKey::from),
+        )
+    }
+
+    /// Keys of an organisation in the order of their creation, strictly after `after`, including
+    /// revoked ones.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn api_keys(
+        &self,
+        org: OrgId,
+        after: Option<ApiKeyId>,
+        limit: u32,
+    ) -> Result<Vec<ApiKey>, StoreError> {
+        let query = sqlx::query_as!(
+            Row,
+            "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at FROM api_keys
+             WHERE org_id = $1 AND ($2::uuid IS NULL OR id > $2) ORDER BY id LIMIT $3",
+            org.uuid(),
+            after.map(ApiKeyId::uuid),
+            i64::from(limit)
+        );
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
+                .await?;
+        Ok(rows.into_iter().map(ApiKey::from).collect())
+    }
+
+    /// Revokes a key, unless it is the organisation's last key with the scope `admin`. Revoking it
+    /// again changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn revoke_api_key(
+        &self,
+        org: OrgId,
+        key: ApiKeyId,
+    ) -> Result<KeyRevocation, StoreError> {
+        with_timeout(async {
+            let mut transaction = self.begin_tenant(org).await?;
+            // Revocations are serialised: two concurrent ones must not each rely on the other's
+            // key.
+            sqlx::query!(
+                "SELECT id FROM orgs WHERE id = $1 FOR NO KEY UPDATE",
+                org.uuid()
+            )
+            .fetch_optional(&mut *transaction)
+            .await?;
+            let revocation = revoke(&mut transaction, org, key).await?;
+            transaction.commit().await?;
+            Ok::<_, sqlx::Error>(revocation)
+        })
+        .await
+    }
+}
+
+async fn revoke(
+    connection: &mut PgConnection,
+    org: OrgId,
+    key: ApiKeyId,
+) -> Result<KeyRevocation, sqlx::Error> {
+    let revoked = sqlx::query!(
+        "UPDATE api_keys SET revoked_at = COALESCE(revoked_at, now()) WHERE org_id = $1 AND id = $2
+         AND (revoked_at IS NOT NULL OR NOT $3 = ANY (scopes) OR EXISTS
+              (SELECT FROM api_keys other WHERE other.org_id = $1 AND other.id <> $2
+               AND other.revoked_at IS NULL AND $3 = ANY (other.scopes)))",
+        org.uuid(),
+        key.uuid(),
+        Scope::Admin.as_str()
+    )
+    .execute(&mut *connection)
+    .await?;
+    if revoked.rows_affected() > 0 {
+        return Ok(KeyRevocation::Revoked);
+    }
+    let exists = sqlx::query!(
+        "SELECT id FROM api_keys WHERE org_id = $1 AND id = $2",
+        org.uuid(),
+        key.uuid()
+    )
+    .fetch_optional(connection)
+    .await?;
+    Ok(match exists {
+        Some(_) => KeyRevocation::LastAdmin,
+        None => KeyRevocation::Unknown,
+    })
+}

@@ -1,0 +1,137 @@
+//! The audit log of settings. Triggers in the database write the entries; this crate only reads and
+//! purges them.
+
+use chrono::{DateTime, Utc};
+use switchboard_protocol::id::AuditEntryId;
+use uuid::Uuid;
+
+use crate::{
+    Owner, Store, StoreError,
+    database::{
+        purge::{PURGE_BATCH_SIZE, in_batches},
+        with_timeout,
+    },
+};
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditEntry {
+    /// The id of the entry.
+    pub id: AuditEntryId,
+    /// Time of the change.
+    pub at: DateTime<Utc>,
+    /// The actor: an API key's id, a token's subject, `operator`, or `switchboard` for background
+    /// work.
+    pub actor: String,
+    /// `created`, `changed`, `removed` or `revoked`.
+    pub action: String,
+    /// The kind of resource.
+    pub resource: String,
+    /// The id of the resource, which may have been deleted.
+    pub resource_id: Uuid,
+    /// The names of the changed fields.
+    pub changed: Vec<String>,
+}
+
+/// Restricts the entries; all given conditions apply.
+#[derive(Debug, Clone, Default)]
+pub struct AuditFilter {
+    /// Changes by this actor.
+    pub actor: Option<String>,
+    /// This action.
+    pub action: Option<String>,
+    /// This kind of resource.
+    pub resource: Option<String>,
+    /// This resource.
+    pub resource_id: Option<Uuid>,
+    /// From this time on.
+    pub since: Option<DateTime<Utc>>,
+    /// Before this time.
+    pub until: Option<DateTime<Utc>>,
+}
+
+struct Row {
+    id: Uuid,
+    at: DateTime<Utc>,
+    actor: String,
+    action: String,
+    resource: String,
+    resource_id: Uuid,
+    changed: Vec<String>,
+}
+
+impl From<Row> for AuditEntry {
+    fn from(row: Row) -> Self {
+        Self {
+            id: AuditEntryId::from_uuid(row.id),
+            at: row.at,
+            actor: row.actor,
+            action: row.action,
+            resource: row.resource,
+            resource_id: row.resource_id,
+            changed: row.changed,
+        }
+    }
+}
+
+impl Store {
+    /// Entries of this owner, oldest first, strictly after `after`.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn audit_log(
+        &self,
+        owner: Owner,
+        filter: &AuditFilter,
+        after: Option<AuditEntryId>,
+        limit: u32,
+    ) -> Result<Vec<AuditEntry>, StoreError> {
+        // No actor contains NUL, and the server rejects it.
+        if filter
+            .actor
+            .as_ref()
+            .is_some_and(|actor| actor.contains('\0'))
+        {
+            return Ok(Vec::new());
+        }
+        let query = sqlx::query_as!(
+            Row,
+            "SELECT id, at, actor, action, resource, resource_id, changed FROM audit_log
+             WHERE org_id IS NOT DISTINCT FROM $1 AND id > $2 AND ($3::text IS NULL OR actor = $3)
+                   AND ($4::text IS NULL OR action = $4) AND ($5::text IS NULL OR resource = $5)
+                   AND ($6::uuid IS NULL OR resource_id = $6) AND ($7::timestamptz IS NULL OR at >= $7)
+                   AND ($8::timestamptz IS NULL OR at < $8)
+             ORDER BY id LIMIT $9",
+            owner.column(),
+            after.map_or(Uuid::nil(), AuditEntryId::uuid),
+            filter.actor,
+            filter.action,
+            filter.resource,
+            filter.resource_id,
+            filter.since,
+            filter.until,
+            i64::from(limit)
+        );
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(owner).await?).await })
+                .await?;
+        Ok(rows.into_iter().map(AuditEntry::from).collect())
+    }
+
+    /// Deletes entries from before this time; returns how many.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a query fails; earlier batches stay deleted.
+    pub async fn purge_audit_log(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        in_batches(|| async {
+            let query = sqlx::query!(
+                "DELETE FROM audit_log WHERE id IN (SELECT id FROM audit_log WHERE at < $1 ORDER BY at LIMIT $2)",
+                before,
+                PURGE_BATCH_SIZE
+            );
+            let done = query.execute(&mut *self.system_conn().await?).await?;
+            Ok(done.rows_affected())
+        })
+        .await
+    }
+}

@@ -1,0 +1,139 @@
+//! Issued access tokens, stored for revocation.
+//! Invariant: the signed token itself is not stored.
+
+use chrono::{DateTime, Utc};
+use switchboard_protocol::{
+    id::{OrgId, TokenId},
+    token::Scopes,
+};
+
+use crate::{
+    Store, StoreError, TenantTransaction,
+    access::scope_list,
+    database::{
+        purge::{PURGE_BATCH_SIZE, in_batches},
+        with_timeout,
+    },
+};
+
+/// A token to insert.
+#[derive(Debug, Clone)]
+pub struct IssuedToken {
+    /// Its `jti`.
+    pub id: TokenId,
+    /// The organisation that it belongs to.
+    pub org: OrgId,
+    /// Its subject.
+    pub subject: String,
+    /// Its scopes; not empty.
+    pub scopes: Scopes,
+    /// The beginning of its validity.
+    pub issued_at: DateTime<Utc>,
+    /// The end of its validity.
+    pub expires_at: DateTime<Utc>,
+}
+
+/// A revoked token that has not expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RevokedToken {
+    /// Its `jti`.
+    pub id: TokenId,
+    /// The end of its validity, after which it is refused anyway.
+    pub expires_at: DateTime<Utc>,
+}
+
+impl TenantTransaction {
+    /// Inserts a token before it is issued.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn add_token(&mut self, token: &IssuedToken) -> Result<(), StoreError> {
+        let query = sqlx::query!(
+            "INSERT INTO tokens (id, org_id, subject, scopes, issued_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)",
+            token.id.uuid(),
+            token.org.uuid(),
+            token.subject,
+            &scope_list::encode(token.scopes),
+            token.issued_at,
+            token.expires_at
+        );
+        with_timeout(query.execute(self.connection()))
+            .await
+            .map(drop)
+    }
+}
+
+impl Store {
+    /// Calls [`TenantTransaction::add_token`] in a new transaction and commits it.
+    ///
+    /// # Errors
+    /// As that method.
+    pub async fn add_token(&self, token: &IssuedToken) -> Result<(), StoreError> {
+        let mut creation = self.begin(token.org).await?;
+        creation.add_token(token).await?;
+        creation.commit().await
+    }
+
+    /// Revokes a token; `None` if the organisation has none with this id. Revoking it again changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn revoke_token(
+        &self,
+        org: OrgId,
+        token: TokenId,
+    ) -> Result<Option<RevokedToken>, StoreError> {
+        let query = sqlx::query!(
+            "UPDATE tokens SET revoked_at = COALESCE(revoked_at, now()) WHERE org_id = $1 AND id = $2
+             RETURNING expires_at",
+            org.uuid(),
+            token.uuid()
+        );
+        let row = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(org).await?)
+                .await
+        })
+        .await?;
+        Ok(row.map(|row| RevokedToken {
+            id: token,
+            expires_at: row.expires_at,
+        }))
+    }
+
+    /// All revoked tokens of all organisations that have not expired.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn revoked_tokens(&self) -> Result<Vec<RevokedToken>, StoreError> {
+        let query = sqlx::query!(
+            "SELECT id, expires_at FROM tokens WHERE revoked_at IS NOT NULL AND expires_at > now()"
+        );
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
+        let revoked = rows.into_iter().map(|row| RevokedToken {
+            id: TokenId::from_uuid(row.id),
+            expires_at: row.expires_at,
+        });
+        Ok(revoked.collect())
+    }
+
+    /// Deletes tokens that expired before this time; returns how many.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a query fails; earlier batches stay deleted.
+    pub async fn purge_tokens(&self, expired_before: DateTime<Utc>) -> Result<u64, StoreError> {
+        in_batches(|| async {
+            let query = sqlx::query!(
+                "DELETE FROM tokens WHERE id IN
+                 (SELECT id FROM tokens WHERE expires_at < $1 ORDER BY expires_at LIMIT $2)",
+                expired_before,
+                PURGE_BATCH_SIZE
+            );
+            let done = query.execute(&mut *self.system_conn().await?).await?;
+            Ok(done.rows_affected())
+        })
+        .await
+    }
+}

@@ -1,0 +1,378 @@
+//! The tenant boundary: pooled connections whose scope PostgreSQL enforces by row-level security.
+//! Invariant: no statement runs on a pooled connection whose scope was not set in this use of it.
+
+use std::time::Duration;
+
+use sqlx::{
+    AssertSqlSafe, Executor, PgConnection, PgPool, Postgres, Transaction,
+    pool::PoolConnection,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+use crate::{Owner, Store};
+
+/// How long a request waits for a working connection: an idle one, or a new one.
+pub(crate) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long an unused connection stays in the pool.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The rows that the statements of one connection can see and write.
+///
+/// A scope is two session settings: the SQL role that statements run under, and the setting
+/// `switchboard.speaker`, which the row-level security policies compare with each row's owner.
+#[derive(Debug, Clone, Copy)]
+enum TenantScope {
+    /// One owner's rows. An organisation reads public rows as well.
+    Tenant(Owner),
+    /// The skills books that the owner can read, and the chunks of every book; read-only.
+    Search(Owner),
+    /// All rows of all organisations and of the installation.
+    System,
+    /// No rows; the login role of the database URL, with its own rights on the schema.
+    Unscoped,
+}
+
+/// The SQL role that statements run under.
+#[derive(Debug, Clone, Copy)]
+enum RlsRole {
+    /// Reads and writes all tables within the policies; owns nothing.
+    Service,
+    /// Reads `skills_books` and `skills_book_chunks` only.
+    Search,
+    /// The role of the database URL.
+    Login,
+}
+
+impl RlsRole {
+    const fn sql(self) -> &'static str {
+        match self {
+            Self::Service => "switchboard_service",
+            Self::Search => "switchboard_search",
+            Self::Login => "NONE",
+        }
+    }
+}
+
+impl TenantScope {
+    const fn role(self) -> RlsRole {
+        match self {
+            Self::Tenant(_) | Self::System => RlsRole::Service,
+            Self::Search(_) => RlsRole::Search,
+            Self::Unscoped => RlsRole::Login,
+        }
+    }
+
+    /// The value of `switchboard.speaker`, as the policies in `migrations/0013_row_security.sql`
+    /// compare it.
+    fn setting(self) -> String {
+        match self {
+            Self::Tenant(Owner::Org(org)) | Self::Search(Owner::Org(org)) => org.uuid().to_string(),
+            Self::Tenant(Owner::Installation) | Self::Search(Owner::Installation) => {
+                "installation".to_owned()
+            }
+            Self::System => "everyone".to_owned(),
+            Self::Unscoped => String::new(),
+        }
+    }
+
+    /// The first statement on every acquired connection. It also detects a dead connection, since
+    /// the pool does not test one before handing it out.
+    fn session_settings(self, actor: Option<&str>) -> String {
+        let role = self.role().sql();
+        let scope = self.setting();
+        // The audit log's trigger reads the actor.
+        let actor = actor.unwrap_or_default().replace('\'', "''");
+        format!(
+            "SET ROLE {role}; SET switchboard.speaker = '{scope}'; SET switchboard.actor = '{actor}'"
+        )
+    }
+}
+
+/// The server lacks a role that statements run under, or the login role may not assume it.
+#[derive(Debug, thiserror::Error)]
+#[error("the database role for statements is missing or not granted to this user")]
+pub(crate) struct MissingRole(#[source] sqlx::Error);
+
+/// The connection pool, and with it the tenant boundary.
+///
+/// The pool is private to this module, so every statement of the crate runs on a connection that
+/// one of these methods of [`Store`] returned:
+///
+/// | method | rows | for |
+/// |---|---|---|
+/// | [`tenant_conn`], [`begin_tenant`] | one owner's; public ones to read | requests of a caller |
+/// | [`search_conn`] | that owner's and public books, to read | the book search |
+/// | [`system_conn`], [`begin_system`] | **all** | authentication, jobs, purges |
+/// | [`unscoped_conn`] | none | schema version, catalogue, health checks |
+///
+/// The states of a connection:
+///
+/// ```text
+/// idle ──acquire──▶ unverified ──settings confirmed──▶ scoped ──drop──▶ idle
+///                       │
+///                       └── error, timeout, cancellation ──▶ closed
+/// ```
+///
+/// - *idle*: in the pool. It may be dead, and it still has the settings of its last use.
+/// - *unverified*: taken from the pool; the scope is not set. It never returns to the pool.
+/// - *scoped*: the server confirmed role, scope and actor. A transaction can change its scope
+///   with [`set_local_tenant`] and [`set_local_system`] until it ends.
+///
+/// Settings are overwritten on acquire rather than reset on release: a release can fail or be
+/// cancelled, whereas a failed acquire returns no connection. Dead connections are replaced within
+/// [`ACQUIRE_TIMEOUT`], at most as many as the pool can contain.
+///
+/// [`tenant_conn`]: Store::tenant_conn
+/// [`begin_tenant`]: Store::begin_tenant
+/// [`search_conn`]: Store::search_conn
+/// [`system_conn`]: Store::system_conn
+/// [`begin_system`]: Store::begin_system
+/// [`unscoped_conn`]: Store::unscoped_conn
+#[derive(Debug, Clone)]
+pub(crate) struct Connections {
+    pool: PgPool,
+    limit: u32,
+}
+
+impl Connections {
+    /// Creates the pool. It connects on first use.
+    pub(crate) fn open(options: PgConnectOptions, limit: u32) -> Self {
+        let pool = PgPoolOptions::new()
+            .max_connections(limit)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .idle_timeout(IDLE_TIMEOUT)
+            .test_before_acquire(false)
+            .connect_lazy_with(options);
+        Self { pool, limit }
+    }
+
+    /// The options that connections are opened with.
+    pub(crate) fn options(&self) -> PgConnectOptions {
+        (*self.pool.connect_options()).clone()
+    }
+
+    /// The number of open connections, and of idle ones among them.
+    pub(crate) fn pool_sizes(&self) -> (usize, usize) {
+        let all = usize::try_from(self.pool.size()).unwrap_or(usize::MAX);
+        (all, self.pool.num_idle())
+    }
+
+    /// Closes all connections after their current statements.
+    pub(crate) async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    async fn acquire_scoped(
+        &self,
+        scope: TenantScope,
+        actor: Option<&str>,
+    ) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        let settings = scope.session_settings(actor);
+        // Boxed: the future of a new connection is large, and every query's future contains it.
+        let scoped = Box::pin(async {
+            let mut attempts_left = self.limit;
+            loop {
+                let mut unverified = Unverified(Some(self.pool.acquire().await?));
+                match unverified.configure(&settings).await {
+                    Ok(connection) => return Ok(connection),
+                    Err(error) => skip_dead(error, &mut attempts_left)?,
+                }
+            }
+        });
+        let scoped = tokio::time::timeout(ACQUIRE_TIMEOUT, scoped).await;
+        scoped.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+    }
+
+    async fn begin_scoped(
+        &self,
+        scope: TenantScope,
+        actor: Option<&str>,
+    ) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+        let connection = self.acquire_scoped(scope, actor).await?;
+        Transaction::begin(connection, None).await
+    }
+}
+
+/// A connection from the pool whose scope is not set yet. Dropped in this state, it is closed: the
+/// pool would wait for a dead or silent connection, and its slot would stay taken.
+struct Unverified(Option<PoolConnection<Postgres>>);
+
+impl Unverified {
+    async fn configure(&mut self, settings: &str) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        let connection = self.0.as_mut().ok_or(sqlx::Error::PoolClosed)?;
+        let settings = AssertSqlSafe(settings.to_owned());
+        connection.execute(settings).await?;
+        self.0.take().ok_or(sqlx::Error::PoolClosed)
+    }
+}
+
+impl Drop for Unverified {
+    fn drop(&mut self) {
+        if let Some(connection) = self.0.take() {
+            drop(connection.detach());
+        }
+    }
+}
+
+/// `Ok` when the error means that this idle connection had died and another may work. After a
+/// restart of the server, all idle connections have died.
+fn skip_dead(error: sqlx::Error, attempts_left: &mut u32) -> Result<(), sqlx::Error> {
+    match attempts_left.checked_sub(1) {
+        Some(fewer) if is_connection_lost(&error) => {
+            tracing::debug!(%error, "idle database connection was dead; trying another");
+            *attempts_left = fewer;
+            Ok(())
+        }
+        _ if is_role_refused(&error) => {
+            Err(sqlx::Error::Configuration(Box::new(MissingRole(error))))
+        }
+        _ => Err(error),
+    }
+}
+
+/// Whether the server rejected `SET ROLE`: no such role (22023), or it is not granted (42501).
+fn is_role_refused(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| code == "22023" || code == "42501")
+}
+
+/// Whether the error concerns this connection only, so that another one may work.
+fn is_connection_lost(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_) => true,
+        // Connection exceptions, and connections that the server was ordered to terminate.
+        sqlx::Error::Database(error) => error
+            .code()
+            .is_some_and(|code| code.starts_with("08") || code.starts_with("57P")),
+        _ => false,
+    }
+}
+
+/// Restricts the transaction to another owner's rows until it ends.
+pub(crate) async fn set_local_tenant(
+    transaction: &mut PgConnection,
+    owner: impl Into<Owner>,
+) -> Result<(), sqlx::Error> {
+    set_local_scope(transaction, TenantScope::Tenant(owner.into())).await
+}
+
+/// Opens all rows of all organisations to the transaction until it ends. For the single step of a
+/// tenant's transaction that has to check or write another owner's row.
+pub(crate) async fn set_local_system(transaction: &mut PgConnection) -> Result<(), sqlx::Error> {
+    set_local_scope(transaction, TenantScope::System).await
+}
+
+async fn set_local_scope(
+    transaction: &mut PgConnection,
+    scope: TenantScope,
+) -> Result<(), sqlx::Error> {
+    let sql = format!("SET LOCAL switchboard.speaker = '{}'", scope.setting());
+    transaction.execute(AssertSqlSafe(sql)).await.map(drop)
+}
+
+impl Store {
+    /// A connection that sees and writes one owner's rows, and reads public ones.
+    ///
+    /// The default choice: for every statement whose owner is known.
+    pub(crate) async fn tenant_conn(
+        &self,
+        owner: impl Into<Owner>,
+    ) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        let scope = TenantScope::Tenant(owner.into());
+        self.connections.acquire_scoped(scope, self.actor()).await
+    }
+
+    /// A connection that sees and writes **all rows of all organisations**.
+    ///
+    /// Only for statements that belong to no single owner: authentication (the owner is the
+    /// result), device events, queues and claims of workers, purges, keys of the installation. Not
+    /// for a statement that serves one caller's request: its owner is known.
+    pub(crate) async fn system_conn(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        self.connections
+            .acquire_scoped(TenantScope::System, self.actor())
+            .await
+    }
+
+    /// A read-only connection that sees the skills books which `owner` can read, and chunks of
+    /// every book.
+    ///
+    /// Only for the skills book search, whose index a row-level policy would disable. The statement
+    /// must join `skills_books`, which the policies do restrict.
+    pub(crate) async fn search_conn(
+        &self,
+        owner: Owner,
+    ) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        let scope = TenantScope::Search(owner);
+        self.connections.acquire_scoped(scope, self.actor()).await
+    }
+
+    /// A connection that sees no rows and runs under the login role of the database URL.
+    ///
+    /// For statements about the database itself, which work before the first migration: the schema
+    /// version, installed extensions, health checks.
+    pub(crate) async fn unscoped_conn(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        self.connections
+            .acquire_scoped(TenantScope::Unscoped, self.actor())
+            .await
+    }
+
+    /// A transaction with the rows of [`Store::tenant_conn`].
+    pub(crate) async fn begin_tenant(
+        &self,
+        owner: impl Into<Owner>,
+    ) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+        let scope = TenantScope::Tenant(owner.into());
+        self.connections.begin_scoped(scope, self.actor()).await
+    }
+
+    /// A transaction with the rows of [`Store::system_conn`]: **all of them**. The same
+    /// restrictions on its use apply.
+    pub(crate) async fn begin_system(&self) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+        self.connections
+            .begin_scoped(TenantScope::System, self.actor())
+            .await
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use switchboard_protocol::id::OrgId;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::testing::TestDatabase;
+
+    #[tokio::test]
+    async fn connections_run_under_their_role_and_scope() {
+        async fn check(connection: &mut PgConnection, role: &str, scope: &str) {
+            let sql = "SELECT current_user::text, current_setting('switchboard.speaker')";
+            let row: (String, String) = sqlx::query_as(sql).fetch_one(connection).await.unwrap();
+            assert_eq!(row, (role.to_owned(), scope.to_owned()));
+        }
+        let database = TestDatabase::create().await.unwrap();
+        let store = database.store();
+        let org = OrgId::from_uuid(Uuid::now_v7());
+        let (service, id) = ("switchboard_service", org.uuid().to_string());
+        check(&mut store.tenant_conn(org).await.unwrap(), service, &id).await;
+        check(&mut store.system_conn().await.unwrap(), service, "everyone").await;
+        let owner = Owner::Installation;
+        check(
+            &mut store.search_conn(owner).await.unwrap(),
+            "switchboard_search",
+            "installation",
+        )
+        .await;
+        let mut transaction = store.begin_tenant(org).await.unwrap();
+        check(&mut transaction, service, &id).await;
+        set_local_system(&mut transaction).await.unwrap();
+        check(&mut transaction, service, "everyone").await;
+        transaction.rollback().await.unwrap();
+        let acting = store.with_actor("o'hara'; DROP TABLE orgs; --");
+        let mut connection = acting.tenant_conn(org).await.unwrap();
+        let actor = sqlx::query_scalar("SELECT current_setting('switchboard.actor')");
+        let actor: String = actor.fetch_one(&mut *connection).await.unwrap();
+        assert_eq!(actor, "o'hara'; DROP TABLE orgs; --");
+        let mut transaction = store.begin_system().await.unwrap();
+        check(&mut transaction, service, "everyone").await;
+    }
+}

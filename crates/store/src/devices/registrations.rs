@@ -1,0 +1,152 @@
+//! The registered services of each device, connected or not. A services object is opaque here:
+//! bytes under their digest.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+use switchboard_protocol::{
+    id::{DeviceId, OrgId},
+    schema::Digest,
+};
+use uuid::Uuid;
+
+use crate::{Store, StoreError, database::with_timeout, devices::device_events::DeviceChange};
+
+impl Store {
+    /// Deletes services objects that no device uses and that were not registered since this time;
+    /// returns how many. The time must be well before the edges' cache of published digests
+    /// expires, which is a minute.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn purge_contents(&self, unused_since: DateTime<Utc>) -> Result<u64, StoreError> {
+        let query = sqlx::query!(
+            "DELETE FROM registration_contents known WHERE told_at < $1 AND NOT EXISTS
+             (SELECT FROM service_registrations used
+              WHERE used.org_id = known.org_id AND used.digest = known.digest)",
+            unused_since
+        );
+        Ok(
+            with_timeout(async { query.execute(&mut *self.system_conn().await?).await })
+                .await?
+                .rows_affected(),
+        )
+    }
+
+    /// The digests that the devices of an organisation registered last, for at most `limit`
+    /// devices.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn registrations(
+        &self,
+        org: OrgId,
+        limit: usize,
+    ) -> Result<Vec<(DeviceId, Digest)>, StoreError> {
+        let query = sqlx::query!(
+            "SELECT device_id, digest FROM service_registrations
+             WHERE org_id = $1 ORDER BY device_id LIMIT $2",
+            org.uuid(),
+            i64::try_from(limit).unwrap_or(i64::MAX)
+        );
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
+                .await?;
+        let registration = |device: &str, digest: Vec<u8>| {
+            let digest = digest.try_into().ok().map(Digest);
+            device.parse().ok().zip(digest)
+        };
+        // The table's constraints exclude other values.
+        Ok(rows
+            .into_iter()
+            .filter_map(|row| registration(&row.device_id, row.digest))
+            .collect())
+    }
+}
+
+/// Inserts new services objects, by organisation and digest.
+pub(crate) async fn insert_contents(
+    connection: &mut PgConnection,
+    contents: &BTreeMap<(OrgId, [u8; 32]), &str>,
+) -> Result<(), sqlx::Error> {
+    if contents.is_empty() {
+        return Ok(());
+    }
+    let orgs: Vec<Uuid> = contents.keys().map(|(org, _)| org.uuid()).collect();
+    let digests: Vec<Vec<u8>> = contents.keys().map(|(_, digest)| digest.to_vec()).collect();
+    let services: Vec<String> = contents
+        .values()
+        .map(|services| (*services).to_owned())
+        .collect();
+    sqlx::query!(
+        "INSERT INTO registration_contents AS known (org_id, digest, services)
+         SELECT org_id, digest, services::json
+         FROM UNNEST($1::uuid[], $2::bytea[], $3::text[]) AS told (org_id, digest, services)
+         ON CONFLICT (org_id, digest) DO UPDATE SET told_at = now()
+         WHERE known.told_at < now() - interval '1 hour'",
+        &orgs,
+        &digests,
+        &services
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Inserts or updates the current registrations. Of two, the newer connection wins, then the later
+/// time.
+pub(crate) async fn upsert(
+    connection: &mut PgConnection,
+    changes: &[DeviceChange],
+) -> Result<(), sqlx::Error> {
+    let registered = || {
+        changes.iter().filter_map(|change| {
+            change
+                .registration
+                .as_ref()
+                .map(|registration| (change, registration))
+        })
+    };
+    if registered().next().is_none() {
+        return Ok(());
+    }
+    let orgs: Vec<Uuid> = registered()
+        .map(|(change, _)| change.device.org.uuid())
+        .collect();
+    let devices: Vec<String> = registered()
+        .map(|(change, _)| change.device.device.to_string())
+        .collect();
+    let digests: Vec<Vec<u8>> = registered()
+        .map(|(_, registration)| registration.digest.0.to_vec())
+        .collect();
+    let epochs: Vec<i64> = registered()
+        .map(|(_, registration)| registration.epoch)
+        .collect();
+    let times: Vec<DateTime<Utc>> = registered()
+        .map(|(_, registration)| registration.at)
+        .collect();
+    sqlx::query!(
+        "INSERT INTO service_registrations AS known (org_id, device_id, digest, epoch, registered_at)
+         SELECT * FROM UNNEST($1::uuid[], $2::text[], $3::bytea[], $4::bigint[], $5::timestamptz[])
+         ON CONFLICT (org_id, device_id) DO UPDATE SET
+             digest = excluded.digest, epoch = excluded.epoch, registered_at = excluded.registered_at
+         WHERE (excluded.epoch, excluded.registered_at) >= (known.epoch, known.registered_at)",
+        &orgs,
+        &devices,
+        &digests,
+        &epochs,
+        &times
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// The last registration of a device in a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RegistrationChange {
+    pub(crate) digest: Digest,
+    pub(crate) epoch: i64,
+    pub(crate) at: DateTime<Utc>,
+}
