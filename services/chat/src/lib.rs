@@ -111,27 +111,32 @@ impl Chat {
     }
 }
 
-/// Starts the service in the background, until `shutdown` drains it, and returns its routes. The
-/// caller serves them and sets the fallback.
+/// Starts the chat service: its tasks run on `shutdown` until it drains. Returns its routes; the
+/// process that serves them, alone or merged with others, sets the fallback. Building the routes
+/// spawns nothing.
 ///
 /// # Errors
-/// [`StartError`]; then nothing is started.
+/// When `deps.registry` already has metrics of these names, or the configuration of the providers
+/// is invalid. Nothing is started then.
 pub fn run(config: &Config, deps: Deps, shutdown: &Shutdown) -> Result<Router, StartError> {
     let authenticator = deps.authenticator.clone();
     let chat = Arc::new(new_chat(config, deps)?);
-    shutdown.spawn(worker::run(Arc::clone(&chat), shutdown.clone()));
-    shutdown.spawn(usage::run(Arc::clone(&chat), shutdown.clone()));
-    shutdown.spawn(memory::job::run(Arc::clone(&chat), shutdown.clone()));
-    let sweep_chat = Arc::clone(&chat);
-    shutdown.spawn(rate_limit::sweep(
-        move || sweep_chat.rates.sweep(),
-        shutdown.clone(),
-    ));
-    Ok(http::router(HttpState {
-        chat,
+    let router = http::router(HttpState {
+        chat: Arc::clone(&chat),
         authenticator,
         shutdown: shutdown.clone(),
-    }))
+    });
+    start_background(&chat, shutdown);
+    Ok(router)
+}
+
+fn start_background(chat: &Arc<Chat>, shutdown: &Shutdown) {
+    shutdown.spawn(worker::run(Arc::clone(chat), shutdown.clone()));
+    shutdown.spawn(usage::run(Arc::clone(chat), shutdown.clone()));
+    shutdown.spawn(memory::job::run(Arc::clone(chat), shutdown.clone()));
+    let swept = Arc::clone(chat);
+    let sweep = move || swept.rates.sweep();
+    shutdown.spawn(rate_limit::sweep(sweep, shutdown.clone()));
 }
 
 fn new_chat(config: &Config, deps: Deps) -> Result<Chat, StartError> {

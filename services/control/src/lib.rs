@@ -93,17 +93,21 @@ impl Control {
     }
 }
 
-/// Starts the control plane: its workers run until `shutdown` drains, and the returned router
-/// serves its API. The server of the router, which may merge it with others, sets the fallback.
+/// Starts the control plane: its tasks run on `shutdown` until it drains. Returns its routes; the
+/// process that serves them, alone or merged with others, sets the fallback. Building the routes
+/// spawns nothing.
 ///
 /// # Errors
-/// When `deps.registry` already has metrics of these names.
+/// When `deps.registry` already has metrics of these names. Nothing is started then.
 pub fn run(config: &Config, deps: Deps, shutdown: &Shutdown) -> Result<Router, prometheus::Error> {
+    let router = router(config, deps.clone())?;
     start_workers(config, &deps, shutdown)?;
-    router(config, deps)
+    Ok(router)
 }
 
-/// The routes of the control plane, without its workers: nothing runs in the background.
+/// The routes of the control plane. They and [`start_workers`] are public in addition to [`run`],
+/// unlike in the other services, because they share only the database and the bus: tests start
+/// either of the two, and the workers of several processes.
 ///
 /// # Errors
 /// When `deps.registry` already has metrics of these names.

@@ -21,7 +21,7 @@ use crate::{
 use ingestion::Ingestion;
 use lease::LeasedWorker;
 
-/// Starts all background work on the tracker of `shutdown`:
+/// Starts the background work of [`run`](crate::run), without its routes, on `shutdown`:
 /// - device events from the bus are written to the store,
 /// - token keys and revocations are published to all nodes,
 /// - skills books are parsed, voices are created, and texts are embedded,
@@ -32,7 +32,7 @@ use lease::LeasedWorker;
 /// are already on the bus are still written.
 ///
 /// # Errors
-/// When `deps.registry` already has metrics of these names.
+/// When `deps.registry` already has metrics of these names. Nothing is started then.
 pub fn start_workers(
     config: &Config,
     deps: &Deps,

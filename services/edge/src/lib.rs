@@ -45,37 +45,34 @@ pub struct Deps {
     pub registry: prometheus::Registry,
 }
 
-/// Why an edge did not start.
-#[derive(Debug, thiserror::Error)]
-pub enum EdgeError {
-    /// The registry already has a metric of an edge.
-    #[error("edge metrics could not be registered")]
-    Metrics(#[from] prometheus::Error),
-}
-
-/// Serves devices until `shutdown` drains, then until every connection is closed.
+/// Starts the edge: its tasks run on `shutdown`. It serves devices until `shutdown` drains, then
+/// until every connection is closed. It has no routes.
 ///
 /// # Errors
-/// When the metrics cannot be registered.
-pub async fn run(config: Config, deps: Deps, shutdown: Shutdown) -> Result<(), EdgeError> {
+/// When `deps.registry` already has metrics of these names. Nothing is started then.
+pub fn run(config: &Config, deps: Deps, shutdown: &Shutdown) -> Result<(), prometheus::Error> {
     let metrics = Metrics::new(&deps.registry)?;
-    let edge = Arc::new(Edge::new(config, deps.bus, metrics, &shutdown));
+    let edge = Arc::new(Edge::new(config.clone(), deps.bus, metrics, shutdown));
     edge.bus.attach(Arc::new(BusHandler::new(&edge)));
-
-    let background = Shutdown::new();
-    background.spawn(sweeper::run_sweeps(Arc::clone(&edge)));
-    background.spawn(sweeper::watch_revocations(Arc::clone(&edge)));
-    background.spawn(accept::accept_plain(
-        deps.listeners.plain,
-        Arc::clone(&edge),
-    ));
-    if let Some((listener, config)) = deps.listeners.tls {
-        background.spawn(accept::accept_tls(listener, config, Arc::clone(&edge)));
-    }
-
-    shutdown.draining().await;
-    drain::drain(&edge).await;
-    edge.tasks.stop();
-    background.finished(BACKGROUND_STOP_TIMEOUT).await;
+    let background = start_background(&edge, deps.listeners);
+    let draining = shutdown.clone();
+    shutdown.spawn(async move {
+        draining.draining().await;
+        drain::drain(&edge).await;
+        edge.tasks.stop();
+        background.finished(BACKGROUND_STOP_TIMEOUT).await;
+    });
     Ok(())
+}
+
+/// Starts the accept loops and the sweeper, which end after the connections.
+fn start_background(edge: &Arc<Edge>, listeners: Listeners) -> Shutdown {
+    let background = Shutdown::new();
+    background.spawn(sweeper::run_sweeps(Arc::clone(edge)));
+    background.spawn(sweeper::watch_revocations(Arc::clone(edge)));
+    background.spawn(accept::accept_plain(listeners.plain, Arc::clone(edge)));
+    if let Some((listener, config)) = listeners.tls {
+        background.spawn(accept::accept_tls(listener, config, Arc::clone(edge)));
+    }
+    background
 }

@@ -71,11 +71,7 @@ async fn start(key: &SigningKey) -> SocketAddr {
         bus,
         registry,
     };
-    shutdown.clone().spawn(async move {
-        switchboard_edge::run(Config::default(), deps, shutdown)
-            .await
-            .unwrap();
-    });
+    switchboard_edge::run(&Config::default(), deps, &shutdown).unwrap();
     addr
 }
 

@@ -77,15 +77,17 @@ impl Gateway {
     }
 }
 
-/// Starts the background tasks, which end when `shutdown` drains, and returns the routes. The
-/// fallback for unknown paths is up to the process that serves them, alone or merged with others.
+/// Starts the gateway: its tasks run on `shutdown` until it drains. Returns its routes; the process
+/// that serves them, alone or merged with others, sets the fallback. Building the routes spawns
+/// nothing.
 ///
 /// # Errors
 /// When `deps.registry` already has metrics of these names. Nothing is started then.
 pub fn run(config: &Config, deps: Deps, shutdown: &Shutdown) -> Result<Router, prometheus::Error> {
     let gateway = Gateway::new(config, deps, shutdown)?;
+    let router = router(config, Arc::clone(&gateway));
     start_background(&gateway, shutdown);
-    Ok(router(config, gateway))
+    Ok(router)
 }
 
 fn start_background(gateway: &Arc<Gateway>, shutdown: &Shutdown) {

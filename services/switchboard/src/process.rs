@@ -158,16 +158,22 @@ impl Process {
     }
 
     /// Serves device connections until draining begins.
-    pub(crate) fn serve_devices(&self, listeners: Listeners, config: edge::Config, bus: &Bus) {
-        let shutdown = self.stages.serving.clone();
+    ///
+    /// # Errors
+    /// When the metrics of an edge are already registered.
+    pub(crate) fn serve_devices(
+        &self,
+        listeners: Listeners,
+        config: &edge::Config,
+        bus: &Bus,
+    ) -> Result<(), Failure> {
         let deps = edge::Deps {
             listeners,
             bus: bus.clone(),
             registry: self.registry.clone(),
         };
-        self.spawn_part("the device port", &self.stages.serving, async move {
-            edge::run(config, deps, shutdown).await
-        });
+        let started = edge::run(config, deps, &self.stages.serving);
+        Ok(started.context("the edge cannot start")?)
     }
 
     /// Serves HTTP requests until draining begins.

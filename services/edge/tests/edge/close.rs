@@ -187,7 +187,7 @@ async fn device_that_pings_without_reading_is_closed() {
 
 #[tokio::test]
 async fn drain_completes_calls_in_flight() {
-    let mut node = Node::start(Config::default()).await;
+    let node = Node::start(Config::default()).await;
     let (mut busy, mut idle) = (node.lamp("busy").await, node.lamp("idle").await);
     let answer = node.call(node.prepare("busy", ON));
     let id = busy.expect(Kind::Control).await.call_id();
@@ -203,8 +203,7 @@ async fn drain_completes_calls_in_flight() {
     busy.result(&second_id, "done").await;
     check(&second.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
     busy.expect_end().await;
-    let ended = tokio::time::timeout(TEST_TIMEOUT, &mut node.running).await;
-    ended.expect("the edge must stop").unwrap().unwrap();
+    assert!(node.edge.finished(TEST_TIMEOUT).await, "the edge must stop");
     let again = tokio::net::TcpStream::connect(node.addr).await;
     assert!(again.is_err(), "the listener must be closed");
     // A caller with a cached presence receives an answer as long as the node runs.
@@ -259,8 +258,7 @@ async fn drain_ends_although_a_device_does_not_answer() {
     stranger.expect_goaway("drain").await;
     lamp.expect_goaway("drain").await;
     check(&answer.await.unwrap(), Outcome::Lost, Delivered::Unknown);
-    let ended = tokio::time::timeout(TEST_TIMEOUT, node.running).await;
-    ended.expect("the edge must stop").unwrap().unwrap();
+    assert!(node.edge.finished(TEST_TIMEOUT).await, "the edge must stop");
 }
 
 #[tokio::test]
@@ -272,8 +270,7 @@ async fn stop_closes_at_once() {
     node.shutdown.stop();
     lamp.expect_goaway("drain").await;
     drop(answer);
-    let ended = tokio::time::timeout(TEST_TIMEOUT, node.running).await;
-    ended.expect("the edge must stop").unwrap().unwrap();
+    assert!(node.edge.finished(TEST_TIMEOUT).await, "the edge must stop");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use prometheus::Registry;
 use serde_json::Value;
 use switchboard_bus::{Answer, Bus, BusConfig, Call, LocalHub};
-use switchboard_edge::{Config, Deps, EdgeError, Listeners};
+use switchboard_edge::{Config, Deps, Listeners};
 use switchboard_protocol::{
     id::{CallId, DeviceKey, OrgId, TokenId},
     outcome::{Delivered, Outcome},
@@ -35,7 +35,8 @@ pub struct Node {
     pub shutdown: Shutdown,
     pub org: OrgId,
     pub registry: Registry,
-    pub running: JoinHandle<Result<(), EdgeError>>,
+    /// Tracks the tasks of the edge; shuts down with `shutdown`.
+    pub edge: Shutdown,
     key: SigningKey,
 }
 
@@ -103,13 +104,13 @@ impl Node {
             .as_ref()
             .map(|(listener, _)| listener.local_addr().unwrap());
         let listeners = Listeners { plain, tls };
-        let edge_shutdown = shutdown.child();
+        let edge = shutdown.child();
         let deps = Deps {
             listeners,
             bus: bus.clone(),
             registry: registry.clone(),
         };
-        let running = shutdown.spawn(switchboard_edge::run(config, deps, edge_shutdown));
+        switchboard_edge::run(&config, deps, &edge).unwrap();
         let org = OrgId::from_uuid(Uuid::now_v7());
         let key = SigningKey::from_seed(&[7; 32]);
         Self {
@@ -120,7 +121,7 @@ impl Node {
             shutdown,
             org,
             registry,
-            running,
+            edge,
             key,
         }
     }

@@ -60,7 +60,7 @@ async fn start(
     };
     let bus = arguments::connect_bus(arguments::bus_config(&arguments.bus, "edge")?, process)?;
     arguments::watch_token_keys(&bus, &process.readiness);
-    process.serve_devices(listeners, arguments.edge, &bus);
+    process.serve_devices(listeners, &arguments.edge, &bus)?;
     arguments::await_bus(&bus).await;
     Ok(ready)
 }

@@ -207,7 +207,7 @@ fn serve(
         ..arguments.gateway.http_limits()
     };
     process.serve_http(ports.http, router, limits);
-    process.serve_devices(ports.devices, arguments.edge, &bus);
+    process.serve_devices(ports.devices, &arguments.edge, &bus)?;
     Ok(bus)
 }
 
