@@ -72,6 +72,36 @@ async fn call(cluster: &TestCluster, traceparent: Option<&str>) {
     assert_eq!(answer["outcome"], "succeeded", "{answer}");
 }
 
+/// Sends a `tools/call` of the service `echo`, with a trace context in its `_meta`. Requests of
+/// revision 2026-07-28 take the fast path.
+async fn call_tool(
+    cluster: &TestCluster,
+    revision: &str,
+    text: &str,
+    (in_meta, in_header): (&str, Option<&str>),
+) -> String {
+    let mut meta = json!({"traceparent": in_meta});
+    if revision == "2026-07-28" {
+        meta["io.modelcontextprotocol/protocolVersion"] = revision.into();
+        meta["io.modelcontextprotocol/clientCapabilities"] = json!({});
+    }
+    let params = json!({"name": "echo", "arguments": {"text": text}, "_meta": meta});
+    let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let mut request = cluster
+        .http
+        .post(cluster.url("/mcp/devices/toy-1"))
+        .bearer_auth(&cluster.org.key)
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", revision)
+        .header("mcp-method", "tools/call")
+        .header("mcp-name", "echo")
+        .json(&message);
+    if let Some(traceparent) = in_header {
+        request = request.header("traceparent", traceparent);
+    }
+    request.send().await.unwrap().text().await.unwrap()
+}
+
 /// Checks a call's spans from its parent to the one on the device's node.
 #[track_caller]
 fn assert_continued(spans: &[Seen], parent: &Seen) {
@@ -156,28 +186,11 @@ async fn tool_call_continues_trace_of_its_meta() {
     let collector = Collector::start().await;
     let cluster = traced(&collector, "0").await;
     let _serving = cluster.echo(0, "toy-1").await.serve();
-    let newest = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
-    for (n, revision, meta) in [(1, "2025-11-25", json!({})), (2, "2026-07-28", newest)] {
+    for (n, revision) in [(1, "2025-11-25"), (2, "2026-07-28")] {
         let (trace, in_meta) = parent(n, "01");
         let (around, in_header) = parent(n + 10, "01");
-        let mut meta = meta;
-        meta["traceparent"] = in_meta.into();
-        let arguments = json!({"text": CANARY});
-        let params = json!({"name": "echo", "arguments": arguments, "_meta": meta});
-        let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-        let request = cluster.http.post(cluster.url("/mcp/devices/toy-1"));
-        let request = request
-            .bearer_auth(&cluster.org.key)
-            .header("accept", "application/json, text/event-stream")
-            .header("mcp-protocol-version", revision)
-            .header("mcp-method", "tools/call")
-            .header("mcp-name", "echo")
-            .header("traceparent", in_header)
-            .json(&message);
-        let answer = request.send().await.unwrap().text().await.unwrap();
+        let contexts = (in_meta.as_str(), Some(in_header.as_str()));
+        let answer = call_tool(&cluster, revision, CANARY, contexts).await;
         assert!(answer.contains("structuredContent"), "{answer}");
         let names = ["tools/call echo", "device.call", "device.execute"];
         let spans = collector.trace(&trace, &names).await;
@@ -188,6 +201,24 @@ async fn tool_call_continues_trace_of_its_meta() {
         assert_continued(&spans, tool);
         let around = collector.trace(&around, &["POST /mcp/devices/{id}"]).await;
         assert_eq!(around.len(), 1, "{around:#?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tool_call_with_too_large_arguments_has_failed_span() {
+    let collector = Collector::start().await;
+    let cluster = traced(&collector, "0").await;
+    let _serving = cluster.echo(0, "toy-1").await.serve();
+    let text = "t".repeat(300_000);
+    for (n, revision) in [(1, "2025-11-25"), (2, "2026-07-28")] {
+        let (trace, in_meta) = parent(n, "01");
+        let answer = call_tool(&cluster, revision, &text, (&in_meta, None)).await;
+        assert!(answer.contains("the limit is"), "{answer}");
+        let spans = collector.trace(&trace, &["tools/call echo"]).await;
+        let tool = one(&spans, "tools/call echo");
+        assert!(tool.failed, "{revision}: {tool:?}");
+        assert_eq!(tool.attributes["switchboard.call.outcome"], "failed");
+        assert_eq!(spans.len(), 1, "{revision}: {spans:#?}");
     }
 }
 

@@ -20,7 +20,6 @@ use tracing::{Instrument as _, Span};
 use super::{auth::ClientContext, protocol_version::VERSION_HEADER};
 use crate::{
     Gateway,
-    calls::Attempt,
     mcp::tools::{
         call::{self, ElicitedInput, METHOD, Refusal, ToolCall},
         resolve::ResolvedTool,
@@ -126,19 +125,12 @@ pub(super) async fn respond(
         arguments: request.arguments.clone(),
         session: None,
     };
-    let prepared = match call::prepare(gateway, target, &call, ElicitedInput::default()).await {
-        Ok(prepared) => prepared,
-        Err(Refusal::RateLimited(refused)) => return Some(request.rate_limited(refused)),
-        Err(Refusal::TooLarge(result)) => return Some(request.succeeded((*result).into())),
-        // Does not happen: there is neither input nor a session.
-        Err(Refusal::Error(_)) => return None,
-    };
     let (parent, state) = (
         request.traceparent.as_deref(),
         request.tracestate.as_deref(),
     );
     let span = trace::fast_path_span(&request.name, parent, state, &head.extensions);
-    let performing = request.perform(gateway, &call, &prepared.attempt);
+    let performing = request.perform(gateway, target, &call);
     Some(performing.instrument(span).await)
 }
 
@@ -190,24 +182,38 @@ impl<'a> Request<'a> {
         })
     }
 
-    async fn perform(&self, gateway: &Gateway, call: &ToolCall<'_>, attempt: &Attempt) -> Response {
+    /// Makes the call in the current span, which also records a refusal.
+    async fn perform(
+        &self,
+        gateway: &Gateway,
+        target: ResolvedTool,
+        call: &ToolCall<'_>,
+    ) -> Response {
         let span = CallSpan::new(&Span::current());
-        let ended = attempt.perform(gateway, None).await;
-        let capabilities = Some(&self.capabilities);
-        let concluded = call::conclude(gateway, attempt, &ended, (call, capabilities)).await;
+        let mut rate_limit = None;
+        let concluded = match call::prepare(gateway, target, call, ElicitedInput::default()).await {
+            Ok(prepared) => {
+                let attempt = &prepared.attempt;
+                let ended = attempt.perform(gateway, None).await;
+                let capabilities = Some(&self.capabilities);
+                call::conclude(gateway, attempt, &ended, (call, capabilities)).await
+            }
+            Err(Refusal::TooLarge(result)) => Ok((*result).into()),
+            Err(Refusal::RateLimited(refused)) => {
+                rate_limit = Some(refused);
+                Err(call::rate_limited(refused))
+            }
+            Err(Refusal::Error(error)) => Err(error),
+        };
         span.end(&concluded);
-        match concluded {
-            Ok(response) => self.succeeded(response),
+        let response = match concluded {
+            Ok(result) => self.succeeded(result),
             Err(error) => self.failed(error),
+        };
+        match rate_limit {
+            Some(refused) => rate_limited(response, refused),
+            None => response,
         }
-    }
-
-    fn rate_limited(&self, refused: RateLimited) -> Response {
-        let mut response = self.failed(call::rate_limited(refused));
-        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-        let seconds = HeaderValue::from(refused.retry_after_s());
-        response.headers_mut().insert(header::RETRY_AFTER, seconds);
-        response
     }
 
     fn succeeded(&self, result: CallToolResponse) -> Response {
@@ -241,6 +247,13 @@ impl<'a> Request<'a> {
             }
         }
     }
+}
+
+fn rate_limited(mut response: Response, refused: RateLimited) -> Response {
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    let seconds = HeaderValue::from(refused.retry_after_s());
+    response.headers_mut().insert(header::RETRY_AFTER, seconds);
+    response
 }
 
 /// The value of a header that occurs exactly once.
