@@ -15,7 +15,8 @@ use switchboard_store::{
 };
 use uuid::Uuid;
 
-const PATIENCE: Duration = Duration::from_secs(3600);
+const DELIVERY_LEASE: Duration = Duration::from_secs(3600);
+const FAILING_TIMEOUT: Duration = Duration::from_secs(3600);
 const FAILED: AttemptOutcome = AttemptOutcome::Failed {
     status: Some(500),
     error: "status",
@@ -53,7 +54,10 @@ impl Post {
         let added = creation.add_webhook_delivery(org, webhook, id, "webhook.test", "{}");
         assert!(matches!(added.await.unwrap(), Redelivery::Pending(_)));
         creation.commit().await.unwrap();
-        let claimed = store.claim_deliveries(&[], PATIENCE, 1).await.unwrap();
+        let claimed = store
+            .claim_deliveries(&[], DELIVERY_LEASE, 1)
+            .await
+            .unwrap();
         let claimed = claimed.into_iter().next().unwrap();
         Self {
             database,
@@ -136,7 +140,9 @@ async fn attempt_result_waits_for_disabling() {
         let mut watch = post.connect().await;
         let disable = "BEGIN; UPDATE webhooks SET enabled = false";
         run(&mut other, disable).await;
-        let ending = post.store.record_attempt(&post.claimed, &end, PATIENCE);
+        let ending = post
+            .store
+            .record_attempt(&post.claimed, &end, FAILING_TIMEOUT);
         let disabling = async {
             wait_for_blocked_lock(&mut watch).await;
             let fail_pending = "UPDATE webhook_deliveries SET state = 'failed', next_attempt_at = NULL, ended_at = now(),
@@ -161,7 +167,7 @@ async fn redelivery_waits_for_disabling() {
     };
     let ended = post
         .store
-        .record_attempt(&post.claimed, &given_up, PATIENCE);
+        .record_attempt(&post.claimed, &given_up, FAILING_TIMEOUT);
     ended.await.unwrap();
     let mut other = post.connect().await;
     let mut watch = post.connect().await;
@@ -181,10 +187,12 @@ async fn redelivery_waits_for_disabling() {
 async fn webhook_with_new_url_is_not_disabled() {
     let post = Post::new().await;
     post.set_failing_for_days().await;
-    let end = post.store.record_attempt(&post.claimed, &FAILED, PATIENCE);
+    let end = post
+        .store
+        .record_attempt(&post.claimed, &FAILED, FAILING_TIMEOUT);
     assert!(end.await.unwrap(), "it has failed for too long");
     post.change_url().await;
-    assert!(!post.disable("failing", Some(PATIENCE)).await);
+    assert!(!post.disable("failing", Some(FAILING_TIMEOUT)).await);
     assert!(!post.disable("gone", None).await);
     assert_eq!(post.delivery().await.state, DeliveryState::Pending);
 }
@@ -195,10 +203,10 @@ async fn recovered_webhook_is_not_disabled() {
     post.set_failing_for_days().await;
     let arrived = "UPDATE webhooks SET failing_since = NULL";
     post.database.execute(arrived).await.unwrap();
-    assert!(!post.disable("failing", Some(PATIENCE)).await);
+    assert!(!post.disable("failing", Some(FAILING_TIMEOUT)).await);
     assert_eq!(post.delivery().await.state, DeliveryState::Pending);
     post.set_failing_for_days().await;
-    assert!(post.disable("failing", Some(PATIENCE)).await);
+    assert!(post.disable("failing", Some(FAILING_TIMEOUT)).await);
     assert_eq!(post.delivery().await.state, DeliveryState::Failed);
-    assert!(!post.disable("failing", Some(PATIENCE)).await);
+    assert!(!post.disable("failing", Some(FAILING_TIMEOUT)).await);
 }
