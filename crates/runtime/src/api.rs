@@ -2,19 +2,15 @@
 //! limits come from the code that enforces them.
 
 mod operation;
+#[cfg(feature = "api-page")]
+mod page;
 mod problems;
 mod schemas;
 
-use axum::{
-    Router,
-    http::{HeaderValue, header},
-    routing::get,
-};
+use axum::{Router, http::header, routing::get};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
-use tower_http::set_header::SetResponseHeaderLayer;
 use utoipa::openapi::OpenApi;
-use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use crate::problem::ProblemKind;
 
@@ -22,9 +18,6 @@ use crate::problem::ProblemKind;
 const DOCUMENT: &str = "/openapi.json";
 /// Path of the human-readable page.
 const PAGE: &str = "/docs";
-/// Content security policy of the page: only resources of this process.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; \
-                      img-src 'self' data:; font-src 'self'; connect-src 'self'; frame-ancestors 'none'";
 const DESCRIPTION: &str = "List and call devices, and manage the settings of agents. Errors are problem documents \
                            (RFC 9457); `type` identifies the error, and each status lists its possible types.";
 
@@ -135,19 +128,23 @@ impl Document {
             let json = json.clone();
             async move { ([(header::CONTENT_TYPE, "application/json")], json) }
         });
-        let page = SwaggerUi::new(PAGE).config(
-            Config::from(DOCUMENT)
-                .validator_url("none")
-                .persist_authorization(false),
-        );
-        let policy = SetResponseHeaderLayer::overriding(
-            header::CONTENT_SECURITY_POLICY,
-            HeaderValue::from_static(POLICY),
-        );
-        Router::from(page)
-            .layer(policy)
+        page::routes()
             .route(DOCUMENT, document)
             .method_not_allowed_fallback(crate::problem::method_not_allowed)
+    }
+}
+
+#[cfg(not(feature = "api-page"))]
+mod page {
+    //! Answers that this build has no page.
+
+    use axum::{Router, routing::get};
+
+    const TEXT: &str = "This build has no page of the API; start Switchboard with `./up --release` for it. \
+                        The OpenAPI document is at /openapi.json.\n";
+
+    pub(super) fn routes() -> Router {
+        Router::new().route(super::PAGE, get(|| async { TEXT }))
     }
 }
 

@@ -8,6 +8,8 @@ mod confined;
 mod format;
 mod markdown;
 mod parser_process;
+#[cfg(feature = "pdf")]
+mod pdf;
 mod text;
 
 use std::time::{Duration, Instant};

@@ -84,7 +84,14 @@ struct Ports {
     http: TcpListener,
 }
 
+/// The parts that a build can leave out, each with whether this one has it.
+const PARTS: [(&str, bool); 2] = [
+    ("PDF skills books", cfg!(feature = "pdf")),
+    ("the page of the API", cfg!(feature = "api-page")),
+];
+
 pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<ExitCode, Failure> {
+    log_missing_parts();
     let folder = DataFolder::open(&arguments.data.path()?)?;
     let admin = process::listen("--admin-listen", &arguments.admin_listen)?;
     let plain = process::listen("--device-listen", &arguments.device_listen)?;
@@ -98,6 +105,15 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
     let drain = arguments.drain.drain();
     let start = async |process: &Process| start(arguments, ports, &folder, process).await;
     Process::begin(admin, telemetry)?.run(drain, start).await
+}
+
+fn log_missing_parts() {
+    let missing = PARTS.iter().filter(|(_, is_present)| !is_present);
+    let missing: Vec<_> = missing.map(|(name, _)| *name).collect();
+    if !missing.is_empty() {
+        let missing = missing.join(" and ");
+        tracing::info!("this build leaves out {missing}; `./up --release` has everything");
+    }
 }
 
 async fn start(
