@@ -43,11 +43,11 @@ fn converted(arguments: [&str; 4], more: &[&str], input: &[u8]) -> Vec<u8> {
 
 /// Asserts that the input is rejected with this message and without output.
 #[track_caller]
-fn refused(arguments: [&str; 4], more: &[&str], input: &[u8], code: i32, words: &str) {
+fn refused(arguments: [&str; 4], more: &[&str], input: &[u8], code: i32, text: &str) {
     let output = convert(arguments, more, input);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{stderr}");
-    assert!(stderr.contains(words), "{stderr}");
+    assert!(stderr.contains(text), "{stderr}");
     assert!(output.stdout.is_empty(), "{}", output.stdout.escape_ascii());
 }
 
@@ -85,8 +85,8 @@ fn table_alone_round_trips() {
     let buffer = converted(TO_FLAT, &table, tool.as_bytes());
     let text = converted(TO_JSON, &table, &buffer);
     assert_eq!(String::from_utf8(text).unwrap(), format!("{tool}\n"));
-    let words = "InitializeResponse";
-    refused(TO_FLAT, &["--table", "Tolo"], b"{}", 64, words);
+    let message = "InitializeResponse";
+    refused(TO_FLAT, &["--table", "Tolo"], b"{}", 64, message);
 }
 
 #[test]
@@ -105,8 +105,8 @@ fn invalid_settings_are_named() {
 
 #[test]
 fn invalid_input_is_named_without_output() {
-    let json = |more: &[&str], input: &str, words: &str| {
-        refused(TO_FLAT, more, input.as_bytes(), 1, words);
+    let json = |more: &[&str], input: &str, text: &str| {
+        refused(TO_FLAT, more, input.as_bytes(), 1, text);
     };
     json(&[], "", "stdin: invalid JSON: EOF");
     json(
@@ -127,7 +127,7 @@ fn invalid_input_is_named_without_output() {
     );
 
     let buffer = converted(TO_FLAT, &[], PING.as_bytes());
-    let bytes = |more: &[&str], input: &[u8], words: &str| refused(TO_JSON, more, input, 1, words);
+    let bytes = |more: &[&str], input: &[u8], text: &str| refused(TO_JSON, more, input, 1, text);
     bytes(
         &[],
         b"",
@@ -147,8 +147,8 @@ fn invalid_input_is_named_without_output() {
     let whole = stream.len();
     stream.extend(stream.clone());
     stream.pop();
-    let words = format!("stdin, buffer 2 at byte {whole}: the stream: at byte");
-    bytes(&["--stream"], &stream, &words);
+    let text = format!("stdin, buffer 2 at byte {whole}: the stream: at byte");
+    bytes(&["--stream"], &stream, &text);
 }
 
 #[test]

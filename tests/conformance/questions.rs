@@ -33,7 +33,7 @@ fn greeting(call: &Call) -> Value {
 
 fn capital(call: &Call) -> Value {
     match generated(call, "capital_question") {
-        Some(words) => text(format!("The model says: {words}")),
+        Some(message) => text(format!("The model says: {message}")),
         None => {
             let question = ask_model("What is the capital of France?", 100);
             ask([("capital_question", question)], None)
@@ -111,8 +111,8 @@ fn whoever_can(call: &Call) -> Value {
     if let Some(name) = typed(call, "user_name", "name") {
         return text(format!("The person says: {name}"));
     }
-    if let Some(words) = generated(call, "greeting") {
-        return text(format!("The model says: {words}"));
+    if let Some(message) = generated(call, "greeting") {
+        return text(format!("The model says: {message}"));
     }
     ask(
         [
@@ -125,7 +125,7 @@ fn whoever_can(call: &Call) -> Value {
 
 fn model(call: &Call) -> Value {
     match generated(call, "model") {
-        Some(words) => text(format!("LLM response: {words}")),
+        Some(message) => text(format!("LLM response: {message}")),
         None => {
             let prompt = call.params["prompt"].as_str().unwrap_or("Say something");
             ask([("model", ask_model(prompt, 100))], None)
@@ -277,7 +277,7 @@ mod tests {
         fn check(tool: &str, input: Value, expected: &str) {
             let result = result(&call(tool, input)).unwrap();
             let found = match result["content"][0]["text"].as_str() {
-                Some(words) => words.to_owned(),
+                Some(text) => text.to_owned(),
                 None => {
                     let requests = result["input_required"]["requests"].as_object().unwrap();
                     let names: Vec<_> = requests.keys().map(String::as_str).collect();

@@ -225,8 +225,8 @@ fn content(blocks: Value) -> Value {
 }
 
 /// A successful result with this text.
-pub(super) fn text<'a>(words: impl Into<Cow<'a, str>>) -> Value {
-    content(json!([{"type": "text", "text": words.into()}]))
+pub(super) fn text<'a>(message: impl Into<Cow<'a, str>>) -> Value {
+    content(json!([{"type": "text", "text": message.into()}]))
 }
 
 #[cfg(test)]

@@ -186,9 +186,9 @@ async fn i12_a_gap_in_a_message_ends_it_with_an_error() {
         b"##START\x04task12340000What##END##START\x04task12340000again##END",
         b"##START\x04task12340000What##END##START\x03task12340005##END",
     ] {
-        let mut toy: Device = cluster.device(0, "toy-1").await;
-        toy.send_bytes(frames).await;
-        let last_words = toy.closes().await;
+        let mut device: Device = cluster.device(0, "toy-1").await;
+        device.send_bytes(frames).await;
+        let last_words = device.closes().await;
         let error = last_words.last().expect("an ERROR frame");
         assert_eq!(
             error.kind,

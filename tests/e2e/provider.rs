@@ -172,8 +172,8 @@ impl ProviderRequest {
     }
 
     /// Sends a chunk of text.
-    pub async fn send_text(&mut self, words: &str) {
-        self.delta(json!({"content": words})).await;
+    pub async fn send_text(&mut self, text: &str) {
+        self.delta(json!({"content": text})).await;
     }
 
     /// Sends any chunk.
@@ -202,8 +202,8 @@ impl ProviderRequest {
     }
 
     /// Sends a complete reply.
-    pub async fn reply(mut self, words: &str) {
-        self.send_text(words).await;
+    pub async fn reply(mut self, text: &str) {
+        self.send_text(text).await;
         self.finish("stop").await;
     }
 

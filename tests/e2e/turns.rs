@@ -18,7 +18,7 @@ pub fn time_service(description: &str) -> String {
 
 impl Device {
     /// Sends a complete user message.
-    pub async fn send_text(&mut self, task: TaskId, words: &str) {
+    pub async fn send_text(&mut self, task: TaskId, text: &str) {
         let mut frames = Vec::new();
         let seq_format = SeqFormat::Plain;
         encode(
@@ -27,7 +27,7 @@ impl Device {
             task,
             0,
             seq_format,
-            words.as_bytes(),
+            text.as_bytes(),
         );
         encode(&mut frames, Kind::End, task, 1, seq_format, &[]);
         self.send_bytes(&frames).await;
@@ -73,26 +73,26 @@ impl Device {
 
     /// A complete answer: frames of one task, contiguous from 0000, terminated by an empty frame.
     pub async fn receive_answer(&mut self, task: TaskId) -> String {
-        let mut words = Vec::new();
+        let mut text = Vec::new();
         for seq in 0.. {
             let received = self.receive_frame().await;
             let place = (received.task, received.seq);
             assert_eq!(place, (task, seq), "{received:?}");
             match received.kind {
-                Kind::Text => words.extend(received.payload),
+                Kind::Text => text.extend(received.payload),
                 Kind::End => {
-                    assert!(received.payload.is_empty() && !words.is_empty());
+                    assert!(received.payload.is_empty() && !text.is_empty());
                     break;
                 }
                 other => panic!("{other:?} within an answer"),
             }
         }
-        String::from_utf8(words).unwrap()
+        String::from_utf8(text).unwrap()
     }
 
     /// Sends a message and returns its answer, which must not contain a call.
-    pub async fn ask(&mut self, task: TaskId, words: &str) -> String {
-        self.send_text(task, words).await;
+    pub async fn ask(&mut self, task: TaskId, text: &str) -> String {
+        self.send_text(task, text).await;
         self.receive_answer(task).await
     }
 

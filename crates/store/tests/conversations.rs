@@ -97,24 +97,28 @@ async fn default_npc_belongs_to_org_and_is_cleared() {
         let write = set_default(&store, org, Some(unknown)).await;
         assert_eq!(write, OrgWrite::UnknownNpc, "{unknown}");
     }
-    let made = store.org(org).await.unwrap().unwrap();
+    let created = store.org(org).await.unwrap().unwrap();
     assert_eq!(
-        (made.version, made.settings.default_npc, made.updated_at),
-        (1, None, made.created_at)
+        (
+            created.version,
+            created.settings.default_npc,
+            created.updated_at
+        ),
+        (1, None, created.created_at)
     );
     let npc = new_npc(&store, org, &[]).await;
     let OrgWrite::Written(set) = set_default(&store, org, Some(npc)).await else {
         unreachable!("the organisation exists");
     };
     assert_eq!((set.version, set.settings.default_npc), (2, Some(npc)));
-    assert!(set.updated_at > made.updated_at);
+    assert!(set.updated_at > created.updated_at);
     assert_eq!(store.org(org).await.unwrap(), Some(set.clone()));
     // Equal settings do not increase the version.
     assert_eq!(
         set_default(&store, org, Some(npc)).await,
         OrgWrite::Written(set.clone())
     );
-    let stale = store.replace_org(org, 1, &made.settings).await.unwrap();
+    let stale = store.replace_org(org, 1, &created.settings).await.unwrap();
     assert_eq!(stale, OrgWrite::Stale);
 
     assert!(store.delete_npc(org, npc, 1).await.unwrap());

@@ -40,8 +40,8 @@ async fn create_template(store: &Store, retention: Duration, commit: bool) {
         name: "Bello".to_owned(),
         ..TemplateSettings::default()
     };
-    let made = creation.create_template(KEY.owner, id, &settings).await;
-    made.unwrap();
+    let created = creation.create_template(KEY.owner, id, &settings).await;
+    created.unwrap();
     creation
         .store_response(&KEY, &response(), retention)
         .await

@@ -254,8 +254,8 @@ async fn concurrent_replicas_agree_on_one_signing_key() {
                 .unwrap()
         });
     }
-    let made = replicas.join_all().await;
-    assert_eq!(made.iter().filter(|made| **made).count(), 1);
+    let created = replicas.join_all().await;
+    assert_eq!(created.iter().filter(|created| **created).count(), 1);
     let keys = database.store().signing_keys().await.unwrap();
     let [key] = keys.as_slice() else {
         panic!("{keys:?}")
@@ -286,14 +286,14 @@ async fn repeated_device_events_are_idempotent() {
     ];
     for _ in 0..2 {
         store.record_device_events(&events).await.unwrap();
-        let toy = device(&store, org, "toy-1").await;
+        let lamp = device(&store, org, "toy-1").await;
         assert_eq!(
-            (toy.first_seen, toy.last_seen),
+            (lamp.first_seen, lamp.last_seen),
             (timestamp(0), timestamp(9))
         );
-        assert_eq!(toy.left_reason.as_deref(), Some("closed"));
-        assert_eq!(toy.services.unwrap().get(), services);
-        assert_eq!(toy.registered_at, Some(timestamp(1)));
+        assert_eq!(lamp.left_reason.as_deref(), Some("closed"));
+        assert_eq!(lamp.services.unwrap().get(), services);
+        assert_eq!(lamp.registered_at, Some(timestamp(1)));
         let other = device(&store, org, "toy-2").await;
         assert_eq!(
             (other.left_reason, other.services.unwrap().get()),
@@ -335,13 +335,13 @@ async fn older_connection_does_not_overwrite_newer() {
         ),
     ];
     store.record_device_events(&old).await.unwrap();
-    let toy = device(&store, org, "toy").await;
+    let lamp = device(&store, org, "toy").await;
     assert_eq!(
-        (toy.left_reason, toy.services.unwrap().get()),
+        (lamp.left_reason, lamp.services.unwrap().get()),
         (None, "{\"new\":{}}")
     );
     assert_eq!(
-        (toy.first_seen, toy.last_seen),
+        (lamp.first_seen, lamp.last_seen),
         (timestamp(1), timestamp(10))
     );
 
@@ -363,9 +363,9 @@ async fn older_connection_does_not_overwrite_newer() {
         .record_device_events(&[event(org, "toy", 6, 14, DeviceEventKind::Connected)])
         .await
         .unwrap();
-    let toy = device(&store, org, "toy").await;
+    let lamp = device(&store, org, "toy").await;
     assert_eq!(
-        (toy.left_reason, toy.services.unwrap().get()),
+        (lamp.left_reason, lamp.services.unwrap().get()),
         (None, "{\"new\":{}}")
     );
 }

@@ -48,8 +48,8 @@ impl Post {
         let webhook = WebhookId::from_uuid(Uuid::now_v7());
         let mut creation = store.begin(org).await.unwrap();
         let settings = settings("a");
-        let made = creation.create_webhook(org, webhook, &settings, b"secret");
-        assert!(made.await.unwrap().is_some());
+        let created = creation.create_webhook(org, webhook, &settings, b"secret");
+        assert!(created.await.unwrap().is_some());
         let id = DeliveryId::from_uuid(Uuid::now_v7());
         let added = creation.add_webhook_delivery(org, webhook, id, "webhook.test", "{}");
         assert!(matches!(added.await.unwrap(), Redelivery::Pending(_)));

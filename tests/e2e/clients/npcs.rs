@@ -19,10 +19,10 @@ async fn npc() -> (TestCluster, Device, String) {
         .post(url)
         .bearer_auth(&cluster.org.key)
         .json(&npc);
-    let made = request.send().await.unwrap();
-    assert_eq!(made.status(), 201);
-    let made: Value = made.json().await.unwrap();
-    let id = made["id"].as_str().unwrap().to_owned();
+    let created = request.send().await.unwrap();
+    assert_eq!(created.status(), 201);
+    let created: Value = created.json().await.unwrap();
+    let id = created["id"].as_str().unwrap().to_owned();
     (cluster, device, id)
 }
 

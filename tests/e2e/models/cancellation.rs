@@ -11,18 +11,18 @@ use crate::{
 };
 
 async fn check_cancelled_story(system: &TestSystem, provider: &mut Provider) {
-    let mut toy = system.device(0, "toy-1").await;
-    toy.send_text(task(1), "Tell me a story").await;
+    let mut device = system.device(0, "toy-1").await;
+    device.send_text(task(1), "Tell me a story").await;
     let mut request = provider.next_request().await;
     request.send_text("Once upon a time").await;
-    assert_eq!(toy.receive_chunk(task(1), 0).await, "Once upon a time");
-    toy.cancel_turn(task(1)).await;
-    toy.receive_end(task(1)).await;
+    assert_eq!(device.receive_chunk(task(1), 0).await, "Once upon a time");
+    device.cancel_turn(task(1)).await;
+    device.receive_end(task(1)).await;
     request.wait_closed().await;
     system.turns_ended("stopped", 1).await;
     // Not delivered.
     request.send_text(" there was a clock").await;
-    toy.send_text(task(2), "Hello").await;
+    device.send_text(task(2), "Hello").await;
     let request = provider.next_request().await;
     let before = &request.messages()[2];
     let delivered = before["content"].as_str().unwrap();
@@ -32,7 +32,7 @@ async fn check_cancelled_story(system: &TestSystem, provider: &mut Provider) {
         "{before}"
     );
     request.reply("Hello!").await;
-    assert_eq!(toy.receive_answer(task(2)).await, "Hello!");
+    assert_eq!(device.receive_answer(task(2)).await, "Hello!");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,31 +50,31 @@ async fn cancel_closes_provider_connection_with_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn cancel_before_first_text_closes_provider_connection() {
     let mut fixture = ChatFixture::start(1, &[]).await;
-    let mut toy = fixture.system.device(0, "toy-1").await;
-    toy.send_text(task(1), "Tell me a story").await;
+    let mut device = fixture.system.device(0, "toy-1").await;
+    device.send_text(task(1), "Tell me a story").await;
     let mut request = fixture.provider.next_request().await;
-    toy.cancel_turn(task(1)).await;
-    toy.receive_end(task(1)).await;
+    device.cancel_turn(task(1)).await;
+    device.receive_end(task(1)).await;
     request.wait_closed().await;
     fixture.system.turns_ended("stopped", 1).await;
 }
 
 async fn check_cancelled_calls(system: &TestSystem, provider: &mut Provider) {
-    let mut toy = system.device(0, "toy-1").await;
-    toy.register(&time_service("Get current time")).await;
-    toy.send_text(task(1), "What time is it, twice?").await;
+    let mut device = system.device(0, "toy-1").await;
+    device.register(&time_service("Get current time")).await;
+    device.send_text(task(1), "What time is it, twice?").await;
     let calls = [
         ("call_1", "get_current_time", r#"{"format": "simple"}"#),
         ("call_2", "get_current_time", r#"{"format": "detailed"}"#),
     ];
     provider.next_request().await.calls(&calls).await;
-    let (first, ..) = toy.receive_call().await;
-    let (second, ..) = toy.receive_call().await;
-    toy.cancel_turn(task(1)).await;
+    let (first, ..) = device.receive_call().await;
+    let (second, ..) = device.receive_call().await;
+    device.cancel_turn(task(1)).await;
     let mut cancelled = Vec::new();
     let mut ends = 0;
     while cancelled.len() < 2 || ends < 1 {
-        let received = toy.receive_frame().await;
+        let received = device.receive_frame().await;
         match received.kind {
             Kind::End => {
                 assert_eq!(received.task, task(1));
@@ -94,7 +94,7 @@ async fn check_cancelled_calls(system: &TestSystem, provider: &mut Provider) {
     assert_eq!((cancelled, ends), (expected.to_vec(), 1));
     system.turns_ended("stopped", 1).await;
     // No request for the rest is made, and the device stays usable.
-    toy.send_text(task(2), "Hello").await;
+    device.send_text(task(2), "Hello").await;
     let request = provider.next_request().await;
     assert_eq!(request.user_message(), "Hello");
     // The next prompt contains the calls, marked as possibly executed.
@@ -105,7 +105,7 @@ async fn check_cancelled_calls(system: &TestSystem, provider: &mut Provider) {
         assert!(told.contains(r#""may_have_been_done":true"#), "{told}");
     }
     request.reply("Hello!").await;
-    assert_eq!(toy.receive_answer(task(2)).await, "Hello!");
+    assert_eq!(device.receive_answer(task(2)).await, "Hello!");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -121,14 +121,14 @@ async fn cancel_cancels_calls_in_flight_with_up() {
 }
 
 async fn check_interrupted_story(system: &TestSystem, provider: &mut Provider) {
-    let mut toy = system.device(0, "toy-1").await;
-    toy.send_text(task(1), "Tell me a story").await;
+    let mut device = system.device(0, "toy-1").await;
+    device.send_text(task(1), "Tell me a story").await;
     let mut story = provider.next_request().await;
     story.send_text("Once upon a time").await;
-    assert_eq!(toy.receive_chunk(task(1), 0).await, "Once upon a time");
-    toy.send_text(task(2), "No, a song").await;
+    assert_eq!(device.receive_chunk(task(1), 0).await, "Once upon a time");
+    device.send_text(task(2), "No, a song").await;
     // The end of the first answer, and nothing of the second before its model replies.
-    toy.receive_end(task(1)).await;
+    device.receive_end(task(1)).await;
     story.wait_closed().await;
     let mut song = provider.next_request().await;
     song.assert_open();
@@ -144,11 +144,11 @@ async fn check_interrupted_story(system: &TestSystem, provider: &mut Provider) {
     );
     assert_eq!(question["content"], "No, a song");
     song.send_text("La").await;
-    assert_eq!(toy.receive_chunk(task(2), 0).await, "La");
+    assert_eq!(device.receive_chunk(task(2), 0).await, "La");
     song.send_text(" la").await;
-    assert_eq!(toy.receive_chunk(task(2), 1).await, " la");
+    assert_eq!(device.receive_chunk(task(2), 1).await, " la");
     song.finish("stop").await;
-    toy.receive_end(task(2)).await;
+    device.receive_end(task(2)).await;
     system.turns_ended("superseded", 1).await;
     system.turns_ended("answered", 1).await;
 }
@@ -170,12 +170,12 @@ async fn npc_without_interruption_answers_both_messages() {
     let mut fixture = ChatFixture::start(1, &[]).await;
     let patient = json!({"name": "Bello", "conversation": {"barge_in": false}});
     fixture.system.npc(&patient, &["toy-1"]).await;
-    let mut toy = fixture.system.device(0, "toy-1").await;
-    toy.send_text(task(1), "Tell me a story").await;
+    let mut device = fixture.system.device(0, "toy-1").await;
+    device.send_text(task(1), "Tell me a story").await;
     let mut story = fixture.provider.next_request().await;
     story.send_text("Once").await;
-    assert_eq!(toy.receive_chunk(task(1), 0).await, "Once");
-    toy.send_text(task(2), "And a song").await;
+    assert_eq!(device.receive_chunk(task(1), 0).await, "Once");
+    device.send_text(task(2), "And a song").await;
     let song = fixture.provider.next_request().await;
     let story_so_far = song.messages()[2]["content"].as_str().unwrap();
     assert!(
@@ -184,24 +184,24 @@ async fn npc_without_interruption_answers_both_messages() {
         song.body
     );
     song.reply("La").await;
-    assert_eq!(toy.receive_answer(task(2)).await, "La");
+    assert_eq!(device.receive_answer(task(2)).await, "La");
     story.assert_open();
     story.send_text(" upon a time").await;
-    assert_eq!(toy.receive_chunk(task(1), 1).await, " upon a time");
+    assert_eq!(device.receive_chunk(task(1), 1).await, " upon a time");
     story.finish("stop").await;
-    toy.receive_end(task(1)).await;
+    device.receive_end(task(1)).await;
     fixture.system.turns_ended("answered", 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn disconnected_device_cancels_its_turn() {
     let mut fixture = ChatFixture::start(1, &[]).await;
-    let mut toy = fixture.system.device(0, "toy-1").await;
-    toy.send_text(task(1), "Tell me a story").await;
+    let mut device = fixture.system.device(0, "toy-1").await;
+    device.send_text(task(1), "Tell me a story").await;
     let mut request = fixture.provider.next_request().await;
     request.send_text("Once upon a time").await;
-    assert_eq!(toy.receive_chunk(task(1), 0).await, "Once upon a time");
-    drop(toy);
+    assert_eq!(device.receive_chunk(task(1), 0).await, "Once upon a time");
+    drop(device);
     request.wait_closed().await;
     fixture.system.turns_ended("stopped", 1).await;
 }

@@ -22,8 +22,8 @@ async fn reply_with_result(request: ProviderRequest, all_ask: Arc<Barrier>) {
         let content = last["content"].as_str().unwrap();
         let (_, canary) = content.split_once("\"data\":\"").unwrap();
         let (canary, _) = canary.split_once('"').unwrap();
-        let words = format!("{} It is {canary}.", request.user_message());
-        request.reply(&words).await;
+        let text = format!("{} It is {canary}.", request.user_message());
+        request.reply(&text).await;
     } else {
         all_ask.wait().await;
         request.calls(&[("call_1", "get_current_time", "{}")]).await;
@@ -37,21 +37,23 @@ async fn two_hundred_concurrent_conversations_get_own_answers() {
         Provider::scripted(move |request| reply_with_result(request, Arc::clone(&all_ask)));
     let fixture = ChatFixture::start_with(provider.await, 2, &[TURNS]).await;
     let _other = fixture.another_chat();
-    let mut toys = Vec::new();
+    let mut devices = Vec::new();
     for n in 0..CONVERSATIONS {
-        let mut toy = fixture.system.device(n % 2, &format!("toy-{n}")).await;
-        toy.register(&time_service("Get current time")).await;
-        toys.push(toy);
+        let mut device = fixture.system.device(n % 2, &format!("toy-{n}")).await;
+        device.register(&time_service("Get current time")).await;
+        devices.push(device);
     }
     let mut conversations = JoinSet::new();
-    for (n, mut toy) in toys.into_iter().enumerate() {
+    for (n, mut device) in devices.into_iter().enumerate() {
         conversations.spawn(async move {
             let question = format!("question-{n:03}: what time is it?");
-            toy.send_text(task(n), &question).await;
-            let (id, ..) = toy.receive_call().await;
-            toy.send_result(&id, json!(format!("canary-{n:03}"))).await;
-            let words = toy.receive_answer(task(n)).await;
-            assert_eq!(words, format!("{question} It is canary-{n:03}."));
+            device.send_text(task(n), &question).await;
+            let (id, ..) = device.receive_call().await;
+            device
+                .send_result(&id, json!(format!("canary-{n:03}")))
+                .await;
+            let message = device.receive_answer(task(n)).await;
+            assert_eq!(message, format!("{question} It is canary-{n:03}."));
         });
     }
     assert_eq!(conversations.join_all().await.len(), CONVERSATIONS);

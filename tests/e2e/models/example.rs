@@ -44,15 +44,15 @@ const EXAMPLES: [Example; 2] = [
 
 impl Example {
     /// Creates an NPC for this device, with a memory and a book that match the user message.
-    async fn prepare(&self, system: &TestSystem, toy: &str) {
+    async fn prepare(&self, system: &TestSystem, device: &str) {
         let book = system.book("Manual", self.book).await;
         let settings = json!({
             "name": "Bello", "locale": self.language, "persona": {"role": "a polite clock"}, "skills_book_ids": [book],
             "model": {"provider": "default", "model": MODEL, "temperature": 0.5, "max_tokens": 99},
         });
-        let npc = system.npc(&settings, &[toy]).await;
+        let npc = system.npc(&settings, &[device]).await;
         system
-            .remind(&npc, &format!("device:{toy}"), self.memory)
+            .remind(&npc, &format!("device:{device}"), self.memory)
             .await;
         let of_another = format!("{} Nobody's business.", self.question);
         system.remind(&npc, "device:another", &of_another).await;
@@ -112,37 +112,37 @@ async fn run_example(
     example: &Example,
     address: usize,
 ) {
-    let toy = format!("toy-{}", example.language);
-    example.prepare(system, &toy).await;
-    let mut toy = system.device(address, &toy).await;
-    toy.register(&time_service(example.description)).await;
+    let device = format!("toy-{}", example.language);
+    example.prepare(system, &device).await;
+    let mut device = system.device(address, &device).await;
+    device.register(&time_service(example.description)).await;
     // Byte for byte as in the protocol supplement.
     let question = example.question;
     let said = format!("##START\u{4}task12340000{question}##END##START\u{3}task12340001##END");
-    toy.send_bytes(said.as_bytes()).await;
+    device.send_bytes(said.as_bytes()).await;
 
     let request = provider.next_request().await;
     example.check_first_prompt(&request);
     let call = ("call_7", "get_current_time", r#"{"format": "simple"}"#);
     request.calls(&[call]).await;
 
-    let (id, service, params) = toy.receive_call().await;
+    let (id, service, params) = device.receive_call().await;
     assert_eq!(
         (service.as_str(), params),
         ("get_current_time", json!({"format": "simple"}))
     );
-    toy.send_result(&id, json!("2025-01-22 14:30:25")).await;
+    device.send_result(&id, json!("2025-01-22 14:30:25")).await;
 
     let mut request = provider.next_request().await;
     let result = json!({"success": true, "data": "2025-01-22 14:30:25"});
     check_result_prompt(&request, &result);
     // The device receives each word before the model sends the next one.
-    for (seq, words) in (0..).zip(example.answer) {
-        request.send_text(words).await;
-        assert_eq!(toy.receive_chunk(TASK, seq).await, words);
+    for (seq, text) in (0..).zip(example.answer) {
+        request.send_text(text).await;
+        assert_eq!(device.receive_chunk(TASK, seq).await, text);
     }
     request.finish("stop").await;
-    toy.receive_end(TASK).await;
+    device.receive_end(TASK).await;
     assert!(provider.is_idle());
 }
 
@@ -168,12 +168,12 @@ async fn protocol_example_is_streamed_with_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn device_without_npc_gets_generic_answer() {
     let mut fixture = ChatFixture::start(1, &[]).await;
-    let mut toy = fixture.system.device(0, "toy-1").await;
-    toy.send_text(TASK, "Hello").await;
+    let mut device = fixture.system.device(0, "toy-1").await;
+    device.send_text(TASK, "Hello").await;
     let request = fixture.provider.next_request().await;
     assert_eq!(request.body["model"], MODEL);
     assert_eq!(request.body.get("tools"), None);
     assert!(request.system().contains("toy-1"), "{}", request.system());
     request.reply("Hello!").await;
-    assert_eq!(toy.receive_answer(TASK).await, "Hello!");
+    assert_eq!(device.receive_answer(TASK).await, "Hello!");
 }

@@ -79,11 +79,11 @@ async fn check_npc_chat(system: &TestSystem, provider: &mut Provider) {
     let npc = system.npc(&bello, &["hall", "kitchen"]).await;
     let mut hall = system.device(0, "hall").await;
     let mut kitchen = system.device(0, "kitchen").await;
-    for toy in [&mut hall, &mut kitchen] {
-        toy.register(&time_service("Get current time")).await;
+    for device in [&mut hall, &mut kitchen] {
+        device.register(&time_service("Get current time")).await;
     }
-    let words = json!({"text": "What time is it in the kitchen?", "subject": "user:anna"});
-    let mut events = system.events(&npc, &words).await;
+    let text = json!({"text": "What time is it in the kitchen?", "subject": "user:anna"});
+    let mut events = system.events(&npc, &text).await;
     let mut completion = provider.next_request().await;
     assert!(completion.system().contains("a clock with two faces"));
     let tools = completion.body["tools"].as_array().unwrap().iter();
@@ -126,8 +126,8 @@ async fn check_npc_chat(system: &TestSystem, provider: &mut Provider) {
     let end = events.expect_event("end").await;
     assert_eq!(events.next().await, None);
 
-    let mut words = json!({"text": "And in the hall?", "conversation_id": end["conversation_id"], "subject": "user:anna"});
-    let mut events = system.events(&npc, &words).await;
+    let mut text = json!({"text": "And in the hall?", "conversation_id": end["conversation_id"], "subject": "user:anna"});
+    let mut events = system.events(&npc, &text).await;
     let completion = provider.next_request().await;
     assert_eq!(
         completion.messages()[1]["content"],
@@ -141,10 +141,10 @@ async fn check_npc_chat(system: &TestSystem, provider: &mut Provider) {
     );
     assert_eq!(events.expect_event("end").await, end);
     // Without the conversation's id, or with another user, it is another conversation.
-    let named = words.as_object_mut().unwrap();
+    let named = text.as_object_mut().unwrap();
     named.insert("subject".to_owned(), json!("user:ben"));
-    for (words, is_same_id) in [(words, true), (json!({"text": "Hello"}), false)] {
-        let mut events = system.events(&npc, &words).await;
+    for (text, is_same_id) in [(text, true), (json!({"text": "Hello"}), false)] {
+        let mut events = system.events(&npc, &text).await;
         let completion = provider.next_request().await;
         assert_eq!(completion.messages().len(), 2, "{}", completion.body);
         completion.reply("Hello!").await;
@@ -170,8 +170,8 @@ async fn client_disconnect_closes_provider_request() {
     let mut fixture = ChatFixture::start(1, &[]).await;
     let system = &fixture.system;
     let npc = system.npc(&json!({"name": "Bello"}), &["toy-1"]).await;
-    let mut toy = system.device(0, "toy-1").await;
-    toy.register(&time_service("Get current time")).await;
+    let mut device = system.device(0, "toy-1").await;
+    device.register(&time_service("Get current time")).await;
     // Disconnects in the middle of the text.
     let mut events = system
         .events(&npc, &json!({"text": "Tell me a story"}))
@@ -193,9 +193,9 @@ async fn client_disconnect_closes_provider_request() {
     completion
         .calls(&[("call_1", "get_current_time", "{}")])
         .await;
-    let (id, ..) = toy.receive_call().await;
+    let (id, ..) = device.receive_call().await;
     drop(events);
-    assert_eq!(toy.receive_message("cancel").await["call_id"], id);
+    assert_eq!(device.receive_message("cancel").await["call_id"], id);
     fixture.system.turns_ended("stopped", 2).await;
     assert!(fixture.provider.is_idle());
 }
@@ -268,8 +268,8 @@ async fn memory_of_user_is_stored_for_that_user() {
         json!({"text": "I like tea"}),
         json!({"text": "I like tea", "subject": "user:anna"}),
     ];
-    for words in people {
-        let mut events = fixture.system.events(&npc, &words).await;
+    for text in people {
+        let mut events = fixture.system.events(&npc, &text).await;
         fixture.provider.next_request().await.reply("I see.").await;
         events.expect_event("text").await;
         events.expect_event("end").await;
@@ -281,12 +281,12 @@ async fn memory_of_user_is_stored_for_that_user() {
     let memories = fixture.system.memories_when(&npc, 1).await;
     assert_eq!(memories[0]["subject"], "user:anna");
     // A device is another user: the memories of `user:anna` are not in its prompt.
-    let mut toy = fixture.system.device(0, "toy-1").await;
-    toy.send_text(task(1), "Does Anna like tea?").await;
+    let mut device = fixture.system.device(0, "toy-1").await;
+    device.send_text(task(1), "Does Anna like tea?").await;
     let completion = fixture.provider.next_request().await;
     assert!(!completion.system().contains("Anna likes tea."));
     completion.reply("Who knows.").await;
-    toy.receive_answer(task(1)).await;
+    device.receive_answer(task(1)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,24 +26,26 @@ fn roles(request: &ProviderRequest) -> Vec<&str> {
 #[tokio::test(flavor = "multi_thread")]
 async fn next_turn_at_another_replica_contains_previous_turn() {
     let mut fixture = ChatFixture::start(2, &[]).await;
-    let mut toy = fixture.system.device(0, "toy-1").await;
-    toy.register(&time_service("Get current time")).await;
-    toy.send_text(task(1), "I am Anna. What time is it?").await;
+    let mut device = fixture.system.device(0, "toy-1").await;
+    device.register(&time_service("Get current time")).await;
+    device
+        .send_text(task(1), "I am Anna. What time is it?")
+        .await;
     let call = ("call_1", "get_current_time", r#"{"format": "simple"}"#);
     fixture.provider.next_request().await.calls(&[call]).await;
-    let (id, ..) = toy.receive_call().await;
-    toy.send_result(&id, json!("14:30")).await;
+    let (id, ..) = device.receive_call().await;
+    device.send_result(&id, json!("14:30")).await;
     let request = fixture.provider.next_request().await;
     request.reply("It is 14:30, Anna.").await;
-    assert_eq!(toy.receive_answer(task(1)).await, "It is 14:30, Anna.");
+    assert_eq!(device.receive_answer(task(1)).await, "It is 14:30, Anna.");
 
     fixture.chat.kill();
     let _other = fixture.another_chat();
     // On another connection, at another edge.
-    drop(toy);
-    let mut toy = fixture.system.device(1, "toy-1").await;
-    toy.register(&time_service("Get current time")).await;
-    toy.send_text(task(2), "And who am I?").await;
+    drop(device);
+    let mut device = fixture.system.device(1, "toy-1").await;
+    device.register(&time_service("Get current time")).await;
+    device.send_text(task(2), "And who am I?").await;
     let request = fixture.provider.next_request().await;
     let expected = ["system", "user", "assistant", "tool", "assistant", "user"];
     assert_eq!(roles(&request), expected);
@@ -59,7 +61,7 @@ async fn next_turn_at_another_replica_contains_previous_turn() {
     assert_eq!(answered["content"], "It is 14:30, Anna.");
     assert_eq!(question["content"], "And who am I?");
     request.reply("Anna.").await;
-    assert_eq!(toy.receive_answer(task(2)).await, "Anna.");
+    assert_eq!(device.receive_answer(task(2)).await, "Anna.");
     // Another device has its own conversation.
     let mut other = fixture.system.device(1, "toy-2").await;
     other.send_text(task(3), "Who am I?").await;
@@ -79,10 +81,10 @@ async fn memories_are_extracted_once() {
         .await;
     let notes = [("toy-1", "Anna likes tea."), ("toy-2", "Ben likes cake.")];
     for (number, (device, note)) in notes.into_iter().enumerate() {
-        let mut toy = fixture.system.device(0, device).await;
-        toy.send_text(task(number), "You know what I like.").await;
+        let mut lamp = fixture.system.device(0, device).await;
+        lamp.send_text(task(number), "You know what I like.").await;
         fixture.provider.next_request().await.reply("I do.").await;
-        assert_eq!(toy.receive_answer(task(number)).await, "I do.");
+        assert_eq!(lamp.receive_answer(task(number)).await, "I do.");
         // The conversation has ended.
         let request = fixture.provider.next_request().await;
         assert!(is_about_keeping(&request), "{}", request.body);
@@ -114,8 +116,8 @@ async fn memories_are_extracted_once() {
     assert_eq!(fixture.system.memories(&npc).await.len(), 2);
     assert!(fixture.provider.is_idle());
     // The next conversation starts with the memory and without the earlier turns.
-    let mut toy = fixture.system.device(0, "toy-1").await;
-    toy.send_text(task(9), "Do you know whether Anna likes tea?")
+    let mut lamp = fixture.system.device(0, "toy-1").await;
+    lamp.send_text(task(9), "Do you know whether Anna likes tea?")
         .await;
     let request = fixture.provider.next_request().await;
     assert_eq!(roles(&request), ["system", "user"]);
@@ -125,7 +127,7 @@ async fn memories_are_extracted_once() {
         "{known}"
     );
     request.reply("She does.").await;
-    toy.receive_answer(task(9)).await;
+    lamp.receive_answer(task(9)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -137,15 +139,15 @@ async fn npc_without_memories_stores_none() {
     let other = system
         .npc(&json!({"name": "Bello"}), &["toy-2", "toy-3"])
         .await;
-    let mut toys = Vec::new();
+    let mut devices = Vec::new();
     for number in 1..=3 {
-        toys.push(system.device(0, &format!("toy-{number}")).await);
+        devices.push(system.device(0, &format!("toy-{number}")).await);
     }
     let provider = &mut fixture.provider;
-    for (number, toy) in toys.iter_mut().enumerate() {
-        toy.send_text(task(number), "I like tea.").await;
+    for (number, device) in devices.iter_mut().enumerate() {
+        device.send_text(task(number), "I like tea.").await;
         provider.next_request().await.reply("I see.").await;
-        toy.receive_answer(task(number)).await;
+        device.receive_answer(task(number)).await;
         // Memories are extracted from the other conversations only. Ended conversations are
         // processed in
         // batches: all that ended before the second one are done when the third one is processed.
@@ -164,7 +166,7 @@ async fn npc_without_memories_stores_none() {
         fixture.system.memories(&forgetful).await,
         Vec::<Value>::new()
     );
-    toys[0].send_text(task(9), "Hello").await;
+    devices[0].send_text(task(9), "Hello").await;
     let request = fixture.provider.next_request().await;
     assert_eq!(
         roles(&request),
@@ -172,5 +174,5 @@ async fn npc_without_memories_stores_none() {
         "it has ended all the same"
     );
     request.reply("Hello!").await;
-    toys[0].receive_answer(task(9)).await;
+    devices[0].receive_answer(task(9)).await;
 }

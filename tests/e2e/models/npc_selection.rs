@@ -20,18 +20,18 @@ async fn default_npc_answers_for_unbound_device() {
     system.set_default_npc(&general).await;
     let mut own = system.device(0, "toy-1").await;
     let mut other = system.device(0, "toy-2").await;
-    for (number, (toy, role)) in [
+    for (number, (lamp, role)) in [
         (&mut own, "the one of its own"),
         (&mut other, "the one for all"),
     ]
     .into_iter()
     .enumerate()
     {
-        toy.send_text(task(number), "Who are you?").await;
+        lamp.send_text(task(number), "Who are you?").await;
         let request = fixture.provider.next_request().await;
         assert!(request.system().contains(role), "{}", request.system());
         request.reply("Guess.").await;
-        assert_eq!(toy.receive_answer(task(number)).await, "Guess.");
+        assert_eq!(lamp.receive_answer(task(number)).await, "Guess.");
     }
     // Without its own NPC, the organisation's default answers.
     let url = format!("{}/v1/npcs/{bound}", system.settings);
@@ -70,11 +70,11 @@ async fn npc_calls_only_permitted_tools() {
     let mut fixture = ChatFixture::start(1, &[]).await;
     let settings = json!({"name": "Bello", "tools": {"deny": ["get_current_time"]}});
     let npc = fixture.system.npc(&settings, &["toy-1"]).await;
-    let mut toy = fixture.system.device(0, "toy-1").await;
+    let mut device = fixture.system.device(0, "toy-1").await;
     let mut services: Value = serde_json::from_str(&time_service("Get current time")).unwrap();
     services["ring"] = json!({"description": "Ring the bell"});
-    toy.register(&services.to_string()).await;
-    toy.send_text(task(1), "What time is it?").await;
+    device.register(&services.to_string()).await;
+    device.send_text(task(1), "What time is it?").await;
     let request = fixture.provider.next_request().await;
     let tools = request.body["tools"].as_array().unwrap();
     assert_eq!(
@@ -88,7 +88,7 @@ async fn npc_calls_only_permitted_tools() {
     let content = results[0]["content"].as_str().unwrap();
     assert!(content.ends_with("There are: ring."), "{content}");
     request.reply("I cannot tell.").await;
-    assert_eq!(toy.receive_answer(task(1)).await, "I cannot tell.");
+    assert_eq!(device.receive_answer(task(1)).await, "I cannot tell.");
     let path = format!("/v1/npcs/{npc}");
     let (_, shown) = fixture.system.ask(Method::GET, &path, &Value::Null).await;
     assert_eq!(

@@ -53,16 +53,16 @@ async fn single_message_is_answered_as_stream() {
         .system
         .npc(&json!({"name": "Bello"}), &["toy-1"])
         .await;
-    let mut toy = fixture.system.device(0, "toy-1").await;
-    toy.register(&time_service("Get current time")).await;
+    let mut device = fixture.system.device(0, "toy-1").await;
+    device.register(&time_service("Get current time")).await;
     let mut terminal = fixture
         .system
         .terminal(&npc, &["--say", "What time is it?"]);
     let request = fixture.provider.next_request().await;
     assert_eq!(request.user_message(), "What time is it?");
     request.calls(&[("call_1", "get_current_time", "{}")]).await;
-    let (id, ..) = toy.receive_call().await;
-    toy.send_result(&id, json!("14:30")).await;
+    let (id, ..) = device.receive_call().await;
+    device.send_result(&id, json!("14:30")).await;
     let mut request = fixture.provider.next_request().await;
     request.send_text("It is").await;
     let mut first = [0; 5];
@@ -82,8 +82,8 @@ async fn single_message_is_answered_as_stream() {
 /// Replies with the number of messages in the prompt.
 async fn counts(request: ProviderRequest) {
     let before = request.messages().len() / 2 - 1;
-    let words = format!("{} after {before}", request.user_message());
-    request.reply(&words).await;
+    let text = format!("{} after {before}", request.user_message());
+    request.reply(&text).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

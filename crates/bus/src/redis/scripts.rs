@@ -466,9 +466,9 @@ mod tests {
 
     #[track_caller]
     fn check(command: &str, expected: Option<&str>) {
-        let mut words = command.split(' ');
-        let mut original = redis::cmd(words.next().unwrap());
-        original.arg(words.collect::<Vec<_>>());
+        let mut parts = command.split(' ');
+        let mut original = redis::cmd(parts.next().unwrap());
+        original.arg(parts.collect::<Vec<_>>());
         let one = with_one_key(&original).map(|one| {
             let parts = one.args_iter().map(|part| match part {
                 Arg::Simple(part) => str::from_utf8(part).unwrap().to_owned(),

@@ -87,7 +87,7 @@ impl Fixture {
 
     pub async fn complete_with(&self, request: &Request, within: Duration) -> Outcome {
         let mut texts = Vec::new();
-        let mut sink = |words: &str| texts.push(words.to_owned());
+        let mut sink = |text: &str| texts.push(text.to_owned());
         let deadline = Instant::now() + within;
         let reply = self.providers.complete(request, deadline, &mut sink);
         let reply = timeout(REPLY_TIMEOUT * 2, reply).await.expect("an end");

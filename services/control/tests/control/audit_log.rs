@@ -200,7 +200,7 @@ async fn actor_is_the_operator_or_the_subject_of_a_token() {
         .await;
     assert_eq!(status, StatusCode::CREATED, "{token}");
     let token = token["access_token"].as_str().unwrap();
-    let (status, made) = installation
+    let (status, created) = installation
         .send(
             Method::POST,
             "/v1/templates",
@@ -208,10 +208,10 @@ async fn actor_is_the_operator_or_the_subject_of_a_token() {
             Some(json!({"name": "Rex"})),
         )
         .await;
-    assert_eq!(status, StatusCode::CREATED, "{made}");
+    assert_eq!(status, StatusCode::CREATED, "{created}");
     let all = entries(&installation, &org.key, "&resource=template").await;
     assert_eq!(last(&all, "actor"), "client:operator");
-    let path = format!("/v1/templates/{}", made["id"].as_str().unwrap());
+    let path = format!("/v1/templates/{}", created["id"].as_str().unwrap());
     let (status, _) = installation
         .send(
             Method::PATCH,

@@ -350,8 +350,8 @@ async fn voice_in_use_cannot_be_deleted() {
         assert_eq!(problem["pointer"], "/overrides/voice/voice_id");
     }
     // An id without our prefix is one of a provider.
-    let made = make(key, "/v1/templates", speaks(&json!({"id": "warm-1"}))).await;
-    assert_eq!(made.status(), StatusCode::CREATED);
+    let created = make(key, "/v1/templates", speaks(&json!({"id": "warm-1"}))).await;
+    assert_eq!(created.status(), StatusCode::CREATED);
 
     let template = body(make(key, "/v1/templates", speaks(&one)).await).await;
     let follows = json!({"template_id": template["id"], "overrides": {"voice": {"rate": 2}}});

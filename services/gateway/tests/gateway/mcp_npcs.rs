@@ -265,19 +265,19 @@ async fn tools_of_several_devices_are_prefixed() {
     let devices = ["toy-1", "toy.2", "asleep", "never-there"];
     let two = npc(&gateway, None, overrides, &devices).await;
     let listed = tools(&gateway, &two).await;
-    let made = &listed[3];
+    let generated = &listed[3];
     assert!(
-        made.starts_with("toy_2-") && made.ends_with("___ea99d70f"),
-        "{made}"
+        generated.starts_with("toy_2-") && generated.ends_with("___ea99d70f"),
+        "{generated}"
     );
-    let part = made.trim_end_matches("___ea99d70f");
+    let part = generated.trim_end_matches("___ea99d70f");
     assert_eq!(
         listed,
         [
             "asleep__echo",
             "toy-1___ea99d70f",
             "toy-1__echo",
-            made,
+            generated,
             &format!("{part}__echo")
         ]
     );

@@ -233,14 +233,14 @@ mod tests {
 
     #[test]
     fn default_npc_arguments_are_exclusive() {
-        fn check(words: &[&str], expected: Option<(bool, bool)>) {
-            let line = ["npcs", "default"].iter().chain(words);
+        fn check(flags: &[&str], expected: Option<(bool, bool)>) {
+            let line = ["npcs", "default"].iter().chain(flags);
             let read = Line::try_parse_from(line).ok();
             let arguments = read.and_then(|line| match line.arguments.action {
                 Action::Default(arguments) => Some((arguments.id.is_some(), arguments.none)),
                 _ => None,
             });
-            assert_eq!(arguments, expected, "{words:?}");
+            assert_eq!(arguments, expected, "{flags:?}");
         }
         let npc = format!("npc_{}", "0".repeat(32));
         check(&[], Some((false, false)));
