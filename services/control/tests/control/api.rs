@@ -4,8 +4,9 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use switchboard_bus::TokenError;
 use switchboard_protocol::token::{AccessError, Scope};
+use switchboard_test_support::eventually::eventually_some;
 
-use crate::installation::{Installation, OPERATOR_KEY, eventually};
+use crate::installation::{Installation, OPERATOR_KEY};
 
 #[tokio::test]
 async fn only_the_operator_creates_organisations() {
@@ -348,7 +349,7 @@ async fn revoked_key_is_rejected_within_seconds() {
         .send(Method::DELETE, &path, Some(&org.key), None)
         .await;
     assert_eq!(status, StatusCode::NO_CONTENT);
-    eventually("the key is rejected", async || {
+    eventually_some("the key is rejected", async || {
         let (status, problem) = installation
             .send(Method::GET, "/v1/api-keys", Some(second), None)
             .await;

@@ -13,9 +13,10 @@ use switchboard_protocol::{
 };
 use switchboard_runtime::shutdown::Shutdown;
 use switchboard_store::{IssuedToken, StoredDevice};
+use switchboard_test_support::eventually::{eventually_some, eventually_true};
 use uuid::Uuid;
 
-use crate::installation::{Installation, OPERATOR_KEY, config, eventually};
+use crate::installation::{Installation, OPERATOR_KEY, config};
 
 impl Installation {
     async fn recorded(
@@ -25,7 +26,7 @@ impl Installation {
         is: impl Fn(&StoredDevice) -> bool,
     ) -> StoredDevice {
         let device = async || self.store.device(key.org, &key.device).await.ok().flatten();
-        eventually(what, async || device().await.filter(|device| is(device))).await
+        eventually_some(what, async || device().await.filter(|device| is(device))).await
     }
 }
 
@@ -39,39 +40,41 @@ fn key(org: OrgId, device: &str) -> DeviceKey {
 #[tokio::test]
 async fn device_events_are_stored() {
     let installation = Installation::start().await;
-    let toy = key(installation.new_org("Toys").await.id(), "toy-1");
-    let epoch = installation.bus.claim(&toy).await.unwrap();
-    let known = installation.recorded(&toy, "it connected", |_| true).await;
+    let device = key(installation.new_org("Toys").await.id(), "toy-1");
+    let epoch = installation.bus.claim(&device).await.unwrap();
+    let known = installation
+        .recorded(&device, "it connected", |_| true)
+        .await;
     assert_eq!((known.left_reason, known.services.is_none()), (None, true));
 
     let services = Bytes::from_static("{\"唱歌\": {\"description\":  \"sings\"}}".as_bytes());
     let digest = Digest::compute(&services);
     installation
         .bus
-        .register(&toy, epoch, None, (digest, &services))
+        .register(&device, epoch, None, (digest, &services))
         .await
         .unwrap();
     let known = installation
-        .recorded(&toy, "it registered", |known| known.services.is_some())
+        .recorded(&device, "it registered", |known| known.services.is_some())
         .await;
     assert_eq!(known.services.unwrap().get().as_bytes(), services);
 
     installation.bus.release(
-        toy.clone(),
+        device.clone(),
         epoch,
         Some(digest),
         DisconnectReason::IdleTimeout,
     );
     let known = installation
-        .recorded(&toy, "it left", |known| known.left_reason.is_some())
+        .recorded(&device, "it left", |known| known.left_reason.is_some())
         .await;
     assert_eq!(known.left_reason.as_deref(), Some("idle_timeout"));
     assert!(
         known.services.is_some(),
         "the services of a disconnected device"
     );
-    eventually("all events are counted", async || {
-        (installation.metric("switchboard_control_facts_written_total") >= 3.0).then_some(())
+    eventually_true("all events are counted", || {
+        installation.metric("switchboard_control_facts_written_total") >= 3.0
     })
     .await;
 }
@@ -79,19 +82,19 @@ async fn device_events_are_stored() {
 #[tokio::test]
 async fn events_are_written_when_the_database_is_back() {
     let installation = Installation::start().await;
-    let toy = key(installation.new_org("Toys").await.id(), "toy-1");
+    let device = key(installation.new_org("Toys").await.id(), "toy-1");
     installation.database.set_unavailable(true).await.unwrap();
-    installation.bus.claim(&toy).await.unwrap();
+    installation.bus.claim(&device).await.unwrap();
     assert!(
         installation
             .store
-            .device(toy.org, &toy.device)
+            .device(device.org, &device.device)
             .await
             .is_err()
     );
     installation.database.set_unavailable(false).await.unwrap();
     installation
-        .recorded(&toy, "the fact survived", |_| true)
+        .recorded(&device, "the fact survived", |_| true)
         .await;
 }
 
@@ -117,8 +120,8 @@ async fn event_that_cannot_be_stored_blocks_no_other() {
             .recorded(&key(org, device), device, |_| true)
             .await;
     }
-    eventually("the skipped event is counted", async || {
-        (installation.metric("switchboard_control_facts_skipped_total") >= 1.0).then_some(())
+    eventually_true("the skipped event is counted", || {
+        installation.metric("switchboard_control_facts_skipped_total") >= 1.0
     })
     .await;
 }
@@ -126,19 +129,19 @@ async fn event_that_cannot_be_stored_blocks_no_other() {
 #[tokio::test]
 async fn pending_events_are_written_while_draining() {
     let installation = Installation::idle(Some(OPERATOR_KEY)).await;
-    let toy = key(installation.new_org("Toys").await.id(), "toy-1");
+    let device = key(installation.new_org("Toys").await.id(), "toy-1");
     let background = Shutdown::new();
     let deps = installation.deps(&installation.registry);
     switchboard_control::start_workers(&config(), &deps, &background).unwrap();
-    let epoch = installation.bus.claim(&toy).await.unwrap();
+    let epoch = installation.bus.claim(&device).await.unwrap();
     installation
         .bus
-        .release(toy.clone(), epoch, None, DisconnectReason::Drain);
+        .release(device.clone(), epoch, None, DisconnectReason::Drain);
     background.drain();
     assert!(background.finished(Duration::from_secs(10)).await);
     let known = installation
         .store
-        .device(toy.org, &toy.device)
+        .device(device.org, &device.device)
         .await
         .unwrap()
         .unwrap();
@@ -166,8 +169,8 @@ async fn keys_are_published_when_the_database_is_back() {
     assert!(!installation.bus.has_keys());
     installation.database.set_unavailable(false).await.unwrap();
     installation.trusted().await;
-    eventually("the publication is counted", async || {
-        (installation.metric("switchboard_control_trust_published") > 0.0).then_some(())
+    eventually_true("the publication is counted", || {
+        installation.metric("switchboard_control_trust_published") > 0.0
     })
     .await;
 }
@@ -192,8 +195,8 @@ async fn lost_revocation_is_published_within_five_seconds() {
         .await
         .unwrap()
         .unwrap();
-    let spread = eventually("the revocation reaches the node", async || {
-        installation.bus.is_revoked(token.id).then_some(())
+    let spread = eventually_true("the revocation reaches the node", || {
+        installation.bus.is_revoked(token.id)
     });
     tokio::time::timeout(Duration::from_secs(5), spread)
         .await
@@ -213,9 +216,6 @@ async fn replicas_share_one_signing_key() {
     switchboard_control::start_workers(&config(), &deps, &installation.shutdown).unwrap();
     installation.start_workers();
     installation.trusted().await;
-    eventually("the second node has the keys", async || {
-        second.has_keys().then_some(())
-    })
-    .await;
+    eventually_true("the second node has the keys", || second.has_keys()).await;
     assert_eq!(installation.store.signing_keys().await.unwrap().len(), 1);
 }

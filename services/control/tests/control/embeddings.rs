@@ -5,10 +5,11 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
+use switchboard_test_support::eventually::{eventually_some, eventually_true};
 
 use crate::{
     endpoint::{Behaviour, Endpoint, HEAVY, UNFIT, VOID},
-    installation::{Installation, Org, eventually},
+    installation::{Installation, Org},
     npcs::ResourceResponse,
 };
 
@@ -84,7 +85,7 @@ impl EmbeddingFixture {
 
     /// Waits until this is the best match.
     async fn wait_for_first(&self, query: &str, text: &str) {
-        eventually(&format!("{query}: {text}"), async || {
+        eventually_some(&format!("{query}: {text}"), async || {
             (self.first(query).await.as_deref() == Some(text)).then_some(())
         })
         .await;
@@ -92,7 +93,7 @@ impl EmbeddingFixture {
 
     /// Waits until no text is pending.
     async fn wait_until_embedded(&self) {
-        eventually("all texts are embedded", async || {
+        eventually_some("all texts are embedded", async || {
             let sql = "DO $$ BEGIN ASSERT EXISTS (SELECT FROM embedding_models WHERE filled)
                        AND NOT EXISTS (SELECT FROM embedding_queue); END $$";
             self.installation.database.execute(sql).await.ok()
@@ -207,7 +208,7 @@ async fn chunk_is_found_by_its_meaning() {
     let path = installation
         .ready_book(key, &["How to repair a vessel", "How to feed a hound"])
         .await;
-    eventually("the chunk is found", async || {
+    eventually_some("the chunk is found", async || {
         let path = format!("{path}/search?q=ship");
         let (_, found) = installation.send(Method::GET, &path, Some(key), None).await;
         (found["chunks"][0]["text"] == "How to repair a vessel").then_some(())
@@ -317,7 +318,7 @@ async fn failing_text_is_retried_and_then_skipped() {
         let tried = format!(
             "(SELECT array_agg(failures) FROM embedding_queue) = '{{{failures},{failures}}}'"
         );
-        eventually(&tried, async || holds(&tried).await).await;
+        eventually_some(&tried, async || holds(&tried).await).await;
         // They are not retried immediately.
         holds("(SELECT min(due_at) FROM embedding_queue) > now()")
             .await
@@ -344,8 +345,8 @@ async fn failing_endpoint_skips_no_text() {
         .create_memories(&["The hound sleeps", "She wants to devour it"])
         .await;
     // The texts, and the probe.
-    eventually("requests to the endpoint", async || {
-        (fixture.endpoint.state.requests.lock().len() >= before + 2).then_some(())
+    eventually_true("requests to the endpoint", || {
+        fixture.endpoint.state.requests.lock().len() >= before + 2
     })
     .await;
     let waits =

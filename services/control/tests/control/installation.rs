@@ -1,9 +1,6 @@
 //! A control plane with its own database.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
 
 use axum::{Router, body::Body, response::Response};
 use http::{Method, Request, StatusCode, header};
@@ -16,12 +13,11 @@ use switchboard_identity::Authenticator;
 use switchboard_protocol::id::OrgId;
 use switchboard_runtime::shutdown::Shutdown;
 use switchboard_store::{Objects, Store, testing::TestDatabase};
+use switchboard_test_support::eventually::eventually_true;
 use tempfile::TempDir;
 use tower::ServiceExt;
 
 pub(crate) const OPERATOR_KEY: &str = "the operator's own key";
-/// How long a test waits for an expected state.
-const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A control plane and its dependencies.
 pub(crate) struct Installation {
@@ -253,7 +249,7 @@ impl Installation {
 
     /// Waits until this node can verify tokens.
     pub(crate) async fn trusted(&self) {
-        eventually("the token keys", async || self.bus.has_keys().then_some(())).await;
+        eventually_true("the token keys", || self.bus.has_keys()).await;
     }
 
     /// The value of a counter or gauge without labels.
@@ -281,22 +277,6 @@ pub(crate) async fn body(response: Response) -> Value {
         Value::Null
     } else {
         serde_json::from_slice(&bytes).unwrap()
-    }
-}
-
-/// Polls until there is a value, or the deadline has passed.
-pub(crate) async fn eventually<T>(what: &str, mut poll: impl AsyncFnMut() -> Option<T>) -> T {
-    let asking = async {
-        loop {
-            if let Some(answer) = poll().await {
-                return answer;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    match tokio::time::timeout(TEST_TIMEOUT, asking).await {
-        Ok(answer) => answer,
-        Err(_) => panic!("{what}: not within {TEST_TIMEOUT:?}"),
     }
 }
 

@@ -13,12 +13,13 @@ use std::{
 use http::{Method, StatusCode};
 use serde_json::json;
 use switchboard_store::{Objects, ObjectsConfig};
+use switchboard_test_support::eventually::eventually_true;
 use tokio::{net::TcpListener, task::JoinSet};
 use uuid::Uuid;
 
 use crate::{
     cases::{png, wav},
-    installation::{Installation, OPERATOR_KEY, eventually},
+    installation::{Installation, OPERATOR_KEY},
     voices::CONSENT,
 };
 
@@ -71,8 +72,8 @@ async fn silent_bucket_does_not_block_other_requests() {
             panic!("the bucket did not respond: {}", answer.status());
         });
     }
-    eventually("all uploads are in flight", async || {
-        (taken.load(Ordering::Acquire) >= UPLOADS).then_some(())
+    eventually_true("all uploads are in flight", || {
+        taken.load(Ordering::Acquire) >= UPLOADS
     })
     .await;
     let requests = [
@@ -154,10 +155,9 @@ async fn old_orphans_are_deleted() {
     retained.push(plant("elsewhere/notes.txt".to_owned(), 2 * DAY_PERIOD));
 
     installation.start_workers();
-    eventually("orphans are deleted", async || {
+    eventually_true("orphans are deleted", || {
         let mut left_over = left_over.iter().chain([&cancelled]);
-        let gone = left_over.all(|object| !object.exists());
-        gone.then_some(())
+        left_over.all(|object| !object.exists())
     })
     .await;
     for object in retained {

@@ -16,13 +16,12 @@ use http::{HeaderMap, StatusCode, Uri, header};
 use rustls::{ServerConfig, crypto::ring};
 use serde_json::{Value, json};
 use standardwebhooks::Webhook;
+use switchboard_test_support::eventually::eventually_some;
 use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-
-use crate::installation::eventually;
 
 /// The response of a receiver.
 #[derive(Debug, Clone)]
@@ -129,7 +128,7 @@ impl Receiver {
 
     /// Waits for this number of requests. Returns all of them.
     pub(crate) async fn received(&self, count: usize) -> Vec<ReceivedRequest> {
-        eventually(&format!("{count} deliveries"), async || {
+        eventually_some(&format!("{count} deliveries"), async || {
             Some(self.seen()).filter(|seen| seen.len() >= count)
         })
         .await

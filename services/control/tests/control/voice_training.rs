@@ -16,12 +16,13 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Value, json};
 use switchboard_store::VoiceJob;
+use switchboard_test_support::eventually::{eventually_some, eventually_true};
 use tokio::{net::TcpListener, task::JoinSet};
 use uuid::Uuid;
 
 use crate::{
     cases::wav,
-    installation::{Installation, OPERATOR_KEY, body, eventually},
+    installation::{Installation, OPERATOR_KEY, body},
     voices::path,
 };
 
@@ -31,7 +32,7 @@ impl Installation {
     /// Waits until the voice has this state.
     pub(crate) async fn wait_for_state(&self, key: &str, voice: &Value, state: &str) -> Value {
         let at = path(voice);
-        eventually(state, async || {
+        eventually_some(state, async || {
             let (_, found) = self.send(Method::GET, &at, Some(key), None).await;
             (found["state"] == state).then_some(found)
         })
@@ -187,9 +188,8 @@ async fn voice_expires_with_its_consent() {
             (StatusCode::CONFLICT, &json!("/problems/consent_ended"))
         );
     }
-    eventually("the worker expires the voice", async || {
-        let expired = installation.metric("switchboard_control_voices_expired_total");
-        (expired >= 1.0).then_some(())
+    eventually_true("the worker expires the voice", || {
+        installation.metric("switchboard_control_voices_expired_total") >= 1.0
     })
     .await;
     let (_, page) = installation
@@ -200,7 +200,7 @@ async fn voice_expires_with_its_consent() {
 
 /// A fake voice provider with an HTTP API.
 #[derive(Clone, Default)]
-struct FakeProvider(Arc<Mutex<ProviderState>>);
+struct FakeVoiceProvider(Arc<Mutex<ProviderState>>);
 
 #[derive(Default)]
 struct ProviderState {
@@ -214,7 +214,7 @@ struct ProviderState {
     voices: BTreeMap<String, &'static str>,
 }
 
-impl FakeProvider {
+impl FakeVoiceProvider {
     /// Starts it; dropping the tasks stops it.
     async fn start() -> (Self, String, JoinSet<()>) {
         let provider = Self::default();
@@ -248,7 +248,7 @@ impl FakeProvider {
 }
 
 async fn create(
-    State(provider): State<FakeProvider>,
+    State(provider): State<FakeVoiceProvider>,
     headers: HeaderMap,
     sample: Bytes,
 ) -> Response {
@@ -272,11 +272,14 @@ async fn create(
     provider.voice_response(&id)
 }
 
-async fn status(State(provider): State<FakeProvider>, Path(id): Path<String>) -> Response {
+async fn status(State(provider): State<FakeVoiceProvider>, Path(id): Path<String>) -> Response {
     provider.voice_response(&id)
 }
 
-async fn delete_voice(State(provider): State<FakeProvider>, Path(id): Path<String>) -> StatusCode {
+async fn delete_voice(
+    State(provider): State<FakeVoiceProvider>,
+    Path(id): Path<String>,
+) -> StatusCode {
     match provider.state(|state| state.voices.remove(&id)) {
         Some(_) => StatusCode::NO_CONTENT,
         None => StatusCode::NOT_FOUND,
@@ -285,11 +288,11 @@ async fn delete_voice(State(provider): State<FakeProvider>, Path(id): Path<Strin
 
 #[tokio::test]
 async fn http_provider_trains_loses_and_deletes_a_voice() {
-    let (provider, endpoint, _open) = FakeProvider::start().await;
+    let (provider, endpoint, _open) = FakeVoiceProvider::start().await;
     let installation = Installation::with_voices_at(&endpoint).await;
     let key = &installation.new_org("Toys").await.key;
     let voice = installation.voice(key, "provider=http", wav(1_300)).await;
-    let first = eventually("a sample at the provider", async || {
+    let first = eventually_some("a sample at the provider", async || {
         provider.state(|state| state.voices.keys().next().cloned())
     })
     .await;
@@ -314,17 +317,15 @@ async fn http_provider_trains_loses_and_deletes_a_voice() {
         "{expired}"
     );
     assert_eq!(detail.len(), 500);
-    eventually("the voice is deleted at the provider", async || {
-        provider
-            .state(|state| state.voices.is_empty())
-            .then_some(())
+    eventually_true("the voice is deleted at the provider", || {
+        provider.state(|state| state.voices.is_empty())
     })
     .await;
     assert_eq!(
         installation.train(key, &voice).await.0,
         StatusCode::ACCEPTED
     );
-    let second = eventually("the status is requested again", async || {
+    let second = eventually_some("the status is requested again", async || {
         provider.state(|state| state.voices.keys().next().cloned())
     })
     .await;
@@ -335,22 +336,20 @@ async fn http_provider_trains_loses_and_deletes_a_voice() {
         .send(Method::DELETE, &path(&voice), Some(key), None)
         .await;
     assert_eq!(status, StatusCode::NO_CONTENT);
-    eventually("no orphan is left", async || {
-        provider
-            .state(|state| state.voices.is_empty())
-            .then_some(())
+    eventually_true("no orphan is left", || {
+        provider.state(|state| state.voices.is_empty())
     })
     .await;
 }
 
 #[tokio::test]
 async fn unavailable_provider_is_retried_and_rejection_is_final() {
-    let (provider, endpoint, _open) = FakeProvider::start().await;
+    let (provider, endpoint, _open) = FakeVoiceProvider::start().await;
     let installation = Installation::with_voices_at(&endpoint).await;
     let key = &installation.new_org("Toys").await.key;
     provider.state(|state| state.moods = vec![422, 429, 503]);
     let voice = installation.voice(key, "provider=http", wav(1_300)).await;
-    let failed = eventually("the sample is rejected", async || {
+    let failed = eventually_some("the sample is rejected", async || {
         installation.make_due().await;
         let (_, found) = installation
             .send(Method::GET, &path(&voice), Some(key), None)
@@ -361,13 +360,13 @@ async fn unavailable_provider_is_retried_and_rejection_is_final() {
     assert_eq!(failed["error"]["kind"], "provider_refused");
     assert!(provider.state(|state| state.moods.is_empty() && state.sent.is_empty()));
     installation.train(key, &voice).await;
-    let created = eventually("a sample at the provider", async || {
+    let created = eventually_some("a sample at the provider", async || {
         provider.state(|state| state.voices.keys().next().cloned())
     })
     .await;
     provider.state(|state| state.voices.remove(&created));
     installation.make_due().await;
-    let lost = eventually("the voice is lost", async || {
+    let lost = eventually_some("the voice is lost", async || {
         installation.make_due().await;
         let (_, found) = installation
             .send(Method::GET, &path(&voice), Some(key), None)
@@ -385,20 +384,20 @@ async fn unavailable_provider_is_retried_and_rejection_is_final() {
 
 #[tokio::test]
 async fn voice_without_a_response_is_deleted_at_the_provider() {
-    let (provider, endpoint, _open) = FakeProvider::start().await;
+    let (provider, endpoint, _open) = FakeVoiceProvider::start().await;
     let installation = Installation::with_voices_at(&endpoint).await;
     let key = &installation.new_org("Toys").await.key;
     provider.state(|state| state.is_mute = true);
     let created = async || {
         let voice = installation.voice(key, "provider=http", wav(1_300)).await;
-        eventually("a voice without a response", async || {
-            provider.state(|state| (!state.voices.is_empty()).then_some(()))
+        eventually_true("a voice without a response", || {
+            provider.state(|state| !state.voices.is_empty())
         })
         .await;
         voice
     };
     let let_go = async || {
-        eventually("the voice is deleted at the provider", async || {
+        eventually_some("the voice is deleted at the provider", async || {
             installation.make_due().await;
             let is_gone = "DO $$ BEGIN ASSERT (SELECT count(*) = 0 FROM voice_removals); END $$";
             let is_gone = installation.database.execute(is_gone).await.is_ok();
@@ -416,7 +415,7 @@ async fn voice_without_a_response_is_deleted_at_the_provider() {
     let voice = created().await;
     let now = "UPDATE voices SET consent_expires_at = now()";
     installation.database.execute(now).await.unwrap();
-    eventually("the voice expires", async || {
+    eventually_some("the voice expires", async || {
         installation.make_due().await;
         let ended = "DO $$ BEGIN ASSERT (SELECT state = 'expired' FROM voices); END $$";
         installation.database.execute(ended).await.ok()
@@ -428,7 +427,7 @@ async fn voice_without_a_response_is_deleted_at_the_provider() {
 
 #[tokio::test]
 async fn backoff_for_a_provider_grows_and_ends() {
-    let (provider, endpoint, _open) = FakeProvider::start().await;
+    let (provider, endpoint, _open) = FakeVoiceProvider::start().await;
     let installation = Installation::with_voices_at(&endpoint).await;
     let key = &installation.new_org("Toys").await.key;
     provider.state(|state| state.moods = vec![500; 100]);
@@ -436,7 +435,7 @@ async fn backoff_for_a_provider_grows_and_ends() {
     // Five minutes and twenty seconds, minus the time that the test takes.
     let rests = "DO $$ BEGIN ASSERT (SELECT failures = 7 AND worker IS NULL AND due_at > now() + interval '200 s'
                                      FROM voices); END $$";
-    eventually("the voice is postponed", async || {
+    eventually_some("the voice is postponed", async || {
         let often = "UPDATE voices SET failures = 6, due_at = now() WHERE worker IS NULL AND failures BETWEEN 1 AND 6";
         installation.database.execute(often).await.unwrap();
         installation.database.execute(rests).await.ok()
@@ -452,7 +451,7 @@ async fn backoff_for_a_provider_grows_and_ends() {
         installation.train(key, &voice).await.0,
         StatusCode::ACCEPTED
     );
-    let created = eventually("a sample at the provider", async || {
+    let created = eventually_some("a sample at the provider", async || {
         provider.state(|state| state.voices.keys().next().cloned())
     })
     .await;

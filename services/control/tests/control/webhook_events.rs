@@ -12,6 +12,7 @@ use switchboard_protocol::{
 use switchboard_store::{
     CallDispatch, CallEnd, DeviceEvent, DeviceEventKind, Expiry, NewStoredCall, QueueLimits,
 };
+use switchboard_test_support::eventually::eventually_some;
 use uuid::Uuid;
 
 use crate::{
@@ -21,7 +22,7 @@ use crate::{
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn toy(org: &Org) -> DeviceKey {
+fn device_key(org: &Org) -> DeviceKey {
     DeviceKey {
         org: org.id(),
         device: "toy-1".parse().unwrap(),
@@ -99,7 +100,7 @@ async fn completed_call_is_delivered_with_its_result() {
 
     let answer = r#"{"success": true, "data": {"歌":  [1.0, "\u0000"]}}"#;
     let id = installation
-        .complete_call(&toy(&org), Outcome::Succeeded, answer.as_bytes())
+        .complete_call(&device_key(&org), Outcome::Succeeded, answer.as_bytes())
         .await;
     let seen = receiver.received(1).await.remove(0);
     assert!(
@@ -148,7 +149,7 @@ async fn every_outcome_of_a_call_is_delivered() {
     installation
         .webhook(&org, receiver.webhook(&["call.finished"]))
         .await;
-    let device = toy(&org);
+    let device = device_key(&org);
     let check = async |count, outcome: &str, expect| receiver.ended(count, outcome, expect).await;
     let refusal = br#"{"detail": "The device did not answer.", "errors": []}"#;
     installation
@@ -194,7 +195,7 @@ async fn unsent_call_is_delivered_when_it_ends() {
     installation
         .webhook(&org, receiver.webhook(&["call.finished"]))
         .await;
-    let device = toy(&org);
+    let device = device_key(&org);
     let check = async |count, outcome: &str, expect| receiver.ended(count, outcome, expect).await;
     let limits = QueueLimits {
         per_device: 10,
@@ -243,7 +244,7 @@ async fn connected_and_disconnected_device_is_delivered() {
     let (webhook, _) = installation
         .webhook(&org, receiver.webhook(&["device.online", "device.offline"]))
         .await;
-    let device = toy(&org);
+    let device = device_key(&org);
     let epoch = installation.bus.claim(&device).await.unwrap();
     let online = receiver.received(1).await.remove(0).json();
     assert_eq!(
@@ -260,7 +261,7 @@ async fn connected_and_disconnected_device_is_delivered() {
         let waiting = installation.pending(&org, &webhook).await;
         (waiting == ["device.offline"]).then_some(())
     };
-    crate::installation::eventually("only the disconnection is pending", waits).await;
+    eventually_some("only the disconnection is pending", waits).await;
     assert_eq!(receiver.seen().len(), 1);
     installation.make_deliveries_due().await;
     let offline = receiver.received(2).await.remove(1).json();
@@ -297,12 +298,12 @@ impl PresenceFixture {
     }
 
     fn connected(&self, epoch: u64, at_s: i64) -> DeviceEvent {
-        event(&toy(&self.org), epoch, at_s, DeviceEventKind::Connected)
+        event(&device_key(&self.org), epoch, at_s, DeviceEventKind::Connected)
     }
 
     fn disconnected(&self, epoch: u64, at_s: i64) -> DeviceEvent {
         let left = DeviceEventKind::Disconnected { reason: "closed" };
-        event(&toy(&self.org), epoch, at_s, left)
+        event(&device_key(&self.org), epoch, at_s, left)
     }
 
     async fn pending(&self) -> (Vec<String>, Vec<String>) {
@@ -416,7 +417,7 @@ async fn device_event_is_delivered_once() {
     let (webhook, _) = installation
         .webhook(&org, receiver.webhook(&["device.event"]))
         .await;
-    let device = toy(&org);
+    let device = device_key(&org);
     let json =
         Bytes::from_static(r#"{"name": "按钮", "data": {"pressed":  1.0}, "more": 1}"#.as_bytes());
     installation

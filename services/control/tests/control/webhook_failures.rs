@@ -5,9 +5,10 @@ use std::{io::Write, time::Duration};
 use http::Method;
 use serde_json::{Value, json};
 use switchboard_control::Authorities;
+use switchboard_test_support::eventually::eventually_some;
 
 use crate::{
-    installation::{Installation, OPERATOR_KEY, config, eventually},
+    installation::{Installation, OPERATOR_KEY, config},
     receiver::{Receiver, Reply},
 };
 
@@ -99,7 +100,7 @@ async fn status_410_disables_the_webhook() {
     let disabled = async || {
         Some(installation.get(&org, &path).await).filter(|found| found["enabled"] == false)
     };
-    let shown = eventually("the webhook is disabled", disabled).await;
+    let shown = eventually_some("the webhook is disabled", disabled).await;
     assert_eq!(shown["disabled_reason"], "gone");
     let failed = installation
         .delivery(&org, &id, |found| found["state"] == "failed")
@@ -143,7 +144,7 @@ async fn webhook_that_fails_for_days_is_disabled() {
     let disabled = async || {
         Some(installation.get(&org, &path).await).filter(|found| found["enabled"] == false)
     };
-    let shown = eventually("the webhook is disabled", disabled).await;
+    let shown = eventually_some("the webhook is disabled", disabled).await;
     assert_eq!(shown["disabled_reason"], "failing");
     assert_eq!(
         installation.delivery(&org, &id, |_| true).await["state"],

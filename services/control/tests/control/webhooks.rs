@@ -3,19 +3,20 @@
 use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
 use serde_json::{Value, json};
+use switchboard_test_support::eventually::eventually_some;
 
 use crate::{
-    installation::{Installation, Org, body, config, eventually},
+    installation::{Installation, Org, body, config},
     receiver::Receiver,
 };
 
 impl Installation {
     /// Creates a webhook. Returns its id and its secret.
     pub(crate) async fn webhook(&self, org: &Org, document: Value) -> (String, String) {
-        let made = self.send(Method::POST, "/v1/webhooks", Some(&org.key), Some(document));
-        let (status, made) = made.await;
-        assert_eq!(status, StatusCode::CREATED, "{made}");
-        let text = |name: &str| made[name].as_str().unwrap().to_owned();
+        let created = self.send(Method::POST, "/v1/webhooks", Some(&org.key), Some(document));
+        let (status, created) = created.await;
+        assert_eq!(status, StatusCode::CREATED, "{created}");
+        let text = |name: &str| created[name].as_str().unwrap().to_owned();
         (text("id"), text("secret"))
     }
 
@@ -44,16 +45,16 @@ impl Installation {
     pub(crate) async fn delivery(&self, org: &Org, id: &str, is: impl Fn(&Value) -> bool) -> Value {
         let path = format!("/v1/webhook-deliveries/{id}");
         let ask = async || Some(self.get(org, &path).await).filter(|found| is(found));
-        eventually("the delivery meets the condition", ask).await
+        eventually_some("the delivery meets the condition", ask).await
     }
 
     /// Sends a test event. Returns the id of the delivery.
     pub(crate) async fn send_test_event(&self, org: &Org, webhook: &str) -> String {
-        let (status, made) = self
+        let (status, created) = self
             .post_empty(org, &format!("/v1/webhooks/{webhook}/test"))
             .await;
-        assert_eq!(status, 201, "{made}");
-        made["id"].as_str().unwrap().to_owned()
+        assert_eq!(status, 201, "{created}");
+        created["id"].as_str().unwrap().to_owned()
     }
 
     /// Makes all pending deliveries due, including leased ones.
@@ -114,13 +115,13 @@ async fn invalid_webhook_is_rejected_with_its_pointer() {
     let installation = Installation::idle(Some(crate::installation::OPERATOR_KEY)).await;
     let org = installation.new_org("own").await;
     let check = async |document: Value, pointer: &str| {
-        let made = installation.send(
+        let created = installation.send(
             Method::POST,
             "/v1/webhooks",
             Some(&org.key),
             Some(document.clone()),
         );
-        let (status, refused) = made.await;
+        let (status, refused) = created.await;
         assert_eq!(
             (status.as_u16(), &refused["pointer"]),
             (422, &json!(pointer)),

@@ -6,8 +6,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use switchboard_bus::{BusConfig, LocalHub};
 use switchboard_protocol::token::Scope;
+use switchboard_test_support::eventually::eventually_true;
 
-use crate::test_gateway::{Response, TEST_TIMEOUT, TestGateway, send, wait_until};
+use crate::test_gateway::{Response, TEST_TIMEOUT, TestGateway, send};
 
 const QUICK: &[&str] = &["--queue-sweep-ms", "50"];
 
@@ -200,7 +201,10 @@ async fn only_queued_call_can_be_cancelled() {
     let mut silent = queued("silent");
     silent["timeout_ms"] = json!(700);
     let sent = accept(&gateway, "toy-1", silent).await;
-    wait_until(|| !gateway.edge.received.lock().is_empty()).await;
+    eventually_true("the call is delivered", || {
+        !gateway.edge.received.lock().is_empty()
+    })
+    .await;
     let refused = cancel(&sent).await;
     let expected = (409, &json!("/problems/call_sent"));
     assert_eq!((refused.status, &refused.json["type"]), expected);

@@ -6,8 +6,9 @@ use reqwest::Method;
 use serde_json::json;
 use switchboard_bus::{BusConfig, LocalHub};
 use switchboard_protocol::token::Scope;
+use switchboard_test_support::eventually::eventually_true;
 
-use crate::test_gateway::{TestGateway, send, wait_until};
+use crate::test_gateway::{TestGateway, send};
 
 #[tokio::test]
 async fn result_is_returned_byte_for_byte() {
@@ -175,9 +176,12 @@ async fn disconnected_caller_cancels_its_call() {
     let request = gateway.call_request("toy-1", r#"{"service":"silent"}"#);
     tokio::select! {
         _ = request.send() => panic!("nobody answers"),
-        () = wait_until(|| !gateway.edge.received.lock().is_empty()) => {}
+        () = eventually_true("the call is delivered", || !gateway.edge.received.lock().is_empty()) => {}
     }
-    wait_until(|| !gateway.edge.cancelled.lock().is_empty()).await;
+    eventually_true("the call is cancelled", || {
+        !gateway.edge.cancelled.lock().is_empty()
+    })
+    .await;
     assert_eq!(
         *gateway.edge.cancelled.lock(),
         *gateway.edge.received.lock()

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::json;
 use switchboard_protocol::token::Scope;
+use switchboard_test_support::eventually::eventually_true;
 
-use crate::test_gateway::{Response, TEST_TIMEOUT, TestGateway, send, wait_until};
+use crate::test_gateway::{Response, TEST_TIMEOUT, TestGateway, send};
 
 const ECHO: &str = r#"{"service":"echo","params":{"a":1}}"#;
 
@@ -93,7 +94,10 @@ async fn repeated_request_of_call_in_flight_is_a_conflict() {
     let silent = r#"{"service":"silent","timeout_ms":700}"#;
     let first = call_with(&gateway, "k", silent);
     let during = async {
-        wait_until(|| !gateway.edge.received.lock().is_empty()).await;
+        eventually_true("the call is delivered", || {
+            !gateway.edge.received.lock().is_empty()
+        })
+        .await;
         call_with(&gateway, "k", silent).await
     };
     let (first, during) = tokio::join!(first, during);
@@ -116,7 +120,7 @@ async fn key_of_disconnected_caller_is_lost() {
         .header("idempotency-key", "k");
     tokio::select! {
         _ = left.send() => panic!("nobody answers yet"),
-        () = wait_until(|| !gateway.edge.received.lock().is_empty()) => {}
+        () = eventually_true("the call is delivered", || !gateway.edge.received.lock().is_empty()) => {}
     }
     let settled = async {
         loop {
@@ -185,7 +189,10 @@ async fn unstored_outcome_is_returned_but_not_repeated() {
         (call_with(&gateway, "k", silent).await, started.elapsed())
     };
     let stalled = async {
-        wait_until(|| !gateway.edge.received.lock().is_empty()).await;
+        eventually_true("the call is delivered", || {
+            !gateway.edge.received.lock().is_empty()
+        })
+        .await;
         gateway.database.lock("idempotent_calls").await.unwrap()
     };
     let ((first, took), lock) = tokio::join!(first, stalled);

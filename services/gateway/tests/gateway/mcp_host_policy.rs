@@ -2,6 +2,7 @@
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::json;
+use switchboard_test_support::eventually::eventually_true;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -9,7 +10,7 @@ use tokio::{
 
 use crate::{
     mcp_client::{LEGACY, Stream, exchange, get, legacy, modern, post},
-    test_gateway::{TestGateway, wait_until},
+    test_gateway::TestGateway,
 };
 
 const DEVICE: &str = "/mcp/devices/toy-1";
@@ -66,7 +67,10 @@ async fn disallowed_host_cannot_cancel() {
         let call = legacy(&gateway, path, "tools/call", params);
         let mut waiting = tokio::task::JoinSet::new();
         waiting.spawn(exchange(call.header("mcp-session-id", session)));
-        wait_until(|| gateway.edge.received.lock().len() > calls).await;
+        eventually_true("the call is delivered", || {
+            gateway.edge.received.lock().len() > calls
+        })
+        .await;
         let cancel = || {
             let message = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
             post(&gateway, path, LEGACY, &message).header("mcp-session-id", session)
@@ -82,7 +86,10 @@ async fn disallowed_host_cannot_cancel() {
         let call = *gateway.edge.received.lock().last().unwrap();
         assert!(!gateway.edge.cancelled.lock().contains(&call), "{path}");
         assert_eq!(exchange(cancel()).await.status, 202);
-        wait_until(|| gateway.edge.cancelled.lock().contains(&call)).await;
+        eventually_true("the call is cancelled", || {
+            gateway.edge.cancelled.lock().contains(&call)
+        })
+        .await;
         waiting.abort_all();
     }
 }

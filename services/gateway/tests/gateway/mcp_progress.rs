@@ -7,12 +7,13 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use switchboard_bus::{Answer, Notification, NotificationKind};
 use switchboard_protocol::token::Scope;
+use switchboard_test_support::eventually::eventually_true;
 
 use crate::{
     mcp_client::{
         DEVICE, Exchange, LEGACY, STATELESS, TOOLS, exchange, legacy, modern, modern_with, post,
     },
-    test_gateway::{TEST_TIMEOUT, TestGateway, wait_until},
+    test_gateway::{TEST_TIMEOUT, TestGateway},
 };
 
 #[tokio::test]
@@ -116,9 +117,15 @@ async fn disconnected_client_cancels_its_call() {
         let calls = gateway.edge.received.lock().len();
         let mut waiting = tokio::task::JoinSet::new();
         waiting.spawn(request.send());
-        wait_until(|| gateway.edge.received.lock().len() > calls).await;
+        eventually_true("the call is delivered", || {
+            gateway.edge.received.lock().len() > calls
+        })
+        .await;
         waiting.abort_all();
-        wait_until(|| *gateway.edge.received.lock() == *gateway.edge.cancelled.lock()).await;
+        eventually_true("the call is cancelled", || {
+            *gateway.edge.received.lock() == *gateway.edge.cancelled.lock()
+        })
+        .await;
     }
 }
 
@@ -169,7 +176,10 @@ async fn legacy_client_cancels_only_its_own_request() {
         }
         let ended = second.join_next().await.unwrap().unwrap();
         assert_eq!(outcome(&ended), "cancelled");
-        wait_until(|| gateway.edge.cancelled.lock().len() > before).await;
+        eventually_true("the call is cancelled", || {
+            gateway.edge.cancelled.lock().len() > before
+        })
+        .await;
         let answer = Answer::result(true, Bytes::from_static(b"{\"success\":true}"));
         gateway.edge.bus.answer(&first_reply, answer);
         let ended = first.join_next().await.unwrap().unwrap();

@@ -27,6 +27,7 @@ use switchboard_runtime::{http, problem, shutdown::Shutdown};
 use switchboard_store::{
     DeviceEvent, DeviceEventKind, NewApiKey, Objects, Store, testing::TestDatabase,
 };
+use switchboard_test_support::eventually::eventually_true;
 use uuid::Uuid;
 
 /// Limits every wait in a test.
@@ -241,12 +242,12 @@ impl TestGateway {
         let secret = ApiKeySecret::generate();
         let org = OrgId::from_uuid(Uuid::now_v7());
         let first = api_key(&secret, &Scope::ALL);
-        let made = self
+        let created = self
             .database
             .store()
             .create_org(org, "foreign", &first)
             .await;
-        made.unwrap();
+        created.unwrap();
         secret
     }
 
@@ -349,16 +350,6 @@ pub(crate) async fn send(request: RequestBuilder) -> Response {
     }
 }
 
-/// Polls a condition until it holds.
-pub(crate) async fn wait_until(mut condition: impl FnMut() -> bool) {
-    let polling = async {
-        while !condition() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(TEST_TIMEOUT, polling).await.unwrap();
-}
-
 fn api_key(secret: &ApiKeySecret, scopes: &[Scope]) -> NewApiKey {
     NewApiKey {
         id: ApiKeyId::from_uuid(Uuid::now_v7()),
@@ -390,7 +381,10 @@ const PICTURE: &str = r#"{"success":true,"content":[{"type":"text","text":"看"}
 impl TestEdge {
     /// Waits for a call of `silent`, and returns where its answer goes.
     pub(crate) async fn next_unanswered(&self) -> (CallId, ReplyTo) {
-        wait_until(|| !self.unanswered.lock().is_empty()).await;
+        eventually_true("a call without an answer", || {
+            !self.unanswered.lock().is_empty()
+        })
+        .await;
         self.unanswered.lock().remove(0)
     }
 
