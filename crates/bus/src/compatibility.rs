@@ -13,6 +13,7 @@ use switchboard_runtime::{
     metrics::Label as _,
     trace::{Incoming, TraceContext},
 };
+use switchboard_test_support::snapshot;
 use uuid::Uuid;
 
 use crate::{
@@ -22,9 +23,6 @@ use crate::{
     transport::{CallMessage, Chunk, ChunkMessage, Message, codec},
     turns::{CancelReason, TurnCancellation, TurnPosition},
 };
-
-#[path = "../../../tests/support/snapshot.rs"]
-pub(crate) mod snapshot;
 
 fn org() -> OrgId {
     OrgId::from_uuid(Uuid::from_u128(7))

@@ -5,17 +5,14 @@
 
 use redis::{Script, Value};
 use switchboard_protocol::id::OrgId;
+use switchboard_test_support::{redis_server::RedisServer, snapshot};
 use uuid::Uuid;
 
 use super::{
     keys::{Keys, PARTS},
     scripts::Scripts,
 };
-use crate::{compatibility::snapshot, node::NodeId};
-
-#[expect(dead_code, reason = "other tests use the rest of it")]
-#[path = "../../../../tests/support/redis_server.rs"]
-mod redis_server;
+use crate::node::NodeId;
 
 #[test]
 fn redis_keys_and_channels_keep_their_names() {
@@ -173,7 +170,7 @@ fn named(scripts: &Scripts) -> [(&'static str, &Script); 18] {
 
 #[tokio::test]
 async fn redis_scripts_keep_their_text_and_contract() {
-    let server = redis_server::RedisServer::start();
+    let server = RedisServer::start();
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let scripts = Scripts::new();

@@ -7,24 +7,20 @@ use std::{
 
 use switchboard_bus::CancelKey;
 use switchboard_protocol::outcome::{Delivered, Outcome};
+use switchboard_test_support::eventually::eventually;
 
 use crate::{
-    eventually::eventually,
     for_each_backend,
-    test_edge::{call, call_for, device, done},
+    test_edge::{call, call_for, device, done, spawn_calls},
 };
 
 #[tokio::test]
 async fn call_crosses_nodes_and_returns_its_bytes() {
     for_each_backend(|system| async move {
-        let (caller, edge) = (
-            system.start_node("caller").await,
-            system.start_edge("edge").await,
-        );
-        let toy = device("toy-1");
-        edge.connect(&toy).await;
+        let (caller, edge) = system.start_with_edge("caller").await;
+        let device = edge.connect_device("toy-1").await;
         let answer = caller
-            .call(call_for(&toy, "{\"问\": \"现在几点了?\"}"))
+            .call(call_for(&device, "{\"问\": \"现在几点了?\"}"))
             .await
             .unwrap();
         assert_eq!(
@@ -69,10 +65,7 @@ async fn unknown_device_is_offline_and_not_delivered() {
 #[tokio::test]
 async fn i1_silent_device_times_out_at_the_deadline() {
     for_each_backend(|system| async move {
-        let (caller, edge) = (
-            system.start_node("caller").await,
-            system.start_edge("edge").await,
-        );
+        let (caller, edge) = system.start_with_edge("caller").await;
         edge.connect(&device("toy-1")).await;
         edge.hold_answers();
         // A busy machine may be late now and then.
@@ -111,18 +104,14 @@ async fn i1_silent_device_times_out_at_the_deadline() {
 async fn moved_device_is_found_and_called_once() {
     for_each_backend(|system| async move {
         let caller = system.start_node("caller").await;
-        let (first, second) = (
-            system.start_edge("first").await,
-            system.start_edge("second").await,
-        );
-        let toy = device("toy-1");
-        first.connect(&toy).await;
-        call(&caller, &toy).await.unwrap();
+        let (first, second) = system.start_edges("first", "second").await;
+        let device = first.connect_device("toy-1").await;
+        call(&caller, &device).await.unwrap();
         // The caller's cache has the first node; the device reconnects to the second.
-        first.disconnect(&toy);
-        second.connect(&toy).await;
+        first.disconnect(&device);
+        second.connect(&device).await;
         assert_eq!(
-            call(&caller, &toy).await.unwrap().outcome,
+            call(&caller, &device).await.unwrap().outcome,
             Outcome::Succeeded
         );
         assert_eq!((first.delivered().len(), second.delivered().len()), (1, 1));
@@ -134,16 +123,16 @@ async fn moved_device_is_found_and_called_once() {
 async fn i14_leaving_node_answers_all_received_calls() {
     for_each_backend(|system| async move {
         let caller = system.start_node("caller").await;
-        let toy = device("toy-1");
+        let lamp = device("toy-1");
         for _ in 0..10 {
             let edge = system.start_edge("edge").await;
-            edge.connect(&toy).await;
+            edge.connect(&lamp).await;
             let mut flows = tokio::task::JoinSet::new();
             for _ in 0..8 {
-                let (caller, toy) = (caller.clone(), toy.clone());
+                let (caller, lamp) = (caller.clone(), lamp.clone());
                 flows.spawn(async move {
                     loop {
-                        let answer = call(&caller, &toy).await.unwrap();
+                        let answer = call(&caller, &lamp).await.unwrap();
                         if answer.outcome != Outcome::Succeeded {
                             return (answer.outcome, answer.delivered);
                         }
@@ -164,10 +153,7 @@ async fn i14_leaving_node_answers_all_received_calls() {
 #[tokio::test]
 async fn dropped_call_is_cancelled_at_the_owner_node() {
     for_each_backend(|system| async move {
-        let (caller, edge) = (
-            system.start_node("caller").await,
-            system.start_edge("edge").await,
-        );
+        let (caller, edge) = system.start_with_edge("caller").await;
         edge.connect(&device("toy-1")).await;
         edge.hold_answers();
         let call = call_for(&device("toy-1"), "{}");
@@ -189,13 +175,9 @@ async fn dropped_call_is_cancelled_at_the_owner_node() {
 #[tokio::test]
 async fn call_is_cancelled_from_any_node() {
     for_each_backend(|system| async move {
-        let (caller, other) = (
-            system.start_node("caller").await,
-            system.start_node("other").await,
-        );
+        let (caller, other) = system.start_nodes("caller", "other").await;
         let edge = system.start_edge("edge").await;
-        let toy = device("toy-1");
-        edge.connect(&toy).await;
+        let device = edge.connect_device("toy-1").await;
         edge.hold_answers();
         // From its own node, from another, and from the owner node.
         for (n, requester) in [&caller, &other, &edge.bus].into_iter().enumerate() {
@@ -203,7 +185,7 @@ async fn call_is_cancelled_from_any_node() {
             let mut calls = tokio::task::JoinSet::new();
             let [running, cancelled] =
                 [CancelKey([n; 16]), CancelKey([n + 128; 16])].map(|cancel_key| {
-                    let mut call = call_for(&toy, "{}");
+                    let mut call = call_for(&device, "{}");
                     call.cancel_key = Some(cancel_key);
                     let (id, caller) = (call.id, caller.clone());
                     calls.spawn(async move { (id, caller.call(call).await.unwrap()) });
@@ -237,22 +219,19 @@ async fn call_is_cancelled_from_any_node() {
 #[tokio::test]
 async fn concurrent_calls_receive_their_own_answers() {
     for_each_backend(|system| async move {
-        let (caller, edge) = (
-            system.start_node("caller").await,
-            system.start_edge("edge").await,
-        );
+        let (caller, edge) = system.start_with_edge("caller").await;
         let mut calls = tokio::task::JoinSet::new();
         for n in 0..1000 {
-            let toy = device(&format!("toy-{}", n % 10));
+            let lamp = device(&format!("toy-{}", n % 10));
             if n < 10 {
-                edge.connect(&toy).await;
+                edge.connect(&lamp).await;
             }
             let caller = caller.clone();
             calls.spawn(async move {
                 (
                     n,
                     caller
-                        .call(call_for(&toy, format!("{{\"n\":{n}}}")))
+                        .call(call_for(&lamp, format!("{{\"n\":{n}}}")))
                         .await
                         .unwrap(),
                 )
@@ -281,18 +260,14 @@ async fn concurrent_calls_receive_their_own_answers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn steady_traffic_of_many_callers_never_stalls() {
     for_each_backend(|system| async move {
-        let (caller, edge) = (
-            system.start_node("caller").await,
-            system.start_edge("edge").await,
-        );
-        let toy = device("toy-1");
-        edge.connect(&toy).await;
+        let (caller, edge) = system.start_with_edge("caller").await;
+        let device = edge.connect_device("toy-1").await;
         let mut callers = tokio::task::JoinSet::new();
         for _ in 0..64 {
-            let (caller, toy) = (caller.clone(), toy.clone());
+            let (caller, device) = (caller.clone(), device.clone());
             callers.spawn(async move {
                 for n in 0..200 {
-                    let mut call = call_for(&toy, format!("{{\"n\":{n}}}"));
+                    let mut call = call_for(&device, format!("{{\"n\":{n}}}"));
                     call.timeout = Duration::from_secs(1);
                     let answer = caller.call(call).await.unwrap();
                     assert_eq!(answer.outcome, Outcome::Succeeded, "call {n}");
@@ -307,28 +282,15 @@ async fn steady_traffic_of_many_callers_never_stalls() {
 #[tokio::test]
 async fn i5_late_answer_changes_nothing() {
     for_each_backend(|system| async move {
-        let (caller, edge) = (
-            system.start_node("caller").await,
-            system.start_edge("edge").await,
-        );
+        let (caller, edge) = system.start_with_edge("caller").await;
         edge.connect(&device("toy-1")).await;
         edge.hold_answers();
         let mut first = call_for(&device("toy-1"), "{}");
         first.timeout = Duration::from_millis(100);
         assert_eq!(caller.call(first).await.unwrap().outcome, Outcome::TimedOut);
         // The next call reuses the slot of the first; the late answer must not complete it.
-        let second = {
-            let (caller, toy) = (caller.clone(), device("toy-1"));
-            tokio::task::JoinSet::from_iter([
-                async move { caller.call(call_for(&toy, "{}")).await },
-            ])
-        };
-        eventually(
-            Duration::from_secs(5),
-            async || edge.delivered().len(),
-            |count| *count == 2,
-        )
-        .await;
+        let second = spawn_calls(&caller, [call_for(&device("toy-1"), "{}")]);
+        edge.await_delivered(2).await;
         edge.release_answers();
         let answers = second.join_all().await;
         assert_eq!(answers[0].as_ref().unwrap().outcome, Outcome::Succeeded);

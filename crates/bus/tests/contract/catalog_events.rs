@@ -44,29 +44,29 @@ async fn every_watcher_receives_changes_of_services() {
             edge.bus.watch_catalog().is_none(),
             "the edge does not watch the catalog"
         );
-        let toy = device("toy-1");
+        let lamp = device("toy-1");
         let (mut one, mut two) = (one.watch_catalog().unwrap(), two.watch_catalog().unwrap());
-        edge.connect(&toy).await;
-        let first = edge.register(&toy, "{\"a\":{}}").await;
+        edge.connect(&lamp).await;
+        let first = edge.register(&lamp, "{\"a\":{}}").await;
         // A device without services, or the same services again, is no change.
         edge.connect(&device("bare")).await;
         edge.disconnect(&device("bare"));
-        edge.register(&toy, "{\"a\":{}}").await;
-        let second = edge.register(&toy, "{\"b\":{}}").await;
-        edge.disconnect(&toy);
+        edge.register(&lamp, "{\"a\":{}}").await;
+        let second = edge.register(&lamp, "{\"b\":{}}").await;
+        edge.disconnect(&lamp);
         for events in [&mut one, &mut two] {
-            assert_eq!(next(events).await, services(&toy, Some(first)));
-            assert_eq!(next(events).await, services(&toy, Some(second)));
-            assert_eq!(next(events).await, services(&toy, None));
+            assert_eq!(next(events).await, services(&lamp, Some(first)));
+            assert_eq!(next(events).await, services(&lamp, Some(second)));
+            assert_eq!(next(events).await, services(&lamp, None));
         }
-        let new_epoch = edge.connect(&toy).await;
-        let third = edge.register(&toy, "{\"b\":{}}").await;
+        let new_epoch = edge.connect(&lamp).await;
+        let third = edge.register(&lamp, "{\"b\":{}}").await;
         assert_eq!(third, second);
         for events in [&mut one, &mut two] {
-            assert_eq!(next(events).await, services(&toy, Some(third)));
+            assert_eq!(next(events).await, services(&lamp, Some(third)));
         }
         // The directory already has what the event reports.
-        let presence = edge.bus.find(&toy).await.unwrap().unwrap();
+        let presence = edge.bus.find(&lamp).await.unwrap().unwrap();
         assert_eq!((presence.epoch, presence.digest), (new_epoch, Some(third)));
     })
     .await;
@@ -75,20 +75,16 @@ async fn every_watcher_receives_changes_of_services() {
 #[tokio::test]
 async fn moved_device_has_no_services_until_it_registers() {
     for_each_backend(|system| async move {
-        let (from, to) = (
-            system.start_edge("from").await,
-            system.start_edge("to").await,
-        );
+        let (from, to) = system.start_edges("from", "to").await;
         let watcher = system.start_watcher("watcher").await;
         let mut events = watcher.watch_catalog().unwrap();
-        let toy = device("toy-1");
-        from.connect(&toy).await;
-        let digest = from.register(&toy, "{}").await;
-        assert_eq!(next(&mut events).await, services(&toy, Some(digest)));
-        to.connect(&toy).await;
-        assert_eq!(next(&mut events).await, services(&toy, None));
-        to.register(&toy, "{}").await;
-        assert_eq!(next(&mut events).await, services(&toy, Some(digest)));
+        let device = from.connect_device("toy-1").await;
+        let digest = from.register(&device, "{}").await;
+        assert_eq!(next(&mut events).await, services(&device, Some(digest)));
+        to.connect(&device).await;
+        assert_eq!(next(&mut events).await, services(&device, None));
+        to.register(&device, "{}").await;
+        assert_eq!(next(&mut events).await, services(&device, Some(digest)));
     })
     .await;
 }
@@ -99,13 +95,12 @@ async fn devices_of_a_leaving_node_cause_events() {
         let edge = system.start_edge("edge").await;
         let watcher = system.start_watcher("watcher").await;
         let mut events = watcher.watch_catalog().unwrap();
-        let toy = device("toy-1");
-        edge.connect(&toy).await;
-        let digest = edge.register(&toy, "{}").await;
-        edge.disconnect(&toy);
+        let device = edge.connect_device("toy-1").await;
+        let digest = edge.register(&device, "{}").await;
+        edge.disconnect(&device);
         edge.shutdown.stop();
-        assert_eq!(next(&mut events).await, services(&toy, Some(digest)));
-        assert_eq!(next(&mut events).await, services(&toy, None));
+        assert_eq!(next(&mut events).await, services(&device, Some(digest)));
+        assert_eq!(next(&mut events).await, services(&device, None));
     })
     .await;
 }
@@ -116,19 +111,18 @@ async fn slow_watch_lags() {
         let edge = system.start_edge("edge").await;
         let watcher = system.start_watcher("watcher").await;
         let mut events = watcher.watch_catalog().unwrap();
-        let toy = device("toy-1");
-        edge.connect(&toy).await;
-        let wanted = services(&toy, Some(Digest::compute(b"{\"c\":{}}")));
+        let device = edge.connect_device("toy-1").await;
+        let wanted = services(&device, Some(Digest::compute(b"{\"c\":{}}")));
         let mut witness = watcher.watch_catalog().unwrap();
         let mut witnesses = JoinSet::from_iter([{
             let wanted = wanted.clone();
             async move { await_event(&mut witness, &wanted, 2 * EVENT_TIMEOUT).await }
         }]);
         for _ in 0..600 {
-            edge.register(&toy, "{\"a\":{}}").await;
-            edge.register(&toy, "{\"b\":{}}").await;
+            edge.register(&device, "{\"a\":{}}").await;
+            edge.register(&device, "{\"b\":{}}").await;
         }
-        edge.register(&toy, "{\"c\":{}}").await;
+        edge.register(&device, "{\"c\":{}}").await;
         // All events have arrived; the earliest were dropped.
         witnesses.join_next().await.unwrap().unwrap();
         assert_eq!(next(&mut events).await, CatalogEvent::Lagged);
@@ -143,17 +137,16 @@ async fn watch_lags_after_a_redis_outage() {
     let edge = system.start_edge("edge").await;
     let watcher = system.start_watcher("watcher").await;
     let mut events = watcher.watch_catalog().unwrap();
-    let toy = device("toy-1");
-    edge.connect(&toy).await;
-    let digest = edge.register(&toy, "{}").await;
-    assert_eq!(next(&mut events).await, services(&toy, Some(digest)));
+    let device = edge.connect_device("toy-1").await;
+    let digest = edge.register(&device, "{}").await;
+    assert_eq!(next(&mut events).await, services(&device, Some(digest)));
     system.server().kill();
     system.server().restart();
     await_event(&mut events, &CatalogEvent::Lagged, EVENT_TIMEOUT).await;
     // From now on all events arrive again.
     edge.bus.wait_ready(EVENT_TIMEOUT).await.unwrap();
-    let newer = edge.register(&toy, "{\"b\":{}}").await;
-    await_event(&mut events, &services(&toy, Some(newer)), EVENT_TIMEOUT).await;
+    let newer = edge.register(&device, "{\"b\":{}}").await;
+    await_event(&mut events, &services(&device, Some(newer)), EVENT_TIMEOUT).await;
 }
 
 /// The entries were not visible for a while, and are again without a write.

@@ -13,12 +13,12 @@ use std::{
 use switchboard_bus::{Bus, BusConfig, BusError, NodeId};
 use switchboard_protocol::{id::DeviceKey, outcome::Outcome};
 use switchboard_runtime::shutdown::Shutdown;
+use switchboard_test_support::eventually::eventually;
 use tokio::task::JoinSet;
 
 use crate::{
     CLUSTER,
-    cluster_servers::{RedisCluster, parse_command, query},
-    eventually::eventually,
+    cluster_servers::RedisCluster,
     faults::await_success,
     test_edge::{TestEdge, TestSystem, call, call_for, device, org},
 };
@@ -69,16 +69,16 @@ fn lost_or_refused(ended: &Ended) -> bool {
 
 impl CallLoad {
     /// Starts the calls. Besides success, only these ends are allowed.
-    fn start(caller: &Bus, toy: &DeviceKey, allowed: fn(&Ended) -> bool) -> Self {
+    fn start(caller: &Bus, device: &DeviceKey, allowed: fn(&Ended) -> bool) -> Self {
         let (stop, succeeded) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let mut tasks = JoinSet::new();
         for _ in 0..8 {
-            let (caller, toy, stop) = (caller.clone(), toy.clone(), Arc::clone(&stop));
+            let (caller, device, stop) = (caller.clone(), device.clone(), Arc::clone(&stop));
             let all: Arc<AtomicUsize> = Arc::clone(&succeeded);
             tasks.spawn(async move {
                 let mut count = 0;
                 while !stop.load(Ordering::Acquire) {
-                    let answer = caller.call(call_for(&toy, "{}")).await;
+                    let answer = caller.call(call_for(&device, "{}")).await;
                     let ended: Ended = answer.map(|answer| answer.outcome);
                     if !matches!(ended, Ok(Outcome::Succeeded)) {
                         assert!(allowed(&ended), "{ended:?}");
@@ -114,32 +114,27 @@ impl CallLoad {
     }
 }
 
-async fn inbox_slot(cluster: &RedisCluster, node: &NodeId) -> u16 {
-    cluster.slot(&format!("test:in:{node}")).await
+/// The channel of a node.
+fn inbox(node: &NodeId) -> String {
+    format!("test:in:{node}")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn moving_inbox_slots_lose_and_repeat_no_call() {
-    let cluster = RedisCluster::start(0).await;
-    let system = TestSystem::with_url(cluster.url());
-    let (caller, edge) = (
-        system.start_node("caller").await,
-        system.start_edge("edge").await,
-    );
-    let toy = device("toy-1");
-    edge.connect(&toy).await;
-    let load = CallLoad::start(&caller, &toy, no_failure);
+    let (cluster, system) = RedisCluster::with_system().await;
+    let (caller, edge) = system.start_with_edge("caller").await;
+    let device = edge.connect_device("toy-1").await;
+    let load = CallLoad::start(&caller, &device, no_failure);
     load.await_calls(100).await;
     for node in [edge.bus.node(), caller.node()] {
-        let slot = inbox_slot(&cluster, node).await;
-        let mut at = cluster.first_owner(slot);
+        let mut migration = cluster.migration(&inbox(node)).await;
         for _ in 0..3 {
-            let to = (at + 1) % usize::from(RedisCluster::MASTERS);
-            cluster.begin_migration(slot, at, to).await;
+            migration.open().await;
+            migration.migrate_keys().await;
             load.await_calls(50).await;
-            cluster.end_migration(slot, at, to).await;
+            migration.end().await;
             load.await_calls(100).await;
-            at = to;
+            migration = migration.next();
         }
     }
     let succeeded = load.end().await;
@@ -148,28 +143,21 @@ async fn moving_inbox_slots_lose_and_repeat_no_call() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn directory_works_while_its_slot_moves() {
-    let cluster = RedisCluster::start(0).await;
-    let system = TestSystem::with_url(cluster.url());
+    let (cluster, system) = RedisCluster::with_system().await;
     let (caller, edge) = (
         system.start_watcher("caller").await,
         system.start_edge("edge").await,
     );
     edge.connect(&device("toy-0")).await;
-    let mut keys = Vec::new();
-    for n in 0..usize::from(RedisCluster::MASTERS) {
-        keys.extend(
-            query::<Vec<String>>(cluster.address(n), &parse_command("KEYS test:*:live")).await,
-        );
-    }
+    let keys = cluster.keys("test:*:live").await;
     assert_eq!(keys.len(), 1, "{keys:?}");
-    let slot = cluster.slot(&keys[0]).await;
-    let from = cluster.first_owner(slot);
-    let to = (from + 1) % usize::from(RedisCluster::MASTERS);
-    cluster.begin_migration(slot, from, to).await;
+    let migration = cluster.migration(&keys[0]).await;
+    migration.open().await;
+    migration.migrate_keys().await;
     // The old owner redirects single commands to the new one.
     edge.connect(&device("toy-1")).await;
     let digest = edge.register(&device("toy-1"), "{}").await;
-    cluster.end_migration(slot, from, to).await;
+    migration.end().await;
     edge.connect(&device("toy-2")).await;
     let listed = caller.list(org(), None, 10).await.unwrap();
     let listed: Vec<&str> = listed.iter().map(|(id, _)| id.as_str()).collect();
@@ -196,7 +184,7 @@ async fn edge_at(
 ) -> Arc<TestEdge> {
     loop {
         let edge = system.start_edge("edge").await;
-        let slot = inbox_slot(cluster, edge.bus.node()).await;
+        let slot = cluster.slot(&inbox(edge.bus.node())).await;
         if (cluster.first_owner(slot) == shard) == is {
             return edge;
         }
@@ -246,9 +234,8 @@ async fn shard_failover_and_failback_repeat_no_call() {
     cluster.replicate(replica, shard).await;
     let caller = edge_at(&cluster, &system, shard, false).await;
     let edge = edge_at(&cluster, &system, shard, true).await;
-    let toy = device("toy-1");
-    edge.connect(&toy).await;
-    let load = CallLoad::start(&caller.bus, &toy, lost_or_refused);
+    let device = edge.connect_device("toy-1").await;
+    let load = CallLoad::start(&caller.bus, &device, lost_or_refused);
     load.await_calls(100).await;
     for (from, to) in [(shard, replica), (replica, shard)] {
         // A master publishes nothing during a failover, which may take longer than a command may.

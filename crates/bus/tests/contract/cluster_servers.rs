@@ -1,20 +1,17 @@
 //! Private Redis servers for one test: a cluster, or a master with sentinels.
 
-use std::{
-    net::SocketAddr,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::{net::SocketAddr, process::Command, time::Duration};
 
 use redis::{Cmd, FromRedisValue, Value, cmd};
-use tokio::time::timeout;
-use uuid::Uuid;
-
-use crate::{
+use switchboard_test_support::{
+    child::{ChildGuard, free_port},
     eventually::eventually,
-    redis_server::{RedisServer, free_port},
+    redis_server::RedisServer,
 };
+use tempfile::TempDir;
+use tokio::time::timeout;
+
+use crate::test_edge::TestSystem;
 
 /// How long servers may take to discover each other.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
@@ -46,32 +43,21 @@ pub fn parse_command(words: impl AsRef<str>) -> Cmd {
     command
 }
 
-/// A folder that is removed after the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("sb-{}", Uuid::now_v7().simple()));
-        std::fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // A failure leaves a file in the temporary folder.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Three masters that share the slots in order, and servers without slots.
 pub struct RedisCluster {
     pub servers: Vec<RedisServer>,
-    _folder: Folder,
+    _folder: TempDir,
 }
 
 impl RedisCluster {
     pub const MASTERS: u16 = 3;
+
+    /// Starts a cluster, and a bus over it.
+    pub async fn with_system() -> (Self, TestSystem) {
+        let cluster = Self::start(0).await;
+        let system = TestSystem::with_url(cluster.url());
+        (cluster, system)
+    }
 
     /// Starts servers with a long node timeout, so that a busy machine causes no failover.
     pub async fn start(others: usize) -> Self {
@@ -84,8 +70,8 @@ impl RedisCluster {
     }
 
     async fn start_with(others: usize, node_timeout_ms: u32) -> Self {
-        let folder = Folder::new();
-        let path = folder.0.to_str().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
         let mut servers = Vec::new();
         let mut buses = Vec::new();
         for n in 0..usize::from(Self::MASTERS) + others {
@@ -167,53 +153,20 @@ impl RedisCluster {
         query(self.address(n), &parse_command("CLUSTER MYID")).await
     }
 
-    /// Migrates the keys of a slot; the slot still belongs to the old owner.
-    pub async fn begin_migration(&self, slot: u16, from: usize, to: usize) {
-        self.open_migration(slot, from, to).await;
-        self.migrate_keys(slot, from, to).await;
-    }
-
-    /// Opens a migration; all keys are still at the old owner.
-    pub async fn open_migration(&self, slot: u16, from: usize, to: usize) {
-        let (from_id, to_id) = (self.id(from).await, self.id(to).await);
-        let set = format!("CLUSTER SETSLOT {slot}");
-        query::<()>(
-            self.address(to),
-            &parse_command(format!("{set} IMPORTING {from_id}")),
-        )
-        .await;
-        query::<()>(
-            self.address(from),
-            &parse_command(format!("{set} MIGRATING {to_id}")),
-        )
-        .await;
-    }
-
-    pub async fn migrate_keys(&self, slot: u16, from: usize, to: usize) {
-        let list = parse_command(format!("CLUSTER GETKEYSINSLOT {slot} 100"));
-        loop {
-            let keys: Vec<String> = query(self.address(from), &list).await;
-            if keys.is_empty() {
-                return;
-            }
-            self.migrate(&keys, from, to).await;
+    /// The keys of all masters that match a pattern.
+    pub async fn keys(&self, pattern: &str) -> Vec<String> {
+        let mut keys = Vec::new();
+        for n in 0..usize::from(Self::MASTERS) {
+            let list = parse_command(format!("KEYS {pattern}"));
+            keys.extend(query::<Vec<String>>(self.address(n), &list).await);
         }
+        keys
     }
 
-    /// Migrates these keys to the new owner.
-    pub async fn migrate(&self, keys: &[String], from: usize, to: usize) {
-        let port = self.address(to).port();
-        let mut migrate = cmd("MIGRATE");
-        migrate.arg("127.0.0.1").arg(port).arg("").arg(0).arg(5000);
-        migrate.arg("KEYS").arg(keys);
-        query::<Value>(self.address(from), &migrate).await;
-    }
-
-    /// Ends a migration: the slot belongs to the new owner.
-    pub async fn end_migration(&self, slot: u16, from: usize, to: usize) {
-        let set = parse_command(format!("CLUSTER SETSLOT {slot} NODE {}", self.id(to).await));
-        query::<()>(self.address(to), &set).await;
-        query::<()>(self.address(from), &set).await;
+    /// A migration of the slot of this key, from its first owner to the next master.
+    pub async fn migration(&self, key: &str) -> Migration<'_> {
+        let slot = self.slot(key).await;
+        Migration::of(self, slot, self.first_owner(slot))
     }
 
     /// Makes one server the replica of another, and waits until it is in sync.
@@ -243,6 +196,87 @@ impl RedisCluster {
     }
 }
 
+/// The migration of one slot.
+pub struct Migration<'a> {
+    cluster: &'a RedisCluster,
+    slot: u16,
+    pub from: usize,
+    pub to: usize,
+}
+
+impl<'a> Migration<'a> {
+    fn of(cluster: &'a RedisCluster, slot: u16, from: usize) -> Self {
+        let to = (from + 1) % usize::from(RedisCluster::MASTERS);
+        Self {
+            cluster,
+            slot,
+            from,
+            to,
+        }
+    }
+
+    /// The migration from the new owner to the next master.
+    pub fn next(&self) -> Self {
+        Self::of(self.cluster, self.slot, self.to)
+    }
+
+    /// Does one step by its name; a test uses other names before the first and after the last.
+    pub async fn step(&self, name: &str) {
+        match name {
+            "open" => self.open().await,
+            "migrate" => self.migrate_keys().await,
+            "end" => self.end().await,
+            _ => {}
+        }
+    }
+
+    /// Opens the migration; all keys are still at the old owner.
+    pub async fn open(&self) {
+        let (from, to) = (self.from, self.to);
+        let (from_id, to_id) = (self.cluster.id(from).await, self.cluster.id(to).await);
+        for (at, state) in [
+            (to, format!("IMPORTING {from_id}")),
+            (from, format!("MIGRATING {to_id}")),
+        ] {
+            self.set_slot(at, &state).await;
+        }
+    }
+
+    /// Migrates all keys; the slot still belongs to the old owner.
+    pub async fn migrate_keys(&self) {
+        let list = parse_command(format!("CLUSTER GETKEYSINSLOT {} 100", self.slot));
+        loop {
+            let keys: Vec<String> = query(self.cluster.address(self.from), &list).await;
+            if keys.is_empty() {
+                return;
+            }
+            self.migrate(&keys).await;
+        }
+    }
+
+    /// Migrates these keys.
+    pub async fn migrate(&self, keys: &[String]) {
+        let port = self.cluster.address(self.to).port();
+        let mut migrate = cmd("MIGRATE");
+        migrate.arg("127.0.0.1").arg(port).arg("").arg(0).arg(5000);
+        migrate.arg("KEYS").arg(keys);
+        query::<Value>(self.cluster.address(self.from), &migrate).await;
+    }
+
+    /// Ends the migration: the slot belongs to the new owner.
+    pub async fn end(&self) {
+        let owner = format!("NODE {}", self.cluster.id(self.to).await);
+        for at in [self.to, self.from] {
+            self.set_slot(at, &owner).await;
+        }
+    }
+
+    async fn set_slot(&self, at: usize, state: &str) {
+        let set = parse_command(format!("CLUSTER SETSLOT {} {state}", self.slot));
+        query::<()>(self.cluster.address(at), &set).await;
+    }
+}
+
 /// Waits until a replica is in sync.
 async fn await_in_sync(replica: SocketAddr) {
     let role = async || query::<Vec<Value>>(replica, &parse_command("ROLE")).await;
@@ -257,31 +291,20 @@ async fn await_in_sync(replica: SocketAddr) {
 pub struct SentinelSetup {
     pub servers: [RedisServer; 2],
     sentinels: Vec<Sentinel>,
-    _folder: Folder,
+    _folder: TempDir,
 }
 
 struct Sentinel {
     address: SocketAddr,
-    child: Child,
-}
-
-impl Drop for Sentinel {
-    fn drop(&mut self) {
-        self.child
-            .kill()
-            .expect("the sentinel is a child of this process");
-        self.child
-            .wait()
-            .expect("the sentinel is a child of this process");
-    }
+    _child: ChildGuard,
 }
 
 impl SentinelSetup {
     pub async fn start() -> Self {
-        let folder = Folder::new();
+        let folder = tempfile::tempdir().unwrap();
         // A replica stores what it receives on disk.
         let own = |n: u8| {
-            let path = folder.0.join(format!("server-{n}"));
+            let path = folder.path().join(format!("server-{n}"));
             std::fs::create_dir(&path).unwrap();
             path.to_str().unwrap().to_owned()
         };
@@ -292,21 +315,19 @@ impl SentinelSetup {
         await_in_sync(replica.address()).await;
         let sentinels = (0..3).map(|n| {
             let own = free_port();
-            let file = folder.0.join(format!("sentinel-{n}.conf"));
+            let file = folder.path().join(format!("sentinel-{n}.conf"));
             let settings = format!(
                 "port {own}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {port} 2\n\
                  sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 1000\n"
             );
             std::fs::write(&file, settings).unwrap();
-            let child = Command::new("redis-server")
-                .arg(&file)
-                .args(["--sentinel", "--daemonize", "no"])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("redis-server is installed by ./check");
-            let address = SocketAddr::from(([127, 0, 0, 1], own));
-            Sentinel { address, child }
+            let mut command = Command::new("redis-server");
+            command.arg(&file).args(["--sentinel", "--daemonize", "no"]);
+            let child = ChildGuard::server(&mut command, "redis-server is installed by ./check");
+            Sentinel {
+                address: SocketAddr::from(([127, 0, 0, 1], own)),
+                _child: child,
+            }
         });
         let sentinels = sentinels.collect();
         let setup = Self {

@@ -18,14 +18,13 @@ use switchboard_protocol::{
     schema::Digest,
     token::SigningKey,
 };
+use switchboard_test_support::{eventually::eventually, snapshot};
 use uuid::Uuid;
 
 use crate::{
     conversations::{conversation_key, create, due, read},
-    eventually::eventually,
-    snapshot,
     test_edge::{TestEdge, TestSystem, call, device, org},
-    turns::{OTHER, TASK, TEST_TIMEOUT, claim, enqueue},
+    turns::{OTHER, TASK, TEST_TIMEOUT, cancel, claim, enqueue},
 };
 
 const LONG_DELAY: Duration = Duration::from_secs(600);
@@ -175,21 +174,21 @@ async fn use_directory(caller: &Bus, edge: &TestEdge) -> (DeviceKey, Epoch) {
     let keys = vec![key.verifying_key()];
     caller.publish_keys(keys, vec![]).await.unwrap();
     caller.revoke(token, FAR_FUTURE_S).await.unwrap();
-    let (toy, gone) = (device("toy-1"), device("toy-2"));
+    let (lamp, gone) = (device("toy-1"), device("toy-2"));
     edge.connect(&gone).await;
     edge.disconnect(&gone);
-    let epoch = edge.connect(&toy).await;
-    edge.register(&toy, "{\"echo\":{}}").await;
+    let epoch = edge.connect(&lamp).await;
+    edge.register(&lamp, "{\"echo\":{}}").await;
     let event = Bytes::from_static(b"{\"name\":\"button\"}");
-    edge.bus.record_custom_event(toy.clone(), epoch, event);
-    let presence = caller.find(&toy).await.unwrap().unwrap();
+    edge.bus.record_custom_event(lamp.clone(), epoch, event);
+    let presence = caller.find(&lamp).await.unwrap().unwrap();
     assert!(caller.services(&presence).await.unwrap().is_some());
     assert_eq!(caller.list(org(), None, 10).await.unwrap().len(), 1);
-    call(caller, &toy).await.unwrap();
+    call(caller, &lamp).await.unwrap();
     caller.cancel_call(CancelKey([3; 16])).await.unwrap();
     let prompts = CatalogEvent::Prompts { org: None };
     caller.publish_catalog_event(prompts).await.unwrap();
-    (toy, epoch)
+    (lamp, epoch)
 }
 
 /// Answers a turn, cancels one, and leaves one waiting.
@@ -204,8 +203,7 @@ async fn use_turns(worker: &Bus, edge: &TestEdge, target: &(DeviceKey, Epoch)) {
     eventually(TEST_TIMEOUT, replies, |replies| replies.contains("this")).await;
     worker.complete_turn(&turn.id).await.unwrap();
     enqueue(edge, target, OTHER, "unwanted").await;
-    let cancelled = edge.bus.cancel_turns(&target.0, target.1, Some(OTHER));
-    cancelled.await.unwrap();
+    cancel(edge, target, Some(OTHER)).await;
     enqueue(edge, target, TASK, "waits").await;
 }
 
@@ -267,12 +265,12 @@ async fn assert_directory_is_read(system: &TestSystem, node: &Bus) {
     ] {
         system.query::<()>(write).await;
     }
-    let toy = device("toy-1");
-    let presence = node.find(&toy).await.unwrap().unwrap();
+    let lamp = device("toy-1");
+    let presence = node.find(&lamp).await.unwrap().unwrap();
     assert_eq!((presence.node.as_str(), presence.epoch.0), ("edge~old", 5));
     assert_eq!(node.services(&presence).await.unwrap().unwrap(), services);
     let listed = node.list(org(), None, 9).await.unwrap();
-    assert!(listed.iter().any(|(id, _)| *id == toy.device));
+    assert!(listed.iter().any(|(id, _)| *id == lamp.device));
 }
 
 async fn assert_turn_is_read(system: &TestSystem, node: &Bus) {
@@ -323,10 +321,10 @@ async fn assert_event_is_read(system: &TestSystem, node: &Bus) {
         events.unwrap_or_default()
     };
     let events = eventually(TEST_TIMEOUT, read, |events| !events.is_empty()).await;
-    let toy = device("toy-1");
+    let lamp = device("toy-1");
     assert!(matches!(
         &events[0].1,
-        DeviceEvent::Connected { device, epoch, at_ms: 6 } if *device == toy && epoch.0 == 5
+        DeviceEvent::Connected { device, epoch, at_ms: 6 } if *device == lamp && epoch.0 == 5
     ));
 }
 

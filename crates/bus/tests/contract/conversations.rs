@@ -10,11 +10,11 @@ use switchboard_bus::{
     MAX_CONVERSATION_NAME_BYTES, SaveOutcome,
 };
 use switchboard_protocol::id::OrgId;
+use switchboard_test_support::eventually::eventually;
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
 use crate::{
-    eventually::eventually,
     for_each_backend,
     test_edge::{TestSystem, org},
 };
@@ -72,10 +72,7 @@ fn names(claimed: &[Conversation]) -> Vec<&str> {
 #[tokio::test]
 async fn conversation_is_versioned_for_all_nodes() {
     for_each_backend(|system| async move {
-        let (one, two) = (
-            system.start_node("chat-1").await,
-            system.start_node("chat-2").await,
-        );
+        let (one, two) = system.start_nodes("chat-1", "chat-2").await;
         let key = conversation_key("npc_1/device:玩具 1");
         let another = ConversationKey {
             org: OrgId::from_uuid(Uuid::from_u128(1)),
@@ -206,10 +203,7 @@ async fn due_conversation_is_claimed_by_one_worker() {
 #[tokio::test]
 async fn expired_lease_and_new_save_make_due_again() {
     for_each_backend(|system| async move {
-        let (dead, chat) = (
-            system.start_node("chat-1").await,
-            system.start_node("chat-2").await,
-        );
+        let (dead, chat) = system.start_nodes("chat-1", "chat-2").await;
         let (left, awake) = (conversation_key("left"), conversation_key("awake"));
         // Due a moment later, and claimed in the order in which they are due.
         let first = create(&dead, &awake, "before", SHORT_DELAY).await;

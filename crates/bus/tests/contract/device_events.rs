@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use switchboard_bus::{Bus, DeviceEvent, DisconnectReason, EventId};
 use switchboard_protocol::id::DeviceKey;
+use switchboard_test_support::eventually::eventually;
 
 use crate::{
-    eventually::eventually,
     for_each_backend,
     test_edge::{TestSystem, device},
 };
@@ -17,14 +17,11 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 #[tokio::test]
 async fn i6_events_are_redelivered_until_acknowledged() {
     for_each_backend(|system| async move {
-        let (control, edge) = (
-            system.start_node("control").await,
-            system.start_edge("edge").await,
-        );
-        let toy = device("toy-1");
-        let at = edge.connect(&toy).await;
-        let digest = edge.register(&toy, "{}").await;
-        edge.disconnect(&toy);
+        let (control, edge) = system.start_with_edge("control").await;
+        let lamp = device("toy-1");
+        let at = edge.connect(&lamp).await;
+        let digest = edge.register(&lamp, "{}").await;
+        edge.disconnect(&lamp);
         let mut events: Vec<(EventId, DeviceEvent)> = Vec::new();
         while events.len() < 3 {
             events.extend(
@@ -38,7 +35,7 @@ async fn i6_events_are_redelivered_until_acknowledged() {
         assert!(
             matches!(
                 &story[0],
-                DeviceEvent::Connected { device, epoch, .. } if *device == toy && *epoch == at
+                DeviceEvent::Connected { device, epoch, .. } if *device == lamp && *epoch == at
             ),
             "{story:?}"
         );
@@ -71,11 +68,11 @@ async fn i8_device_that_leaves_during_resync_has_left() {
     // Connections are also listed for a comparison. Then the device is not entered again, and the
     // next round may succeed.
     for round in 0..20 {
-        let (toy, last) = (device(&format!("toy-{round}")), device("last"));
-        let epoch = edge.connect(&toy).await;
-        edge.disconnect_after_listing(&toy);
+        let (lamp, last) = (device(&format!("toy-{round}")), device("last"));
+        let epoch = edge.connect(&lamp).await;
+        edge.disconnect_after_listing(&lamp);
         system.query::<i64>(&kill).await;
-        eventually(TEST_TIMEOUT, async || edge.owns(&toy), |holds| !holds).await;
+        eventually(TEST_TIMEOUT, async || edge.owns(&lamp), |holds| !holds).await;
         // The connections are listed once more after the device was entered, if it was.
         let listings = edge.listings();
         eventually(
@@ -93,11 +90,11 @@ async fn i8_device_that_leaves_during_resync_has_left() {
                 device,
                 epoch: at,
                 at_ms,
-            } if *device == toy && *at == epoch => Some(*at_ms),
+            } if *device == lamp && *at == epoch => Some(*at_ms),
             _ => None,
         });
         let left = events.iter().find_map(|event| match event {
-            DeviceEvent::Disconnected { device, at_ms, .. } if *device == toy => Some(*at_ms),
+            DeviceEvent::Disconnected { device, at_ms, .. } if *device == lamp => Some(*at_ms),
             _ => None,
         });
         let connected: Vec<u64> = connected.collect();
@@ -106,7 +103,7 @@ async fn i8_device_that_leaves_during_resync_has_left() {
             "{connected:?}, left {left:?}"
         );
         if connected.len() > 1 {
-            let entry = async || edge.bus.find(&toy).await.ok();
+            let entry = async || edge.bus.find(&lamp).await.ok();
             eventually(TEST_TIMEOUT, entry, |entry| *entry == Some(None)).await;
             return;
         }

@@ -2,36 +2,49 @@
 
 use std::time::Duration;
 
-use switchboard_protocol::{id::DeviceId, outcome::Outcome};
+use switchboard_bus::{Bus, Presence};
+use switchboard_protocol::{
+    id::{DeviceId, DeviceKey},
+    outcome::Outcome,
+};
+use switchboard_test_support::eventually::eventually;
 
 use crate::{
-    eventually::eventually,
     for_each_backend,
     test_edge::{call, device, org},
 };
 
 const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Waits until a device has no entry.
+async fn await_offline(bus: &Bus, device: &DeviceKey) {
+    let found = async || bus.find(device).await.unwrap();
+    eventually(EVENT_TIMEOUT, found, Option::is_none).await;
+}
+
+/// Waits until the services of an entry are deleted.
+async fn await_unregistered(bus: &Bus, presence: &Presence) {
+    let services = async || bus.services(presence).await.unwrap();
+    eventually(EVENT_TIMEOUT, services, Option::is_none).await;
+}
+
 #[tokio::test]
 async fn newest_connection_wins_and_old_owner_is_notified() {
     for_each_backend(|system| async move {
         let caller = system.start_node("caller").await;
-        let (first, second) = (
-            system.start_edge("first").await,
-            system.start_edge("second").await,
-        );
-        let toy = device("toy-1");
-        let old = first.connect(&toy).await;
-        call(&caller, &toy).await.unwrap();
-        let new = second.connect(&toy).await;
+        let (first, second) = system.start_edges("first", "second").await;
+        let lamp = device("toy-1");
+        let old = first.connect(&lamp).await;
+        call(&caller, &lamp).await.unwrap();
+        let new = second.connect(&lamp).await;
         assert!(new > old);
-        eventually(EVENT_TIMEOUT, async || first.owns(&toy), |owns| !owns).await;
+        eventually(EVENT_TIMEOUT, async || first.owns(&lamp), |owns| !owns).await;
         assert_eq!(
-            call(&caller, &toy).await.unwrap().outcome,
+            call(&caller, &lamp).await.unwrap().outcome,
             Outcome::Succeeded
         );
         assert_eq!(second.delivered().len(), 1);
-        let presence = caller.find(&toy).await.unwrap().unwrap();
+        let presence = caller.find(&lamp).await.unwrap().unwrap();
         assert_eq!((&presence.node, presence.epoch), (second.bus.node(), new));
     })
     .await;
@@ -40,29 +53,21 @@ async fn newest_connection_wins_and_old_owner_is_notified() {
 #[tokio::test]
 async fn late_release_keeps_the_newer_connection() {
     for_each_backend(|system| async move {
-        let (first, second) = (
-            system.start_edge("first").await,
-            system.start_edge("second").await,
-        );
-        let (toy, other) = (device("toy-1"), device("toy-2"));
-        let old = first.connect(&toy).await;
+        let (first, second) = system.start_edges("first", "second").await;
+        let (lamp, other) = (device("toy-1"), device("toy-2"));
+        let old = first.connect(&lamp).await;
         first.connect(&other).await;
-        second.connect(&toy).await;
+        second.connect(&lamp).await;
         first.bus.release(
-            toy.clone(),
+            lamp.clone(),
             old,
             None,
             switchboard_bus::DisconnectReason::Takeover,
         );
         first.disconnect(&other);
         // Releases are written in order: after the second, the first is written.
-        eventually(
-            EVENT_TIMEOUT,
-            async || first.bus.find(&other).await.unwrap(),
-            Option::is_none,
-        )
-        .await;
-        assert!(first.bus.find(&toy).await.unwrap().is_some());
+        await_offline(&first.bus, &other).await;
+        assert!(first.bus.find(&lamp).await.unwrap().is_some());
     })
     .await;
 }
@@ -70,44 +75,25 @@ async fn late_release_keeps_the_newer_connection() {
 #[tokio::test]
 async fn registration_is_readable_while_device_is_live() {
     for_each_backend(|system| async move {
-        let (caller, edge) = (
-            system.start_node("caller").await,
-            system.start_edge("edge").await,
-        );
-        let toy = device("toy-1");
-        edge.connect(&toy).await;
-        assert_eq!(caller.find(&toy).await.unwrap().unwrap().digest, None);
-        let digest = edge.register(&toy, "{\"时间\": {}}").await;
-        let presence = caller.find(&toy).await.unwrap().unwrap();
+        let (caller, edge) = system.start_with_edge("caller").await;
+        let device = edge.connect_device("toy-1").await;
+        assert_eq!(caller.find(&device).await.unwrap().unwrap().digest, None);
+        let digest = edge.register(&device, "{\"时间\": {}}").await;
+        let presence = caller.find(&device).await.unwrap().unwrap();
         assert_eq!(presence.digest, Some(digest));
         let services = caller.services(&presence).await.unwrap().unwrap();
         assert_eq!(services, "{\"时间\": {}}".as_bytes());
-        let newer = edge.register(&toy, "{}").await;
-        let now = caller.find(&toy).await.unwrap().unwrap();
+        let newer = edge.register(&device, "{}").await;
+        let now = caller.find(&device).await.unwrap().unwrap();
         assert_eq!((now.digest, now.epoch), (Some(newer), presence.epoch));
         assert_eq!(
             caller.services(&now).await.unwrap().unwrap(),
             "{}".as_bytes()
         );
-        eventually(
-            EVENT_TIMEOUT,
-            async || caller.services(&presence).await.unwrap(),
-            Option::is_none,
-        )
-        .await;
-        edge.disconnect(&toy);
-        eventually(
-            EVENT_TIMEOUT,
-            async || caller.find(&toy).await.unwrap(),
-            Option::is_none,
-        )
-        .await;
-        eventually(
-            EVENT_TIMEOUT,
-            async || caller.services(&now).await.unwrap(),
-            Option::is_none,
-        )
-        .await;
+        await_unregistered(&caller, &presence).await;
+        edge.disconnect(&device);
+        await_offline(&caller, &device).await;
+        await_unregistered(&caller, &now).await;
     })
     .await;
 }
@@ -123,12 +109,7 @@ async fn devices_with_equal_services_share_a_registration() {
         edge.register(&two, "{}").await;
         let presence = edge.bus.find(&two).await.unwrap().unwrap();
         edge.disconnect(&one);
-        eventually(
-            EVENT_TIMEOUT,
-            async || edge.bus.find(&one).await.unwrap(),
-            Option::is_none,
-        )
-        .await;
+        await_offline(&edge.bus, &one).await;
         assert!(
             edge.bus.services(&presence).await.unwrap().is_some(),
             "the other device still uses it"
@@ -177,18 +158,15 @@ async fn live_devices_are_listed_in_order_per_org() {
 #[tokio::test]
 async fn leaving_node_removes_its_devices() {
     for_each_backend(|system| async move {
-        let (caller, edge) = (
-            system.start_node("caller").await,
-            system.start_edge("edge").await,
-        );
+        let (caller, edge) = system.start_with_edge("caller").await;
         edge.connect(&device("toy-1")).await;
         edge.disconnect(&device("toy-1"));
         edge.connect(&device("toy-2")).await;
         edge.disconnect(&device("toy-2"));
         edge.shutdown.stop();
         assert!(edge.shutdown.finished(EVENT_TIMEOUT).await);
-        for toy in [device("toy-1"), device("toy-2")] {
-            assert_eq!(caller.find(&toy).await.unwrap(), None);
+        for lamp in [device("toy-1"), device("toy-2")] {
+            assert_eq!(caller.find(&lamp).await.unwrap(), None);
         }
         assert!(caller.list(org(), None, 10).await.unwrap().is_empty());
     })
@@ -200,22 +178,16 @@ async fn services_registered_again_stay_readable() {
     for_each_backend(|system| async move {
         let edge = system.start_edge("edge").await;
         for round in 0..20 {
-            let toy = device(&format!("toy-{round}"));
-            edge.connect(&toy).await;
-            edge.register(&toy, "{}").await;
+            let lamp = device(&format!("toy-{round}"));
+            edge.connect(&lamp).await;
+            edge.register(&lamp, "{}").await;
             // The services are deleted in the background while the next device registers.
-            edge.disconnect(&toy);
+            edge.disconnect(&lamp);
         }
-        let last = device("last");
-        edge.connect(&last).await;
+        let last = edge.connect_device("last").await;
         edge.register(&last, "{}").await;
         let first = device("toy-19");
-        eventually(
-            EVENT_TIMEOUT,
-            async || edge.bus.find(&first).await.unwrap(),
-            Option::is_none,
-        )
-        .await;
+        await_offline(&edge.bus, &first).await;
         let presence = edge.bus.find(&last).await.unwrap().unwrap();
         let services = async || edge.bus.services(&presence).await.unwrap();
         eventually(EVENT_TIMEOUT, services, Option::is_some).await;

@@ -5,21 +5,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use switchboard_bus::{Answer, Bus, BusError, Call};
+use switchboard_bus::{Answer, BusError};
 use switchboard_protocol::outcome::Outcome;
+use switchboard_test_support::{eventually::eventually, redis_server::RedisServer};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::watch,
-    task::JoinSet,
     time::interval_at,
 };
 
 use crate::{
     catalog_events::{await_event, services},
-    eventually::eventually,
-    redis_server::RedisServer,
-    test_edge::{TestSystem, call, call_for, device, org},
+    test_edge::{TestSystem, call, call_for, device, org, spawn_calls},
 };
 
 /// Waits until a call of `toy-1` succeeds.
@@ -36,10 +34,7 @@ pub async fn await_success(caller: &switchboard_bus::Bus, within: Duration) {
 #[tokio::test(flavor = "multi_thread")]
 async fn i9_empty_redis_restart_heals_within_5_s() {
     let mut system = TestSystem::redis().await;
-    let (caller, edge) = (
-        system.start_node("caller").await,
-        system.start_edge("edge").await,
-    );
+    let (caller, edge) = system.start_with_edge("caller").await;
     edge.connect(&device("toy-1")).await;
     let digest = edge.register(&device("toy-1"), "{}").await;
     await_success(&caller, Duration::from_secs(5)).await;
@@ -64,24 +59,13 @@ async fn i9_empty_redis_restart_heals_within_5_s() {
 #[tokio::test(flavor = "multi_thread")]
 async fn answer_during_redis_outage_arrives_later() {
     let mut system = TestSystem::redis().await;
-    let (caller, edge) = (
-        system.start_node("caller").await,
-        system.start_edge("edge").await,
-    );
+    let (caller, edge) = system.start_with_edge("caller").await;
     edge.connect(&device("toy-1")).await;
     edge.hold_answers();
-    let waiting = {
-        let caller = caller.clone();
-        let mut long = call_for(&device("toy-1"), "{}");
-        long.timeout = Duration::from_secs(20);
-        tokio::task::JoinSet::from_iter([async move { caller.call(long).await }])
-    };
-    eventually(
-        Duration::from_secs(5),
-        async || edge.delivered().len(),
-        |count| *count == 1,
-    )
-    .await;
+    let mut long = call_for(&device("toy-1"), "{}");
+    long.timeout = Duration::from_secs(20);
+    let waiting = spawn_calls(&caller, [long]);
+    edge.await_delivered(1).await;
     system.server().kill();
     edge.release_answers();
     system.server().restart();
@@ -89,27 +73,12 @@ async fn answer_during_redis_outage_arrives_later() {
     assert_eq!(answers[0].as_ref().unwrap().outcome, Outcome::Succeeded);
 }
 
-/// Calls concurrently, each in a task of its own.
-fn spawn_calls(
-    caller: &Bus,
-    calls: impl IntoIterator<Item = Call>,
-) -> JoinSet<Result<Answer, BusError>> {
-    let call = |call| {
-        let caller = caller.clone();
-        async move { caller.call(call).await }
-    };
-    calls.into_iter().map(call).collect()
-}
-
 /// On one thread: the task that waits for replies must not starve the one that detects the end of
 /// the connection.
 #[tokio::test]
 async fn queued_calls_end_with_the_connection() {
     let mut system = TestSystem::redis().await;
-    let (caller, edge) = (
-        system.start_node("caller").await,
-        system.start_edge("edge").await,
-    );
+    let (caller, edge) = system.start_with_edge("caller").await;
     edge.connect(&device("toy-1")).await;
     await_success(&caller, Duration::from_secs(5)).await;
     system.server().pause();
@@ -137,14 +106,11 @@ async fn queued_calls_end_with_the_connection() {
 async fn blocked_batches_arrive_whole_with_own_outcomes() {
     let mut system = TestSystem::redis().await;
     let caller = system.start_node("caller").await;
-    let (edge, doomed) = (
-        system.start_edge("edge").await,
-        system.start_edge("doomed").await,
-    );
+    let (edge, doomed) = system.start_edges("edge", "doomed").await;
     edge.connect(&device("toy-1")).await;
     doomed.connect(&device("toy-2")).await;
-    for toy in ["toy-1", "toy-2"] {
-        call(&caller, &device(toy)).await.unwrap();
+    for lamp in ["toy-1", "toy-2"] {
+        call(&caller, &device(lamp)).await.unwrap();
     }
     // Its inbox has no subscriber; the caller's cache still has its entry.
     doomed.shutdown.stop();
@@ -152,7 +118,7 @@ async fn blocked_batches_arrive_whole_with_own_outcomes() {
     eventually(Duration::from_secs(5), left, |detail| detail != "connected").await;
     system.server().pause();
     let large = |n: usize| format!("{{\"n\":{n},\"pad\":\"{}\"}}", "x".repeat(500_000));
-    let call_of = |toy: &str, n: usize| call_for(&device(toy), large(n));
+    let call_of = |lamp: &str, n: usize| call_for(&device(lamp), large(n));
     let cancelled = spawn_calls(&caller, (0..4).map(|n| call_of("toy-1", n)));
     let here = spawn_calls(&caller, (0..8).map(|n| call_of("toy-1", n)));
     let gone = spawn_calls(&caller, (0..8).map(|n| call_of("toy-2", n)));
@@ -176,10 +142,7 @@ async fn blocked_batches_arrive_whole_with_own_outcomes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn blocked_answers_are_sent_before_a_node_leaves() {
     let mut system = TestSystem::redis().await;
-    let (caller, edge) = (
-        system.start_node("caller").await,
-        system.start_edge("edge").await,
-    );
+    let (caller, edge) = system.start_with_edge("caller").await;
     edge.connect(&device("toy-1")).await;
     edge.hold_answers();
     let calls = (0..30).map(|_| call_for(&device("toy-1"), "{}"));
@@ -256,24 +219,13 @@ async fn i8_refused_registration_is_entered_later() {
 #[tokio::test(flavor = "multi_thread")]
 async fn i9_calls_to_a_lost_node_end_within_3_s() {
     let system = TestSystem::redis().await;
-    let (caller, edge) = (
-        system.start_node("caller").await,
-        system.start_edge("edge").await,
-    );
+    let (caller, edge) = system.start_with_edge("caller").await;
     edge.connect(&device("toy-1")).await;
     edge.hold_answers();
-    let waiting = {
-        let caller = caller.clone();
-        let mut long = call_for(&device("toy-1"), "{}");
-        long.timeout = Duration::from_secs(60);
-        tokio::task::JoinSet::from_iter([async move { caller.call(long).await }])
-    };
-    eventually(
-        Duration::from_secs(5),
-        async || edge.delivered().len(),
-        |count| *count == 1,
-    )
-    .await;
+    let mut long = call_for(&device("toy-1"), "{}");
+    long.timeout = Duration::from_secs(60);
+    let waiting = spawn_calls(&caller, [long]);
+    edge.await_delivered(1).await;
     let gone = Instant::now();
     edge.shutdown.stop();
     let answers = waiting.join_all().await;
@@ -372,10 +324,7 @@ async fn i9_silent_redis_connection_heals_within_6_s() {
     let server = RedisServer::start();
     let mut proxy = TcpProxy::start(server.address()).await;
     let system = TestSystem::with_url(proxy.url());
-    let (caller, edge) = (
-        system.start_node("caller").await,
-        system.start_edge("edge").await,
-    );
+    let (caller, edge) = system.start_with_edge("caller").await;
     edge.connect(&device("toy-1")).await;
     await_success(&caller, Duration::from_secs(5)).await;
     // Existing connections stay open and forward nothing; new ones work.
@@ -478,10 +427,7 @@ async fn redis_with_credentials_or_unix_socket_serves() {
         format!("redis+unix://{socket}?user=toys&pass=pw"),
     ] {
         let system = TestSystem::with_url(url);
-        let (caller, edge) = (
-            system.start_node("caller").await,
-            system.start_edge("edge").await,
-        );
+        let (caller, edge) = system.start_with_edge("caller").await;
         edge.connect(&device("toy-1")).await;
         let answer = call(&caller, &device("toy-1")).await.unwrap();
         assert_eq!(answer.outcome, Outcome::Succeeded);

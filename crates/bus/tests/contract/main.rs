@@ -6,13 +6,6 @@
     reason = "a failed assertion shows its position"
 )]
 
-#[path = "../../../../tests/support/eventually.rs"]
-mod eventually;
-#[path = "../../../../tests/support/redis_server.rs"]
-mod redis_server;
-#[path = "../../../../tests/support/snapshot.rs"]
-mod snapshot;
-
 mod calls;
 mod catalog_events;
 mod cluster;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use prometheus::Registry;
+use switchboard_test_support::eventually::eventually;
 
 use crate::{
     cluster_servers::RedisCluster,
-    eventually::eventually,
     test_edge::{TestSystem, call, device},
 };
 
@@ -59,8 +59,7 @@ async fn in_redis_probes_reset_the_age_of_an_idle_inbox() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn in_redis_cluster_only_the_inbox_shard_resets_the_age() {
-    let mut cluster = RedisCluster::start(0).await;
-    let system = TestSystem::with_url(cluster.url());
+    let (mut cluster, system) = RedisCluster::with_system().await;
     let (bus, metrics) = system.start_node_with_metrics("idle").await;
     assert!(
         round_trips(&metrics) >= u64::from(RedisCluster::MASTERS),
@@ -142,15 +141,14 @@ async fn in_redis_one_node_counts_for_all() {
 async fn redis_commands_are_timed() {
     let system = TestSystem::redis().await;
     let edge = system.start_edge("edge").await;
-    let toy = device("toy");
-    edge.connect(&toy).await;
+    let device = edge.connect_device("toy").await;
     let (bus, metrics) = system.start_node_with_metrics("caller").await;
     assert_eq!(
         (timed(&metrics, "lookup"), timed(&metrics, "claim")),
         (0, 0)
     );
     let published = timed(&metrics, "publish");
-    call(&bus, &toy).await.unwrap();
+    call(&bus, &device).await.unwrap();
     assert_eq!(timed(&metrics, "lookup"), 1);
     let publish = async || timed(&metrics, "publish");
     eventually(TEST_TIMEOUT, publish, |count| *count > published).await;

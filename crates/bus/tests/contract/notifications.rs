@@ -6,7 +6,7 @@ use tokio::{sync::mpsc, task::JoinSet};
 
 use crate::{
     for_each_backend,
-    test_edge::{call, call_for, device, done},
+    test_edge::{call, call_for, done},
 };
 
 fn notification(n: usize) -> Notification {
@@ -59,16 +59,12 @@ fn drain(received: &mut mpsc::Receiver<Notification>) -> (Vec<Notification>, boo
 #[tokio::test]
 async fn notifications_arrive_in_order_before_the_answer() {
     for_each_backend(|system| async move {
-        let (caller, edge) = (
-            system.start_node("caller").await,
-            system.start_edge("edge").await,
-        );
-        let toy = device("toy-1");
-        edge.connect(&toy).await;
+        let (caller, edge) = system.start_with_edge("caller").await;
+        let device = edge.connect_device("toy-1").await;
         edge.hold_answers();
         // The second caller is the owner node itself.
         for caller in [&caller, &edge.bus] {
-            let (call, mut received) = call_with_notifications(&toy, 64);
+            let (call, mut received) = call_with_notifications(&device, 64);
             let mut answers = spawn_call(caller, call);
             let reply = edge.held_calls(1).await.remove(0);
             assert!(reply.wants_notifications());
@@ -93,17 +89,13 @@ async fn notifications_arrive_in_order_before_the_answer() {
 async fn notifications_of_concurrent_calls_keep_order() {
     const CALLS: usize = 32;
     for_each_backend(|system| async move {
-        let (caller, edge) = (
-            system.start_node("caller").await,
-            system.start_edge("edge").await,
-        );
-        let toy = device("toy-1");
-        edge.connect(&toy).await;
+        let (caller, edge) = system.start_with_edge("caller").await;
+        let device = edge.connect_device("toy-1").await;
         edge.hold_answers();
         let mut callers = JoinSet::new();
         for _ in 0..CALLS {
             let ((call, mut received), caller) =
-                (call_with_notifications(&toy, 100), caller.clone());
+                (call_with_notifications(&device, 100), caller.clone());
             callers.spawn(async move {
                 let answer = caller.call(call).await.unwrap();
                 assert_eq!(answer.outcome, Outcome::Succeeded);
@@ -126,17 +118,13 @@ async fn notifications_of_concurrent_calls_keep_order() {
 #[tokio::test]
 async fn call_without_channel_receives_no_notification() {
     for_each_backend(|system| async move {
-        let (caller, edge) = (
-            system.start_node("caller").await,
-            system.start_edge("edge").await,
-        );
-        let toy = device("toy-1");
-        edge.connect(&toy).await;
+        let (caller, edge) = system.start_with_edge("caller").await;
+        let device = edge.connect_device("toy-1").await;
         edge.hold_answers();
-        let (notified, mut received) = call_with_notifications(&toy, 4);
+        let (notified, mut received) = call_with_notifications(&device, 4);
         let mut notified = spawn_call(&caller, notified);
         let notified_reply = edge.held_calls(1).await.remove(0);
-        let mut plain = spawn_call(&caller, call_for(&toy, "{}"));
+        let mut plain = spawn_call(&caller, call_for(&device, "{}"));
         let reply = edge.held_calls(1).await.remove(0);
         assert!(!reply.wants_notifications());
         notify_and_answer(&edge.bus, &reply, 3);
@@ -158,10 +146,9 @@ async fn slow_caller_misses_notifications_but_not_its_answer() {
     for_each_backend(|system| async move {
         let (caller, metrics) = system.start_node_with_metrics("caller").await;
         let edge = system.start_edge("edge").await;
-        let toy = device("toy-1");
-        edge.connect(&toy).await;
+        let device = edge.connect_device("toy-1").await;
         edge.hold_answers();
-        let (full, mut received) = call_with_notifications(&toy, 2);
+        let (full, mut received) = call_with_notifications(&device, 2);
         let mut answers = spawn_call(&caller, full);
         let reply = edge.held_calls(1).await.remove(0);
         notify_and_answer(&edge.bus, &reply, 5);
@@ -178,7 +165,7 @@ async fn slow_caller_misses_notifications_but_not_its_answer() {
             .unwrap();
         assert_eq!(dropped.get_metric()[0].get_counter().get_value(), 3.0);
         // Without a receiver nothing counts as dropped.
-        let (left, received) = call_with_notifications(&toy, 2);
+        let (left, received) = call_with_notifications(&device, 2);
         drop(received);
         let mut answers = spawn_call(&caller, left);
         let reply = edge.held_calls(1).await.remove(0);
@@ -186,7 +173,7 @@ async fn slow_caller_misses_notifications_but_not_its_answer() {
         let answer = answers.join_next().await.unwrap().unwrap();
         assert_eq!(answer.outcome, Outcome::Succeeded);
         edge.release_answers();
-        call(&caller, &toy).await.unwrap();
+        call(&caller, &device).await.unwrap();
     })
     .await;
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 use switchboard_bus::{Bus, BusConfig, BusError, DeviceEvent, EventId};
 use switchboard_protocol::id::DeviceKey;
 use switchboard_runtime::shutdown::Shutdown;
+use switchboard_test_support::eventually::eventually;
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     cluster_servers::{SentinelSetup, parse_command, try_query},
-    eventually::eventually,
     faults::await_success,
     test_edge::{TestSystem, device},
     turns,
@@ -33,10 +33,7 @@ async fn await_subscribers(setup: &SentinelSetup, server: usize, by: usize) {
 async fn nodes_follow_the_master_after_switch_and_failure() {
     let mut setup = SentinelSetup::start().await;
     let system = TestSystem::with_url(setup.url());
-    let (caller, edge) = (
-        system.start_node("caller").await,
-        system.start_edge("edge").await,
-    );
+    let (caller, edge) = system.start_with_edge("caller").await;
     edge.connect(&device("toy-1")).await;
     await_success(&caller, Duration::from_secs(5)).await;
     await_subscribers(&setup, 0, 2).await;
@@ -71,13 +68,13 @@ async fn master_unknown_to_sentinels_is_not_found() {
 }
 
 /// Reads device events until this device has connected.
-async fn await_event_of(control: &Bus, toy: &DeviceKey) {
+async fn await_event_of(control: &Bus, lamp: &DeviceKey) {
     let events = async || {
         let events = control.read_events("one", 100, turns::BRIEF_TIMEOUT).await;
         events.unwrap_or_default()
     };
     let has_connected = |events: &Vec<(EventId, DeviceEvent)>| {
-        let is_of_toy = |event: &DeviceEvent| matches!(event, DeviceEvent::Connected { device, .. } if device == toy);
+        let is_of_toy = |event: &DeviceEvent| matches!(event, DeviceEvent::Connected { device, .. } if device == lamp);
         events.iter().any(|(_, event)| is_of_toy(event))
     };
     eventually(turns::TEST_TIMEOUT, events, has_connected).await;
@@ -87,16 +84,13 @@ async fn await_event_of(control: &Bus, toy: &DeviceKey) {
 async fn stream_readers_follow_the_master() {
     let setup = SentinelSetup::start().await;
     let system = TestSystem::with_url(setup.url());
-    let (chat, edge) = (
-        system.start_node("chat").await,
-        system.start_edge("edge").await,
-    );
+    let (chat, edge) = system.start_with_edge("chat").await;
     let control = system.start_node("control").await;
-    let toy = turns::connected(&edge).await;
-    turns::enqueue(&edge, &toy, turns::TASK, "before").await;
+    let lamp = turns::connected(&edge).await;
+    turns::enqueue(&edge, &lamp, turns::TASK, "before").await;
     let before = turns::claim(&chat).await;
     chat.complete_turn(&before.id).await.unwrap();
-    await_event_of(&control, &toy.0).await;
+    await_event_of(&control, &lamp.0).await;
     await_subscribers(&setup, 0, 3).await;
     // A worker waits for turns while the master is switched.
     let waiting = {
@@ -113,13 +107,7 @@ async fn stream_readers_follow_the_master() {
         .unwrap();
     assert!(ended[0].is_err(), "{ended:?}");
     let other = device("toy-2");
-    let enqueued = async || {
-        let enqueued = edge
-            .bus
-            .enqueue_turn(&toy.0, toy.1, turns::TASK, "after".into());
-        enqueued.await.is_ok()
-    };
-    eventually(turns::TEST_TIMEOUT, enqueued, |enqueued| *enqueued).await;
+    turns::enqueue_eventually(&edge, &lamp, "after").await;
     // The old master reports itself as the master for some seconds.
     assert_eq!(turns::claim(&chat).await.text, "after");
     edge.connect(&other).await;

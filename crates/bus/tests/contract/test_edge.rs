@@ -14,9 +14,9 @@ use switchboard_protocol::{
     schema::Digest,
 };
 use switchboard_runtime::shutdown::Shutdown;
+use switchboard_test_support::{eventually::eventually, redis_server::RedisServer};
+use tokio::task::JoinSet;
 use uuid::Uuid;
-
-use crate::{eventually::eventually, redis_server::RedisServer};
 
 /// A bus with its nodes, for one test.
 pub struct TestSystem {
@@ -138,6 +138,21 @@ impl TestSystem {
         (bus, registry)
     }
 
+    /// Two nodes without devices.
+    pub async fn start_nodes(&self, one: &str, other: &str) -> (Bus, Bus) {
+        (self.start_node(one).await, self.start_node(other).await)
+    }
+
+    /// A node without devices, and a node with devices.
+    pub async fn start_with_edge(&self, name: &str) -> (Bus, Arc<TestEdge>) {
+        (self.start_node(name).await, self.start_edge("edge").await)
+    }
+
+    /// Two nodes with devices.
+    pub async fn start_edges(&self, one: &str, other: &str) -> (Arc<TestEdge>, Arc<TestEdge>) {
+        (self.start_edge(one).await, self.start_edge(other).await)
+    }
+
     /// A node that watches the catalog.
     pub async fn start_watcher(&self, name: &str) -> Bus {
         let config = self.config(name).watching_catalog();
@@ -216,6 +231,13 @@ impl TestEdge {
             .connections
             .insert(device.clone(), (epoch, None));
         epoch
+    }
+
+    /// Connects a device of the organisation.
+    pub async fn connect_device(&self, id: &str) -> DeviceKey {
+        let device = device(id);
+        self.connect(&device).await;
+        device
     }
 
     pub async fn register(&self, device: &DeviceKey, services: &'static str) -> Digest {
@@ -315,6 +337,12 @@ impl TestEdge {
         })
         .await;
         self.state.lock().replies.clear();
+    }
+
+    /// Waits until this many calls were delivered.
+    pub async fn await_delivered(&self, count: usize) {
+        let delivered = async || self.delivered().len();
+        eventually(Duration::from_secs(5), delivered, |now| *now == count).await;
     }
 
     pub fn cancelled(&self) -> Vec<CallId> {
@@ -419,6 +447,18 @@ pub fn call_for(device: &DeviceKey, params: impl Into<Bytes>) -> Call {
         notifications: None,
         cancel_key: None,
     }
+}
+
+/// Calls concurrently, each in a task of its own.
+pub fn spawn_calls(
+    caller: &Bus,
+    calls: impl IntoIterator<Item = Call>,
+) -> JoinSet<Result<Answer, BusError>> {
+    let call = |call| {
+        let caller = caller.clone();
+        async move { caller.call(call).await }
+    };
+    calls.into_iter().map(call).collect()
 }
 
 pub async fn call(bus: &Bus, device: &DeviceKey) -> Result<Answer, BusError> {

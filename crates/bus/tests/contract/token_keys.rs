@@ -7,9 +7,10 @@ use switchboard_protocol::{
     id::TokenId,
     token::{AccessError, Claims, Scope, SigningKey, Subject},
 };
+use switchboard_test_support::eventually::eventually;
 use uuid::Uuid;
 
-use crate::{eventually::eventually, for_each_backend, test_edge::org};
+use crate::{for_each_backend, test_edge::org};
 
 const FAR_FUTURE_S: u64 = 4_000_000_000;
 
@@ -34,10 +35,7 @@ async fn await_verification(node: &Bus, token: &str, expected: Result<Claims, To
 #[tokio::test]
 async fn i11_keys_and_revocations_reach_all_nodes_in_5_s() {
     for_each_backend(|system| async move {
-        let (control, edge) = (
-            system.start_node("control").await,
-            system.start_node("edge").await,
-        );
+        let (control, edge) = system.start_nodes("control", "edge").await;
         let key = SigningKey::from_seed(&[7; 32]);
         let (good, bad) = (claims(1), claims(2));
         let (good_token, bad_token) = (key.sign(&good).unwrap(), key.sign(&bad).unwrap());

@@ -18,10 +18,10 @@ use switchboard_bus::{
     TurnId,
 };
 use switchboard_protocol::id::DeviceKey;
+use switchboard_test_support::eventually::eventually;
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
-    eventually::eventually,
     for_each_backend,
     test_edge::{TestEdge, TestSystem, device},
 };
@@ -34,20 +34,20 @@ pub const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 pub const BRIEF_TIMEOUT: Duration = Duration::from_millis(50);
 
 pub async fn connected(edge: &Arc<TestEdge>) -> (DeviceKey, Epoch) {
-    let toy = device("toy-1");
-    let epoch = edge.connect(&toy).await;
-    (toy, epoch)
+    let lamp = device("toy-1");
+    let epoch = edge.connect(&lamp).await;
+    (lamp, epoch)
 }
 
 pub async fn enqueue(
     edge: &TestEdge,
-    (toy, epoch): &(DeviceKey, Epoch),
+    (device, epoch): &(DeviceKey, Epoch),
     task: [u8; 8],
     text: &str,
 ) {
     let text = text.to_owned();
     edge.bus
-        .enqueue_turn(toy, *epoch, task, text)
+        .enqueue_turn(device, *epoch, task, text)
         .await
         .unwrap();
 }
@@ -58,15 +58,47 @@ pub async fn claim(chat: &Bus) -> Turn {
     turns.remove(0)
 }
 
+/// Enqueues a turn as soon as Redis is available.
+pub async fn enqueue_eventually(edge: &TestEdge, (device, epoch): &(DeviceKey, Epoch), text: &str) {
+    let enqueued = async || {
+        let enqueued = edge.bus.enqueue_turn(device, *epoch, TASK, text.to_owned());
+        enqueued.await.is_ok()
+    };
+    eventually(TEST_TIMEOUT, enqueued, |enqueued| *enqueued).await;
+}
+
+/// Claims turns as soon as Redis is available and has some.
+async fn claim_eventually(chat: &Bus) -> Vec<Turn> {
+    let claimed = async || {
+        let claimed = chat.claim_turns(10, BRIEF_TIMEOUT);
+        claimed.await.unwrap_or_default()
+    };
+    eventually(TEST_TIMEOUT, claimed, |turns| !turns.is_empty()).await
+}
+
+async fn await_ready(one: &Bus, other: &Bus) {
+    let ready = tokio::join!(one.wait_ready(TEST_TIMEOUT), other.wait_ready(TEST_TIMEOUT));
+    ready.0.and(ready.1).unwrap();
+}
+
+pub async fn cancel(edge: &TestEdge, (device, epoch): &(DeviceKey, Epoch), task: Option<[u8; 8]>) {
+    edge.bus.cancel_turns(device, *epoch, task).await.unwrap();
+}
+
+/// The next cancellation that a worker receives.
+pub async fn next_cancellation(cancellations: &mut TurnCancellations) -> TurnCancellation {
+    timeout(TEST_TIMEOUT, cancellations.next()).await.unwrap()
+}
+
 /// Cancels turns, and returns the cancellation that a worker receives.
 async fn cancel_and_receive(
     edge: &TestEdge,
-    (toy, epoch): &(DeviceKey, Epoch),
+    device: &(DeviceKey, Epoch),
     cancellations: &mut TurnCancellations,
     task: Option<[u8; 8]>,
 ) -> TurnCancellation {
-    edge.bus.cancel_turns(toy, *epoch, task).await.unwrap();
-    timeout(TEST_TIMEOUT, cancellations.next()).await.unwrap()
+    cancel(edge, device, task).await;
+    next_cancellation(cancellations).await
 }
 
 /// Renews the leases of turns. Returns those that are lost.
@@ -81,8 +113,8 @@ pub async fn assert_no_turn_waits(chat: &Bus) {
 }
 
 /// Sends a marker and waits for it: what was sent earlier arrived before it, or never arrives.
-async fn assert_no_other_reply(chat: &Bus, edge: &Arc<TestEdge>, toy: &(DeviceKey, Epoch)) {
-    enqueue(edge, toy, MARKER, "and now").await;
+async fn assert_no_other_reply(chat: &Bus, edge: &Arc<TestEdge>, device: &(DeviceKey, Epoch)) {
+    enqueue(edge, device, MARKER, "and now").await;
     let marker = claim(chat).await;
     chat.send_text(&marker, "this");
     edge.expect_replies("[toy-1 marker01 this]").await;
@@ -92,21 +124,18 @@ async fn assert_no_other_reply(chat: &Bus, edge: &Arc<TestEdge>, toy: &(DeviceKe
 #[tokio::test]
 async fn turn_reaches_a_worker_and_its_reply_the_device() {
     for_each_backend(|system| async move {
-        let (chat, edge) = (
-            system.start_node("chat").await,
-            system.start_edge("edge").await,
-        );
-        let toy = connected(&edge).await;
-        let words = "What time is it? 现在几点了? ##END";
-        enqueue(&edge, &toy, TASK, words).await;
-        enqueue(&edge, &toy, OTHER, "").await;
+        let (chat, edge) = system.start_with_edge("chat").await;
+        let device = connected(&edge).await;
+        let text = "What time is it? 现在几点了? ##END";
+        enqueue(&edge, &device, TASK, text).await;
+        enqueue(&edge, &device, OTHER, "").await;
         let turns = [claim(&chat).await, claim(&chat).await];
         let [first, second] = &turns;
-        assert_eq!((&first.device, first.epoch), (&toy.0, toy.1));
+        assert_eq!((&first.device, first.epoch), (&device.0, device.1));
         assert_eq!((&first.node, first.task), (edge.bus.node(), TASK));
         assert_eq!(
             (&*first.text, first.attempts, first.has_side_effects),
-            (words, 1, false)
+            (text, 1, false)
         );
         assert_eq!((second.task, &*second.text), (OTHER, ""));
         assert_ne!(first.id, second.id);
@@ -127,7 +156,7 @@ async fn turn_reaches_a_worker_and_its_reply_the_device() {
             chat.send_text(turn, "too late");
         }
         assert_no_turn_waits(&chat).await;
-        assert_no_other_reply(&chat, &edge, &toy).await;
+        assert_no_other_reply(&chat, &edge, &device).await;
     })
     .await;
 }
@@ -136,8 +165,8 @@ async fn turn_reaches_a_worker_and_its_reply_the_device() {
 async fn node_answers_its_own_device() {
     for_each_backend(|system| async move {
         let edge = system.start_edge("edge").await;
-        let toy = connected(&edge).await;
-        enqueue(&edge, &toy, TASK, "hello").await;
+        let device = connected(&edge).await;
+        enqueue(&edge, &device, TASK, "hello").await;
         let turn = claim(&edge.bus).await;
         edge.bus.send_text(&turn, "hello yourself");
         edge.bus.finish_reply(&turn);
@@ -155,7 +184,7 @@ async fn workers_share_turns_and_each_is_claimed_once() {
             system.start_node("chat").await,
             system.start_node("chat").await,
         ];
-        let toy = connected(&edge).await;
+        let device = connected(&edge).await;
         let all = Arc::new(AtomicUsize::new(0));
         let mut claiming = JoinSet::new();
         for worker in workers {
@@ -175,7 +204,7 @@ async fn workers_share_turns_and_each_is_claimed_once() {
         }
         let mut enqueued: Vec<_> = (0..TURNS).map(|n| n.to_string()).collect();
         for text in &enqueued {
-            enqueue(&edge, &toy, TASK, text).await;
+            enqueue(&edge, &device, TASK, text).await;
         }
         let mut claimed = claiming.join_all().await.concat();
         claimed.sort();
@@ -189,13 +218,10 @@ async fn workers_share_turns_and_each_is_claimed_once() {
 async fn turn_of_a_dead_worker_is_claimed_by_another() {
     for_each_backend(|system| async move {
         let edge = system.start_edge("edge").await;
-        let (dead, chat) = (
-            system.start_node("chat-1").await,
-            system.start_node("chat-2").await,
-        );
-        let toy = connected(&edge).await;
-        enqueue(&edge, &toy, TASK, "acted").await;
-        enqueue(&edge, &toy, OTHER, "kept").await;
+        let (dead, chat) = system.start_nodes("chat-1", "chat-2").await;
+        let device = connected(&edge).await;
+        enqueue(&edge, &device, TASK, "acted").await;
+        enqueue(&edge, &device, OTHER, "kept").await;
         let (acted, kept) = (claim(&dead).await, claim(&dead).await);
         assert!(dead.mark_side_effects(&acted.id).await.unwrap());
         dead.send_text(&acted, "It ");
@@ -245,19 +271,19 @@ async fn turn_of_a_dead_worker_is_claimed_by_another() {
 #[tokio::test]
 async fn cancelled_turn_notifies_workers_and_is_deleted() {
     for_each_backend(|system| async move {
-        let (chat, edge) = (
-            system.start_node("chat").await,
-            system.start_edge("edge").await,
-        );
-        let toy = connected(&edge).await;
+        let (chat, edge) = system.start_with_edge("chat").await;
+        let device = connected(&edge).await;
         let mut cancellations = chat.turn_cancellations();
-        enqueue(&edge, &toy, TASK, "taken").await;
+        enqueue(&edge, &device, TASK, "taken").await;
         let taken = claim(&chat).await;
-        enqueue(&edge, &toy, OTHER, "waiting").await;
+        enqueue(&edge, &device, OTHER, "waiting").await;
         for task in [TASK, OTHER] {
             let cancellation =
-                cancel_and_receive(&edge, &toy, &mut cancellations, Some(task)).await;
-            assert_eq!((&cancellation.device, cancellation.epoch), (&toy.0, toy.1));
+                cancel_and_receive(&edge, &device, &mut cancellations, Some(task)).await;
+            assert_eq!(
+                (&cancellation.device, cancellation.epoch),
+                (&device.0, device.1)
+            );
             assert_eq!(
                 (cancellation.task, cancellation.reason),
                 (Some(task), CancelReason::Unwanted)
@@ -271,13 +297,13 @@ async fn cancelled_turn_notifies_workers_and_is_deleted() {
         chat.finish_reply(&taken);
         assert_no_turn_waits(&chat).await;
         // A later turn on the same task is another one.
-        enqueue(&edge, &toy, TASK, "new").await;
+        enqueue(&edge, &device, TASK, "new").await;
         let new = claim(&chat).await;
         chat.send_text(&taken, "nor this");
         chat.send_text(&new, "but this");
         edge.expect_replies("[toy-1 task0001 but this]").await;
         // The connection has ended, with all of its turns.
-        let cancellation = cancel_and_receive(&edge, &toy, &mut cancellations, None).await;
+        let cancellation = cancel_and_receive(&edge, &device, &mut cancellations, None).await;
         assert_eq!(
             (cancellation.task, cancellation.reason),
             (None, CancelReason::Unwanted)
@@ -285,8 +311,8 @@ async fn cancelled_turn_notifies_workers_and_is_deleted() {
         assert!(cancellation.applies_to(&new));
         chat.send_text(&new, "nor this");
         assert!(!chat.mark_side_effects(&new.id).await.unwrap());
-        let toy = connected(&edge).await;
-        assert_no_other_reply(&chat, &edge, &toy).await;
+        let device = connected(&edge).await;
+        assert_no_other_reply(&chat, &edge, &device).await;
     })
     .await;
 }
@@ -294,30 +320,24 @@ async fn cancelled_turn_notifies_workers_and_is_deleted() {
 #[tokio::test]
 async fn cancellation_spares_later_turns_on_the_same_task() {
     for_each_backend(|system| async move {
-        let (chat, edge) = (
-            system.start_node("chat").await,
-            system.start_edge("edge").await,
-        );
-        let toy = connected(&edge).await;
+        let (chat, edge) = system.start_with_edge("chat").await;
+        let device = connected(&edge).await;
         let mut cancellations = chat.turn_cancellations();
-        enqueue(&edge, &toy, TASK, "old").await;
+        enqueue(&edge, &device, TASK, "old").await;
         let old = claim(&chat).await;
-        edge.bus
-            .cancel_turns(&toy.0, toy.1, Some(TASK))
-            .await
-            .unwrap();
-        enqueue(&edge, &toy, TASK, "new").await;
-        enqueue(&edge, &toy, OTHER, "other").await;
+        cancel(&edge, &device, Some(TASK)).await;
+        enqueue(&edge, &device, TASK, "new").await;
+        enqueue(&edge, &device, OTHER, "other").await;
         let (new, other) = (claim(&chat).await, claim(&chat).await);
         // The cancellation is received only now.
-        let cancellation = timeout(TEST_TIMEOUT, cancellations.next()).await.unwrap();
+        let cancellation = next_cancellation(&mut cancellations).await;
         assert!(cancellation.applies_to(&old));
         assert!(!cancellation.applies_to(&new) && !cancellation.applies_to(&other));
         // The end of the connection does not cancel the turns of its successor.
         let successor = connected(&edge).await;
         enqueue(&edge, &successor, TASK, "newer").await;
         let newer = claim(&chat).await;
-        let cancellation = cancel_and_receive(&edge, &toy, &mut cancellations, None).await;
+        let cancellation = cancel_and_receive(&edge, &device, &mut cancellations, None).await;
         assert!(cancellation.applies_to(&new) && cancellation.applies_to(&other));
         assert!(!cancellation.applies_to(&newer));
         chat.send_text(&newer, "here");
@@ -331,19 +351,16 @@ async fn turns_beyond_the_limit_are_refused() {
     const MAX_TURNS: usize = 10_000;
     const TASKS: usize = 10;
     for_each_backend(|system| async move {
-        let (chat, edge) = (
-            system.start_node("chat").await,
-            system.start_edge("edge").await,
-        );
-        let (toy, epoch) = connected(&edge).await;
+        let (chat, edge) = system.start_with_edge("chat").await;
+        let (device, epoch) = connected(&edge).await;
         let mut enqueuing = JoinSet::new();
         for _ in 0..TASKS {
-            let (edge, toy) = (Arc::clone(&edge), toy.clone());
+            let (edge, device) = (Arc::clone(&edge), device.clone());
             enqueuing.spawn(async move {
                 for count in 0..=MAX_TURNS {
                     let enqueued = edge
                         .bus
-                        .enqueue_turn(&toy, epoch, TASK, "first".into())
+                        .enqueue_turn(&device, epoch, TASK, "first".into())
                         .await;
                     match enqueued {
                         Ok(()) => {}
@@ -359,7 +376,7 @@ async fn turns_beyond_the_limit_are_refused() {
         let first = claim(&chat).await;
         let enqueue_next = async || {
             let text = "next".to_owned();
-            edge.bus.enqueue_turn(&toy, epoch, OTHER, text).await
+            edge.bus.enqueue_turn(&device, epoch, OTHER, text).await
         };
         assert!(matches!(enqueue_next().await, Err(BusError::Overloaded)));
         chat.complete_turn(&first.id).await.unwrap();
@@ -373,7 +390,7 @@ async fn turns_beyond_the_limit_are_refused() {
 async fn in_redis_expired_turns_make_room_for_new_ones() {
     let system = TestSystem::redis().await;
     let edge = system.start_edge("edge").await;
-    let toy = connected(&edge).await;
+    let device = connected(&edge).await;
     let mut fill = redis::cmd("EVAL");
     let code = "for i = 1, 10000 do redis.call('XADD', KEYS[1], '1-' .. i, 'text', 'stale') end
         redis.call('XGROUP', 'CREATE', KEYS[1], 'chat', '0')
@@ -381,7 +398,7 @@ async fn in_redis_expired_turns_make_room_for_new_ones() {
     system
         .query::<()>(fill.arg(code).arg(1).arg("test:{turns}"))
         .await;
-    enqueue(&edge, &toy, TASK, "new").await;
+    enqueue(&edge, &device, TASK, "new").await;
     let mut count = redis::cmd("XLEN");
     let left: usize = system.query(count.arg("test:{turns}")).await;
     assert!(left < 10_000, "{left}");
@@ -397,20 +414,17 @@ async fn in_redis_expired_turns_make_room_for_new_ones() {
 async fn turn_of_an_ended_connection_is_not_reclaimed() {
     for_each_backend(|system| async move {
         let edge = system.start_edge("edge").await;
-        let (dead, chat) = (
-            system.start_node("chat-1").await,
-            system.start_node("chat-2").await,
-        );
-        let toy = connected(&edge).await;
-        enqueue(&edge, &toy, TASK, "old").await;
+        let (dead, chat) = system.start_nodes("chat-1", "chat-2").await;
+        let device = connected(&edge).await;
+        enqueue(&edge, &device, TASK, "old").await;
         claim(&dead).await;
-        let toy = connected(&edge).await;
+        let device = connected(&edge).await;
         let again = chat
             .claim_turns(10, TURN_LEASE + TEST_TIMEOUT)
             .await
             .unwrap();
         assert!(again.is_empty(), "{again:?}");
-        enqueue(&edge, &toy, TASK, "new").await;
+        enqueue(&edge, &device, TASK, "new").await;
         assert_eq!(claim(&chat).await.text, "new");
     })
     .await;
@@ -420,37 +434,31 @@ async fn turn_of_an_ended_connection_is_not_reclaimed() {
 async fn worker_of_an_orphan_reply_is_notified() {
     for_each_backend(|system| async move {
         let edge = system.start_edge("edge").await;
-        let (chat, other) = (
-            system.start_node("chat").await,
-            system.start_node("other").await,
-        );
-        let toy = connected(&edge).await;
+        let (chat, other) = system.start_nodes("chat", "other").await;
+        let device = connected(&edge).await;
         let (mut cancellations, mut others) =
             (chat.turn_cancellations(), other.turn_cancellations());
-        enqueue(&edge, &toy, TASK, "old").await;
+        enqueue(&edge, &device, TASK, "old").await;
         let old = claim(&chat).await;
         // Its node knows of no unfinished turn, so it notifies no worker when the device
         // disconnects.
-        edge.bus.discard_turns(&toy.0, toy.1);
+        edge.bus.discard_turns(&device.0, device.1);
         chat.send_text(&old, "orphan text");
         chat.send_text(&old, "at all");
-        let cancellation = timeout(TEST_TIMEOUT, cancellations.next()).await.unwrap();
+        let cancellation = next_cancellation(&mut cancellations).await;
         assert!(cancellation.applies_to(&old));
         assert_eq!(
             (cancellation.task, cancellation.reason),
             (Some(TASK), CancelReason::Unwanted)
         );
-        assert_no_other_reply(&chat, &edge, &toy).await;
+        assert_no_other_reply(&chat, &edge, &device).await;
         // The worker alone is notified, once, and later turns are not affected.
-        enqueue(&edge, &toy, TASK, "new").await;
+        enqueue(&edge, &device, TASK, "new").await;
         let new = claim(&chat).await;
         assert!(!cancellation.applies_to(&new));
-        edge.bus
-            .cancel_turns(&toy.0, toy.1, Some(OTHER))
-            .await
-            .unwrap();
+        cancel(&edge, &device, Some(OTHER)).await;
         for receiver in [&mut cancellations, &mut others] {
-            let next = timeout(TEST_TIMEOUT, receiver.next()).await.unwrap();
+            let next = next_cancellation(receiver).await;
             assert_eq!(next.task, Some(OTHER), "{next:?}");
         }
         chat.send_text(&new, "here");
@@ -462,51 +470,31 @@ async fn worker_of_an_orphan_reply_is_notified() {
 #[tokio::test(flavor = "multi_thread")]
 async fn in_redis_turn_enqueued_after_timeout_is_cancelled() {
     let mut system = TestSystem::redis().await;
-    let (chat, edge) = (
-        system.start_node("chat").await,
-        system.start_edge("edge").await,
-    );
-    let toy = connected(&edge).await;
+    let (chat, edge) = system.start_with_edge("chat").await;
+    let device = connected(&edge).await;
     let mut cancellations = chat.turn_cancellations();
     system.server().pause();
     let text = "late".to_owned();
-    let enqueued = edge.bus.enqueue_turn(&toy.0, toy.1, TASK, text).await;
+    let enqueued = edge.bus.enqueue_turn(&device.0, device.1, TASK, text).await;
     assert!(
         matches!(enqueued, Err(BusError::Timeout(_))),
         "{enqueued:?}"
     );
     // The command was queued there, and is executed now.
     system.server().resume();
-    let (edge_ready, chat_ready) = (
-        edge.bus.wait_ready(TEST_TIMEOUT),
-        chat.wait_ready(TEST_TIMEOUT),
-    );
-    let (edge_ready, chat_ready) = tokio::join!(edge_ready, chat_ready);
-    edge_ready.and(chat_ready).unwrap();
-    let claimed = async || {
-        chat.claim_turns(10, BRIEF_TIMEOUT)
-            .await
-            .unwrap_or_default()
-    };
-    let taken = eventually(TEST_TIMEOUT, claimed, |turns| !turns.is_empty()).await;
+    await_ready(&edge.bus, &chat).await;
+    let taken = claim_eventually(&chat).await;
     let [late] = &taken[..] else {
         panic!("{taken:?}");
     };
     assert_eq!(late.text, "late");
     // The device begins another turn on the same task.
-    let enqueued = async || {
-        let text = "again".to_owned();
-        edge.bus
-            .enqueue_turn(&toy.0, toy.1, TASK, text)
-            .await
-            .is_ok()
-    };
-    eventually(TEST_TIMEOUT, enqueued, |enqueued| *enqueued).await;
+    enqueue_eventually(&edge, &device, "again").await;
     let again = claim(&chat).await;
     assert_eq!(again.text, "again");
     // A keep-alive is enough to be notified.
     chat.renew_turns(from_ref(&late.id)).await.unwrap();
-    let cancellation = timeout(TEST_TIMEOUT, cancellations.next()).await.unwrap();
+    let cancellation = next_cancellation(&mut cancellations).await;
     assert!(cancellation.applies_to(late) && !cancellation.applies_to(&again));
     chat.send_text(late, "orphan text");
     chat.send_text(&again, "here");
@@ -517,11 +505,8 @@ async fn in_redis_turn_enqueued_after_timeout_is_cancelled() {
 async fn in_redis_abandoned_turn_is_found_behind_many() {
     const OTHERS: usize = 1_500;
     let system = TestSystem::redis().await;
-    let (chat, edge) = (
-        system.start_node("chat").await,
-        system.start_edge("edge").await,
-    );
-    let toy = connected(&edge).await;
+    let (chat, edge) = system.start_with_edge("chat").await;
+    let device = connected(&edge).await;
     assert_no_turn_waits(&chat).await;
     let mut fill = redis::cmd("EVAL");
     let code = "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '1-' .. i, 'text', 'busy') end
@@ -529,7 +514,7 @@ async fn in_redis_abandoned_turn_is_found_behind_many() {
           'STREAMS', KEYS[1], '>')";
     fill.arg(code).arg(1).arg("test:{turns}").arg(OTHERS);
     system.query::<Value>(&fill).await;
-    enqueue(&edge, &toy, TASK, "abandoned").await;
+    enqueue(&edge, &device, TASK, "abandoned").await;
     let first = claim(&chat).await;
     // Its worker has been idle for a minute.
     let mut xclaim = redis::cmd("XCLAIM");
@@ -543,21 +528,15 @@ async fn in_redis_abandoned_turn_is_found_behind_many() {
 #[tokio::test]
 async fn in_redis_cancelled_turn_leaves_nothing() {
     let system = TestSystem::redis().await;
-    let (chat, edge) = (
-        system.start_node("chat").await,
-        system.start_edge("edge").await,
-    );
-    let toy = connected(&edge).await;
-    enqueue(&edge, &toy, TASK, "sing").await;
+    let (chat, edge) = system.start_with_edge("chat").await;
+    let device = connected(&edge).await;
+    enqueue(&edge, &device, TASK, "sing").await;
     claim(&chat).await;
     let mut pending = redis::cmd("XPENDING");
     pending.arg(&["test:{turns}", "chat"]);
     let held: StreamPendingReply = system.query(&pending).await;
     assert_eq!(held.count(), 1);
-    edge.bus
-        .cancel_turns(&toy.0, toy.1, Some(TASK))
-        .await
-        .unwrap();
+    cancel(&edge, &device, Some(TASK)).await;
     let held: StreamPendingReply = system.query(&pending).await;
     assert_eq!(held.count(), 0);
 }
@@ -565,47 +544,27 @@ async fn in_redis_cancelled_turn_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_continue_after_a_redis_restart() {
     let mut system = TestSystem::redis().await;
-    let (chat, edge) = (
-        system.start_node("chat").await,
-        system.start_edge("edge").await,
-    );
-    let toy = connected(&edge).await;
-    enqueue(&edge, &toy, TASK, "held").await;
+    let (chat, edge) = system.start_with_edge("chat").await;
+    let device = connected(&edge).await;
+    enqueue(&edge, &device, TASK, "held").await;
     let held = claim(&chat).await;
-    enqueue(&edge, &toy, OTHER, "waiting").await;
+    enqueue(&edge, &device, OTHER, "waiting").await;
     system.server().kill();
     let refused = async || {
         let text = "refused".to_owned();
         edge.bus
-            .enqueue_turn(&toy.0, toy.1, OTHER, text)
+            .enqueue_turn(&device.0, device.1, OTHER, text)
             .await
             .is_err()
     };
     eventually(TEST_TIMEOUT, refused, |refused| *refused).await;
     system.server().restart();
-    let (edge_ready, chat_ready) = (
-        edge.bus.wait_ready(TEST_TIMEOUT),
-        chat.wait_ready(TEST_TIMEOUT),
-    );
-    let (edge_ready, chat_ready) = tokio::join!(edge_ready, chat_ready);
-    edge_ready.and(chat_ready).unwrap();
+    await_ready(&edge.bus, &chat).await;
     // Redis has lost both: the leased turn must cause no side effects, the other is never claimed.
     let marked = async || chat.mark_side_effects(&held.id).await.ok();
     eventually(TEST_TIMEOUT, marked, |marked| *marked == Some(false)).await;
-    let enqueued = async || {
-        let text = "new".to_owned();
-        edge.bus
-            .enqueue_turn(&toy.0, toy.1, TASK, text)
-            .await
-            .is_ok()
-    };
-    eventually(TEST_TIMEOUT, enqueued, |enqueued| *enqueued).await;
-    let claimed = async || {
-        chat.claim_turns(10, BRIEF_TIMEOUT)
-            .await
-            .unwrap_or_default()
-    };
-    let taken = eventually(TEST_TIMEOUT, claimed, |turns| !turns.is_empty()).await;
+    enqueue_eventually(&edge, &device, "new").await;
+    let taken = claim_eventually(&chat).await;
     assert_eq!(taken.len(), 1);
     assert_eq!(taken[0].text, "new");
     chat.send_text(&taken[0], "here");
