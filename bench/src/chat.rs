@@ -38,7 +38,7 @@ pub(crate) async fn measure(bench: &BenchEnv<'_>, report: &mut Report) -> anyhow
 async fn separate_services(bench: &BenchEnv<'_>) -> anyhow::Result<Subject> {
     let plane = ControlPlane::start(bench).await?;
     let edge = edge(bench, &plane.stores.redis).await?;
-    let provider = FakeProvider::new()?;
+    let provider = ProviderAddress::new()?;
     let chat = plane
         .stores
         .serve(bench, "chat", &provider.arguments())
@@ -61,7 +61,7 @@ async fn separate_services(bench: &BenchEnv<'_>) -> anyhow::Result<Subject> {
 /// Path: provider → `up` → device.
 async fn single_process(bench: &BenchEnv<'_>) -> anyhow::Result<Subject> {
     let postgres = Postgres::start(bench.folder()).await?;
-    let provider = FakeProvider::new()?;
+    let provider = ProviderAddress::new()?;
     let data = bench.folder().join("up");
     let data = data.to_str().context("folder name is not valid UTF-8")?;
     let arguments = ["up", "--data-dir", data];
@@ -94,12 +94,12 @@ async fn single_process(bench: &BenchEnv<'_>) -> anyhow::Result<Subject> {
 }
 
 /// Addresses of the fake model provider, which runs in the caller process.
-struct FakeProvider {
+struct ProviderAddress {
     listen: String,
     endpoint: String,
 }
 
-impl FakeProvider {
+impl ProviderAddress {
     fn new() -> anyhow::Result<Self> {
         let address = free_address()?;
         Ok(Self {
@@ -129,7 +129,7 @@ impl Endpoints {
     async fn caller(
         &self,
         bench: &BenchEnv<'_>,
-        provider: &FakeProvider,
+        provider: &ProviderAddress,
     ) -> anyhow::Result<Worker> {
         let token_url = format!("http://{}/v1/tokens", self.control);
         let arguments = [
