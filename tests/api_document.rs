@@ -1,15 +1,12 @@
 //! The API document: complete, equal to the reviewed file, and with every route.
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
     reason = "helpers of tests fail like tests"
 )]
 
 #[path = "compatibility/http.rs"]
 mod compatibility;
-#[path = "support/snapshot.rs"]
-mod snapshot;
 
 use std::{collections::BTreeSet, env, fs, path::Path};
 

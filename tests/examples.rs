@@ -1,62 +1,34 @@
 //! The programs of `examples/` against a running system, as their readers run them.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
-
 use std::{
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
-
-#[expect(dead_code, reason = "other tests use the rest")]
-#[path = "support/data_folder.rs"]
-mod data_folder;
-#[expect(dead_code, reason = "other tests use the rest")]
-#[path = "e2e/program.rs"]
-mod program;
-
-use data_folder::Folder;
+use switchboard_test_support::{
+    child::ChildGuard, data_folder::DataFolder, switchboard::executable,
+};
 
 /// How long the device may take to connect and register.
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A program of `examples/`; cargo builds them together with the tests.
 fn example(name: &str) -> Command {
-    let test = std::env::current_exe().unwrap();
-    let profile = test.ancestors().nth(2).unwrap();
-    let mut command = Command::new(profile.join("examples").join(name));
+    let mut command = Command::new(executable().with_file_name("examples").join(name));
     command.stdin(Stdio::null());
     command
 }
 
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.kill().expect("the child is ours");
-        self.0.wait().expect("the child is ours");
-    }
-}
-
 #[test]
 fn caller_invokes_device() {
-    let folder = Folder::new();
+    let folder = DataFolder::new();
     let system = folder.up();
-    let token = Command::new(env!("CARGO_BIN_EXE_switchboard"))
-        .args(["token", "--device", "toy-1", "--data-dir", folder.path()])
-        .env_remove("DATABASE_URL")
-        .output()
-        .unwrap();
+    let token = folder.run(&["token", "--device", "toy-1"]);
     let token = String::from_utf8(token.stdout).unwrap();
     let mut device = example("device");
     device.args([system.address("device_addr").as_str(), token.trim()]);
-    let _device = Running(device.spawn().unwrap());
+    let _device = ChildGuard::from(device.spawn().unwrap());
 
     let deadline = Instant::now() + REGISTRATION_TIMEOUT;
     loop {

@@ -2,78 +2,54 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
     reason = "a test fails by panicking, which reports the line"
 )]
 
 use std::{
     fs,
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Output, Stdio},
     time::{Duration, Instant},
 };
 
 use serde_json::Value;
+use switchboard_test_support::{
+    data_folder::{DataFolder, processes_in},
+    switchboard::Program,
+};
 use tokio::{
     io::{AsyncBufReadExt, BufReader},
     time::timeout,
 };
 
-#[path = "support/data_folder.rs"]
-mod data_folder;
-#[path = "e2e/program.rs"]
-mod program;
-
-use data_folder::{Folder, processes_in};
-use program::Program;
-
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-impl Folder {
-    /// Starts an `up` that must fail. Returns its exit code and output.
-    async fn failing(&self, more: &[&str]) -> (i32, String) {
-        let mut program = Program::launch(&self.up_arguments(more), &[]);
-        let code = program.exit_code(START_TIMEOUT).await.unwrap();
-        (code, program.logged())
-    }
+/// Starts an `up` that must fail. Returns its exit code and output.
+async fn run_failing_up(folder: &DataFolder, more: &[&str]) -> (i32, String) {
+    let mut program = Program::launch(&folder.up_arguments(more), &[]);
+    let code = program.exit_code(START_TIMEOUT).await.unwrap();
+    (code, program.logged())
+}
 
-    /// Runs a subcommand that finds the running `up` by itself.
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_switchboard"));
-        command
-            .args(arguments)
-            .args(["--data-dir", self.path()])
-            .env_remove("DATABASE_URL")
-            .env_remove("REDIS_URL")
-            .stdin(Stdio::null());
-        command
-    }
-
-    /// Repeats the command until it has this exit code.
-    fn until(&self, arguments: &[&str], code: i32, within: Duration) -> Output {
-        let deadline = Instant::now() + within;
-        loop {
-            let output = self.run(arguments);
-            if output.status.code() == Some(code) {
-                return output;
-            }
-            let output_text = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(
-                Instant::now() < deadline,
-                "{arguments:?} still exits with {:?}: {output_text}",
-                output.status
-            );
+/// Repeats a command until it has this exit code.
+fn run_until(folder: &DataFolder, arguments: &[&str], code: i32, within: Duration) -> Output {
+    let deadline = Instant::now() + within;
+    loop {
+        let output = folder.run(arguments);
+        if output.status.code() == Some(code) {
+            return output;
         }
+        let output_text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            Instant::now() < deadline,
+            "{arguments:?} still exits with {:?}: {output_text}",
+            output.status
+        );
     }
 }
 
 /// A `switchboard device` that is online.
-async fn device(folder: &Folder, more: &[&str]) -> tokio::process::Child {
+async fn device(folder: &DataFolder, more: &[&str]) -> tokio::process::Child {
     let mut command = folder.command(&["device"]);
     command.args(more).stdout(Stdio::piped());
     let mut child = tokio::process::Command::from(command)
@@ -91,7 +67,7 @@ async fn device(folder: &Folder, more: &[&str]) -> tokio::process::Child {
     child
 }
 
-fn postmaster(folder: &Folder) -> nix::unistd::Pid {
+fn postmaster(folder: &DataFolder) -> nix::unistd::Pid {
     let file = fs::read_to_string(folder.cluster().join("postmaster.pid")).unwrap();
     nix::unistd::Pid::from_raw(file.lines().next().unwrap().parse().unwrap())
 }
@@ -102,7 +78,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[tokio::test]
 async fn up_in_empty_folder_works_and_stops_cleanly() {
-    let folder = Folder::new();
+    let folder = DataFolder::new();
     let mut up = folder.up();
     for (field, start) in [
         ("device_addr", "127.0.0.1:"),
@@ -154,7 +130,8 @@ async fn up_in_empty_folder_works_and_stops_cleanly() {
     assert_eq!(doctor.status.code(), Some(0), "{}", text(&doctor.stdout));
     assert!(text(&doctor.stdout).contains("embeddings: not configured"));
     drop(demo);
-    folder.until(
+    run_until(
+        &folder,
         &["call", "demo-1", "echo", r#"{"text":"x"}"#],
         4,
         START_TIMEOUT,
@@ -174,7 +151,7 @@ async fn up_in_empty_folder_works_and_stops_cleanly() {
 
 #[tokio::test]
 async fn async_calls_are_returned_by_id() {
-    let folder = Folder::new();
+    let folder = DataFolder::new();
     let _up = folder.up();
     let echo = ["call", "demo-1", "echo", r#"{"text":"x"}"#];
     let kept = folder.run(&[&echo[..], &["--queued", "--expires-in-ms", "600000"]].concat());
@@ -197,7 +174,7 @@ async fn async_calls_are_returned_by_id() {
 
 #[tokio::test]
 async fn up_after_kill_restores_state() {
-    let folder = Folder::new();
+    let folder = DataFolder::new();
     let mut first = folder.up();
     let orphan = postmaster(&folder);
     first.kill();
@@ -209,7 +186,8 @@ async fn up_after_kill_restores_state() {
         assert_eq!(first.address(field), second.address(field));
     }
     let online = device(&folder, &[]).await;
-    folder.until(
+    run_until(
+        &folder,
         &["call", "demo-1", "echo", r#"{"text":"x"}"#],
         0,
         START_TIMEOUT,
@@ -221,7 +199,7 @@ async fn up_after_kill_restores_state() {
 
 #[tokio::test]
 async fn picture_survives_kill() {
-    let folder = Folder::new();
+    let folder = DataFolder::new();
     let mut first = folder.up();
     // Larger than every other body may be.
     let mut picture = b"\x89PNG\r\n\x1a\n\0\0\0\x0dIHDR\0\0\0\x01\0\0\0\x01\x08\x06\0\0\0".to_vec();
@@ -248,7 +226,7 @@ async fn picture_survives_kill() {
 
 #[tokio::test]
 async fn npcs_are_created_shown_and_deleted() {
-    let folder = Folder::new();
+    let folder = DataFolder::new();
     let mut up = folder.up();
     let run = |arguments: &[&str], code: i32| {
         let output = folder.run(&[&["npcs"], arguments].concat());
@@ -295,7 +273,7 @@ async fn npcs_are_created_shown_and_deleted() {
 
 #[tokio::test]
 async fn killed_postgres_is_restarted_within_seconds() {
-    let folder = Folder::new();
+    let folder = DataFolder::new();
     let mut up = folder.up();
     let before = postmaster(&folder);
     nix::sys::signal::kill(before, nix::sys::signal::Signal::SIGKILL).unwrap();
@@ -314,24 +292,29 @@ async fn killed_postgres_is_restarted_within_seconds() {
         assert!(Instant::now() < deadline, "{}", up.logged());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    folder.until(&["token", "--device", "toy-1"], 0, Duration::from_secs(5));
+    run_until(
+        &folder,
+        &["token", "--device", "toy-1"],
+        0,
+        Duration::from_secs(5),
+    );
     up.terminate();
     assert_eq!(up.exit_code(START_TIMEOUT).await, Some(0));
 }
 
 #[tokio::test]
 async fn startup_conflicts_are_named() {
-    let folder = Folder::new();
+    let folder = DataFolder::new();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let empty = tempfile::tempdir().unwrap();
     let config = empty.path().join("switchboard.toml");
     fs::write(&config, "device-listne = \"127.0.0.1:1\"\n").unwrap();
     let none = empty.path().join("none");
-    let check = async |more: &[&str], code: i32, words: &[&str]| {
-        let (got, output_text) = folder.failing(more).await;
+    let check = async |more: &[&str], code: i32, text: &[&str]| {
+        let (got, output_text) = run_failing_up(&folder, more).await;
         assert_eq!(got, code, "{more:?}: {output_text}");
-        for word in words {
+        for word in text {
             assert!(
                 output_text.contains(word),
                 "{more:?}: {word} is not in {output_text}"
@@ -376,9 +359,9 @@ async fn startup_conflicts_are_named() {
 
 #[tokio::test]
 async fn second_instance_in_folder_is_rejected() {
-    let folder = Folder::new();
+    let folder = DataFolder::new();
     let mut up = folder.up();
-    let (code, output_text) = folder.failing(&[]).await;
+    let (code, output_text) = run_failing_up(&folder, &[]).await;
     assert_eq!(code, 1, "{output_text}");
     assert!(
         output_text.contains(&up.pid().to_string()) && output_text.contains("--data-dir"),
@@ -390,7 +373,7 @@ async fn second_instance_in_folder_is_rejected() {
 
 #[tokio::test]
 async fn device_runs_commands_of_file() {
-    let folder = Folder::new();
+    let folder = DataFolder::new();
     let mut up = folder.up();
     let file = Path::new(folder.path()).join("services.json");
     let services = r#"{"services":{"shout":{"description":"Say it louder",

@@ -5,8 +5,9 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use serde_json::Value;
+use switchboard_test_support::snapshot;
 
-use crate::{document, operations, resolved, snapshot, variants};
+use crate::{document, operations, resolved, variants};
 
 /// Literals that are part of stored keys and secrets, or names of channels in PostgreSQL.
 const STORED_LITERALS: [&str; 7] = [

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use switchboard_test_support::eventually::eventually;
 
-use crate::{cluster::TestCluster, device::Device, eventually::eventually};
+use crate::{cluster::TestCluster, device::Device};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i11_revoked_token_closes_connection_within_five_seconds() {
@@ -14,7 +15,7 @@ async fn i11_revoked_token_closes_connection_within_five_seconds() {
         .token(&cluster.org, "device:toy-1", &["device"])
         .await;
     let text = token["access_token"].as_str().unwrap();
-    let mut toy = Device::connect(&cluster.edges[0].address("device_addr"), text).await;
+    let mut device = Device::connect(&cluster.edges[0].address("device_addr"), text).await;
     let url = format!(
         "{}/v1/tokens/{}",
         cluster.control.address("http_url"),
@@ -29,7 +30,7 @@ async fn i11_revoked_token_closes_connection_within_five_seconds() {
         .await
         .unwrap();
     assert_eq!(answer.status(), StatusCode::NO_CONTENT);
-    let last_words = toy.closes().await;
+    let last_words = device.closes().await;
     assert!(
         revoked.elapsed() < Duration::from_secs(5),
         "{:?}",

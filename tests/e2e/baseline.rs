@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use redis::Commands as _;
 use serde_json::json;
+use switchboard_test_support::eventually::eventually;
 
-use crate::{cluster::TestCluster, eventually::eventually};
+use crate::cluster::TestCluster;
 
 fn open_files(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd"))

@@ -4,21 +4,21 @@ use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use switchboard_test_support::eventually::eventually;
 
 use crate::cluster::{TestCluster, echo_services};
-use crate::eventually::eventually;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i3_call_across_nodes_returns_the_devices_bytes() {
     let cluster = TestCluster::start(2).await;
-    let mut toy = cluster.echo(1, "toy-1").await;
+    let mut lamp = cluster.echo(1, "toy-1").await;
     let device = async {
-        let (id, service, params) = toy.next_call().await;
+        let (id, service, params) = lamp.next_call().await;
         assert_eq!(
             (service.as_str(), &params),
             ("echo", &json!({"text": "现在几点了? ##END"}))
         );
-        toy.answer(
+        lamp.answer(
             &id,
             &json!({"success": true, "data": "2025年1月22日 ##START", "extra": [1.50]}),
         )
@@ -41,10 +41,10 @@ async fn i3_call_across_nodes_returns_the_devices_bytes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_call_returns_the_devices_error() {
     let cluster = TestCluster::start(1).await;
-    let mut toy = cluster.echo(0, "toy-1").await;
+    let mut lamp = cluster.echo(0, "toy-1").await;
     let device = async {
-        let (id, _, _) = toy.next_call().await;
-        toy.answer(&id, &json!({"success": false, "error": "the arm is stuck"}))
+        let (id, _, _) = lamp.next_call().await;
+        lamp.answer(&id, &json!({"success": false, "error": "the arm is stuck"}))
             .await;
     };
     let body = json!({"service": "echo", "params": {"text": "x"}});
@@ -83,8 +83,8 @@ async fn check_refused(
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_call_returns_reason_and_is_not_delivered() {
     let cluster = TestCluster::start(1).await;
-    let toy = cluster.echo(0, "toy-1").await;
-    let served = toy.serve();
+    let device = cluster.echo(0, "toy-1").await;
+    let served = device.serve();
     let params = |params: Value| json!({"service": "echo", "params": params});
     check_refused(
         &cluster,
@@ -139,7 +139,7 @@ async fn disconnected_device_is_offline_not_unknown() {
 #[tokio::test(flavor = "multi_thread")]
 async fn i1_silent_device_times_out_and_late_result_is_dropped() {
     let cluster = TestCluster::start(1).await;
-    let mut toy = cluster.echo(0, "toy-1").await;
+    let mut device = cluster.echo(0, "toy-1").await;
     let body = json!({"service": "echo", "params": {"text": "x"}, "timeout_ms": 300});
     let begun = Instant::now();
     let (status, answer) = cluster.call("toy-1", &body).await;
@@ -153,10 +153,11 @@ async fn i1_silent_device_times_out_and_late_result_is_dropped() {
         took >= Duration::from_millis(300) && took < Duration::from_millis(550),
         "{took:?}"
     );
-    let (late, _, _) = toy.next_call().await;
-    toy.answer(&late, &json!({"success": true, "data": "too late"}))
+    let (late, _, _) = device.next_call().await;
+    device
+        .answer(&late, &json!({"success": true, "data": "too late"}))
         .await;
-    let served = toy.serve();
+    let served = device.serve();
     let (_, answer) = cluster
         .call(
             "toy-1",
@@ -170,13 +171,13 @@ async fn i1_silent_device_times_out_and_late_result_is_dropped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn i5_device_completes_only_calls_of_its_connection() {
     let cluster = TestCluster::start(2).await;
-    let (mut toy, mut thief) = (
+    let (mut device, mut thief) = (
         cluster.echo(0, "toy-1").await,
         cluster.echo(1, "thief").await,
     );
     let body = json!({"service": "echo", "params": {"text": "x"}});
     let devices = async {
-        let (id, _, _) = toy.next_call().await;
+        let (id, _, _) = device.next_call().await;
         // Another device knows the call id and answers first; then the right device answers twice.
         thief
             .answer(&id, &json!({"success": true, "data": "stolen"}))
@@ -189,9 +190,11 @@ async fn i5_device_completes_only_calls_of_its_connection() {
             .await;
         // The registration of the other device is answered after its results were read.
         thief.register(&echo_services()).await;
-        toy.answer(&id, &json!({"success": true, "data": "first"}))
+        device
+            .answer(&id, &json!({"success": true, "data": "first"}))
             .await;
-        toy.answer(&id, &json!({"success": true, "data": "second"}))
+        device
+            .answer(&id, &json!({"success": true, "data": "second"}))
             .await;
     };
     let ((), (_, answer)) = tokio::join!(devices, cluster.call("toy-1", &body));
@@ -298,7 +301,7 @@ async fn thousand_concurrent_calls_over_two_edges_get_own_results() {
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_above_in_flight_limit_are_rejected_undelivered() {
     let cluster = TestCluster::start(1).await;
-    let mut toy = cluster.echo(0, "toy-1").await;
+    let mut device = cluster.echo(0, "toy-1").await;
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..80 {
         let request = cluster
@@ -319,8 +322,8 @@ async fn calls_above_in_flight_limit_are_rejected_undelivered() {
         );
     }
     for _ in 0..64 {
-        let (id, _, _) = toy.next_call().await;
-        toy.answer(&id, &json!({"success": true})).await;
+        let (id, _, _) = device.next_call().await;
+        device.answer(&id, &json!({"success": true})).await;
     }
     let answers = calls.join_all().await;
     assert_eq!(answers.len(), 64);

@@ -6,8 +6,11 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use switchboard_store::testing::TestDatabase;
 
-use crate::{device::Device, eventually::eventually, program::Program, redis_server::RedisServer};
+use crate::device::Device;
 use secrecy::ExposeSecret;
+use switchboard_test_support::{
+    eventually::eventually, redis_server::RedisServer, switchboard::Program,
+};
 
 const OPERATOR_KEY: &str = "operator-key-of-this-test";
 const ANY_PORT: &str = "127.0.0.1:0";

@@ -20,9 +20,8 @@ use opentelemetry_proto::tonic::{
     trace::v1::Span,
 };
 use prost::Message as _;
+use switchboard_test_support::eventually::eventually;
 use tokio::{net::TcpListener, task::JoinSet};
-
-use crate::eventually::eventually;
 
 /// Longer than the export interval of the processes.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(20);

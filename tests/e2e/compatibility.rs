@@ -5,13 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use switchboard_test_support::{data_folder::DataFolder, snapshot, switchboard::Program};
+
 use crate::{
     collector::Collector,
-    data_folder::Folder,
     metrics::{matchers, name_at, something_happens},
-    program::Program,
     provider::Provider,
-    snapshot,
     system::{TestSystem, provider_settings},
 };
 
@@ -57,7 +56,7 @@ fn families(text: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_keep_their_names_and_labels() {
-    let (collector, folder) = (Collector::start().await, Folder::new());
+    let (collector, folder) = (Collector::start().await, DataFolder::new());
     let mut provider = Provider::start().await;
     let mut settings = provider_settings(&provider).to_vec();
     settings.push(("SWITCHBOARD_OTLP_ENDPOINT", collector.url.clone()));

@@ -6,12 +6,12 @@ use std::{sync::Arc, time::Duration};
 use reqwest::Method;
 use serde_json::{Value, json};
 use switchboard_protocol::frame::{Kind, TaskId};
+use switchboard_test_support::eventually::eventually;
 use tokio::{sync::Barrier, task::JoinSet};
 
 use crate::{
     cluster::TestCluster,
     device::Device,
-    eventually::eventually,
     system::{TestSystem, start_chat},
     turns::{task, time_service},
 };
@@ -35,22 +35,23 @@ async fn protocol_example_matches_frame_by_frame_on_two_edges() {
     let chat = start_chat(&cluster, &[]);
     let questions = ["What time is it?", "现在几点了?"];
     for (edge, (question, description)) in questions.into_iter().zip(DESCRIPTIONS).enumerate() {
-        let mut toy = cluster.device(edge, &format!("toy-{edge}")).await;
-        toy.register(&time_service(description)).await;
+        let mut device = cluster.device(edge, &format!("toy-{edge}")).await;
+        device.register(&time_service(description)).await;
         // Byte for byte as in the protocol supplement.
         let sent = format!("##START\u{4}task12340000{question}##END##START\u{3}task12340001##END");
-        toy.send_bytes(sent.as_bytes()).await;
-        let (id, params) = called(&mut toy).await;
+        device.send_bytes(sent.as_bytes()).await;
+        let (id, params) = called(&mut device).await;
         assert!(params.is_object(), "{params}");
-        toy.answer(
-            &id,
-            &json!({"success": true, "data": "2025-01-22 14:30:25"}),
-        )
-        .await;
-        let words = toy.receive_answer(TASK).await;
-        assert!(words.contains("2025-01-22 14:30:25"), "{words}");
-        assert_eq!(words.contains("现在是"), edge == 1, "{words}");
-        assert_eq!(words.starts_with("It is"), edge == 0, "{words}");
+        device
+            .answer(
+                &id,
+                &json!({"success": true, "data": "2025-01-22 14:30:25"}),
+            )
+            .await;
+        let text = device.receive_answer(TASK).await;
+        assert!(text.contains("2025-01-22 14:30:25"), "{text}");
+        assert_eq!(text.contains("现在是"), edge == 1, "{text}");
+        assert_eq!(text.starts_with("It is"), edge == 0, "{text}");
     }
     // Calls of a conversation count in the metrics as other calls do.
     let system = TestSystem::new(&cluster, &chat);
@@ -71,25 +72,26 @@ async fn two_hundred_concurrent_conversations_get_own_answers() {
     let _chats = [start_chat(&cluster, &turns), start_chat(&cluster, &turns)];
     let mut toys = Vec::new();
     for n in 0..CONVERSATIONS {
-        let mut toy = cluster.device(n % 2, &format!("toy-{n}")).await;
-        toy.register(&time_service(DESCRIPTIONS[n % 2])).await;
-        toys.push(toy);
+        let mut device = cluster.device(n % 2, &format!("toy-{n}")).await;
+        device.register(&time_service(DESCRIPTIONS[n % 2])).await;
+        toys.push(device);
     }
     let all_called = Arc::new(Barrier::new(CONVERSATIONS));
     let mut conversations = JoinSet::new();
-    for (n, mut toy) in toys.into_iter().enumerate() {
+    for (n, mut device) in toys.into_iter().enumerate() {
         let all_called = Arc::clone(&all_called);
         conversations.spawn(async move {
             let task = task(n);
             let canary = format!("canary-{n:03}-of-its-own");
-            toy.send_text(task, "What time is it?").await;
-            let (id, _) = called(&mut toy).await;
+            device.send_text(task, "What time is it?").await;
+            let (id, _) = called(&mut device).await;
             all_called.wait().await;
-            toy.answer(&id, &json!({"success": true, "data": canary}))
+            device
+                .answer(&id, &json!({"success": true, "data": canary}))
                 .await;
-            let words = toy.receive_answer(task).await;
-            assert_eq!(words.matches("canary-").count(), 1, "{words}");
-            assert!(words.contains(&canary), "{words}");
+            let text = device.receive_answer(task).await;
+            assert_eq!(text.matches("canary-").count(), 1, "{text}");
+            assert!(text.contains(&canary), "{text}");
         });
     }
     assert_eq!(conversations.join_all().await.len(), CONVERSATIONS);
@@ -99,20 +101,21 @@ async fn two_hundred_concurrent_conversations_get_own_answers() {
 async fn replica_killed_after_call_causes_apology_and_no_second_call() {
     let cluster = TestCluster::start(1).await;
     let mut first = start_chat(&cluster, &[]);
-    let mut toy = cluster.device(0, "toy-1").await;
-    toy.register(&time_service(DESCRIPTIONS[0])).await;
-    toy.send_text(TASK, "What time is it?").await;
-    let (id, _) = called(&mut toy).await;
+    let mut device = cluster.device(0, "toy-1").await;
+    device.register(&time_service(DESCRIPTIONS[0])).await;
+    device.send_text(TASK, "What time is it?").await;
+    let (id, _) = called(&mut device).await;
     first.kill();
     let _second = start_chat(&cluster, &[]);
-    toy.answer(&id, &json!({"success": true, "data": "too late"}))
+    device
+        .answer(&id, &json!({"success": true, "data": "too late"}))
         .await;
-    let mut words = String::new();
+    let mut text = String::new();
     tokio::time::timeout(TAKEOVER_TIMEOUT, async {
         loop {
-            let received = toy.receive_frame().await;
+            let received = device.receive_frame().await;
             match received.kind {
-                Kind::Text => words.push_str(&String::from_utf8_lossy(&received.payload)),
+                Kind::Text => text.push_str(&String::from_utf8_lossy(&received.payload)),
                 Kind::End => break,
                 Kind::Control => assert_ne!(received.json()["type"], "call", "called twice"),
                 _ => {}
@@ -122,8 +125,8 @@ async fn replica_killed_after_call_causes_apology_and_no_second_call() {
     .await
     .expect("an answer");
     assert!(
-        words.starts_with("Sorry") && !words.contains("too late"),
-        "{words}"
+        text.starts_with("Sorry") && !text.contains("too late"),
+        "{text}"
     );
 }
 
@@ -131,13 +134,13 @@ async fn replica_killed_after_call_causes_apology_and_no_second_call() {
 async fn cancelled_turn_ends_answer_and_call() {
     let cluster = TestCluster::start(1).await;
     let chat = start_chat(&cluster, &[]);
-    let mut toy = cluster.device(0, "toy-1").await;
-    toy.register(&time_service(DESCRIPTIONS[0])).await;
-    toy.send_text(TASK, "What time is it?").await;
-    let (id, _) = called(&mut toy).await;
-    toy.cancel_turn(TASK).await;
+    let mut device = cluster.device(0, "toy-1").await;
+    device.register(&time_service(DESCRIPTIONS[0])).await;
+    device.send_text(TASK, "What time is it?").await;
+    let (id, _) = called(&mut device).await;
+    device.cancel_turn(TASK).await;
     loop {
-        let received = toy.receive_frame().await;
+        let received = device.receive_frame().await;
         assert_ne!(received.kind, Kind::Text, "{received:?}");
         if received.kind == Kind::Control {
             let message = received.json();
@@ -166,21 +169,23 @@ async fn cancelled_turn_ends_answer_and_call() {
     })
     .await;
     // The connection stays usable.
-    toy.send_text(TaskId(*b"task5678"), "现在几点了").await;
+    device.send_text(TaskId(*b"task5678"), "现在几点了").await;
     loop {
-        let received = toy.receive_frame().await;
+        let received = device.receive_frame().await;
         if received.kind == Kind::Control && received.json()["type"] == "call" {
             let id = received.json()["data"]["call_id"]
                 .as_str()
                 .unwrap()
                 .to_owned();
-            toy.answer(&id, &json!({"success": true, "data": "09:15"}))
+            device
+                .answer(&id, &json!({"success": true, "data": "09:15"}))
                 .await;
             break;
         }
     }
     assert!(
-        toy.receive_answer(TaskId(*b"task5678"))
+        device
+            .receive_answer(TaskId(*b"task5678"))
             .await
             .contains("09:15")
     );
@@ -202,9 +207,9 @@ async fn user_facts_are_stored_once_as_memories() {
         ("toy-1", "My name is Anna."),
         ("toy-2", "我叫小明。"),
     ];
-    for (number, (id, words)) in told.into_iter().enumerate() {
-        let mut toy = cluster.device(0, id).await;
-        toy.ask(task(number), words).await;
+    for (number, (id, text)) in told.into_iter().enumerate() {
+        let mut lamp = cluster.device(0, id).await;
+        lamp.ask(task(number), text).await;
     }
     let memories = system.memories_when(&bello, 2).await;
     let of = |device: &str| {
@@ -227,15 +232,12 @@ async fn user_facts_are_stored_once_as_memories() {
         ("toy-2", "我叫什么名字?", "据我所知：用户说：“我叫小明。”"),
     ];
     for (number, (id, question, expected)) in asked.into_iter().enumerate() {
-        let mut toy = cluster.device(0, id).await;
-        assert_eq!(toy.ask(task(number), question).await, expected);
+        let mut lamp = cluster.device(0, id).await;
+        assert_eq!(lamp.ask(task(number), question).await, expected);
     }
-    let mut toy = cluster.device(0, "toy-3").await;
-    let words = toy.ask(task(3), "What is my name?").await;
-    assert!(
-        !words.contains("Carl") && !words.contains("Anna"),
-        "{words}"
-    );
+    let mut lamp = cluster.device(0, "toy-3").await;
+    let text = lamp.ask(task(3), "What is my name?").await;
+    assert!(!text.contains("Carl") && !text.contains("Anna"), "{text}");
     assert_eq!(system.memories(&bello).await.len(), 2, "one was kept twice");
 }
 
@@ -243,26 +245,26 @@ async fn user_facts_are_stored_once_as_memories() {
 async fn command_with_a_value_is_executed() {
     let cluster = TestCluster::start(1).await;
     let _chats = [start_chat(&cluster, &[]), start_chat(&cluster, &[])];
-    let mut toy = cluster.device(0, "toy-1").await;
+    let mut device = cluster.device(0, "toy-1").await;
     let parameters = json!({"type": "object", "required": ["minutes"], "properties": {"minutes": {"type": "integer", "minimum": 1, "maximum": 90}}});
     let timer = json!({"set_timer": {"description": "Set a timer", "parameters": parameters}});
-    toy.register(&timer.to_string()).await;
-    let words = toy.ask(task(1), "Set a timer").await;
-    assert!(words.contains("minutes"), "{words}");
+    device.register(&timer.to_string()).await;
+    let text = device.ask(task(1), "Set a timer").await;
+    assert!(text.contains("minutes"), "{text}");
     let never = [
         "Don't set a timer for 5 minutes",
         "Set a timer for 5 minutes tomorrow",
         "五分钟后设置",
     ];
-    for (number, words) in (2..).zip(never) {
-        toy.ask(task(number), words).await;
+    for (number, text) in (2..).zip(never) {
+        device.ask(task(number), text).await;
     }
-    toy.send_text(task(9), "Set a timer for 5 minutes").await;
-    let (id, service, params) = toy.receive_call().await;
+    device.send_text(task(9), "Set a timer for 5 minutes").await;
+    let (id, service, params) = device.receive_call().await;
     assert_eq!(
         (service.as_str(), params),
         ("set_timer", json!({"minutes": 5}))
     );
-    toy.send_result(&id, json!("running")).await;
-    assert!(toy.receive_answer(task(9)).await.contains("running"));
+    device.send_result(&id, json!("running")).await;
+    assert!(device.receive_answer(task(9)).await.contains("running"));
 }

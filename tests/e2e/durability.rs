@@ -18,13 +18,13 @@ use nix::{sys::signal, unistd::Pid};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use switchboard_store::testing;
+use switchboard_test_support::{
+    data_folder::{DataFolder, processes_in},
+    eventually::eventually,
+    switchboard::Program,
+};
 use tokio::task::JoinSet;
 
-use crate::{
-    data_folder::{Folder, processes_in},
-    eventually::eventually,
-    program::Program,
-};
 use books::Book;
 use objects::{KINDS, Kind};
 
@@ -33,7 +33,7 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Minimum number of kills.
 const KILLS: usize = 3;
 /// Number of writes of each kind before a kill.
-const MADE: usize = 4;
+const MIN_CREATED: usize = 4;
 /// Minimum number of writes that failed at the end, which proves that the kills hit writes.
 const CUT: usize = 5;
 
@@ -56,7 +56,7 @@ struct Answer {
 /// Number of acknowledged writes of each kind, and number of failed writes.
 #[derive(Default)]
 struct WriteCounts {
-    made: [AtomicUsize; KINDS.len() + 1],
+    created: [AtomicUsize; KINDS.len() + 1],
     cut: AtomicUsize,
     over: AtomicBool,
 }
@@ -70,9 +70,9 @@ impl Writer {
             template: String::new(),
         };
         let template = json!({"name": "who remembers"}).to_string().into_bytes();
-        let made = writer.ask((Method::POST, "/v1/templates"), None, template);
-        let made = made.await.unwrap().body;
-        writer.template = made["id"].as_str().unwrap().to_owned();
+        let created = writer.ask((Method::POST, "/v1/templates"), None, template);
+        let created = created.await.unwrap().body;
+        writer.template = created["id"].as_str().unwrap().to_owned();
         writer
     }
 
@@ -142,13 +142,15 @@ impl Answer {
 
 impl WriteCounts {
     fn count(&self, kind: usize, done: bool) {
-        let counter = if done { &self.made[kind] } else { &self.cut };
+        let counter = if done { &self.created[kind] } else { &self.cut };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn made(&self) -> Vec<usize> {
-        let made = self.made.iter();
-        made.map(|made| made.load(Ordering::Relaxed)).collect()
+    fn created(&self) -> Vec<usize> {
+        let created = self.created.iter();
+        created
+            .map(|created| created.load(Ordering::Relaxed))
+            .collect()
     }
 
     fn cut(&self) -> usize {
@@ -171,12 +173,12 @@ async fn write_objects(writer: Arc<Writer>, kind: usize, tally: Arc<WriteCounts>
     let mut written = Vec::new();
     while !tally.is_over() {
         let mark = format!("{}-{}", KINDS[kind].name, written.len());
-        let made = KINDS[kind]
+        let created = KINDS[kind]
             .make(&writer, &mark)
             .await
             .and_then(Answer::done);
-        let done = made.is_some();
-        written.push((mark, made.map(|made| made.body)));
+        let done = created.is_some();
+        written.push((mark, created.map(|created| created.body)));
         tally.count(kind, done);
         if !done {
             writer.settings_are_back().await;
@@ -226,7 +228,7 @@ async fn is_durable(cluster: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i6_acknowledged_writes_survive_killed_postgres() {
-    let folder = Folder::new();
+    let folder = DataFolder::new();
     let up = folder.up();
     is_durable(&folder.cluster()).await;
     let writer = Arc::new(Writer::of(&up).await);
@@ -238,12 +240,12 @@ async fn i6_acknowledged_writes_survive_killed_postgres() {
     writers.spawn(write_books(Arc::clone(&writer), Arc::clone(&tally)));
     let mut kills = 0;
     while kills < KILLS || tally.cut() < CUT {
-        let before = tally.made();
-        let enough = |made: &Vec<usize>| {
-            let mut both = made.iter().zip(&before);
-            both.all(|(made, before)| *made >= before + MADE)
+        let before = tally.created();
+        let enough = |created: &Vec<usize>| {
+            let mut both = created.iter().zip(&before);
+            both.all(|(created, before)| *created >= before + MIN_CREATED)
         };
-        eventually(WAIT_TIMEOUT, async || tally.made(), enough).await;
+        eventually(WAIT_TIMEOUT, async || tally.created(), enough).await;
         kill_postgres(&folder.cluster());
         kills += 1;
         assert!(kills < 50, "no write is ever cut off: {}", tally.cut());
@@ -253,7 +255,7 @@ async fn i6_acknowledged_writes_survive_killed_postgres() {
     let written = writers.join_all().await;
     eprintln!(
         "{kills} kills; made {:?}, cut off {}",
-        tally.made(),
+        tally.created(),
         tally.cut()
     );
     for written in &written {

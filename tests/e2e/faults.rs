@@ -8,8 +8,9 @@ use std::{
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use switchboard_protocol::frame::Kind;
+use switchboard_test_support::eventually::eventually;
 
-use crate::{cluster::TestCluster, eventually::eventually};
+use crate::cluster::TestCluster;
 
 fn echo(text: &str, timeout_ms: u64) -> Value {
     json!({"service": "echo", "params": {"text": text}, "timeout_ms": timeout_ms})
@@ -18,7 +19,7 @@ fn echo(text: &str, timeout_ms: u64) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn i9_killed_edge_ends_calls_in_3_s_and_presence_in_10_s() {
     let mut cluster = TestCluster::start(2).await;
-    let mut toy = cluster.echo(0, "toy-1").await;
+    let mut device = cluster.echo(0, "toy-1").await;
     let mut waiting = tokio::task::JoinSet::new();
     let request = cluster
         .http
@@ -29,7 +30,7 @@ async fn i9_killed_edge_ends_calls_in_3_s_and_presence_in_10_s() {
         let answer = request.send().await.unwrap();
         (answer.status(), answer.json::<Value>().await.unwrap())
     });
-    toy.next_call().await;
+    device.next_call().await;
     let killed = Instant::now();
     cluster.edges[0].kill();
     let (status, answer) = waiting.join_next().await.unwrap().unwrap();
@@ -108,9 +109,9 @@ async fn i9_redis_outage_heals_within_five_seconds_without_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn i3_calls_during_redis_kill_have_one_true_outcome() {
     let mut cluster = TestCluster::start(1).await;
-    let toy = cluster.echo(0, "toy-1").await;
-    let executed = Arc::clone(&toy.executed);
-    let served = toy.serve();
+    let device = cluster.echo(0, "toy-1").await;
+    let executed = Arc::clone(&device.executed);
+    let served = device.serve();
     cluster.answers("toy-1", Duration::from_secs(5)).await;
     let mut calls = tokio::task::JoinSet::new();
     for caller in 0..8 {
@@ -212,10 +213,10 @@ async fn i9_devices_work_during_postgres_outage_and_it_heals() {
         "the key is known to the gateway"
     );
     cluster.database.set_unavailable(true).await.unwrap();
-    let mut toy =
+    let mut lamp =
         crate::device::Device::connect(&cluster.edges[0].address("device_addr"), &token).await;
-    toy.register(&crate::cluster::echo_services()).await;
-    let served = toy.serve();
+    lamp.register(&crate::cluster::echo_services()).await;
+    let served = lamp.serve();
     cluster.answers("toy-1", Duration::from_secs(5)).await;
     let (status, device) = cluster.get("/v1/devices/toy-1").await;
     assert_eq!(

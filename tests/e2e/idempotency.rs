@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use switchboard_test_support::eventually::eventually;
 
-use crate::{cluster::TestCluster, eventually::eventually};
+use crate::cluster::TestCluster;
 
 async fn call_with_key(
     cluster: &TestCluster,
@@ -51,13 +52,15 @@ async fn i2_retry_during_call_conflicts_and_after_no_delivery_runs() {
     // Nothing was delivered, so the key is free again.
     let (status, _, answer) = call_with_key(&cluster, "k", &body).await;
     assert_eq!(status, StatusCode::NOT_FOUND, "{answer}");
-    let mut toy = cluster.echo(0, "toy-1").await;
+    let mut device = cluster.echo(0, "toy-1").await;
     let first = call_with_key(&cluster, "k", &body);
     let second = async {
-        let (id, _, _) = toy.next_call().await;
+        let (id, _, _) = device.next_call().await;
         let (status, _, problem) = call_with_key(&cluster, "k", &body).await;
         assert_eq!(status, StatusCode::CONFLICT, "{problem}");
-        toy.answer(&id, &json!({"success": true, "data": 1})).await;
+        device
+            .answer(&id, &json!({"success": true, "data": 1}))
+            .await;
     };
     let ((status, _, _), ()) = tokio::join!(first, second);
     assert_eq!(status, StatusCode::OK);

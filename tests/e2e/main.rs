@@ -6,19 +6,6 @@
     reason = "a test fails by panicking, which reports the line"
 )]
 
-#[path = "../support/data_folder.rs"]
-mod data_folder;
-#[path = "../support/eventually.rs"]
-mod eventually;
-#[path = "../support/haproxy.rs"]
-mod haproxy;
-#[path = "../support/redis_server.rs"]
-mod redis_server;
-#[path = "../support/s3_server.rs"]
-mod s3_server;
-#[path = "../support/snapshot.rs"]
-mod snapshot;
-
 mod access;
 mod baseline;
 mod calls;
@@ -40,7 +27,6 @@ mod metrics;
 mod models;
 mod objects;
 mod presence;
-mod program;
 mod provider;
 mod restart;
 mod rolling;

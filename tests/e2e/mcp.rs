@@ -3,12 +3,10 @@
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 use switchboard_protocol::frame::Kind;
+use switchboard_test_support::switchboard::Program;
 use tokio::task::JoinSet;
 
-use crate::{
-    cluster::{Org, TestCluster, echo_services},
-    program::Program,
-};
+use crate::cluster::{Org, TestCluster, echo_services};
 
 const REVISION: &str = "2025-11-25";
 

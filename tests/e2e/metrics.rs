@@ -10,12 +10,11 @@ use std::{
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use switchboard_protocol::frame::TaskId;
+use switchboard_test_support::{data_folder::DataFolder, switchboard::Program};
 
 use crate::{
     cluster::TestCluster,
     collector::Collector,
-    data_folder::Folder,
-    program::Program,
     provider::Provider,
     system::{ChatFixture, TestSystem, provider_settings},
 };
@@ -269,7 +268,7 @@ async fn metrics_of_dashboards_and_alerts_exist() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_of_single_process_match_dashboards() {
-    let (collector, folder) = (Collector::start().await, Folder::new());
+    let (collector, folder) = (Collector::start().await, DataFolder::new());
     let mut provider = Provider::start().await;
     let mut settings = provider_settings(&provider).to_vec();
     settings.push(("SWITCHBOARD_OTLP_ENDPOINT", collector.url.clone()));

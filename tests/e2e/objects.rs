@@ -5,13 +5,13 @@ use std::process::Command;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-
-use crate::{
-    cluster::TestCluster,
+use switchboard_test_support::{
     eventually::eventually,
-    program::Program,
     s3_server::{BUCKET, S3Server},
+    switchboard::Program,
 };
+
+use crate::cluster::TestCluster;
 
 /// Number of files below this folder; 0 if it does not exist, since the server removes empty
 /// folders.

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use switchboard_test_support::eventually::eventually;
 
 use crate::cluster::{TestCluster, echo_services};
-use crate::eventually::eventually;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i8_presence_and_services_follow_the_live_connection() {
     let cluster = TestCluster::start(2).await;
     let (status, problem) = cluster.get("/v1/devices/toy-1").await;
     assert_eq!(status, StatusCode::NOT_FOUND, "{problem}");
-    let mut toy = cluster.echo(0, "toy-1").await;
+    let mut lamp = cluster.echo(0, "toy-1").await;
     let (status, device) = cluster.get("/v1/devices/toy-1").await;
     assert_eq!(
         (status, &device["online"]),
@@ -26,17 +26,17 @@ async fn i8_presence_and_services_follow_the_live_connection() {
     );
     let sent: Value = serde_json::from_str(&echo_services()).unwrap();
     assert_eq!(device["services"], sent);
-    toy.register("{\"sing\":{\"description\":\"唱歌\"}}").await;
+    lamp.register("{\"sing\":{\"description\":\"唱歌\"}}").await;
     let (_, device) = cluster.get("/v1/devices/toy-1").await;
     assert_eq!(device["services"], json!({"sing": {"description": "唱歌"}}));
     // A rejected registration leaves the current one in force.
-    let refused = toy
+    let refused = lamp
         .try_register("{\"a\":{\"parameters\":{\"type\":\"colour\"}}}")
         .await;
     assert_eq!(refused["success"], false, "{refused}");
     let (_, device) = cluster.get("/v1/devices/toy-1").await;
     assert_eq!(device["services"], json!({"sing": {"description": "唱歌"}}));
-    drop(toy);
+    drop(lamp);
     let asleep = async || cluster.get("/v1/devices/toy-1").await.1;
     let device = eventually(Duration::from_secs(10), asleep, |device| {
         device["left_reason"] == "closed"

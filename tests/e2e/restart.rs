@@ -5,15 +5,16 @@ use std::{collections::HashMap, time::Duration};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use switchboard_protocol::frame::Kind;
-
-use crate::{
-    cluster::TestCluster, eventually::eventually, program::Program, redis_server::RedisServer,
+use switchboard_test_support::{
+    eventually::eventually, redis_server::RedisServer, switchboard::Program,
 };
+
+use crate::cluster::TestCluster;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i14_a_drained_edge_loses_no_call() {
     let mut cluster = TestCluster::start(2).await;
-    let mut toy = cluster.echo(0, "toy-1").await;
+    let mut lamp = cluster.echo(0, "toy-1").await;
     let mut calls = tokio::task::JoinSet::new();
     for n in 0..10 {
         let request = cluster
@@ -27,20 +28,20 @@ async fn i14_a_drained_edge_loses_no_call() {
     }
     let mut in_flight = Vec::new();
     for _ in 0..10 {
-        in_flight.push(toy.next_call().await);
+        in_flight.push(lamp.next_call().await);
     }
     cluster.edges[0].terminate();
-    let goaway = toy.next(Kind::Goaway).await.json();
+    let goaway = lamp.next(Kind::Goaway).await.json();
     assert_eq!(goaway["reason"], "drain");
     assert!(goaway["retry_after_ms"].as_u64().is_some());
     for (id, _, params) in in_flight {
-        toy.answer(&id, &json!({"success": true, "data": params}))
+        lamp.answer(&id, &json!({"success": true, "data": params}))
             .await;
     }
     for answer in calls.join_all().await {
         assert_eq!(answer["outcome"], "succeeded", "{answer}");
     }
-    toy.closes().await;
+    lamp.closes().await;
     assert_eq!(
         cluster.edges[0].exit_code(Duration::from_secs(20)).await,
         Some(0)

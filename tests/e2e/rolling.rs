@@ -11,14 +11,12 @@ use std::{
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use switchboard_test_support::{
+    child::free_port, eventually::eventually, haproxy::HaProxy, switchboard::Program,
+};
 use tokio::{task::JoinSet, time::Instant};
 
-use crate::{
-    cluster::TestCluster,
-    eventually::eventually,
-    haproxy::{Haproxy, free_port},
-    program::Program,
-};
+use crate::cluster::TestCluster;
 
 /// Devices that answer immediately, and their callers.
 const DEVICES: usize = 4;
@@ -89,7 +87,7 @@ impl Place {
 struct Balancer {
     http: String,
     devices: String,
-    _haproxy: Haproxy,
+    _haproxy: HaProxy,
 }
 
 impl Balancer {
@@ -120,7 +118,7 @@ impl Balancer {
         Self {
             http: format!("http://127.0.0.1:{http}"),
             devices: format!("127.0.0.1:{devices}"),
-            _haproxy: Haproxy::start(&config),
+            _haproxy: HaProxy::start(&config),
         }
     }
 }

@@ -6,8 +6,9 @@ use std::{fmt::Write as _, path::Path, process::Command, time::Duration};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use switchboard_test_support::{eventually::eventually, switchboard::Program};
 
-use crate::{cluster::TestCluster, eventually::eventually, program::Program};
+use crate::cluster::TestCluster;
 
 /// Upper bound for ingesting a book.
 const INGESTION_TIMEOUT: Duration = Duration::from_secs(90);
@@ -93,10 +94,10 @@ fn is_over(book: &Value) -> bool {
 /// A guide with this number of chapters, each with a unique word.
 fn guide(chapters: usize) -> String {
     (0..chapters).fold("# Guide\n".to_owned(), |mut guide, chapter| {
-        let words = "The quick brown fox jumps over the lazy dog and rests a while. ".repeat(12);
+        let text = "The quick brown fox jumps over the lazy dog and rests a while. ".repeat(12);
         write!(
             guide,
-            "\n## Chapter {chapter}\n\nThe word is marker{chapter}x. {words}\n"
+            "\n## Chapter {chapter}\n\nThe word is marker{chapter}x. {text}\n"
         )
         .unwrap();
         guide

@@ -5,13 +5,14 @@ use std::{process::Stdio, time::Duration};
 
 use serde_json::{Value, json};
 use switchboard_protocol::frame::Kind;
+use switchboard_test_support::switchboard::Program;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
     time::timeout,
 };
 
-use crate::{cluster::TestCluster, device::Device, program::Program};
+use crate::{cluster::TestCluster, device::Device};
 
 /// Upper bound for one line.
 const LINE_TIMEOUT: Duration = Duration::from_secs(15);

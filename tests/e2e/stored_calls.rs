@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use switchboard_test_support::{eventually::eventually, switchboard::Program};
 
-use crate::{
-    cluster::{TestCluster, echo_services},
-    eventually::eventually,
-    program::Program,
-};
+use crate::cluster::{TestCluster, echo_services};
 
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -63,9 +60,9 @@ fn outcome(call: &Value) -> (&str, &str) {
 async fn i17_call_of_killed_gateway_is_lost_and_not_repeated() {
     for mode in ["async", "queued"] {
         let mut cluster = TestCluster::start(1).await;
-        let mut toy = cluster.echo(0, "toy-1").await;
+        let mut device = cluster.echo(0, "toy-1").await;
         let id = keep(&cluster, &call(mode, "first", 5_000)).await;
-        let (seen, _, _) = toy.next_call().await;
+        let (seen, _, _) = device.next_call().await;
         assert_eq!(seen, id);
         // Not started earlier: the first free gateway would deliver the queued call.
         let other = second_gateway(&cluster);
@@ -79,12 +76,13 @@ async fn i17_call_of_killed_gateway_is_lost_and_not_repeated() {
 
         // The device reconnects. The next frame that it receives is the next call.
         cluster.gateway = other;
-        drop(toy);
-        let mut toy = cluster.echo(0, "toy-1").await;
+        drop(device);
+        let mut device = cluster.echo(0, "toy-1").await;
         let next = keep(&cluster, &call("queued", "next", 5_000)).await;
-        let (seen, _, params) = toy.next_call().await;
+        let (seen, _, params) = device.next_call().await;
         assert_eq!((&seen, &params["text"]), (&next, &json!("next")), "{mode}");
-        toy.answer(&seen, &json!({"success": true, "data": 1}))
+        device
+            .answer(&seen, &json!({"success": true, "data": 1}))
             .await;
         let ended = end_of(&cluster, &cluster.gateway, &next).await;
         assert_eq!(outcome(&ended), ("succeeded", "yes"), "{mode}: {ended}");
@@ -108,11 +106,11 @@ async fn i17_queued_calls_survive_restart_of_all_processes() {
     cluster.gateway = second_gateway(&cluster);
     cluster.edges.clear();
     cluster.add_edge().await;
-    let mut toy =
+    let mut lamp =
         crate::device::Device::connect(&cluster.edges[0].address("device_addr"), &token).await;
-    toy.register(&echo_services()).await;
-    let executed = toy.executed.clone();
-    let _served = toy.serve();
+    lamp.register(&echo_services()).await;
+    let executed = lamp.executed.clone();
+    let _served = lamp.serve();
     for id in &ids {
         let ended = end_of(&cluster, &cluster.gateway, id).await;
         assert_eq!(outcome(&ended), ("succeeded", "yes"), "{ended}");
@@ -126,11 +124,12 @@ async fn i17_queued_calls_survive_restart_of_all_processes() {
 async fn i17_outcome_is_stored_after_database_outage() {
     for mode in ["async", "queued"] {
         let cluster = TestCluster::start(1).await;
-        let mut toy = cluster.echo(0, "toy-1").await;
+        let mut device = cluster.echo(0, "toy-1").await;
         let id = keep(&cluster, &call(mode, "x", 20_000)).await;
-        toy.next_call().await;
+        device.next_call().await;
         cluster.database.set_unavailable(true).await.unwrap();
-        toy.answer(&id, &json!({"success": true, "data": "kept"}))
+        device
+            .answer(&id, &json!({"success": true, "data": "kept"}))
             .await;
         let told = async || cluster.gateway.logged();
         eventually(OUTCOME_TIMEOUT, told, |log| {
@@ -159,9 +158,9 @@ async fn i17_i18_two_gateways_deliver_a_queue_once_and_in_order() {
         ids.push(keep_at(&cluster, gateway, n).await);
         texts.push(json!({"text": n.to_string()}));
     }
-    let toy = cluster.echo(1, "toy-1").await;
-    let executed = toy.executed.clone();
-    let _served = toy.serve();
+    let device = cluster.echo(1, "toy-1").await;
+    let executed = device.executed.clone();
+    let _served = device.serve();
     // More calls arrive while the queue is drained.
     for n in 40..80 {
         let gateway = if n % 2 == 0 {
@@ -183,16 +182,18 @@ async fn i17_i18_two_gateways_deliver_a_queue_once_and_in_order() {
 async fn i14_drained_gateway_stores_outcomes_of_its_calls() {
     let mut cluster = TestCluster::start(1).await;
     let other = second_gateway(&cluster);
-    let mut toy = cluster.echo(0, "toy-1").await;
+    let mut device = cluster.echo(0, "toy-1").await;
     let in_flight = keep(&cluster, &call("async", "x", 20_000)).await;
-    let (first, _, _) = toy.next_call().await;
+    let (first, _, _) = device.next_call().await;
     assert_eq!(first, in_flight);
     let queued = keep(&cluster, &call("queued", "y", 20_000)).await;
-    let (second, _, _) = toy.next_call().await;
+    let (second, _, _) = device.next_call().await;
     assert_eq!(second, queued);
     cluster.gateway.terminate();
     for id in [&in_flight, &queued] {
-        toy.answer(id, &json!({"success": true, "data": 1})).await;
+        device
+            .answer(id, &json!({"success": true, "data": 1}))
+            .await;
     }
     assert_eq!(cluster.gateway.exit_code(OUTCOME_TIMEOUT).await, Some(0));
     for id in [&in_flight, &queued] {

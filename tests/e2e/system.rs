@@ -5,11 +5,11 @@ use std::{fmt::Write as _, time::Duration};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-
-use crate::{
-    cluster::TestCluster, data_folder::Folder, device::Device, eventually::eventually,
-    program::Program, provider::Provider,
+use switchboard_test_support::{
+    data_folder::DataFolder, eventually::eventually, switchboard::Program,
 };
+
+use crate::{cluster::TestCluster, device::Device, provider::Provider};
 
 /// The model name of the fake provider.
 pub const MODEL: &str = "stand-in-1";
@@ -43,7 +43,7 @@ pub struct UpFixture {
     pub provider: Provider,
     pub system: TestSystem,
     _up: Program,
-    _folder: Folder,
+    _folder: DataFolder,
 }
 
 /// The settings that make a process use this provider.
@@ -108,7 +108,7 @@ impl ChatFixture {
 impl UpFixture {
     pub async fn start() -> Self {
         let provider = Provider::start().await;
-        let folder = Folder::new();
+        let folder = DataFolder::new();
         let up = Program::start(&folder.up_arguments(&[]), &provider_settings(&provider));
         let system = TestSystem {
             http: reqwest::Client::new(),
@@ -172,9 +172,9 @@ impl TestSystem {
     }
 
     async fn create(&self, path: &str, body: &Value) -> String {
-        let (status, made) = self.ask(Method::POST, path, body).await;
-        assert_eq!(status, StatusCode::CREATED, "{made}");
-        made["id"].as_str().unwrap_or_default().to_owned()
+        let (status, created) = self.ask(Method::POST, path, body).await;
+        assert_eq!(status, StatusCode::CREATED, "{created}");
+        created["id"].as_str().unwrap_or_default().to_owned()
     }
 
     /// Connects a device to one of the edges.

@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use switchboard_protocol::frame::{Kind, SeqFormat, TaskId, encode};
+use switchboard_test_support::{eventually::eventually, switchboard::Program};
 use tokio::task::JoinSet;
 
 use crate::{
     cluster::TestCluster,
     collector::{Collector, Seen, one},
     device::Device,
-    eventually::eventually,
-    program::Program,
     provider::Provider,
     system::{MODEL, provider_settings},
     turns::time_service,
@@ -105,15 +104,15 @@ async fn call_tool(
 /// Checks a call's spans from its parent to the one on the device's node.
 #[track_caller]
 fn assert_continued(spans: &[Seen], parent: &Seen) {
-    let (made, executed) = (one(spans, "device.call"), one(spans, "device.execute"));
-    assert_eq!((&made.parent, &made.service), (&parent.id, &parent.service));
+    let (call, executed) = (one(spans, "device.call"), one(spans, "device.execute"));
+    assert_eq!((&call.parent, &call.service), (&parent.id, &parent.service));
     assert_eq!(
         (&executed.parent, executed.service.as_str()),
-        (&made.id, "switchboard-edge")
+        (&call.id, "switchboard-edge")
     );
-    assert_eq!(made.events, ["found", "published"]);
+    assert_eq!(call.events, ["found", "published"]);
     assert_eq!(executed.events, ["queued", "sent", "answered"]);
-    for span in [made, executed] {
+    for span in [call, executed] {
         assert_eq!(span.attributes["switchboard.device.id"], "toy-1");
         assert_eq!(span.attributes["switchboard.call.outcome"], "succeeded");
     }
@@ -226,19 +225,19 @@ async fn tool_call_with_too_large_arguments_has_failed_span() {
 async fn failed_calls_set_span_status_and_names_are_bounded() {
     let collector = Collector::start().await;
     let cluster = traced(&collector, "0").await;
-    let mut toy = cluster.echo(0, "toy-1").await;
+    let mut device = cluster.echo(0, "toy-1").await;
     let (trace, sampled) = parent(1, "01");
     let url = cluster.url("/v1/devices/toy-1/calls");
     let request = cluster.http.post(url).bearer_auth(&cluster.org.key);
     let body = json!({"service": "echo", "params": {"text": CANARY}});
     let request = request.header("traceparent", sampled).json(&body);
     let mut leaving = JoinSet::from_iter([request.send()]);
-    toy.next_call().await;
+    device.next_call().await;
     leaving.abort_all();
     let spans = collector.trace(&trace, &["device.call"]).await;
-    let made = one(&spans, "device.call");
-    assert_eq!(made.attributes["switchboard.call.outcome"], "cancelled");
-    assert!(made.failed, "{made:?}");
+    let call = one(&spans, "device.call");
+    assert_eq!(call.attributes["switchboard.call.outcome"], "cancelled");
+    assert!(call.failed, "{call:?}");
 
     let (trace, in_meta) = parent(2, "01");
     let name = "n".repeat(500_000);
@@ -264,10 +263,10 @@ async fn failed_calls_set_span_status_and_names_are_bounded() {
     assert_eq!(tool.attributes["gen_ai.tool.name"].len(), 128);
 }
 
-async fn send_text(device: &mut Device, words: &str) {
+async fn send_text(device: &mut Device, text: &str) {
     let mut frames = Vec::new();
-    let words = words.as_bytes();
-    encode(&mut frames, Kind::Text, TASK, 0, SeqFormat::Plain, words);
+    let text = text.as_bytes();
+    encode(&mut frames, Kind::Text, TASK, 0, SeqFormat::Plain, text);
     encode(&mut frames, Kind::End, TASK, 1, SeqFormat::Plain, &[]);
     device.send_bytes(&frames).await;
 }
@@ -277,18 +276,19 @@ async fn turn_with_calls_is_one_trace() {
     let collector = Collector::start().await;
     let cluster = traced(&collector, "1").await;
     let chat = start_chat(&cluster, &collector, &[]);
-    let mut toy = cluster.device(0, "toy-1").await;
+    let mut device = cluster.device(0, "toy-1").await;
     let service = json!({"get_current_time": {"description": "Get current time", "parameters": {"type": "object"}}});
-    toy.register(&service.to_string()).await;
+    device.register(&service.to_string()).await;
     send_text(
-        &mut toy,
+        &mut device,
         &format!("What time is it, what is the time? \"{CANARY}\""),
     )
     .await;
-    let (id, ..) = toy.next_call().await;
-    toy.answer(&id, &json!({"success": true, "data": CANARY}))
+    let (id, ..) = device.next_call().await;
+    device
+        .answer(&id, &json!({"success": true, "data": CANARY}))
         .await;
-    toy.next(Kind::End).await;
+    device.next(Kind::End).await;
     let trace = collector.trace_of("turn.begin").await;
     let tool = "execute_tool get_current_time";
     let names = ["turn.begin", "turn", tool, "device.call", "device.execute"];
@@ -323,21 +323,22 @@ async fn model_request_and_tool_call_are_one_trace() {
     let settings = provider_settings(&provider);
     let settings = [0, 1].map(|at| (settings[at].0, settings[at].1.as_str()));
     let _chat = start_chat(&cluster, &collector, &settings);
-    let mut toy = cluster.device(0, "toy-1").await;
-    toy.register(&time_service("What time it is")).await;
-    send_text(&mut toy, "What time is it?").await;
+    let mut device = cluster.device(0, "toy-1").await;
+    device.register(&time_service("What time it is")).await;
+    send_text(&mut device, "What time is it?").await;
     let first = provider.next_request().await;
     let parents = [first.headers["traceparent"].clone()];
     first
         .calls(&[("call_1", "get_current_time", r#"{"format":"simple"}"#)])
         .await;
-    let (id, ..) = toy.next_call().await;
-    toy.answer(&id, &json!({"success": true, "data": CANARY}))
+    let (id, ..) = device.next_call().await;
+    device
+        .answer(&id, &json!({"success": true, "data": CANARY}))
         .await;
     let second = provider.next_request().await;
     let parents = [parents[0].clone(), second.headers["traceparent"].clone()];
     second.reply(CANARY).await;
-    toy.next(Kind::End).await;
+    device.next(Kind::End).await;
     let trace = collector.trace_of("turn.begin").await;
     let tool = "execute_tool get_current_time";
     let asked = format!("chat {MODEL}");

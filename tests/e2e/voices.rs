@@ -11,6 +11,7 @@ use std::{
 use axum::{Json, Router, extract::State, routing::post};
 use http::HeaderMap;
 use serde_json::{Value, json};
+use switchboard_test_support::{eventually::eventually, switchboard::Program};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     net::TcpListener,
@@ -18,7 +19,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{cluster::TestCluster, eventually::eventually, program::Program};
+use crate::cluster::TestCluster;
 
 const SAMPLE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),

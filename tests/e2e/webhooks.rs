@@ -14,9 +14,10 @@ use std::{
 use axum::{Router, extract::State, http::StatusCode};
 use serde_json::{Value, json};
 use switchboard_protocol::frame::Kind;
+use switchboard_test_support::{eventually::eventually, switchboard::Program};
 use tokio::{net::TcpListener, task::JoinSet};
 
-use crate::{cluster::TestCluster, eventually::eventually, program::Program};
+use crate::cluster::TestCluster;
 
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(20);
 const LOOPBACK: (&str, &str) = ("SWITCHBOARD_WEBHOOKS_ALLOW", "127.0.0.0/8");
@@ -89,12 +90,12 @@ impl TestCluster {
     async fn listen(&self, endpoint: &Endpoint, events: &[&str]) {
         let url = format!("{}/v1/webhooks", self.control.address("http_url"));
         let document = json!({"url": endpoint.url, "events": events});
-        let made = self
+        let created = self
             .http
             .post(url)
             .bearer_auth(&self.org.key)
             .json(&document);
-        assert_eq!(made.send().await.unwrap().status(), 201);
+        assert_eq!(created.send().await.unwrap().status(), 201);
     }
 
     /// Makes all pending deliveries due immediately.
@@ -115,15 +116,16 @@ async fn events_of_all_services_are_delivered() {
         "call.finished",
     ];
     cluster.listen(&endpoint, &events).await;
-    let mut toy = cluster.echo(0, "toy-1").await;
+    let mut device = cluster.echo(0, "toy-1").await;
     let (_, online) = endpoint.event("device.online").await;
     assert_eq!(online["data"], json!({"device_id": "toy-1"}));
 
-    toy.send(
-        Kind::Event,
-        r#"{"name": "button", "data": {"pressed": true}}"#,
-    )
-    .await;
+    device
+        .send(
+            Kind::Event,
+            r#"{"name": "button", "data": {"pressed": true}}"#,
+        )
+        .await;
     let (_, event) = endpoint.event("device.event").await;
     let pressed = json!({"device_id": "toy-1", "name": "button", "data": {"pressed": true}});
     assert_eq!(event["data"], pressed);
@@ -131,8 +133,9 @@ async fn events_of_all_services_are_delivered() {
     let call = json!({"service": "echo", "params": {"text": "hi"}, "mode": "async"});
     let (status, kept) = cluster.call("toy-1", &call).await;
     assert_eq!(status, 202, "{kept}");
-    let (id, _, params) = toy.next_call().await;
-    toy.answer(&id, &json!({"success": true, "data": params}))
+    let (id, _, params) = device.next_call().await;
+    device
+        .answer(&id, &json!({"success": true, "data": params}))
         .await;
     let (_, finished) = endpoint.event("call.finished").await;
     let (_, shown) = cluster.get(&format!("/v1/calls/{id}")).await;
@@ -152,7 +155,7 @@ async fn events_of_all_services_are_delivered() {
         );
     }
 
-    drop(toy);
+    drop(device);
     // An attempt in flight whose lease is expired here is made twice, under the same id.
     let ids = async || {
         cluster.expire_backoffs().await;
@@ -174,14 +177,15 @@ async fn killed_control_plane_loses_no_event() {
     let mut cluster = TestCluster::start_with(1, &[LOOPBACK]).await;
     let endpoint = Endpoint::start(true).await;
     cluster.listen(&endpoint, &["call.finished"]).await;
-    let mut toy = cluster.echo(0, "toy-1").await;
+    let mut device = cluster.echo(0, "toy-1").await;
     let call = json!({"service": "echo", "params": {"text": "hi"}, "mode": "async"});
-    let made = cluster.call("toy-1", &call).await.1;
-    let (id, _, params) = toy.next_call().await;
-    toy.answer(&id, &json!({"success": true, "data": params}))
+    let created = cluster.call("toy-1", &call).await.1;
+    let (id, _, params) = device.next_call().await;
+    device
+        .answer(&id, &json!({"success": true, "data": params}))
         .await;
     let (first, body) = endpoint.event("call.finished").await;
-    assert_eq!(body["data"]["call_id"], made["call_id"]);
+    assert_eq!(body["data"]["call_id"], created["call_id"]);
     // In the middle of the attempt.
     cluster.control.kill();
     endpoint
@@ -190,8 +194,9 @@ async fn killed_control_plane_loses_no_event() {
         .store(false, Ordering::Relaxed);
     // No process delivers while another call ends.
     cluster.call("toy-1", &call).await;
-    let (other, _, params) = toy.next_call().await;
-    toy.answer(&other, &json!({"success": true, "data": params}))
+    let (other, _, params) = device.next_call().await;
+    device
+        .answer(&other, &json!({"success": true, "data": params}))
         .await;
     let ended = async || cluster.get(&format!("/v1/calls/{other}")).await.1;
     eventually(DELIVERY_TIMEOUT, ended, |call| call["state"] == "ended").await;

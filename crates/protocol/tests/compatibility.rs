@@ -4,12 +4,8 @@
 //! for the frozen values.
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     reason = "a test fails by panicking, in its helpers too"
 )]
-
-#[path = "../../../tests/support/snapshot.rs"]
-mod snapshot;
 
 use serde_json::value::RawValue;
 use switchboard_protocol::{
@@ -28,6 +24,7 @@ use switchboard_protocol::{
     session::SessionError,
     token::{AccessError, Claims, Scope, SigningKey, VerifyingKey, VerifyingKeys},
 };
+use switchboard_test_support::snapshot;
 use uuid::Uuid;
 
 const TASK: TaskId = TaskId(*b"task0001");

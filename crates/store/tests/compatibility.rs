@@ -4,12 +4,8 @@
 //! Rows outlive the release that wrote them. See `tests/compatibility` for the frozen values.
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     reason = "a test fails by panicking, in its helpers too"
 )]
-
-#[path = "../../../tests/support/snapshot.rs"]
-mod snapshot;
 
 use chrono::DateTime;
 use secrecy::ExposeSecret as _;
@@ -25,6 +21,7 @@ use switchboard_store::{
     DeviceEvent, DeviceEventKind, NewApiKey, Owner, Store, WebhookEvent, WebhookSettings,
     testing::TestDatabase,
 };
+use switchboard_test_support::snapshot;
 use uuid::Uuid;
 
 /// The lines that a query of one text column returns.

@@ -1,6 +1,15 @@
-//! Processes, programs and databases for checks (`xtask`) and measurements (`bench`).
+//! For tests, checks (`xtask`) and measurements (`bench`): processes, private servers and databases,
+//! the program under test, waits with a deadline, and reviewed snapshots.
 
+pub mod child;
+pub mod data_folder;
 pub mod database;
+pub mod eventually;
+pub mod haproxy;
 pub mod process;
 pub mod programs;
+pub mod redis_server;
 pub mod run;
+pub mod s3_server;
+pub mod snapshot;
+pub mod switchboard;

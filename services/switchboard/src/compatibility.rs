@@ -5,11 +5,9 @@
 
 use clap::{ArgAction, Command, CommandFactory as _};
 use switchboard_runtime::settings;
+use switchboard_test_support::snapshot;
 
 use crate::{cli::Cli, data_folder::Instance};
-
-#[path = "../../../tests/support/snapshot.rs"]
-mod snapshot;
 
 /// A line for each argument: where it is, how it is written, and what it is without a value.
 fn collect(command: &Command, path: &str, lines: &mut Vec<String>) {

@@ -3,9 +3,9 @@
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use switchboard_test_support::eventually::eventually;
 
 use super::{Answer, WAIT_TIMEOUT, Writer};
-use crate::eventually::eventually;
 
 /// A skills book, and its acknowledged steps.
 pub(super) struct Book {

@@ -10,12 +10,12 @@ use std::{
 
 use serde_json::Value;
 use switchboard_protocol::frame::TaskId;
+use switchboard_test_support::eventually::eventually;
 use tokio::sync::{Mutex, Semaphore};
 
 use super::marked_off;
 use crate::{
     cluster::TestCluster,
-    eventually::eventually,
     provider::{Provider, ProviderRequest},
     system::ChatFixture,
     turns::task,
@@ -33,8 +33,8 @@ async fn count(received: ProviderRequest, may_summarise: Arc<Semaphore>) {
         may_summarise.acquire().await.unwrap().forget();
         received.reply(SUMMARY).await;
     } else {
-        let words = format!("After {}.", received.user_message());
-        received.reply(&words).await;
+        let text = format!("After {}.", received.user_message());
+        received.reply(&text).await;
     }
 }
 
@@ -55,12 +55,12 @@ async fn long_conversation_is_summarised() {
     let provider = Provider::scripted(move |received| count(received, Arc::clone(&at_hand)));
     let talkative = TestCluster::start_with(1, &[("SWITCHBOARD_DEVICE_TURN_BURST", "100")]);
     let fixture = ChatFixture::with_cluster(talkative.await, provider.await, &[]);
-    let toy = Mutex::new(fixture.system.device(0, "toy-1").await);
+    let device = Mutex::new(fixture.system.device(0, "toy-1").await);
     let turn = async |number: usize| {
         let task: TaskId = task(number);
         let question = format!("number {number}");
-        let words = toy.lock().await.ask(task, &question).await;
-        assert_eq!(words, format!("After {question}."));
+        let text = device.lock().await.ask(task, &question).await;
+        assert_eq!(text, format!("After {question}."));
         request(&fixture.provider.seen(), &question)
     };
     for number in 0..TURNS {

@@ -9,12 +9,12 @@ use std::{
 use rustls_pki_types::ServerName;
 use switchboard_edge::Config;
 use switchboard_protocol::outcome::{Delivered, Outcome};
+use switchboard_test_support::{child::free_port, eventually::eventually_true, haproxy::HaProxy};
 use tokio::net::{TcpSocket, TcpStream};
 
 use crate::{
     device::{Device, LIGHT},
-    haproxy::{Haproxy, free_port},
-    node::{Node, check, eventually},
+    node::{Node, check},
     tls::{client, pki},
 };
 
@@ -65,7 +65,7 @@ async fn devices_behind_haproxy_are_limited_by_own_address() {
     let plain = [nodes[0].addr, nodes[1].addr];
     let tls = [nodes[0].tls_addr.unwrap(), nodes[1].tls_addr.unwrap()];
     let [text, binary, over_tls] = [free_port(), free_port(), free_port()];
-    let _haproxy = Haproxy::start(&haproxy_config(&[
+    let _haproxy = HaProxy::start(&haproxy_config(&[
         (text, "send-proxy", plain),
         (binary, "send-proxy-v2", plain),
         (over_tls, "send-proxy-v2", tls),
@@ -73,7 +73,7 @@ async fn devices_behind_haproxy_are_limited_by_own_address() {
     let headers = |label: &str| -> [f64; 2] {
         [0, 1].map(|node: usize| nodes[node].metric("proxy_headers_total", Some(label)))
     };
-    eventually("haproxy runs health checks on both edges", || {
+    eventually_true("haproxy runs health checks on both edges", || {
         headers("local").iter().all(|checks| *checks > 10.0)
     })
     .await;
@@ -113,7 +113,7 @@ async fn devices_behind_haproxy_are_limited_by_own_address() {
     for _ in 0..40 {
         flood.push(connect(Ipv4Addr::new(127, 0, 0, 5), binary).await);
     }
-    eventually("most connections of the flood are refused", || {
+    eventually_true("most connections of the flood are refused", || {
         shed() > 25.0
     })
     .await;

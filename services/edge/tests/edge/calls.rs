@@ -8,8 +8,9 @@ use switchboard_protocol::{
     frame::{self, Kind, SeqFormat, TaskId},
     outcome::{Delivered, Outcome},
 };
+use switchboard_test_support::eventually::eventually_true;
 
-use crate::node::{Node, TEST_TIMEOUT, check, eventually, json};
+use crate::node::{Node, TEST_TIMEOUT, check, json};
 
 const ON: &str = r#"{"on":true}"#;
 
@@ -300,7 +301,7 @@ async fn many_concurrent_calls_all_complete() {
             check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
         }
     }
-    eventually("every call is counted", || {
+    eventually_true("every call is counted", || {
         (node.metric("calls_total", Some("succeeded")) - 1_000.0).abs() < 0.5
     })
     .await;
@@ -335,7 +336,7 @@ async fn stalled_socket_keeps_calls_queued() {
             node.shutdown.spawn(async move { caller.call(call).await })
         })
         .collect();
-    eventually("calls are queued", || {
+    eventually_true("calls are queued", || {
         node.metric("calls_queued", None) > 0.5
     })
     .await;

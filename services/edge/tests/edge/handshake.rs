@@ -5,6 +5,7 @@ use switchboard_protocol::{
     frame::{Kind, TaskId},
     token::{Scope, SigningKey, Subject},
 };
+use switchboard_test_support::eventually::eventually_true;
 
 use crate::{
     device::Device,
@@ -60,7 +61,7 @@ async fn invalid_token_is_refused_with_a_code() {
         .revoke(claims.id, claims.expires_at)
         .await
         .unwrap();
-    crate::node::eventually("the revocation arrived", || node.bus.is_revoked(claims.id)).await;
+    eventually_true("the revocation arrived", || node.bus.is_revoked(claims.id)).await;
     check(&node, &node.sign(&claims), "token_revoked").await;
 
     let mut claims = node.claims("toy");

@@ -6,11 +6,6 @@
     reason = "a test fails by panicking"
 )]
 
-#[path = "../../../../tests/support/haproxy.rs"]
-mod haproxy;
-#[path = "../../../../tests/support/redis_server.rs"]
-mod redis_server;
-
 mod balancer;
 mod calls;
 mod close;

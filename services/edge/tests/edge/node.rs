@@ -1,10 +1,6 @@
 //! An edge under test with its bus, its token key, and a second node that calls.
 
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use prometheus::Registry;
@@ -17,6 +13,7 @@ use switchboard_protocol::{
     token::{Claims, Scope, SigningKey, Subject},
 };
 use switchboard_runtime::shutdown::Shutdown;
+use switchboard_test_support::eventually::eventually_true;
 use tokio::{net::TcpListener, task::JoinHandle};
 use uuid::Uuid;
 
@@ -80,7 +77,7 @@ impl Node {
             start(["edge-2", "caller-2"]).await,
         ];
         nodes[0].publish_keys().await;
-        eventually("both edges have keys", || nodes[1].bus.has_keys()).await;
+        eventually_true("both edges have keys", || nodes[1].bus.has_keys()).await;
         nodes
     }
 
@@ -132,7 +129,7 @@ impl Node {
             .publish_keys(vec![self.key.verifying_key()], Vec::new())
             .await
             .unwrap();
-        eventually("the edge has keys", || self.bus.has_keys()).await;
+        eventually_true("the edge has keys", || self.bus.has_keys()).await;
     }
 
     pub fn claims(&self, device: &str) -> Claims {
@@ -213,16 +210,7 @@ impl Node {
     /// Waits until a metric has this value.
     pub async fn metric_is(&self, name: &str, label: Option<&str>, value: f64) {
         let what = format!("{name} {label:?} is {value}");
-        eventually(&what, || (self.metric(name, label) - value).abs() < 0.5).await;
-    }
-}
-
-/// Waits until a condition is true.
-pub async fn eventually(what: &str, holds: impl Fn() -> bool) {
-    let deadline = Instant::now() + TEST_TIMEOUT;
-    while !holds() {
-        assert!(Instant::now() < deadline, "not true in time: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        eventually_true(&what, || (self.metric(name, label) - value).abs() < 0.5).await;
     }
 }
 

@@ -8,11 +8,12 @@ use switchboard_protocol::{
     frame::{Kind, TaskId},
     outcome::{Delivered, Outcome},
 };
+use switchboard_test_support::eventually::eventually_true;
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
 use crate::{
     device::{Device, LIGHT},
-    node::{Node, check, eventually},
+    node::{Node, check},
     tls::{client, pki},
 };
 
@@ -192,7 +193,7 @@ async fn invalid_header_closes_the_connection() {
         device.expect_end().await;
         let counted = || node.metric("proxy_headers_total", Some(outcome)) > before + 0.5;
         let what = format!("{} is {outcome}", bytes.escape_ascii());
-        eventually(&what, counted).await;
+        eventually_true(&what, counted).await;
     }
     let node = Node::start(behind_balancer()).await;
     check(&node, b"", "cut").await;

@@ -7,11 +7,11 @@ use switchboard_protocol::{
     frame::Kind,
     outcome::{Delivered, Outcome},
 };
+use switchboard_test_support::redis_server::RedisServer;
 
 use crate::{
     device::{Device, LIGHT},
     node::{Node, TEST_TIMEOUT, check},
-    redis_server::RedisServer,
 };
 
 const ON: &str = r#"{"on":true}"#;

@@ -10,6 +10,7 @@ use chrono::DateTime;
 use switchboard_identity::{Caller, Credential};
 use switchboard_protocol::id::{ApiKeyId, DeviceKey, OrgId, TokenId};
 use switchboard_store::Expiry;
+use switchboard_test_support::snapshot;
 use uuid::Uuid;
 
 use super::{
@@ -17,9 +18,6 @@ use super::{
     mode::Mode,
     request::CallRequest,
 };
-
-#[path = "../../../../tests/support/snapshot.rs"]
-mod snapshot;
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -1,15 +1,12 @@
 //! One contract for all kinds of object stores, and properties of buckets.
 
-#[path = "../../../../../tests/support/s3_server.rs"]
-mod s3_server;
-
 use switchboard_protocol::id::SkillsBookId;
+use switchboard_test_support::s3_server::{BUCKET, S3Server};
 use tokio::{net::TcpListener, time::Instant};
 use uuid::Uuid;
 
 use super::*;
 use crate::Owner;
-use s3_server::{BUCKET, S3Server};
 
 fn settings(url: &str) -> ObjectsConfig {
     ObjectsConfig {

@@ -4,12 +4,10 @@
 
 use http::{HeaderMap, HeaderValue, header};
 use secrecy::SecretBox;
+use switchboard_test_support::snapshot;
 
 use super::hash;
 use crate::seal::Seal;
-
-#[path = "../../../../../tests/support/snapshot.rs"]
-mod snapshot;
 
 /// `{"key":"sb_1"}` as an earlier release sealed it for `Bearer a` and the key `key-1`.
 const SEALED_ANSWER: &str = include_str!("../../../../../tests/compatibility/sealed-answer.txt");

@@ -1,7 +1,15 @@
-//! A process of the program under test. Dropping it kills the process.
+//! The program under test, which cargo builds together with the tests of the package `switchboard`.
+
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::{
+    env,
     io::{BufRead, BufReader},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -13,19 +21,32 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval between two checks for its exit.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
+/// The path of the program: a test is in a folder beside it.
+#[must_use]
+pub fn executable() -> PathBuf {
+    let test = env::current_exe().expect("the path of the test");
+    let folder = test.ancestors().nth(2).expect("a target folder");
+    folder.join("switchboard")
+}
+
+/// A process of the program. Dropping it kills the process.
+#[derive(Debug)]
 pub struct Program {
     child: Child,
     log: tempfile::NamedTempFile,
+    /// The ready line; null before.
     pub ready: Value,
 }
 
 impl Program {
     /// Starts a subcommand and waits for its ready line.
+    #[must_use]
     pub fn start(arguments: &[&str], environment: &[(&str, String)]) -> Self {
         Self::launch(arguments, environment).until_ready()
     }
 
     /// Waits for the ready line of a launched subcommand.
+    #[must_use]
     pub fn until_ready(mut self) -> Self {
         let (line, lines) = std::sync::mpsc::sync_channel(1);
         let out = self.child.stdout.take().expect("a pipe");
@@ -43,9 +64,10 @@ impl Program {
     }
 
     /// Starts a subcommand without waiting for anything.
+    #[must_use]
     pub fn launch(arguments: &[&str], environment: &[(&str, String)]) -> Self {
         let log = tempfile::NamedTempFile::new().expect("a log file");
-        let child = Command::new(env!("CARGO_BIN_EXE_switchboard"))
+        let child = Command::new(executable())
             .args(arguments)
             .env_remove("DATABASE_URL")
             .env_remove("REDIS_URL")
@@ -61,15 +83,20 @@ impl Program {
         }
     }
 
+    /// Its log so far.
+    #[must_use]
     pub fn logged(&self) -> String {
         std::fs::read_to_string(self.log.path()).unwrap_or_default()
     }
 
+    /// The process id.
+    #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// An address from the ready line.
+    #[must_use]
     pub fn address(&self, field: &str) -> String {
         self.ready[field]
             .as_str()
@@ -79,21 +106,22 @@ impl Program {
 
     /// Sends SIGKILL and waits for the exit.
     pub fn kill(&mut self) {
-        self.child.kill().expect("our own child");
-        self.child.wait().expect("our own child");
+        self.child.kill().expect("a child of this process");
+        self.child.wait().expect("a child of this process");
     }
 
     /// Sends SIGTERM without waiting for the exit.
     pub fn terminate(&self) {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("our own child");
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)
+            .expect("a child of this process");
     }
 
     /// Waits for the exit code.
     pub async fn exit_code(&mut self, within: Duration) -> Option<i32> {
         let deadline = Instant::now() + within;
         loop {
-            if let Some(status) = self.child.try_wait().expect("our own child") {
+            if let Some(status) = self.child.try_wait().expect("a child of this process") {
                 return status.code();
             }
             assert!(

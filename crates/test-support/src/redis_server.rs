@@ -1,0 +1,88 @@
+//! A private Redis for one test: its own port, no persistence, stopped with the test.
+
+#![expect(clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    process::Command,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::child::{ChildGuard, free_port, wait_listening};
+
+/// A Redis server. Dropping it stops it.
+#[derive(Debug)]
+pub struct RedisServer {
+    port: u16,
+    options: Vec<String>,
+    child: Option<ChildGuard>,
+}
+
+impl RedisServer {
+    /// Starts a server on a free port.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a server with more command-line options.
+    #[must_use]
+    pub fn start_with(options: &[&str]) -> Self {
+        let mut server = Self {
+            port: free_port(),
+            options: options.iter().map(ToString::to_string).collect(),
+            child: None,
+        };
+        server.restart();
+        server
+    }
+
+    /// Its URL for a Redis client.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("redis://{}/", self.address())
+    }
+
+    /// Its address, also while it is stopped.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    /// SIGKILL: data is lost, connections are closed.
+    pub fn kill(&mut self) {
+        self.child = None;
+    }
+
+    /// SIGSTOP: connections stay open, requests are buffered without a response.
+    pub fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// SIGCONT: buffered requests are executed.
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = self.child.as_ref().expect("it runs").pid();
+        let pid = Pid::from_raw(i32::try_from(pid).expect("a pid"));
+        kill(pid, signal).expect("a child of this process");
+    }
+
+    /// Restarts the server on the same port, empty.
+    pub fn restart(&mut self) {
+        let mut command = Command::new("redis-server");
+        command
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .args(&self.options);
+        let child = ChildGuard::server(&mut command, "redis-server is installed by ./check");
+        self.child = Some(child);
+        wait_listening(self.address());
+    }
+}
