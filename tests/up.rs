@@ -332,7 +332,7 @@ async fn startup_conflicts_are_named() {
     check(
         &["--postgres-bin-dir", none.to_str().unwrap()],
         69,
-        &["apt-get install", "DATABASE_URL"],
+        &["Install it", "DATABASE_URL"],
     )
     .await;
     check(

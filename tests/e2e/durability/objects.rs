@@ -137,8 +137,8 @@ impl Kind {
             if let Some(answered) = answered {
                 assert_eq!(&again, answered, "{mark} has another answer");
             }
-            for (found, made) in found.iter().zip(objects(&again)) {
-                self.is_as_answered(writer, found, made, mark).await;
+            for (found, created) in found.iter().zip(objects(&again)) {
+                self.is_as_answered(writer, found, created, mark).await;
             }
         }
         let after = self.there_is(writer).await;
@@ -148,15 +148,15 @@ impl Kind {
         }
     }
 
-    async fn is_as_answered(&self, writer: &Writer, found: &Value, made: &Value, mark: &str) {
+    async fn is_as_answered(&self, writer: &Writer, found: &Value, created: &Value, mark: &str) {
         let mut common = 0;
         for (name, value) in found.as_object().unwrap() {
-            if let Some(answered) = made.get(name) {
+            if let Some(answered) = created.get(name) {
                 assert_eq!(answered, value, "`{name}` of {mark}");
                 common += 1;
             }
         }
-        assert!(common > 3, "{mark}: {found} is nothing like {made}");
+        assert!(common > 3, "{mark}: {found} is nothing like {created}");
         if self.name == "picture" {
             let id = found["id"].as_str().unwrap();
             let url = format!("{}/v1/pictures/{id}/content", writer.url);

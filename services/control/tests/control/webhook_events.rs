@@ -298,7 +298,12 @@ impl PresenceFixture {
     }
 
     fn connected(&self, epoch: u64, at_s: i64) -> DeviceEvent {
-        event(&device_key(&self.org), epoch, at_s, DeviceEventKind::Connected)
+        event(
+            &device_key(&self.org),
+            epoch,
+            at_s,
+            DeviceEventKind::Connected,
+        )
     }
 
     fn disconnected(&self, epoch: u64, at_s: i64) -> DeviceEvent {
