@@ -23,6 +23,8 @@ CHART = ROOT / "helm/switchboard"
 # The oldest that the chart takes (`kubeVersion`), one in between, and the newest with schemas here.
 VERSIONS = ["1.30", "1.34", "1.37"]
 RELEASE = {"name": "demo", "namespace": "toys"}
+# What a release needs beside the secrets.
+MINIMAL = yaml.safe_load((HERE / "values/minimal.yaml").read_text())
 
 failures = []
 
@@ -275,7 +277,7 @@ def replicas():
                      for own, live, _ in cases)]
         (copy / "templates/probe.yaml").write_text("\n".join(lines))
         with helm.Chart.load(str(copy)) as chart:
-            found = yaml.safe_load(chart.render({}, is_install=True, **RELEASE)["switchboard/templates/probe.yaml"])
+            found = yaml.safe_load(chart.render(MINIMAL, is_install=True, **RELEASE)["switchboard/templates/probe.yaml"])
     for number, (own, live, wanted) in enumerate(cases):
         if found[number] != wanted:
             fail("replicas", f"{own} with {live}: {found[number]!r} instead of {wanted!r}")
@@ -405,10 +407,11 @@ def described(schema, values, path="values"):
 
 def refusals():
     for entry in yaml.safe_load((HERE / "refused.yaml").read_text()):
+        values = overlaid(MINIMAL, entry["values"])
         try:
             with helm.Chart.load(str(CHART)) as chart:
-                chart.validate_schema(entry["values"])
-                chart.render(entry["values"], is_install=True, **RELEASE)
+                chart.validate_schema(values)
+                chart.render(values, is_install=True, **RELEASE)
         except helm_python.HelmError as error:
             missing = [word for word in entry["words"] if word not in str(error)]
             if missing:
@@ -443,7 +446,7 @@ def main():
         for check in (reaches, hooks, traced):
             check(path.stem, objects, merged)
     replicas()
-    documented(render("minimal", {"test": {"existingSecret": "switchboard-test"}, "fullnameOverride": "switchboard"})[1])
+    documented(render("minimal", {**MINIMAL, "test": {"existingSecret": "switchboard-test"}, "fullnameOverride": "switchboard"})[1])
     with helm.Chart.load(str(CHART)) as chart:
         DEFINITIONS.update(chart.schema.get("definitions", {}))
         described(chart.schema, chart.values)
