@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use switchboard_test_support::{
     data_folder::{DataFolder, processes_in},
     switchboard::Program,
@@ -404,4 +404,65 @@ async fn device_runs_commands_of_file() {
     drop(online);
     up.terminate();
     assert_eq!(up.exit_code(START_TIMEOUT).await, Some(0));
+}
+
+/// A device with these services, each given with its command and further members.
+async fn command_device(
+    folder: &DataFolder,
+    id: &str,
+    services: &[(&str, Value)],
+) -> tokio::process::Child {
+    let file = Path::new(folder.path()).join(format!("{id}.json"));
+    let mut all = serde_json::Map::new();
+    for (name, members) in services {
+        let mut service = json!({"description": "d", "parameters": {"type": "object"}});
+        let members = members.as_object().unwrap().clone();
+        service.as_object_mut().unwrap().extend(members);
+        all.insert((*name).to_owned(), service);
+    }
+    fs::write(&file, json!({"services": all}).to_string()).unwrap();
+    device(folder, &["--id", id, "--services", file.to_str().unwrap()]).await
+}
+
+#[tokio::test]
+async fn text_of_a_device_does_not_control_the_terminal() {
+    let folder = DataFolder::new();
+    let _up = folder.up();
+    let steering = r"\033]0;pwned\007\033[2J\302\23331m\342\200\256\177";
+    let error = format!("printf '{steering}' >&2; exit 1");
+    let data = r#""\302\23331m\342\200\256\177""#;
+    let services = [
+        ("error", json!({"command": ["sh", "-c", error]})),
+        ("data", json!({"command": ["printf", data]})),
+    ];
+    let _online = command_device(&folder, "evil", &services).await;
+    let failed = folder.run(&["call", "evil", "error"]);
+    assert_eq!(failed.status.code(), Some(1));
+    assert_eq!(
+        text(&failed.stderr),
+        r"switchboard: \u{1b}]0;pwned\u{7}\u{1b}[2J\u{9b}31m\u{202e}\u{7f}"
+    );
+    let succeeded = folder.run(&["call", "evil", "data"]);
+    assert_eq!(text(&succeeded.stdout), r#""\u009b31m\u202e\u007f""#);
+}
+
+#[tokio::test]
+async fn command_of_a_service_inherits_named_variables_only() {
+    let folder = DataFolder::new();
+    let _up = folder.up();
+    let named = "CARGO_MANIFEST_DIR";
+    let members = json!({"command": ["env"], "env": [named, "SWITCHBOARD_ABSENT"]});
+    let _online = command_device(&folder, "envious", &[("environment", members)]).await;
+    let printed = folder.run(&["call", "envious", "environment"]);
+    let printed: String = serde_json::from_slice(&printed.stdout).unwrap();
+    let names = printed.lines().filter_map(|line| line.split_once('='));
+    let names: Vec<_> = names.map(|(name, _)| name).collect();
+    assert!(
+        names.contains(&"PATH") && names.contains(&named),
+        "{printed}"
+    );
+    let allowed = [
+        "PATH", "HOME", "USER", "TMPDIR", "LANG", "LC_ALL", "TZ", named,
+    ];
+    assert!(names.iter().all(|name| allowed.contains(name)), "{printed}");
 }

@@ -1,6 +1,7 @@
-//! Cleans text of devices for models: removes characters that are invisible to people.
+//! Hidden characters in texts of devices: removes them for models, and makes them visible for
+//! people.
 
-use std::{borrow::Cow, mem};
+use std::{borrow::Cow, fmt::Write as _, mem};
 
 use icu_properties::{
     CodePointSetData, CodePointSetDataBorrowed,
@@ -24,17 +25,54 @@ const JOINER: char = '\u{200d}';
 /// fillers, variation selectors. Line breaks and tabs stay, and the joiners within an emoji.
 #[must_use]
 pub fn clean(text: &str) -> Cow<'_, str> {
-    let Some(first) = hidden(text).next() else {
-        return Cow::Borrowed(text);
-    };
-    let mut cleaned = String::with_capacity(text.len());
+    replace(text, hidden(text), |_, _| {})
+}
+
+/// The text with an escape such as `\u{1b}` in place of each hidden character, for a terminal.
+/// Line breaks and tabs stay; a carriage return alone, which overwrites the line, does not.
+#[must_use]
+pub fn escape(text: &str) -> Cow<'_, str> {
+    escape_after(None, text)
+}
+
+/// The same for a text that continues another one, which ends with `before`.
+#[must_use]
+pub fn escape_after(before: Option<char>, text: &str) -> Cow<'_, str> {
+    let steers = |c, next| is_ignorable(c) || (c == '\r' && next != Some('\n'));
+    replace(text, select(before, text, steers), |escaped, c| {
+        // Writing to a `String` cannot fail.
+        let _ = write!(escaped, "\\u{{{:x}}}", u32::from(c));
+    })
+}
+
+/// Valid JSON with an escape such as `\u001b` in place of each hidden character: the same value.
+#[must_use]
+pub fn escape_json(json: &str) -> Cow<'_, str> {
+    replace(json, hidden(json), |escaped, c| {
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            let _ = write!(escaped, "\\u{unit:04x}");
+        }
+    })
+}
+
+/// The text with something else in place of the characters at these places.
+fn replace<'a>(
+    text: &'a str,
+    characters: impl Iterator<Item = (usize, char)>,
+    mut with: impl FnMut(&mut String, char),
+) -> Cow<'a, str> {
+    let mut replaced = String::new();
     let mut from = 0;
-    for (at, c) in std::iter::once(first).chain(hidden(text).skip(1)) {
-        cleaned.push_str(text.get(from..at).unwrap_or_default());
+    for (at, c) in characters {
+        replaced.push_str(text.get(from..at).unwrap_or_default());
+        with(&mut replaced, c);
         from = at.saturating_add(c.len_utf8());
     }
-    cleaned.push_str(text.get(from..).unwrap_or_default());
-    Cow::Owned(cleaned)
+    if from == 0 {
+        return Cow::Borrowed(text);
+    }
+    replaced.push_str(text.get(from..).unwrap_or_default());
+    Cow::Owned(replaced)
 }
 
 /// Whether the text has characters that [`clean`] removes.
@@ -45,14 +83,21 @@ pub fn has_hidden(text: &str) -> bool {
 
 /// The hidden characters and their places.
 fn hidden(text: &str) -> impl Iterator<Item = (usize, char)> {
-    let mut before = None;
+    select(None, text, |c, _| is_ignorable(c))
+}
+
+/// The characters that match by themselves and the next one, except those that belong to an emoji,
+/// and their places. `before` is the character in front of the text.
+fn select(
+    mut before: Option<char>,
+    text: &str,
+    matches: impl Fn(char, Option<char>) -> bool,
+) -> impl Iterator<Item = (usize, char)> {
     text.char_indices().filter(move |(at, c)| {
         let last = before.replace(*c);
-        is_ignorable(*c) && {
-            let rest = text.get(at.saturating_add(c.len_utf8())..);
-            let next = rest.and_then(|rest| rest.chars().next());
-            !belongs_to_emoji(last, *c, next)
-        }
+        let rest = text.get(at.saturating_add(c.len_utf8())..);
+        let next = rest.and_then(|rest| rest.chars().next());
+        matches(*c, next) && !belongs_to_emoji(last, *c, next)
     })
 }
 
@@ -221,6 +266,35 @@ mod tests {
             "❤\u{fe0f}\u{200d}🔥a\u{200d}b👨\u{200d}",
             "❤\u{fe0f}\u{200d}🔥ab👨",
         );
+    }
+
+    #[test]
+    fn hidden_characters_are_escaped_for_a_terminal() {
+        fn check(text: &str, expected: &str) {
+            assert_eq!(escape(text), expected, "{text:?}");
+        }
+        check("plain\n\ttext\r\n现在几点？", "plain\n\ttext\r\n现在几点？");
+        check(
+            "\u{1b}]0;x\u{7}\u{9b}2J\u{7f}",
+            "\\u{1b}]0;x\\u{7}\\u{9b}2J\\u{7f}",
+        );
+        check("a\u{202e}b\u{2066}c", "a\\u{202e}b\\u{2066}c");
+        check("secret\rpublic", "secret\\u{d}public");
+        check("❤\u{fe0f}\u{e0041}", "❤\u{fe0f}\\u{e0041}");
+        assert_eq!(escape_after(Some('❤'), "\u{fe0f}."), "\u{fe0f}.");
+        assert_eq!(escape_after(Some('a'), "\u{fe0f}."), "\\u{fe0f}.");
+    }
+
+    #[test]
+    fn escaped_json_has_the_same_value() {
+        let value =
+            json!({"a\u{202e}": ["\u{1b}[2J", "\u{9b}31m\u{7f}", "x\u{e0041}", "❤\u{fe0f}"]});
+        let text = format!("{value:#}");
+        assert!(has_hidden(&text));
+        let escaped = escape_json(&text);
+        assert!(!has_hidden(&escaped), "{escaped}");
+        assert!(escaped.contains("\\u009b31m\\u007f") && escaped.contains("\\udb40\\udc41"));
+        assert_eq!(serde_json::from_str::<Value>(&escaped).unwrap(), value);
     }
 
     #[test]

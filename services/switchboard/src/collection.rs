@@ -4,7 +4,7 @@ mod change;
 mod create;
 mod job;
 
-use std::{collections::BTreeMap, fmt::Display, io::IsTerminal as _};
+use std::{collections::BTreeMap, fmt::Display};
 
 use anyhow::Context as _;
 use serde::de::DeserializeOwned;
@@ -62,7 +62,7 @@ impl Collection {
         let api = arguments.api.connect()?;
         self.for_each(&api, filters, |element| {
             if arguments.json {
-                return exit::print(element.get());
+                return exit::print_json_line(&element);
             }
             let element = serde_json::from_str(element.get());
             let element = element
@@ -113,7 +113,7 @@ impl Collection {
             .get(&self.element_path(id))
             .await
             .map_err(Failure::general)?;
-        print_document(&element)
+        exit::print_json(&element)
     }
 
     /// Deletes an element regardless of its version.
@@ -121,16 +121,6 @@ impl Collection {
         let removed = api.connect()?.remove(&self.element_path(id)).await;
         removed.map_err(Failure::general)
     }
-}
-
-/// Prints a document: unmodified into a pipe, indented on a terminal.
-pub(crate) fn print_document(document: &RawValue) -> Result<(), Failure> {
-    if !std::io::stdout().is_terminal() {
-        return exit::print(document.get());
-    }
-    let document: serde_json::Value =
-        serde_json::from_str(document.get()).context("the response is not JSON")?;
-    exit::print(&format!("{document:#}"))
 }
 
 fn member<T: DeserializeOwned>(

@@ -1,8 +1,18 @@
 //! Exit codes and terminal output. Every exit code is documented in the `--help` of its subcommand.
+//!
+//! Invariant: text of devices, models and other users cannot control a terminal: characters that
+//! have no visible form are escaped on stderr, on a terminal, and in JSON.
 
-use std::{fmt::Display, io::Write, process::ExitCode};
+use std::{
+    fmt::Display,
+    io::{IsTerminal as _, Write, stdout},
+    process::ExitCode,
+};
 
+use anyhow::Context as _;
+use serde_json::value::RawValue;
 use switchboard_runtime::settings::SettingsError;
+use switchboard_tools::text::{escape, escape_after, escape_json};
 
 /// General failure.
 const GENERAL: u8 = 1;
@@ -59,7 +69,7 @@ impl From<anyhow::Error> for Failure {
 pub(crate) fn report_settings(error: &SettingsError) -> ExitCode {
     if error.exit_code == 0 {
         // Stdout may be closed, as in `switchboard --help | head`.
-        let _ = std::io::stdout().write_all(error.text.as_bytes());
+        let _ = stdout().write_all(error.text.as_bytes());
     } else {
         print_stderr(error.text.trim_end());
     }
@@ -68,7 +78,7 @@ pub(crate) fn report_settings(error: &SettingsError) -> ExitCode {
 
 /// Prints a line on stderr; ignores a closed stderr.
 pub(crate) fn print_stderr(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "{}", escape(line));
 }
 
 /// Prints a line on stdout.
@@ -79,13 +89,76 @@ pub(crate) fn print(line: &str) -> Result<(), Failure> {
     print_bytes(format!("{line}\n").as_bytes())
 }
 
-/// Prints bytes on stdout.
+/// Prints bytes on stdout: unmodified into a pipe.
 ///
 /// # Errors
 /// When stdout is closed.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(bytes)
-        .and_then(|()| out.flush())
-        .map_err(|error| Failure::general(format!("cannot write to stdout: {error}")))
+    PieceWriter::default().print(bytes)
+}
+
+/// Prints JSON on stdout, indented on a terminal.
+///
+/// # Errors
+/// When stdout is closed.
+pub(crate) fn print_json(json: &RawValue) -> Result<(), Failure> {
+    if !stdout().is_terminal() {
+        return print_json_line(json);
+    }
+    let value: serde_json::Value =
+        serde_json::from_str(json.get()).context("the response is not JSON")?;
+    print(&escape_json(&format!("{value:#}")))
+}
+
+/// Prints JSON on stdout, as it is formatted.
+///
+/// # Errors
+/// When stdout is closed.
+pub(crate) fn print_json_line(json: &RawValue) -> Result<(), Failure> {
+    print(&escape_json(json.get()))
+}
+
+/// Prints a text on stdout that arrives in pieces.
+#[derive(Debug, Default)]
+pub(crate) struct PieceWriter {
+    /// The last character, which may be an emoji that the next piece continues.
+    last: Option<char>,
+}
+
+impl PieceWriter {
+    /// Prints the next piece: unmodified into a pipe.
+    ///
+    /// # Errors
+    /// When stdout is closed.
+    pub(crate) fn print(&mut self, piece: &[u8]) -> Result<(), Failure> {
+        let mut out = stdout().lock();
+        let written = if out.is_terminal() {
+            out.write_all(self.escape(piece).as_bytes())
+        } else {
+            out.write_all(piece)
+        };
+        written
+            .and_then(|()| out.flush())
+            .map_err(|error| Failure::general(format!("cannot write to stdout: {error}")))
+    }
+
+    fn escape(&mut self, piece: &[u8]) -> String {
+        let text = String::from_utf8_lossy(piece);
+        let escaped = escape_after(self.last, &text).into_owned();
+        self.last = text.chars().next_back().or(self.last);
+        escaped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_escaped_like_the_whole_text() {
+        let mut writer = PieceWriter::default();
+        let pieces = ["I ❤", "\u{fe0f} you", "\u{1b}[2J\u{9b}31m", "\u{202e}\n"];
+        let escaped: String = pieces.map(|piece| writer.escape(piece.as_bytes())).concat();
+        assert_eq!(escaped, "I ❤\u{fe0f} you\\u{1b}[2J\\u{9b}31m\\u{202e}\n");
+    }
 }

@@ -5,10 +5,10 @@ use std::{fmt::Display, path::PathBuf};
 use http::{HeaderValue, Method, header};
 use serde_json::value::RawValue;
 
-use super::{Collection, print_document};
+use super::Collection;
 use crate::{
     api::{ApiArguments, ApiRequest},
-    exit::Failure,
+    exit::{self, Failure},
     files::{MAX_FILE_BYTES, read_input},
 };
 
@@ -48,7 +48,7 @@ impl Collection {
         let changed = change.api.connect()?.bytes(sent).await;
         let changed = changed.map_err(Failure::general)?;
         let changed: Box<RawValue> = serde_json::from_slice(&changed).map_err(Failure::general)?;
-        print_document(&changed)
+        exit::print_json(&changed)
     }
 }
 

@@ -1,9 +1,8 @@
 //! `switchboard call`: calls a service of a device. Calls are not retried; the exit code reports
 //! the outcome.
 
-use std::{io::IsTerminal, process::ExitCode};
+use std::process::ExitCode;
 
-use anyhow::Context as _;
 use serde_json::value::RawValue;
 use switchboard_protocol::{id::DeviceId, outcome::Outcome};
 
@@ -89,23 +88,13 @@ fn finish(answer: CallAnswer) -> Result<ExitCode, Failure> {
         .result
         .map_or((None, None), |result| (result.data, result.error));
     if let Some(data) = data {
-        exit::print(&format_json(&data)?)?;
+        exit::print_json(&data)?;
     }
     if answer.outcome == Outcome::Succeeded {
         return Ok(ExitCode::SUCCESS);
     }
     let reason = error.unwrap_or_else(|| format!("the call ended as {}", answer.outcome.as_str()));
     Err(Failure::with_code(exit_code(answer.outcome), reason))
-}
-
-/// Returns JSON unmodified into a pipe, indented on a terminal.
-pub(super) fn format_json(data: &RawValue) -> Result<String, Failure> {
-    if !std::io::stdout().is_terminal() {
-        return Ok(data.get().to_owned());
-    }
-    let value: serde_json::Value =
-        serde_json::from_str(data.get()).context("the data of the result is not JSON")?;
-    Ok(format!("{value:#}"))
 }
 
 pub(super) const fn exit_code(outcome: Outcome) -> u8 {

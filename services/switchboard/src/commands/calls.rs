@@ -4,7 +4,7 @@ use std::{process::ExitCode, time::Duration};
 
 use switchboard_protocol::id::CallId;
 
-use super::call::{exit_code, format_json, refused};
+use super::call::{exit_code, refused};
 use crate::{
     api::ApiArguments,
     exit::{self, Failure},
@@ -56,7 +56,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         if show.wait && call.outcome.is_none() {
             continue;
         }
-        exit::print(&format_json(&document)?)?;
+        exit::print_json(&document)?;
         return Ok(ExitCode::from(call.outcome.map_or(NOT_ENDED, exit_code)));
     }
 }

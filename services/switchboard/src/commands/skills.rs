@@ -149,7 +149,7 @@ async fn search(query: &Search) -> Result<(), Failure> {
     let answer = query.api.connect()?.get(&path).await;
     let answer: Box<RawValue> = answer.map_err(Failure::general)?;
     if query.json {
-        return exit::print(answer.get());
+        return exit::print_json_line(&answer);
     }
     let response: SearchResponse = serde_json::from_str(answer.get()).map_err(Failure::general)?;
     response

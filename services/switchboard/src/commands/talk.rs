@@ -15,7 +15,7 @@ use tokio::{io::AsyncBufReadExt as _, signal};
 use crate::{
     api::{Api, ApiArguments},
     events::Event,
-    exit::{self, Failure, print_stderr},
+    exit::{self, Failure, PieceWriter, print_stderr},
 };
 
 /// Talks to an NPC from the terminal.
@@ -48,6 +48,7 @@ struct Conversation<'a> {
     subject: Option<&'a str>,
     /// Id of the conversation, after the first response.
     conversation: Option<String>,
+    writer: PieceWriter,
 }
 
 #[derive(Deserialize)]
@@ -98,6 +99,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         path: format!("/v1/npcs/{npc}/chat"),
         subject: arguments.subject.as_deref(),
         conversation: None,
+        writer: PieceWriter::default(),
     };
     if let Some(text) = &arguments.say {
         talk.send(text).await?;
@@ -183,7 +185,10 @@ impl Conversation<'_> {
     /// Handles an event; returns whether it was the last one.
     fn handle(&mut self, event: &Event) -> Result<bool, Failure> {
         match event.name.as_str() {
-            "text" => exit::print_bytes(self.read::<Text>(event)?.text.as_bytes())?,
+            "text" => {
+                let piece = self.read::<Text>(event)?.text;
+                self.writer.print(piece.as_bytes())?;
+            }
             "call" => {
                 let call: Call = self.read(event)?;
                 print_stderr(&format!("({} on {})", call.tool, call.device_id));

@@ -11,8 +11,8 @@ use switchboard_protocol::id::VoiceId;
 
 use crate::{
     api::{Api, ApiArguments},
-    collection::{Collection, CreateArguments, JobWatch, ListArguments, print_document},
-    exit::Failure,
+    collection::{Collection, CreateArguments, JobWatch, ListArguments},
+    exit::{self, Failure},
 };
 
 const VOICES: Collection = Collection {
@@ -155,5 +155,5 @@ async fn wait_and_print(api: &Api, voice: Box<RawValue>) -> Result<(), Failure> 
         collection: &VOICES,
         transient_states: TRANSIENT_STATES,
     };
-    print_document(&watch.wait(voice, |_| ()).await?)
+    exit::print_json(&watch.wait(voice, |_| ()).await?)
 }

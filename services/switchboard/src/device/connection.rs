@@ -18,7 +18,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval_at, timeout},
 };
 
-use crate::exit::{self, print_stderr};
+use crate::exit::{PieceWriter, print_stderr};
 
 use super::{
     Disconnect,
@@ -152,13 +152,14 @@ impl Connection {
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last_received = Instant::now();
         let mut leaving = None;
+        let mut response = PieceWriter::default();
         loop {
             tokio::select! {
                 received = self.wire.receive() => {
                     last_received = Instant::now();
                     let received = received.map_err(|error| leaving.take().unwrap_or(error.into()))?;
                     if received.task == TEXT_TASK {
-                        print_response(&received)?;
+                        print_response(&mut response, &received)?;
                     }
                     let calls = Calls { services, tasks, finish: &finish, max_result_bytes: self.max_result_bytes };
                     match calls.take(received, &mut running) {
@@ -342,14 +343,14 @@ fn result_message(call_id: &str, outcome: Result<Box<RawValue>, String>, limit: 
 }
 
 /// Prints a chunk of the response to the text; END completes it.
-fn print_response(received: &ReceivedFrame) -> Result<(), Disconnect> {
+fn print_response(response: &mut PieceWriter, received: &ReceivedFrame) -> Result<(), Disconnect> {
     let piece: &[u8] = match received.kind {
         Kind::Text => &received.payload,
         Kind::End => b"\n",
         _ => return Ok(()),
     };
     let closed = |_| WireError::Unexpected("stdout, which is closed".to_owned());
-    exit::print_bytes(piece).map_err(closed)?;
+    response.print(piece).map_err(closed)?;
     if received.kind == Kind::End {
         return Err(Disconnect::Answered);
     }

@@ -16,7 +16,7 @@ use tokio::{
 use super::{SKILLS_BOOKS, Upload};
 use crate::{
     api::{Api, ApiError},
-    collection::{JobStatus, JobWatch, KeyedApi, print_document},
+    collection::{JobStatus, JobWatch, KeyedApi},
     exit::{self, Failure},
 };
 
@@ -55,9 +55,9 @@ pub(super) async fn run(upload: &Upload) -> Result<(), Failure> {
         book
     };
     if upload.no_wait {
-        return print_document(&book);
+        return exit::print_json(&book);
     }
-    print_document(&wait(&creation.api, book).await?)
+    exit::print_json(&wait(&creation.api, book).await?)
 }
 
 async fn finish(creation: &KeyedApi, id: &str) -> Result<Box<RawValue>, Failure> {

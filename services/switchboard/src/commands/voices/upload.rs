@@ -4,7 +4,11 @@ use chrono::{DateTime, Utc};
 use serde_json::value::RawValue;
 
 use super::{Upload, VOICES, wait_and_print};
-use crate::{collection::print_document, exit::Failure, files, query::percent_encode};
+use crate::{
+    exit::{self, Failure},
+    files,
+    query::percent_encode,
+};
 
 /// Maximum size of a sample accepted by the API.
 const MAX_SAMPLE_BYTES: u64 = 10 * 1024 * 1024;
@@ -15,7 +19,7 @@ pub(super) async fn run(upload: &Upload) -> Result<(), Failure> {
     let creation = upload.create.begin()?;
     let voice: Box<RawValue> = creation.create(&path, sample).await?;
     if upload.no_wait {
-        return print_document(&voice);
+        return exit::print_json(&voice);
     }
     wait_and_print(&creation.api, voice).await
 }
