@@ -1,7 +1,7 @@
 //! Services implemented by a program: parameters on stdin, data on stdout, errors on stderr. The
-//! program is started without a shell and without the secrets in the environment.
+//! program is started without a shell, and with few variables of the environment.
 
-use std::{process::Stdio, time::Duration};
+use std::{env, process::Stdio, time::Duration};
 
 use serde_json::{Value, value::RawValue};
 use tokio::{
@@ -16,26 +16,23 @@ const DEFAULT_TIMEOUT_MS: u64 = 30_000;
 const MAX_DATA_BYTES: u64 = 256 * 1024;
 /// Maximum size of stderr that is returned to the caller.
 const MAX_ERROR_BYTES: u64 = 4 * 1024;
-/// Environment variables that commands do not inherit.
-const SECRETS: [&str; 4] = [
-    "SWITCHBOARD_API_KEY",
-    "SWITCHBOARD_TOKEN",
-    "DATABASE_URL",
-    "REDIS_URL",
-];
+/// Environment variables that every command inherits. All others may be secrets.
+const INHERITED: [&str; 7] = ["PATH", "HOME", "USER", "TMPDIR", "LANG", "LC_ALL", "TZ"];
 
 /// A program with its arguments.
 pub(super) struct Command {
     program: String,
     arguments: Vec<String>,
+    /// Further environment variables that it inherits.
+    inherited: Vec<String>,
     limit: Duration,
 }
 
 impl Command {
-    /// Removes the command from a service definition; the rest is registered.
+    /// Removes the command and its environment from a service definition; the rest is registered.
     ///
     /// # Errors
-    /// When the definition has no valid command.
+    /// When the definition has no valid command, or the environment is not a list of names.
     pub(super) fn take_from(service: &str, definition: &mut Value) -> Result<Self, String> {
         let missing = || {
             format!(
@@ -48,6 +45,16 @@ impl Command {
         if text.is_empty() {
             return Err(missing());
         }
+        let inherited = object.remove("env").map_or(Ok(Vec::new()), |env| {
+            let names: Option<Vec<String>> = serde_json::from_value(env).ok();
+            names
+                .filter(|names| names.iter().all(|name| is_variable(name)))
+                .ok_or_else(|| {
+                    format!(
+                        "`env` of the service `{service}` is not a list [\"NAME\",…] of environment variables, whose names have letters, digits and `_` and begin with no digit"
+                    )
+                })
+        })?;
         let limit_ms = object
             .get("timeout_ms")
             .and_then(Value::as_u64)
@@ -56,6 +63,7 @@ impl Command {
         Ok(Self {
             program,
             arguments: text,
+            inherited,
             limit: Duration::from_millis(limit_ms),
         })
     }
@@ -79,9 +87,13 @@ impl Command {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .kill_on_drop(true);
-        for name in SECRETS {
-            command.env_remove(name);
+            .kill_on_drop(true)
+            .env_clear();
+        let further = self.inherited.iter().map(String::as_str);
+        for name in INHERITED.into_iter().chain(further) {
+            if let Some(value) = env::var_os(name) {
+                command.env(name, value);
+            }
         }
         let mut child = command
             .spawn()
@@ -120,6 +132,14 @@ impl Command {
         }
         as_json(&text)
     }
+}
+
+/// Whether an environment variable can have this name.
+fn is_variable(name: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let mut bytes = name.bytes();
+    let first = bytes.next();
+    first.is_some_and(|byte| is_part(byte) && !byte.is_ascii_digit()) && bytes.all(is_part)
 }
 
 /// Reads at most `limit` bytes and discards the rest; also returns whether that was everything.

@@ -95,11 +95,12 @@ mod tests {
     async fn services_file_has_definitions_and_commands() {
         let json = r#"{"services":{
             "shout":{"description":"d","parameters":{"type":"object"},"command":["tr","a-z","A-Z"]},
-            "plain":{"description":"d","command":["echo","two text"]},
+            "plain":{"description":"d","command":["echo","two text"],"env":["A_1"]},
             "fail":{"description":"d","command":["sh","-c","echo no >&2; exit 3"]},
             "slow":{"description":"d","timeout_ms":20,"command":["sleep","60"]}}}"#;
         let services = Services::from_json(json).unwrap();
         assert!(services.definitions()["shout"].get("command").is_none());
+        assert!(services.definitions()["plain"].get("env").is_none());
         let params = RawValue::from_string(r#"{"a":"b"}"#.to_owned()).unwrap();
         let check = async |name: &str, expect: Result<&str, &str>| {
             let got = services.call(name, &params).await;
@@ -133,5 +134,9 @@ mod tests {
             r#"{"services":{"a":{"command":["x",1]}}}"#,
             "`a` has no `command`",
         );
+        for env in [r#""HOME""#, "[1]", r#"["A=B"]"#, r#"[""]"#, r#"["1A"]"#] {
+            let json = format!(r#"{{"services":{{"a":{{"command":["x"],"env":{env}}}}}}}"#);
+            check(&json, "`env` of the service `a`");
+        }
     }
 }
