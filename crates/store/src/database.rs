@@ -2,12 +2,15 @@
 //! Invariant: no operation waits for the database without a timeout.
 
 pub(crate) mod connections;
+pub(crate) mod job_turn;
 mod lease;
 mod metrics;
 pub(crate) mod page;
 pub(crate) mod purge;
 pub(crate) mod row_security;
 pub(crate) mod schema_version;
+mod scoped;
+mod tls;
 pub(crate) mod transaction;
 
 use std::{future::Future, str::FromStr, sync::Arc, time::Duration};
@@ -18,6 +21,7 @@ use sqlx::{
     migrate::Migrator,
     postgres::{PgConnectOptions, types::PgInterval},
 };
+use switchboard_runtime::budget::Budgets;
 
 use crate::{Config, Objects, StoreError};
 use connections::Connections;
@@ -43,7 +47,7 @@ pub struct Store {
 
 impl Store {
     /// Opens the database at this URL with the default number of connections. Connects on first
-    /// use, so it succeeds while PostgreSQL is unavailable.
+    /// use, so it succeeds while PostgreSQL is unavailable. Its budgets are its own.
     ///
     /// # Errors
     /// [`StoreError::Setting`] if the URL cannot be parsed.
@@ -74,18 +78,28 @@ impl Store {
         if !SCHEMES.iter().any(|scheme| url.starts_with(scheme)) {
             return Err(unreadable());
         }
-        let options = PgConnectOptions::from_str(url)
-            .map_err(|_| unreadable())?
+        let options = PgConnectOptions::from_str(url).map_err(|_| unreadable())?;
+        let options = tls::require_tls(options, url)
             .application_name("switchboard")
             .options([(
                 "statement_timeout",
                 STATEMENT_TIMEOUT.as_millis().to_string(),
             )]);
+        let budgets = Budgets::new(&prometheus::Registry::new())
+            .map_err(|_| StoreError::Setting("the budgets of the database cannot be created"))?;
         Ok(Self {
-            connections: Connections::open(options, connections),
+            connections: Connections::open(options, connections, &budgets),
             objects: None,
             actor: None,
         })
+    }
+
+    /// The same database, with the budgets of this process. Clones that were made before keep
+    /// theirs.
+    #[must_use]
+    pub fn with_budgets(mut self, budgets: &Budgets) -> Self {
+        self.connections = self.connections.with_budgets(budgets);
+        self
     }
 
     /// The same database, with an object store.

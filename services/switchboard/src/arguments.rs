@@ -22,16 +22,19 @@ const OBJECTS_PROBE_INTERVAL: Duration = Duration::from_secs(20);
 /// Timeout of one wait for the bus; the wait is repeated.
 const BUS_READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Opens the store and the object store, if one is configured. Postgres need not be reachable yet.
+/// Opens the store and the object store, if one is configured, with the budgets of the process.
+/// Postgres need not be reachable yet.
 ///
 /// # Errors
 /// When a URL is missing or malformed, or the object store cannot be used.
 pub(crate) fn open_store_with_objects(
     config: &switchboard_store::Config,
     objects: &ObjectsConfig,
+    process: &Process,
 ) -> Result<Store, Failure> {
     let objects = Objects::from_config(objects).map_err(Failure::usage)?;
-    Ok(open_store(config)?.with_objects(objects))
+    let store = open_store(config)?.with_budgets(&process.budgets);
+    Ok(store.with_objects(objects))
 }
 
 /// Opens the store. Postgres need not be reachable yet.

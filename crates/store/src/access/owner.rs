@@ -3,6 +3,7 @@
 use std::fmt;
 
 use switchboard_protocol::id::OrgId;
+use switchboard_runtime::budget;
 use uuid::Uuid;
 
 /// The owner of a setting. As a reader, an organisation can read its own settings and the
@@ -27,6 +28,15 @@ impl Owner {
         org_id.map_or(Self::Installation, |org| Self::Org(OrgId::from_uuid(org)))
     }
 
+    /// The id of the organisation; 0 for the installation.
+    pub(crate) fn key(self) -> Uuid {
+        self.column().unwrap_or_default()
+    }
+
+    pub(crate) fn from_key(key: Uuid) -> Self {
+        Self::from_column(Some(key).filter(|key| !key.is_nil()))
+    }
+
     /// Whether every organisation can read its settings.
     #[must_use]
     pub const fn is_public(self) -> bool {
@@ -37,6 +47,13 @@ impl Owner {
 impl From<OrgId> for Owner {
     fn from(org: OrgId) -> Self {
         Self::Org(org)
+    }
+}
+
+impl From<Owner> for budget::Owner {
+    /// The installation has a share like an organisation.
+    fn from(owner: Owner) -> Self {
+        Self::Org(owner.key())
     }
 }
 

@@ -294,7 +294,11 @@ impl Store {
         timeout: Duration,
     ) -> Result<CallInsert, InsertCallError> {
         let written = async {
-            let mut transaction = self.begin_tenant(call.device.org).await?;
+            let mut transaction = match call.work {
+                // The row of the organisation is locked.
+                CallDispatch::Queued { .. } => self.begin_tenant_in_turn(call.device.org).await?,
+                CallDispatch::Async => self.begin_tenant(call.device.org).await?,
+            };
             let result = insert_with_key(&mut transaction, call, key).await?;
             Ok::<_, StoreError>((transaction, result))
         };

@@ -1,14 +1,18 @@
 //! The tenant boundary: pooled connections whose scope PostgreSQL enforces by row-level security.
 //! Invariant: no statement runs on a pooled connection whose scope was not set in this use of it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use sqlx::{
-    AssertSqlSafe, Executor, PgConnection, PgPool, Postgres, Transaction,
+    AssertSqlSafe, Executor, PgConnection, PgPool, Postgres,
     pool::PoolConnection,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
+use switchboard_protocol::id::OrgId;
+use switchboard_runtime::budget::{self, Budgets};
+use tokio::time::Instant;
 
+use super::scoped::{Gate, ScopedConnection, ScopedTransaction};
 use crate::{Owner, Store};
 
 /// How long a request waits for a working connection: an idle one, or a new one.
@@ -75,6 +79,14 @@ impl TenantScope {
         }
     }
 
+    /// To whom the connection is charged. Work that belongs to no single owner is the process's.
+    fn holder(self) -> budget::Owner {
+        match self {
+            Self::Tenant(owner) | Self::Search(owner) => owner.into(),
+            Self::System | Self::Unscoped => budget::Owner::System,
+        }
+    }
+
     /// The first statement on every acquired connection. It also detects a dead connection, since
     /// the pool does not test one before handing it out.
     fn session_settings(self, actor: Option<&str>) -> String {
@@ -105,12 +117,16 @@ pub(crate) struct MissingRole(#[source] sqlx::Error);
 /// | [`system_conn`], [`begin_system`] | **all** | authentication, jobs, purges |
 /// | [`unscoped_conn`] | none | schema version, catalogue, health checks |
 ///
+/// A gate is before the pool: an organisation holds at most its share of the connections, and
+/// owners that wait take turns. [`begin_tenant_in_turn`] is for transactions that lock the row of
+/// their organisation: of one organisation one holds a connection, and the others wait for it.
+///
 /// The states of a connection:
 ///
 /// ```text
-/// idle ──acquire──▶ unverified ──settings confirmed──▶ scoped ──drop──▶ idle
-///                       │
-///                       └── error, timeout, cancellation ──▶ closed
+/// idle ──gate, acquire──▶ unverified ──settings confirmed──▶ scoped ──drop──▶ idle
+///                             │
+///                             └── error, timeout, cancellation ──▶ closed
 /// ```
 ///
 /// - *idle*: in the pool. It may be dead, and it still has the settings of its last use.
@@ -124,6 +140,7 @@ pub(crate) struct MissingRole(#[source] sqlx::Error);
 ///
 /// [`tenant_conn`]: Store::tenant_conn
 /// [`begin_tenant`]: Store::begin_tenant
+/// [`begin_tenant_in_turn`]: Store::begin_tenant_in_turn
 /// [`search_conn`]: Store::search_conn
 /// [`system_conn`]: Store::system_conn
 /// [`begin_system`]: Store::begin_system
@@ -132,18 +149,26 @@ pub(crate) struct MissingRole(#[source] sqlx::Error);
 pub(crate) struct Connections {
     pool: PgPool,
     limit: u32,
+    gate: Arc<Gate>,
 }
 
 impl Connections {
-    /// Creates the pool. It connects on first use.
-    pub(crate) fn open(options: PgConnectOptions, limit: u32) -> Self {
+    /// Creates the pool, with a gate of these budgets. It connects on first use.
+    pub(crate) fn open(options: PgConnectOptions, limit: u32, budgets: &Budgets) -> Self {
         let pool = PgPoolOptions::new()
             .max_connections(limit)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .idle_timeout(IDLE_TIMEOUT)
             .test_before_acquire(false)
             .connect_lazy_with(options);
-        Self { pool, limit }
+        let gate = Arc::new(Gate::new(budgets, limit));
+        Self { pool, limit, gate }
+    }
+
+    /// The same pool, with a gate of these budgets.
+    pub(crate) fn with_budgets(self, budgets: &Budgets) -> Self {
+        let gate = Arc::new(Gate::new(budgets, self.limit));
+        Self { gate, ..self }
     }
 
     /// The options that connections are opened with.
@@ -166,20 +191,27 @@ impl Connections {
         &self,
         scope: TenantScope,
         actor: Option<&str>,
-    ) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        locks_org: bool,
+    ) -> Result<ScopedConnection, sqlx::Error> {
+        let deadline = Instant::now() + ACQUIRE_TIMEOUT;
         let settings = scope.session_settings(actor);
         // Boxed: the future of a new connection is large, and every query's future contains it.
         let scoped = Box::pin(async {
+            let permits = self.gate.enter(scope.holder(), locks_org, deadline).await;
+            let permits = permits.map_err(|_| sqlx::Error::PoolTimedOut)?;
             let mut attempts_left = self.limit;
             loop {
                 let mut unverified = Unverified(Some(self.pool.acquire().await?));
                 match unverified.configure(&settings).await {
-                    Ok(connection) => return Ok(connection),
+                    Ok(connection) => {
+                        let gate = Arc::clone(&self.gate);
+                        return Ok(ScopedConnection::new(connection, permits, gate));
+                    }
                     Err(error) => skip_dead(error, &mut attempts_left)?,
                 }
             }
         });
-        let scoped = tokio::time::timeout(ACQUIRE_TIMEOUT, scoped).await;
+        let scoped = tokio::time::timeout_at(deadline, scoped).await;
         scoped.unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
 
@@ -187,9 +219,10 @@ impl Connections {
         &self,
         scope: TenantScope,
         actor: Option<&str>,
-    ) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
-        let connection = self.acquire_scoped(scope, actor).await?;
-        Transaction::begin(connection, None).await
+        locks_org: bool,
+    ) -> Result<ScopedTransaction, sqlx::Error> {
+        let connection = self.acquire_scoped(scope, actor, locks_org).await?;
+        ScopedTransaction::begin(connection).await
     }
 }
 
@@ -277,9 +310,11 @@ impl Store {
     pub(crate) async fn tenant_conn(
         &self,
         owner: impl Into<Owner>,
-    ) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+    ) -> Result<ScopedConnection, sqlx::Error> {
         let scope = TenantScope::Tenant(owner.into());
-        self.connections.acquire_scoped(scope, self.actor()).await
+        self.connections
+            .acquire_scoped(scope, self.actor(), false)
+            .await
     }
 
     /// A connection that sees and writes **all rows of all organisations**.
@@ -287,9 +322,9 @@ impl Store {
     /// Only for statements that belong to no single owner: authentication (the owner is the
     /// result), device events, queues and claims of workers, purges, keys of the installation. Not
     /// for a statement that serves one caller's request: its owner is known.
-    pub(crate) async fn system_conn(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+    pub(crate) async fn system_conn(&self) -> Result<ScopedConnection, sqlx::Error> {
         self.connections
-            .acquire_scoped(TenantScope::System, self.actor())
+            .acquire_scoped(TenantScope::System, self.actor(), false)
             .await
     }
 
@@ -298,21 +333,20 @@ impl Store {
     ///
     /// Only for the skills book search, whose index a row-level policy would disable. The statement
     /// must join `skills_books`, which the policies do restrict.
-    pub(crate) async fn search_conn(
-        &self,
-        owner: Owner,
-    ) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+    pub(crate) async fn search_conn(&self, owner: Owner) -> Result<ScopedConnection, sqlx::Error> {
         let scope = TenantScope::Search(owner);
-        self.connections.acquire_scoped(scope, self.actor()).await
+        self.connections
+            .acquire_scoped(scope, self.actor(), false)
+            .await
     }
 
     /// A connection that sees no rows and runs under the login role of the database URL.
     ///
     /// For statements about the database itself, which work before the first migration: the schema
     /// version, installed extensions, health checks.
-    pub(crate) async fn unscoped_conn(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+    pub(crate) async fn unscoped_conn(&self) -> Result<ScopedConnection, sqlx::Error> {
         self.connections
-            .acquire_scoped(TenantScope::Unscoped, self.actor())
+            .acquire_scoped(TenantScope::Unscoped, self.actor(), false)
             .await
     }
 
@@ -320,16 +354,30 @@ impl Store {
     pub(crate) async fn begin_tenant(
         &self,
         owner: impl Into<Owner>,
-    ) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+    ) -> Result<ScopedTransaction, sqlx::Error> {
         let scope = TenantScope::Tenant(owner.into());
-        self.connections.begin_scoped(scope, self.actor()).await
+        self.connections
+            .begin_scoped(scope, self.actor(), false)
+            .await
+    }
+
+    /// The same for a transaction that locks the row of its organisation. Other ones of this
+    /// process wait without a connection until it ends.
+    pub(crate) async fn begin_tenant_in_turn(
+        &self,
+        org: OrgId,
+    ) -> Result<ScopedTransaction, sqlx::Error> {
+        let scope = TenantScope::Tenant(org.into());
+        self.connections
+            .begin_scoped(scope, self.actor(), true)
+            .await
     }
 
     /// A transaction with the rows of [`Store::system_conn`]: **all of them**. The same
     /// restrictions on its use apply.
-    pub(crate) async fn begin_system(&self) -> Result<Transaction<'static, Postgres>, sqlx::Error> {
+    pub(crate) async fn begin_system(&self) -> Result<ScopedTransaction, sqlx::Error> {
         self.connections
-            .begin_scoped(TenantScope::System, self.actor())
+            .begin_scoped(TenantScope::System, self.actor(), false)
             .await
     }
 }

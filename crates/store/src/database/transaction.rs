@@ -1,7 +1,9 @@
 //! A transaction with the scope of one owner, for callers outside this crate.
 
-use sqlx::{PgConnection, Postgres, Transaction};
+use sqlx::PgConnection;
+use switchboard_protocol::id::OrgId;
 
+use super::scoped::ScopedTransaction;
 use crate::{Owner, Store, StoreError, database::with_timeout};
 
 /// A transaction with the scope of one owner. Dropped without [`TenantTransaction::commit`], it is
@@ -9,7 +11,7 @@ use crate::{Owner, Store, StoreError, database::with_timeout};
 #[derive(Debug)]
 pub struct TenantTransaction {
     owner: Owner,
-    transaction: Transaction<'static, Postgres>,
+    transaction: ScopedTransaction,
 }
 
 impl Store {
@@ -22,6 +24,18 @@ impl Store {
         Ok(TenantTransaction {
             owner,
             transaction: with_timeout(self.begin_tenant(owner)).await?,
+        })
+    }
+
+    /// Begins a transaction that locks the row of its organisation. Other ones of this process
+    /// wait without a connection until it ends.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn begin_in_turn(&self, org: OrgId) -> Result<TenantTransaction, StoreError> {
+        Ok(TenantTransaction {
+            owner: org.into(),
+            transaction: with_timeout(self.begin_tenant_in_turn(org)).await?,
         })
     }
 }

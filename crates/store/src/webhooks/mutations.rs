@@ -8,7 +8,7 @@ use crate::{Store, StoreError, TenantTransaction, database::with_timeout};
 
 impl TenantTransaction {
     /// Adds a webhook with this sealed secret; `None` if the organisation has [`MAX_WEBHOOKS`]
-    /// already.
+    /// already. Locks the row of the organisation: see [`Store::begin_in_turn`].
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.

@@ -17,6 +17,7 @@ use axum::{
 use http::{HeaderValue, StatusCode, header, request::Parts};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{
     idempotency,
     problem::{Problem, ProblemKind, internal, read_body},
@@ -126,7 +127,22 @@ impl IdempotencyGuard {
         store: &Store,
         owner: Owner,
     ) -> Result<TenantTransaction, ControlError> {
-        let mut creation = store.begin(owner).await?;
+        self.claim(store.begin(owner).await?).await
+    }
+
+    /// Like [`IdempotencyGuard::begin`], for a request that locks the row of its organisation.
+    pub(crate) async fn begin_in_turn(
+        &self,
+        store: &Store,
+        org: OrgId,
+    ) -> Result<TenantTransaction, ControlError> {
+        self.claim(store.begin_in_turn(org).await?).await
+    }
+
+    async fn claim(
+        &self,
+        mut creation: TenantTransaction,
+    ) -> Result<TenantTransaction, ControlError> {
         let Some(keyed) = &self.0 else {
             return Ok(creation);
         };

@@ -64,7 +64,7 @@ pub(crate) async fn create(
     let settings = schema::parse_new(&document, &control.webhook_networks)?;
     let (secret, sealed) = control.new_secret().await?;
     let id = WebhookId::from_uuid(Uuid::now_v7());
-    let mut creation = guard.begin(&control.store, caller.org.into()).await?;
+    let mut creation = guard.begin_in_turn(&control.store, caller.org).await?;
     let webhook = creation.create_webhook(caller.org, id, &settings, &sealed);
     let webhook = webhook.await?.ok_or_else(too_many)?;
     let response = guard.commit(creation, created(&secret, webhook)).await?;
