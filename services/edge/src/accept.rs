@@ -1,8 +1,10 @@
 //! The accept loops: admit or reject a connection, then serve it on a task of its own.
 
 mod admission;
+mod handshake_stream;
 mod proxy_protocol;
 mod rate;
+mod unauthenticated;
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -12,16 +14,16 @@ use switchboard_protocol::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    time::{Instant, sleep, timeout_at},
+    time::{sleep, timeout_at},
 };
-use tokio_rustls::{Accept, TlsAcceptor, server::TlsStream};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tracing::{debug, warn};
 
-use self::proxy_protocol::read_proxy_header;
 pub(crate) use self::{
     admission::{Admission, ConnectionPermit},
     proxy_protocol::LABELS as PROXY_HEADER_LABELS,
 };
+use self::{handshake_stream::HandshakeStream, proxy_protocol::read_proxy_header};
 use crate::{
     connection,
     edge::Edge,
@@ -43,16 +45,14 @@ enum Peer {
 /// Accepts plain TCP connections until the edge drains.
 pub(crate) async fn accept_plain(listener: TcpListener, edge: Arc<Edge>) {
     accept_each(listener, &edge, |stream, permit, peer| {
-        let deadline = auth_deadline(&edge);
         if peer == Peer::Direct {
-            edge.tasks
-                .spawn(connection::serve(stream, permit, deadline));
+            edge.tasks.spawn(connection::serve(stream, permit));
             return;
         }
         // Boxed, so that an idle connection does not carry the memory of this phase.
         let prepared = Box::pin(async move {
-            let (stream, permit) = read_proxy_header(stream, permit, deadline).await?;
-            Some(connection::serve(stream, permit, deadline))
+            let (stream, permit) = read_proxy_header(stream, permit).await?;
+            Some(connection::serve(stream, permit))
         });
         edge.tasks.spawn(async move {
             if let Some(serving) = prepared.await {
@@ -72,15 +72,14 @@ pub(crate) async fn accept_tls(
 ) {
     let acceptor = TlsAcceptor::from(config);
     accept_each(listener, &edge, |stream, permit, peer| {
-        let deadline = auth_deadline(&edge);
         let acceptor = acceptor.clone();
         let prepared = Box::pin(async move {
-            let (stream, permit) = match peer {
+            let (stream, mut permit) = match peer {
                 Peer::Direct => (stream, permit),
-                Peer::Proxied => Box::pin(read_proxy_header(stream, permit, deadline)).await?,
+                Peer::Proxied => Box::pin(read_proxy_header(stream, permit)).await?,
             };
-            let stream = tls_handshake(&permit, acceptor.accept(stream), deadline).await?;
-            Some(connection::serve(stream, permit, deadline))
+            let stream = tls_handshake(stream, &mut permit, &acceptor).await?;
+            Some(connection::serve(stream, permit))
         });
         edge.tasks.spawn(async move {
             if let Some(serving) = prepared.await {
@@ -130,10 +129,6 @@ async fn accept_each(
     }
 }
 
-fn auth_deadline(edge: &Edge) -> Instant {
-    Instant::now() + Duration::from_millis(edge.config.device_auth_timeout_ms)
-}
-
 /// Counts a failed accept. Backs off when descriptors or memory are exhausted, as an immediate
 /// retry would only spin; an error that one peer caused needs no pause.
 async fn handle_accept_error(edge: &Edge, error: &io::Error) {
@@ -156,9 +151,14 @@ async fn handle_accept_error(edge: &Edge, error: &io::Error) {
     }
 }
 
-/// Sends GOAWAY with a reconnect delay, if it fits into the socket's buffer, and closes.
+/// Closes a connection that a limit refuses.
 fn reject(edge: &Edge, stream: &TcpStream, limit: Limit) {
     edge.metrics.shed.inc(limit);
+    send_goaway(edge, stream);
+}
+
+/// Sends GOAWAY with a reconnect delay, if it fits into the socket's buffer.
+fn send_goaway(edge: &Edge, stream: &TcpStream) {
     let retry_after_ms = edge.retry_after_ms();
     let goaway = Goaway {
         reason: "overload".to_owned(),
@@ -179,24 +179,37 @@ fn reject(edge: &Edge, stream: &TcpStream, limit: Limit) {
     }
 }
 
-/// Completes the TLS handshake. Returns `None` when it fails, times out, or the edge drains.
+/// Completes the TLS handshake. Returns `None` when it fails, times out, the connection is evicted,
+/// or the edge drains.
 async fn tls_handshake(
-    permit: &ConnectionPermit,
-    handshake: Accept<TcpStream>,
-    deadline: Instant,
-) -> Option<TlsStream<TcpStream>> {
-    let edge = permit.edge();
-    let stream = tokio::select! {
+    stream: TcpStream,
+    permit: &mut ConnectionPermit,
+    acceptor: &TlsAcceptor,
+) -> Option<TlsStream<HandshakeStream>> {
+    let handshake = async {
+        let session = permit.acquire_tls().await.map_err(io::Error::other)?;
+        let stream = acceptor.accept(HandshakeStream::new(stream)).await?;
+        Ok::<_, io::Error>((stream, session))
+    };
+    let result = tokio::select! {
         biased;
-        () = edge.tasks.draining() => Err(io::ErrorKind::ConnectionAborted.into()),
-        stream = timeout_at(deadline, handshake) => {
-            stream.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+        () = permit.edge().tasks.draining() => Err(io::ErrorKind::ConnectionAborted.into()),
+        () = permit.evicted() => return None,
+        result = timeout_at(permit.deadline(), handshake) => {
+            result.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
         }
     };
-    stream
-        .inspect_err(|error| {
+    match result {
+        Ok((mut stream, session)) => {
+            stream.get_mut().0.lift_limit();
+            permit.hold_tls(session);
+            Some(stream)
+        }
+        Err(error) => {
+            let edge = permit.edge();
             edge.metrics.refused.with_label_values(&["tls"]).inc();
             debug!(device.address = %permit.address(), %error, "TLS handshake failed");
-        })
-        .ok()
+            None
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The settings and limits of an edge. The documentation of each limit names what it protects.
 
-use std::{net::IpAddr, time::Duration};
+use std::{net::IpAddr, num::NonZeroU32, time::Duration};
 
 use ipnet::IpNet;
 use switchboard_protocol::schema::SchemaLimits;
@@ -14,8 +14,9 @@ pub struct Config {
     #[arg(long, env, default_value_t = Config::default().device_max_connections)]
     pub device_max_connections: usize,
 
-    /// Maximum number of connections that have not authenticated. Protects against sockets opened
-    /// by strangers.
+    /// Maximum number of connections that have not authenticated. When there are more, the oldest
+    /// one of the network with the most of them is closed. Protects against sockets opened by
+    /// strangers.
     #[arg(long, env, default_value_t = Config::default().device_max_unauthenticated)]
     pub device_max_unauthenticated: usize,
 
@@ -163,6 +164,21 @@ pub struct Config {
     #[arg(long, env, default_value_t = Config::default().device_retry_within_ms)]
     pub device_retry_within_ms: u32,
 
+    /// Maximum bytes of TLS sessions that have not authenticated, 24 KiB each; one network uses at
+    /// most a quarter, and further connections wait. Protects memory from strangers.
+    #[arg(long, env, default_value_t = Config::default().device_tls_handshake_bytes)]
+    pub device_tls_handshake_bytes: usize,
+
+    /// Maximum bytes of incomplete frames of more than 4 KiB; one organisation uses at most a
+    /// quarter, and a device beyond that is closed. Protects memory.
+    #[arg(long, env, default_value_t = Config::default().device_incomplete_frame_bytes)]
+    pub device_incomplete_frame_bytes: usize,
+
+    /// Milliseconds in which a device must complete a frame that it began. Protects that memory
+    /// from devices that never do.
+    #[arg(long, env, default_value_t = Config::default().device_frame_timeout_ms)]
+    pub device_frame_timeout_ms: u64,
+
     /// Limits on the service definitions of devices.
     #[command(flatten)]
     pub schema: SchemaConfig,
@@ -191,6 +207,17 @@ pub struct SchemaConfig {
     /// that multiply.
     #[arg(long, env, default_value_t = SchemaConfig::default().schema_max_expansion)]
     pub schema_max_expansion: usize,
+
+    /// Maximum bytes of all registered services, compiled and distinct; those of one organisation
+    /// take at most a quarter. Protects memory.
+    #[arg(long, env, default_value_t = SchemaConfig::default().schema_max_compiled_bytes)]
+    pub schema_max_compiled_bytes: usize,
+
+    /// Values per second in the schemas of new services of one organisation that are compiled, with
+    /// a burst of 20 times that; a pattern counts as 64 values, and services that another device
+    /// already registered are not counted. Protects the CPU.
+    #[arg(long, env, default_value_t = SchemaConfig::default().schema_values_per_org_per_s)]
+    pub schema_values_per_org_per_s: NonZeroU32,
 }
 
 impl Default for Config {
@@ -225,6 +252,9 @@ impl Default for Config {
             device_drain_per_s: 500,
             device_drain_timeout_ms: 20_000,
             device_retry_within_ms: 2_000,
+            device_tls_handshake_bytes: 67_108_864,
+            device_incomplete_frame_bytes: 67_108_864,
+            device_frame_timeout_ms: 30_000,
             schema: SchemaConfig::default(),
         }
     }
@@ -239,6 +269,8 @@ impl Default for SchemaConfig {
             schema_max_depth: limits.max_depth,
             schema_max_nodes: limits.max_nodes,
             schema_max_expansion: limits.max_expansion,
+            schema_max_compiled_bytes: 134_217_728,
+            schema_values_per_org_per_s: NonZeroU32::MIN.saturating_add(19_999),
         }
     }
 }

@@ -1,24 +1,35 @@
 //! Connection limits: in total, before AUTH, and per second and address.
 
 use std::{
+    future::pending,
     net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Instant,
+    time::Duration,
 };
 
 use parking_lot::Mutex;
+use switchboard_runtime::budget::{Budget, Budgets, Exhausted, Kind, Owner, Permit};
+use tokio::time::Instant;
 
-use super::rate::AcceptRate;
+use super::{
+    rate::AcceptRate,
+    unauthenticated::{Slot, Unauthenticated},
+};
 use crate::{config::Config, edge::Edge, metrics::Limit};
 
+/// What a TLS session holds at most before AUTH: buffers for the bytes of its handshake, afterwards
+/// for one record, and its keys.
+const TLS_SESSION_BYTES: usize = 24 * 1024;
+
 /// The counters behind the limits.
-#[derive(Debug)]
 pub(crate) struct Admission {
     connections: AtomicUsize,
-    unauthenticated: AtomicUsize,
+    unauthenticated: Unauthenticated,
+    /// TLS sessions before AUTH, in bytes.
+    tls: Budget,
     rate: Mutex<AcceptRate>,
 }
 
@@ -27,20 +38,24 @@ pub(crate) struct ConnectionPermit {
     edge: Arc<Edge>,
     /// The device's address; the balancer's until its PROXY header is read.
     address: IpAddr,
-    authenticated: bool,
+    /// `None` once the connection has authenticated.
+    slot: Option<Box<Slot>>,
 }
 
 impl Admission {
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config, budgets: &Budgets) -> Self {
+        let tls_bytes = config.device_tls_handshake_bytes;
+        let share = (tls_bytes / 4).max(TLS_SESSION_BYTES);
         Self {
             connections: AtomicUsize::new(0),
-            unauthenticated: AtomicUsize::new(0),
+            unauthenticated: Unauthenticated::new(budgets, config.device_max_unauthenticated),
+            tls: budgets.budget("tls_handshakes", tls_bytes, Kind::Held { share }),
             rate: Mutex::new(AcceptRate::new(config.device_accepts_per_address_per_s)),
         }
     }
 
     fn take_rate(&self, address: IpAddr) -> Result<(), Limit> {
-        if self.rate.lock().take(address, Instant::now()) {
+        if self.rate.lock().take(address, std::time::Instant::now()) {
             Ok(())
         } else {
             Err(Limit::AcceptsPerAddress)
@@ -48,7 +63,7 @@ impl Admission {
     }
 
     /// Frees the rate state of addresses that opened no connection recently.
-    pub(crate) fn remove_full_buckets(&self, now: Instant) {
+    pub(crate) fn remove_full_buckets(&self, now: std::time::Instant) {
         self.rate.lock().remove_full(now);
     }
 }
@@ -60,29 +75,41 @@ impl ConnectionPermit {
     /// The limit that forbids it.
     pub(crate) fn acquire(edge: &Arc<Edge>, address: IpAddr) -> Result<Self, Limit> {
         edge.admission.take_rate(address)?;
-        Self::acquire_proxied(edge, address)
+        Self::enter(edge, address, Some(Owner::network(address)))
     }
 
     /// The same for a connection from a balancer. All its devices share its address, so the rate
-    /// applies later, in [`Self::set_device_address`].
+    /// and the network apply later, in [`Self::set_device_address`].
     pub(crate) fn acquire_proxied(edge: &Arc<Edge>, address: IpAddr) -> Result<Self, Limit> {
-        let admission = &edge.admission;
-        increment(&admission.connections, edge.config.device_max_connections)
-            .map_err(|()| Limit::MaxConnections)?;
-        increment(
-            &admission.unauthenticated,
-            edge.config.device_max_unauthenticated,
-        )
-        .map_err(|()| {
+        Self::enter(edge, address, None)
+    }
+
+    /// When the limits are reached, evicts another connection that has not authenticated.
+    fn enter(edge: &Arc<Edge>, address: IpAddr, network: Option<Owner>) -> Result<Self, Limit> {
+        let (admission, config) = (&edge.admission, &edge.config);
+        let open = admission.connections.fetch_add(1, Ordering::Relaxed);
+        let refuse = |limit| {
             admission.connections.fetch_sub(1, Ordering::Relaxed);
-            Limit::MaxUnauthenticated
-        })?;
+            limit
+        };
+        if open >= config.device_max_connections {
+            if !admission.unauthenticated.evict_one() {
+                return Err(refuse(Limit::MaxConnections));
+            }
+            edge.metrics.shed.inc(Limit::MaxConnections);
+        }
+        let deadline = Instant::now() + Duration::from_millis(config.device_auth_timeout_ms);
+        let entered = admission.unauthenticated.enter(network, deadline);
+        let (slot, has_evicted) = entered.ok_or_else(|| refuse(Limit::MaxUnauthenticated))?;
+        if has_evicted {
+            edge.metrics.shed.inc(Limit::MaxUnauthenticated);
+        }
         edge.metrics.connections.inc();
         edge.metrics.unauthenticated.inc();
         Ok(Self {
             edge: Arc::clone(edge),
             address,
-            authenticated: false,
+            slot: Some(slot),
         })
     }
 
@@ -92,7 +119,12 @@ impl ConnectionPermit {
     /// The limit that forbids a connection of this device.
     pub(crate) fn set_device_address(&mut self, device: IpAddr) -> Result<(), Limit> {
         self.address = device;
-        self.edge.admission.take_rate(device)
+        self.edge.admission.take_rate(device)?;
+        if let Some(slot) = &mut self.slot {
+            let unauthenticated = &self.edge.admission.unauthenticated;
+            unauthenticated.set_network(slot, Owner::network(device));
+        }
+        Ok(())
     }
 
     pub(crate) fn edge(&self) -> &Arc<Edge> {
@@ -103,13 +135,47 @@ impl ConnectionPermit {
         self.address
     }
 
-    /// Releases the slot among the unauthenticated connections.
+    /// The network that is charged until the connection has authenticated.
+    pub(crate) const fn network(&self) -> Owner {
+        Owner::network(self.address)
+    }
+
+    /// The time by which the connection must have authenticated.
+    pub(crate) fn deadline(&self) -> Instant {
+        let slot = self.slot.as_ref();
+        slot.map_or_else(Instant::now, |slot| slot.deadline)
+    }
+
+    /// Completes when the connection must close for a newer one. Never completes once it has
+    /// authenticated.
+    pub(crate) async fn evicted(&self) {
+        match &self.slot {
+            Some(slot) => slot.evicted.notified().await,
+            None => pending().await,
+        }
+    }
+
+    /// Waits until the TLS session of this connection may begin.
+    ///
+    /// # Errors
+    /// When the budget has no room in time.
+    pub(crate) async fn acquire_tls(&self) -> Result<Permit, Exhausted> {
+        let tls = &self.edge.admission.tls;
+        tls.acquire(self.network(), TLS_SESSION_BYTES, self.deadline())
+            .await
+    }
+
+    /// Keeps the permit of the TLS session until the connection has authenticated.
+    pub(crate) fn hold_tls(&mut self, session: Permit) {
+        if let Some(slot) = &mut self.slot {
+            slot.tls = Some(session);
+        }
+    }
+
+    /// Releases what the connection holds as an unauthenticated one.
     pub(crate) fn set_authenticated(&mut self) {
-        if !std::mem::replace(&mut self.authenticated, true) {
-            self.edge
-                .admission
-                .unauthenticated
-                .fetch_sub(1, Ordering::Relaxed);
+        if let Some(slot) = self.slot.take() {
+            self.edge.admission.unauthenticated.leave(&slot);
             self.edge.metrics.unauthenticated.dec();
         }
     }
@@ -124,12 +190,4 @@ impl Drop for ConnectionPermit {
             .fetch_sub(1, Ordering::Relaxed);
         self.edge.metrics.connections.dec();
     }
-}
-
-fn increment(counter: &AtomicUsize, limit: usize) -> Result<(), ()> {
-    if counter.fetch_add(1, Ordering::Relaxed) < limit {
-        return Ok(());
-    }
-    counter.fetch_sub(1, Ordering::Relaxed);
-    Err(())
 }

@@ -16,7 +16,7 @@ use tokio::{
 };
 use tracing::debug;
 
-use super::{ConnectionPermit, reject};
+use super::{ConnectionPermit, reject, send_goaway};
 
 /// A balancer sends the header with its first packet. Protects the unauthenticated slots.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -118,13 +118,16 @@ impl ProxyHeaderError {
 pub(super) async fn read_proxy_header(
     mut stream: TcpStream,
     mut permit: ConnectionPermit,
-    deadline: Instant,
 ) -> Option<(TcpStream, ConnectionPermit)> {
     let edge = Arc::clone(permit.edge());
     let header = tokio::select! {
         biased;
         () = edge.tasks.draining() => return None,
-        header = read(&mut stream, deadline) => {
+        () = permit.evicted() => {
+            send_goaway(&edge, &stream);
+            return None;
+        }
+        header = read(&mut stream, permit.deadline()) => {
             header.map(|origin| origin.without_balancer(permit.address()))
         }
     };
@@ -140,9 +143,7 @@ pub(super) async fn read_proxy_header(
                 None
             }
         },
-        Ok(Origin::Local) => has_data(&stream, &permit, deadline)
-            .await
-            .then_some((stream, permit)),
+        Ok(Origin::Local) => has_data(&stream, &permit).await.then_some((stream, permit)),
         Err(error) => {
             let cause = &error as &dyn std::error::Error;
             debug!(balancer.address = %permit.address(), reason = label, cause,
@@ -154,12 +155,16 @@ pub(super) async fn read_proxy_header(
 
 /// Waits for data after a local header. A health check sends none; it is neither counted nor
 /// logged.
-async fn has_data(stream: &TcpStream, permit: &ConnectionPermit, deadline: Instant) -> bool {
+async fn has_data(stream: &TcpStream, permit: &ConnectionPermit) -> bool {
     let mut first = [0];
     tokio::select! {
         biased;
         () = permit.edge().tasks.draining() => false,
-        peeked = timeout_at(deadline, stream.peek(&mut first)) => matches!(peeked, Ok(Ok(1))),
+        () = permit.evicted() => {
+            send_goaway(permit.edge(), stream);
+            false
+        }
+        peeked = timeout_at(permit.deadline(), stream.peek(&mut first)) => matches!(peeked, Ok(Ok(1))),
     }
 }
 

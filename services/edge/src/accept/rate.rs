@@ -2,9 +2,11 @@
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv6Addr},
+    net::IpAddr,
     time::{Duration, Instant},
 };
+
+use switchboard_runtime::budget::Owner;
 
 /// Addresses with a bucket. When the map is full, new addresses are not limited: the limit of
 /// unauthenticated connections applies to them.
@@ -21,7 +23,7 @@ const REFILL_PERIOD: Duration = Duration::from_secs(2);
 pub(super) struct AcceptRate {
     /// 0 means no limit.
     per_s: u32,
-    buckets: HashMap<IpAddr, Bucket>,
+    buckets: HashMap<Owner, Bucket>,
     /// The last sweep of a full map.
     swept_at: Option<Instant>,
 }
@@ -61,7 +63,7 @@ impl AcceptRate {
             tokens: burst,
             refilled_at: now,
         };
-        let bucket = self.buckets.entry(network(address)).or_insert(full);
+        let bucket = self.buckets.entry(Owner::network(address)).or_insert(full);
         let elapsed = now.saturating_duration_since(bucket.refilled_at);
         bucket.tokens = rate
             .mul_add(elapsed.as_secs_f64(), bucket.tokens)
@@ -81,14 +83,6 @@ impl AcceptRate {
         if self.buckets.is_empty() {
             self.buckets = HashMap::new();
         }
-    }
-}
-
-/// The key of an address: for IPv6 its /64, which one subscriber usually holds.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) & (!0 << 64))),
     }
 }
 

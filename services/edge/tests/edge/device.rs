@@ -1,12 +1,12 @@
 //! A minimal device: sends and receives frames.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::{Value, json};
 use switchboard_protocol::frame::{self, Decoder, Kind, SeqFormat, TaskId};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     time::timeout,
 };
 
@@ -47,6 +47,13 @@ impl Frame {
 impl Device {
     pub async fn connect(addr: SocketAddr) -> Self {
         Self::over(TcpStream::connect(addr).await.unwrap())
+    }
+
+    /// Connects from another address of this machine, such as 127.0.0.2.
+    pub async fn connect_from(from: [u8; 4], addr: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::from(from), 0).into()).unwrap();
+        Self::over(socket.connect(addr).await.unwrap())
     }
 }
 

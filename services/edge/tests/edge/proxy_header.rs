@@ -266,11 +266,43 @@ async fn header_has_a_timeout_and_a_slot() {
     let mut waiting = begin(node.addr, b"PROXY").await;
     node.metric_is("unauthenticated", None, 1.0).await;
     let mut second = Device::connect(node.addr).await;
-    second.expect_goaway("overload").await;
+    waiting.expect_goaway("overload").await;
     node.shutdown.drain();
-    waiting.expect_end().await;
+    second.expect_end().await;
     node.metric_is("connections", None, 0.0).await;
     assert!(node.metric("proxy_headers_total", None) < 0.5);
+}
+
+#[tokio::test]
+async fn crowds_are_those_of_device_addresses() {
+    let config = Config {
+        device_max_unauthenticated: 4,
+        ..behind_balancer()
+    };
+    let node = Node::start(config).await;
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        waiting.push(begin(node.addr, b"PROXY ").await);
+    }
+    node.metric_is("unauthenticated", None, 2.0).await;
+    let mut silent = Vec::new();
+    for count in [1.0, 2.0] {
+        silent.push(begin(node.addr, &v1_header("203.0.113.7")).await);
+        node.metric_is("proxy_headers_total", Some("v1"), count)
+            .await;
+    }
+    // The two connections that wait for their header come from one balancer, and are older.
+    let mut device = begin(node.addr, &v1_header("203.0.113.8")).await;
+    device.authenticate(&node.token("toy-1")).await;
+    silent[0].expect_goaway("overload").await;
+    for (number, device) in waiting.iter_mut().enumerate() {
+        device.send_raw(&v1_header("203.0.113.7")[6..]).await;
+        device
+            .authenticate(&node.token(&format!("toy-{number}")))
+            .await;
+    }
+    node.metric_is("shed_total", Some("max_unauthenticated"), 1.0)
+        .await;
 }
 
 #[tokio::test]

@@ -6,13 +6,17 @@ use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use rustls_pki_types::ServerName;
 use switchboard_edge::{Config, tls};
 use switchboard_protocol::outcome::{Delivered, Outcome};
-use tokio::net::TcpStream;
+use switchboard_test_support::eventually::eventually_true;
+use tokio::{io::AsyncWriteExt, net::TcpStream};
 use tokio_rustls::TlsConnector;
 
 use crate::{
     device::{Device, LIGHT},
     node::{Node, check},
 };
+
+/// What a TLS session is charged before AUTH.
+const SESSION_BYTES: usize = 24 * 1_024;
 
 pub struct Pki {
     pub server: Arc<rustls::ServerConfig>,
@@ -90,6 +94,68 @@ async fn tls_handshake_has_the_auth_timeout() {
     let mut silent = Device::connect(node.tls_addr.unwrap()).await;
     silent.expect_end().await;
     node.metric_is("refused_total", Some("tls"), 1.0).await;
+}
+
+/// A node whose budget has room for eight TLS sessions before AUTH, two of them for one network.
+async fn node_with_eight_sessions(pki: &Pki) -> Node {
+    let config = Config {
+        device_auth_timeout_ms: 60_000,
+        device_tls_handshake_bytes: 8 * SESSION_BYTES,
+        ..Config::default()
+    };
+    Node::start_with(config, Some(Arc::clone(&pki.server)), true).await
+}
+
+#[tokio::test]
+async fn oversized_client_hello_is_refused() {
+    let pki = pki();
+    let node = node_with_eight_sessions(&pki).await;
+    let mut client = Device::connect(node.tls_addr.unwrap()).await;
+    // A ClientHello of 65,280 bytes in records of 4 KiB.
+    let mut record = vec![22, 3, 1, 0x10, 0, 1, 0, 0xff, 0];
+    record.resize(5 + 4_096, 0);
+    client.send_raw(&record).await;
+    record.truncate(5);
+    record.resize(5 + 4_096, 0);
+    for _ in 0..3 {
+        // The edge may close before the last byte is sent.
+        let _ = client.stream.write_all(&record).await;
+    }
+    client.expect_end().await;
+    node.metric_is("refused_total", Some("tls"), 1.0).await;
+    assert_eq!(node.budget_used("tls_handshakes"), 0);
+}
+
+#[tokio::test]
+async fn unfinished_handshakes_of_one_network_leave_room_for_others() {
+    let pki = pki();
+    let node = node_with_eight_sessions(&pki).await;
+    let addr = node.tls_addr.unwrap();
+    let connect = async |from: [u8; 4]| {
+        let tcp = Device::connect_from(from, addr).await.stream;
+        let name = ServerName::try_from("localhost").unwrap();
+        let connector = client(pki.roots.clone(), &rustls::version::TLS13);
+        let mut device = Device::over(connector.connect(name, tcp).await.unwrap());
+        device.authenticate(&node.token("toy")).await;
+        device
+    };
+    let mut unfinished = Vec::new();
+    for _ in 0..6 {
+        let mut client = Device::connect_from([127, 0, 0, 1], addr).await;
+        client.send_raw(&[22, 3, 1, 2, 0, 1, 0]).await;
+        unfinished.push(client);
+    }
+    node.metric_is("unauthenticated", None, 6.0).await;
+    let held = || node.budget_used("tls_handshakes");
+    eventually_true("two handshakes have begun", || held() == 2 * SESSION_BYTES).await;
+    let mut other = connect([127, 0, 0, 2]).await;
+    other.sync().await;
+    // An authenticated device holds nothing, and the other four still wait.
+    assert_eq!(held(), 2 * SESSION_BYTES);
+    node.metric_is("unauthenticated", None, 6.0).await;
+    drop(unfinished);
+    connect([127, 0, 0, 1]).await.sync().await;
+    eventually_true("nothing is held", || held() == 0).await;
 }
 
 #[test]
