@@ -1,40 +1,52 @@
 //! The state that all connections of one edge share.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use switchboard_bus::Bus;
-use switchboard_protocol::schema::{Interner, SchemaLimits};
-use switchboard_runtime::shutdown::Shutdown;
+use switchboard_runtime::{
+    budget::{Budget, Budgets, Kind},
+    shutdown::Shutdown,
+};
 
 use crate::{
-    accept::Admission, config::Config, connections::Connections, handle::TurnLimits,
-    metrics::Metrics,
+    accept::Admission, config::Config, connection::MAX_READ_BYTES, connections::Connections,
+    handle::TurnLimits, metrics::Metrics, schemas::Schemas,
 };
 
 /// One edge: its settings, the bus, and its connections.
 pub(crate) struct Edge {
     pub(crate) config: Config,
-    pub(crate) schema_limits: SchemaLimits,
     pub(crate) bus: Bus,
     pub(crate) metrics: Metrics,
     pub(crate) connections: Connections,
-    pub(crate) interner: Interner,
+    pub(crate) schemas: Arc<Schemas>,
     pub(crate) admission: Admission,
+    /// Incomplete frames of devices, in bytes.
+    pub(crate) frames: Budget,
     /// Tracks the connections' tasks; drains and stops with the process.
     pub(crate) tasks: Shutdown,
     started: Instant,
 }
 
 impl Edge {
-    pub(crate) fn new(config: Config, bus: Bus, metrics: Metrics, shutdown: &Shutdown) -> Self {
+    pub(crate) fn new(
+        config: Config,
+        bus: Bus,
+        metrics: Metrics,
+        budgets: &Budgets,
+        shutdown: &Shutdown,
+    ) -> Self {
         Self {
-            admission: Admission::new(&config),
-            schema_limits: config.schema.limits(),
+            admission: Admission::new(&config, budgets),
+            frames: frames_budget(&config, budgets),
+            schemas: Schemas::new(&config.schema, budgets),
             config,
             bus,
             metrics,
             connections: Connections::default(),
-            interner: Interner::default(),
             tasks: shutdown.child(),
             started: Instant::now(),
         }
@@ -57,6 +69,13 @@ impl Edge {
             max_unsent_bytes: self.config.device_max_unsent_bytes,
         }
     }
+}
+
+/// One organisation may hold a quarter, at least one frame and the bytes that arrive behind it.
+fn frames_budget(config: &Config, budgets: &Budgets) -> Budget {
+    let capacity = config.device_incomplete_frame_bytes;
+    let share = (capacity / 4).max(config.device_max_frame_bytes as usize + MAX_READ_BYTES);
+    budgets.budget("device_frames", capacity, Kind::Held { share })
 }
 
 /// A duration in whole milliseconds, saturated.

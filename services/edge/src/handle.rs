@@ -15,10 +15,10 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use switchboard_bus::{DisconnectReason, Epoch};
+use switchboard_bus::{DisconnectReason, Epoch, TokenCheck};
 use switchboard_protocol::{
-    id::{CallId, DeviceKey, TokenId},
-    schema::Registration,
+    id::{CallId, DeviceKey},
+    token::AccessError,
 };
 
 use self::{calls::CallTable, turns::Turns};
@@ -30,8 +30,13 @@ pub(crate) use self::{
     turns::{BusAction, ReplyChunk, TurnEnd, TurnLimits},
 };
 
+use crate::schemas::CompiledServices;
+
 /// `stalled_since_ms` of a connection whose socket accepts data.
 const NOT_STALLED: u64 = u64::MAX;
+
+/// `incomplete_since_ms` of a connection without an incomplete frame.
+const NOT_INCOMPLETE: u64 = u64::MAX;
 
 /// `pinged_after_ms` of a connection that was not pinged yet.
 const NOT_PINGED: u64 = u64::MAX;
@@ -39,9 +44,7 @@ const NOT_PINGED: u64 = u64::MAX;
 /// The device of a connection, from its access token.
 pub(crate) struct Identity {
     pub(crate) key: DeviceKey,
-    pub(crate) token: TokenId,
-    /// Unix seconds.
-    pub(crate) token_expires_at_s: u64,
+    pub(crate) token: TokenCheck,
 }
 
 /// One live connection, as the bus, the sweeper and the drain see it. The connection's own task
@@ -65,11 +68,10 @@ pub(crate) struct Identity {
 pub(crate) struct ConnectionHandle {
     pub(crate) key: DeviceKey,
     pub(crate) epoch: Epoch,
-    pub(crate) token: TokenId,
-    /// Unix seconds.
-    pub(crate) token_expires_at_s: u64,
+    pub(crate) token: TokenCheck,
     last_received_ms: AtomicU64,
     stalled_since_ms: AtomicU64,
+    incomplete_since_ms: AtomicU64,
     /// The `last_received_ms` at the last ping: one ping for each silence.
     pinged_after_ms: AtomicU64,
     state: Mutex<State>,
@@ -81,8 +83,12 @@ pub(crate) enum Eviction {
     Idle,
     Takeover,
     SlowReader,
+    /// A frame was not completed in time.
+    SlowFrame,
     Revoked,
     Expired,
+    /// The token is refused for another reason.
+    Refused(AccessError),
     /// GOAWAY was sent, and the calls are done or out of time.
     Drained,
     /// The edge stops before GOAWAY was sent.
@@ -132,12 +138,22 @@ struct State {
     calls: CallTable,
     /// Calls whose CANCEL is to be sent.
     cancels: Vec<CallId>,
-    registration: Option<Arc<Registration>>,
+    registration: Option<Arc<CompiledServices>>,
     /// Present only while a message or a turn is open.
     turns: Option<Box<Turns>>,
     /// The device has begun a turn, so the bus may hold turns of this connection.
     had_turns: bool,
     waker: Option<Waker>,
+}
+
+impl From<AccessError> for Eviction {
+    fn from(error: AccessError) -> Self {
+        match error {
+            AccessError::Revoked => Self::Revoked,
+            AccessError::Expired { .. } => Self::Expired,
+            other => Self::Refused(other),
+        }
+    }
 }
 
 impl Eviction {
@@ -146,7 +162,8 @@ impl Eviction {
             Self::Idle => DisconnectReason::IdleTimeout,
             Self::Takeover => DisconnectReason::Takeover,
             Self::SlowReader => DisconnectReason::SlowReader,
-            Self::Revoked => DisconnectReason::Revoked,
+            Self::SlowFrame => DisconnectReason::ProtocolError,
+            Self::Revoked | Self::Refused(_) => DisconnectReason::Revoked,
             Self::Expired => DisconnectReason::Expired,
             Self::Drained | Self::Stopped => DisconnectReason::Drain,
         }
@@ -186,9 +203,9 @@ impl ConnectionHandle {
             key: identity.key,
             epoch,
             token: identity.token,
-            token_expires_at_s: identity.token_expires_at_s,
             last_received_ms: AtomicU64::new(now_ms),
             stalled_since_ms: AtomicU64::new(NOT_STALLED),
+            incomplete_since_ms: AtomicU64::new(NOT_INCOMPLETE),
             pinged_after_ms: AtomicU64::new(NOT_PINGED),
             state: Mutex::default(),
         }
@@ -240,7 +257,7 @@ impl ConnectionHandle {
         self.change(|state| state.phase = state.phase.max(Phase::Finishing));
     }
 
-    pub(crate) fn registration(&self) -> Option<Arc<Registration>> {
+    pub(crate) fn registration(&self) -> Option<Arc<CompiledServices>> {
         self.state.lock().registration.clone()
     }
 
@@ -253,6 +270,12 @@ impl ConnectionHandle {
     pub(crate) fn stalled_ms(&self, now_ms: u64) -> u64 {
         // `NOT_STALLED` is the largest time, so the subtraction saturates to 0.
         now_ms.saturating_sub(self.stalled_since_ms.load(Ordering::Relaxed))
+    }
+
+    /// How long the device has not completed a frame that it began.
+    pub(crate) fn incomplete_ms(&self, now_ms: u64) -> u64 {
+        // `NOT_INCOMPLETE` is the largest time, so the subtraction saturates to 0.
+        now_ms.saturating_sub(self.incomplete_since_ms.load(Ordering::Relaxed))
     }
 
     // Called by the connection's own task.
@@ -303,8 +326,8 @@ impl ConnectionHandle {
     /// Replaces the device's services and returns the previous ones.
     pub(crate) fn replace_registration(
         &self,
-        registration: Arc<Registration>,
-    ) -> Option<Arc<Registration>> {
+        registration: Arc<CompiledServices>,
+    ) -> Option<Arc<CompiledServices>> {
         self.state.lock().registration.replace(registration)
     }
 
@@ -321,6 +344,16 @@ impl ConnectionHandle {
 
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled_since_ms.load(Ordering::Relaxed) != NOT_STALLED
+    }
+
+    /// Records since when a frame is incomplete; `None` when there is none.
+    pub(crate) fn set_incomplete_since(&self, since_ms: Option<u64>) {
+        self.incomplete_since_ms
+            .store(since_ms.unwrap_or(NOT_INCOMPLETE), Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_incomplete_frame(&self) -> bool {
+        self.incomplete_since_ms.load(Ordering::Relaxed) != NOT_INCOMPLETE
     }
 
     /// Changes the state, then wakes the connection's task outside the lock.

@@ -10,6 +10,7 @@ mod drain;
 mod edge;
 mod handle;
 mod metrics;
+mod schemas;
 mod sweeper;
 pub mod tls;
 mod token_bucket;
@@ -18,7 +19,7 @@ mod turn_forwarder;
 use std::{sync::Arc, time::Duration};
 
 use switchboard_bus::Bus;
-use switchboard_runtime::shutdown::Shutdown;
+use switchboard_runtime::{budget::Budgets, rate_limit, shutdown::Shutdown};
 use tokio::net::TcpListener;
 
 pub use self::config::{Config, SchemaConfig};
@@ -43,6 +44,8 @@ pub struct Deps {
     pub bus: Bus,
     /// Where the edge registers its metrics.
     pub registry: prometheus::Registry,
+    /// Bounds what the process holds at the same time.
+    pub budgets: Budgets,
 }
 
 /// Starts the edge: its tasks run on `shutdown`. It serves devices until `shutdown` drains, then
@@ -52,7 +55,8 @@ pub struct Deps {
 /// When `deps.registry` already has metrics of these names. Nothing is started then.
 pub fn run(config: &Config, deps: Deps, shutdown: &Shutdown) -> Result<(), prometheus::Error> {
     let metrics = Metrics::new(&deps.registry)?;
-    let edge = Arc::new(Edge::new(config.clone(), deps.bus, metrics, shutdown));
+    let edge = Edge::new(config.clone(), deps.bus, metrics, &deps.budgets, shutdown);
+    let edge = Arc::new(edge);
     edge.bus.attach(Arc::new(BusHandler::new(&edge)));
     let background = start_background(&edge, deps.listeners);
     let draining = shutdown.clone();
@@ -70,6 +74,11 @@ fn start_background(edge: &Arc<Edge>, listeners: Listeners) -> Shutdown {
     let background = Shutdown::new();
     background.spawn(sweeper::run_sweeps(Arc::clone(edge)));
     background.spawn(sweeper::watch_revocations(Arc::clone(edge)));
+    let schemas = Arc::clone(&edge.schemas);
+    background.spawn(rate_limit::sweep(
+        move || schemas.sweep(),
+        edge.tasks.clone(),
+    ));
     background.spawn(accept::accept_plain(listeners.plain, Arc::clone(edge)));
     if let Some((listener, config)) = listeners.tls {
         background.spawn(accept::accept_tls(listener, config, Arc::clone(edge)));

@@ -1,16 +1,22 @@
 //! Background tasks over all connections, instead of timers in each: silent devices, stalled
-//! sockets, expired calls, expired and revoked tokens.
+//! sockets, incomplete frames, expired calls, expired and revoked tokens.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use switchboard_protocol::outcome::Outcome;
 use switchboard_runtime::clock::unix_time;
-use tokio::{sync::broadcast::error::RecvError, time::MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
 use crate::{
     edge::{Edge, millis},
     handle::{ConnectionHandle, Eviction},
 };
+
+/// Between two checks of all tokens: many revocations cost one check.
+const REVOCATION_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Sweeps all connections at [`crate::Config::sweep_interval`] until the edge stops.
 pub(crate) async fn run_sweeps(edge: Arc<Edge>) {
@@ -25,24 +31,24 @@ pub(crate) async fn run_sweeps(edge: Arc<Edge>) {
     }
 }
 
-/// Closes the connections of revoked tokens until the edge stops.
+/// Closes the connections whose token is no longer accepted until the edge stops: a revoked one,
+/// one of a deleted key, or one of a suspended organisation.
 pub(crate) async fn watch_revocations(edge: Arc<Edge>) {
-    let mut revoked = edge.bus.revocations();
-    loop {
-        let next = tokio::select! {
-            biased;
-            () = edge.tasks.stopping() => return,
-            next = revoked.recv() => next,
-        };
-        match next {
-            // Every token is checked, so a missed notification makes no difference.
-            Ok(_) | Err(RecvError::Lagged(_)) => edge.connections.for_each(|handle| {
-                if edge.bus.is_revoked(handle.token) {
-                    handle.evict(Eviction::Revoked);
+    let mut revocations = edge.bus.revocations();
+    let watch = async {
+        while revocations.changed().await.is_ok() {
+            edge.connections.for_each(|handle| {
+                if let Err(error) = edge.bus.recheck(&handle.token) {
+                    handle.evict(error.into());
                 }
-            }),
-            Err(RecvError::Closed) => return,
+            });
+            tokio::time::sleep(REVOCATION_INTERVAL).await;
         }
+    };
+    tokio::select! {
+        biased;
+        () = edge.tasks.stopping() => {}
+        () = watch => {}
     }
 }
 
@@ -80,7 +86,9 @@ fn eviction_due(
         Some(Eviction::Idle)
     } else if handle.stalled_ms(now_ms) > edge.config.device_write_stall_ms {
         Some(Eviction::SlowReader)
-    } else if handle.token_expires_at_s <= unix_s {
+    } else if handle.incomplete_ms(now_ms) > edge.config.device_frame_timeout_ms {
+        Some(Eviction::SlowFrame)
+    } else if handle.token.expires_at <= unix_s {
         Some(Eviction::Expired)
     } else {
         None

@@ -43,6 +43,12 @@ impl Decoder {
         self.limit_bytes = narrow(limit_bytes);
     }
 
+    /// Returns the limit in bytes.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        widen(self.limit_bytes)
+    }
+
     /// Decodes one frame at the front of `buffer`.
     ///
     /// - `Ok(Some((frame, consumed)))`: drop `consumed` bytes and call again.

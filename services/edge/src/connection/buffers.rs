@@ -6,8 +6,8 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-/// The most bytes of one read.
-const READ_BYTES: usize = 64 * 1024;
+/// The maximum number of bytes of one read.
+pub(crate) const MAX_READ_BYTES: usize = 64 * 1024;
 /// Larger write buffers are freed instead of reused.
 const MAX_REUSED_WRITE_BYTES: usize = 256 * 1024;
 /// Two are in use at a time: the frames being collected, and the payload being written.
@@ -25,7 +25,7 @@ impl ReadBuffer {
     pub(super) fn borrow() -> Self {
         Self(
             READ.take()
-                .unwrap_or_else(|| vec![0; READ_BYTES].into_boxed_slice()),
+                .unwrap_or_else(|| vec![0; MAX_READ_BYTES].into_boxed_slice()),
         )
     }
 }

@@ -1,6 +1,6 @@
 //! How a connection closes: the reason, the last frame, and an orderly shutdown of the socket.
 
-use std::{borrow::Cow, io, time::Duration};
+use std::{borrow::Cow, future::poll_fn, io, task::Poll, time::Duration};
 
 use switchboard_bus::DisconnectReason;
 use switchboard_protocol::{
@@ -8,6 +8,7 @@ use switchboard_protocol::{
     message::{self, ErrorNotice, Goaway},
     session::SessionError,
 };
+use switchboard_runtime::budget::Exhausted;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, info};
 
@@ -26,6 +27,8 @@ pub(super) enum CloseReason {
     IoError(#[source] io::Error),
     #[error("the device violated the protocol")]
     Protocol(#[source] SessionError),
+    #[error("an incomplete frame of the device exceeds the share of its organisation")]
+    Overload(#[source] Exhausted),
     #[error("the device does not read what it is sent")]
     SlowReader,
     #[error("the edge closed the connection")]
@@ -60,7 +63,8 @@ impl CloseReason {
     fn left_reason(&self) -> DisconnectReason {
         match self {
             Self::Closed | Self::IoError(_) => DisconnectReason::Closed,
-            Self::Protocol(_) => DisconnectReason::ProtocolError,
+            // Like a frame that exceeds its own limit.
+            Self::Protocol(_) | Self::Overload(_) => DisconnectReason::ProtocolError,
             Self::SlowReader => DisconnectReason::SlowReader,
             Self::Evicted(eviction) => eviction.reason(),
         }
@@ -70,12 +74,15 @@ impl CloseReason {
     const fn is_expected(&self) -> bool {
         match self {
             Self::Closed | Self::IoError(_) => true,
-            Self::Protocol(_) | Self::SlowReader => false,
+            Self::Protocol(_) | Self::Overload(_) | Self::SlowReader => false,
             Self::Evicted(eviction) => match eviction {
                 Eviction::Takeover | Eviction::Drained | Eviction::Stopped => true,
-                Eviction::Idle | Eviction::SlowReader | Eviction::Revoked | Eviction::Expired => {
-                    false
-                }
+                Eviction::Idle
+                | Eviction::SlowReader
+                | Eviction::SlowFrame
+                | Eviction::Revoked
+                | Eviction::Expired
+                | Eviction::Refused(_) => false,
             },
         }
     }
@@ -87,12 +94,17 @@ impl CloseReason {
                 code: error.code(),
                 message: error.to_string().into(),
             },
+            Self::Overload(_) => FinalFrame::Goaway { reason: "overload" },
             Self::Evicted(eviction) => match eviction {
                 // GOAWAY was sent when the drain began; a slow reader would not read a frame.
                 Eviction::Drained | Eviction::SlowReader => FinalFrame::None,
                 Eviction::Stopped => FinalFrame::Goaway { reason: "drain" },
                 Eviction::Takeover => FinalFrame::Goaway { reason: "takeover" },
                 Eviction::Idle => FinalFrame::Goaway { reason: "idle" },
+                Eviction::SlowFrame => FinalFrame::Error {
+                    code: "frame_timeout",
+                    message: "A frame was begun and not completed in time.".into(),
+                },
                 Eviction::Revoked => FinalFrame::Error {
                     code: "token_revoked",
                     message: "The access token was revoked. Get a new one.".into(),
@@ -100,6 +112,10 @@ impl CloseReason {
                 Eviction::Expired => FinalFrame::Error {
                     code: "token_expired",
                     message: "The access token has expired. Get a new one and reconnect.".into(),
+                },
+                Eviction::Refused(error) => FinalFrame::Error {
+                    code: error.code(),
+                    message: error.to_string().into(),
                 },
             },
         }
@@ -115,9 +131,19 @@ pub(super) async fn reject<S>(
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (edge, label) = (permit.edge(), refusal.label());
-    edge.metrics.refused.with_label_values(&[label]).inc();
     log_refusal(&refusal, permit);
-    finish(io, refusal.final_frame(), edge.retry_after_ms()).await;
+    put_last(io, refusal.final_frame(), edge.retry_after_ms());
+    // An eviction was counted when the newer connection arrived.
+    if !matches!(refusal, HandshakeError::Evicted) {
+        edge.metrics.refused.with_label_values(&[label]).inc();
+        tokio::select! {
+            biased;
+            () = permit.evicted() => {}
+            () = shut_down(io) => return,
+        }
+    }
+    // A newer connection has its slot, so there is no time for an orderly shutdown.
+    let _ = poll_fn(|cx| Poll::Ready(io.poll_flush(cx))).await;
 }
 
 /// Releases the device, then closes its connection.
@@ -131,7 +157,8 @@ pub(super) async fn close<S>(
 {
     log_close(&guard, permit, &reason);
     guard.release(reason.left_reason());
-    finish(io, reason.final_frame(), permit.edge().retry_after_ms()).await;
+    put_last(io, reason.final_frame(), permit.edge().retry_after_ms());
+    shut_down(io).await;
 }
 
 fn log_refusal(refusal: &HandshakeError, permit: &ConnectionPermit) {
@@ -158,8 +185,8 @@ fn log_close(guard: &ConnectionGuard<'_>, permit: &ConnectionPermit, close: &Clo
     }
 }
 
-/// Sends the last frame and shuts the socket down.
-async fn finish<S>(io: &mut FrameIo<S>, last: FinalFrame, retry_after_ms: u32)
+/// Appends the last frame.
+fn put_last<S>(io: &mut FrameIo<S>, last: FinalFrame, retry_after_ms: u32)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -176,6 +203,13 @@ where
             |payload| io.put(Kind::Auth, TaskId::MCP, 0, payload),
         ),
     }
+}
+
+/// Sends what is buffered and shuts the socket down.
+async fn shut_down<S>(io: &mut FrameIo<S>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
     match tokio::time::timeout(CLOSE_TIMEOUT, io.shut_down()).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => debug!(%error, "device disconnected before the connection was shut down"),

@@ -64,9 +64,9 @@ impl Drop for ConnectionGuard<'_> {
 
 #[cfg(test)]
 mod tests {
-    use switchboard_bus::{Bus, BusConfig, Epoch, LocalHub};
+    use switchboard_bus::{Bus, BusConfig, Epoch, LocalHub, TokenCheck};
     use switchboard_protocol::id::{DeviceKey, OrgId, TokenId};
-    use switchboard_runtime::shutdown::Shutdown;
+    use switchboard_runtime::{budget::Budgets, shutdown::Shutdown};
     use uuid::Uuid;
 
     use super::*;
@@ -84,11 +84,17 @@ mod tests {
         bus.claim(&key).await.unwrap();
         let presence = bus.find(&key).await.unwrap().unwrap();
         let metrics = Metrics::new(&registry).unwrap();
-        let edge = Arc::new(Edge::new(Config::default(), bus, metrics, &shutdown));
+        let budgets = Budgets::new(&registry).unwrap();
+        let edge = Edge::new(Config::default(), bus, metrics, &budgets, &shutdown);
+        let edge = Arc::new(edge);
         let identity = Identity {
             key: key.clone(),
-            token: TokenId::from_uuid(Uuid::nil()),
-            token_expires_at_s: u64::MAX,
+            token: TokenCheck {
+                id: TokenId::from_uuid(Uuid::nil()),
+                org: key.org,
+                key: "0123456789abcdef".parse().unwrap(),
+                expires_at: u64::MAX,
+            },
         };
         let epoch = Epoch(presence.epoch.0);
         let handle = Arc::new(ConnectionHandle::new(identity, epoch, 0));

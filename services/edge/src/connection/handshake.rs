@@ -5,7 +5,7 @@
 
 use std::{future::poll_fn, io, sync::Arc};
 
-use switchboard_bus::{BusError, DisconnectReason, TokenError};
+use switchboard_bus::{BusError, DisconnectReason, TokenCheck, TokenError};
 use switchboard_protocol::{
     frame::{FrameError, Kind, TaskId},
     id::DeviceKey,
@@ -13,9 +13,10 @@ use switchboard_protocol::{
     session::{Event, Session, SessionError},
     token::{AccessError, Claims, Scope, Subject},
 };
+use switchboard_runtime::budget::{Exhausted, Owner};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    time::Instant,
+    time::timeout_at,
 };
 use tracing::{debug, warn};
 
@@ -31,6 +32,9 @@ use crate::{
     handle::{ConnectionHandle, Eviction, Identity},
 };
 
+/// A verified token, and what is checked of it as long as the connection lives.
+type Verified = (Claims, TokenCheck);
+
 /// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HandshakeError {
@@ -42,6 +46,10 @@ pub(super) enum HandshakeError {
     Timeout,
     #[error("the edge is draining")]
     Draining,
+    #[error("a newer connection needed the slot")]
+    Evicted,
+    #[error("an incomplete frame exceeds the share of its owner")]
+    Overload(#[source] Exhausted),
     #[error("the device violated the protocol before AUTH")]
     Protocol(#[source] SessionError),
     #[error("the access token was not accepted")]
@@ -62,6 +70,7 @@ impl HandshakeError {
             Self::Io(_) => "broken",
             Self::Timeout => "auth_timeout",
             Self::Draining => "drain",
+            Self::Evicted | Self::Overload(_) => "overload",
             Self::Protocol(error) => error.code(),
             Self::Token(error) => token_code(error),
             Self::NotADevice => "not_a_device",
@@ -78,7 +87,9 @@ impl HandshakeError {
                 code,
                 message: "No AUTH frame arrived in time.".into(),
             },
-            Self::Draining | Self::Superseded => FinalFrame::Goaway { reason: code },
+            Self::Draining | Self::Evicted | Self::Overload(_) | Self::Superseded => {
+                FinalFrame::Goaway { reason: code }
+            }
             Self::Protocol(error) => FinalFrame::Error {
                 code,
                 message: error.to_string().into(),
@@ -110,6 +121,7 @@ pub(crate) fn refusal_labels() -> impl Iterator<Item = &'static str> {
         "broken",
         "auth_timeout",
         "drain",
+        "overload",
         "no_keys",
         "not_a_device",
         "bus_unavailable",
@@ -137,20 +149,21 @@ pub(super) async fn handshake<S>(
     io: &mut FrameIo<S>,
     session: &mut Session,
     permit: &ConnectionPermit,
-    deadline: Instant,
 ) -> Result<Arc<ConnectionHandle>, HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let edge = permit.edge();
-    let (claims, task) = tokio::select! {
+    let ((claims, token), task) = tokio::select! {
         biased;
         () = edge.tasks.draining() => return Err(HandshakeError::Draining),
-        authenticated = tokio::time::timeout_at(deadline, authenticate(io, session, edge)) => {
+        authenticated = timeout_at(permit.deadline(), authenticate(io, session, permit)) => {
             authenticated.map_err(|_| HandshakeError::Timeout)??
         }
+        // Last, so that a valid AUTH that has arrived counts.
+        () = permit.evicted() => return Err(HandshakeError::Evicted),
     };
-    let identity = identity(claims)?;
+    let identity = identity(claims, token)?;
     let handle = claim(edge, identity).await?;
     debug!(device.id = %handle.key.device, org.id = %handle.key.org,
         device.epoch = handle.epoch.0, device.address = %permit.address(), "device connected");
@@ -173,8 +186,8 @@ where
 async fn authenticate<S>(
     io: &mut FrameIo<S>,
     session: &mut Session,
-    edge: &Edge,
-) -> Result<(Claims, TaskId), HandshakeError>
+    permit: &ConnectionPermit,
+) -> Result<(Verified, TaskId), HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -183,8 +196,8 @@ where
             .await
             .map_err(HandshakeError::Io)?;
         let (chunk, length) = read.ok_or(HandshakeError::Disconnected)?;
-        edge.metrics.received_bytes.inc_by(length as u64);
-        if let Some(authenticated) = read_auth(io, session, edge, chunk)? {
+        permit.edge().metrics.received_bytes.inc_by(length as u64);
+        if let Some(authenticated) = read_auth(io, session, permit, chunk)? {
             return Ok(authenticated);
         }
     }
@@ -193,39 +206,42 @@ where
 fn read_auth<S>(
     io: &mut FrameIo<S>,
     session: &mut Session,
-    edge: &Edge,
+    permit: &ConnectionPermit,
     mut chunk: ReadChunk,
-) -> Result<Option<(Claims, TaskId)>, HandshakeError>
+) -> Result<Option<(Verified, TaskId)>, HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
+    let edge = permit.edge();
     let frame = io.next_frame(&mut chunk);
     let Some(frame) = frame.map_err(|error| HandshakeError::Protocol(error.into()))? else {
-        io.put_back(chunk, false);
+        io.put_back(chunk, false, &edge.frames, permit.network())
+            .map_err(HandshakeError::Overload)?;
         return Ok(None);
     };
     let task = frame.task;
-    let claims = match session.handle(frame).map_err(HandshakeError::Protocol)? {
+    let verified = match session.handle(frame).map_err(HandshakeError::Protocol)? {
         Event::Auth(request) => {
-            let verified = edge.bus.verify(&request.token);
+            let verified = edge.bus.verify_for_connection(&request.token);
             verified.map_err(HandshakeError::Token)?
         }
         _ => return Err(HandshakeError::Protocol(SessionError::NotAuthenticated)),
     };
     // A device may send its register message right behind, without waiting for the answer.
-    io.put_back(chunk, true);
-    Ok(Some((claims, task)))
+    let owner = Owner::Org(verified.0.org.uuid());
+    io.put_back(chunk, true, &edge.frames, owner)
+        .map_err(HandshakeError::Overload)?;
+    Ok(Some((verified, task)))
 }
 
-fn identity(claims: Claims) -> Result<Identity, HandshakeError> {
+fn identity(claims: Claims, token: TokenCheck) -> Result<Identity, HandshakeError> {
     match claims.subject {
         Subject::Device(device) if claims.scopes.contains(Scope::Device) => Ok(Identity {
             key: DeviceKey {
                 org: claims.org,
                 device,
             },
-            token: claims.id,
-            token_expires_at_s: claims.expires_at,
+            token,
         }),
         _ => Err(HandshakeError::NotADevice),
     }
@@ -254,8 +270,8 @@ async fn claim(edge: &Edge, identity: Identity) -> Result<Arc<ConnectionHandle>,
     if edge.bus.is_superseded(&handle.key, handle.epoch) {
         handle.evict(Eviction::Takeover);
     }
-    if edge.bus.is_revoked(handle.token) {
-        handle.evict(Eviction::Revoked);
+    if let Err(error) = edge.bus.recheck(&handle.token) {
+        handle.evict(error.into());
     }
     Ok(handle)
 }

@@ -8,19 +8,21 @@ use std::{
 };
 
 use switchboard_protocol::frame::{self, Decoder, Frame, FrameError, Kind, SeqFormat, TaskId};
+use switchboard_runtime::budget::{Budget, Exhausted, Owner, Permit};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::buffers::{self, ReadBuffer};
+
+/// The bytes of an incomplete frame that are not charged to the budget of frames.
+const MAX_UNCHARGED_BYTES: usize = 4 * 1024;
 
 /// The edge's end of a device's stream. Owns memory only for an incomplete frame and for data that
 /// the socket does not accept.
 pub(super) struct FrameIo<S> {
     stream: S,
     decoder: Decoder,
-    /// The incomplete frame at the end of the received bytes; empty most of the time.
-    unread: Vec<u8>,
-    /// `unread` may hold a complete frame, so it is handled before the socket is read.
-    unread_first: bool,
+    /// The incomplete frame at the end of the received bytes; absent most of the time.
+    unread: Option<Box<Unread>>,
     /// Frames for the device. Borrowed from the thread while the socket accepts data, then owned.
     unsent: Vec<u8>,
     unsent_is_borrowed: bool,
@@ -39,14 +41,72 @@ pub(super) struct ReadChunk {
 enum ChunkBytes {
     /// This many bytes of the thread's buffer.
     Borrowed(ReadBuffer, usize),
-    Owned(Vec<u8>),
+    Owned(Box<Unread>),
+}
+
+/// Received bytes that are kept for later.
+struct Unread {
+    bytes: Vec<u8>,
+    /// `bytes` may hold a complete frame, so it is handled before the socket is read.
+    may_have_frame: bool,
+    /// The capacity of `bytes`, if it exceeds [`MAX_UNCHARGED_BYTES`].
+    permit: Option<Permit>,
+}
+
+/// What [`FrameIo::put_back`] keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    Nothing,
+    /// Bytes of another frame than before.
+    NewFrame,
+    /// More bytes of the same frame, which is still incomplete.
+    SameFrame,
+}
+
+impl Unread {
+    /// Appends received bytes. The capacity doubles, so that small reads copy little, but not
+    /// beyond a whole frame.
+    fn append(&mut self, received: &[u8], max_frame_bytes: usize) {
+        let length = self.bytes.len();
+        let needed = length.saturating_add(received.len());
+        if needed > self.bytes.capacity() {
+            let doubled = self.bytes.capacity().saturating_mul(2);
+            let capacity = doubled.min(max_frame_bytes).max(needed);
+            self.bytes.reserve_exact(capacity.saturating_sub(length));
+        }
+        self.bytes.extend_from_slice(received);
+    }
+
+    /// Charges the capacity to `owner`.
+    fn charge(&mut self, budget: &Budget, owner: Owner) -> Result<(), Exhausted> {
+        let bytes = self.bytes.capacity();
+        if bytes <= MAX_UNCHARGED_BYTES {
+            self.permit = None;
+            return Ok(());
+        }
+        let Some(permit) = &mut self.permit else {
+            self.permit = Some(budget.try_acquire(owner, bytes)?);
+            return Ok(());
+        };
+        permit.shrink(permit.amount().saturating_sub(bytes));
+        // Bytes that were received before AUTH are charged to the network.
+        permit.transfer(owner)?;
+        permit.try_grow(bytes.saturating_sub(permit.amount()))
+    }
 }
 
 impl ChunkBytes {
     fn all(&self) -> &[u8] {
         match self {
             Self::Borrowed(buffer, length) => buffer.get(..*length).unwrap_or_default(),
-            Self::Owned(bytes) => bytes,
+            Self::Owned(unread) => &unread.bytes,
+        }
+    }
+
+    fn take_permit(&mut self) -> Option<Permit> {
+        match self {
+            Self::Borrowed(..) => None,
+            Self::Owned(unread) => unread.permit.take(),
         }
     }
 }
@@ -62,8 +122,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
         Self {
             stream,
             decoder: Decoder::new(max_frame_bytes as usize),
-            unread: Vec::new(),
-            unread_first: false,
+            unread: None,
             unsent: Vec::new(),
             unsent_is_borrowed: false,
             written: 0,
@@ -83,8 +142,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<Option<(ReadChunk, usize)>>> {
-        if std::mem::take(&mut self.unread_first) {
-            let bytes = ChunkBytes::Owned(std::mem::take(&mut self.unread));
+        if let Some(unread) = self.unread.take_if(|unread| unread.may_have_frame) {
+            let bytes = ChunkBytes::Owned(unread);
             return Poll::Ready(Ok(Some((ReadChunk { bytes, consumed: 0 }, 0))));
         }
         let mut read_buffer = ReadBuffer::borrow();
@@ -94,12 +153,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
         if length == 0 {
             return Poll::Ready(Ok(None));
         }
-        let bytes = if self.unread.is_empty() {
-            ChunkBytes::Borrowed(read_buffer, length)
-        } else {
-            let mut joined = std::mem::take(&mut self.unread);
-            joined.extend_from_slice(read_buffer.get(..length).unwrap_or_default());
-            ChunkBytes::Owned(joined)
+        let bytes = match self.unread.take() {
+            None => ChunkBytes::Borrowed(read_buffer, length),
+            Some(mut unread) => {
+                let received = read_buffer.get(..length).unwrap_or_default();
+                unread.append(received, self.decoder.limit());
+                ChunkBytes::Owned(unread)
+            }
         };
         Poll::Ready(Ok(Some((ReadChunk { bytes, consumed: 0 }, length))))
     }
@@ -119,22 +179,39 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
         Ok(Some(frame))
     }
 
-    /// Keeps the bytes that were not consumed. With `may_have_frame` they are handled before the
-    /// socket is read.
-    pub(super) fn put_back(&mut self, chunk: ReadChunk, may_have_frame: bool) {
-        let rest = chunk.rest().len();
-        self.unread_first = may_have_frame && rest > 0;
-        self.unread = match chunk {
-            _ if rest == 0 => Vec::new(),
+    /// Keeps the bytes that were not consumed, and charges them to `owner` if they are many. With
+    /// `may_have_frame` they are handled before the socket is read.
+    ///
+    /// # Errors
+    /// When the budget has no room. The bytes are lost, so the connection cannot continue.
+    pub(super) fn put_back(
+        &mut self,
+        chunk: ReadChunk,
+        may_have_frame: bool,
+        budget: &Budget,
+        owner: Owner,
+    ) -> Result<Kept, Exhausted> {
+        if chunk.rest().is_empty() {
+            return Ok(Kept::Nothing);
+        }
+        let (mut unread, kept) = match chunk {
             ReadChunk {
-                bytes: ChunkBytes::Owned(mut bytes),
-                consumed,
-            } => {
-                bytes.drain(..consumed);
-                bytes
+                bytes: ChunkBytes::Owned(unread),
+                consumed: 0,
+            } => (unread, Kept::SameFrame),
+            mut chunk => {
+                let unread = Unread {
+                    bytes: chunk.rest().to_vec(),
+                    may_have_frame,
+                    permit: chunk.bytes.take_permit(),
+                };
+                (Box::new(unread), Kept::NewFrame)
             }
-            borrowed => borrowed.rest().to_vec(),
         };
+        unread.may_have_frame = may_have_frame;
+        unread.charge(budget, owner)?;
+        self.unread = Some(unread);
+        Ok(kept)
     }
 
     // Send.
@@ -189,9 +266,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
     /// Sends the buffered frames, closes the edge's side, and reads until the device closes its
     /// own. Closing a socket with unread bytes resets it, and the last frame would be lost.
     pub(super) async fn shut_down(&mut self) -> io::Result<()> {
+        self.unread = None;
         poll_fn(|cx| self.poll_flush(cx)).await?;
         poll_fn(|cx| Pin::new(&mut self.stream).poll_shutdown(cx)).await?;
-        self.unread = Vec::new();
         while poll_fn(|cx| self.poll_discard(cx)).await? > 0 {}
         Ok(())
     }
@@ -231,5 +308,93 @@ impl<S> Drop for FrameIo<S> {
         if self.unsent_is_borrowed {
             buffers::return_write(std::mem::take(&mut self.unsent));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+    use switchboard_runtime::budget::{Budgets, Kind as BudgetKind};
+    use tokio::io::{AsyncWriteExt, DuplexStream};
+
+    use super::*;
+
+    const LIMIT: u32 = 32 * 1024;
+
+    struct Fixture {
+        io: FrameIo<DuplexStream>,
+        device: DuplexStream,
+        budget: Budget,
+    }
+
+    impl Fixture {
+        fn new(budget_bytes: usize) -> Self {
+            let (stream, device) = tokio::io::duplex(1 << 20);
+            let budgets = Budgets::new(&Registry::new()).unwrap();
+            Self {
+                io: FrameIo::new(stream, LIMIT),
+                device,
+                budget: budgets.budget("frames", budget_bytes, BudgetKind::Brief),
+            }
+        }
+
+        /// Sends these bytes to the edge's end. Returns the number of frames that they complete,
+        /// and what is kept.
+        async fn receive(&mut self, bytes: &[u8]) -> (usize, Result<Kept, Exhausted>) {
+            self.device.write_all(bytes).await.unwrap();
+            let read = poll_fn(|cx| self.io.poll_read(cx)).await.unwrap();
+            let (mut chunk, _) = read.unwrap();
+            let mut frames = 0;
+            while self.io.next_frame(&mut chunk).unwrap().is_some() {
+                frames += 1;
+            }
+            let owner = Owner::Proxied(1);
+            (frames, self.io.put_back(chunk, false, &self.budget, owner))
+        }
+    }
+
+    fn begun(length: usize) -> Vec<u8> {
+        let mut bytes = b"##START\x11mcp000010000".to_vec();
+        bytes.resize(length, b'x');
+        bytes
+    }
+
+    #[tokio::test]
+    async fn incomplete_frame_is_kept_until_its_end() {
+        let mut fixture = Fixture::new(1 << 20);
+        let half = begun(30);
+        assert_eq!(fixture.receive(&half).await, (0, Ok(Kept::NewFrame)));
+        assert_eq!(fixture.receive(b"more").await, (0, Ok(Kept::SameFrame)));
+        // The end of one frame, and the beginning of the next.
+        let next = [b"##END", &half[..]].concat();
+        assert_eq!(fixture.receive(&next).await, (1, Ok(Kept::NewFrame)));
+        assert_eq!(fixture.receive(b"##END").await, (1, Ok(Kept::Nothing)));
+        assert_eq!(fixture.budget.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn large_incomplete_frame_is_charged() {
+        let mut fixture = Fixture::new(1 << 20);
+        let _ = fixture.receive(&begun(MAX_UNCHARGED_BYTES)).await;
+        assert_eq!(fixture.budget.used(), 0);
+        let _ = fixture.receive(b"x").await;
+        assert_eq!(fixture.budget.used(), 2 * MAX_UNCHARGED_BYTES);
+        let _ = fixture.receive(&[b'x'; 20_000]).await;
+        // Doubled, but not beyond a whole frame.
+        let _ = fixture.receive(b"x").await;
+        assert_eq!(fixture.budget.used(), LIMIT as usize);
+        let next = [b"##END", &begun(5_000)[..]].concat();
+        assert_eq!(fixture.receive(&next).await, (1, Ok(Kept::NewFrame)));
+        assert_eq!(fixture.budget.used(), 5_000);
+        assert_eq!(fixture.receive(b"##END").await, (1, Ok(Kept::Nothing)));
+        assert_eq!(fixture.budget.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn exhausted_budget_keeps_nothing() {
+        let mut fixture = Fixture::new(10_000);
+        assert_eq!(fixture.receive(&begun(6_000)).await.1, Ok(Kept::NewFrame));
+        assert!(fixture.receive(&[b'x'; 6_000]).await.1.is_err());
+        assert_eq!(fixture.budget.used(), 0);
     }
 }

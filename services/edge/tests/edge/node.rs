@@ -10,9 +10,9 @@ use switchboard_edge::{Config, Deps, Listeners};
 use switchboard_protocol::{
     id::{CallId, DeviceKey, OrgId, TokenId},
     outcome::{Delivered, Outcome},
-    token::{Claims, Scope, SigningKey, Subject},
+    token::{Claims, Scope, SigningKey, Subject, VerifyingKey},
 };
-use switchboard_runtime::shutdown::Shutdown;
+use switchboard_runtime::{budget::Budgets, shutdown::Shutdown};
 use switchboard_test_support::eventually::eventually_true;
 use tokio::{net::TcpListener, task::JoinHandle};
 use uuid::Uuid;
@@ -106,6 +106,7 @@ impl Node {
             listeners,
             bus: bus.clone(),
             registry: registry.clone(),
+            budgets: Budgets::new(&registry).unwrap(),
         };
         switchboard_edge::run(&config, deps, &edge).unwrap();
         let org = OrgId::from_uuid(Uuid::now_v7());
@@ -130,6 +131,10 @@ impl Node {
             .await
             .unwrap();
         eventually_true("the edge has keys", || self.bus.has_keys()).await;
+    }
+
+    pub fn verifying_key(&self) -> VerifyingKey {
+        self.key.verifying_key()
     }
 
     pub fn claims(&self, device: &str) -> Claims {
@@ -194,7 +199,15 @@ impl Node {
 
     /// The sum of a metric over all labels, or its value for one label.
     pub fn metric(&self, name: &str, label: Option<&str>) -> f64 {
-        let name = format!("switchboard_edge_{name}");
+        self.sum(&format!("switchboard_edge_{name}"), label)
+    }
+
+    /// What is held of a budget.
+    pub fn budget_used(&self, budget: &str) -> usize {
+        self.sum("switchboard_budget_used", Some(budget)) as usize
+    }
+
+    fn sum(&self, name: &str, label: Option<&str>) -> f64 {
         let families = self.registry.gather();
         let family = families.iter().find(|family| family.name() == name);
         family.map_or(0.0, |family| {
