@@ -1,20 +1,27 @@
 //! Authentication of HTTP requests.
 //! Invariant: an access token is verified without a database query.
 
-use http::{HeaderMap, header};
+use http::{Extensions, HeaderMap, header};
 use prometheus::{IntCounterVec, Registry};
 use switchboard_bus::Bus;
 use switchboard_runtime::{
+    budget::Owner,
+    http::authenticated,
     metrics::Group,
     problem::{Problem, internal},
 };
 use switchboard_store::{Store, StoreError};
 
-use crate::{ApiKeySecret, Caller, Credential, key_cache::KeyCache, problems};
+use crate::{
+    ApiKeySecret, Caller, Checksum, Credential,
+    key_cache::{KeyCache, KeyHash},
+    problems,
+};
 
 /// Authenticates callers; cheap to clone.
 ///
-/// An API key is looked up by its hash and cached for 3 s, so a revoked key is rejected within that
+/// An API key with a wrong checksum is rejected without a query. Any other is looked up by its hash
+/// and cached for 3 s, so a revoked key is rejected within that
 /// time. While the database is unavailable, a key that was valid within the last 5 minutes remains
 /// valid. An access token is verified by its signature, its expiry and the revocations received
 /// over the bus.
@@ -61,18 +68,25 @@ impl Authenticator {
         })
     }
 
-    /// Authenticates the caller of the `Authorization` header.
+    /// Authenticates the caller of the `Authorization` header. From then on the request with these
+    /// extensions is charged to the caller's organisation.
     ///
     /// # Errors
     /// A 401 problem with the reason and `WWW-Authenticate: Bearer`, or 503 if this node cannot
     /// verify the credential.
-    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+    pub async fn authenticate(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Result<Caller, Problem> {
         let result = match parse_credential(headers) {
             Ok(ParsedCredential::Key(secret)) => self.authenticate_key(&secret).await,
             Ok(ParsedCredential::Token(token)) => self.authenticate_token(token),
             Err(problem) => Err(problem),
         };
-        result.inspect_err(|problem| self.count(problem))
+        let caller = result.inspect_err(|problem| self.count(problem))?;
+        authenticated(extensions, Owner::Org(caller.org.uuid()));
+        Ok(caller)
     }
 
     fn count(&self, problem: &Problem) {
@@ -83,7 +97,11 @@ impl Authenticator {
     }
 
     async fn authenticate_key(&self, secret: &ApiKeySecret) -> Result<Caller, Problem> {
-        match self.keys.lookup(secret.hash()).await {
+        if secret.checksum() == Checksum::Wrong {
+            return Err(problems::unknown_api_key());
+        }
+        match self.keys.lookup(KeyHash::of(secret)).await {
+            Ok(Some(caller)) if self.bus.is_suspended(caller.org) => Err(problems::org_suspended()),
             Ok(Some(caller)) => Ok(caller),
             Ok(None) => Err(problems::unknown_api_key()),
             Err(error) => Err(lookup_failed(&error)),

@@ -1,15 +1,14 @@
 //! Repeated checks of a credential that is used for longer than one request.
 //! Invariant: the credential itself is not stored for that.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use http::HeaderMap;
-use switchboard_protocol::id::TokenId;
+use switchboard_bus::TokenCheck;
 use switchboard_runtime::problem::Problem;
 
 use crate::{
     Authenticator,
     authenticator::{ParsedCredential, parse_credential},
+    key_cache::KeyHash,
     problems,
 };
 
@@ -19,10 +18,9 @@ pub struct CredentialCheck(Basis);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Basis {
-    /// The API key with this hash.
-    Key([u8; 32]),
-    /// The expiry and revocation of a token.
-    Token { id: TokenId, expires_at: u64 },
+    Key(KeyHash),
+    /// The key, the expiry and the revocation of a token.
+    Token(TokenCheck),
 }
 
 impl CredentialCheck {
@@ -41,16 +39,13 @@ impl Authenticator {
     /// As [`Authenticator::authenticate`], except that a key is not looked up.
     pub fn credential_check(&self, headers: &HeaderMap) -> Result<CredentialCheck, Problem> {
         Ok(CredentialCheck(match parse_credential(headers)? {
-            ParsedCredential::Key(secret) => Basis::Key(secret.hash()),
+            ParsedCredential::Key(secret) => Basis::Key(KeyHash::of(&secret)),
             ParsedCredential::Token(token) => {
-                let claims = self
+                let (_, check) = self
                     .bus
-                    .verify(token)
+                    .verify_for_connection(token)
                     .map_err(|error| problems::token(&error))?;
-                Basis::Token {
-                    id: claims.id,
-                    expires_at: claims.expires_at,
-                }
+                Basis::Token(check)
             }
         }))
     }
@@ -60,11 +55,11 @@ impl Authenticator {
     /// fallback lasts.
     pub async fn is_still_valid(&self, check: &CredentialCheck) -> bool {
         match check.0 {
-            Basis::Key(hash) => matches!(self.keys.lookup(hash).await, Ok(Some(_))),
-            Basis::Token { id, expires_at } => {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH);
-                !self.bus.is_revoked(id) && now.unwrap_or(Duration::MAX).as_secs() < expires_at
-            }
+            Basis::Key(hash) => match self.keys.lookup(hash).await {
+                Ok(Some(caller)) => !self.bus.is_suspended(caller.org),
+                Ok(None) | Err(_) => false,
+            },
+            Basis::Token(check) => self.bus.recheck(&check).is_ok(),
         }
     }
 }

@@ -8,7 +8,7 @@ mod credential_check;
 mod key_cache;
 mod problems;
 
-pub use api_key::ApiKeySecret;
+pub use api_key::{ApiKeySecret, Checksum};
 pub use authenticator::Authenticator;
 pub use caller::{Caller, CallerId, Credential};
 pub use credential_check::CredentialCheck;

@@ -1,7 +1,7 @@
 //! The first organisation of an installation that runs as one process.
 
 use secrecy::{ExposeSecret, SecretString};
-use switchboard_identity::ApiKeySecret;
+use switchboard_identity::{ApiKeySecret, Checksum};
 use switchboard_protocol::{id::OrgId, token::Scope};
 use switchboard_store::{Store, StoreError};
 use uuid::Uuid;
@@ -16,8 +16,10 @@ const NAME: &str = "default";
 /// # Errors
 /// [`StoreError::Setting`] when the key is not a valid API key, otherwise the errors of the store.
 pub async fn bootstrap(store: &Store, api_key: &SecretString) -> Result<OrgId, StoreError> {
-    let secret = ApiKeySecret::parse(api_key.expose_secret()).ok_or(StoreError::Setting(
-        "the first API key must be `sb_` and 43 characters of base64url",
+    let secret = ApiKeySecret::parse(api_key.expose_secret());
+    let secret = secret.filter(|secret| secret.checksum() != Checksum::Wrong);
+    let secret = secret.ok_or(StoreError::Setting(
+        "the first API key must be `sb_` and 43 characters of base64url, with a valid checksum",
     ))?;
     let hash = secret.hash();
     if let Some(key) = store.api_key_by_hash(&hash).await? {

@@ -1,16 +1,18 @@
 //! Authentication of callers, with and without the database.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
-use http::{HeaderMap, Method, StatusCode, header};
+use http::{Extensions, HeaderMap, Method, StatusCode, header};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
-use switchboard_control::bootstrap;
+use switchboard_control::{Config, bootstrap};
 use switchboard_identity::{ApiKeySecret, Credential};
-use switchboard_protocol::token::Scope;
+use switchboard_protocol::{id::ApiKeyId, token::Scope};
+use switchboard_store::NewApiKey;
 use tokio::time::Instant;
+use uuid::Uuid;
 
-use crate::installation::{Installation, body};
+use crate::installation::{Installation, body, config};
 
 fn bearer(credential: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -45,13 +47,50 @@ async fn invalid_credential_has_a_specific_problem() {
 }
 
 #[tokio::test]
+async fn keys_of_an_org_share_its_rate() {
+    let config = Config {
+        control_org_rate_per_s: NonZeroU32::MIN,
+        control_org_burst: NonZeroU32::new(4).unwrap(),
+        ..config()
+    };
+    let installation = Installation::with_config(config).await;
+    let (org, other) = (
+        installation.new_org("Toys").await,
+        installation.new_org("Robots").await,
+    );
+    let order = json!({"name": "second", "scopes": ["read"]});
+    let (status, second) = installation
+        .send(Method::POST, "/v1/api-keys", Some(&org.key), Some(order))
+        .await;
+    assert_eq!(status, StatusCode::CREATED, "{second}");
+    let keys = [org.key.as_str(), second["api_key"].as_str().unwrap()];
+    let mut limited = None;
+    for key in keys.into_iter().cycle().take(8) {
+        let response = installation
+            .request(Method::GET, "/v1/templates", Some(key), None)
+            .await;
+        if response.status() == StatusCode::TOO_MANY_REQUESTS {
+            limited = Some(response);
+        }
+    }
+    let limited = limited.unwrap();
+    assert!(limited.headers().contains_key(header::RETRY_AFTER));
+    assert_eq!(body(limited).await["type"], "/problems/rate_limited");
+    assert!(installation.metric("switchboard_control_rate_limited_total") >= 1.0);
+    let (status, page) = installation
+        .send(Method::GET, "/v1/templates", Some(&other.key), None)
+        .await;
+    assert_eq!(status, StatusCode::OK, "{page}");
+}
+
+#[tokio::test]
 async fn cached_key_is_accepted_without_the_database() {
     let installation = Installation::start().await;
     let org = installation.new_org("Toys").await;
     let headers = bearer(&org.key);
     installation
         .authenticator
-        .authenticate(&headers)
+        .authenticate(&headers, &Extensions::new())
         .await
         .unwrap();
     installation.database.set_unavailable(true).await.unwrap();
@@ -68,7 +107,7 @@ async fn cached_key_is_accepted_without_the_database() {
     while Instant::now() < until {
         let caller = installation
             .authenticator
-            .authenticate(&headers)
+            .authenticate(&headers, &Extensions::new())
             .await
             .unwrap();
         assert_eq!(caller.org.to_string(), org.id);
@@ -93,6 +132,57 @@ async fn cached_key_is_accepted_without_the_database() {
 }
 
 #[tokio::test]
+async fn invented_key_is_rejected_without_a_query() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    installation.database.set_unavailable(true).await.unwrap();
+    let status = async |key: &str| {
+        let response = installation.request(Method::GET, "/v1/api-keys", Some(key), None);
+        let response = response.await;
+        let status = response.status();
+        (status, body(response).await["type"].clone())
+    };
+    let unknown = (StatusCode::UNAUTHORIZED, json!("/problems/unknown_api_key"));
+    assert_eq!(status(&format!("sb_{}1", "x".repeat(42))).await, unknown);
+    let mut mistyped = org.key.clone();
+    let other = if mistyped.as_bytes()[20] == b'A' {
+        "B"
+    } else {
+        "A"
+    };
+    mistyped.replace_range(20..=20, other);
+    assert_eq!(status(&mistyped).await, unknown);
+    // Any other key needs a query.
+    let (possible, _) = status(ApiKeySecret::generate().expose_secret()).await;
+    assert_eq!(possible, StatusCode::SERVICE_UNAVAILABLE);
+    installation.database.set_unavailable(false).await.unwrap();
+}
+
+#[tokio::test]
+async fn key_of_an_earlier_release_is_accepted() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    // 256 bits as base64url, without a checksum.
+    let key = "sb_0123456789abcdefghijklmnopqrstuvwxyzABCDEFE";
+    let secret = ApiKeySecret::parse(key).unwrap();
+    let new = NewApiKey {
+        id: ApiKeyId::from_uuid(Uuid::now_v7()),
+        name: "earlier".to_owned(),
+        prefix: secret.display_prefix().to_owned(),
+        secret_hash: secret.hash(),
+        scopes: Scope::ALL.into_iter().collect(),
+    };
+    let created = installation.store.create_api_key(org.id(), &new).await;
+    created.unwrap();
+    let (status, keys) = installation
+        .send(Method::GET, "/v1/api-keys", Some(key), None)
+        .await;
+    assert_eq!(status, StatusCode::OK, "{keys}");
+    let bootstrapped = bootstrap(&installation.store, &key.into()).await;
+    assert_eq!(bootstrapped.unwrap(), org.id());
+}
+
+#[tokio::test]
 async fn bootstrap_creates_one_organisation() {
     let installation = Installation::start().await;
     let secret = ApiKeySecret::generate();
@@ -108,14 +198,16 @@ async fn bootstrap_creates_one_organisation() {
     assert_eq!(
         installation
             .authenticator
-            .authenticate(&headers)
+            .authenticate(&headers, &Extensions::new())
             .await
             .unwrap()
             .org,
         org
     );
-    let malformed = bootstrap(&installation.store, &"too short".into()).await;
-    assert!(malformed.unwrap_err().to_string().contains("sb_"));
+    for malformed in ["too short".to_owned(), format!("sb_{}1", "x".repeat(42))] {
+        let refused = bootstrap(&installation.store, &malformed.into()).await;
+        assert!(refused.unwrap_err().to_string().contains("sb_"));
+    }
 }
 
 #[tokio::test]
@@ -130,7 +222,7 @@ async fn access_token_has_its_subject() {
     let headers = bearer(token["access_token"].as_str().unwrap());
     let caller = installation
         .authenticator
-        .authenticate(&headers)
+        .authenticate(&headers, &Extensions::new())
         .await
         .unwrap();
     let Credential::AccessToken { subject, .. } = &caller.credential else {
