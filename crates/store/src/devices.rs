@@ -4,9 +4,11 @@ pub(crate) mod device_events;
 pub(crate) mod registrations;
 
 use chrono::{DateTime, Utc};
-use serde_json::value::RawValue;
 use sqlx::PgConnection;
-use switchboard_protocol::id::{DeviceId, OrgId};
+use switchboard_protocol::{
+    id::{DeviceId, OrgId},
+    schema::Digest,
+};
 use uuid::Uuid;
 
 use crate::{
@@ -26,8 +28,8 @@ pub struct StoredDevice {
     pub last_seen: DateTime<Utc>,
     /// Why its last connection ended; `None` while it is connected.
     pub left_reason: Option<String>,
-    /// The services object that it registered last, byte for byte.
-    pub services: Option<Box<RawValue>>,
+    /// The digest of the services object that it registered last: [`Store::services`] reads it.
+    pub digest: Option<Digest>,
     /// When it registered them.
     pub registered_at: Option<DateTime<Utc>>,
 }
@@ -37,7 +39,7 @@ struct Row {
     first_seen: DateTime<Utc>,
     last_seen: DateTime<Utc>,
     left_reason: Option<String>,
-    services: Option<String>,
+    digest: Option<Vec<u8>>,
     registered_at: Option<DateTime<Utc>>,
 }
 
@@ -46,17 +48,14 @@ impl TryFrom<Row> for StoredDevice {
 
     fn try_from(row: Row) -> Result<Self, StoreError> {
         let id = row.device_id.parse().map_err(decode_error)?;
-        let services = row
-            .services
-            .map(RawValue::from_string)
-            .transpose()
-            .map_err(decode_error)?;
+        // A constraint of the table excludes other lengths.
+        let digest = row.digest.and_then(|digest| digest.try_into().ok());
         Ok(Self {
             id,
             first_seen: row.first_seen,
             last_seen: row.last_seen,
             left_reason: row.left_reason,
-            services,
+            digest: digest.map(Digest),
             registered_at: row.registered_at,
         })
     }
@@ -75,10 +74,9 @@ impl Store {
         let query = sqlx::query_as!(
             Row,
             r#"SELECT d.device_id, d.first_seen, d.last_seen, d.left_reason,
-                      c.services::text AS services, r.registered_at AS "registered_at?"
+                      r.digest AS "digest?", r.registered_at AS "registered_at?"
                FROM devices d
                LEFT JOIN service_registrations r USING (org_id, device_id)
-               LEFT JOIN registration_contents c USING (org_id, digest)
                WHERE d.org_id = $1 AND d.device_id = $2"#,
             org.uuid(),
             device.as_str()
@@ -105,10 +103,9 @@ impl Store {
         let query = sqlx::query_as!(
             Row,
             r#"SELECT d.device_id, d.first_seen, d.last_seen, d.left_reason,
-                      c.services::text AS services, r.registered_at AS "registered_at?"
+                      r.digest AS "digest?", r.registered_at AS "registered_at?"
                FROM devices d
                LEFT JOIN service_registrations r USING (org_id, device_id)
-               LEFT JOIN registration_contents c USING (org_id, digest)
                WHERE d.org_id = $1 AND d.device_id > $2 ORDER BY d.device_id LIMIT $3"#,
             org.uuid(),
             after.unwrap_or_default(),
@@ -118,6 +115,30 @@ impl Store {
             with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
                 .await?;
         rows.into_iter().map(StoredDevice::try_from).collect()
+    }
+
+    /// The devices of an organisation the SHA-256 of whose ids begins with these bytes; at most
+    /// `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn devices_by_name_hash(
+        &self,
+        org: OrgId,
+        hash: [u8; 4],
+        limit: u32,
+    ) -> Result<Vec<DeviceId>, StoreError> {
+        let query = sqlx::query_scalar!(
+            "SELECT device_id FROM devices WHERE org_id = $1 AND name_hash = $2 LIMIT $3",
+            org.uuid(),
+            hash.as_slice(),
+            i64::from(limit)
+        );
+        let ids = with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
+            .await?;
+        ids.iter()
+            .map(|id| id.parse().map_err(decode_error))
+            .collect()
     }
 }
 

@@ -58,6 +58,14 @@ fn registered(services: &str, with_services: bool) -> DeviceEventKind {
     }
 }
 
+/// The services object that a device registered last.
+async fn services(store: &Store, org: OrgId, device: &StoredDevice) -> Option<String> {
+    let digest = device.digest?;
+    let mut found = store.services(org, &[digest]).await.unwrap();
+    assert_eq!(found.len(), 1);
+    Some(found.remove(0)?.get().to_owned())
+}
+
 async fn device(store: &Store, org: OrgId, id: &str) -> StoredDevice {
     store
         .device(org, &id.parse().unwrap())
@@ -217,7 +225,11 @@ async fn revoked_tokens_are_listed_until_expiry() {
     let (living, expired) = (issue(600), issue(-600));
     store.add_token(&living).await.unwrap();
     store.add_token(&expired).await.unwrap();
-    assert!(store.revoked_tokens().await.unwrap().is_empty());
+    let listed = async |since| store.revocations(since).await.unwrap();
+    let before = listed(None).await;
+    assert!(before.tokens.is_empty());
+    assert_eq!(store.count_live_tokens(org).await.unwrap(), 1);
+    assert_eq!(store.count_live_tokens(stranger).await.unwrap(), 0);
 
     assert_eq!(store.revoke_token(stranger, living.id).await.unwrap(), None);
     let revoked = store.revoke_token(org, living.id).await.unwrap().unwrap();
@@ -230,11 +242,15 @@ async fn revoked_tokens_are_listed_until_expiry() {
         store.revoke_token(org, living.id).await.unwrap(),
         Some(revoked)
     );
-    assert_eq!(store.revoked_tokens().await.unwrap(), [revoked]);
+    assert_eq!(listed(None).await.tokens, [revoked]);
+    assert_eq!(listed(Some(before.read_at)).await.tokens, [revoked]);
+    let after = listed(None).await.read_at + TimeDelta::seconds(1);
+    assert!(listed(Some(after)).await.tokens.is_empty());
+    assert_eq!(store.count_revocations().await.unwrap(), 1);
 
     assert_eq!(store.purge_tokens(Utc::now()).await.unwrap(), 1);
     assert_eq!(store.revoke_token(org, expired.id).await.unwrap(), None);
-    assert_eq!(store.revoked_tokens().await.unwrap(), [revoked]);
+    assert_eq!(listed(None).await.tokens, [revoked]);
 }
 
 #[tokio::test]
@@ -270,12 +286,12 @@ async fn repeated_device_events_are_idempotent() {
     let store = database.store();
     let org = new_org(&store, 1).await;
     // Key order, white space, a repeated key and an escape: all must be returned as they were sent.
-    let services = "{\"讲故事\":  {\"b\":1,\"a\":\"\\u0000\"}, \"x\":{}}";
+    let registration = "{\"讲故事\":  {\"b\":1,\"a\":\"\\u0000\"}, \"x\":{}}";
     let events = [
         event(org, "toy-1", 1, 0, DeviceEventKind::Connected),
-        event(org, "toy-1", 1, 1, registered(services, true)),
+        event(org, "toy-1", 1, 1, registered(registration, true)),
         event(org, "toy-2", 2, 2, DeviceEventKind::Connected),
-        event(org, "toy-2", 2, 3, registered(services, false)),
+        event(org, "toy-2", 2, 3, registered(registration, false)),
         event(
             org,
             "toy-1",
@@ -292,13 +308,11 @@ async fn repeated_device_events_are_idempotent() {
             (timestamp(0), timestamp(9))
         );
         assert_eq!(lamp.left_reason.as_deref(), Some("closed"));
-        assert_eq!(lamp.services.unwrap().get(), services);
+        let stored = services(&store, org, &lamp).await;
+        assert_eq!(stored.as_deref(), Some(registration));
         assert_eq!(lamp.registered_at, Some(timestamp(1)));
         let other = device(&store, org, "toy-2").await;
-        assert_eq!(
-            (other.left_reason, other.services.unwrap().get()),
-            (None, services)
-        );
+        assert_eq!((other.left_reason, other.digest), (None, lamp.digest));
     }
     // The first event alone, late: the end is not undone.
     store.record_device_events(&events[..1]).await.unwrap();
@@ -336,9 +350,10 @@ async fn older_connection_does_not_overwrite_newer() {
     ];
     store.record_device_events(&old).await.unwrap();
     let lamp = device(&store, org, "toy").await;
+    let stored = services(&store, org, &lamp).await;
     assert_eq!(
-        (lamp.left_reason, lamp.services.unwrap().get()),
-        (None, "{\"new\":{}}")
+        (lamp.left_reason, stored.as_deref()),
+        (None, Some("{\"new\":{}}"))
     );
     assert_eq!(
         (lamp.first_seen, lamp.last_seen),
@@ -364,9 +379,10 @@ async fn older_connection_does_not_overwrite_newer() {
         .await
         .unwrap();
     let lamp = device(&store, org, "toy").await;
+    let stored = services(&store, org, &lamp).await;
     assert_eq!(
-        (lamp.left_reason, lamp.services.unwrap().get()),
-        (None, "{\"new\":{}}")
+        (lamp.left_reason, stored.as_deref()),
+        (None, Some("{\"new\":{}}"))
     );
 }
 
@@ -380,15 +396,86 @@ async fn contents_written_after_registration_are_found() {
         .await
         .unwrap();
     let known = device(&store, org, "second").await;
-    assert!(known.services.is_none() && known.registered_at.is_some());
+    assert!(known.digest.is_some() && known.registered_at.is_some());
+    assert_eq!(services(&store, org, &known).await, None);
     store
         .record_device_events(&[event(org, "first", 1, 1, registered("{\"s\":{}}", true))])
         .await
         .unwrap();
     assert_eq!(
-        device(&store, org, "second").await.services.unwrap().get(),
-        "{\"s\":{}}"
+        services(&store, org, &known).await.as_deref(),
+        Some("{\"s\":{}}")
     );
+}
+
+#[tokio::test]
+async fn services_are_read_in_order_up_to_a_page() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let org = new_org(&store, 1).await;
+    let mebibytes = [3, 1, 0, 1];
+    let texts: Vec<String> = (0..)
+        .zip(mebibytes)
+        .map(|(at, size)| format!("{{\"{at}\":\"{}\"}}", "x".repeat(size << 20)))
+        .collect();
+    let mut events = Vec::new();
+    for (at, text) in texts.iter().enumerate() {
+        let id = format!("toy-{at}");
+        events.push(event(org, &id, 1, 1, DeviceEventKind::Connected));
+        events.push(event(org, &id, 1, 2, registered(text, true)));
+    }
+    store.record_device_events(&events).await.unwrap();
+    let digests: Vec<Digest> = texts
+        .iter()
+        .map(|text| Digest::compute(text.as_bytes()))
+        .collect();
+    let unknown = Digest::compute(b"unknown");
+    let check = async |asked: &[Digest], expected: &[Option<&String>]| {
+        let read = store.services(org, asked).await.unwrap();
+        let read: Vec<Option<&str>> = read
+            .iter()
+            .map(|services| services.as_ref().map(|services| services.get()))
+            .collect();
+        let expected: Vec<Option<&str>> = expected
+            .iter()
+            .map(|text| text.map(String::as_str))
+            .collect();
+        assert!(read == expected, "{} are read", read.len());
+    };
+    check(&[], &[]).await;
+    check(&[unknown], &[None]).await;
+    check(
+        &[digests[2], unknown, digests[0]],
+        &[Some(&texts[2]), None, Some(&texts[0])],
+    )
+    .await;
+    // 3 MiB and 1 MiB with the JSON around them are more than a page.
+    check(&digests, &[Some(&texts[0])]).await;
+    let foreign = new_org(&store, 2).await;
+    let read = store.services(foreign, &digests[2..]).await.unwrap();
+    assert!(read.iter().all(Option::is_none), "{read:?}");
+}
+
+#[tokio::test]
+async fn device_is_found_by_the_hash_of_its_id() {
+    use sha2::{Digest as _, Sha256};
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let (org, foreign) = (new_org(&store, 1).await, new_org(&store, 2).await);
+    let ids = ["a.b:c_d-e", "toy-1"];
+    let events = ids.map(|id| event(org, id, 1, 1, DeviceEventKind::Connected));
+    store.record_device_events(&events).await.unwrap();
+    for id in ids {
+        let hash: [u8; 32] = Sha256::digest(id).into();
+        let [a, b, c, d, ..] = hash;
+        let hash = [a, b, c, d];
+        let found = store.devices_by_name_hash(org, hash, 9).await.unwrap();
+        assert_eq!(found, [id.parse().unwrap()]);
+        let found = store.devices_by_name_hash(foreign, hash, 9).await.unwrap();
+        assert!(found.is_empty());
+    }
+    let found = store.devices_by_name_hash(org, [0; 4], 9).await.unwrap();
+    assert!(found.is_empty());
 }
 
 #[tokio::test]

@@ -70,6 +70,14 @@ impl DevicePart {
     }
 }
 
+/// The first bytes of the SHA-256 of the device id from which this part was generated.
+#[must_use]
+pub fn generated_hash(part: &str) -> Option<[u8; HASH_DIGITS / 2]> {
+    let digits = part.get(part.len().checked_sub(HASH_DIGITS)?..)?;
+    let hash = u32::from_str_radix(digits, 16).ok()?;
+    looks_generated(part).then(|| hash.to_be_bytes())
+}
+
 /// A prefixed tool name.
 #[must_use]
 pub fn join(device: &str, service: &str) -> String {
@@ -166,6 +174,27 @@ mod tests {
         check("a-DEADBEEF", "a-DEADBEEF");
         check(&"x".repeat(64), &"x".repeat(64));
         check(&"x".repeat(65), &format!("{}-9537c5fd", "x".repeat(31)));
+    }
+
+    #[test]
+    fn hash_of_a_generated_part_is_that_of_the_device() {
+        for device in [
+            "living.room",
+            "a-device-with-a-long-name",
+            "_",
+            "toy_1-e373e779",
+        ] {
+            let hash: [u8; 32] = Sha256::digest(device).into();
+            let found = generated_hash(&device_part(device));
+            assert_eq!(
+                found.as_ref().map(<[u8; 4]>::as_slice),
+                Some(&hash[..4]),
+                "{device}"
+            );
+        }
+        for part in ["toy-1", "", "deadbeef", "a-DEADBEEF", "a-+eadbeef"] {
+            assert_eq!(generated_hash(part), None, "{part}");
+        }
     }
 
     /// Names that are likely to collide: plain, altered and generated ones.

@@ -1,9 +1,10 @@
 //! The registered services of each device, connected or not. A services object is opaque here:
 //! bytes under their digest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use chrono::{DateTime, Utc};
+use serde_json::value::RawValue;
 use sqlx::PgConnection;
 use switchboard_protocol::{
     id::{DeviceId, OrgId},
@@ -11,7 +12,11 @@ use switchboard_protocol::{
 };
 use uuid::Uuid;
 
-use crate::{Store, StoreError, database::with_timeout, devices::device_events::DeviceChange};
+use crate::{
+    Store, StoreError,
+    database::{decode_error, page::MAX_PAGE_BYTES, with_timeout},
+    devices::device_events::DeviceChange,
+};
 
 impl Store {
     /// Deletes services objects that no device uses and that were not registered since this time;
@@ -32,6 +37,39 @@ impl Store {
                 .await?
                 .rows_affected(),
         )
+    }
+
+    /// The services objects with these distinct digests that devices of an organisation registered,
+    /// byte for byte and in this order: those that have at most 4 MiB together, at least one.
+    /// `None` for one that is not stored.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a query fails.
+    pub async fn services(
+        &self,
+        org: OrgId,
+        digests: &[Digest],
+    ) -> Result<Vec<Option<Box<RawValue>>>, StoreError> {
+        if digests.is_empty() {
+            return Ok(Vec::new());
+        }
+        let digests: Vec<Vec<u8>> = digests.iter().map(|digest| digest.0.to_vec()).collect();
+        let (page, mut contents) = with_timeout(async {
+            let mut connection = self.tenant_conn(org).await?;
+            let page = match digests.len() {
+                1 => &digests[..],
+                _ => first_of_page(&mut connection, org, &digests).await?,
+            };
+            let contents = contents(&mut connection, org, page).await?;
+            Ok::<_, sqlx::Error>((page, contents))
+        })
+        .await?;
+        let services = page.iter().map(|digest| {
+            let text = contents.remove(digest.as_slice());
+            text.map(RawValue::from_string).transpose()
+        });
+        let services: Result<_, _> = services.collect();
+        services.map_err(decode_error)
     }
 
     /// The digests that the devices of an organisation registered last, for at most `limit`
@@ -63,6 +101,53 @@ impl Store {
             .filter_map(|row| registration(&row.device_id, row.digest))
             .collect())
     }
+}
+
+/// The first digests whose services objects have at most 4 MiB together. The recursion ends there,
+/// so that no further row is decompressed.
+async fn first_of_page<'a>(
+    connection: &mut PgConnection,
+    org: OrgId,
+    digests: &'a [Vec<u8>],
+) -> Result<&'a [Vec<u8>], sqlx::Error> {
+    let sums = sqlx::query_scalar!(
+        r#"WITH RECURSIVE ahead AS (
+               SELECT 0 AS number, 0::bigint AS bytes
+               UNION ALL
+               SELECT ahead.number + 1, ahead.bytes + COALESCE((
+                          SELECT octet_length(c.services::text) FROM registration_contents c
+                          WHERE c.org_id = $1 AND c.digest = ($2::bytea[])[ahead.number + 1]), 0)
+               FROM ahead WHERE ahead.number < cardinality($2) AND ahead.bytes <= $3)
+           SELECT bytes AS "bytes!" FROM ahead WHERE number > 0 ORDER BY number"#,
+        org.uuid(),
+        digests,
+        MAX_PAGE_BYTES
+    )
+    .fetch_all(connection)
+    .await?;
+    let fitting = sums.iter().take_while(|bytes| **bytes <= MAX_PAGE_BYTES);
+    let count = fitting.count().max(1);
+    Ok(digests.get(..count).unwrap_or(digests))
+}
+
+/// The services objects with these digests, as text.
+async fn contents(
+    connection: &mut PgConnection,
+    org: OrgId,
+    digests: &[Vec<u8>],
+) -> Result<HashMap<Vec<u8>, String>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"SELECT digest, services::text AS "services!" FROM registration_contents
+           WHERE org_id = $1 AND digest = ANY($2)"#,
+        org.uuid(),
+        digests
+    )
+    .fetch_all(connection)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (row.digest, row.services))
+        .collect())
 }
 
 /// Inserts new services objects, by organisation and digest.

@@ -45,7 +45,7 @@ async fn device_events_are_stored() {
     let known = installation
         .recorded(&device, "it connected", |_| true)
         .await;
-    assert_eq!((known.left_reason, known.services.is_none()), (None, true));
+    assert_eq!((known.left_reason, known.digest), (None, None));
 
     let services = Bytes::from_static("{\"唱歌\": {\"description\":  \"sings\"}}".as_bytes());
     let digest = Digest::compute(&services);
@@ -55,9 +55,12 @@ async fn device_events_are_stored() {
         .await
         .unwrap();
     let known = installation
-        .recorded(&device, "it registered", |known| known.services.is_some())
+        .recorded(&device, "it registered", |known| known.digest.is_some())
         .await;
-    assert_eq!(known.services.unwrap().get().as_bytes(), services);
+    assert_eq!(known.digest, Some(digest));
+    let store = &installation.store;
+    let stored = store.services(device.org, &[digest]).await.unwrap();
+    assert_eq!(stored[0].as_ref().unwrap().get().as_bytes(), services);
 
     installation.bus.release(
         device.clone(),
@@ -69,10 +72,7 @@ async fn device_events_are_stored() {
         .recorded(&device, "it left", |known| known.left_reason.is_some())
         .await;
     assert_eq!(known.left_reason.as_deref(), Some("idle_timeout"));
-    assert!(
-        known.services.is_some(),
-        "the services of a disconnected device"
-    );
+    assert_eq!(known.digest, Some(digest), "of a disconnected device");
     eventually_true("all events are counted", || {
         installation.metric("switchboard_control_facts_written_total") >= 3.0
     })
