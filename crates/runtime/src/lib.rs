@@ -4,6 +4,7 @@
 pub mod admin;
 pub mod api;
 pub mod backoff;
+pub mod budget;
 pub mod clock;
 pub mod http;
 pub mod idempotency;
@@ -14,6 +15,7 @@ pub mod paging;
 pub mod problem;
 pub mod rate_limit;
 pub mod ready;
+pub mod response_budget;
 pub mod settings;
 pub mod shutdown;
 pub mod signals;

@@ -12,6 +12,9 @@ use crate::problem::Problem;
 /// Maximum number of elements per page.
 const MAX_LIMIT: u16 = 200;
 
+/// Maximum size of a page's elements in bytes, unless it is a single element.
+const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
+
 /// Default number of elements per page.
 #[must_use]
 pub const fn default_limit() -> u16 {
@@ -74,5 +77,57 @@ impl Limit {
         found.truncate(self.0.into());
         let next = found.last().filter(|_| more).map(cursor);
         (found, next)
+    }
+}
+
+/// The size of a page whose elements may be large: it ends at 4 MiB.
+///
+/// Invariant: a page has at least one element if there is one.
+#[derive(Debug, Default)]
+pub struct PageBytes {
+    total: usize,
+    is_started: bool,
+}
+
+impl PageBytes {
+    /// Adds an element of this size. False if it belongs to the next page.
+    pub fn add(&mut self, bytes: usize) -> bool {
+        let total = self.total.saturating_add(bytes);
+        let fits = !self.is_started || total <= MAX_PAGE_BYTES;
+        if fits {
+            self.total = total;
+            self.is_started = true;
+        }
+        fits
+    }
+
+    /// Returns the size of all elements of the page.
+    #[must_use]
+    pub const fn total(&self) -> usize {
+        self.total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_ends_by_bytes_with_at_least_one_element() {
+        fn check(sizes: &[usize], expected: usize) {
+            let mut page = PageBytes::default();
+            let fitting = sizes.iter().take_while(|bytes| page.add(**bytes));
+            let count = fitting.count();
+            assert_eq!(count, expected, "{sizes:?}");
+            assert_eq!(page.total(), sizes.iter().take(count).sum::<usize>());
+        }
+        const MAX: usize = MAX_PAGE_BYTES;
+        check(&[], 0);
+        check(&[MAX + 1], 1);
+        check(&[MAX + 1, 1], 1);
+        check(&[1, MAX], 1);
+        check(&[1, MAX - 1], 2);
+        check(&[MAX, 1, 1], 1);
+        check(&[0, MAX + 1], 1);
     }
 }

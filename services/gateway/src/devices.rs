@@ -8,13 +8,18 @@ mod services;
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::{
+    extract::State,
+    response::{IntoResponse as _, Response},
+};
 use serde::Serialize;
 use switchboard_bus::BusError;
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
 use switchboard_runtime::{
-    paging::{Cursor, Limit, List, Paging},
+    budget::Owner,
+    paging::{Cursor, Limit, List, PageBytes, Paging},
     problem::{Path, Problem, ProblemKind, Query},
+    response_budget::{hold_until_sent, json_bytes},
 };
 use switchboard_store::StoreError;
 use utoipa::ToSchema;
@@ -42,44 +47,91 @@ pub(crate) struct DeviceList {
 }
 
 /// Lists the devices of the organisation, connected or not.
+///
+/// A page also ends at 4 MiB, with at least one device.
 #[utoipa::path(
     get, path = "/v1/devices", tag = "Devices", operation_id = "listDevices",
     params(Paging),
     responses((status = 200, body = DeviceList, description = "A page of devices")),
     security(("credential" = ["read"])),
-    extensions(("x-problems" = json!(["rate_limited", "bus_unavailable"]))),
+    extensions(("x-problems" = json!(["overloaded", "rate_limited", "bus_unavailable"]))),
 )]
 pub(crate) async fn list(
     State(gateway): State<Arc<Gateway>>,
     RequireRead(caller): RequireRead,
     Query(paging): Query<Paging>,
-) -> Result<axum::Json<DeviceList>, Problem> {
+) -> Result<Response, Problem> {
     let limit = Limit::new(paging.limit)?;
     let list = List::new("/v1/devices", caller.org);
     let after: Option<DeviceId> = list.position(paging.cursor)?;
     let after = after.as_ref().map(DeviceId::as_str);
     let page = page(&gateway, caller.org, after, limit).await;
+    let page = page.map_err(|error| bus_unavailable(&error))?;
+    let (page, bytes) = with_services(&gateway, &list, caller.org, page).await;
+    let permit = gateway
+        .responses
+        .reserve(Owner::Org(caller.org.uuid()), bytes)?;
+    let response = axum::Json(page).into_response();
+    match permit {
+        Some(permit) => hold_until_sent(response, permit).await,
+        None => Ok(response),
+    }
+}
+
+/// The devices of a page with their services, up to 4 MiB, and its size.
+async fn with_services(
+    gateway: &Gateway,
+    list: &List,
+    org: OrgId,
+    page: DevicePage,
+) -> (DeviceList, usize) {
     let DevicePage {
         entries,
-        more,
-        incomplete,
-    } = page.map_err(|error| bus_unavailable(&error))?;
-    let next_cursor = if more {
-        entries.last().map(|entry| list.cursor(&entry.id))
-    } else {
-        None
-    };
-    let mut services = ServicesCache::new(&gateway.bus);
-    let mut devices = Vec::with_capacity(entries.len());
-    for entry in entries {
-        let registered = services.get(entry.live.as_ref()).await;
-        devices.push(DeviceView::new(entry, registered));
+        mut more,
+        mut incomplete,
+    } = page;
+    let mut services = ServicesCache::new(gateway, org);
+    if let Err(error) = services.preload(&entries).await {
+        incomplete = true;
+        only_connected(&error);
     }
-    Ok(axum::Json(DeviceList {
+    let (mut devices, mut bytes) = (Vec::with_capacity(entries.len()), PageBytes::default());
+    let mut last = None;
+    for entry in entries {
+        let id = entry.id.clone();
+        let registered = match services.get(&entry).await {
+            Ok(registered) => registered,
+            Err(error) => {
+                if !incomplete {
+                    incomplete = true;
+                    only_connected(&error);
+                }
+                last = Some(id);
+                continue;
+            }
+        };
+        let device = DeviceView::new(entry, registered);
+        if !bytes.add(json_bytes(&device)) {
+            more = true;
+            break;
+        }
+        last = Some(id);
+        devices.push(device);
+    }
+    let next_cursor = last.filter(|_| more).map(|last| list.cursor(last));
+    let page = DeviceList {
         devices,
         next_cursor,
         incomplete,
-    }))
+    };
+    (page, bytes.total())
+}
+
+fn only_connected(error: &StoreError) {
+    tracing::warn!(
+        error = error.report(),
+        "devices could not be read from the database; only connected devices are listed"
+    );
 }
 
 /// The organisation's devices after `after` in byte order of their IDs, connected or stored. If
@@ -118,7 +170,7 @@ pub(crate) async fn page(
     params(("id" = DeviceId, Path, description = "ID of the device")),
     responses((status = 200, body = DeviceView, description = "The device")),
     security(("credential" = ["read"])),
-    extensions(("x-problems" = json!(["invalid_path", "unknown_device", "rate_limited", "bus_unavailable", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["invalid_path", "unknown_device", "bus_unavailable", "store_unavailable"]))),
 )]
 pub(crate) async fn get(
     State(gateway): State<Arc<Gateway>>,
@@ -149,12 +201,14 @@ pub(crate) async fn get(
         let detail = format!("There is no device {} in this organisation.", key.device);
         return Err(Problem::new(ProblemKind::UnknownDevice, detail));
     }
-    let registered = ServicesCache::new(&gateway.bus).get(live.as_ref()).await;
+    let org = key.org;
     let entry = DeviceEntry {
         id: key.device,
         live,
         stored,
     };
+    let registered = ServicesCache::new(&gateway, org).get(&entry).await;
+    let registered = registered.map_err(|error| device_unavailable(&error))?;
     Ok(axum::Json(DeviceView::new(entry, registered)))
 }
 

@@ -16,8 +16,10 @@ use axum::Router;
 use switchboard_bus::Bus;
 use switchboard_identity::Authenticator;
 use switchboard_runtime::{
+    budget::Budgets,
     problem::{self, Problem, ProblemKind},
     rate_limit,
+    response_budget::ResponseBudget,
     shutdown::Shutdown,
 };
 use switchboard_store::{Store, StoreError};
@@ -43,6 +45,8 @@ pub struct Deps {
     pub authenticator: Authenticator,
     /// Where metrics are registered.
     pub registry: prometheus::Registry,
+    /// Bounds what the process holds at the same time.
+    pub budgets: Budgets,
 }
 
 /// The state that handlers and background tasks share.
@@ -53,6 +57,7 @@ struct Gateway {
     params_limit_bytes: usize,
     metrics: Metrics,
     rate_limits: RateLimits,
+    responses: ResponseBudget,
     mcp: Mcp,
     async_calls: AsyncCalls,
 }
@@ -71,8 +76,9 @@ impl Gateway {
             params_limit_bytes: config.params_limit_bytes,
             rate_limits: RateLimits::new(config, metrics.shed.clone()),
             metrics,
-            mcp: Mcp::new(config, shutdown),
-            async_calls: AsyncCalls::new(config, shutdown),
+            responses: ResponseBudget::new(&deps.budgets),
+            mcp: Mcp::new(config, &deps.budgets, shutdown),
+            async_calls: AsyncCalls::new(config, &deps.budgets, shutdown),
         }))
     }
 }

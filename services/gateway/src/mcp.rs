@@ -17,10 +17,10 @@ mod transport;
 
 use std::sync::Arc;
 
-use switchboard_runtime::shutdown::Shutdown;
+use switchboard_runtime::{budget::Budgets, shutdown::Shutdown};
 
 use crate::Config;
-use resources::pictures::ByteBudget;
+use resources::pictures::PictureBudget;
 pub(crate) use subscriptions::listeners::run_checks as check_listeners;
 use subscriptions::{editions::CatalogEditions, listeners::Listeners};
 use tools::{catalog::ToolCatalog, elicitation::StateSealer, resolve::DeviceNameCache};
@@ -34,7 +34,7 @@ pub(crate) struct Mcp {
     metadata: MetadataSource,
     catalog: ToolCatalog,
     device_names: DeviceNameCache,
-    picture_budget: ByteBudget,
+    picture_budget: PictureBudget,
     sealer: StateSealer,
     editions: CatalogEditions,
     listeners: Arc<Listeners>,
@@ -45,14 +45,14 @@ pub(crate) struct Mcp {
 }
 
 impl Mcp {
-    pub(crate) fn new(config: &Config, shutdown: &Shutdown) -> Self {
+    pub(crate) fn new(config: &Config, budgets: &Budgets, shutdown: &Shutdown) -> Self {
         let host_policy = HostPolicy::new(config);
         Self {
             metadata: MetadataSource::new(config, &host_policy),
             host_policy,
             catalog: ToolCatalog::new(),
-            device_names: DeviceNameCache::new(),
-            picture_budget: ByteBudget::new(),
+            device_names: DeviceNameCache::new(budgets),
+            picture_budget: PictureBudget::new(budgets),
             sealer: StateSealer::default(),
             editions: CatalogEditions::default(),
             listeners: Listeners::new(config.mcp_listeners_per_caller),

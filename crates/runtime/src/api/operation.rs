@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use axum::http::StatusCode;
 use serde_json::{Map, Value, json};
 
 use super::problems;
@@ -60,10 +61,14 @@ fn finish_one(operation: &mut Map<String, Value>, kinds: &[ProblemKind]) {
         take(operation, "IfMatch");
     }
     let named = operation.remove("x-problems").unwrap_or_default();
+    // `overloaded` has two statuses: only a request with a body can be too large.
+    let has_body = operation.contains_key("requestBody");
     let known = |slug: &Value| {
         let slug = slug.clone();
         let all = kinds.iter().chain(problems::NAMED);
-        all.filter(move |kind| slug == kind.slug()).copied()
+        all.filter(move |kind| slug == kind.slug())
+            .filter(move |kind| has_body || kind.status() != StatusCode::PAYLOAD_TOO_LARGE)
+            .copied()
     };
     let named = named.as_array().cloned().unwrap_or_default();
     found.extend(named.iter().flat_map(known));

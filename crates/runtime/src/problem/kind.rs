@@ -67,9 +67,13 @@ problem_kinds! {
     TokenBadKey: 401 "bad_key", "Access token refused", "the token's key is not usable";
     TokenUnknownScope: 401 "unknown_scope", "Access token refused", "the token names an unknown scope";
     TokenBadSubject: 401 "bad_subject", "Access token refused", "the token's subject is malformed";
+    TokenLifetimeTooLong: 401 "token_lifetime_too_long", "Access token refused", "the token is valid for longer than any that is issued";
+    OrgSuspended: 403 "org_suspended", "Organisation suspended", "the operator suspended the caller's organisation";
+    TokenIssuedInFuture: 401 "token_issued_in_future", "Access token refused", "the token is issued later than now";
     CredentialsUnverifiable: 503 "credentials_unverifiable", "Credentials cannot be verified", "this node cannot verify the credential at the moment";
     InsufficientScope: 403 "insufficient_scope", "Insufficient scope", "the credential lacks the required scope";
     OperatorOnly: 403 "operator_only", "Operator only", "the operation requires the operator key";
+    DevicePrefixMismatch: 403 "device_prefix_mismatch", "Device prefix mismatch", "the API key issues tokens for other devices";
     ScopeNotHeld: 403 "scope_not_held", "Scope not held", "a caller cannot grant a scope that it does not have";
     LastAdminKey: 409 "last_admin_key", "Last admin key", "this is the last key with the scope `admin`";
 
@@ -82,7 +86,7 @@ problem_kinds! {
     UnknownCall: 404 "unknown_call", "Unknown call", "the organisation has no such stored call";
     CallSent: 409 "call_sent", "Call sent", "the call is being sent or was sent";
     CallEnded: 409 "call_ended", "Call ended", "the call has ended";
-    Overloaded: 429 "overloaded", "Overloaded", "too many calls are in flight for this device";
+    Overloaded: 429 "overloaded", "Overloaded", "too many calls are in flight for this device, or the caller's share of a budget is exhausted";
     ParamsTooLarge: 413 "overloaded", "Overloaded", "the params exceed the size limit of a device";
     QueueFull: 429 "queue_full", "Queue full", "the queue of calls is full";
     CallCancelled: 499 "cancelled", "Call cancelled", "the call was cancelled";
@@ -130,6 +134,7 @@ problem_kinds! {
     SizeMismatch: 409 "size_mismatch", "Size mismatch", "the parts are smaller than the declared size";
     PartsChanged: 409 "parts_changed", "Parts changed", "a part was written during the check";
     Sha256Mismatch: 422 "sha256_mismatch", "SHA-256 mismatch", "the SHA-256 of the parts differs from the declared one";
+    TooManyTokens: 409 "too_many_tokens", "Too many tokens", "the organisation is at its limit of access tokens that have not expired";
     TooManyWebhooks: 409 "too_many_webhooks", "Too many webhooks", "the organisation is at its webhook limit";
     WebhookDisabled: 409 "webhook_disabled", "Webhook disabled", "the webhook is disabled";
     TooManyDeliveries: 409 "too_many_deliveries", "Too many deliveries", "the webhook's delivery queue is full";

@@ -1,5 +1,7 @@
 //! A device as callers see it, without internal state such as epochs and digests.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::value::RawValue;
@@ -32,18 +34,18 @@ pub(crate) struct DeviceView {
     /// The services that the device registered, byte for byte.
     #[schema(value_type = Object)]
     #[serde(serialize_with = "object")]
-    services: Option<Box<RawValue>>,
+    services: Option<Arc<RawValue>>,
 }
 
 impl DeviceView {
-    pub(super) fn new(entry: DeviceEntry, registered: Option<Box<RawValue>>) -> Self {
+    pub(super) fn new(entry: DeviceEntry, services: Option<Arc<RawValue>>) -> Self {
         let DeviceEntry { id, live, stored } = entry;
         let since = live
             .as_ref()
             .and_then(|presence| timestamp(presence.epoch.since_ms()));
-        let (last_seen, left_reason, stored_services) = match stored {
-            Some(stored) => (Some(stored.last_seen), stored.left_reason, stored.services),
-            None => (None, None, None),
+        let (last_seen, left_reason) = match stored {
+            Some(stored) => (Some(stored.last_seen), stored.left_reason),
+            None => (None, None),
         };
         Self {
             id,
@@ -53,7 +55,7 @@ impl DeviceView {
             node: live.map(|presence| presence.node.as_str().to_owned()),
             // The database lags behind a connection that has just begun.
             last_seen: last_seen.max(since),
-            services: registered.or(stored_services),
+            services,
         }
     }
 }
@@ -62,7 +64,7 @@ fn timestamp(unix_ms: u64) -> Option<DateTime<Utc>> {
     DateTime::from_timestamp_millis(i64::try_from(unix_ms).ok()?)
 }
 
-fn object<S: Serializer>(services: &Option<Box<RawValue>>, target: S) -> Result<S::Ok, S::Error> {
+fn object<S: Serializer>(services: &Option<Arc<RawValue>>, target: S) -> Result<S::Ok, S::Error> {
     match services {
         Some(raw) => raw.serialize(target),
         None => target.serialize_map(Some(0))?.end(),

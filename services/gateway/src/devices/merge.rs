@@ -95,7 +95,7 @@ mod tests {
             first_seen: Utc::now(),
             last_seen: Utc::now(),
             left_reason: None,
-            services: None,
+            digest: None,
             registered_at: None,
         };
         ids.iter().map(device).collect()

@@ -306,7 +306,7 @@ async fn messages(
         pending.push(message);
     }
     let budget = &gateway.mcp.picture_budget;
-    budget.reserve(picture_bytes, context).await?;
+    budget.reserve(scope.org(), picture_bytes, context).await?;
     let mut messages = Vec::with_capacity(pending.len());
     for message in pending {
         messages.push(message.read(gateway).await?);

@@ -1,8 +1,12 @@
 //! What prompts and resources share: the scope of what a caller can read, and pages.
 
 use rmcp::ErrorData;
+use serde::Serialize;
 use switchboard_protocol::id::{OrgId, SkillsBookId};
-use switchboard_runtime::paging::Limit;
+use switchboard_runtime::{
+    paging::{Limit, PageBytes},
+    response_budget::json_bytes,
+};
 use switchboard_store::{Npc, StoreError};
 
 /// The prompts and resources that a caller can read.
@@ -46,17 +50,29 @@ impl<T> Page<T> {
     }
 }
 
-/// A page of sorted items, of which [`Limit::fetch_count`] were fetched. The cursor is the key of
-/// the last item.
-pub(super) fn paginate<F, T>(
+/// A page of sorted items, of which [`Limit::fetch_count`] were fetched: it ends at 4 MiB, with at
+/// least one item. The cursor is the key of the last item.
+pub(super) fn paginate<F, T: Serialize>(
     items: Vec<F>,
     limit: Limit,
     key: impl Fn(&F) -> String,
     convert: impl Fn(F) -> T,
 ) -> Page<T> {
-    let (items, next_cursor) = limit.page(items, key);
+    let (items, mut next_cursor) = limit.page(items, &key);
+    let (mut page, mut bytes) = (Vec::with_capacity(items.len()), PageBytes::default());
+    let mut last = None;
+    for item in items {
+        let key = key(&item);
+        let item = convert(item);
+        if !bytes.add(json_bytes(&item)) {
+            next_cursor = last;
+            break;
+        }
+        last = Some(key);
+        page.push(item);
+    }
     Page {
-        items: items.into_iter().map(convert).collect(),
+        items: page,
         next_cursor,
     }
 }
@@ -95,6 +111,25 @@ mod tests {
         check(&[], 2, 0, None);
         check(&["a", "b"], 2, 2, None);
         check(&["a", "b", "c"], 2, 2, Some("b"));
+    }
+
+    #[test]
+    fn page_of_large_items_ends_by_bytes() {
+        let sizes = [1, 3, 3, 3].map(|mebibytes| "x".repeat(mebibytes << 20));
+        let key = |item: &String| item.len().to_string();
+        let page = paginate(sizes.to_vec(), Limit::fixed(9), key, |item| item.len());
+        assert_eq!(
+            (page.items.len(), page.next_cursor),
+            (4, None),
+            "small items"
+        );
+        let page = paginate(sizes.to_vec(), Limit::fixed(9), key, |item| item);
+        assert_eq!(
+            (page.items.len(), page.next_cursor),
+            (1, Some(key(&sizes[0])))
+        );
+        let page = paginate(vec!["x".repeat(5 << 20)], Limit::fixed(9), key, |item| item);
+        assert_eq!((page.items.len(), page.next_cursor), (1, None));
     }
 
     #[test]

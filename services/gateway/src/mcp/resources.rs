@@ -117,7 +117,8 @@ pub(super) async fn read(
     let found = find(gateway, scope, uri).await?;
     if let ResourceBody::Picture { size_bytes, .. } = &found.body {
         let bytes = u64::try_from(*size_bytes).unwrap_or_default();
-        gateway.mcp.picture_budget.reserve(bytes, context).await?;
+        let budget = &gateway.mcp.picture_budget;
+        budget.reserve(scope.org(), bytes, context).await?;
     }
     contents(gateway, found).await
 }

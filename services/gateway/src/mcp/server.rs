@@ -39,6 +39,7 @@ use super::{
     transport::{
         auth::ClientContext,
         protocol_version::{self, is_stateless},
+        reservation::reserve_page,
     },
 };
 use crate::Gateway;
@@ -144,6 +145,7 @@ impl ServerHandler for Server {
         let client = client(&context)?;
         let cursor = request.and_then(|request| request.cursor);
         let page = list::list(&self.gateway, client, cursor.as_deref()).await?;
+        reserve_page(&self.gateway, client, &page.tools, &context)?;
         let mut result = ListToolsResult::with_all_items(page.tools);
         result.next_cursor = page.next_cursor;
         (result.ttl_ms, result.cache_scope) = caching(&context);
@@ -176,7 +178,9 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        let page = prompts::list(&self.gateway, client(&context)?, cursor.as_deref()).await?;
+        let (gateway, client) = (&self.gateway, client(&context)?);
+        let page = prompts::list(gateway, client, cursor.as_deref()).await?;
+        reserve_page(gateway, client, &page.items, &context)?;
         let mut result = ListPromptsResult::with_all_items(page.items);
         result.next_cursor = page.next_cursor;
         (result.ttl_ms, result.cache_scope) = caching(&context);
@@ -217,7 +221,9 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        let page = resources::list(&self.gateway, client(&context)?, cursor.as_deref()).await?;
+        let (gateway, client) = (&self.gateway, client(&context)?);
+        let page = resources::list(gateway, client, cursor.as_deref()).await?;
+        reserve_page(gateway, client, &page.items, &context)?;
         let mut result = ListResourcesResult::with_all_items(page.items);
         result.next_cursor = page.next_cursor;
         (result.ttl_ms, result.cache_scope) = caching(&context);
@@ -232,6 +238,7 @@ impl ServerHandler for Server {
         let cursor = request.and_then(|request| request.cursor);
         let (gateway, client) = (&self.gateway, client(&context)?);
         let page = resources::list_templates(gateway, client, cursor.as_deref()).await?;
+        reserve_page(gateway, client, &page.items, &context)?;
         let mut result = ListResourceTemplatesResult::with_all_items(page.items);
         result.next_cursor = page.next_cursor;
         (result.ttl_ms, result.cache_scope) = caching(&context);

@@ -9,5 +9,6 @@ mod fast_path;
 pub(super) mod host_policy;
 pub(super) mod metadata;
 pub(super) mod protocol_version;
+pub(super) mod reservation;
 pub(super) mod session;
 mod stream;

@@ -7,9 +7,11 @@
 
 mod async_calls;
 mod calls;
+mod connections;
 mod devices;
 mod idempotency;
 mod isolation;
+mod large_lists;
 mod mcp;
 mod mcp_auth;
 mod mcp_books;

@@ -188,10 +188,11 @@ async fn embedded_content_of_a_prompt_is_limited() {
     assert_eq!(refused.error_code(), -32602);
     let message = refused.last()["error"]["message"].as_str().unwrap();
     assert!(message.contains("12582912 bytes"), "{message}");
-    // Together they exceed the budget of a node. They wait for each other, and none is refused.
-    let many = stream::iter(0..6)
+    // Together they exceed the share of an organisation. They wait for each other, and none is
+    // refused.
+    let many = stream::iter(0..4)
         .map(|_| get("fits"))
-        .buffer_unordered(6)
+        .buffer_unordered(4)
         .collect::<Vec<_>>()
         .await;
     assert!(

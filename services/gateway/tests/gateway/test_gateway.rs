@@ -23,7 +23,7 @@ use switchboard_protocol::{
     schema::Digest,
     token::{Claims, Scope, SigningKey, Subject},
 };
-use switchboard_runtime::{http, problem, shutdown::Shutdown};
+use switchboard_runtime::{budget::Budgets, http, problem, shutdown::Shutdown};
 use switchboard_store::{
     DeviceEvent, DeviceEventKind, NewApiKey, Objects, Store, testing::TestDatabase,
 };
@@ -43,7 +43,7 @@ pub(crate) struct TestGateway {
     pub(crate) edge: Arc<TestEdge>,
     pub(crate) registry: prometheus::Registry,
     base: String,
-    key: ApiKeySecret,
+    pub(crate) key: ApiKeySecret,
     client: reqwest::Client,
     shutdown: Shutdown,
 }
@@ -124,6 +124,7 @@ impl TestGateway {
             authenticator: Authenticator::new(store.clone(), bus.clone()),
             bus,
             registry: registry.clone(),
+            budgets: Budgets::new(&registry).unwrap(),
         };
         let config = parse_config(flags);
         let limits = config.http_limits();

@@ -257,6 +257,5 @@ pub(super) async fn live_registration(gateway: &Gateway, device: &DeviceKey) -> 
 /// device connects.
 async fn stored_registration(gateway: &Gateway, device: &DeviceKey) -> Option<Digest> {
     let stored = gateway.store.device(device.org, &device.device).await;
-    let services = stored.ok()??.services?;
-    Some(Digest::compute(services.get().as_bytes()))
+    stored.ok()??.digest
 }

@@ -85,6 +85,10 @@ pub(in crate::mcp) enum Refusal {
     TooLarge(Box<CallToolResult>),
 }
 
+/// The error of a tool that was not found before rmcp read the request: it is not searched twice.
+#[derive(Debug, Clone)]
+pub(in crate::mcp) struct UnresolvedTool(pub(in crate::mcp) ErrorData);
+
 /// Passes the refusal of a rate-limited call to the HTTP layer, which sets the status.
 #[derive(Debug, Clone, Default)]
 pub(in crate::mcp) struct RateLimitSignal(Arc<OnceLock<RateLimited>>);
@@ -150,8 +154,12 @@ pub(in crate::mcp) async fn perform(
     request: CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
-    let target = ResolvedTool::find(gateway, client, &request.name).await?;
     let parts = context.extensions.get::<Parts>();
+    let unresolved = parts.and_then(|parts| parts.extensions.get::<UnresolvedTool>());
+    if let Some(UnresolvedTool(error)) = unresolved {
+        return Err(error.clone());
+    }
+    let target = ResolvedTool::find(gateway, client, &request.name).await?;
     if let Some(parts) = parts.filter(|_| is_stateless(context)) {
         let arguments = request.arguments.as_ref();
         target.tool.headers.check(arguments, &parts.headers)?;

@@ -5,9 +5,11 @@
 use std::sync::Arc;
 
 use quick_cache::{Weighter, sync::Cache};
-use serde_json::value::RawValue;
 use switchboard_bus::{BusError, Presence};
-use switchboard_protocol::{id::DeviceKey, schema::Digest};
+use switchboard_protocol::{
+    id::{DeviceKey, OrgId},
+    schema::Digest,
+};
 use switchboard_store::StoreError;
 use switchboard_tools::Naming;
 
@@ -70,7 +72,8 @@ impl ToolCatalog {
         let Some(stored) = gateway.store.device(device.org, &device.device).await? else {
             return Ok(None);
         };
-        self.stored(stored.services.as_deref(), naming).map(Some)
+        let stored = self.stored(gateway, device.org, stored.digest, naming);
+        stored.await.map(Some)
     }
 
     /// The tools of a device, from the presence cache if they include this tool. Otherwise they
@@ -113,6 +116,7 @@ impl ToolCatalog {
     pub(super) async fn for_entry(
         &self,
         gateway: &Gateway,
+        org: OrgId,
         entry: &DeviceEntry,
     ) -> Result<Arc<Toolset>, CatalogError> {
         if let Some(presence) = &entry.live
@@ -121,17 +125,29 @@ impl ToolCatalog {
             return Ok(live);
         }
         let stored = entry.stored.as_ref();
-        let services = stored.and_then(|stored| stored.services.as_deref());
-        self.stored(services, Naming::Prefixed)
+        let digest = stored.and_then(|stored| stored.digest);
+        self.stored(gateway, org, digest, Naming::Prefixed).await
     }
 
-    fn stored(
+    /// The tools of a stored registration, which is read only if it is not cached.
+    async fn stored(
         &self,
-        services: Option<&RawValue>,
+        gateway: &Gateway,
+        org: OrgId,
+        digest: Option<Digest>,
         naming: Naming,
     ) -> Result<Arc<Toolset>, CatalogError> {
-        let json = services.map_or("{}", RawValue::get).as_bytes();
-        self.parsed(Digest::compute(json), json, naming)
+        let Some(digest) = digest else {
+            return Ok(Arc::default());
+        };
+        if let Some(known) = self.cache.get(&(digest, naming)) {
+            return Ok(known);
+        }
+        let read = gateway.store.services(org, &[digest]).await?;
+        match read.into_iter().next().flatten() {
+            Some(services) => self.parsed(digest, services.get().as_bytes(), naming),
+            None => Ok(Arc::default()),
+        }
     }
 
     fn parsed(
@@ -162,9 +178,9 @@ mod tests {
             format!(r#"{{"{at}":{{"parameters":{{"allOf":[{schemas}]}}}}}}"#)
         };
         for at in 0..100 {
-            let json = services(at);
+            let json = services(at).into_bytes();
             catalog
-                .stored(Some(&RawValue::from_string(json).unwrap()), Naming::Alone)
+                .parsed(Digest::compute(&json), &json, Naming::Alone)
                 .unwrap();
             assert!(catalog.cache.weight() <= CACHE_BYTES);
         }

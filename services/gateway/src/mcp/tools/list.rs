@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rmcp::{ErrorData, model::Tool};
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
-use switchboard_runtime::paging::Limit;
+use switchboard_runtime::paging::{Limit, PageBytes};
 use switchboard_store::Npc;
 use switchboard_tools::tool_name::{self, Naming};
 
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Devices whose tools form one page.
+/// Devices whose tools form one page, at most. A page also ends at 4 MiB, with at least one device.
 const PAGE_LIMIT: Limit = Limit::fixed(25);
 
 /// A page of tools.
@@ -82,19 +82,21 @@ async fn list_org(
     }
     let page = devices::page(gateway, org, cursor, PAGE_LIMIT).await;
     let page = page.map_err(|error| unavailable(&error.into()))?;
-    let next_cursor = match page.entries.last() {
-        Some(last) if page.more => Some(last.id.to_string()),
-        _ => None,
-    };
-    let mut tools = Vec::new();
+    let (mut tools, mut bytes) = (Vec::new(), PageBytes::default());
+    let (mut last, mut more) = (None, page.more);
     for entry in &page.entries {
-        let toolset = gateway.mcp.catalog.for_entry(gateway, entry).await;
+        let toolset = gateway.mcp.catalog.for_entry(gateway, org, entry).await;
         let toolset = toolset.map_err(|error| unavailable(&error))?;
+        if !bytes.add(toolset.listed_bytes()) {
+            more = true;
+            break;
+        }
+        last = Some(entry.id.to_string());
         tools.extend(prefixed(&entry.id, toolset.tools()));
     }
     Ok(ToolPage {
         tools,
-        next_cursor,
+        next_cursor: last.filter(|_| more),
         incomplete: page.incomplete,
     })
 }
@@ -113,11 +115,13 @@ async fn list_npc(
     }
     let naming = npc::naming(npc);
     let devices = npc.settings.devices.iter();
-    let mut devices = devices.filter(|device| cursor.is_none_or(|after| device.as_str() > after));
-    let mut tools = Vec::new();
+    let devices = devices.filter(|device| cursor.is_none_or(|after| device.as_str() > after));
+    let devices: Vec<&DeviceId> = devices.collect();
+    let limit = usize::from(PAGE_LIMIT.count());
+    let mut more = devices.len() > limit;
+    let (mut tools, mut bytes) = (Vec::new(), PageBytes::default());
     let mut last = None;
-    for device in devices.by_ref().take(PAGE_LIMIT.count().into()) {
-        last = Some(device.to_string());
+    for device in devices.into_iter().take(limit) {
         let key = DeviceKey {
             org: npc.org,
             device: device.clone(),
@@ -126,14 +130,19 @@ async fn list_npc(
         // A device may be assigned to an NPC before it connects for the first time.
         let toolset = toolset.map_err(|error| unavailable(&error))?;
         let toolset = toolset.unwrap_or_default();
+        if !bytes.add(toolset.listed_bytes()) {
+            more = true;
+            break;
+        }
         let permitted = toolset.tools().iter();
         let permitted = permitted.filter(|tool| npc::may_use(npc, &tool.service));
         match naming {
             Naming::Alone => tools.extend(permitted.map(|tool| tool.tool.clone())),
             Naming::Prefixed => tools.extend(prefixed(device, permitted)),
         }
+        last = Some(device.to_string());
     }
-    let next_cursor = last.filter(|_| devices.next().is_some());
+    let next_cursor = last.filter(|_| more);
     Ok(ToolPage {
         tools,
         next_cursor,

@@ -2,14 +2,15 @@
 //!
 //! Invariant: a tool is reported as unknown only if all devices that could have it were read.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use quick_cache::sync::Cache;
 use rmcp::ErrorData;
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
-use switchboard_runtime::paging::Limit;
+use switchboard_runtime::budget::{Budget, Budgets, Kind, Owner};
 use switchboard_store::Npc;
 use switchboard_tools::tool_name::{self, DevicePart, Naming};
+use tokio::time::Instant;
 
 use super::{
     catalog::CatalogError,
@@ -17,15 +18,23 @@ use super::{
     toolset::{ServiceTool, Toolset},
 };
 use crate::{
-    Gateway, devices,
+    Gateway,
     mcp::{
         npc,
         transport::auth::{ClientContext, Endpoint},
     },
 };
 
-/// Devices read at a time in the search for one with an encoded name.
-const SEARCH_LIMIT: Limit = Limit::fixed(200);
+/// Stored devices with the hash in an encoded name; two are more than expected.
+const MAX_STORED: u32 = 16;
+/// Connected devices read at a time in the search for one with an encoded name.
+const SEARCH_PAGE_LEN: usize = 1_000;
+/// Connected devices read in one search. Protects the bus.
+const MAX_SEARCHED: usize = 65_536;
+/// Searches among connected devices at a time, one for each organisation. Protects the bus.
+const SEARCH_CAPACITY: usize = 8;
+/// How long a search waits for others of its organisation.
+const SEARCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Encoded device names that a node caches, at some hundred bytes each. Protects memory.
 const CACHE_CAPACITY: usize = 16_384;
 
@@ -39,6 +48,7 @@ pub(in crate::mcp) struct ResolvedTool {
 /// is no such device can change, so it is not cached.
 pub(in crate::mcp) struct DeviceNameCache {
     devices: Cache<(OrgId, Box<str>), DeviceId>,
+    searches: Budget,
 }
 
 impl ResolvedTool {
@@ -115,9 +125,11 @@ async fn find_for_npc(gateway: &Gateway, npc: &Npc, name: &str) -> Result<Resolv
 }
 
 impl DeviceNameCache {
-    pub(in crate::mcp) fn new() -> Self {
+    pub(in crate::mcp) fn new(budgets: &Budgets) -> Self {
+        let kind = Kind::Held { share: 1 };
         Self {
             devices: Cache::new(CACHE_CAPACITY),
+            searches: budgets.budget("mcp_device_searches", SEARCH_CAPACITY, kind),
         }
     }
 
@@ -150,22 +162,27 @@ enum DeviceMatch {
     None,
 }
 
-/// Reads all devices, because a name that two of them share is ambiguous.
+/// Finds the device in the database by the hash in its name, and otherwise among the connected
+/// devices: one that has just connected for the first time may not be stored yet. Registrations are
+/// not read.
 async fn search(gateway: &Gateway, org: OrgId, part: &str) -> Result<DeviceMatch, ErrorData> {
-    let mut after: Option<DeviceId> = None;
-    let mut found = Vec::new();
-    let mut incomplete = false;
-    loop {
-        let start = after.as_ref().map(DeviceId::as_str);
-        let page = devices::page(gateway, org, start, SEARCH_LIMIT).await;
-        let page = page.map_err(|error| unavailable(&error.into()))?;
-        incomplete |= page.incomplete;
-        after = page.entries.last().map(|entry| entry.id.clone());
-        let ids = page.entries.into_iter().map(|entry| entry.id);
-        found.extend(ids.filter(|id| tool_name::device_part(id.as_str()) == part));
-        if !page.more {
-            break;
+    let Some(hash) = tool_name::generated_hash(part) else {
+        return Ok(DeviceMatch::None);
+    };
+    let stored = gateway.store.devices_by_name_hash(org, hash, MAX_STORED);
+    let (stored, incomplete) = match stored.await {
+        Ok(stored) => (stored, false),
+        Err(error) => {
+            tracing::warn!(
+                error = error.report(),
+                "devices could not be found by name in the database; only connected ones are"
+            );
+            (Vec::new(), true)
         }
+    };
+    let mut found = with_part(stored, part);
+    if found.is_empty() {
+        found = search_live(gateway, org, part).await?;
     }
     match (found.pop(), found.is_empty(), incomplete) {
         (Some(_), false, _) => Err(ambiguous(part)),
@@ -174,6 +191,45 @@ async fn search(gateway: &Gateway, org: OrgId, part: &str) -> Result<DeviceMatch
         (None, _, false) => Ok(DeviceMatch::None),
         // A device that is not connected may have this name.
         (None, _, true) => Err(unavailable(&CatalogError::Incomplete)),
+    }
+}
+
+/// The devices whose names are encoded as this part.
+fn with_part(ids: impl IntoIterator<Item = DeviceId>, part: &str) -> Vec<DeviceId> {
+    let ids = ids.into_iter();
+    ids.filter(|id| tool_name::device_part(id.as_str()) == part)
+        .collect()
+}
+
+/// The connected devices with this part. One organisation has one search at a time.
+async fn search_live(
+    gateway: &Gateway,
+    org: OrgId,
+    part: &str,
+) -> Result<Vec<DeviceId>, ErrorData> {
+    let deadline = Instant::now() + SEARCH_TIMEOUT;
+    let slots = &gateway.mcp.device_names.searches;
+    let slot = slots.acquire(Owner::Org(org.uuid()), 1, deadline).await;
+    let _slot = slot.map_err(|_| {
+        let detail = "too many tools of unknown devices are being searched; retry later";
+        ErrorData::internal_error(detail, None)
+    })?;
+    let mut after: Option<DeviceId> = None;
+    let (mut found, mut searched) = (Vec::new(), 0);
+    loop {
+        let start = after.as_ref().map(DeviceId::as_str);
+        let page = gateway.bus.list(org, start, SEARCH_PAGE_LEN).await;
+        let page = page.map_err(|error| unavailable(&error.into()))?;
+        let is_last = page.len() < SEARCH_PAGE_LEN;
+        searched += page.len();
+        after = page.last().map(|(id, _)| id.clone());
+        found.extend(with_part(page.into_iter().map(|(id, _)| id), part));
+        if is_last {
+            return Ok(found);
+        }
+        if searched >= MAX_SEARCHED {
+            return Err(unavailable(&CatalogError::Incomplete));
+        }
     }
 }
 

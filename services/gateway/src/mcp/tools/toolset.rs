@@ -7,6 +7,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use rmcp::model::{JsonObject, Tool};
 use serde_json::{Map, Value, json};
+use switchboard_runtime::response_budget::json_bytes;
 use switchboard_tools::{
     Naming, describe,
     text::{clean, clean_schema, clean_to, has_hidden_members},
@@ -18,6 +19,8 @@ use super::headers::ParamHeaders;
 const MAX_TITLE_BYTES: usize = 256;
 /// The timeout of a service that declares none: the default timeout of MCP clients.
 const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// What the name and the title of a device add to the JSON of a tool, at most.
+const MAX_PREFIX_BYTES: usize = MAX_TITLE_BYTES + 64;
 /// `$id` of the device's output schema inside ours, so that its references resolve within it.
 const OUTPUT_ID: &str = "urn:switchboard:output";
 
@@ -27,6 +30,7 @@ pub(super) struct Toolset {
     tools: Box<[Arc<ServiceTool>]>,
     by_name: HashMap<Box<str>, usize>,
     bytes: u64,
+    json_bytes: usize,
 }
 
 /// A tool and the service that it calls.
@@ -56,16 +60,24 @@ impl Toolset {
         let bytes = tools
             .iter()
             .fold(0, |sum: u64, service| sum.saturating_add(service.bytes()));
+        let json_bytes = tools.iter().map(|service| json_bytes(&service.tool)).sum();
         Ok(Self {
             tools: tools.into(),
             by_name,
             bytes,
+            json_bytes,
         })
     }
 
     /// Estimated size in memory.
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The size of all tools in a list, at most.
+    pub(super) const fn listed_bytes(&self) -> usize {
+        let prefixes = self.tools.len().saturating_mul(MAX_PREFIX_BYTES);
+        self.json_bytes.saturating_add(prefixes)
     }
 
     /// All tools, sorted by name.

@@ -9,7 +9,7 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use http::{HeaderMap, header};
+use http::{Extensions, HeaderMap, header};
 use switchboard_identity::Caller;
 use switchboard_protocol::{id::DeviceKey, token::Scope};
 use switchboard_runtime::problem::Problem;
@@ -64,7 +64,7 @@ pub(super) async fn admit(
 ) -> Result<Response, Problem> {
     let host_policy = &gateway.mcp.host_policy;
     host_policy.check(request.uri(), request.headers())?;
-    let caller = match authorize(&gateway, request.headers()).await {
+    let caller = match authorize(&gateway, request.headers(), request.extensions()).await {
         Ok(caller) => caller,
         Err(problem) => return Err(with_metadata_url(&gateway, &request, problem)),
     };
@@ -73,8 +73,15 @@ pub(super) async fn admit(
     Ok(next.run(request).await)
 }
 
-async fn authorize(gateway: &Gateway, headers: &HeaderMap) -> Result<Caller, Problem> {
-    let caller = gateway.authenticator.authenticate(headers).await?;
+async fn authorize(
+    gateway: &Gateway,
+    headers: &HeaderMap,
+    extensions: &Extensions,
+) -> Result<Caller, Problem> {
+    let caller = gateway
+        .authenticator
+        .authenticate(headers, extensions)
+        .await?;
     caller.require(Scope::Call)?;
     Ok(caller)
 }

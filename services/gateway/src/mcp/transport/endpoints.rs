@@ -26,15 +26,19 @@ use switchboard_runtime::problem::{self, Path, Problem};
 use super::{
     auth::{self, ClientContext, Endpoint},
     encoding::{self, Encoding},
-    fast_path, metadata, protocol_version,
+    fast_path::{self, FastPath},
+    metadata, protocol_version,
+    reservation::Reservation,
     session::{self, SessionAction, SessionId},
     stream,
 };
 use crate::{
     Config, Gateway,
     mcp::{
-        npc, resources::pictures::Reservation, server::Server, subscriptions::subscribe,
-        tools::call::RateLimitSignal,
+        npc,
+        server::Server,
+        subscriptions::subscribe,
+        tools::call::{RateLimitSignal, UnresolvedTool},
     },
 };
 
@@ -157,8 +161,12 @@ async fn serve(
     let client = client(&gateway, caller, route, &mut head).await?;
     let encoding = Encoding::negotiate(&head.headers)?;
     let (mut head, body) = problem::read_body(Request::from_parts(head, body)).await?;
-    if let Some(response) = fast_path::respond(&gateway, &client, &head, &body).await {
-        return Ok(response);
+    match fast_path::respond(&gateway, &client, &head, &body).await {
+        FastPath::Answered(response) => return Ok(response),
+        FastPath::Unresolved(error) => {
+            head.extensions.insert(UnresolvedTool(error));
+        }
+        FastPath::NotTaken => {}
     }
     let body = match encoding.decode(&mut head.headers, body) {
         Ok(body) => body,

@@ -106,18 +106,32 @@ struct JsonRpcResponse<'a> {
     error: Option<ErrorData>,
 }
 
-/// Makes the call and responds. `None` if the request is left to rmcp; then nothing has been done.
+/// What became of a request on the fast path.
+pub(super) enum FastPath {
+    /// The call was made, or refused.
+    Answered(Response),
+    /// The request is left to rmcp, which reports that its tool cannot be found.
+    Unresolved(ErrorData),
+    /// The request is left to rmcp; nothing has been done.
+    NotTaken,
+}
+
+/// Makes the call and responds, or leaves the request to rmcp.
 pub(super) async fn respond(
     gateway: &Gateway,
     client: &ClientContext,
     head: &Parts,
     body: &Bytes,
-) -> Option<Response> {
-    let request = Request::parse(&head.headers, body)?;
-    let target = ResolvedTool::find(gateway, client, &request.name).await;
-    let target = target.ok()?;
+) -> FastPath {
+    let Some(request) = Request::parse(&head.headers, body) else {
+        return FastPath::NotTaken;
+    };
+    let target = match ResolvedTool::find(gateway, client, &request.name).await {
+        Ok(target) => target,
+        Err(error) => return FastPath::Unresolved(error),
+    };
     if !target.tool.headers.is_empty() {
-        return None;
+        return FastPath::NotTaken;
     }
     let call = ToolCall {
         client,
@@ -131,7 +145,7 @@ pub(super) async fn respond(
     );
     let span = trace::fast_path_span(&request.name, parent, state, &head.extensions);
     let performing = request.perform(gateway, target, &call);
-    Some(performing.instrument(span).await)
+    FastPath::Answered(performing.instrument(span).await)
 }
 
 impl<'a> Request<'a> {
