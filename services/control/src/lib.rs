@@ -17,8 +17,12 @@ use secrecy::SecretString;
 use switchboard_bus::Bus;
 use switchboard_embeddings::{Endpoint, QueryEmbedder};
 use switchboard_identity::Authenticator;
+use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{
+    budget::Budgets,
     problem::{self, Problem},
+    rate_limit::{self, TokenBuckets},
+    response_budget::ResponseBudget,
     shutdown::Shutdown,
 };
 use switchboard_store::{Objects, QueryEmbedding, Store};
@@ -28,7 +32,9 @@ pub use config::Config;
 pub use http::api::document;
 use http::error::objects_not_configured;
 use metrics::RequestMetrics;
+use resources::tokens::quota::TokenQuota;
 pub use resources::LARGER_BODIES;
+pub use signing_keys::PublicKeys;
 pub use workers::{
     ingestion::{Format, read_confined},
     start_workers,
@@ -47,6 +53,10 @@ pub struct Deps {
     pub authenticator: Authenticator,
     /// Where metrics are registered.
     pub registry: prometheus::Registry,
+    /// Bounds what the process holds at the same time.
+    pub budgets: Budgets,
+    /// What the workers load for the routes: the same value for both, initially the default.
+    pub public_keys: PublicKeys,
 }
 
 /// What handlers share.
@@ -57,13 +67,37 @@ struct Control {
     authenticator: Authenticator,
     operator_key: Option<SecretString>,
     max_token_ttl_s: u64,
+    token_quota: TokenQuota,
     webhook_networks: workers::webhooks::Networks,
     embedder: Option<QueryEmbedder>,
     metrics: RequestMetrics,
+    public_keys: PublicKeys,
+    responses: ResponseBudget,
+    /// The rate of each organisation, whatever the number of its keys.
+    rates: Arc<TokenBuckets<OrgId>>,
     providers: workers::voices::Providers,
 }
 
 impl Control {
+    fn new(config: &Config, deps: Deps) -> Result<Self, prometheus::Error> {
+        let (rate, burst) = (config.control_org_rate_per_s, config.control_org_burst);
+        Ok(Self {
+            store: deps.store,
+            bus: deps.bus,
+            authenticator: deps.authenticator,
+            operator_key: config.operator_key.clone(),
+            max_token_ttl_s: config.longest_token_ttl_s,
+            token_quota: TokenQuota::new(config.tokens_per_org),
+            webhook_networks: workers::webhooks::Networks::new(&config.webhooks_allow),
+            embedder: Endpoint::from_config(&config.embeddings).map(QueryEmbedder::new),
+            metrics: RequestMetrics::new(&deps.registry)?,
+            public_keys: deps.public_keys,
+            responses: ResponseBudget::new(&deps.budgets),
+            rates: Arc::new(TokenBuckets::new(rate, burst)),
+            providers: workers::voices::Providers::new(config),
+        })
+    }
+
     /// The same, with all changes recorded in the audit log under the name of this actor.
     fn with_actor(&self, actor: &str) -> Self {
         Self {
@@ -100,9 +134,11 @@ impl Control {
 /// # Errors
 /// When `deps.registry` already has metrics of these names. Nothing is started then.
 pub fn run(config: &Config, deps: Deps, shutdown: &Shutdown) -> Result<Router, prometheus::Error> {
-    let router = router(config, deps.clone())?;
+    let control = Arc::new(Control::new(config, deps.clone())?);
     start_workers(config, &deps, shutdown)?;
-    Ok(router)
+    let rates = Arc::clone(&control.rates);
+    shutdown.spawn(rate_limit::sweep(move || rates.sweep(), shutdown.clone()));
+    Ok(routes(control))
 }
 
 /// The routes of the control plane. They and [`start_workers`] are public in addition to [`run`],
@@ -112,19 +148,12 @@ pub fn run(config: &Config, deps: Deps, shutdown: &Shutdown) -> Result<Router, p
 /// # Errors
 /// When `deps.registry` already has metrics of these names.
 pub fn router(config: &Config, deps: Deps) -> Result<Router, prometheus::Error> {
-    let control = Control {
-        store: deps.store,
-        bus: deps.bus,
-        authenticator: deps.authenticator,
-        operator_key: config.operator_key.clone(),
-        max_token_ttl_s: config.longest_token_ttl_s,
-        webhook_networks: workers::webhooks::Networks::new(&config.webhooks_allow),
-        embedder: Endpoint::from_config(&config.embeddings).map(QueryEmbedder::new),
-        metrics: RequestMetrics::new(&deps.registry)?,
-        providers: workers::voices::Providers::new(config),
-    };
+    Control::new(config, deps).map(|control| routes(Arc::new(control)))
+}
+
+fn routes(control: Arc<Control>) -> Router {
     let (routes, _) = resources::routes().split_for_parts();
-    Ok(routes
+    routes
         .method_not_allowed_fallback(problem::method_not_allowed)
-        .with_state(Arc::new(control)))
+        .with_state(control)
 }

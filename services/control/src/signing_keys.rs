@@ -2,9 +2,12 @@
 //!
 //! Invariant: a private key never leaves this process and its database.
 
+use std::sync::Arc;
+
 use secrecy::{ExposeSecret, SecretBox};
 use switchboard_protocol::token::{SigningKey, VerifyingKey};
 use switchboard_store::{NewSigningKey, Store, StoreError, StoredSigningKey};
+use tokio::sync::watch;
 
 /// The current keys.
 pub(crate) struct Keys {
@@ -12,6 +15,22 @@ pub(crate) struct Keys {
     pub(crate) signing: SigningKey,
     /// All keys that may have signed a token that is still valid.
     pub(crate) verifying: Vec<VerifyingKey>,
+}
+
+/// The public keys that the workers of this process loaded last. Routes serve them without a query;
+/// cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct PublicKeys(watch::Sender<Option<Arc<[VerifyingKey]>>>);
+
+impl PublicKeys {
+    pub(crate) fn set(&self, keys: &[VerifyingKey]) {
+        self.0.send_replace(Some(keys.into()));
+    }
+
+    /// `None` before they are loaded.
+    pub(crate) fn get(&self) -> Option<Arc<[VerifyingKey]>> {
+        self.0.borrow().clone()
+    }
 }
 
 /// Loads the keys, and generates the first one if there is none. Replicas that start

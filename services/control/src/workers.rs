@@ -10,7 +10,7 @@ pub(crate) mod voices;
 pub(crate) mod webhooks;
 
 use switchboard_embeddings::Endpoint;
-use switchboard_runtime::shutdown::Shutdown;
+use switchboard_runtime::{budget::Kind, shutdown::Shutdown};
 
 use crate::{
     Config, Deps,
@@ -39,6 +39,7 @@ pub fn start_workers(
     shutdown: &Shutdown,
 ) -> Result<(), prometheus::Error> {
     let (store, bus, registry) = (&deps.store, &deps.bus, &deps.registry);
+    let budgets = &deps.budgets;
     // All metrics are registered, whatever is configured: dashboards find the same
     // names everywhere.
     let background = BackgroundMetrics::new(registry)?;
@@ -46,26 +47,31 @@ pub fn start_workers(
     let voices = VoiceMetrics::new(registry)?;
     let webhooks = WebhookMetrics::new(registry)?;
     let embeddings = EmbeddingMetrics::new(registry)?;
-    let publisher = keys::KeyPublisher::new(store.clone(), bus.clone(), background.clone());
+    let publisher = keys::KeyPublisher::new(deps, background.clone());
     shutdown.spawn(publisher.run(shutdown.clone()));
     if store.objects().is_some() {
-        for _ in 0..config.skills_readers {
+        let readers = usize::from(config.skills_readers);
+        let budget = budgets.budget("ingestion_jobs", readers, Kind::quarter_of(readers));
+        for _ in 0..readers {
             let job = Ingestion::new(store.clone(), bus.clone(), ingestion.clone());
-            shutdown.spawn(LeasedWorker::new(job).run(shutdown.clone()));
+            shutdown.spawn(LeasedWorker::new(job, budget.clone()).run(shutdown.clone()));
         }
         let providers = voices::Providers::new(config);
+        // An owner may have one job at each provider.
+        let count = providers.names().len();
+        let budget = budgets.budget("voice_jobs", count, Kind::Held { share: count });
         // One worker for each provider: a provider that does not respond delays only
         // its own voices.
         for provider in providers.names() {
             let metrics = voices.clone();
             let job =
                 voices::VoiceTraining::new(store.clone(), providers.clone(), provider, metrics);
-            shutdown.spawn(LeasedWorker::new(job).run(shutdown.clone()));
+            shutdown.spawn(LeasedWorker::new(job, budget.clone()).run(shutdown.clone()));
         }
         shutdown.spawn(orphans::run(store.clone(), shutdown.clone()));
     }
     if config.webhooks_senders > 0 {
-        let worker = webhooks::Worker::new(config, store.clone(), webhooks);
+        let worker = webhooks::Worker::new(config, store.clone(), webhooks, budgets);
         shutdown.spawn(worker.run(shutdown.clone()));
     }
     if let Some(endpoint) = Endpoint::from_config(&config.embeddings) {

@@ -3,6 +3,10 @@
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
+use switchboard_runtime::{budget::Permit, problem::Problem, response_budget::hold_body};
+use switchboard_store::Owner;
+
+use crate::Control;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -12,9 +16,26 @@ pub(crate) struct JsonResponse {
     status: StatusCode,
     etag: Option<String>,
     body: Vec<u8>,
+    /// Held until the client has read the response.
+    permit: Option<Permit>,
 }
 
 impl JsonResponse {
+    /// 200: a page of a list, whose bytes are charged to its reader.
+    ///
+    /// # Errors
+    /// 429 when the reader's clients have to read other pages first.
+    pub(crate) fn page(
+        control: &Control,
+        reader: impl Into<Owner>,
+        view: &impl Serialize,
+    ) -> Result<Self, Problem> {
+        let mut page = Self::ok(view);
+        let reader: Owner = reader.into();
+        page.permit = control.responses.reserve(reader.into(), page.body.len())?;
+        Ok(page)
+    }
+
     /// 200.
     pub(crate) fn ok(view: &impl Serialize) -> Self {
         Self::new(StatusCode::OK, view)
@@ -30,6 +51,7 @@ impl JsonResponse {
             status,
             etag: None,
             body: to_bytes(view),
+            permit: None,
         }
     }
 
@@ -42,7 +64,8 @@ impl JsonResponse {
 
 impl IntoResponse for JsonResponse {
     fn into_response(self) -> Response {
-        let mut response = (self.status, self.body).into_response();
+        let body = hold_body(self.body.into(), self.permit);
+        let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, JSON);
         if let Some(Ok(etag)) = self.etag.map(HeaderValue::try_from) {

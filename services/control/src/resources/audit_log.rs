@@ -142,7 +142,7 @@ pub(crate) struct ListParams {
     params(ListParams),
     responses((status = 200, body = AuditLog, description = "A page of entries")),
     security(("credential" = ["admin"]), ("operator" = [])),
-    extensions(("x-problems" = json!(["operator_only", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["operator_only", "overloaded", "store_unavailable"]))),
 )]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
@@ -175,10 +175,11 @@ pub(crate) async fn list(
     let store = &control.store;
     let found = store.audit_log(owner, &filter, after, limit.fetch_count());
     let (page, next_cursor) = limit.page(found.await?, |entry| list.cursor(entry.id));
-    Ok(JsonResponse::ok(&AuditLog {
+    let entries = AuditLog {
         entries: page.into_iter().map(AuditEntryView::from).collect(),
         next_cursor,
-    }))
+    };
+    Ok(JsonResponse::page(&control, owner, &entries)?)
 }
 
 /// The name of a variant in the database, which is the one that serde writes.

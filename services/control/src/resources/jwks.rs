@@ -1,14 +1,20 @@
 //! `GET /.well-known/jwks.json`: the public keys that verify access tokens (RFC 7517, section 5).
+//!
+//! Invariant: a request, which needs no credential, does not reach the database.
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::{
+    extract::State,
+    response::{IntoResponse as _, Response},
+};
 use http::header;
 use serde::Serialize;
 use switchboard_protocol::token::VerifyingKey;
+use switchboard_runtime::problem::{Problem, ProblemKind};
 use utoipa::ToSchema;
 
-use crate::{Control, http::error::ControlError, signing_keys};
+use crate::Control;
 
 /// A key is published well before it signs, so verifiers may cache the set this long.
 const CACHE_CONTROL: &str = "public, max-age=60";
@@ -16,10 +22,10 @@ const CACHE_CONTROL: &str = "public, max-age=60";
 /// The public keys that verify access tokens (RFC 7517, section 5).
 #[derive(Serialize, ToSchema)]
 #[schema(as = JsonWebKeySet)]
-pub(crate) struct KeySet {
+pub(crate) struct KeySet<'a> {
     /// All keys that may have signed a token that is still valid.
     #[schema(value_type = Vec<JsonWebKey>, max_items = 100)]
-    keys: Vec<VerifyingKey>,
+    keys: &'a [VerifyingKey],
 }
 
 /// A public key (RFC 8037, section 2).
@@ -53,12 +59,16 @@ struct JsonWebKey {
     responses((status = 200, body = KeySet, description = "The keys", headers(("Cache-Control" = String, description = "How long the keys may be cached")))),
     extensions(("x-problems" = json!(["store_unavailable"]))),
 )]
-pub(crate) async fn get(
-    State(control): State<Arc<Control>>,
-) -> Result<([(header::HeaderName, &'static str); 1], axum::Json<KeySet>), ControlError> {
-    let keys = signing_keys::load(&control.store).await?.verifying;
-    Ok((
-        [(header::CACHE_CONTROL, CACHE_CONTROL)],
-        axum::Json(KeySet { keys }),
-    ))
+pub(crate) async fn get(State(control): State<Arc<Control>>) -> Result<Response, Problem> {
+    let keys = control.public_keys.get().ok_or_else(not_loaded)?;
+    let headers = [(header::CACHE_CONTROL, CACHE_CONTROL)];
+    Ok((headers, axum::Json(KeySet { keys: &keys })).into_response())
+}
+
+fn not_loaded() -> Problem {
+    Problem::new(
+        ProblemKind::SettingsUnavailable,
+        "This process has not loaded the keys yet. Try again in a moment.",
+    )
+    .header(header::RETRY_AFTER, 1)
 }

@@ -128,7 +128,7 @@ pub(crate) async fn create(
     params(("id" = TemplateId, Path, description = "The template"), ListParams),
     responses((status = 200, body = Memories, description = "A page of memories that have not expired")),
     security(("credential" = ["read"]), ("operator" = [])),
-    extensions(("x-problems" = json!(["not_found", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "overloaded", "store_unavailable"]))),
 )]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
@@ -262,10 +262,11 @@ impl Control {
             let after = list.position(params.cursor)?;
             let found = store.memories(reader, &filter, after, limit.fetch_count());
             let (page, next_cursor) = limit.page(found.await?, |memory| list.cursor(memory.id));
-            return Ok(JsonResponse::ok(&Memories {
+            let memories = Memories {
                 memories: page.into_iter().map(MemoryView::from).collect(),
                 next_cursor,
-            }));
+            };
+            return Ok(JsonResponse::page(self, reader, &memories)?);
         };
         let embedding = self.query_embedding(text).await;
         let query = MemoryQuery {
@@ -275,10 +276,11 @@ impl Control {
         };
         let max = params.limit.into();
         let found = store.search_memories(reader, &filter, query, max).await?;
-        Ok(JsonResponse::ok(&Memories {
+        let memories = Memories {
             memories: found.into_iter().map(MemoryView::from).collect(),
             next_cursor: None,
-        }))
+        };
+        Ok(JsonResponse::page(self, reader, &memories)?)
     }
 }
 

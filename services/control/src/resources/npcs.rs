@@ -93,7 +93,7 @@ pub(crate) async fn create(
     params(ListParams),
     responses((status = 200, body = Npcs, description = "A page of NPCs")),
     security(("credential" = ["read"])),
-    extensions(("x-problems" = json!(["store_unavailable"]))),
+    extensions(("x-problems" = json!(["overloaded", "store_unavailable"]))),
 )]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
@@ -111,10 +111,11 @@ pub(crate) async fn list(
     let page = store.npcs(caller.org, &filter, after, limit.count());
     let page = page.await?;
     let next_cursor = page.next_page_after().map(|last| list.cursor(last.id));
-    Ok(JsonResponse::ok(&Npcs {
+    let npcs = Npcs {
         npcs: page.elements.into_iter().map(NpcView::from).collect(),
         next_cursor,
-    }))
+    };
+    Ok(JsonResponse::page(&control, caller.org, &npcs)?)
 }
 
 /// Gets an NPC, with its effective settings.

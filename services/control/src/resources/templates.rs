@@ -103,7 +103,7 @@ pub(crate) async fn create(
     params(ListParams),
     responses((status = 200, body = Templates, description = "A page of templates")),
     security(("credential" = ["read"]), ("operator" = [])),
-    extensions(("x-problems" = json!(["store_unavailable"]))),
+    extensions(("x-problems" = json!(["overloaded", "store_unavailable"]))),
 )]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
@@ -119,10 +119,11 @@ pub(crate) async fn list(
     let page = page.await?;
     let next_cursor = page.next_page_after().map(|last| list.cursor(last.id));
     let templates = page.elements.into_iter();
-    Ok(JsonResponse::ok(&Templates {
+    let templates = Templates {
         templates: templates.map(TemplateView::from).collect(),
         next_cursor,
-    }))
+    };
+    Ok(JsonResponse::page(&control, reader, &templates)?)
 }
 
 /// Gets a template.

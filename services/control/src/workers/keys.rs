@@ -1,21 +1,31 @@
-//! Publishes token keys and revocations to all nodes, and deletes expired rows.
+//! Publishes token keys, revocations and suspended organisations to all nodes, and deletes expired
+//! rows.
 //!
-//! It publishes repeatedly: a node that starts later, or a bus that lost its data,
-//! gets the current keys within seconds.
+//! It compares what is stored with what is published, and publishes the difference: a bus that lost
+//! its data has all of it within seconds.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
-use chrono::{TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use switchboard_bus::{Bus, BusError};
+use switchboard_protocol::id::TokenId;
 use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown};
 use switchboard_store::{Store, StoreError};
 use tokio::time::Instant;
 
-use crate::{metrics::BackgroundMetrics, signing_keys};
+use crate::{
+    Deps,
+    metrics::BackgroundMetrics,
+    signing_keys::{self, PublicKeys},
+};
 
 /// A revocation that was not published must still reach every node within 5 s: one interval, and
 /// one or two seconds until nodes poll the bus.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(2);
+/// Between comparisons of all revocations. In between, only new ones are published.
+const COMPARE_INTERVAL: Duration = Duration::from_secs(60);
+/// A revocation becomes visible at most this long after its time: longer than a statement may take.
+const REVOCATION_OVERLAP: TimeDelta = TimeDelta::seconds(10);
 /// How long the services of a device are stored after no device has them.
 const SERVICES_TTL: chrono::Duration = chrono::Duration::days(1);
 /// How long the result of an asynchronous call is stored.
@@ -33,10 +43,22 @@ const AUDIT_LOG_TTL: TimeDelta = TimeDelta::days(365);
 pub(super) struct KeyPublisher {
     store: Store,
     bus: Bus,
+    public_keys: PublicKeys,
     metrics: BackgroundMetrics,
     /// The kind of the last failure. A log line is written when it changes.
     failure: Option<&'static str>,
     purge_at: Instant,
+    revocations: PublishedRevocations,
+}
+
+/// The revocations that this process has published.
+#[derive(Default)]
+struct PublishedRevocations {
+    /// When the store was last read, by its clock; `None` before the first time.
+    read_at: Option<DateTime<Utc>>,
+    /// What was read then: later readings overlap with that one.
+    newest: HashSet<TokenId>,
+    compare_at: Option<Instant>,
 }
 
 /// Why a publication failed.
@@ -65,13 +87,15 @@ impl PublishError {
 }
 
 impl KeyPublisher {
-    pub(super) fn new(store: Store, bus: Bus, metrics: BackgroundMetrics) -> Self {
+    pub(super) fn new(deps: &Deps, metrics: BackgroundMetrics) -> Self {
         Self {
-            store,
-            bus,
+            store: deps.store.clone(),
+            bus: deps.bus.clone(),
+            public_keys: deps.public_keys.clone(),
             metrics,
             failure: None,
             purge_at: Instant::now() + PURGE_INTERVAL,
+            revocations: PublishedRevocations::default(),
         }
     }
 
@@ -95,14 +119,51 @@ impl KeyPublisher {
         }
     }
 
-    async fn publish(&self) -> Result<(), PublishError> {
+    async fn publish(&mut self) -> Result<(), PublishError> {
         let keys = signing_keys::load(&self.store).await?.verifying;
-        let revoked = self.store.revoked_tokens().await?;
-        let revoked = revoked
-            .into_iter()
-            .filter_map(|token| Some((token.id, u64::try_from(token.expires_at.timestamp()).ok()?)))
-            .collect();
-        Ok(self.bus.publish_keys(keys, revoked).await?)
+        self.public_keys.set(&keys);
+        let suspended = self.store.suspended_orgs().await?;
+        let published = self.bus.key_set().await?;
+        let is_lost = published.is_none();
+        let published = published.unwrap_or_default();
+        // First, so that no node has keys without the suspended organisations.
+        if published.suspended != suspended {
+            self.bus.publish_suspended_orgs(&suspended).await?;
+        }
+        let since = self.published_until(is_lost, published.revocations).await?;
+        let read = self.store.revocations(since).await?;
+        let newest: HashSet<TokenId> = read.tokens.iter().map(|token| token.id).collect();
+        let former = &self.revocations.newest;
+        let new = read
+            .tokens
+            .iter()
+            .filter(|token| since.is_none() || !former.contains(&token.id))
+            .filter_map(|token| {
+                Some((token.id, u64::try_from(token.expires_at.timestamp()).ok()?))
+            });
+        let new: Vec<_> = new.collect();
+        if is_lost || published.keys != keys || !new.is_empty() {
+            self.bus.publish_keys(keys, new).await?;
+        }
+        self.revocations.newest = newest;
+        self.revocations.read_at = Some(read.read_at);
+        Ok(())
+    }
+
+    /// The time until which all revocations are published; `None` if some may not be.
+    async fn published_until(
+        &mut self,
+        is_lost: bool,
+        published: usize,
+    ) -> Result<Option<DateTime<Utc>>, StoreError> {
+        let now = Instant::now();
+        let mut lacks = is_lost;
+        if self.revocations.compare_at.is_none_or(|at| at <= now) {
+            lacks |= self.store.count_revocations().await? > published;
+            self.revocations.compare_at = Some(now + COMPARE_INTERVAL);
+        }
+        let read_at = self.revocations.read_at.filter(|_| !lacks);
+        Ok(read_at.map(|read_at| read_at - REVOCATION_OVERLAP))
     }
 
     /// Updates the metric, logs changes, and returns whether the publication succeeded.

@@ -6,7 +6,7 @@ use switchboard_bus::TokenError;
 use switchboard_protocol::token::{AccessError, Scope};
 use switchboard_test_support::eventually::eventually_some;
 
-use crate::installation::{Installation, OPERATOR_KEY};
+use crate::installation::{Installation, OPERATOR_KEY, body};
 
 #[tokio::test]
 async fn only_the_operator_creates_organisations() {
@@ -53,7 +53,7 @@ async fn only_the_operator_creates_organisations() {
     assert_eq!(keys["api_keys"][0]["prefix"], org.key[..11]);
     assert_eq!(
         keys["api_keys"][0]["scopes"],
-        json!(["device", "call", "read", "admin"])
+        json!(["device", "call", "read", "admin", "provision"])
     );
     assert!(
         !keys.to_string().contains(&org.key),
@@ -116,6 +116,28 @@ async fn token_is_verified_with_the_key_set() {
         jwks["keys"][0].get("d").is_none(),
         "the key set has a private key"
     );
+}
+
+#[tokio::test]
+async fn public_keys_are_served_without_the_database() {
+    const PATH: &str = "/.well-known/jwks.json";
+    let installation = Installation::idle(None).await;
+    let get = async || installation.request(Method::GET, PATH, None, None).await;
+    let early = get().await;
+    assert_eq!(early.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(early.headers()["retry-after"], "1");
+    assert_eq!(body(early).await["type"], "/problems/store_unavailable");
+
+    installation.start_workers();
+    installation.trusted().await;
+    let before = body(get().await).await;
+    assert_eq!(before["keys"].as_array().unwrap().len(), 1, "{before}");
+    installation.database.set_unavailable(true).await.unwrap();
+    let response = get().await;
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(response.headers()["cache-control"], "public, max-age=60");
+    assert_eq!(body(response).await, before);
+    installation.database.set_unavailable(false).await.unwrap();
 }
 
 #[tokio::test]

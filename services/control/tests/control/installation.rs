@@ -1,6 +1,9 @@
 //! A control plane with its own database.
 
-use std::path::{Path, PathBuf};
+use std::{
+    num::NonZeroU32,
+    path::{Path, PathBuf},
+};
 
 use axum::{Router, body::Body, response::Response};
 use http::{Method, Request, StatusCode, header};
@@ -8,10 +11,10 @@ use http_body_util::BodyExt;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use switchboard_bus::{Bus, BusConfig, LocalHub};
-use switchboard_control::{Config, Deps};
+use switchboard_control::{Config, Deps, PublicKeys};
 use switchboard_identity::Authenticator;
 use switchboard_protocol::id::OrgId;
-use switchboard_runtime::shutdown::Shutdown;
+use switchboard_runtime::{budget::Budgets, shutdown::Shutdown};
 use switchboard_store::{Objects, Store, testing::TestDatabase};
 use switchboard_test_support::eventually::eventually_true;
 use tempfile::TempDir;
@@ -28,6 +31,7 @@ pub(crate) struct Installation {
     pub(crate) shutdown: Shutdown,
     pub(crate) hub: LocalHub,
     config: Config,
+    public_keys: PublicKeys,
     api: Router,
     /// The folder of the object store.
     folder: TempDir,
@@ -63,6 +67,20 @@ impl Installation {
     pub(crate) async fn with_embeddings(embeddings: switchboard_embeddings::Config) -> Self {
         let config = Config {
             embeddings,
+            ..with_operator(Some(OPERATOR_KEY))
+        };
+        Self::new(config, in_folder).await
+    }
+
+    /// Without the workers, with this configuration.
+    pub(crate) async fn with_config(config: Config) -> Self {
+        Self::new(config, in_folder).await
+    }
+
+    /// Without the workers, with this limit of live tokens.
+    pub(crate) async fn with_tokens_per_org(tokens_per_org: u64) -> Self {
+        let config = Config {
+            tokens_per_org,
             ..with_operator(Some(OPERATOR_KEY))
         };
         Self::new(config, in_folder).await
@@ -106,11 +124,14 @@ impl Installation {
         let folder = TempDir::new().unwrap();
         let store = database.store().with_objects(objects(folder.path()));
         let authenticator = Authenticator::new(store.clone(), bus.clone());
+        let public_keys = PublicKeys::default();
         let deps = Deps {
             store: store.clone(),
             bus: bus.clone(),
             authenticator: authenticator.clone(),
             registry: registry.clone(),
+            budgets: Budgets::new(&prometheus::Registry::new()).unwrap(),
+            public_keys: public_keys.clone(),
         };
         let api = switchboard_control::router(&config, deps).unwrap();
         Self {
@@ -121,6 +142,7 @@ impl Installation {
             shutdown,
             hub,
             config,
+            public_keys,
             api,
             folder,
             database,
@@ -143,6 +165,8 @@ impl Installation {
             bus: self.bus.clone(),
             authenticator: self.authenticator.clone(),
             registry: registry.clone(),
+            budgets: Budgets::new(&prometheus::Registry::new()).unwrap(),
+            public_keys: self.public_keys.clone(),
         }
     }
 
@@ -295,6 +319,9 @@ pub(crate) fn config() -> Config {
     Config {
         operator_key: None,
         longest_token_ttl_s: 86_400,
+        tokens_per_org: 200_000,
+        control_org_rate_per_s: NonZeroU32::MAX,
+        control_org_burst: NonZeroU32::MAX,
         facts_batch: 100,
         // The test program has no parser subcommand.
         skills_readers: 0,

@@ -45,6 +45,8 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
             bus: deps.bus,
             authenticator: deps.authenticator,
             registry: deps.registry,
+            budgets: deps.budgets,
+            public_keys: control::PublicKeys::default(),
         };
         let router = control::run(&config, deps, &process.stages.background)
             .context("the control plane cannot start")?;

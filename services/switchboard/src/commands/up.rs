@@ -13,7 +13,10 @@ use switchboard_embeddings::{Endpoint, QueryEmbedder};
 use switchboard_gateway as gateway;
 use switchboard_identity::Authenticator;
 use switchboard_protocol::id::OrgId;
-use switchboard_runtime::{admin::Need, http::HttpLimits};
+use switchboard_runtime::{
+    admin::Need,
+    http::{HttpConfig, HttpLimits},
+};
 use switchboard_store::{Objects, Store};
 use tokio::net::TcpListener;
 
@@ -68,6 +71,8 @@ pub(crate) struct Arguments {
     objects: switchboard_store::ObjectsConfig,
     #[command(flatten)]
     drain: DrainArguments,
+    #[command(flatten)]
+    http: HttpConfig,
     #[command(flatten)]
     edge: switchboard_edge::Config,
     #[command(flatten)]
@@ -167,7 +172,8 @@ async fn open_store(
         })?;
         arguments.database.database_url = Some(url);
     }
-    let store = arguments::open_store_with_objects(&arguments.database, &arguments.objects)?;
+    let store =
+        arguments::open_store_with_objects(&arguments.database, &arguments.objects, process)?;
     if store.objects().is_some() {
         return Ok(store);
     }
@@ -216,13 +222,14 @@ fn serve(
         bus: bus.clone(),
         store,
         registry: process.registry.clone(),
+        budgets: process.budgets.clone(),
     };
     let router = start_http_services(&arguments, deps, process)?;
     let limits = HttpLimits {
         larger_bodies: control::LARGER_BODIES,
         ..arguments.gateway.http_limits()
     };
-    process.serve_http(ports.http, router, limits);
+    process.serve_http(ports.http, router, arguments.http.apply(limits));
     process.serve_devices(ports.devices, &arguments.edge, &bus)?;
     Ok(bus)
 }
@@ -239,6 +246,8 @@ fn start_http_services(
         bus: deps.bus.clone(),
         authenticator: deps.authenticator.clone(),
         registry: deps.registry.clone(),
+        budgets: deps.budgets.clone(),
+        public_keys: control::PublicKeys::default(),
     };
     let settings = control::run(&arguments.control, control_deps, background)
         .context("the control plane cannot start")?;
@@ -248,6 +257,7 @@ fn start_http_services(
         authenticator: deps.authenticator.clone(),
         embedder: Endpoint::from_config(&arguments.control.embeddings).map(QueryEmbedder::new),
         registry: deps.registry.clone(),
+        budgets: deps.budgets.clone(),
     };
     let conversations = chat::run(&arguments.chat, chat_deps, serving).map_err(start_failure)?;
     let gateway_deps = gateway::Deps {
@@ -255,6 +265,7 @@ fn start_http_services(
         bus: deps.bus,
         authenticator: deps.authenticator,
         registry: deps.registry,
+        budgets: deps.budgets,
     };
     let calls = gateway::run(&arguments.gateway, gateway_deps, serving)
         .context("the gateway cannot start")?;

@@ -48,7 +48,7 @@ pub(crate) async fn create(
     params(("id" = NpcId, Path, description = "The NPC"), ListParams),
     responses((status = 200, body = Memories, description = "A page of memories that have not expired")),
     security(("credential" = ["read"])),
-    extensions(("x-problems" = json!(["not_found", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "overloaded", "store_unavailable"]))),
 )]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,

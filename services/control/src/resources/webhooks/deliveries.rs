@@ -64,7 +64,7 @@ pub(crate) struct ListParams {
     params(("id" = WebhookId, Path, description = "The webhook"), ListParams),
     responses((status = 200, body = Deliveries, description = "A page of deliveries")),
     security(("credential" = ["admin"])),
-    extensions(("x-problems" = json!(["not_found", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "overloaded", "store_unavailable"]))),
 )]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
@@ -80,10 +80,11 @@ pub(crate) async fn list(
     let store = &control.store;
     let found = store.webhook_deliveries(caller.org, webhook, state, after, limit.fetch_count());
     let (page, next_cursor) = limit.page(found.await?, |delivery| list.cursor(delivery.id));
-    Ok(JsonResponse::ok(&Deliveries {
+    let deliveries = Deliveries {
         deliveries: page.into_iter().map(DeliveryView::from).collect(),
         next_cursor,
-    }))
+    };
+    Ok(JsonResponse::page(&control, caller.org, &deliveries)?)
 }
 
 /// Gets a delivery.
