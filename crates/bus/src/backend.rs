@@ -19,7 +19,7 @@ use crate::{
     error::BusError,
     events::{ByteSize, DeviceEvent, EventId},
     node::{Epoch, NodeId},
-    turns::{ClaimedTurn, Lease, NewTurn, TurnPosition},
+    turns::{ClaimedTurn, Lease, NewTurn, OrgRoom, TurnPosition},
 };
 
 /// What a backend's asynchronous methods return.
@@ -121,7 +121,7 @@ pub(crate) trait Directory: Send + Sync + 'static {
     fn stats(&self) -> BackendFuture<'_, Stats>;
 }
 
-/// Stores the public keys that verify tokens, and the revoked tokens.
+/// Stores the public keys that verify tokens, the revoked tokens, and the suspended organisations.
 pub(crate) trait KeyStore: Send + Sync + 'static {
     /// Replaces the keys, if any are given, and adds revocations with their expiry.
     fn publish_keys<'a>(
@@ -130,8 +130,14 @@ pub(crate) trait KeyStore: Send + Sync + 'static {
         revoked: &'a [(TokenId, u64)],
     ) -> BackendFuture<'a, ()>;
 
-    /// The current key set, or `None` while its version is `known`.
-    fn key_set(&self, known: u64) -> BackendFuture<'_, Option<KeySet>>;
+    /// Replaces the suspended organisations.
+    fn publish_suspended_orgs<'a>(&'a self, orgs: &'a [OrgId]) -> BackendFuture<'a, ()>;
+
+    /// The current key set; `None` when nothing is stored.
+    fn key_set(&self, now_unix_s: u64) -> BackendFuture<'_, Option<KeySet>>;
+
+    /// All revoked tokens with their expiry in Unix seconds.
+    fn revoked_tokens(&self) -> BackendFuture<'_, Vec<(TokenId, u64)>>;
 }
 
 /// Carries device events to the control plane, at least once.
@@ -151,14 +157,21 @@ pub(crate) trait EventStream: Send + Sync + 'static {
 
 /// Queues turns, and leases each to one worker at a time.
 pub(crate) trait TurnQueue: Send + Sync + 'static {
-    /// Appends a turn. Returns its position.
+    /// Appends a turn. Returns its position. Refuses it when the queue, or the share of its
+    /// organisation, is full.
     fn enqueue_turn(&self, turn: NewTurn) -> BackendFuture<'_, TurnPosition>;
 
-    /// Deletes turns, claimed or not.
-    fn delete_turns<'a>(&'a self, turns: &'a [TurnPosition]) -> BackendFuture<'a, ()>;
+    /// Deletes turns of an organisation, claimed or not.
+    fn delete_turns<'a>(&'a self, org: OrgId, turns: &'a [TurnPosition]) -> BackendFuture<'a, ()>;
 
-    /// Claims the next turns for this node; empty after `wait`.
-    fn claim_turns(&self, max: usize, wait: Duration) -> BackendFuture<'_, Vec<ClaimedTurn>>;
+    /// Claims the next turns for this node; empty after `wait`. Turns whose organisation has no
+    /// room continue to wait: no later turn of the organisation is claimed before them.
+    fn claim_turns<'a>(
+        &'a self,
+        max: usize,
+        wait: Duration,
+        room: &'a OrgRoom<'a>,
+    ) -> BackendFuture<'a, Vec<ClaimedTurn>>;
 
     /// Renews leases. Returns those that this node still holds.
     fn renew_turns<'a>(&'a self, turns: &'a [Lease]) -> BackendFuture<'a, Vec<Lease>>;
@@ -166,8 +179,8 @@ pub(crate) trait TurnQueue: Send + Sync + 'static {
     /// Marks that the worker is about to cause side effects; false when the lease is lost.
     fn mark_side_effects(&self, turn: Lease) -> BackendFuture<'_, bool>;
 
-    /// Deletes a turn if this node still holds its lease.
-    fn complete_turn(&self, turn: Lease) -> BackendFuture<'_, ()>;
+    /// Deletes a turn of an organisation if this node still holds its lease.
+    fn complete_turn(&self, org: OrgId, turn: Lease) -> BackendFuture<'_, ()>;
 }
 
 /// Stores the state of conversations between their turns.
@@ -307,12 +320,17 @@ impl ByteSize for Release {
     }
 }
 
-/// The newest public keys, and the revoked tokens with their expiry in Unix seconds.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct KeySet {
-    pub(crate) version: u64,
-    pub(crate) keys: Vec<VerifyingKey>,
-    pub(crate) revoked: Vec<(TokenId, u64)>,
+/// What decides on access tokens, as published to all nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeySet {
+    /// Changes whenever anything of it changes, revocations included.
+    pub version: u64,
+    /// The public keys that verify tokens.
+    pub keys: Vec<VerifyingKey>,
+    /// The number of revoked tokens that have not expired.
+    pub revocations: usize,
+    /// The organisations whose credentials are refused.
+    pub suspended: Vec<OrgId>,
 }
 
 /// Totals of what all nodes share.

@@ -4,7 +4,10 @@ use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use switchboard_protocol::schema::Digest;
-use switchboard_runtime::{clock::unix_now_ms, shutdown::Shutdown};
+use switchboard_runtime::{
+    clock::{unix_now_ms, unix_time},
+    shutdown::Shutdown,
+};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::{
@@ -22,6 +25,8 @@ pub(crate) const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(3);
 const PEER_MONITOR_INTERVAL: Duration = Duration::from_millis(500);
 /// The latest that a node reads a revocation whose broadcast it missed.
 const KEY_POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// How long the broadcast of a revocation may take.
+const REVOCATION_GRACE: Duration = Duration::from_millis(200);
 /// How long queued messages may take to be sent when the node shuts down.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(5);
@@ -160,18 +165,9 @@ async fn write_releases(node: &Node) {
 }
 
 async fn follow_keys(node: Arc<Node>) {
-    let mut known = 0;
+    let mut known = None;
     loop {
-        match node.backend.key_set(known).await {
-            Ok(Some(set)) => {
-                known = set.version;
-                if let Err(error) = node.token_keys.replace(set) {
-                    tracing::error!(%error, "the published keys are not usable");
-                }
-            }
-            Ok(None) => {}
-            Err(_) => known = 0,
-        }
+        known = node.read_keys(known).await.unwrap_or_default();
         tokio::select! {
             () = sleep(KEY_POLL_INTERVAL) => {}
             () = node.keys_changed.notified() => {}
@@ -180,6 +176,41 @@ async fn follow_keys(node: Arc<Node>) {
 }
 
 impl Node {
+    /// Reads the key set unless its version is known. Returns its version.
+    async fn read_keys(&self, known: Option<u64>) -> Result<Option<u64>, BusError> {
+        let now_s = unix_time().as_secs();
+        let set = self.backend.key_set(now_s).await?;
+        let is_incomplete = self.token_keys.take_incomplete();
+        let Some(set) = set else {
+            return Ok(None);
+        };
+        if known == Some(set.version) && !is_incomplete {
+            return Ok(known);
+        }
+        // Before the keys, which may be the first: no revoked token is accepted in between.
+        if is_incomplete || self.lacks_revocations(set.revocations, now_s).await {
+            let revoked = self.backend.revoked_tokens().await;
+            for (token, expires_at) in revoked.inspect_err(|_| self.token_keys.mark_incomplete())? {
+                self.token_keys.revoke(token, expires_at);
+            }
+        }
+        let version = set.version;
+        if let Err(error) = self.token_keys.replace(set) {
+            tracing::error!(%error, "the published keys are not usable");
+        }
+        Ok(Some(version))
+    }
+
+    /// Whether this node has fewer revocations than are stored.
+    async fn lacks_revocations(&self, stored: usize, now_s: u64) -> bool {
+        if self.token_keys.revocation_count(now_s) >= stored {
+            return false;
+        }
+        // The broadcasts of the newest ones may not have arrived yet.
+        sleep(REVOCATION_GRACE).await;
+        self.token_keys.revocation_count(now_s) < stored
+    }
+
     async fn write_release(&self, write: PendingWrite<'_, Release>) -> Result<(), BusError> {
         let in_use = |digest: &Digest| self.registrations.get(*digest);
         let mut releases = write.items.clone();

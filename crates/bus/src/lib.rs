@@ -23,8 +23,8 @@ mod trace;
 mod transport;
 mod turns;
 
-pub use auth::TokenError;
-pub use backend::Presence;
+pub use auth::{TokenCheck, TokenError};
+pub use backend::{KeySet, Presence};
 pub use bus::{Bus, Health};
 pub use config::{Backend, BusConfig, Config};
 pub use conversations::{

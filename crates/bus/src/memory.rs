@@ -36,7 +36,7 @@ use crate::{
     error::BusError,
     events::{DeviceEvent, EventId},
     node::{Epoch, NodeId},
-    turns::{ClaimedTurn, Lease, NewTurn, TurnPosition},
+    turns::{ClaimedTurn, Lease, NewTurn, OrgRoom, Rooms, TurnPosition},
 };
 
 /// The state that the nodes of one process share; cheap to clone.
@@ -276,21 +276,34 @@ impl KeyStore for Member {
                 state.key_set.keys = keys.to_vec();
             }
             let now = unix_now_ms() / 1000;
-            state
-                .key_set
-                .revoked
-                .retain(|(_, expires_at)| *expires_at > now);
-            for revocation in revoked {
-                if !state.key_set.revoked.contains(revocation) {
-                    state.key_set.revoked.push(*revocation);
-                }
-            }
+            state.revoked.retain(|_, expires_at| *expires_at > now);
+            state.revoked.extend(revoked.iter().copied());
             state.key_set.version += 1;
         })
     }
 
-    fn key_set(&self, known: u64) -> BackendFuture<'_, Option<KeySet>> {
-        self.with_state(|state| (state.key_set.version != known).then(|| state.key_set.clone()))
+    fn publish_suspended_orgs<'a>(&'a self, orgs: &'a [OrgId]) -> BackendFuture<'a, ()> {
+        self.with_state(|state| {
+            state.key_set.suspended = orgs.to_vec();
+            state.key_set.version += 1;
+        })
+    }
+
+    fn key_set(&self, now_unix_s: u64) -> BackendFuture<'_, Option<KeySet>> {
+        self.with_state(|state| {
+            let unexpired = state.revoked.values().filter(|at| **at > now_unix_s);
+            (state.key_set.version > 0).then(|| KeySet {
+                revocations: unexpired.count(),
+                ..state.key_set.clone()
+            })
+        })
+    }
+
+    fn revoked_tokens(&self) -> BackendFuture<'_, Vec<(TokenId, u64)>> {
+        self.with_state(|state| {
+            let revoked = state.revoked.iter();
+            revoked.map(|(token, at)| (*token, *at)).collect()
+        })
     }
 }
 
@@ -343,24 +356,29 @@ impl TurnQueue for Member {
         Box::pin(ready(enqueued))
     }
 
-    fn delete_turns<'a>(&'a self, turns: &'a [TurnPosition]) -> BackendFuture<'a, ()> {
+    fn delete_turns<'a>(&'a self, _org: OrgId, turns: &'a [TurnPosition]) -> BackendFuture<'a, ()> {
         self.with_state(|state| state.turns.delete(turns))
     }
 
-    fn claim_turns(&self, max: usize, wait: Duration) -> BackendFuture<'_, Vec<ClaimedTurn>> {
+    fn claim_turns<'a>(
+        &'a self,
+        max: usize,
+        wait: Duration,
+        room: &'a OrgRoom<'a>,
+    ) -> BackendFuture<'a, Vec<ClaimedTurn>> {
         Box::pin(async move {
             let next = async {
                 loop {
                     let enqueued = self.hub.0.turns_enqueued.notified();
-                    let (claimed, lease) = {
+                    let (claimed, next_claim) = {
                         let turns = &mut self.hub.0.state.lock().turns;
-                        (turns.claim(&self.node, max), turns.next_lease_expiry())
+                        turns.claim(&self.node, max, Rooms::new(room))
                     };
                     if !claimed.is_empty() {
                         return claimed;
                     }
-                    // A new turn or an expired lease: both end the wait.
-                    let _ = timeout(lease, enqueued).await;
+                    // A new turn, an expired lease, or perhaps room: each ends the wait.
+                    let _ = timeout(next_claim, enqueued).await;
                 }
             };
             Ok::<_, BusError>(timeout(wait, next).await.unwrap_or_default())
@@ -375,7 +393,7 @@ impl TurnQueue for Member {
         self.with_state(|state| state.turns.mark_side_effects(&self.node, turn))
     }
 
-    fn complete_turn(&self, turn: Lease) -> BackendFuture<'_, ()> {
+    fn complete_turn(&self, _org: OrgId, turn: Lease) -> BackendFuture<'_, ()> {
         self.with_state(|state| state.turns.complete(&self.node, turn))
     }
 }

@@ -10,7 +10,7 @@ const BARE_CHALLENGE: &str = "Bearer";
 const INVALID_TOKEN: &str = "Bearer error=\"invalid_token\"";
 
 /// Kinds of problems for requests without a valid credential.
-const KINDS: [ProblemKind; 13] = [
+const KINDS: [ProblemKind; 16] = [
     ProblemKind::MissingCredentials,
     ProblemKind::UnknownApiKey,
     ProblemKind::CredentialsUnverifiable,
@@ -24,6 +24,9 @@ const KINDS: [ProblemKind; 13] = [
     ProblemKind::TokenBadKey,
     ProblemKind::TokenUnknownScope,
     ProblemKind::TokenBadSubject,
+    ProblemKind::TokenLifetimeTooLong,
+    ProblemKind::TokenIssuedInFuture,
+    ProblemKind::OrgSuspended,
 ];
 
 /// Returns the slugs of all problems for requests without a valid credential.
@@ -53,7 +56,7 @@ pub(crate) fn malformed() -> Problem {
 pub(crate) fn unknown_api_key() -> Problem {
     unauthorized(
         ProblemKind::UnknownApiKey,
-        "The API key does not exist or was revoked.",
+        "The API key does not exist, has expired, or was revoked.",
         INVALID_TOKEN,
     )
 }
@@ -64,6 +67,7 @@ pub(crate) fn token(error: &TokenError) -> Problem {
         TokenError::NoKeys => {
             unavailable("This node has not received the keys that tokens are signed with.")
         }
+        TokenError::Access(AccessError::OrgSuspended) => org_suspended(),
         TokenError::Access(error) => unauthorized(
             token_kind(error),
             &sentence(&error.to_string()),
@@ -94,6 +98,14 @@ pub(crate) fn insufficient_scope(scope: Scope) -> Problem {
     )
 }
 
+/// 403: the credential is valid, and its organisation is suspended.
+pub(crate) fn org_suspended() -> Problem {
+    Problem::new(
+        ProblemKind::OrgSuspended,
+        "The organisation of this credential is suspended; the operator of this installation can lift the suspension.",
+    )
+}
+
 fn unauthorized(kind: ProblemKind, detail: &str, challenge: &str) -> Problem {
     Problem::new(kind, detail).header(header::WWW_AUTHENTICATE, challenge)
 }
@@ -110,6 +122,9 @@ const fn token_kind(error: &AccessError) -> ProblemKind {
         AccessError::BadKey => ProblemKind::TokenBadKey,
         AccessError::UnknownScope => ProblemKind::TokenUnknownScope,
         AccessError::BadSubject => ProblemKind::TokenBadSubject,
+        AccessError::LifetimeTooLong => ProblemKind::TokenLifetimeTooLong,
+        AccessError::IssuedInFuture { .. } => ProblemKind::TokenIssuedInFuture,
+        AccessError::OrgSuspended => ProblemKind::OrgSuspended,
     }
 }
 
@@ -143,5 +158,12 @@ mod tests {
         check(AccessError::Expired { at: 1 }, 401, "token_expired");
         check(AccessError::Revoked, 401, "token_revoked");
         check(AccessError::Malformed, 401, "token_malformed");
+        check(AccessError::OrgSuspended, 403, "org_suspended");
+        check(AccessError::LifetimeTooLong, 401, "token_lifetime_too_long");
+        check(
+            AccessError::IssuedInFuture { at: 1 },
+            401,
+            "token_issued_in_future",
+        );
     }
 }

@@ -4,12 +4,12 @@ mod claims;
 mod keys;
 mod scope;
 
-pub use claims::{Claims, Subject};
-pub use keys::{SigningKey, VerifyingKey, VerifyingKeys};
+pub use claims::{Claims, MAX_CLOCK_SKEW_S, MAX_TTL_S, Subject};
+pub use keys::{KeyId, SigningKey, VerifyingKey, VerifyingKeys};
 pub use scope::{Scope, Scopes};
 
 /// Why a token, or a part of one, is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// Not an EdDSA-signed JWT with all claims.
     #[error("this is not an access token; get one with `POST /v1/tokens`")]
@@ -26,6 +26,15 @@ pub enum AccessError {
         /// When it expired, in Unix seconds.
         at: u64,
     },
+    /// Valid for longer than any token that is issued.
+    #[error("the access token is valid for longer than {MAX_TTL_S} s; get a new one")]
+    LifetimeTooLong,
+    /// Issued later than now, beyond the difference of clocks.
+    #[error("the access token is issued in the future, at {at} (Unix time); check the clocks")]
+    IssuedInFuture {
+        /// When it is issued, in Unix seconds.
+        at: u64,
+    },
     /// Issued for another audience.
     #[error("the access token is for another audience")]
     WrongAudience,
@@ -36,11 +45,14 @@ pub enum AccessError {
     /// revocations does.
     #[error("the access token was revoked")]
     Revoked,
+    /// The organisation is suspended. Verification does not check this either.
+    #[error("the organisation is suspended; its operator can lift the suspension")]
+    OrgSuspended,
     /// Not an Ed25519 public key, or its id does not match.
     #[error("not an Ed25519 public key whose id is the head of its SHA-256")]
     BadKey,
     /// An unknown scope.
-    #[error("a scope is one of `device`, `call`, `read` and `admin`")]
+    #[error("a scope is one of `device`, `call`, `read`, `admin` and `provision`")]
     UnknownScope,
     /// A subject of another form.
     #[error(
@@ -51,7 +63,7 @@ pub enum AccessError {
 
 impl AccessError {
     /// All values of [`Self::code`].
-    pub const CODES: [&str; 10] = [
+    pub const CODES: [&str; 13] = [
         "token_malformed",
         "token_unknown_key",
         "token_bad_signature",
@@ -62,6 +74,9 @@ impl AccessError {
         "bad_key",
         "unknown_scope",
         "bad_subject",
+        "token_lifetime_too_long",
+        "token_issued_in_future",
+        "org_suspended",
     ];
 
     /// Returns the stable name of the error.
@@ -78,6 +93,9 @@ impl AccessError {
             Self::BadKey => "bad_key",
             Self::UnknownScope => "unknown_scope",
             Self::BadSubject => "bad_subject",
+            Self::LifetimeTooLong => "token_lifetime_too_long",
+            Self::IssuedInFuture { .. } => "token_issued_in_future",
+            Self::OrgSuspended => "org_suspended",
         }
     }
 }
@@ -99,6 +117,9 @@ mod tests {
             AccessError::BadKey,
             AccessError::UnknownScope,
             AccessError::BadSubject,
+            AccessError::LifetimeTooLong,
+            AccessError::IssuedInFuture { at: 1 },
+            AccessError::OrgSuspended,
         ];
         assert_eq!(errors.map(|error| error.code()), AccessError::CODES);
     }

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use switchboard_protocol::{
-    id::{DeviceId, DeviceKey, OrgId},
+    id::{DeviceId, DeviceKey, OrgId, TokenId},
     schema::Digest,
 };
 use switchboard_runtime::clock::unix_now_ms;
@@ -31,6 +31,8 @@ pub(super) struct State {
     pub(super) services: HashMap<(NodeId, Digest), Bytes>,
     last_epoch: u64,
     pub(super) key_set: KeySet,
+    /// Revoked tokens with their expiry in Unix seconds.
+    pub(super) revoked: HashMap<TokenId, u64>,
     last_event: u64,
     event_bytes: usize,
     events: VecDeque<(u64, DeviceEvent)>,

@@ -148,7 +148,12 @@ impl Keys {
         self.key("{trust}:revoked")
     }
 
-    /// String: changes whenever the keys or the revocations change.
+    /// String: the suspended organisations.
+    pub(super) fn suspended_orgs(&self) -> String {
+        self.key("{trust}:suspended")
+    }
+
+    /// String: changes whenever the keys, the revocations or the suspended organisations change.
     pub(super) fn key_set_version(&self) -> String {
         self.key("{trust}:version")
     }

@@ -242,6 +242,7 @@ impl Inbox for NodeInbox {
     fn reconnected(&self) {
         if let Some(node) = self.node() {
             node.reconnected.notify_waiters();
+            node.token_keys.mark_incomplete();
             node.keys_changed.notify_one();
             node.resync.notify_one();
             // Before the first connection nothing was read that could be outdated.
@@ -253,6 +254,7 @@ impl Inbox for NodeInbox {
 
     fn lagged(&self) {
         if let Some(node) = self.node() {
+            node.token_keys.mark_incomplete();
             node.keys_changed.notify_one();
         }
         self.catalog_changed(&CatalogEvent::Lagged);

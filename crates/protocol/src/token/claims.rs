@@ -11,6 +11,11 @@ use utoipa::{
 use super::{AccessError, Scopes};
 use crate::id::{DeviceId, OrgId, TokenId};
 
+/// The longest lifetime of a token that can be issued: 366 days.
+pub const MAX_TTL_S: u64 = 366 * 24 * 3600;
+/// How far the clocks of two nodes may differ.
+pub const MAX_CLOCK_SKEW_S: u64 = 60;
+
 /// The holder of a token: `device:ID`, or `client:NAME` with a name of the same form as a device
 /// id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -89,9 +94,58 @@ pub struct Claims {
     pub expires_at: u64,
 }
 
+impl Claims {
+    /// Checks that a token with these claims can have been issued: neither in the future, nor for
+    /// longer than [`MAX_TTL_S`]. The expiry is checked with the signature.
+    ///
+    /// # Errors
+    /// When one of these fails, beyond [`MAX_CLOCK_SKEW_S`].
+    pub const fn check_lifetime(&self, now_unix_s: u64) -> Result<(), AccessError> {
+        if self.issued_at > now_unix_s.saturating_add(MAX_CLOCK_SKEW_S) {
+            return Err(AccessError::IssuedInFuture { at: self.issued_at });
+        }
+        if self.expires_at.saturating_sub(self.issued_at) > MAX_TTL_S + MAX_CLOCK_SKEW_S {
+            return Err(AccessError::LifetimeTooLong);
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
+
+    #[test]
+    fn lifetime_is_limited() {
+        const NOW: u64 = 1_800_000_000;
+        fn check(issued_at: u64, expires_at: u64, expect: Result<(), AccessError>) {
+            let claims = Claims {
+                id: TokenId::from_uuid(Uuid::from_u128(1)),
+                org: OrgId::from_uuid(Uuid::from_u128(2)),
+                subject: Subject::Device("toy-1".parse().unwrap()),
+                scopes: Scopes::default(),
+                issued_at,
+                expires_at,
+            };
+            assert_eq!(
+                claims.check_lifetime(NOW),
+                expect,
+                "{issued_at} {expires_at}"
+            );
+        }
+        check(NOW, NOW + MAX_TTL_S, Ok(()));
+        check(NOW - 10, NOW + MAX_TTL_S + 50, Ok(()));
+        let too_long = Err(AccessError::LifetimeTooLong);
+        check(NOW - 10, NOW + MAX_TTL_S + 51, too_long);
+        check(0, NOW + 1, too_long);
+        check(NOW, u64::MAX, too_long);
+        check(NOW + 60, NOW + 120, Ok(()));
+        let future = Err(AccessError::IssuedInFuture { at: NOW + 61 });
+        check(NOW + 61, NOW + 120, future);
+        check(NOW + 61, u64::MAX, future);
+    }
 
     #[test]
     fn subject_parses_two_kinds() {

@@ -3,7 +3,7 @@
 //! Invariant: EdDSA is the only algorithm, only the given keys are accepted, and every claim is
 //! required.
 
-use std::{collections::HashMap, fmt};
+use std::{collections::HashMap, fmt, str::FromStr};
 
 use chrono::{DateTime, Utc};
 use ed25519_dalek as dalek;
@@ -24,6 +24,39 @@ const MAX_TOKEN_BYTES: usize = 2048;
 /// The prefix of the public key's SHA-256 that is its id.
 const KID_BYTES: usize = 8;
 
+/// The id of a key: the first 8 bytes of the public key's SHA-256. Written as 16 lower-case
+/// hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyId([u8; KID_BYTES]);
+
+impl KeyId {
+    fn compute(key: &dalek::VerifyingKey) -> Self {
+        let digest: [u8; 32] = Sha256::digest(key.as_bytes()).into();
+        let [a, b, c, d, e, f, g, h, ..] = digest;
+        Self([a, b, c, d, e, f, g, h])
+    }
+}
+
+impl FromStr for KeyId {
+    type Err = AccessError;
+
+    fn from_str(text: &str) -> Result<Self, AccessError> {
+        let id = u64::from_str_radix(text, 16).map_err(|_| AccessError::BadKey)?;
+        let id = Self(id.to_be_bytes());
+        if id.to_string() == text {
+            Ok(id)
+        } else {
+            Err(AccessError::BadKey)
+        }
+    }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", u64::from_be_bytes(self.0))
+    }
+}
+
 /// An Ed25519 private key. Wiped from memory when dropped, and absent from `Debug` output. (I16)
 pub struct SigningKey {
     secret: dalek::SigningKey,
@@ -35,7 +68,7 @@ impl SigningKey {
     #[must_use]
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         let secret = dalek::SigningKey::from_bytes(seed);
-        let kid = key_id(&secret.verifying_key());
+        let kid = KeyId::compute(&secret.verifying_key()).to_string();
         Self { secret, kid }
     }
 
@@ -95,12 +128,13 @@ pub struct VerifyingKey {
 }
 
 impl VerifyingKey {
-    fn decode(&self) -> Result<dalek::VerifyingKey, AccessError> {
+    fn decode(&self) -> Result<(KeyId, dalek::VerifyingKey), AccessError> {
         let jwk = serde_json::json!({ "kty": "OKP", "crv": "Ed25519", "x": self.x });
         let jwk: JsonWebKey<'_> = serde_json::from_value(jwk).map_err(|_| AccessError::BadKey)?;
         let key = dalek::VerifyingKey::try_from(&jwk).map_err(|_| AccessError::BadKey)?;
-        if key_id(&key) == self.kid {
-            Ok(key)
+        let id = KeyId::compute(&key);
+        if id.to_string() == self.kid {
+            Ok((id, key))
         } else {
             Err(AccessError::BadKey)
         }
@@ -146,7 +180,7 @@ impl From<Jwk> for VerifyingKey {
 /// The keys that tokens may be signed with; several during a key rotation.
 #[derive(Debug, Clone, Default)]
 pub struct VerifyingKeys {
-    by_kid: HashMap<String, dalek::VerifyingKey>,
+    by_id: HashMap<KeyId, dalek::VerifyingKey>,
 }
 
 impl VerifyingKeys {
@@ -155,19 +189,43 @@ impl VerifyingKeys {
     /// # Errors
     /// When one of them is not an Ed25519 key with its own id.
     pub fn new(keys: impl IntoIterator<Item = VerifyingKey>) -> Result<Self, AccessError> {
-        let decoded = keys
-            .into_iter()
-            .map(|key| Ok((key.kid.clone(), key.decode()?)));
+        let decoded = keys.into_iter().map(|key| key.decode());
         Ok(Self {
-            by_kid: decoded.collect::<Result<_, _>>()?,
+            by_id: decoded.collect::<Result<_, _>>()?,
         })
     }
 
-    /// Verifies signature, issuer, audience, expiry and shape. The caller checks revocation.
+    /// Whether tokens may be signed with this key.
+    #[must_use]
+    pub fn contains(&self, key: KeyId) -> bool {
+        self.by_id.contains_key(&key)
+    }
+
+    /// Whether every key of this set is in the other.
+    #[must_use]
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.by_id.keys().all(|key| other.contains(*key))
+    }
+
+    /// Verifies signature, issuer, audience, expiry and shape. The caller checks revocation and
+    /// [`Claims::check_lifetime`].
     ///
     /// # Errors
     /// When the token is invalid at `now_unix_s`. There is no leeway.
     pub fn verify(&self, token: &str, now_unix_s: u64) -> Result<Claims, AccessError> {
+        self.verify_with_key(token, now_unix_s)
+            .map(|(claims, _)| claims)
+    }
+
+    /// Verifies as [`Self::verify`], and returns the key that signed.
+    ///
+    /// # Errors
+    /// As [`Self::verify`].
+    pub fn verify_with_key(
+        &self,
+        token: &str,
+        now_unix_s: u64,
+    ) -> Result<(Claims, KeyId), AccessError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(AccessError::Malformed);
         }
@@ -177,7 +235,8 @@ impl VerifyingKeys {
             .key_id
             .as_deref()
             .ok_or(AccessError::Malformed)?;
-        let key = self.by_kid.get(kid).ok_or(AccessError::UnknownKey)?;
+        let id = kid.parse::<KeyId>().map_err(|_| AccessError::UnknownKey)?;
+        let key = self.by_id.get(&id).ok_or(AccessError::UnknownKey)?;
         let validated = Ed25519
             .validator::<CustomClaims>(key)
             .validate(&token)
@@ -185,7 +244,7 @@ impl VerifyingKeys {
                 ValidationError::InvalidSignature => AccessError::BadSignature,
                 _ => AccessError::Malformed,
             })?;
-        read_claims(validated.claims(), now_unix_s)
+        Ok((read_claims(validated.claims(), now_unix_s)?, id))
     }
 }
 
@@ -223,15 +282,6 @@ fn read_claims(jwt: &JwtClaims<CustomClaims>, now_unix_s: u64) -> Result<Claims,
         issued_at: unix_s(jwt.issued_at)?,
         expires_at,
     })
-}
-
-fn key_id(key: &dalek::VerifyingKey) -> String {
-    let digest = Sha256::digest(key.as_bytes());
-    digest
-        .iter()
-        .take(KID_BYTES)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
 }
 
 fn date(unix_s: u64) -> Result<DateTime<Utc>, AccessError> {

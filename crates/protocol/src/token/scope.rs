@@ -22,11 +22,19 @@ pub enum Scope {
     Read = 1 << 2,
     /// Change settings, keys and tokens.
     Admin = 1 << 3,
+    /// Issue tokens for devices, and nothing else.
+    Provision = 1 << 4,
 }
 
 impl Scope {
     /// All scopes, in the order in which they are written.
-    pub const ALL: [Self; 4] = [Self::Device, Self::Call, Self::Read, Self::Admin];
+    pub const ALL: [Self; 5] = [
+        Self::Device,
+        Self::Call,
+        Self::Read,
+        Self::Admin,
+        Self::Provision,
+    ];
 
     /// Returns the name in tokens and requests.
     #[must_use]
@@ -36,6 +44,7 @@ impl Scope {
             Self::Call => "call",
             Self::Read => "read",
             Self::Admin => "admin",
+            Self::Provision => "provision",
         }
     }
 }

@@ -23,7 +23,11 @@ pub(super) const CREDENTIALS: &[ProblemKind] = &[
     ProblemKind::TokenWrongAudience,
     ProblemKind::TokenWrongIssuer,
     ProblemKind::TokenRevoked,
+    ProblemKind::TokenLifetimeTooLong,
+    ProblemKind::TokenIssuedInFuture,
+    ProblemKind::OrgSuspended,
     ProblemKind::InsufficientScope,
+    ProblemKind::RateLimited,
 ];
 
 /// Kinds of routes with a body.
