@@ -18,11 +18,11 @@ mod usage;
 mod webhooks;
 
 pub use access::{
-    api_keys::{ApiKey, KeyRevocation, NewApiKey},
+    api_keys::{ApiKey, ApiKeyLimits, KeyRevocation, NewApiKey},
     audit_log::{AuditEntry, AuditFilter},
     owner::Owner,
     signing_keys::{NewSigningKey, StoredSigningKey},
-    tokens::{IssuedToken, RevokedToken},
+    tokens::{IssuedToken, Revocations, RevokedToken},
 };
 pub use calls::{
     call_end_listener::CallEndListener,
@@ -35,7 +35,7 @@ pub use calls::{
 };
 pub use config::Config;
 pub use database::{
-    Store, page::Page, row_security::RowSecurity, schema_version::SchemaVersion,
+    Store, job_turn::JobTurn, page::Page, row_security::RowSecurity, schema_version::SchemaVersion,
     transaction::TenantTransaction,
 };
 pub use devices::{
@@ -74,6 +74,6 @@ pub use settings::{
 };
 pub use usage::{CallUsage, CountedCalls, CountedTurns, ResourceCounts, TurnUsage, UsageCounter};
 pub use webhooks::{
-    AttemptOutcome, ClaimedDelivery, Delivery, DeliveryState, MAX_WEBHOOKS, Redelivery, Webhook,
+    AttemptOutcome, AttemptsInFlight, ClaimedDelivery, Delivery, DeliveryState, MAX_WEBHOOKS, Redelivery, Webhook,
     WebhookEvent, WebhookSettings, WebhookStats,
 };

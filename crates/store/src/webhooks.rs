@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::{Store, StoreError, database::with_timeout};
 pub use attempts::AttemptOutcome;
-pub use claims::ClaimedDelivery;
+pub use claims::{AttemptsInFlight, ClaimedDelivery};
 pub use deliveries::{Delivery, DeliveryState};
 pub use event::WebhookEvent;
 pub use redelivery::Redelivery;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use switchboard_protocol::id::SkillsBookId;
 use switchboard_store::{
-    BookCancel, BookFault, BookFinish, BookState, NewChunk, NewSkillsBook, Objects, Owner,
+    BookCancel, BookFault, BookFinish, BookState, JobTurn, NewChunk, NewSkillsBook, Objects, Owner,
     PartWrite, Store, testing::TestDatabase,
 };
 use uuid::Uuid;
@@ -58,7 +58,10 @@ async fn begin(store: &Store, book: &NewSkillsBook) {
 
 async fn claim(store: &Store, lease: Duration) -> Option<(Uuid, i32)> {
     let worker = Uuid::now_v7();
-    let job = store.claim_skills_book(worker, lease).await.unwrap();
+    let job = store
+        .claim_skills_book(worker, lease, &mut JobTurn::default())
+        .await
+        .unwrap();
     job.map(|job| (worker, job.attempts))
 }
 

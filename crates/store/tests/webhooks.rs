@@ -10,7 +10,7 @@ use switchboard_protocol::{
     token::Scope,
 };
 use switchboard_store::{
-    AttemptOutcome, ClaimedDelivery, Delivery, DeliveryState, NewApiKey, Redelivery, Store,
+    AttemptOutcome, AttemptsInFlight, ClaimedDelivery, Delivery, DeliveryState, NewApiKey, Redelivery, Store,
     WebhookEvent, WebhookSettings, testing::TestDatabase,
 };
 use uuid::Uuid;
@@ -55,7 +55,7 @@ impl Post {
         assert!(matches!(added.await.unwrap(), Redelivery::Pending(_)));
         creation.commit().await.unwrap();
         let claimed = store
-            .claim_deliveries(&[], DELIVERY_LEASE, 1)
+            .claim_deliveries(&unlimited(), DELIVERY_LEASE, 1)
             .await
             .unwrap();
         let claimed = claimed.into_iter().next().unwrap();
@@ -97,6 +97,13 @@ impl Post {
             .await
             .unwrap();
         assert_eq!(replaced.unwrap().failing_since, None);
+    }
+}
+
+fn unlimited() -> AttemptsInFlight {
+    AttemptsInFlight {
+        share: 64,
+        ..AttemptsInFlight::default()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Claims of deliveries by workers.
-//! Invariant: each claim takes at most one delivery per webhook, so that no webhook blocks the
-//! others.
+//! Invariant: each claim takes at most one delivery per webhook and no more than the share of an
+//! organisation, so that neither a webhook nor an organisation blocks the others.
 
 use std::time::Duration;
 
@@ -33,19 +33,35 @@ pub struct ClaimedDelivery {
     pub is_failing: bool,
 }
 
+/// The attempts of a worker that are in flight.
+#[derive(Debug, Clone, Default)]
+pub struct AttemptsInFlight {
+    /// The webhooks that get no further one.
+    pub busy: Vec<WebhookId>,
+    /// The number of each organisation that has any.
+    pub by_org: Vec<(OrgId, usize)>,
+    /// The most that one organisation gets.
+    pub share: usize,
+}
+
 impl Store {
-    /// Claims due deliveries, at most one per webhook and none for the `busy` ones; those that are
-    /// due longest first. A delivery that is not completed within `lease` is due again.
+    /// Claims due deliveries, at most one per webhook and none of suspended organisations, in turns
+    /// of the organisations: that with the fewest attempts in flight first, and of one organisation
+    /// those that are due longest. A delivery that is not completed within `lease` is due again.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails; deliveries may have been claimed.
     pub async fn claim_deliveries(
         &self,
-        busy: &[WebhookId],
+        in_flight: &AttemptsInFlight,
         lease: Duration,
         limit: u32,
     ) -> Result<Vec<ClaimedDelivery>, StoreError> {
-        let busy: Vec<Uuid> = busy.iter().map(|webhook| webhook.uuid()).collect();
+        let busy: Vec<Uuid> = in_flight.busy.iter().map(|hook| hook.uuid()).collect();
+        let by_org = in_flight.by_org.iter();
+        let (orgs, attempts): (Vec<Uuid>, Vec<i64>) = by_org
+            .map(|(org, attempts)| (org.uuid(), bigint(*attempts)))
+            .unzip();
         // Walks the index from webhook to webhook, so that the cost does not depend on the length
         // of a queue.
         let query = sqlx::query!(
@@ -56,14 +72,21 @@ impl Store {
                          WHERE next.state = 'pending' AND next.webhook_id > waiting.webhook_id
                          ORDER BY next.webhook_id LIMIT 1)
                  FROM waiting WHERE waiting.webhook_id IS NOT NULL),
-               due AS (
-                 SELECT first.id FROM waiting
+               candidates AS (
+                 SELECT first.id, first.next_attempt_at,
+                        coalesce(active.attempts, 0)
+                        + row_number() OVER (PARTITION BY hook.org_id ORDER BY first.next_attempt_at) AS place
+                 FROM waiting
                  JOIN webhooks hook ON hook.id = waiting.webhook_id AND hook.enabled AND hook.id <> ALL ($1)
+                 JOIN orgs ON orgs.id = hook.org_id AND orgs.suspended_at IS NULL
+                 LEFT JOIN UNNEST($4::uuid[], $5::bigint[]) AS active (org_id, attempts) ON active.org_id = hook.org_id
                  CROSS JOIN LATERAL (
                    SELECT one.id, one.next_attempt_at FROM webhook_deliveries one
                    WHERE one.webhook_id = hook.id AND one.state = 'pending' AND one.next_attempt_at <= now()
                    ORDER BY one.next_attempt_at LIMIT 1 FOR UPDATE SKIP LOCKED) first
-                 ORDER BY first.next_attempt_at LIMIT $3)
+                 WHERE coalesce(active.attempts, 0) < $6),
+               due AS (
+                 SELECT id FROM candidates WHERE place <= $6 ORDER BY place, next_attempt_at LIMIT $3)
                UPDATE webhook_deliveries delivery
                SET attempts = attempts + 1, last_attempt_at = now(), next_attempt_at = now() + $2::interval
                FROM due, webhooks hook
@@ -74,7 +97,10 @@ impl Store {
                          hook.failing_since IS NOT NULL AS "is_failing!""#,
             &busy,
             interval(lease),
-            i64::from(limit)
+            i64::from(limit),
+            &orgs,
+            &attempts,
+            bigint(in_flight.share)
         );
         let rows =
             with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
@@ -92,4 +118,8 @@ impl Store {
         });
         Ok(claimed.collect())
     }
+}
+
+fn bigint(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use switchboard_embeddings::{EmbedError, Endpoint};
 use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown};
-use switchboard_store::{EmbeddingError, EmbeddingModel, Store, StoreError, TextToEmbed};
+use switchboard_store::{EmbeddingError, EmbeddingModel, JobTurn, Store, StoreError, TextToEmbed};
 
 use crate::metrics::EmbeddingMetrics;
 
@@ -33,6 +33,7 @@ pub(super) struct Worker {
     metrics: EmbeddingMetrics,
     /// The current model, after this process has set its own.
     model: Option<EmbeddingModel>,
+    turn: JobTurn,
     /// Whether this process has set its model. The process that started last sets the model.
     has_set_model: bool,
     /// The cause of the last failure. A log line is written when it changes.
@@ -53,12 +54,13 @@ enum BatchError {
 }
 
 impl Worker {
-    pub(super) const fn new(store: Store, endpoint: Endpoint, metrics: EmbeddingMetrics) -> Self {
+    pub(super) fn new(store: Store, endpoint: Endpoint, metrics: EmbeddingMetrics) -> Self {
         Self {
             store,
             endpoint,
             metrics,
             model: None,
+            turn: JobTurn::default(),
             has_set_model: false,
             failure: None,
         }
@@ -103,9 +105,9 @@ impl Worker {
             Some(model) => model,
             None => self.select_model().await?,
         };
-        let claimed = self
-            .store
-            .claim_texts_to_embed(&model, BATCH_SIZE, TEXT_LEASE);
+        let claimed =
+            self.store
+                .claim_texts_to_embed(&model, BATCH_SIZE, TEXT_LEASE, &mut self.turn);
         let Some(texts) = claimed.await? else {
             // The model has changed; the next batch loads it.
             return Ok(0);

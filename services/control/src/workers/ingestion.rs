@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 
 use switchboard_bus::Bus;
 use switchboard_runtime::shutdown::Shutdown;
-use switchboard_store::{BookFault, BookJob, NewChunk, ObjectError, ReadyBook, Store, StoreError};
+use switchboard_store::{
+    BookFault, BookJob, JobTurn, NewChunk, ObjectError, Owner, ReadyBook, Store, StoreError,
+};
 use uuid::Uuid;
 
 use crate::{
@@ -103,8 +105,19 @@ impl LeasedJob for Ingestion {
     type Task = BookJob;
     const NAME: &'static str = "skills books";
 
-    async fn claim(&self, worker: Uuid) -> Result<Option<BookJob>, StoreError> {
-        self.store.claim_skills_book(worker, TASK_LEASE).await
+    async fn claim(&self, worker: Uuid, turn: &mut JobTurn) -> Result<Option<BookJob>, StoreError> {
+        self.store.claim_skills_book(worker, TASK_LEASE, turn).await
+    }
+
+    fn owner(job: &BookJob) -> Owner {
+        job.owner
+    }
+
+    async fn release(&self, worker: Uuid, job: &BookJob) {
+        let released = self
+            .store
+            .release_skills_book(worker, job.id, Duration::ZERO);
+        let _ = released.await;
     }
 
     /// When draining begins, the book is released; another worker continues after the
@@ -121,7 +134,7 @@ impl LeasedJob for Ingestion {
             result = task.ingest() => result,
             () = lease::renew_until_lost(|| store.renew_skills_book(worker, id, TASK_LEASE)) => Err(IngestionError::LeaseLost),
             () = shutdown.draining() => {
-                let _ = store.release_skills_book(worker, id, Duration::ZERO).await;
+                self.release(worker, job).await;
                 return Ok(());
             }
         };

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 use switchboard_runtime::shutdown::Shutdown;
 use switchboard_store::{
-    ObjectError, Store, StoreError, VoiceFault, VoiceJob, VoiceState, VoiceStatus,
+    JobTurn, ObjectError, Owner, Store, StoreError, VoiceFault, VoiceJob, VoiceState, VoiceStatus,
 };
 use uuid::Uuid;
 
@@ -186,10 +186,25 @@ impl LeasedJob for VoiceTraining {
     type Task = VoiceJob;
     const NAME: &'static str = "voices";
 
-    async fn claim(&self, worker: Uuid) -> Result<Option<VoiceJob>, StoreError> {
+    async fn claim(
+        &self,
+        worker: Uuid,
+        turn: &mut JobTurn,
+    ) -> Result<Option<VoiceJob>, StoreError> {
         self.store
-            .claim_voice(worker, TASK_LEASE, &self.provider)
+            .claim_voice(worker, TASK_LEASE, &self.provider, turn)
             .await
+    }
+
+    fn owner(job: &VoiceJob) -> Owner {
+        job.owner
+    }
+
+    async fn release(&self, worker: Uuid, job: &VoiceJob) {
+        let released = self
+            .store
+            .release_voice(worker, job.id, Duration::ZERO, job.failures);
+        let _ = released.await;
     }
 
     async fn process(
@@ -203,7 +218,7 @@ impl LeasedJob for VoiceTraining {
             status = self.advance(job) => status,
             () = lease::renew_until_lost(|| store.renew_voice(worker, id, TASK_LEASE)) => return Ok(()),
             () = shutdown.draining() => {
-                let _ = store.release_voice(worker, id, Duration::ZERO, job.failures).await;
+                self.release(worker, job).await;
                 return Ok(());
             }
         };

@@ -1,5 +1,5 @@
-//! Delivers events to webhooks: claims due deliveries, many at a time and a few per
-//! webhook, and deletes old ones.
+//! Delivers events to webhooks: claims due deliveries, many at a time, a few per webhook and no
+//! more per organisation than its share, and deletes old ones.
 //!
 //! Invariant: no attempt starts after draining has begun.
 
@@ -15,7 +15,11 @@ mod secret;
 
 use std::{sync::Arc, time::Duration};
 
-use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown};
+use switchboard_runtime::{
+    backoff::Backoff,
+    budget::{Budgets, Kind},
+    shutdown::Shutdown,
+};
 use switchboard_store::{Store, StoreError};
 use tokio::time::Instant;
 
@@ -46,8 +50,7 @@ const GAUGE_INTERVAL: Duration = Duration::from_secs(15);
 /// Delivers events until the process drains.
 pub(super) struct Worker {
     context: Arc<AttemptContext>,
-    /// The maximum number of concurrent attempts.
-    concurrency: usize,
+    active: ActiveAttempts,
     /// The cause of the last failure. A log line is written when it changes.
     failure: Option<String>,
     next_purge: Instant,
@@ -55,7 +58,14 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(config: &Config, store: Store, metrics: WebhookMetrics) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        store: Store,
+        metrics: WebhookMetrics,
+        budgets: &Budgets,
+    ) -> Self {
+        let senders = usize::from(config.webhooks_senders);
+        let budget = budgets.budget("webhook_attempts", senders, Kind::quarter_of(senders));
         let networks = Networks::new(&config.webhooks_allow);
         let client = WebhookClient::new(networks, config.webhooks_ca.clone());
         Self {
@@ -64,7 +74,7 @@ impl Worker {
                 client,
                 metrics,
             }),
-            concurrency: config.webhooks_senders.into(),
+            active: ActiveAttempts::new(budget),
             failure: None,
             next_purge: Instant::now() + PURGE_INTERVAL,
             next_gauge_update: Instant::now(),
@@ -77,31 +87,31 @@ impl Worker {
         let Some(vault) = self.load_vault(&shutdown).await else {
             return;
         };
-        let mut active = ActiveAttempts::default();
         let mut backoff = Backoff::new();
         while !shutdown.is_draining() {
-            let free = self.concurrency.saturating_sub(active.count());
+            let free = self.active.free();
             if free == 0 {
-                active.wait(&shutdown, POLL_INTERVAL).await;
+                self.active.wait(&shutdown, POLL_INTERVAL).await;
                 continue;
             }
             self.maintain().await;
             let limit = u32::try_from(free).unwrap_or(u32::MAX);
-            let busy = active.busy();
+            let in_flight = self.active.in_flight();
             let claim = self
                 .context
                 .store
-                .claim_deliveries(&busy, DELIVERY_LEASE, limit);
+                .claim_deliveries(&in_flight, DELIVERY_LEASE, limit);
             match claim.await {
                 Ok(claimed) => {
                     backoff.reset();
                     self.report(None);
                     let is_idle = claimed.is_empty();
                     for delivery in claimed {
-                        active.start(&self.context, &vault, delivery, &shutdown);
+                        self.active
+                            .start(&self.context, &vault, delivery, &shutdown);
                     }
                     if is_idle {
-                        active.wait(&shutdown, POLL_INTERVAL).await;
+                        self.active.wait(&shutdown, POLL_INTERVAL).await;
                     }
                 }
                 Err(error) => {
@@ -110,7 +120,7 @@ impl Worker {
                 }
             }
         }
-        active.finish().await;
+        self.active.finish().await;
     }
 
     /// Loads the sealing key; waits until the database is available.
@@ -139,6 +149,7 @@ impl Worker {
         }
         if Instant::now() >= self.next_purge {
             self.next_purge = Instant::now() + PURGE_INTERVAL;
+            self.active.forget_answer_times();
             if let Err(error) = store.purge_deliveries(DELIVERY_TTL, MAX_DELIVERIES).await {
                 tracing::warn!(
                     error = error.report(),

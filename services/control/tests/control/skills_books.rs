@@ -4,7 +4,7 @@ use axum::body::Body;
 use http::{Method, Request, StatusCode, header};
 use serde_json::{Value, json};
 use std::time::Duration;
-use switchboard_store::{NewChunk, Store};
+use switchboard_store::{JobTurn, NewChunk, Store};
 use uuid::Uuid;
 
 use crate::{
@@ -91,7 +91,7 @@ async fn ingest(store: &Store, texts: &[&str]) {
     let worker = Uuid::now_v7();
     let lease = Duration::from_secs(60);
     let job = store
-        .claim_skills_book(worker, lease)
+        .claim_skills_book(worker, lease, &mut JobTurn::default())
         .await
         .unwrap()
         .unwrap();
@@ -263,7 +263,7 @@ async fn cancelled_book_leaves_nothing_behind() {
     std::fs::remove_file(&part).unwrap();
     let claimed = installation
         .store
-        .claim_skills_book(Uuid::now_v7(), Duration::ZERO)
+        .claim_skills_book(Uuid::now_v7(), Duration::ZERO, &mut JobTurn::default())
         .await;
     assert!(claimed.unwrap().is_none());
     let finish = format!("{path}/finish");

@@ -15,7 +15,7 @@ use axum::{
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Value, json};
-use switchboard_store::VoiceJob;
+use switchboard_store::{JobTurn, Store, VoiceJob};
 use switchboard_test_support::eventually::{eventually_some, eventually_true};
 use tokio::{net::TcpListener, task::JoinSet};
 use uuid::Uuid;
@@ -53,11 +53,14 @@ impl Installation {
 
     /// Leases a voice, like a worker that dies afterwards.
     async fn claim_voice(&self) -> Option<VoiceJob> {
-        let claim = self
-            .store
-            .claim_voice(Uuid::now_v7(), Duration::ZERO, EMBEDDED);
-        claim.await.unwrap()
+        claim(&self.store, Uuid::now_v7(), Duration::ZERO).await
     }
+}
+
+async fn claim(store: &Store, worker: Uuid, lease: Duration) -> Option<VoiceJob> {
+    let turn = &mut JobTurn::default();
+    let claim = store.claim_voice(worker, lease, EMBEDDED, turn);
+    claim.await.unwrap()
 }
 
 #[tokio::test]
@@ -120,10 +123,9 @@ async fn worker_without_its_lease_writes_nothing() {
     installation.voice(key, "", wav(1_300)).await;
     let (late, lease) = (Uuid::now_v7(), Duration::from_secs(60));
     let store = &installation.store;
-    let job = store.claim_voice(late, Duration::ZERO, EMBEDDED).await;
-    let job = job.unwrap().unwrap();
-    let winner = store.claim_voice(Uuid::now_v7(), lease, EMBEDDED).await;
-    assert_eq!(winner.unwrap().unwrap().id, job.id);
+    let job = claim(store, late, Duration::ZERO).await.unwrap();
+    let winner = claim(store, Uuid::now_v7(), lease).await;
+    assert_eq!(winner.unwrap().id, job.id);
     assert!(installation.claim_voice().await.is_none());
     let standing = switchboard_store::VoiceStatus::Training {
         made_as: "v-1".to_owned(),

@@ -169,7 +169,10 @@ async fn redirect_is_not_followed() {
 
 #[tokio::test]
 async fn silent_webhook_does_not_delay_others() {
-    let installation = Installation::start().await;
+    let installation = Installation::idle(Some(OPERATOR_KEY)).await;
+    let mut config = config();
+    config.webhooks_senders = 64;
+    installation.start_workers_with(&config);
     let org = installation.new_org("own").await;
     let silent = Receiver::start(&vec![Reply::Silence; 20]).await;
     let good = Receiver::start(&[]).await;
@@ -371,4 +374,35 @@ async fn event_over_the_limit_is_dropped_and_counted() {
         )
         .await;
     assert_eq!(left["deliveries"], json!([]));
+}
+
+#[tokio::test]
+async fn slow_webhooks_of_one_org_do_not_delay_another() {
+    let installation = Installation::idle(Some(OPERATOR_KEY)).await;
+    let (slow, other) = (
+        installation.new_org("slow").await,
+        installation.new_org("other").await,
+    );
+    let silent = Receiver::start(&vec![Reply::Silence; 500]).await;
+    for _ in 0..16 {
+        installation.webhook(&slow, silent.webhook(EVENTS)).await;
+    }
+    let backlog = "INSERT INTO webhook_deliveries (id, org_id, webhook_id, event, event_id, payload, next_attempt_at)
+         SELECT gen_random_uuid(), org_id, id, 'call.finished', gen_random_uuid(), '{}', now() - interval '1 hour'
+         FROM webhooks, generate_series(1, 30)";
+    installation.database.execute(backlog).await.unwrap();
+    installation.start_workers();
+    // A quarter of the eight senders.
+    silent.received(2).await;
+
+    let receiver = Receiver::start(&[]).await;
+    let (webhook, _) = installation.webhook(&other, receiver.webhook(EVENTS)).await;
+    for _ in 0..5 {
+        let id = installation.send_test_event(&other, &webhook).await;
+        installation
+            .delivery(&other, &id, |found| found["state"] == "delivered")
+            .await;
+    }
+    // Each attempt lasts until its timeout.
+    assert!(silent.seen().len() <= 4, "{}", silent.seen().len());
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use switchboard_protocol::id::SkillsBookId;
-use switchboard_store::{NewChunk, NewSkillsBook, Owner, Store};
+use switchboard_store::{JobTurn, NewChunk, NewSkillsBook, Owner, Store};
 use uuid::Uuid;
 
 use crate::{
@@ -50,7 +50,8 @@ pub(crate) async fn book(
     let id = unindexed_book(store, owner, name).await;
     let worker = Uuid::now_v7();
     let lease = Duration::from_secs(60);
-    let job = store.claim_skills_book(worker, lease).await.unwrap();
+    let turn = &mut JobTurn::default();
+    let job = store.claim_skills_book(worker, lease, turn).await.unwrap();
     assert_eq!(job.unwrap().id, id);
     let chunks: Vec<_> = chunks
         .iter()

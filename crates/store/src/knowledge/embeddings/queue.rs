@@ -1,12 +1,13 @@
 //! The queue of texts to embed.
-//! Invariant: a text is queued at most once, and leased to one worker at a time.
+//! Invariant: a text is queued at most once, and leased to one worker at a time. The texts of a
+//! batch belong to as many owners as wait.
 
 use std::time::Duration;
 
 use super::{EmbeddingModel, vector_literal};
 use crate::{
-    Store, StoreError,
-    database::{interval, with_timeout},
+    Owner, Store, StoreError,
+    database::{interval, job_turn::JobTurn, with_timeout},
 };
 
 /// How much of a text is embedded, in characters: models accept some thousand tokens.
@@ -17,6 +18,8 @@ const MAX_TEXT_CHARS: i32 = 6_000;
 pub struct TextToEmbed {
     /// Its position in the queue.
     pub id: i64,
+    /// The owner of the memory or the skills book.
+    pub owner: Owner,
     /// The text, truncated.
     pub text: String,
     /// How often the model failed on it while it embedded others.
@@ -24,7 +27,8 @@ pub struct TextToEmbed {
 }
 
 impl Store {
-    /// Claims texts that are due; `None` if another model was set since.
+    /// Claims texts that are due, `limit` in all, as many of one owner as of another; `None` if
+    /// another model was set since.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -33,31 +37,70 @@ impl Store {
         model: &EmbeddingModel,
         limit: usize,
         lease: Duration,
+        turn: &mut JobTurn,
     ) -> Result<Option<Vec<TextToEmbed>>, StoreError> {
         if self.embedding_model().await?.as_ref() != Some(model) {
             return Ok(None);
         }
-        let query = sqlx::query_as!(
-            TextToEmbed,
-            r#"WITH due AS (
-                   SELECT id FROM embedding_queue WHERE due_at <= now()
-                   ORDER BY due_at, id LIMIT $1 FOR UPDATE SKIP LOCKED),
+        loop {
+            let texts = self.claim_next_texts(limit, lease, turn).await?;
+            let owners = texts.iter().map(|text| text.owner);
+            if let Some(last) = owners.max_by_key(|owner| owner.key()) {
+                turn.served(last);
+                return Ok(Some(texts));
+            }
+            if !turn.restart() {
+                return Ok(Some(texts));
+            }
+        }
+    }
+
+    async fn claim_next_texts(
+        &self,
+        limit: usize,
+        lease: Duration,
+        turn: &JobTurn,
+    ) -> Result<Vec<TextToEmbed>, StoreError> {
+        // Walks the index from owner to owner, to at most as many owners as texts are claimed.
+        let query = sqlx::query!(
+            r#"WITH RECURSIVE owners AS (
+                   (SELECT owner_id, 1::bigint AS place FROM embedding_queue
+                    WHERE owner_id >= $4 AND due_at <= now() ORDER BY owner_id LIMIT 1)
+                   UNION ALL
+                   SELECT (SELECT next.owner_id FROM embedding_queue next
+                           WHERE next.owner_id > owners.owner_id AND next.due_at <= now()
+                           ORDER BY next.owner_id LIMIT 1), owners.place + 1
+                   FROM owners WHERE owners.owner_id IS NOT NULL AND owners.place < $1),
+               due AS (
+                   SELECT one.id FROM owners
+                   CROSS JOIN LATERAL (
+                       SELECT id FROM embedding_queue
+                       WHERE owner_id = owners.owner_id AND due_at <= now() ORDER BY due_at, id
+                       LIMIT (SELECT greatest($1 / count(counted.owner_id), 1) FROM owners counted)
+                       FOR UPDATE SKIP LOCKED) one),
                claimed AS (
                    UPDATE embedding_queue q SET due_at = now() + $2::interval FROM due
-                   WHERE q.id = due.id RETURNING q.id, q.memory_id, q.book_id, q.chunk, q.failures)
-               SELECT claimed.id AS "id!", left(coalesce(m.text, concat_ws(E'\n', c.heading, c.text)), $3) AS "text!",
-                      claimed.failures AS "failures!"
+                   WHERE q.id = due.id RETURNING q.id, q.owner_id, q.memory_id, q.book_id, q.chunk, q.failures)
+               SELECT claimed.id AS "id!", claimed.owner_id AS "owner_id!",
+                      left(coalesce(m.text, concat_ws(E'\n', c.heading, c.text)), $3) AS "text!", claimed.failures AS "failures!"
                FROM claimed
                LEFT JOIN memories m ON m.id = claimed.memory_id
                LEFT JOIN skills_book_chunks c ON c.book_id = claimed.book_id AND c.number = claimed.chunk
                ORDER BY claimed.id"#,
             i64::try_from(limit).unwrap_or(i64::MAX),
             interval(lease),
-            MAX_TEXT_CHARS
+            MAX_TEXT_CHARS,
+            turn.first()
         );
-        Ok(Some(
-            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?,
-        ))
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
+        let texts = rows.into_iter().map(|row| TextToEmbed {
+            id: row.id,
+            owner: Owner::from_key(row.owner_id),
+            text: row.text,
+            failures: row.failures,
+        });
+        Ok(texts.collect())
     }
 
     /// Releases texts for other workers after `delay`.

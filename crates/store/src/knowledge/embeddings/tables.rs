@@ -209,12 +209,16 @@ async fn enqueue_existing(
     let mut transaction = connection.begin().await?;
     set_local_system(&mut transaction).await?;
     sqlx::query!(
-        "INSERT INTO embedding_queue (memory_id) SELECT id FROM memories ON CONFLICT DO NOTHING"
+        "INSERT INTO embedding_queue (memory_id, owner_id)
+         SELECT id, coalesce(org_id, '00000000-0000-0000-0000-000000000000') FROM memories
+         ON CONFLICT DO NOTHING"
     )
     .execute(&mut *transaction)
     .await?;
     sqlx::query!(
-        "INSERT INTO embedding_queue (book_id, chunk) SELECT book_id, number FROM skills_book_chunks
+        "INSERT INTO embedding_queue (book_id, chunk, owner_id)
+         SELECT chunk.book_id, chunk.number, coalesce(book.org_id, '00000000-0000-0000-0000-000000000000')
+         FROM skills_book_chunks chunk JOIN skills_books book ON book.id = chunk.book_id
          ON CONFLICT DO NOTHING"
     )
     .execute(&mut *transaction)

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::BookFault;
 use crate::{
     Owner, Store, StoreError,
-    database::{interval, with_timeout},
+    database::{interval, job_turn::JobTurn, with_timeout},
 };
 
 /// A book that is leased to a worker.
@@ -40,7 +40,7 @@ pub struct NewChunk {
 }
 
 impl Store {
-    /// Claims a book that is ready for processing and not leased.
+    /// Claims a book that is ready for processing and not leased, of the owner whose turn it is.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -48,15 +48,52 @@ impl Store {
         &self,
         worker: Uuid,
         lease: Duration,
+        turn: &mut JobTurn,
     ) -> Result<Option<BookJob>, StoreError> {
+        loop {
+            if let Some(job) = self.claim_next_book(worker, lease, turn).await? {
+                turn.served(job.owner);
+                return Ok(Some(job));
+            }
+            if !turn.restart() {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn claim_next_book(
+        &self,
+        worker: Uuid,
+        lease: Duration,
+        turn: &JobTurn,
+    ) -> Result<Option<BookJob>, StoreError> {
+        // The join stops at the first book: the owners come in their order.
         let query = sqlx::query!(
-            "UPDATE skills_books SET worker = $1, leased_until = now() + $2::interval, attempts = attempts + 1
-             WHERE id = (SELECT id FROM skills_books
-                         WHERE state IN ('parsing', 'indexing') AND (leased_until IS NULL OR leased_until < now())
-                         ORDER BY updated_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+            "WITH RECURSIVE owners AS (
+               (SELECT coalesce(org_id, '00000000-0000-0000-0000-000000000000') AS owner FROM skills_books
+                WHERE state IN ('parsing', 'indexing') AND coalesce(org_id, '00000000-0000-0000-0000-000000000000') >= $3
+                ORDER BY coalesce(org_id, '00000000-0000-0000-0000-000000000000') LIMIT 1)
+               UNION ALL
+               SELECT (SELECT coalesce(org_id, '00000000-0000-0000-0000-000000000000') FROM skills_books
+                       WHERE state IN ('parsing', 'indexing')
+                         AND coalesce(org_id, '00000000-0000-0000-0000-000000000000') > owners.owner
+                       ORDER BY coalesce(org_id, '00000000-0000-0000-0000-000000000000') LIMIT 1)
+               FROM owners WHERE owners.owner IS NOT NULL),
+             next AS (
+               SELECT book.id AS book_id FROM owners
+               CROSS JOIN LATERAL (
+                 SELECT id FROM skills_books
+                 WHERE coalesce(org_id, '00000000-0000-0000-0000-000000000000') = owners.owner
+                   AND state IN ('parsing', 'indexing') AND (leased_until IS NULL OR leased_until < now())
+                 ORDER BY updated_at LIMIT 1 FOR UPDATE SKIP LOCKED) book
+               WHERE owners.owner <> ALL ($4) LIMIT 1)
+             UPDATE skills_books SET worker = $1, leased_until = now() + $2::interval, attempts = attempts + 1
+             WHERE id = (SELECT book_id FROM next)
              RETURNING id, org_id, mime_type, size_bytes, attempts",
             worker,
-            interval(lease)
+            interval(lease),
+            turn.first(),
+            turn.busy()
         );
         let row =
             with_timeout(async { query.fetch_optional(&mut *self.system_conn().await?).await })

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     Owner, Store, StoreError,
-    database::{interval, with_timeout},
+    database::{interval, job_turn::JobTurn, with_timeout},
     media::objects::ObjectKey,
 };
 
@@ -83,7 +83,7 @@ impl VoiceJob {
 }
 
 impl Store {
-    /// Claims a voice of this provider that is due and not leased.
+    /// Claims a voice of this provider that is due and not leased, of the owner whose turn it is.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -92,19 +92,60 @@ impl Store {
         worker: Uuid,
         lease: Duration,
         provider: &str,
+        turn: &mut JobTurn,
     ) -> Result<Option<VoiceJob>, StoreError> {
+        loop {
+            if let Some(job) = self.claim_next_voice(worker, lease, provider, turn).await? {
+                turn.served(job.owner);
+                return Ok(Some(job));
+            }
+            if !turn.restart() {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn claim_next_voice(
+        &self,
+        worker: Uuid,
+        lease: Duration,
+        provider: &str,
+        turn: &JobTurn,
+    ) -> Result<Option<VoiceJob>, StoreError> {
+        // As for skills books. Most voices are not due: the walk begins only if one is.
         let query = sqlx::query!(
-            r#"UPDATE voices
+            r#"WITH RECURSIVE owners AS (
+                 (SELECT coalesce(org_id, '00000000-0000-0000-0000-000000000000') AS owner FROM voices
+                  WHERE provider = $3 AND due_at IS NOT NULL
+                    AND coalesce(org_id, '00000000-0000-0000-0000-000000000000') >= $4
+                    AND EXISTS (SELECT FROM voices WHERE due_at <= now())
+                  ORDER BY coalesce(org_id, '00000000-0000-0000-0000-000000000000') LIMIT 1)
+                 UNION ALL
+                 SELECT (SELECT coalesce(org_id, '00000000-0000-0000-0000-000000000000') FROM voices
+                         WHERE provider = $3 AND due_at IS NOT NULL
+                           AND coalesce(org_id, '00000000-0000-0000-0000-000000000000') > owners.owner
+                         ORDER BY coalesce(org_id, '00000000-0000-0000-0000-000000000000') LIMIT 1)
+                 FROM owners WHERE owners.owner IS NOT NULL),
+               next AS (
+                 SELECT voice.id AS voice_id FROM owners
+                 CROSS JOIN LATERAL (
+                   SELECT id FROM voices
+                   WHERE provider = $3 AND coalesce(org_id, '00000000-0000-0000-0000-000000000000') = owners.owner
+                     AND due_at <= now()
+                   ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED) voice
+                 WHERE owners.owner <> ALL ($5) LIMIT 1)
+               UPDATE voices
                SET worker = $1, due_at = now() + $2::interval, attempts = attempts + 1,
                    updated_at = CASE WHEN state = 'uploaded' THEN now() ELSE updated_at END,
                    state = CASE WHEN state = 'uploaded' THEN 'training' ELSE state END
-               WHERE id = (SELECT id FROM voices WHERE due_at <= now() AND provider = $3
-                           ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+               WHERE id = (SELECT voice_id FROM next)
                RETURNING id, org_id, name, languages, labels, provider, making, made_as, mime_type, sha256, attempts, failures,
                          state, coalesce(consent_expires_at <= now(), false) AS "consent_ended!""#,
             worker,
             interval(lease),
-            provider
+            provider,
+            turn.first(),
+            turn.busy()
         );
         let row =
             with_timeout(async { query.fetch_optional(&mut *self.system_conn().await?).await })
