@@ -92,6 +92,7 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
+    use switchboard_bus::TokenCheck;
     use switchboard_protocol::id::TokenId;
     use uuid::Uuid;
 
@@ -103,12 +104,13 @@ mod tests {
             org: org(),
             device: device.parse().unwrap(),
         };
-        let token = TokenId::from_uuid(Uuid::nil());
-        let identity = Identity {
-            key,
-            token,
-            token_expires_at_s: u64::MAX,
+        let token = TokenCheck {
+            id: TokenId::from_uuid(Uuid::nil()),
+            org: org(),
+            key: "0123456789abcdef".parse().unwrap(),
+            expires_at: u64::MAX,
         };
+        let identity = Identity { key, token };
         let epoch = switchboard_bus::Epoch(epoch);
         Arc::new(ConnectionHandle::new(identity, epoch, 0))
     }

@@ -15,7 +15,7 @@ use switchboard_protocol::{
     id::{OrgId, TokenId},
     token::{Claims, Scope, SigningKey, Subject},
 };
-use switchboard_runtime::shutdown::Shutdown;
+use switchboard_runtime::{budget::Budgets, clock::unix_time, shutdown::Shutdown};
 use tokio::net::TcpListener;
 use uuid::Uuid;
 
@@ -69,6 +69,7 @@ async fn start(key: &SigningKey) -> SocketAddr {
     let deps = Deps {
         listeners,
         bus,
+        budgets: Budgets::new(&registry).unwrap(),
         registry,
     };
     switchboard_edge::run(&Config::default(), deps, &shutdown).unwrap();
@@ -76,13 +77,14 @@ async fn start(key: &SigningKey) -> SocketAddr {
 }
 
 fn token(key: &SigningKey, org: OrgId, device: &str) -> String {
+    let now = unix_time().as_secs();
     key.sign(&Claims {
         id: TokenId::from_uuid(Uuid::now_v7()),
         org,
         subject: Subject::Device(device.parse().unwrap()),
         scopes: [Scope::Device].into_iter().collect(),
-        issued_at: 0,
-        expires_at: u64::from(u32::MAX),
+        issued_at: now,
+        expires_at: now + 86_400,
     })
     .unwrap()
 }

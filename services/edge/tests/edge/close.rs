@@ -5,8 +5,12 @@ use std::time::Duration;
 use switchboard_edge::Config;
 use switchboard_protocol::{
     frame::{Kind, TaskId},
+    id::OrgId,
     outcome::{Delivered, Outcome},
+    token::SigningKey,
 };
+use switchboard_test_support::eventually::eventually_true;
+use uuid::Uuid;
 
 use crate::{
     device::Device,
@@ -80,6 +84,50 @@ async fn revoked_token_closes_its_connection() {
     device.expect_error("token_revoked").await;
     other.sync().await;
     node.metric_is("left_total", Some("revoked"), 1.0).await;
+}
+
+#[tokio::test]
+async fn token_of_a_deleted_key_closes_its_connection() {
+    let node = Node::start(Config::default()).await;
+    let leaked = SigningKey::from_seed(&[9; 32]);
+    let own = node.verifying_key();
+    let keys = vec![own.clone(), leaked.verifying_key()];
+    node.caller.publish_keys(keys, Vec::new()).await.unwrap();
+    let forged = leaked.sign(&node.claims("toy")).unwrap();
+    eventually_true("the edge has the key", || node.bus.verify(&forged).is_ok()).await;
+    let mut device = Device::connect(node.addr).await;
+    device.authenticate(&forged).await;
+    let mut other = node.device("other").await;
+    node.caller
+        .publish_keys(vec![own], Vec::new())
+        .await
+        .unwrap();
+    device.expect_error("token_unknown_key").await;
+    other.sync().await;
+    node.metric_is("left_total", Some("revoked"), 1.0).await;
+}
+
+#[tokio::test]
+async fn suspended_organisation_closes_its_connections() {
+    let node = Node::start(Config::default()).await;
+    let mut device = node.device("toy").await;
+    let mut other = Device::connect(node.addr).await;
+    let mut claims = node.claims("other");
+    claims.org = OrgId::from_uuid(Uuid::now_v7());
+    other.authenticate(&node.sign(&claims)).await;
+    let caller = &node.caller;
+    caller.publish_suspended_orgs(&[node.org]).await.unwrap();
+    device.expect_error("org_suspended").await;
+    other.sync().await;
+    let mut again = Device::connect(node.addr).await;
+    let answer = again.auth(&node.token("toy")).await;
+    assert_eq!(answer["data"]["code"], "org_suspended", "{answer}");
+    caller.publish_suspended_orgs(&[]).await.unwrap();
+    eventually_true("the edge has received it", || {
+        !node.bus.is_suspended(node.org)
+    })
+    .await;
+    node.device("toy").await.sync().await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use reqwest::{Method, RequestBuilder};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
-use switchboard_protocol::token::Scope;
+use switchboard_protocol::token::{Scope, SigningKey};
 
 use crate::{
     mcp_client::{Stream, exchange, get, listen, with_credential},
@@ -168,6 +168,52 @@ async fn i11_listeners_end_with_their_credential() {
     );
     gateway.connect("toy-1").await;
     assert_eq!(good.next_method().await, LIST_CHANGED);
+}
+
+#[tokio::test]
+async fn listeners_end_with_the_key_of_their_token() {
+    let gateway = TestGateway::start().await;
+    let (token, ..) = gateway.issue_token(Duration::from_secs(600)).await;
+    let open = async |credential: &str| {
+        let request = with_credential(get(&gateway, DEVICE), credential);
+        Stream::open(request.timeout(3 * TEST_TIMEOUT)).await
+    };
+    let mut forged = open(&token).await;
+    let key = gateway.add_key(&[Scope::Call]).await;
+    let mut good = open(key.expose_secret()).await;
+    // As after the deletion of a leaked key.
+    let next = SigningKey::from_seed(&[8; 32]).verifying_key();
+    gateway
+        .edge
+        .bus
+        .publish_keys(vec![next], vec![])
+        .await
+        .unwrap();
+    forged.end(REVOCATION_TIMEOUT).await;
+    gateway.connect("toy-1").await;
+    assert_eq!(good.next_method().await, LIST_CHANGED);
+}
+
+#[tokio::test]
+async fn listeners_of_a_suspended_organisation_end() {
+    let gateway = TestGateway::start().await;
+    let (token, ..) = gateway.issue_token(Duration::from_secs(600)).await;
+    let key = gateway.add_key(&[Scope::Call]).await;
+    let mut streams = Vec::new();
+    for credential in [token.as_str(), key.expose_secret()] {
+        let request = with_credential(get(&gateway, DEVICE), credential);
+        streams.push(Stream::open(request.timeout(3 * TEST_TIMEOUT)).await);
+    }
+    let bus = &gateway.edge.bus;
+    bus.publish_suspended_orgs(&[gateway.org]).await.unwrap();
+    for mut stream in streams {
+        stream.end(REVOCATION_TIMEOUT).await;
+    }
+    let refused = exchange(get(&gateway, DEVICE)).await;
+    assert_eq!(refused.status, 403);
+    assert_eq!(refused.last()["type"], "/problems/org_suspended");
+    bus.publish_suspended_orgs(&[]).await.unwrap();
+    wait_until_admitted(|| get(&gateway, DEVICE)).await;
 }
 
 #[tokio::test]

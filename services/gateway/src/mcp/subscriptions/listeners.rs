@@ -12,7 +12,7 @@ use switchboard_runtime::{
     problem::{Problem, ProblemKind},
     shutdown::Shutdown,
 };
-use tokio::{sync::broadcast::error::RecvError, time::MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::{Gateway, metrics::ShedReason};
@@ -20,6 +20,8 @@ use crate::{Gateway, metrics::ShedReason};
 /// How often credentials are checked. The check of an API key is cached for 3 s, so a listener
 /// ends within 5 s of its revocation.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Between two checks of tokens: many revocations cost one check.
+const MIN_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 /// API keys checked concurrently, so that a slow database does not delay the last of many.
 const CONCURRENT_KEY_CHECKS: usize = 8;
 /// `Retry-After` of a refused listener, in seconds. When a listener ends cannot be predicted.
@@ -163,11 +165,11 @@ async fn check_tokens(gateway: &Gateway) {
     let mut ticks = ticks();
     loop {
         tokio::select! {
-            // All tokens are checked, so missed revocations do not matter.
-            event = revocations.recv() => if event == Err(RecvError::Closed) { return },
+            changed = revocations.changed() => if changed.is_err() { return },
             _ = ticks.tick() => {}
         }
         check_credentials(gateway, false).await;
+        tokio::time::sleep(MIN_CHECK_INTERVAL).await;
     }
 }
 
