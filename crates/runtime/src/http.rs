@@ -1,17 +1,24 @@
-//! HTTP/1 server with limits that `axum::serve` lacks: timeouts for head, body and writes, body
-//! size, and number of connections.
+//! HTTP/1 server with limits that `axum::serve` lacks: timeouts for head, body and writes, sizes of
+//! head and body, and budgets of connections, heads and bodies.
 
 mod acceptor;
 mod body;
+mod client;
+mod config;
 mod connection;
 mod instrument;
 mod listener;
-mod write_timeout;
+mod strangers;
+mod stream;
 
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 pub use acceptor::{serve, serve_with_metrics};
 pub(crate) use body::BodyTimeout;
+pub use client::authenticated;
+pub use config::HttpConfig;
 pub use instrument::{HttpMetrics, RequestTrace, instrument};
 pub use listener::listen;
 
@@ -27,8 +34,18 @@ pub struct HttpLimits {
     pub write_timeout: Duration,
     /// Maximum body size in bytes. Protects memory.
     pub body_bytes: usize,
-    /// Maximum number of connections; further ones receive 503. Protects file descriptors.
+    /// Maximum number of connections, of which one organisation or network gets half. A further one
+    /// replaces one that has not authenticated, or receives 503. Protects file descriptors.
     pub connections: usize,
+    /// Maximum bytes of unfinished heads above 4 KiB, of which one network gets a quarter. Protects
+    /// memory.
+    pub heads_bytes: usize,
+    /// Maximum bytes of bodies above 16 KiB, of which one organisation or network gets a quarter.
+    /// Protects memory.
+    pub bodies_bytes: usize,
+    /// Networks of proxies, whose connections carry many clients: they have no share, and are not
+    /// replaced.
+    pub trusted_proxies: Vec<IpNet>,
     /// Paths with larger limits for bodies.
     pub larger_bodies: &'static [LargerBody],
 }
@@ -68,6 +85,12 @@ impl HttpLimits {
             None => (self.body_bytes, self.body_read_timeout),
         }
     }
+
+    /// Returns the largest body size limit of all paths.
+    fn max_body_bytes(&self) -> usize {
+        let larger = self.larger_bodies.iter().map(|larger| larger.bytes);
+        larger.fold(self.body_bytes, usize::max)
+    }
 }
 
 impl Default for HttpLimits {
@@ -79,6 +102,9 @@ impl Default for HttpLimits {
             write_timeout: Duration::from_secs(30),
             body_bytes: 1024 * 1024,
             connections: 8192,
+            heads_bytes: 16 * 1024 * 1024,
+            bodies_bytes: 128 * 1024 * 1024,
+            trusted_proxies: Vec::new(),
             larger_bodies: &[],
         }
     }

@@ -6,7 +6,12 @@ use axum::Router;
 use prometheus::Registry;
 use switchboard_bus::{Bus, BusConfig};
 use switchboard_identity::Authenticator;
-use switchboard_runtime::{admin::Need, api::Document, http::HttpLimits};
+use switchboard_runtime::{
+    admin::Need,
+    api::Document,
+    budget::Budgets,
+    http::{HttpConfig, HttpLimits},
+};
 use switchboard_store::Store;
 use tokio::net::TcpListener;
 
@@ -29,6 +34,8 @@ pub(crate) struct HttpServiceArguments {
     bus: switchboard_bus::Config,
     #[command(flatten)]
     drain: DrainArguments,
+    #[command(flatten)]
+    http: HttpConfig,
 }
 
 /// What distinguishes an HTTP service.
@@ -51,6 +58,7 @@ pub(crate) struct Deps {
     pub(crate) bus: Bus,
     pub(crate) authenticator: Authenticator,
     pub(crate) registry: Registry,
+    pub(crate) budgets: Budgets,
 }
 
 impl HttpServiceArguments {
@@ -83,7 +91,7 @@ impl HttpServiceArguments {
             http_url: Some(process::url(&http)?),
             ..process.ready()
         };
-        let store = arguments::open_store_with_objects(&self.database, &self.objects)?;
+        let store = arguments::open_store_with_objects(&self.database, &self.objects, process)?;
         arguments::register_store_metrics(&store, process)?;
         let bus = (service.configure_bus)(arguments::bus_config(&self.bus, service.name)?);
         let bus = arguments::connect_bus(bus, process)?;
@@ -97,9 +105,11 @@ impl HttpServiceArguments {
             bus: bus.clone(),
             store,
             registry: process.registry.clone(),
+            budgets: process.budgets.clone(),
         };
         let (router, limits) = start(deps, process)?;
-        process.serve_http(http, router.merge((service.document)().routes()), limits);
+        let router = router.merge((service.document)().routes());
+        process.serve_http(http, router, self.http.apply(limits));
         arguments::await_bus(&bus).await;
         if service.database == Need::Required {
             arguments::await_database(&mut database).await;

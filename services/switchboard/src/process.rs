@@ -10,6 +10,7 @@ use switchboard_edge::{self as edge, Listeners};
 use switchboard_identity::Authenticator;
 use switchboard_runtime::{
     admin::{self, Readiness},
+    budget::Budgets,
     http::{self, HttpLimits, HttpMetrics},
     metrics::register_process_metrics,
     problem, ready,
@@ -47,6 +48,7 @@ pub(crate) struct Stages {
 /// Context of the parts of a serving process.
 pub(crate) struct Process {
     pub(crate) registry: Registry,
+    pub(crate) budgets: Budgets,
     pub(crate) readiness: Readiness,
     pub(crate) stages: Stages,
     http: HttpMetrics,
@@ -114,6 +116,7 @@ impl Process {
         let process = Self {
             http: HttpMetrics::new(service, &registry).context(taken)?,
             service,
+            budgets: Budgets::new(&registry).context(taken)?,
             registry,
             readiness: Readiness::default(),
             stages: Stages::default(),
@@ -124,6 +127,7 @@ impl Process {
             admin_listener,
             process.readiness.clone(),
             process.registry.clone(),
+            process.budgets.clone(),
             process.stages.admin.clone(),
         );
         process.spawn_part("the admin port", &process.stages.admin, serve);
@@ -171,6 +175,7 @@ impl Process {
             listeners,
             bus: bus.clone(),
             registry: self.registry.clone(),
+            budgets: self.budgets.clone(),
         };
         let started = edge::run(config, deps, &self.stages.serving);
         Ok(started.context("the edge cannot start")?)
@@ -179,9 +184,10 @@ impl Process {
     /// Serves HTTP requests until draining begins.
     pub(crate) fn serve_http(&self, listener: TcpListener, router: Router, limits: HttpLimits) {
         let router = http::instrument(router.fallback(problem::not_found), &self.http);
-        let (metrics, shutdown) = (self.http.clone(), self.stages.serving.clone());
+        let (metrics, budgets) = (self.http.clone(), self.budgets.clone());
+        let shutdown = self.stages.serving.clone();
         self.spawn_part("the HTTP port", &self.stages.serving, async move {
-            http::serve_with_metrics(listener, router, limits, Some(&metrics), shutdown).await
+            http::serve_with_metrics(listener, router, limits, &metrics, &budgets, shutdown).await
         });
     }
 

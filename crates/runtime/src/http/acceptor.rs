@@ -1,10 +1,10 @@
 //! The accept loop of an HTTP port: admits connections up to the limit, and waits for them on
 //! shutdown.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::{Router, http::header};
-use prometheus::IntCounter;
+use prometheus::{IntCounter, Registry};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -12,9 +12,11 @@ use tokio::{
 
 use super::{
     HttpLimits, HttpMetrics,
+    client::Clients,
     connection::{self, Handler},
 };
 use crate::{
+    budget::Budgets,
     problem::{Problem, ProblemKind},
     shutdown::Shutdown,
 };
@@ -26,7 +28,7 @@ const MIN_ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
 const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
 
 /// Serves `router` on `listener` until draining begins, and returns when the last connection has
-/// closed.
+/// closed. The budgets of the port are its own.
 ///
 /// # Errors
 /// None at present: accept errors are logged and retried with a backoff.
@@ -36,10 +38,12 @@ pub async fn serve(
     limits: HttpLimits,
     shutdown: Shutdown,
 ) -> io::Result<()> {
-    serve_with_metrics(listener, router, limits, None, shutdown).await
+    let budgets = Budgets::new(&Registry::new()).map_err(io::Error::other)?;
+    let admission = Admission::new(router, limits, &budgets, &shutdown);
+    run(listener, admission, shutdown).await
 }
 
-/// Like [`serve`], and counts connections over the limit.
+/// Like [`serve`], with the budgets of the process; counts connections over the limit.
 ///
 /// # Errors
 /// As [`serve`].
@@ -47,11 +51,16 @@ pub async fn serve_with_metrics(
     listener: TcpListener,
     router: Router,
     limits: HttpLimits,
-    metrics: Option<&HttpMetrics>,
+    metrics: &HttpMetrics,
+    budgets: &Budgets,
     shutdown: Shutdown,
 ) -> io::Result<()> {
-    let mut admission = Admission::new(router, limits, shutdown.child());
-    admission.refused_total = metrics.map(|metrics| metrics.refused.clone());
+    let mut admission = Admission::new(router, limits, budgets, &shutdown);
+    admission.refused_total = Some(metrics.refused.clone());
+    run(listener, admission, shutdown).await
+}
+
+async fn run(listener: TcpListener, admission: Admission, shutdown: Shutdown) -> io::Result<()> {
     let mut failures = 0_u32;
     loop {
         let accepted = tokio::select! {
@@ -60,9 +69,9 @@ pub async fn serve_with_metrics(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((socket, _)) => {
+            Ok((socket, peer)) => {
                 failures = 0;
-                admission.admit(socket);
+                admission.admit(socket, peer.ip());
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
@@ -85,7 +94,7 @@ fn accept_backoff(failures: u32) -> Duration {
 
 struct Admission {
     handler: Handler,
-    permits: Arc<Semaphore>,
+    clients: Arc<Clients>,
     refused: Handler,
     refusals: Arc<Semaphore>,
     refused_total: Option<IntCounter>,
@@ -93,36 +102,34 @@ struct Admission {
 }
 
 impl Admission {
-    fn new(router: Router, limits: HttpLimits, shutdown: Shutdown) -> Self {
-        let permits = Arc::new(Semaphore::new(
-            limits.connections.min(Semaphore::MAX_PERMITS),
-        ));
+    fn new(router: Router, limits: HttpLimits, budgets: &Budgets, shutdown: &Shutdown) -> Self {
         let limits = Arc::new(limits);
         Self {
             handler: Handler::new(router, limits.clone()),
-            permits,
+            clients: Clients::new(&limits, budgets),
             refused: Handler::new(Router::new().fallback(over_limit), limits),
             refusals: Arc::new(Semaphore::new(MAX_CONCURRENT_REFUSALS)),
             refused_total: None,
-            shutdown,
+            shutdown: shutdown.child(),
         }
     }
 
-    fn admit(&self, socket: TcpStream) {
-        let (permit, handler) = match self.permits.clone().try_acquire_owned() {
-            Ok(permit) => (permit, self.handler.clone()),
+    fn admit(&self, socket: TcpStream, address: IpAddr) {
+        let (client, handler, refusal) = match self.clients.admit(address) {
+            Ok(client) => (client, self.handler.clone(), None),
             Err(_) => {
                 self.refused_total.iter().for_each(IntCounter::inc);
-                match self.refusals.clone().try_acquire_owned() {
-                    Ok(permit) => (permit, self.refused.clone()),
-                    Err(_) => return,
-                }
+                let Ok(refusal) = self.refusals.clone().try_acquire_owned() else {
+                    return;
+                };
+                let client = self.clients.over_limit(address);
+                (client, self.refused.clone(), Some(refusal))
             }
         };
         let shutdown = self.shutdown.clone();
         self.shutdown.spawn(async move {
-            connection::run(socket, handler, shutdown).await;
-            drop(permit);
+            connection::run(socket, handler, client, shutdown).await;
+            drop(refusal);
         });
     }
 }

@@ -1,7 +1,8 @@
-//! A request body with a size limit and a timeout.
+//! A request body with a size limit, a timeout, and a budget for all bodies that are not small.
 
 use std::{
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -11,28 +12,69 @@ use http_body_util::Limited;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
+use super::client::Client;
+use crate::budget::Exhausted;
+
+/// Bytes of a body that are read without a permit.
+const FREE_BODY_BYTES: usize = 16 * 1024;
+
 /// The body did not arrive in time.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the body did not arrive read_timeout {0:?}")]
 pub(crate) struct BodyTimeout(pub(crate) Duration);
 
-/// The body that handlers read. The timer starts only if the body is not available at once.
+/// The body that handlers read. It is charged to the client before it is read: with its declared
+/// size, or with twice what has arrived. The timer starts only if the body is not available at once.
 pub(super) struct BoundedBody {
     inner: Limited<Incoming>,
+    client: Arc<Client>,
+    limit: usize,
+    declared: Option<usize>,
+    received: usize,
+    /// How much may arrive before more is charged.
+    allowed: usize,
     read_timeout: Duration,
     started: Instant,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl BoundedBody {
-    /// Limits `inner` to `bytes`, all of which must arrive within `read_timeout` from now.
-    pub(super) fn new(inner: Incoming, bytes: usize, read_timeout: Duration) -> Self {
+    /// Limits `inner` to `limit` bytes, all of which must arrive within `read_timeout` from now.
+    pub(super) fn new(
+        inner: Incoming,
+        client: Arc<Client>,
+        limit: usize,
+        read_timeout: Duration,
+    ) -> Self {
+        let declared = inner.size_hint().exact();
+        let declared = declared.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         Self {
-            inner: Limited::new(inner, bytes),
+            inner: Limited::new(inner, limit),
+            client,
+            limit,
+            declared,
+            received: 0,
+            allowed: match declared {
+                Some(bytes) if bytes > FREE_BODY_BYTES => 0,
+                Some(_) => usize::MAX,
+                None => FREE_BODY_BYTES,
+            },
             read_timeout,
             started: Instant::now(),
             timer: None,
         }
+    }
+
+    /// Charges what may arrive next.
+    fn charge(&mut self) -> Result<(), Exhausted> {
+        if self.received < self.allowed || self.allowed >= self.limit {
+            return Ok(());
+        }
+        let doubled = self.allowed.saturating_mul(2).min(self.limit);
+        let allowed = self.declared.unwrap_or(doubled);
+        self.client.charge_body(allowed)?;
+        self.allowed = allowed;
+        Ok(())
     }
 }
 
@@ -44,7 +86,18 @@ impl Body for BoundedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::BoxError>>> {
+        if let Err(refused) = self.charge() {
+            return Poll::Ready(Some(Err(refused.into())));
+        }
+        self.client.set_reading_body(true);
         if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) {
+            let data = frame
+                .as_ref()
+                .and_then(|frame| frame.as_ref().ok()?.data_ref());
+            self.received += data.map_or(0, Bytes::len);
+            if !matches!(frame, Some(Ok(_))) || self.inner.is_end_stream() {
+                self.client.set_reading_body(false);
+            }
             return Poll::Ready(frame);
         }
         let deadline = self.started + self.read_timeout;
@@ -61,5 +114,11 @@ impl Body for BoundedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
+    }
+}
+
+impl Drop for BoundedBody {
+    fn drop(&mut self) {
+        self.client.set_reading_body(false);
     }
 }

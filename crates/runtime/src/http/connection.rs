@@ -9,17 +9,20 @@ use axum::{
     http::{Request, Response, header},
     response::IntoResponse,
 };
+use http_body_util::BodyExt as _;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tower::ServiceExt;
 use tower_http::catch_panic::{CatchPanic, ResponseForPanic};
 
-use super::{HttpLimits, body::BoundedBody, write_timeout::WriteTimeoutStream};
-use crate::{problem, shutdown::Shutdown};
-
-/// Limits the size of a request's head and of the read-ahead of a body.
-const READ_BUFFER_BYTES: usize = 64 * 1024;
+use super::{
+    HttpLimits,
+    body::BoundedBody,
+    client::{Client, MAX_HEAD_BYTES, OpenClient},
+    stream::ClientStream,
+};
+use crate::{budget::Permit, problem, shutdown::Shutdown};
 
 /// The router and limits shared by all connections of a port.
 #[derive(Clone)]
@@ -39,17 +42,44 @@ impl Handler {
         }
     }
 
-    async fn handle(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    async fn handle(
+        &self,
+        request: Request<Incoming>,
+        client: Arc<Client>,
+    ) -> Result<Response<Body>, Infallible> {
+        let response = self.respond(request, &client).await?;
+        Ok(match client.end_request() {
+            Some(permit) => response.map(|body| hold_until_sent(body, permit)),
+            None => response,
+        })
+    }
+
+    async fn respond(
+        &self,
+        request: Request<Incoming>,
+        client: &Arc<Client>,
+    ) -> Result<Response<Body>, Infallible> {
         let (limit, read_timeout) = self.limits.body(request.uri().path());
         if declared_bytes(&request).is_some_and(|bytes| bytes > limit as u64) {
             return Ok(problem::body_too_large()
                 .header(header::CONNECTION, "close")
                 .into_response());
         }
-        let request = request.map(|body| Body::new(BoundedBody::new(body, limit, read_timeout)));
+        let request = request.map(|body| {
+            let client = Arc::clone(client);
+            Body::new(BoundedBody::new(body, client, limit, read_timeout))
+        });
         let response = self.service.clone().oneshot(request).await?;
         Ok(response.map(Body::new))
     }
+}
+
+/// What arises from the body of a request may live as long as its response.
+fn hold_until_sent(body: Body, permit: Permit) -> Body {
+    Body::new(body.map_err(move |error| {
+        let _held = &permit;
+        error
+    }))
 }
 
 fn declared_bytes(request: &Request<Incoming>) -> Option<u64> {
@@ -76,25 +106,33 @@ impl ResponseForPanic for PanicResponse {
 
 /// Serves one client until the connection closes. If the client disconnects, its handler is dropped
 /// at its current await point.
-pub(super) async fn run(socket: TcpStream, handler: Handler, shutdown: Shutdown) {
+pub(super) async fn run(
+    socket: TcpStream,
+    handler: Handler,
+    client: OpenClient,
+    shutdown: Shutdown,
+) {
     // Fails only if the client has already disconnected.
     let _ = socket.set_nodelay(true);
     let limits = handler.limits.clone();
-    let service = service_fn(move |request| {
-        let handler = handler.clone();
-        async move { handler.handle(request).await }
+    let stream = ClientStream::new(socket, Arc::clone(&client), limits.write_timeout);
+    let requester = Arc::clone(&client);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        // Before anything that follows the head is read.
+        requester.begin_request(request.extensions_mut());
+        let (handler, client) = (handler.clone(), Arc::clone(&requester));
+        async move { handler.handle(request, client).await }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_read_timeout)
-        .max_buf_size(READ_BUFFER_BYTES)
-        .serve_connection(
-            TokioIo::new(WriteTimeoutStream::new(socket, limits.write_timeout)),
-            service,
-        );
+        // Limits the size of a head, and the read-ahead of a body.
+        .max_buf_size(MAX_HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let result = tokio::select! {
         result = connection.as_mut() => Some(result),
+        () = client.evicted() => None,
         () = shutdown.draining() => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
@@ -104,6 +142,6 @@ pub(super) async fn run(socket: TcpStream, handler: Handler, shutdown: Shutdown)
         }
     };
     if let Some(Err(error)) = result {
-        tracing::debug!(%error, "an HTTP connection result early");
+        tracing::debug!(%error, "an HTTP connection ended early");
     }
 }

@@ -112,7 +112,8 @@ struct Observation<'a> {
 
 impl Observation<'_> {
     fn span(&self, request: &Request) -> Span {
-        let Some(start) = trace::start(Incoming::from_headers(request.headers())) else {
+        let incoming = Incoming::from_headers(request.headers());
+        let Some(start) = trace::start_for_caller(incoming) else {
             return Span::none();
         };
         let (method, route) = (self.method, self.route);

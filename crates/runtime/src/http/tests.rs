@@ -1,5 +1,7 @@
 //! Well-behaved and misbehaving clients over real sockets.
 
+mod shares;
+
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
 use axum::{
@@ -312,22 +314,6 @@ async fn stop_aborts_requests_in_progress() {
         .unwrap()
         .unwrap()
         .unwrap();
-    assert_eq!(server.event().await, "dropped");
-}
-
-#[tokio::test]
-async fn connection_over_limit_returns_503() {
-    let mut server = open(HttpLimits {
-        connections: 1,
-        ..HttpLimits::default()
-    });
-    let first = server.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    assert_eq!(server.event().await, "entered");
-    let answer = rest(&mut server.send("GET /wait HTTP/1.1\r\nHost: x\r\n\r\n").await).await;
-    assert!(
-        answer.starts_with("HTTP/1.1 503") && answer.contains("/problems/too_many_connections")
-    );
-    drop(first);
     assert_eq!(server.event().await, "dropped");
 }
 

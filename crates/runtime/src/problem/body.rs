@@ -5,16 +5,17 @@ use std::error::Error;
 
 use axum::{
     RequestExt,
+    body::{Body, HttpBody as _},
     extract::{FromRequest, Request},
     http::{HeaderMap, header, request::Parts},
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, LengthLimitError};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use super::{Problem, ProblemKind};
-use crate::http::BodyTimeout;
+use crate::{budget::Exhausted, http::BodyTimeout};
 
 /// A JSON body. Every rejection is a specific [`Problem`]:
 ///
@@ -27,6 +28,7 @@ use crate::http::BodyTimeout;
 /// | 413 | `body_too_large` | the body exceeds the size limit |
 /// | 415 | `unsupported_media_type` | the Content-Type is not JSON |
 /// | 422 | `invalid_body` | the JSON does not match the schema; `field` locates the error |
+/// | 429 | `overloaded` | the budget for bodies is exhausted |
 #[derive(Debug, Clone, Copy)]
 pub struct Json<T>(pub T);
 
@@ -59,9 +61,30 @@ impl<S: Sync> FromRequest<S> for RawBody {
 /// When the body is incomplete, late or too large.
 pub async fn read_body(request: Request) -> Result<(Parts, Bytes), Problem> {
     let (head, body) = request.with_limited_body().into_parts();
-    let body = body.collect().await;
-    let body = body.map_err(|error| unreadable(&error))?;
-    Ok((head, body.to_bytes()))
+    let body = collect(body).await;
+    Ok((head, body.map_err(|error| unreadable(&error))?))
+}
+
+/// Collects a body in one buffer. A frame may be a small part of a large read buffer, so it is
+/// copied and dropped, unless it is the whole body.
+async fn collect(mut body: Body) -> Result<Bytes, axum::Error> {
+    let declared = body.size_hint().exact();
+    let declared = declared.and_then(|bytes| usize::try_from(bytes).ok());
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        // Trailers are ignored.
+        let Ok(data) = frame?.into_data() else {
+            continue;
+        };
+        if whole.is_empty() {
+            if declared == Some(data.len()) {
+                return Ok(data);
+            }
+            whole.reserve(declared.unwrap_or_default());
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(whole.freeze())
 }
 
 fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
@@ -143,6 +166,10 @@ fn unreadable(error: &(dyn Error + 'static)) -> Problem {
             )
             .header(header::CONNECTION, "close");
         }
+        if let Some(exhausted) = error.downcast_ref::<Exhausted>() {
+            // The rest of the body will not be read.
+            return Problem::from(*exhausted).header(header::CONNECTION, "close");
+        }
         cause = error.source();
     }
     Problem::new(
@@ -162,7 +189,6 @@ pub fn body_too_large() -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use axum::body::Body;
     use serde::Deserialize;
     use serde_json::value::RawValue;
 
@@ -269,6 +295,16 @@ mod tests {
         check("text/plain", 415).await;
         check("application/x-www-form-urlencoded", 415).await;
         check("", 415).await;
+    }
+
+    #[tokio::test]
+    async fn body_is_collected_in_one_buffer() {
+        let whole = Bytes::from_static(b"whole");
+        let collected = collect(Body::from(whole.clone())).await.unwrap();
+        assert_eq!(collected.as_ptr(), whole.as_ptr());
+        let frames = [Ok::<_, axum::Error>("in "), Ok("two frames")];
+        let body = Body::from_stream(futures_util::stream::iter(frames));
+        assert_eq!(collect(body).await.unwrap(), "in two frames");
     }
 
     #[tokio::test]

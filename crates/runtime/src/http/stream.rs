@@ -1,10 +1,11 @@
-//! A TCP stream with a timeout on writes: a client that does not read its response is disconnected.
-//! Read timeouts are set by the HTTP layer.
+//! The stream of a connection. A client that does not read its response is disconnected; its
+//! unfinished heads are charged before they are read. Read timeouts are set by the HTTP layer.
 
 use std::{
     io,
     pin::Pin,
-    task::{Context, Poll},
+    sync::Arc,
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -14,18 +15,23 @@ use tokio::{
     time::Sleep,
 };
 
-/// Fails a write after the client has read nothing for `write_timeout`.
-pub(super) struct WriteTimeoutStream {
+use super::client::{Client, FREE_HEAD_BYTES};
+
+/// Fails a write after the client has read nothing for `write_timeout`, and a read of a head for
+/// which there is no room.
+pub(super) struct ClientStream {
     socket: TcpStream,
+    client: Arc<Client>,
     write_timeout: Duration,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl WriteTimeoutStream {
-    /// Wraps `socket`.
-    pub(super) fn new(socket: TcpStream, write_timeout: Duration) -> Self {
+impl ClientStream {
+    /// Wraps the socket of `client`.
+    pub(super) fn new(socket: TcpStream, client: Arc<Client>, write_timeout: Duration) -> Self {
         Self {
             socket,
+            client,
             write_timeout,
             timer: None,
         }
@@ -51,17 +57,28 @@ impl WriteTimeoutStream {
     }
 }
 
-impl AsyncRead for WriteTimeoutStream {
+impl AsyncRead for ClientStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_read(cx, buffer)
+        if self.client.is_reading_body() {
+            return Pin::new(&mut self.socket).poll_read(cx, buffer);
+        }
+        self.client.charge_head().map_err(io::Error::other)?;
+        // What follows a head in the same read is not charged, so it is little.
+        let room = FREE_HEAD_BYTES.min(buffer.remaining());
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(room));
+        ready!(Pin::new(&mut self.socket).poll_read(cx, &mut part))?;
+        let count = part.filled().len();
+        buffer.advance(count);
+        self.client.count_head(count);
+        Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for WriteTimeoutStream {
+impl AsyncWrite for ClientStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
