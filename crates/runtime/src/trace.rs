@@ -2,15 +2,22 @@
 //!
 //! Invariant: spans exist only in sampled traces and contain no secrets, params or results.
 //!
-//! Whether a trace is sampled is decided once, where it starts ([`start`]): by the incoming
-//! context, otherwise at random. Work outside of a sampled trace costs one atomic load, here and on
-//! every other node.
+//! Whether a trace is sampled is decided once, where it starts: by the incoming context of another
+//! node ([`start`]), by that of a caller within a rate ([`start_for_caller`]), otherwise at random.
+//! Work outside of a sampled trace costs one atomic load, here and on every other node.
 
 mod context;
 mod export;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    num::NonZeroU32,
+    sync::{
+        LazyLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use opentelemetry::{
     Context,
     trace::{SpanContext, TraceContextExt as _},
@@ -30,6 +37,13 @@ pub const TARGET: &str = "switchboard::trace";
 /// 0 when tracing is off, otherwise one more than the share of the `u64` range within which a new
 /// trace is sampled.
 static SAMPLE_THRESHOLD: AtomicU64 = AtomicU64::new(0);
+
+/// Traces of callers that are followed per second, and at once. Protects the collector from callers
+/// that have each of their requests traced, even without a credential.
+const FOLLOWED_TRACES_PER_S: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
+
+static FOLLOWED_TRACES: LazyLock<DefaultDirectRateLimiter> =
+    LazyLock::new(|| RateLimiter::direct(Quota::per_second(FOLLOWED_TRACES_PER_S)));
 
 /// Returns whether this process exports traces.
 #[must_use]
@@ -68,21 +82,34 @@ fn current<T>(read: impl FnOnce(&SpanContext) -> T) -> T {
 #[derive(Debug)]
 pub struct TraceStart(Option<TraceContext>);
 
-/// Decides whether to trace: a sampled context is continued, an unsampled one is not, and without a
-/// context the decision is random. Returns `None` if tracing is off.
+/// Decides whether to trace: a sampled context of another node is continued, an unsampled one is
+/// not, and without a context the decision is random. Returns `None` if tracing is off.
 #[must_use]
 pub fn start(incoming: Incoming) -> Option<TraceStart> {
     let threshold = SAMPLE_THRESHOLD.load(Ordering::Relaxed);
+    decide(incoming, threshold, || true)
+}
+
+/// Like [`start`], for the context of a caller. Above 100 per second, a sampled one is continued at
+/// random, like a new trace.
+#[must_use]
+pub fn start_for_caller(incoming: Incoming) -> Option<TraceStart> {
+    let threshold = SAMPLE_THRESHOLD.load(Ordering::Relaxed);
+    decide(incoming, threshold, || FOLLOWED_TRACES.check().is_ok())
+}
+
+fn decide(incoming: Incoming, threshold: u64, follow: impl FnOnce() -> bool) -> Option<TraceStart> {
     if threshold == 0 {
         return None;
     }
-    match incoming {
-        Incoming::Sampled(context) => Some(TraceStart(Some(context))),
-        Incoming::NotSampled => None,
-        // A threshold of 1 means a ratio of 0; the maximum means 1.
-        Incoming::Nothing => (rand::random::<u64>() < threshold - 1 || threshold == u64::MAX)
-            .then_some(TraceStart(None)),
-    }
+    // A threshold of 1 means a ratio of 0; the maximum means 1.
+    let sample = || rand::random::<u64>() < threshold - 1 || threshold == u64::MAX;
+    let (sampled, context) = match incoming {
+        Incoming::Sampled(context) => (follow() || sample(), Some(context)),
+        Incoming::NotSampled => (false, None),
+        Incoming::Nothing => (sample(), None),
+    };
+    sampled.then_some(TraceStart(context))
 }
 
 impl TraceStart {
@@ -159,6 +186,21 @@ mod tests {
         assert_eq!(truncate_name(&"a".repeat(1_000_000)).len(), MAX_NAME_BYTES);
         let cut = format!("a{}", "é".repeat(100));
         assert_eq!(truncate_name(&cut), format!("a{}", "é".repeat(63)));
+    }
+
+    #[test]
+    fn context_of_a_caller_is_followed_within_the_rate() {
+        fn check(threshold: u64, follow: bool, expected: bool) {
+            let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+            let incoming = Incoming::parse(parent, None);
+            let start = decide(incoming, threshold, || follow);
+            assert_eq!(start.is_some(), expected, "{threshold} {follow}");
+            assert!(start.is_none_or(|start| start.0.is_some()));
+        }
+        check(0, true, false);
+        check(1, true, true);
+        check(1, false, false);
+        check(u64::MAX, false, true);
     }
 
     #[test]

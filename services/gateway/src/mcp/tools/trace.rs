@@ -93,9 +93,12 @@ fn span(tool: &str, sent: Option<Incoming>, http: Option<&RequestTrace>) -> Span
     // An invalid trace context counts as absent.
     let sent = sent.filter(|sent| *sent != Incoming::Nothing);
     let is_other_trace = sent.is_some();
-    let incoming = sent.unwrap_or_else(|| http.map(|http| http.0.clone()).into());
+    let start = match sent {
+        Some(sent) => trace::start_for_caller(sent),
+        None => trace::start(http.map(|http| http.0.clone()).into()),
+    };
     let span = span_from!(
-        trace::start(incoming),
+        start,
         "mcp.tools_call",
         otel.kind = "server",
         otel.name = format!("tools/call {tool}"),
