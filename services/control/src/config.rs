@@ -2,8 +2,11 @@
 //!
 //! Invariant: no key is written to a log or to the help text.
 
+use std::num::NonZeroU32;
+
 use ipnet::IpNet;
 use secrecy::SecretString;
+use switchboard_protocol::token::MAX_TTL_S;
 
 use crate::workers::webhooks::Authorities;
 
@@ -23,9 +26,28 @@ pub struct Config {
         long,
         env,
         default_value_t = 30 * 24 * 3600,
-        value_parser = clap::value_parser!(u64).range(1..=366 * 24 * 3600)
+        value_parser = clap::value_parser!(u64).range(1..=MAX_TTL_S)
     )]
     pub longest_token_ttl_s: u64,
+
+    /// Maximum number of access tokens of one organisation that have not expired, revoked ones
+    /// included. Protects the memory of all nodes, which store each revocation until then
+    #[arg(
+        long,
+        env,
+        default_value_t = 200_000,
+        value_parser = clap::value_parser!(u64).range(1..=100_000_000)
+    )]
+    pub tokens_per_org: u64,
+
+    /// Sustained rate of requests for settings and tokens of one organisation, by all its keys;
+    /// protects PostgreSQL and other organisations
+    #[arg(long, env, default_value = "1000", value_name = "COUNT")]
+    pub control_org_rate_per_s: NonZeroU32,
+
+    /// Burst of requests for settings and tokens of one organisation after a pause
+    #[arg(long, env, default_value = "3000", value_name = "COUNT")]
+    pub control_org_burst: NonZeroU32,
 
     /// Maximum number of device events per transaction. Protects PostgreSQL from a reconnect storm
     #[arg(
@@ -36,8 +58,9 @@ pub struct Config {
     )]
     pub facts_batch: u16,
 
-    /// Number of skills books that this process parses concurrently, each in a child process; 0
-    /// leaves them to other processes. Protects calls from documents that need much CPU
+    /// Number of skills books that this process parses concurrently, each in a child process, at
+    /// most a quarter of them of one organisation; 0 leaves them to other processes. Protects calls
+    /// from documents that need much CPU
     #[arg(
         long,
         env,
@@ -46,8 +69,8 @@ pub struct Config {
     )]
     pub skills_readers: u8,
 
-    /// Number of concurrent deliveries to webhooks; 0 leaves them to other processes. Protects
-    /// sockets and memory
+    /// Number of concurrent deliveries to webhooks, at most a quarter of them for one organisation;
+    /// 0 leaves them to other processes. Protects sockets and memory
     #[arg(
         long,
         env,

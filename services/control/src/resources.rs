@@ -9,7 +9,7 @@ pub(crate) mod orgs;
 mod pictures;
 pub(crate) mod skills_books;
 pub(crate) mod templates;
-mod tokens;
+pub(crate) mod tokens;
 mod usage;
 pub(crate) mod voices;
 pub(crate) mod webhooks;
@@ -68,7 +68,8 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Control>> {
         .layer(DefaultBodyLimit::max(skills_books::MAX_PART_BYTES));
     let voices = routes!(voices::create).layer(DefaultBodyLimit::max(voices::MAX_BYTES));
     OpenApiRouter::with_openapi(ParameterSchemas::openapi())
-        .routes(routes!(orgs::create))
+        .routes(routes!(orgs::create, orgs::suspension::list))
+        .routes(routes!(orgs::suspension::suspend))
         .routes(routes!(orgs::get, orgs::update))
         .routes(routes!(api_keys::create, api_keys::list))
         .routes(routes!(api_keys::revoke))

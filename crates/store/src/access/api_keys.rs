@@ -1,7 +1,7 @@
 //! API keys, identified by a hash of their secret.
 //! Invariant: the secret itself is not stored.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::PgConnection;
 use switchboard_protocol::{
     id::{ApiKeyId, OrgId},
@@ -10,6 +10,9 @@ use switchboard_protocol::{
 use uuid::Uuid;
 
 use crate::{Store, StoreError, TenantTransaction, access::scope_list, database::with_timeout};
+
+/// How exactly the last use of a key is known.
+const USE_INTERVAL: TimeDelta = TimeDelta::minutes(1);
 
 /// A key to insert.
 #[derive(Debug, Clone)]
@@ -24,6 +27,16 @@ pub struct NewApiKey {
     pub secret_hash: [u8; 32],
     /// Its scopes; not empty.
     pub scopes: Scopes,
+}
+
+/// What restricts a key beside its scopes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApiKeyLimits {
+    /// The end of its validity; `None` for a key that does not expire.
+    pub expires_at: Option<DateTime<Utc>>,
+    /// The beginning of the ids of the devices that it issues tokens for; 1 to 64 characters.
+    /// `None` for all devices.
+    pub device_prefix: Option<String>,
 }
 
 /// A stored key.
@@ -43,6 +56,10 @@ pub struct ApiKey {
     pub created_at: DateTime<Utc>,
     /// Time of the revocation.
     pub revoked_at: Option<DateTime<Utc>>,
+    /// What restricts it beside its scopes.
+    pub limits: ApiKeyLimits,
+    /// When it was last used, to the minute.
+    pub last_used_at: Option<DateTime<Utc>>,
 }
 
 /// The result of revoking a key.
@@ -65,6 +82,9 @@ struct Row {
     scopes: Vec<String>,
     created_at: DateTime<Utc>,
     revoked_at: Option<DateTime<Utc>>,
+    expires_at: Option<DateTime<Utc>>,
+    device_prefix: Option<String>,
+    last_used_at: Option<DateTime<Utc>>,
 }
 
 impl From<Row> for ApiKey {
@@ -77,6 +97,11 @@ impl From<Row> for ApiKey {
             scopes: scope_list::decode(&row.scopes),
             created_at: row.created_at,
             revoked_at: row.revoked_at,
+            limits: ApiKeyLimits {
+                expires_at: row.expires_at,
+                device_prefix: row.device_prefix,
+            },
+            last_used_at: row.last_used_at,
         }
     }
 }
@@ -85,17 +110,21 @@ pub(crate) async fn insert(
     connection: &mut PgConnection,
     org: OrgId,
     key: &NewApiKey,
+    limits: &ApiKeyLimits,
 ) -> Result<ApiKey, sqlx::Error> {
     let row = sqlx::query_as!(
         Row,
-        "INSERT INTO api_keys (id, org_id, name, prefix, secret_hash, scopes) VALUES ($1, $2, $3, $4, $5, $6)
-         RETURNING id, org_id, name, prefix, scopes, created_at, revoked_at",
+        "INSERT INTO api_keys (id, org_id, name, prefix, secret_hash, scopes, expires_at, device_prefix)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+         RETURNING id, org_id, name, prefix, scopes, created_at, revoked_at, expires_at, device_prefix, last_used_at",
         key.id.uuid(),
         org.uuid(),
         key.name,
         key.prefix,
         key.secret_hash.as_slice(),
-        &scope_list::encode(key.scopes)
+        &scope_list::encode(key.scopes),
+        limits.expires_at,
+        limits.device_prefix
     )
     .fetch_one(connection)
     .await?;
@@ -112,24 +141,28 @@ impl TenantTransaction {
         &mut self,
         org: OrgId,
         key: &NewApiKey,
+        limits: &ApiKeyLimits,
     ) -> Result<ApiKey, StoreError> {
-        with_timeout(insert(self.connection(), org, key)).await
+        with_timeout(insert(self.connection(), org, key, limits)).await
     }
 }
 
 impl Store {
-    /// Calls [`TenantTransaction::create_api_key`] in a new transaction and commits it.
+    /// Calls [`TenantTransaction::create_api_key`] without limits in a new transaction and commits
+    /// it.
     ///
     /// # Errors
     /// As that method.
     pub async fn create_api_key(&self, org: OrgId, key: &NewApiKey) -> Result<ApiKey, StoreError> {
         let mut creation = self.begin(org).await?;
-        let key = creation.create_api_key(org, key).await?;
+        let limits = ApiKeyLimits::default();
+        let key = creation.create_api_key(org, key, &limits).await?;
         creation.commit().await?;
         Ok(key)
     }
 
-    /// The key whose secret has this SHA-256, revoked or not.
+    /// The key whose secret has this SHA-256, revoked or not, unless it has expired. Records the use
+    /// of a valid key, at most once a minute.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -139,14 +172,55 @@ impl Store {
     ) -> Result<Option<ApiKey>, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at FROM api_keys WHERE secret_hash = $1",
+            "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at, expires_at, device_prefix, last_used_at
+             FROM api_keys WHERE secret_hash = $1 AND (expires_at IS NULL OR expires_at > now())",
             secret_hash.as_slice()
         );
-        Ok(
+        let row =
             with_timeout(async { query.fetch_optional(&mut *self.system_conn().await?).await })
-                .await?
-                .map(ApiKey::from),
-        )
+                .await?;
+        let key = row.map(ApiKey::from);
+        if let Some(key) = key.as_ref().filter(|key| key.revoked_at.is_none()) {
+            self.record_use(key).await;
+        }
+        Ok(key)
+    }
+
+    async fn record_use(&self, key: &ApiKey) {
+        let is_recent = |at| Utc::now() - at < USE_INTERVAL;
+        if key.last_used_at.is_some_and(is_recent) {
+            return;
+        }
+        let query = sqlx::query!(
+            "UPDATE api_keys SET last_used_at = now() WHERE id = $1
+             AND (last_used_at IS NULL OR last_used_at < now() - interval '1 minute')",
+            key.id.uuid()
+        );
+        let done = with_timeout(async { query.execute(&mut *self.system_conn().await?).await });
+        if let Err(error) = done.await {
+            tracing::debug!(api_key.id = %key.id, error = error.report(), "the use of a key cannot be recorded");
+        }
+    }
+
+    /// The key of an organisation with this id, revoked or not.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn api_key(&self, org: OrgId, id: ApiKeyId) -> Result<Option<ApiKey>, StoreError> {
+        let query = sqlx::query_as!(
+            Row,
+            "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at, expires_at, device_prefix, last_used_at
+             FROM api_keys WHERE org_id = $1 AND id = $2",
+            org.uuid(),
+            id.uuid()
+        );
+        let row = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(org).await?)
+                .await
+        })
+        .await?;
+        Ok(row.map(ApiKey::from))
     }
 
     /// Keys of an organisation in the order of their creation, strictly after `after`, including
@@ -162,7 +236,7 @@ impl Store {
     ) -> Result<Vec<ApiKey>, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at FROM api_keys
+            "SELECT id, org_id, name, prefix, scopes, created_at, revoked_at, expires_at, device_prefix, last_used_at FROM api_keys
              WHERE org_id = $1 AND ($2::uuid IS NULL OR id > $2) ORDER BY id LIMIT $3",
             org.uuid(),
             after.map(ApiKeyId::uuid),
@@ -185,7 +259,7 @@ impl Store {
         key: ApiKeyId,
     ) -> Result<KeyRevocation, StoreError> {
         with_timeout(async {
-            let mut transaction = self.begin_tenant(org).await?;
+            let mut transaction = self.begin_tenant_in_turn(org).await?;
             // Revocations are serialised: two concurrent ones must not each rely on the other's
             // key.
             sqlx::query!(
@@ -211,7 +285,8 @@ async fn revoke(
         "UPDATE api_keys SET revoked_at = COALESCE(revoked_at, now()) WHERE org_id = $1 AND id = $2
          AND (revoked_at IS NOT NULL OR NOT $3 = ANY (scopes) OR EXISTS
               (SELECT FROM api_keys other WHERE other.org_id = $1 AND other.id <> $2
-               AND other.revoked_at IS NULL AND $3 = ANY (other.scopes)))",
+               AND other.revoked_at IS NULL AND (other.expires_at IS NULL OR other.expires_at > now())
+               AND $3 = ANY (other.scopes)))",
         org.uuid(),
         key.uuid(),
         Scope::Admin.as_str()

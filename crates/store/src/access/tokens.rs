@@ -42,6 +42,15 @@ pub struct RevokedToken {
     pub expires_at: DateTime<Utc>,
 }
 
+/// Revoked tokens that have not expired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revocations {
+    /// The tokens, in any order.
+    pub tokens: Vec<RevokedToken>,
+    /// When they were read, by the clock of the database.
+    pub read_at: DateTime<Utc>,
+}
+
 impl TenantTransaction {
     /// Inserts a token before it is issued.
     ///
@@ -102,21 +111,64 @@ impl Store {
         }))
     }
 
-    /// All revoked tokens of all organisations that have not expired.
+    /// The revoked tokens of all organisations that have not expired: those revoked since this
+    /// time, or all.
     ///
     /// # Errors
-    /// [`StoreError`] if the query fails.
-    pub async fn revoked_tokens(&self) -> Result<Vec<RevokedToken>, StoreError> {
+    /// [`StoreError`] if a query fails.
+    pub async fn revocations(
+        &self,
+        since: Option<DateTime<Utc>>,
+    ) -> Result<Revocations, StoreError> {
+        let now = sqlx::query_scalar!(r#"SELECT now() AS "now!""#);
         let query = sqlx::query!(
-            "SELECT id, expires_at FROM tokens WHERE revoked_at IS NOT NULL AND expires_at > now()"
+            "SELECT id, expires_at FROM tokens
+             WHERE revoked_at IS NOT NULL AND expires_at > now() AND revoked_at >= $1",
+            since.unwrap_or(DateTime::UNIX_EPOCH)
         );
-        let rows =
-            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
-        let revoked = rows.into_iter().map(|row| RevokedToken {
+        let (read_at, rows) = with_timeout(async {
+            let mut connection = self.system_conn().await?;
+            let read_at = now.fetch_one(&mut *connection).await?;
+            let rows = query.fetch_all(&mut *connection).await?;
+            Ok::<_, sqlx::Error>((read_at, rows))
+        })
+        .await?;
+        let tokens = rows.into_iter().map(|row| RevokedToken {
             id: TokenId::from_uuid(row.id),
             expires_at: row.expires_at,
         });
-        Ok(revoked.collect())
+        Ok(Revocations {
+            tokens: tokens.collect(),
+            read_at,
+        })
+    }
+
+    /// The number of revoked tokens of all organisations that have not expired.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn count_revocations(&self) -> Result<usize, StoreError> {
+        let query = sqlx::query_scalar!(
+            r#"SELECT count(*) AS "count!" FROM tokens WHERE revoked_at IS NOT NULL AND expires_at > now()"#
+        );
+        let count =
+            with_timeout(async { query.fetch_one(&mut *self.system_conn().await?).await }).await?;
+        Ok(usize::try_from(count).unwrap_or_default())
+    }
+
+    /// The number of an organisation's tokens that have not expired, revoked ones included.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn count_live_tokens(&self, org: OrgId) -> Result<u64, StoreError> {
+        let query = sqlx::query_scalar!(
+            r#"SELECT count(*) AS "count!" FROM tokens WHERE org_id = $1 AND expires_at > now()"#,
+            org.uuid()
+        );
+        let count =
+            with_timeout(async { query.fetch_one(&mut *self.tenant_conn(org).await?).await })
+                .await?;
+        Ok(u64::try_from(count).unwrap_or_default())
     }
 
     /// Deletes tokens that expired before this time; returns how many.

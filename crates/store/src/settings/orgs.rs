@@ -6,7 +6,7 @@ use switchboard_protocol::id::{NpcId, OrgId};
 use uuid::Uuid;
 
 use crate::{
-    ApiKey, NewApiKey, Owner, Store, StoreError, TenantTransaction,
+    ApiKey, ApiKeyLimits, NewApiKey, Owner, Store, StoreError, TenantTransaction,
     access::api_keys,
     database::{connections::set_local_tenant, with_timeout},
 };
@@ -33,6 +33,8 @@ pub struct Org {
     pub created_at: DateTime<Utc>,
     /// Time of the last change.
     pub updated_at: DateTime<Utc>,
+    /// Since when the operator refuses its credentials.
+    pub suspended_at: Option<DateTime<Utc>>,
 }
 
 /// The result of changing an organisation.
@@ -53,6 +55,7 @@ struct Row {
     version: i64,
     created_at: DateTime<Utc>,
     updated_at: DateTime<Utc>,
+    suspended_at: Option<DateTime<Utc>>,
 }
 
 impl From<Row> for Org {
@@ -66,6 +69,7 @@ impl From<Row> for Org {
             version: row.version,
             created_at: row.created_at,
             updated_at: row.updated_at,
+            suspended_at: row.suspended_at,
         }
     }
 }
@@ -94,7 +98,7 @@ impl Store {
     pub async fn org(&self, id: OrgId) -> Result<Option<Org>, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            "SELECT id, name, default_npc_id, version, created_at, updated_at FROM orgs WHERE id = $1",
+            "SELECT id, name, default_npc_id, version, created_at, updated_at, suspended_at FROM orgs WHERE id = $1",
             id.uuid()
         );
         let row = with_timeout(async {
@@ -120,7 +124,7 @@ impl Store {
         let query = sqlx::query_as!(
             Row,
             "UPDATE orgs SET name = $3, default_npc_id = $4 WHERE id = $1 AND version = $2
-             RETURNING id, name, default_npc_id, version, created_at, updated_at",
+             RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at",
             id.uuid(),
             version,
             settings.name,
@@ -145,6 +149,63 @@ impl Store {
     }
 }
 
+impl Store {
+    /// All organisations in the order of their ids, strictly after `after`.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn orgs(&self, after: Option<OrgId>, limit: u32) -> Result<Vec<Org>, StoreError> {
+        let query = sqlx::query_as!(
+            Row,
+            "SELECT id, name, default_npc_id, version, created_at, updated_at, suspended_at FROM orgs
+             WHERE $1::uuid IS NULL OR id > $1 ORDER BY id LIMIT $2",
+            after.map(OrgId::uuid),
+            i64::from(limit)
+        );
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
+        Ok(rows.into_iter().map(Org::from).collect())
+    }
+
+    /// Suspends an organisation, or lifts its suspension; `None` if there is none with this id. A
+    /// repetition changes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn set_suspended(
+        &self,
+        id: OrgId,
+        is_suspended: bool,
+    ) -> Result<Option<Org>, StoreError> {
+        let query = sqlx::query_as!(
+            Row,
+            "UPDATE orgs SET suspended_at = CASE WHEN $2 THEN COALESCE(suspended_at, now()) END WHERE id = $1
+             RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at",
+            id.uuid(),
+            is_suspended
+        );
+        let row = with_timeout(async {
+            query
+                .fetch_optional(&mut *self.tenant_conn(id).await?)
+                .await
+        })
+        .await?;
+        Ok(row.map(Org::from))
+    }
+
+    /// The suspended organisations, in the order of their ids.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn suspended_orgs(&self) -> Result<Vec<OrgId>, StoreError> {
+        let query =
+            sqlx::query_scalar!("SELECT id FROM orgs WHERE suspended_at IS NOT NULL ORDER BY id");
+        let ids =
+            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
+        Ok(ids.into_iter().map(OrgId::from_uuid).collect())
+    }
+}
+
 impl TenantTransaction {
     /// Creates an organisation together with its first API key.
     ///
@@ -166,7 +227,8 @@ impl TenantTransaction {
             )
             .execute(self.connection())
             .await?;
-            let key = api_keys::insert(self.connection(), org, first_key).await?;
+            let limits = ApiKeyLimits::default();
+            let key = api_keys::insert(self.connection(), org, first_key, &limits).await?;
             set_local_tenant(self.connection(), owner).await?;
             Ok::<_, sqlx::Error>(key)
         })

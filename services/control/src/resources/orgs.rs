@@ -1,6 +1,8 @@
 //! `POST /v1/orgs`: the operator creates an organisation and its first API key.
 //! `/v1/org`: the settings of the caller's organisation.
 
+pub(crate) mod suspension;
+
 use std::sync::Arc;
 
 use axum::{extract::State, response::Response};

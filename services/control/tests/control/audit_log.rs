@@ -86,6 +86,7 @@ async fn every_change_has_an_entry() {
         // Parts and deliveries are not settings.
         let unrecorded = [
             "createOrg",
+            "updateOrgSuspension",
             "uploadSkillsBookPart",
             "testWebhook",
             "retryDelivery",

@@ -113,6 +113,8 @@ fn request_of(operation: &str) -> (&'static str, Content) {
     match operation {
         "createOrg" => ("", Content::Json(json!({"name": "Toys"}))),
         "updateOrg" => ("", Content::Json(json!({"name": "Games"}))),
+        // Without effect: the organisation is used again.
+        "updateOrgSuspension" => ("/v1/orgs", Content::Json(json!({"suspended": false}))),
         "createApiKey" => ("", Content::Json(json!({"name": "backend"}))),
         "createToken" => (
             "",
@@ -123,7 +125,7 @@ fn request_of(operation: &str) -> (&'static str, Content) {
         "createPicture" => ("", Content::Bytes(png(3))),
         "listApiKeys" | "getKeySet" | "listTemplates" | "listPictures" | "listNpcs"
         | "listSkillsBooks" | "listVoices" | "listWebhooks" | "listAuditEntries" | "getUsage"
-        | "getOrg" => ("", Content::Nothing),
+        | "getOrg" | "listOrgs" => ("", Content::Nothing),
         "createWebhook" => ("", Content::Json(webhook())),
         "getWebhook"
         | "deleteWebhook"
@@ -197,6 +199,7 @@ impl Installation {
     async fn prerequisite(&self, kind: &str, org: &Org) -> String {
         match kind {
             "" => String::new(),
+            "/v1/orgs" => org.id.clone(),
             VOICES => {
                 self.id_of(self.post(org, kind, Content::Bytes(wav(1_300))).await)
                     .await
