@@ -13,7 +13,11 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use switchboard_identity::Caller;
 use switchboard_protocol::token::Scope;
-use switchboard_runtime::problem::{Problem, ProblemKind};
+use switchboard_runtime::{
+    budget,
+    http::authenticated,
+    problem::{Problem, ProblemKind},
+};
 use switchboard_store::Owner;
 
 use crate::Control;
@@ -29,6 +33,20 @@ impl FromRequestParts<Arc<Control>> for RequireAdmin {
         control: &Arc<Control>,
     ) -> Result<Self, Problem> {
         authorize(parts, control, Scope::Admin).await.map(Self)
+    }
+}
+
+/// A caller with the scope `admin` or `provision`.
+pub(crate) struct RequireIssuer(pub(crate) Caller);
+
+impl FromRequestParts<Arc<Control>> for RequireIssuer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        control: &Arc<Control>,
+    ) -> Result<Self, Problem> {
+        authorize_issuer(parts, control).await.map(Self)
     }
 }
 
@@ -87,7 +105,7 @@ fn authorize_owner<'a>(
     scope: Scope,
 ) -> BoxFuture<'a, Result<Owner, Problem>> {
     Box::pin(async move {
-        if check_operator_key(&parts.headers, control.operator_key.as_ref()).is_ok() {
+        if authenticate_operator(parts, control).is_ok() {
             return Ok(Owner::Installation);
         }
         let caller = authorize(parts, control, scope).await?;
@@ -107,25 +125,44 @@ fn authorize<'a>(
     })
 }
 
+fn authorize_issuer<'a>(
+    parts: &'a mut Parts,
+    control: &'a Control,
+) -> BoxFuture<'a, Result<Caller, Problem>> {
+    Box::pin(async move {
+        let caller = authenticate(parts, control).await?;
+        if !caller.scopes.contains(Scope::Provision) {
+            caller.require(Scope::Admin)?;
+        }
+        Ok(caller)
+    })
+}
+
 /// The authenticated caller, stored in the extensions of its request.
 #[derive(Clone)]
 struct CachedCaller(Caller);
 
 async fn authenticate(parts: &mut Parts, control: &Control) -> Result<Caller, Problem> {
-    let authenticate =
-        async |headers: &HeaderMap| control.authenticator.authenticate(headers).await;
+    let authenticate = async |parts: &Parts| {
+        let (headers, extensions) = (&parts.headers, &parts.extensions);
+        let caller = control.authenticator.authenticate(headers, extensions);
+        let caller = caller.await?;
+        let admitted = control.rates.take(&caller.org);
+        admitted.inspect_err(|_| control.metrics.requests_limited.inc())?;
+        Ok(caller)
+    };
     cached_caller_or(parts, authenticate).await
 }
 
 /// A request is authenticated once, however many extractors need its caller.
 async fn cached_caller_or(
     parts: &mut Parts,
-    authenticate: impl AsyncFnOnce(&HeaderMap) -> Result<Caller, Problem>,
+    authenticate: impl AsyncFnOnce(&Parts) -> Result<Caller, Problem>,
 ) -> Result<Caller, Problem> {
     if let Some(CachedCaller(caller)) = parts.extensions.get() {
         return Ok(caller.clone());
     }
-    let caller = authenticate(&parts.headers).await?;
+    let caller = authenticate(parts).await?;
     parts.extensions.insert(CachedCaller(caller.clone()));
     Ok(caller)
 }
@@ -136,7 +173,7 @@ pub(crate) fn identify<'a>(
     control: &'a Control,
 ) -> BoxFuture<'a, Result<(Owner, String), Problem>> {
     Box::pin(async move {
-        if check_operator_key(&parts.headers, control.operator_key.as_ref()).is_ok() {
+        if authenticate_operator(parts, control).is_ok() {
             return Ok((Owner::Installation, "operator".to_owned()));
         }
         let caller = authenticate(parts, control).await?;
@@ -171,8 +208,15 @@ impl FromRequestParts<Arc<Control>> for RequireOperator {
         parts: &mut Parts,
         control: &Arc<Control>,
     ) -> Result<Self, Problem> {
-        check_operator_key(&parts.headers, control.operator_key.as_ref())
+        authenticate_operator(parts, control)
     }
+}
+
+/// Requests of the operator are charged to the process.
+fn authenticate_operator(parts: &Parts, control: &Control) -> Result<RequireOperator, Problem> {
+    let operator = check_operator_key(&parts.headers, control.operator_key.as_ref())?;
+    authenticated(&parts.extensions, budget::Owner::System);
+    Ok(operator)
 }
 
 fn check_operator_key(

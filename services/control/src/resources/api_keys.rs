@@ -11,14 +11,14 @@ use secrecy::ExposeSecret;
 use serde::{Deserialize, Serialize};
 use switchboard_identity::ApiKeySecret;
 use switchboard_protocol::{
-    id::ApiKeyId,
+    id::{ApiKeyId, DeviceId},
     token::{Scope, Scopes},
 };
 use switchboard_runtime::{
     paging::{Cursor, Limit, List, Paging},
     problem::{Json, Path, Problem, ProblemKind, Query},
 };
-use switchboard_store::{ApiKey, KeyRevocation, NewApiKey};
+use switchboard_store::{ApiKey, ApiKeyLimits, KeyRevocation, NewApiKey};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -43,6 +43,13 @@ pub(crate) struct KeyRequest {
     /// The scopes of the key. Default: all scopes of the caller.
     #[schema(min_items = 1, max_items = 16, example = json!(["call", "read"]))]
     scopes: Option<Vec<Scope>>,
+    /// The end of the key's validity (RFC 3339). Default: it does not expire.
+    #[schema(example = "2027-01-02T03:04:05Z")]
+    expires_at: Option<DateTime<Utc>>,
+    /// The beginning of the ids of the devices that the key issues tokens for. Only of a key whose
+    /// single scope is `provision`. Default: all devices.
+    #[schema(pattern = "^[A-Za-z0-9._:-]{1,64}$", example = "toy-")]
+    device_prefix: Option<DeviceId>,
 }
 
 /// A created API key, with its secret. No other response has the secret.
@@ -71,7 +78,7 @@ pub(crate) struct ApiKeyView {
     #[schema(max_length = 16, example = "sb_01234567")]
     prefix: String,
     /// The scopes of the key.
-    #[schema(min_items = 1, max_items = 4, example = json!(["call", "read"]))]
+    #[schema(min_items = 1, max_items = 5, example = json!(["call", "read"]))]
     scopes: Vec<Scope>,
     /// Time of creation (RFC 3339).
     #[schema(example = "2026-01-02T03:04:05Z")]
@@ -79,6 +86,15 @@ pub(crate) struct ApiKeyView {
     /// Time of revocation (RFC 3339); null while the key is valid.
     #[schema(example = json!(null))]
     revoked_at: Option<DateTime<Utc>>,
+    /// The end of its validity (RFC 3339); null if it does not expire.
+    #[schema(example = json!(null))]
+    expires_at: Option<DateTime<Utc>>,
+    /// The beginning of the ids of the devices that it issues tokens for; null for all devices.
+    #[schema(example = json!(null))]
+    device_prefix: Option<String>,
+    /// When it was last used, to the minute (RFC 3339); null if it was not used yet.
+    #[schema(example = "2026-01-02T03:04:05Z")]
+    last_used_at: Option<DateTime<Utc>>,
 }
 
 impl From<ApiKey> for ApiKeyView {
@@ -90,6 +106,9 @@ impl From<ApiKey> for ApiKeyView {
             scopes: scope_list(key.scopes),
             created_at: key.created_at,
             revoked_at: key.revoked_at,
+            expires_at: key.limits.expires_at,
+            device_prefix: key.limits.device_prefix,
+            last_used_at: key.last_used_at,
         }
     }
 }
@@ -123,10 +142,11 @@ pub(crate) async fn create(
         Some(scopes) => grantable_scopes(scopes, &caller)?,
         None => caller.scopes,
     };
+    let limits = checked_limits(&request, scopes)?;
     let secret = ApiKeySecret::generate();
     let key = new_key(request.name.as_str(), &secret, scopes);
     let mut creation = guard.begin(&control.store, caller.org.into()).await?;
-    let key = creation.create_api_key(caller.org, &key).await?;
+    let key = creation.create_api_key(caller.org, &key, &limits).await?;
     let id = key.id;
     let created = CreatedKey {
         api_key: secret.expose_secret().to_owned(),
@@ -190,6 +210,26 @@ pub(crate) async fn revoke(
     }
     tracing::info!(org.id = %caller.org, api_key.id = %key, "API key revoked");
     Ok(StatusCode::NO_CONTENT)
+}
+
+fn checked_limits(request: &KeyRequest, scopes: Scopes) -> Result<ApiKeyLimits, ControlError> {
+    if request.expires_at.is_some_and(|at| at <= Utc::now()) {
+        return Err(ControlError::invalid(
+            "expires_at",
+            "`expires_at` must be in the future.",
+        ));
+    }
+    let provisions_only = scopes == [Scope::Provision].into_iter().collect();
+    if request.device_prefix.is_some() && !provisions_only {
+        return Err(ControlError::invalid(
+            "device_prefix",
+            "`device_prefix` is for a key whose single scope is `provision`.",
+        ));
+    }
+    Ok(ApiKeyLimits {
+        expires_at: request.expires_at,
+        device_prefix: request.device_prefix.as_ref().map(DeviceId::to_string),
+    })
 }
 
 /// A key with this secret, to be stored.

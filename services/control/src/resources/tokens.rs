@@ -3,13 +3,15 @@
 //! Invariant: a token has no scope that its creator does not have. A revocation is in PostgreSQL
 //! before its request is answered.
 
+pub(crate) mod quota;
+
 use std::time::Duration;
 
 use axum::response::Response;
 use chrono::{DateTime, Utc};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use switchboard_identity::Caller;
+use switchboard_identity::{Caller, Credential};
 use switchboard_protocol::{
     id::TokenId,
     token::{Claims, Scope, Scopes, Subject},
@@ -22,7 +24,7 @@ use uuid::Uuid;
 use crate::{
     Control,
     http::{
-        auth::{AuditActor, RequireAdmin},
+        auth::{AuditActor, RequireAdmin, RequireIssuer},
         error::ControlError,
         idempotency::{Created, Idempotent},
     },
@@ -67,21 +69,28 @@ pub(crate) struct CreatedToken {
 }
 
 /// Issues an access token for a device or a client.
+///
+/// With the scope `provision` only for a device.
 #[utoipa::path(
     post, path = "/v1/tokens", tag = "Tokens", operation_id = "createToken",
     request_body(content = TokenRequest),
     responses((status = 201, body = CreatedToken, description = "Issued; the response is the only one with the token", headers(("Cache-Control" = String, description = "`no-store`")))),
-    security(("credential" = ["admin"])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "scope_not_held", "store_unavailable"]))),
+    security(("credential" = ["admin"]), ("credential" = ["provision"])),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "scope_not_held", "device_prefix_mismatch", "too_many_tokens", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
-    RequireAdmin(caller): RequireAdmin,
+    RequireIssuer(caller): RequireIssuer,
     AuditActor(control): AuditActor,
     Idempotent(guard, Json(request)): Idempotent<Json<TokenRequest>>,
 ) -> Result<Response, ControlError> {
-    let scopes = grantable_scopes(&request.scopes, &caller)?;
+    let scopes = if caller.scopes.contains(Scope::Admin) {
+        grantable_scopes(&request.scopes, &caller)?
+    } else {
+        control.provisionable_scopes(&request, &caller).await?
+    };
     check_subject(&request.subject, scopes)?;
     let ttl_s = control.checked_ttl(request.ttl_s)?;
+    control.token_quota.take(&control.store, caller.org).await?;
     let signing_key = signing_keys::load(&control.store).await?.signing;
     let claims = claims(&caller, request.subject, scopes, ttl_s);
     let access_token = signing_key.sign(&claims)?;
@@ -145,6 +154,28 @@ impl Control {
         }
     }
 
+    /// The scope `device`, for a caller that issues tokens of devices only.
+    async fn provisionable_scopes(
+        &self,
+        request: &TokenRequest,
+        caller: &Caller,
+    ) -> Result<Scopes, ControlError> {
+        let device_only: Scopes = [Scope::Device].into_iter().collect();
+        if let Some(scope) = request.scopes.iter().find(|one| **one != Scope::Device) {
+            return Err(scope_not_held(*scope).into());
+        }
+        if let (Subject::Device(device), Credential::ApiKey(id)) =
+            (&request.subject, &caller.credential)
+        {
+            let key = self.store.api_key(caller.org, *id).await?;
+            let prefix = key.and_then(|key| key.limits.device_prefix);
+            if let Some(prefix) = prefix.filter(|prefix| !device.as_str().starts_with(prefix)) {
+                return Err(device_prefix_mismatch(&prefix).into());
+            }
+        }
+        grantable(device_only, &request.scopes)
+    }
+
     /// Publishes a revocation to all nodes. It is already stored, so a failure only delays it until
     /// the key publisher runs again; the request has succeeded.
     async fn publish_revocation(&self, revoked: RevokedToken) {
@@ -160,24 +191,40 @@ pub(crate) fn grantable_scopes(
     requested: &[Scope],
     caller: &Caller,
 ) -> Result<Scopes, ControlError> {
+    let held = caller.scopes;
+    // Who may issue any token of a device may let others do so.
+    let provisions = held.contains(Scope::Admin) && held.contains(Scope::Device);
+    let also = provisions.then_some(Scope::Provision);
+    grantable(held.iter().chain(also).collect(), requested)
+}
+
+fn grantable(held: Scopes, requested: &[Scope]) -> Result<Scopes, ControlError> {
     if requested.is_empty() {
         return Err(ControlError::invalid(
             "scopes",
             "`scopes` must name at least one scope.",
         ));
     }
-    match requested
-        .iter()
-        .find(|scope| !caller.scopes.contains(**scope))
-    {
+    match requested.iter().find(|scope| !held.contains(**scope)) {
         None => Ok(requested.iter().copied().collect()),
-        Some(scope) => Err(Problem::new(
-            ProblemKind::ScopeNotHeld,
-            format!("The scope `{scope}` cannot be granted by a caller who does not have it."),
-        )
-        .with("scope", scope)
-        .into()),
+        Some(scope) => Err(scope_not_held(*scope).into()),
     }
+}
+
+fn scope_not_held(scope: Scope) -> Problem {
+    Problem::new(
+        ProblemKind::ScopeNotHeld,
+        format!("The scope `{scope}` cannot be granted by a caller who does not have it."),
+    )
+    .with("scope", scope)
+}
+
+fn device_prefix_mismatch(prefix: &str) -> Problem {
+    Problem::new(
+        ProblemKind::DevicePrefixMismatch,
+        format!("This API key issues tokens for devices whose ids begin with `{prefix}`."),
+    )
+    .with("device_prefix", prefix)
 }
 
 /// Scopes as the API lists them.
