@@ -22,6 +22,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct TokenBuckets<K: Hash + Eq + Clone> {
     limiter: RateLimiter<K, DashMapStateStore<K>, DefaultClock>,
+    burst: NonZeroU32,
 }
 
 /// The rate limit is exceeded.
@@ -38,6 +39,7 @@ impl<K: Hash + Eq + Clone> TokenBuckets<K> {
         let quota = Quota::per_second(rate_per_s).allow_burst(burst);
         Self {
             limiter: RateLimiter::dashmap(quota),
+            burst,
         }
     }
 
@@ -46,7 +48,18 @@ impl<K: Hash + Eq + Clone> TokenBuckets<K> {
     /// # Errors
     /// [`RateLimited`] when the bucket is empty.
     pub fn take(&self, key: &K) -> Result<(), RateLimited> {
-        self.limiter.check_key(key).map_err(|refused| RateLimited {
+        self.take_many(key, NonZeroU32::MIN)
+    }
+
+    /// Takes several tokens from the bucket of `key`, at most a full bucket.
+    ///
+    /// # Errors
+    /// [`RateLimited`] when the bucket has fewer.
+    pub fn take_many(&self, key: &K, tokens: NonZeroU32) -> Result<(), RateLimited> {
+        let taken = self.limiter.check_key_n(key, tokens.min(self.burst));
+        // More tokens than a full bucket has are not asked for.
+        let taken = taken.unwrap_or(Ok(()));
+        taken.map_err(|refused| RateLimited {
             retry_after: refused.wait_time_from(self.limiter.clock().now()),
         })
     }
@@ -105,6 +118,19 @@ mod tests {
         assert_eq!(buckets.take(&2), Ok(()));
         buckets.sweep();
         assert!(buckets.take(&1).is_err());
+    }
+
+    #[test]
+    fn many_tokens_are_taken_together() {
+        let number = |number| NonZeroU32::new(number).unwrap();
+        let buckets: TokenBuckets<u8> = TokenBuckets::new(number(1), number(10));
+        assert_eq!(buckets.take_many(&1, number(6)), Ok(()));
+        let refused = buckets.take_many(&1, number(6)).unwrap_err();
+        assert!((1..=2).contains(&refused.retry_after_s()), "{refused:?}");
+        assert_eq!(buckets.take_many(&1, number(4)), Ok(()));
+        // More than a bucket has empties it.
+        assert_eq!(buckets.take_many(&2, number(99)), Ok(()));
+        assert!(buckets.take(&2).is_err());
     }
 
     #[test]
