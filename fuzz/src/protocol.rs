@@ -167,12 +167,17 @@ pub fn schema_gate(input: &[u8]) {
         }
     };
     assert_eq!(registration.json, services.get());
+    assert!((services.get().len()..16 << 20).contains(&registration.memory_bytes()));
     let Ok(params) = serde_json::from_str::<&RawValue>(params) else {
         return;
     };
     for service in registration.services() {
         assert!(registration.service(&service.name).is_some());
-        let Err(violations) = service.check(params) else {
+        let checked = service.check(params);
+        if let Some(at_once) = service.try_check(params) {
+            assert_eq!(at_once, checked);
+        }
+        let Err(violations) = checked else {
             assert!(params.get().starts_with('{'));
             continue;
         };

@@ -1,7 +1,7 @@
 //! JSON Schemas of devices: measured against a budget, then compiled, then checked within bounds.
 //!
 //! Invariant: nothing is fetched, no regular expression backtracks, and `jsonschema` receives no
-//! schema that was not measured. (I15)
+//! schema that was not measured. The cost of a check has a bound. (I15)
 
 use std::{fmt, str::FromStr};
 
@@ -12,13 +12,13 @@ mod compiled_schema;
 mod document;
 mod error;
 mod expansion;
-
 mod interner;
+mod pattern;
 mod registration;
 
 pub use error::{RegisterError, SchemaFault};
 pub use interner::Interner;
-pub use registration::{Registration, Service};
+pub use registration::{MeasuredServices, Registration, Service};
 
 /// Limits on what a device may register. Schemas come from devices, so they are untrusted.
 #[derive(Debug, Clone)]

@@ -331,6 +331,11 @@ impl ConnectionHandle {
         self.state.lock().registration.replace(registration)
     }
 
+    /// Gives up the device's services, so that their memory is returned.
+    pub(crate) fn take_registration(&self) -> Option<Arc<CompiledServices>> {
+        self.state.lock().registration.take()
+    }
+
     /// Records that the device sent bytes.
     pub(crate) fn touch(&self, now_ms: u64) {
         self.last_received_ms.store(now_ms, Ordering::Relaxed);

@@ -11,6 +11,7 @@ use super::{
     SchemaLimits,
     error::SchemaFault,
     expansion::{self, Cost},
+    pattern::{self, PatternKind, PatternUse},
 };
 
 /// The values of `type`.
@@ -20,7 +21,7 @@ const TYPES: [&str; 7] = [
     "string", "number", "integer", "boolean", "array", "object", "null",
 ];
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
-/// Patterns in one schema. Each costs memory for the lifetime of its registration.
+/// Patterns in one schema. Each takes memory for the lifetime of its registration.
 const MAX_PATTERNS: usize = 16;
 /// Bytes of one pattern.
 const MAX_PATTERN_BYTES: usize = 256;
@@ -32,8 +33,17 @@ pub(super) struct Located {
     pub(super) fault: SchemaFault,
 }
 
-/// Returns the cost of a schema with its references followed, or why it is refused.
-pub(super) fn measure(schema: &Value, limits: &SchemaLimits) -> Result<Cost, Located> {
+/// A schema within its limits.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Measured {
+    /// Its cost with the references followed.
+    pub(super) cost: Cost,
+    /// Its patterns, each as often as it is written.
+    pub(super) patterns: Vec<PatternUse>,
+}
+
+/// Returns the cost and the patterns of a schema, or why it is refused.
+pub(super) fn measure(schema: &Value, limits: &SchemaLimits) -> Result<Measured, Located> {
     let bytes = json_bytes(schema);
     if bytes > limits.max_schema_bytes {
         let fault = SchemaFault::TooLarge {
@@ -48,10 +58,15 @@ pub(super) fn measure(schema: &Value, limits: &SchemaLimits) -> Result<Cost, Loc
         limits,
         schemas: Vec::new(),
         by_pointer: HashMap::new(),
-        spent: Cost::default(),
+        nodes: 0,
+        patterns: Vec::new(),
     };
     survey.schema(schema, String::new(), 1)?;
-    expansion::expand(&survey.schemas, &survey.by_pointer, limits.max_expansion)
+    let cost = expansion::expand(&survey.schemas, &survey.by_pointer, limits.max_expansion)?;
+    Ok(Measured {
+        cost,
+        patterns: survey.patterns,
+    })
 }
 
 /// A schema within the measured schema.
@@ -113,7 +128,9 @@ struct SchemaSurvey<'l> {
     limits: &'l SchemaLimits,
     schemas: Vec<Subschema>,
     by_pointer: HashMap<String, usize>,
-    spent: Cost,
+    /// Values so far.
+    nodes: usize,
+    patterns: Vec<PatternUse>,
 }
 
 impl SchemaSurvey<'_> {
@@ -144,6 +161,13 @@ impl SchemaSurvey<'_> {
         };
         for (keyword, value) in members {
             let at = join(&pointer, keyword);
+            if keyword == "pattern"
+                && let Value::String(text) = value
+            {
+                let max_length = pattern::max_length(members);
+                self.pattern(text, &at, PatternKind::Text { max_length })?;
+                found.own.patterns = found.own.patterns.saturating_add(1);
+            }
             self.keyword(keyword, value, at, depth, &mut found)?;
         }
         if let Some(entry) = self.schemas.get_mut(index) {
@@ -177,8 +201,7 @@ impl SchemaSurvey<'_> {
                 self.named_schemas(keyword, named, &at, inner_depth, found)?;
             }
             _ => {
-                let own = self.special(keyword, value, &at, found)?;
-                found.own.add(own);
+                check_special(keyword, value, &at, found)?;
                 found.own.add(self.data(value, &at, inner_depth)?);
             }
         }
@@ -200,7 +223,8 @@ impl SchemaSurvey<'_> {
             let at = join(at, name);
             found.own.bytes = found.own.bytes.saturating_add(name.len());
             if keyword == "patternProperties" {
-                found.own.add(self.pattern(name, &at)?);
+                self.pattern(name, &at, PatternKind::Name)?;
+                found.own.name_patterns = found.own.name_patterns.saturating_add(1);
             }
             match schema {
                 // `dependencies` of older drafts holds lists of property names as well as schemas.
@@ -213,44 +237,8 @@ impl SchemaSurvey<'_> {
         Ok(())
     }
 
-    /// Checks the keywords whose values are not schemas but restricted.
-    fn special(
-        &mut self,
-        keyword: &str,
-        value: &Value,
-        at: &str,
-        found: &mut Subschema,
-    ) -> Result<Cost, Located> {
-        let fault = match (keyword, value) {
-            ("$ref", Value::String(reference)) => match local_pointer(reference) {
-                Ok(pointer) => {
-                    found.reference = Some(pointer);
-                    return Ok(Cost::default());
-                }
-                Err(fault) => fault,
-            },
-            ("pattern", Value::String(pattern)) => return self.pattern(pattern, at),
-            ("type", _) if !is_type(value) => SchemaFault::BadType,
-            ("$schema", _) if !is_dialect(value) => SchemaFault::OtherDraft,
-            ("$id", Value::String(_)) if at == ROOT_ID => return Ok(Cost::default()),
-            ("$id", _) => SchemaFault::InnerId,
-            _ => match FORBIDDEN
-                .into_iter()
-                .find(|forbidden| *forbidden == keyword)
-            {
-                Some(keyword) => SchemaFault::Forbidden { keyword },
-                None => return Ok(Cost::default()),
-            },
-        };
-        Err(Located {
-            pointer: at.to_owned(),
-            fault,
-        })
-    }
-
-    fn pattern(&mut self, pattern: &str, at: &str) -> Result<Cost, Located> {
-        self.spent.patterns = self.spent.patterns.saturating_add(1);
-        let fault = if self.spent.patterns > MAX_PATTERNS {
+    fn pattern(&mut self, pattern: &str, at: &str, kind: PatternKind) -> Result<(), Located> {
+        let fault = if self.patterns.len() >= MAX_PATTERNS {
             SchemaFault::TooManyPatterns {
                 limit: MAX_PATTERNS,
             }
@@ -259,10 +247,12 @@ impl SchemaSurvey<'_> {
                 limit: MAX_PATTERN_BYTES,
             }
         } else {
-            return Ok(Cost {
-                patterns: 1,
-                ..Cost::default()
+            self.patterns.push(PatternUse {
+                pointer: at.to_owned(),
+                pattern: pattern.to_owned(),
+                kind,
             });
+            return Ok(());
         };
         Err(Located {
             pointer: at.to_owned(),
@@ -272,13 +262,12 @@ impl SchemaSurvey<'_> {
 
     /// Counts a value that is not a schema, whatever it looks like.
     fn data(&mut self, value: &Value, at: &str, depth: usize) -> Result<Cost, Located> {
-        let before = self.spent.nodes;
+        let before = self.nodes;
         self.data_nodes(value, at, depth)?;
-        let nodes = self.spent.nodes.saturating_sub(before);
         Ok(Cost {
-            nodes,
-            patterns: 0,
+            nodes: self.nodes.saturating_sub(before),
             bytes: json_bytes(value),
+            ..Cost::default()
         })
     }
 
@@ -298,12 +287,12 @@ impl SchemaSurvey<'_> {
     }
 
     fn spend_node(&mut self, at: &str, depth: usize) -> Result<(), Located> {
-        self.spent.nodes = self.spent.nodes.saturating_add(1);
+        self.nodes = self.nodes.saturating_add(1);
         let fault = if depth > self.limits.max_depth {
             SchemaFault::TooDeep {
                 limit: self.limits.max_depth,
             }
-        } else if self.spent.nodes > self.limits.max_nodes {
+        } else if self.nodes > self.limits.max_nodes {
             SchemaFault::TooManyNodes {
                 limit: self.limits.max_nodes,
             }
@@ -315,6 +304,39 @@ impl SchemaSurvey<'_> {
             fault,
         })
     }
+}
+
+/// Checks the keywords whose values are not schemas but restricted.
+fn check_special(
+    keyword: &str,
+    value: &Value,
+    at: &str,
+    found: &mut Subschema,
+) -> Result<(), Located> {
+    let fault = match (keyword, value) {
+        ("$ref", Value::String(reference)) => match local_pointer(reference) {
+            Ok(pointer) => {
+                found.reference = Some(pointer);
+                return Ok(());
+            }
+            Err(fault) => fault,
+        },
+        ("type", _) if !is_type(value) => SchemaFault::BadType,
+        ("$schema", _) if !is_dialect(value) => SchemaFault::OtherDraft,
+        ("$id", Value::String(_)) if at == ROOT_ID => return Ok(()),
+        ("$id", _) => SchemaFault::InnerId,
+        _ => match FORBIDDEN
+            .into_iter()
+            .find(|forbidden| *forbidden == keyword)
+        {
+            Some(keyword) => SchemaFault::Forbidden { keyword },
+            None => return Ok(()),
+        },
+    };
+    Err(Located {
+        pointer: at.to_owned(),
+        fault,
+    })
 }
 
 /// Returns the JSON pointer after the `#` of a local reference.

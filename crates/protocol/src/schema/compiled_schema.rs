@@ -1,22 +1,22 @@
 //! A compiled schema, and the bounds within which a value is checked against it.
 //!
 //! Invariant: errors are collected only after the value is known to be invalid, and only when their
-//! total size is bounded.
+//! total size is bounded. The bounds hold for both passes together.
 
 use std::{
     borrow::Cow,
     fmt::{self, Write as _},
 };
 
-use jsonschema::{Draft, PatternOptions, ValidationError, Validator, error::ValidationErrorKind};
+use jsonschema::{Draft, ValidationError, Validator, error::ValidationErrorKind};
 use serde_json::Value;
 
 use super::{
-    SchemaLimits,
-    budget::{self, Located},
+    budget::{Located, Measured},
     document::Document,
     error::{SchemaFault, quoted},
     expansion::Cost,
+    pattern::{PatternSteps, Patterns, StepBudget},
 };
 use crate::outcome::Violation;
 
@@ -24,27 +24,24 @@ use crate::outcome::Violation;
 const MAX_VIOLATIONS: usize = 16;
 /// Bytes of a pointer or a description in an answer.
 const MAX_TEXT_BYTES: usize = 256;
-/// Bytes of a compiled pattern, tried in this order. A schema uses the first limit that suffices
-/// for all of its patterns, and is charged that much for each.
-const PATTERN_PROGRAM_BYTES: [usize; 8] = [
-    1 << 10,
-    1 << 11,
-    1 << 12,
-    1 << 13,
-    1 << 14,
-    1 << 15,
-    1 << 16,
-    1 << 17,
-];
-/// Bytes that a pattern may cache between inputs.
-const MAX_PATTERN_CACHE_BYTES: usize = 64 * 1024;
-/// Values of the params times values of the schema: the steps of one check.
-const MAX_STEPS: usize = 2 * 1024 * 1024;
-/// Bytes of the params times values of the schema: characters counted, strings compared.
-const MAX_BYTE_STEPS: usize = 64 * 1024 * 1024;
-/// Bytes of the params times bytes of the compiled patterns. In the worst case the engine visits
-/// every state, of some 30 bytes, at every byte.
-const MAX_PATTERN_STEPS: usize = 1024 * 1024 * 1024;
+/// The cost of one check.
+const MAX_CHECK: CheckCost = CheckCost {
+    values: 2 * 1024 * 1024,
+    bytes: 64 * 1024 * 1024,
+    // Bounded exactly, by a `StepBudget`.
+    text_steps: usize::MAX,
+    name_steps: 1024 * 1024,
+    // How large they are decides only whether the places are listed.
+    error_bytes: usize::MAX,
+};
+/// The cost of a check that takes less than half a millisecond.
+const MAX_QUICK_CHECK: CheckCost = CheckCost {
+    values: 16 * 1024,
+    bytes: 512 * 1024,
+    text_steps: 32 * 1024,
+    name_steps: 16 * 1024,
+    error_bytes: 1024 * 1024,
+};
 /// Bytes of all errors of one check. The library creates all of them before it returns the first.
 const MAX_ERROR_BYTES: usize = 32 * 1024 * 1024;
 /// Bytes of one error without its quotations.
@@ -55,73 +52,122 @@ const ERROR_BYTES: usize = 256;
 pub(super) struct CompiledSchema {
     validator: Validator,
     cost: Cost,
-    /// Bytes of all compiled patterns.
-    pattern_bytes: usize,
+    /// The most that a byte costs in one of the patterns.
+    steps: PatternSteps,
+}
+
+/// Upper bounds of what a check costs.
+struct CheckCost {
+    /// Values of the params times values of the schema.
+    values: usize,
+    /// Bytes of the params times values of the schema: characters counted, strings compared.
+    bytes: usize,
+    /// Bytes of the params times the states of the patterns.
+    text_steps: usize,
+    /// Bytes of the names of the params times the states of the patterns for names.
+    name_steps: usize,
+    /// Each value can violate each part of the schema. The error quotes that part and has a
+    /// pointer; that of a pattern has a copy of the value.
+    error_bytes: usize,
+}
+
+impl CheckCost {
+    const fn is_within(&self, limit: &Self) -> bool {
+        self.values <= limit.values
+            && self.bytes <= limit.bytes
+            && self.text_steps <= limit.text_steps
+            && self.name_steps <= limit.name_steps
+            && self.error_bytes <= limit.error_bytes
+    }
 }
 
 impl CompiledSchema {
-    /// Measures a schema, then compiles it.
-    pub(super) fn build(schema: &Value, limits: &SchemaLimits) -> Result<Self, Located> {
-        let cost = budget::measure(schema, limits)?;
-        let schema = &without_id(schema);
-        let [first, larger @ ..] = PATTERN_PROGRAM_BYTES;
-        let mut program_bytes = first;
-        let mut built = compile(schema, program_bytes);
-        for next in larger {
-            if built.is_ok() || cost.patterns == 0 {
-                break;
-            }
-            program_bytes = next;
-            built = compile(schema, program_bytes);
+    /// Compiles a schema that was measured.
+    pub(super) fn build(
+        schema: &Value,
+        measured: &Measured,
+        patterns: &mut Patterns,
+    ) -> Result<Self, Located> {
+        let mut steps = PatternSteps::default();
+        for used in &measured.patterns {
+            let found = patterns.add(used).map_err(|fault| Located {
+                pointer: used.pointer.clone(),
+                fault,
+            })?;
+            steps.text = steps.text.max(found.text);
+            steps.name = steps.name.max(found.name);
         }
-        let validator = built.map_err(|error| invalid(&error))?;
-        let pattern_bytes = cost.patterns.saturating_mul(program_bytes);
+        let mut options = jsonschema::options()
+            .with_draft(Draft::Draft202012)
+            .should_validate_formats(false);
+        if !measured.patterns.is_empty() {
+            options = patterns.apply_to(options);
+        }
+        let validator = options
+            .offline()
+            .build(&without_id(schema))
+            .map_err(|error| invalid(&error))?;
         Ok(Self {
             validator,
-            cost,
-            pattern_bytes,
+            cost: measured.cost,
+            steps,
         })
     }
 
-    pub(super) const fn cost(&self) -> Cost {
-        self.cost
+    /// Whether a check of a value, whose JSON has this many bytes, takes less than half a
+    /// millisecond.
+    pub(super) fn is_quick(&self, document: &Document, bytes: usize) -> bool {
+        self.check_cost(document, bytes).is_within(&MAX_QUICK_CHECK)
     }
 
     /// Checks a value whose JSON has this many bytes.
     pub(super) fn check(&self, document: &Document, bytes: usize) -> Result<(), Vec<Violation>> {
-        if !self.is_affordable(document.nodes, bytes) {
-            return Err(whole(
-                "the params are too large for this service's schema to be checked",
-            ));
+        const TOO_LARGE: &str = "the params are too large for this service's schema to be checked";
+        const NO_PLACES: &str =
+            "the params do not match the schema, and are too large to list the places";
+        let cost = self.check_cost(document, bytes);
+        if !cost.is_within(&MAX_CHECK) {
+            return Err(whole(TOO_LARGE));
         }
-        if self.validator.is_valid(&document.value) {
+        let steps = StepBudget::start();
+        let is_valid = self.validator.is_valid(&document.value);
+        if steps.is_exhausted() {
+            return Err(whole(TOO_LARGE));
+        }
+        if is_valid {
             return Ok(());
         }
-        if !self.are_errors_affordable(document) {
-            return Err(whole(
-                "the params do not match the schema, and are too large to list the places",
-            ));
+        if cost.error_bytes > MAX_ERROR_BYTES {
+            return Err(whole(NO_PLACES));
         }
         let errors = self.validator.iter_errors(&document.value);
-        Err(errors
-            .take(MAX_VIOLATIONS)
-            .map(|error| violation(&error))
-            .collect())
+        let violations = errors.take(MAX_VIOLATIONS).map(|error| violation(&error));
+        let violations: Vec<_> = violations.collect();
+        if steps.is_exhausted() {
+            return Err(whole(NO_PLACES));
+        }
+        Err(violations)
     }
 
-    fn is_affordable(&self, nodes: usize, bytes: usize) -> bool {
-        nodes.saturating_mul(self.cost.nodes) <= MAX_STEPS
-            && bytes.saturating_mul(self.cost.nodes) <= MAX_BYTE_STEPS
-            && bytes.saturating_mul(self.pattern_bytes) <= MAX_PATTERN_STEPS
-    }
-
-    /// Each value can violate each part of the schema. The error quotes that part and has a
-    /// pointer.
-    fn are_errors_affordable(&self, document: &Document) -> bool {
-        let each = ERROR_BYTES.saturating_add(document.key_bytes);
-        let quotes = self.cost.bytes;
-        let per_value = self.cost.nodes.saturating_mul(each).saturating_add(quotes);
-        document.nodes.saturating_mul(per_value) <= MAX_ERROR_BYTES
+    fn check_cost(&self, document: &Document, bytes: usize) -> CheckCost {
+        let Cost {
+            nodes,
+            patterns,
+            name_patterns,
+            bytes: quotes,
+        } = self.cost;
+        let text_steps = patterns.saturating_mul(self.steps.text);
+        let name_steps = name_patterns.saturating_mul(self.steps.name);
+        let each_error = ERROR_BYTES.saturating_add(document.key_bytes);
+        let errors = nodes.saturating_mul(each_error).saturating_add(quotes);
+        let copies = patterns.saturating_mul(bytes);
+        CheckCost {
+            values: document.nodes.saturating_mul(nodes),
+            bytes: bytes.saturating_mul(nodes),
+            text_steps: bytes.saturating_mul(text_steps),
+            name_steps: document.key_bytes.saturating_mul(name_steps),
+            error_bytes: document.nodes.saturating_mul(errors).saturating_add(copies),
+        }
     }
 }
 
@@ -135,18 +181,6 @@ fn without_id(schema: &Value) -> Cow<'_, Value> {
         members.remove("$id");
     }
     schema
-}
-
-fn compile(schema: &Value, program_bytes: usize) -> Result<Validator, ValidationError<'static>> {
-    let patterns = PatternOptions::regex()
-        .size_limit(program_bytes)
-        .dfa_size_limit(MAX_PATTERN_CACHE_BYTES);
-    jsonschema::options()
-        .with_draft(Draft::Draft202012)
-        .should_validate_formats(false)
-        .with_pattern_options(patterns)
-        .offline()
-        .build(schema)
 }
 
 fn invalid(error: &ValidationError<'_>) -> Located {

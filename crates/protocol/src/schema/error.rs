@@ -178,6 +178,38 @@ pub enum SchemaFault {
         "the pattern is too large, or not a regular expression without look-around and back-references"
     )]
     BadPattern,
+    /// A pattern that may match too slowly.
+    #[error(
+        "the pattern `{pattern}` may take {steps} steps on its longest text, and {limit} is the limit: repeat less, begin it with `^` and bound its repetitions, or set a `maxLength` of at most {max_length} beside it"
+    )]
+    PatternTooCostly {
+        /// The pattern, escaped and shortened.
+        pattern: String,
+        /// The steps on the longest text.
+        steps: usize,
+        /// The maximum.
+        limit: usize,
+        /// The `maxLength` with which it is accepted.
+        max_length: usize,
+    },
+    /// A pattern for the names of properties that is too large.
+    #[error(
+        "the pattern `{pattern}` in `patternProperties` has {states} states; at most {limit}, and fewer with groups: write `(?:…)` instead of `(…)`, and repeat less"
+    )]
+    NamePatternTooLarge {
+        /// The pattern, escaped and shortened.
+        pattern: String,
+        /// Its states.
+        states: usize,
+        /// The maximum.
+        limit: usize,
+    },
+    /// Each pattern is within its limits, but all of them together are not.
+    #[error("the patterns of one `register` compile to at most {limit} bytes together")]
+    PatternsTooLarge {
+        /// The maximum in bytes.
+        limit: usize,
+    },
     /// Any other violation of the standard.
     #[error("{0}")]
     Invalid(String),

@@ -19,8 +19,10 @@ const MAX_HEIGHT: usize = 32;
 pub(super) struct Cost {
     /// JSON values.
     pub(super) nodes: usize,
-    /// Regular expressions.
+    /// Patterns that texts are matched with.
     pub(super) patterns: usize,
+    /// Patterns that the names of properties are matched with.
+    pub(super) name_patterns: usize,
     /// Bytes of values that an error may quote.
     pub(super) bytes: usize,
 }
@@ -30,12 +32,14 @@ impl Cost {
     pub(super) const NODE: Self = Self {
         nodes: 1,
         patterns: 0,
+        name_patterns: 0,
         bytes: 0,
     };
 
     pub(super) fn add(&mut self, other: Self) {
         self.nodes = self.nodes.saturating_add(other.nodes);
         self.patterns = self.patterns.saturating_add(other.patterns);
+        self.name_patterns = self.name_patterns.saturating_add(other.name_patterns);
         self.bytes = self.bytes.saturating_add(other.bytes);
     }
 }

@@ -1,7 +1,6 @@
 //! Shares one compiled registration between all devices with the same firmware.
 //!
-//! Invariant: a registration lives only as long as a connection uses it, and nothing is compiled
-//! under a lock. (I13)
+//! Invariant: a registration lives only as long as a connection uses it. (I13)
 
 use std::{
     collections::HashMap,
@@ -9,9 +8,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use serde_json::value::RawValue;
 
-use super::{Digest, RegisterError, Registration, SchemaLimits};
+use super::{Digest, Registration};
 
 /// The number of locks. Many devices of one firmware meet on one of them, but only to clone an
 /// `Arc`.
@@ -21,19 +19,19 @@ const MIN_SWEEP: usize = 16;
 
 /// Registrations by the digest of their JSON. Ten thousand devices with one firmware share one.
 #[derive(Debug)]
-pub struct Interner {
-    shards: [Mutex<Shard>; SHARDS],
+pub struct Interner<T = Registration> {
+    shards: [Mutex<Shard<T>>; SHARDS],
 }
 
 #[derive(Debug)]
-struct Shard {
-    entries: HashMap<Digest, Weak<Registration>>,
+struct Shard<T> {
+    entries: HashMap<Digest, Weak<T>>,
     /// Dead entries are removed at this many entries. It follows the number of live entries, so the
     /// amortised cost per insertion is constant.
     sweep_at: usize,
 }
 
-impl Interner {
+impl<T> Interner<T> {
     /// Creates an empty interner.
     #[must_use]
     pub fn new() -> Self {
@@ -48,35 +46,30 @@ impl Interner {
         }
     }
 
-    /// Returns the registration of these services: the shared one if it is in use, otherwise a new
-    /// one.
-    ///
-    /// # Errors
-    /// The errors of [`Registration::build`]. Refused services are not cached.
-    pub fn intern(
-        &self,
-        services: &RawValue,
-        limits: &SchemaLimits,
-    ) -> Result<Arc<Registration>, RegisterError> {
-        let digest = Digest::compute(services.get().as_bytes());
-        if let Some(known) = self.shard(digest).lock().get(digest) {
-            return Ok(known);
-        }
-        let built = Arc::new(Registration::build(services, limits)?);
+    /// Returns the registration of the services with this digest if it is in use.
+    #[must_use]
+    pub fn get(&self, digest: Digest) -> Option<Arc<T>> {
+        self.shard(digest).lock().get(digest)
+    }
+
+    /// Shares a registration. Returns the one that is in use if another connection has built it in
+    /// the meantime.
+    pub fn insert(&self, digest: Digest, built: T) -> Arc<T> {
         let mut shard = self.shard(digest).lock();
-        // Another connection may have built the same registration in the meantime: the first one
-        // stays.
         if let Some(known) = shard.get(digest) {
-            return Ok(known);
+            // Dropped outside of the lock.
+            drop(shard);
+            return known;
         }
+        let built = Arc::new(built);
         shard.insert(digest, &built);
-        Ok(built)
+        built
     }
 
     /// Returns the number of registrations in use.
     #[must_use]
     pub fn len(&self) -> usize {
-        let living = |shard: &Mutex<Shard>| {
+        let living = |shard: &Mutex<Shard<T>>| {
             let mut shard = shard.lock();
             shard.sweep();
             shard.entries.len()
@@ -90,7 +83,7 @@ impl Interner {
         self.len() == 0
     }
 
-    fn shard(&self, digest: Digest) -> &Mutex<Shard> {
+    fn shard(&self, digest: Digest) -> &Mutex<Shard<T>> {
         let [first, rest @ ..] = &self.shards;
         let [byte, ..] = digest.0;
         let index = usize::from(byte) % SHARDS;
@@ -101,18 +94,18 @@ impl Interner {
     }
 }
 
-impl Default for Interner {
+impl<T> Default for Interner<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Shard {
-    fn get(&self, digest: Digest) -> Option<Arc<Registration>> {
+impl<T> Shard<T> {
+    fn get(&self, digest: Digest) -> Option<Arc<T>> {
         self.entries.get(&digest)?.upgrade()
     }
 
-    fn insert(&mut self, digest: Digest, registration: &Arc<Registration>) {
+    fn insert(&mut self, digest: Digest, registration: &Arc<T>) {
         if self.entries.len() >= self.sweep_at {
             self.sweep();
         }
@@ -131,20 +124,18 @@ impl Shard {
 mod tests {
     use super::*;
 
-    fn services(json: &str) -> Box<RawValue> {
-        RawValue::from_string(json.to_owned()).unwrap()
-    }
-
-    fn intern(interner: &Interner, json: &str) -> Result<Arc<Registration>, RegisterError> {
-        interner.intern(&services(json), &SchemaLimits::default())
+    fn intern(interner: &Interner<String>, text: &str) -> Arc<String> {
+        let digest = Digest::compute(text.as_bytes());
+        let known = interner.get(digest);
+        known.unwrap_or_else(|| interner.insert(digest, text.to_owned()))
     }
 
     #[test]
-    fn equal_json_shares_one_registration() {
+    fn equal_text_shares_one_registration() {
         let interner = Interner::new();
-        let one = intern(&interner, r#"{"a":{}}"#).unwrap();
-        let same = intern(&interner, r#"{"a":{}}"#).unwrap();
-        let other = intern(&interner, r#"{"a": {}}"#).unwrap();
+        let one = intern(&interner, r#"{"a":{}}"#);
+        let same = intern(&interner, r#"{"a":{}}"#);
+        let other = intern(&interner, r#"{"a": {}}"#);
         assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &other));
         assert_eq!(interner.len(), 2);
         drop((one, same, other));
@@ -152,22 +143,12 @@ mod tests {
     }
 
     #[test]
-    fn refused_services_are_not_cached() {
-        let interner = Interner::new();
-        assert_eq!(
-            intern(&interner, "[]").unwrap_err(),
-            RegisterError::NotAnObject
-        );
-        assert!(interner.is_empty());
-    }
-
-    #[test]
     fn dead_entries_are_swept() {
         let interner = Interner::new();
         for round in 0..5_000 {
-            intern(&interner, &format!(r#"{{"service-{round}":{{}}}}"#)).unwrap();
+            intern(&interner, &format!(r#"{{"service-{round}":{{}}}}"#));
         }
-        let entries = |shard: &Mutex<Shard>| shard.lock().entries.len();
+        let entries = |shard: &Mutex<Shard<String>>| shard.lock().entries.len();
         let left: usize = interner.shards.iter().map(entries).sum();
         assert!(left <= SHARDS * MIN_SWEEP, "{left} dead entries");
     }
@@ -176,7 +157,7 @@ mod tests {
     fn concurrent_equal_registrations_share_one() {
         let interner = Interner::new();
         let all: Vec<_> = std::thread::scope(|scope| {
-            let build = |_| scope.spawn(|| intern(&interner, r#"{"a":{}}"#).unwrap());
+            let build = |_| scope.spawn(|| intern(&interner, r#"{"a":{}}"#));
             let threads: Vec<_> = (0..8).map(build).collect();
             threads
                 .into_iter()

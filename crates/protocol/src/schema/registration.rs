@@ -1,18 +1,22 @@
-//! A device's services, parsed, measured and compiled.
+//! A device's services: parsed and measured, then compiled.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, value::RawValue};
 
 use super::{
     Digest, RegisterError, SchemaFault, SchemaLimits,
-    budget::{Located, join},
+    budget::{self, Located, Measured, join},
     compiled_schema::CompiledSchema,
     document::{Document, DocumentError},
     error::quoted,
     expansion::Cost,
+    pattern::Patterns,
 };
 use crate::outcome::Violation;
 
+/// The fields of a service that are schemas.
+const PARAMETERS: &str = "parameters";
+const OUTPUT: &str = "output";
 /// The maximum timeout of a service, in milliseconds.
 const MAX_TIMEOUT_MS: u32 = 300_000;
 /// The cost of all schemas of a registration, as a multiple of the limit for one: the maximum
@@ -20,6 +24,13 @@ const MAX_TIMEOUT_MS: u32 = 300_000;
 const TOTAL_EXPANSION_FACTOR: usize = 12;
 /// Patterns in all schemas of a registration.
 const MAX_TOTAL_PATTERNS: usize = 128;
+/// Params of more bytes may take half a millisecond to be parsed.
+const MAX_QUICK_BYTES: usize = 16 * 1024;
+/// Memory of a value of a compiled schema, and of a service with its name.
+const VALUE_BYTES: usize = 384;
+const SERVICE_BYTES: usize = 256;
+/// What compiling a pattern costs, in values of a schema.
+const PATTERN_WORK: usize = 64;
 
 /// A device's services, shared by all connections that sent the same bytes.
 ///
@@ -32,6 +43,25 @@ pub struct Registration {
     pub json: Bytes,
     /// Sorted by name.
     services: Box<[Service]>,
+    /// The memory that it takes, at most.
+    memory_bytes: usize,
+}
+
+/// A device's services within the limits, to be compiled.
+#[derive(Debug)]
+pub struct MeasuredServices {
+    json: Bytes,
+    services: Vec<MeasuredService>,
+    cost: Cost,
+}
+
+#[derive(Debug)]
+struct MeasuredService {
+    name: Box<str>,
+    timeout_ms: Option<u32>,
+    params: Option<(Value, Measured)>,
+    /// The schema of the results is published, so it must be a valid schema too.
+    output: Option<(Value, Measured)>,
 }
 
 /// One callable service.
@@ -45,14 +75,13 @@ pub struct Service {
     params: Option<CompiledSchema>,
 }
 
-impl Registration {
-    /// Parses `services`, and measures and compiles every schema in it. (S 3.2, 6.1)
+impl MeasuredServices {
+    /// Parses `services` and measures every schema in it, in linear time. (S 3.2, 6.1)
     ///
     /// # Errors
     /// The first error, in the order of the services' names.
-    pub fn build(services: &RawValue, limits: &SchemaLimits) -> Result<Self, RegisterError> {
+    pub fn measure(services: &RawValue, limits: &SchemaLimits) -> Result<Self, RegisterError> {
         let json = services.get();
-        let digest = Digest::compute(json.as_bytes());
         let document = Document::parse(json).map_err(unreadable)?;
         let Value::Object(members) = document.value else {
             return Err(RegisterError::NotAnObject);
@@ -66,16 +95,80 @@ impl Registration {
             cost: Cost::default(),
         };
         let mut services = Vec::with_capacity(members.len());
-        for (name, definition) in &members {
-            services.push(Service::build(name, definition, &mut total)?);
+        for (name, definition) in members {
+            services.push(MeasuredService::measure(&name, definition, &mut total)?);
         }
         services.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-        let json = Bytes::copy_from_slice(json.as_bytes());
         Ok(Self {
-            digest,
-            json,
-            services: services.into(),
+            json: Bytes::copy_from_slice(json.as_bytes()),
+            services,
+            cost: total.cost,
         })
+    }
+
+    /// The work of [`Self::compile`], in values of schemas.
+    #[must_use]
+    pub fn work(&self) -> usize {
+        let patterns = self.cost.patterns.saturating_add(self.cost.name_patterns);
+        let patterns = patterns.saturating_mul(PATTERN_WORK);
+        let services = self.services.len();
+        self.cost
+            .nodes
+            .saturating_add(patterns)
+            .saturating_add(services)
+    }
+
+    /// The memory of the registration without its patterns, at most.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let params = self
+            .services
+            .iter()
+            .filter_map(|service| service.params.as_ref());
+        let values = params.map(|(_, measured)| measured.cost.nodes);
+        let values = values
+            .fold(0, usize::saturating_add)
+            .saturating_mul(VALUE_BYTES);
+        let services = self.services.len().saturating_mul(SERVICE_BYTES);
+        self.json
+            .len()
+            .saturating_add(values)
+            .saturating_add(services)
+    }
+
+    /// Compiles every schema.
+    ///
+    /// # Errors
+    /// The first error, in the order of the services' names.
+    pub fn compile(self) -> Result<Registration, RegisterError> {
+        let memory_bytes = self.memory_bytes();
+        let mut patterns = Patterns::default();
+        let services = self.services.into_iter();
+        let services: Vec<_> = services
+            .map(|service| service.compile(&mut patterns))
+            .collect::<Result<_, _>>()?;
+        Ok(Registration {
+            digest: Digest::compute(&self.json),
+            json: self.json,
+            services: services.into(),
+            memory_bytes: memory_bytes.saturating_add(patterns.bytes()),
+        })
+    }
+}
+
+impl Registration {
+    /// Measures and compiles `services`.
+    ///
+    /// # Errors
+    /// As [`MeasuredServices::measure`] and [`MeasuredServices::compile`].
+    pub fn build(services: &RawValue, limits: &SchemaLimits) -> Result<Self, RegisterError> {
+        MeasuredServices::measure(services, limits)?.compile()
+    }
+
+    /// The memory that the registration takes, at most.
+    #[must_use]
+    pub const fn memory_bytes(&self) -> usize {
+        self.memory_bytes
     }
 
     /// Returns the service with this name.
@@ -107,29 +200,53 @@ impl Registration {
 
 impl Service {
     /// Checks the params of a call: an object without repeated keys, as the device must read what
-    /// is checked here. (S 4.2)
+    /// is checked here. (S 4.2) Takes up to some 100 ms.
     ///
     /// # Errors
     /// Where the params violate the schema: 1 to 16 places, each with a description of some 256
     /// bytes at most.
     pub fn check(&self, params: &RawValue) -> Result<(), Vec<Violation>> {
-        let document = Document::parse(params.get()).map_err(|error| vec![unread_params(error)])?;
-        if !document.value.is_object() {
-            let detail = "the params must be a JSON object".to_owned();
-            return Err(vec![Violation {
-                pointer: String::new(),
-                detail,
-            }]);
-        }
+        let document = parse_params(params)?;
         match &self.params {
-            Some(gate) => gate.check(&document, params.get().len()),
+            Some(schema) => schema.check(&document, params.get().len()),
             None => Ok(()),
         }
     }
 
-    fn build(
+    /// Like [`Self::check`]. Returns `None` if the check may take more than half a millisecond.
+    pub fn try_check(&self, params: &RawValue) -> Option<Result<(), Vec<Violation>>> {
+        let bytes = params.get().len();
+        if bytes > MAX_QUICK_BYTES {
+            return None;
+        }
+        let document = match parse_params(params) {
+            Ok(document) => document,
+            Err(violations) => return Some(Err(violations)),
+        };
+        match &self.params {
+            Some(schema) if !schema.is_quick(&document, bytes) => None,
+            Some(schema) => Some(schema.check(&document, bytes)),
+            None => Some(Ok(())),
+        }
+    }
+}
+
+fn parse_params(params: &RawValue) -> Result<Document, Vec<Violation>> {
+    let document = Document::parse(params.get()).map_err(|error| vec![unread_params(error)])?;
+    if document.value.is_object() {
+        return Ok(document);
+    }
+    let detail = "the params must be a JSON object".to_owned();
+    Err(vec![Violation {
+        pointer: String::new(),
+        detail,
+    }])
+}
+
+impl MeasuredService {
+    fn measure(
         name: &str,
-        definition: &Value,
+        definition: Value,
         total: &mut TotalCost<'_>,
     ) -> Result<Self, RegisterError> {
         let limits = total.limits;
@@ -141,16 +258,34 @@ impl Service {
                 limit_bytes,
             });
         }
-        let Value::Object(fields) = definition else {
+        let Value::Object(mut fields) = definition else {
             return Err(bad_service(name, "a service is an object"));
         };
-        let timeout_ms = read_fields(name, fields, limits)?;
-        let params = read_schema(name, "parameters", fields, total)?;
-        // The schema of the results is published, so it must be a valid schema too.
-        read_schema(name, "output", fields, total)?;
+        let timeout_ms = read_fields(name, &fields, limits)?;
         Ok(Self {
             name: name.into(),
             timeout_ms,
+            params: measure_schema(name, PARAMETERS, &mut fields, total)?,
+            output: measure_schema(name, OUTPUT, &mut fields, total)?,
+        })
+    }
+
+    fn compile(self, patterns: &mut Patterns) -> Result<Service, RegisterError> {
+        let name = self.name;
+        let mut compile = |field, schema: Option<(Value, Measured)>| {
+            let Some((schema, measured)) = schema else {
+                return Ok(None);
+            };
+            let compiled = CompiledSchema::build(&schema, &measured, patterns);
+            compiled
+                .map(Some)
+                .map_err(|located| bad_schema(&name, field, located))
+        };
+        let params = compile(PARAMETERS, self.params)?;
+        compile(OUTPUT, self.output)?;
+        Ok(Service {
+            name,
+            timeout_ms: self.timeout_ms,
             params,
         })
     }
@@ -169,7 +304,8 @@ impl TotalCost<'_> {
             .limits
             .max_expansion
             .saturating_mul(TOTAL_EXPANSION_FACTOR);
-        if self.cost.nodes > limit || self.cost.patterns > MAX_TOTAL_PATTERNS {
+        let patterns = self.cost.patterns.saturating_add(self.cost.name_patterns);
+        if self.cost.nodes > limit || patterns > MAX_TOTAL_PATTERNS {
             return Err(RegisterError::TooExpansive {
                 limit,
                 pattern_limit: MAX_TOTAL_PATTERNS,
@@ -216,26 +352,31 @@ fn read_fields(
     }
 }
 
-fn read_schema(
+/// Takes a schema out of the fields and measures it.
+fn measure_schema(
     service: &str,
     field: &str,
-    fields: &Map<String, Value>,
+    fields: &mut Map<String, Value>,
     total: &mut TotalCost<'_>,
-) -> Result<Option<CompiledSchema>, RegisterError> {
-    let Some(schema) = fields.get(field) else {
+) -> Result<Option<(Value, Measured)>, RegisterError> {
+    let Some(schema) = fields.remove(field) else {
         return Ok(None);
     };
-    let bad_schema = |Located { pointer, fault }| RegisterError::BadSchema {
+    let refuse = |located| bad_schema(service, field, located);
+    if field == PARAMETERS {
+        check_accepts_objects(&schema).map_err(refuse)?;
+    }
+    let measured = budget::measure(&schema, total.limits).map_err(refuse)?;
+    total.add(measured.cost)?;
+    Ok(Some((schema, measured)))
+}
+
+fn bad_schema(service: &str, field: &str, Located { pointer, fault }: Located) -> RegisterError {
+    RegisterError::BadSchema {
         service: quoted(service),
         pointer: quoted(&format!("/{field}{pointer}")),
         fault,
-    };
-    if field == "parameters" {
-        check_accepts_objects(schema).map_err(bad_schema)?;
     }
-    let gate = CompiledSchema::build(schema, total.limits).map_err(bad_schema)?;
-    total.add(gate.cost())?;
-    Ok(Some(gate))
 }
 
 /// Parameters are named, so their schema must accept objects. (S 3.2)

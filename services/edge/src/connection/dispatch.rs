@@ -10,8 +10,8 @@ use switchboard_protocol::{
     frame::{self, Kind, SeqFormat, TaskId},
     id::CallId,
     message::{self, DeviceResult},
-    outcome::{Delivered, Outcome, Refusal},
-    schema::Registration,
+    outcome::{Delivered, Outcome, Refusal, Violation},
+    schema::Service,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -19,30 +19,61 @@ use super::{Connection, buffers, close::put_goaway};
 use crate::{
     handle::{Command, DropReason, NotificationRate, OutgoingCall, UnmatchedResult},
     metrics::{Note, NotificationLimit},
+    schemas::CompiledServices,
 };
 
 /// Commands are taken from the handle until this much waits for the socket. The rest stays in the
 /// handle, where it can still be cancelled with certainty.
 const MAX_BATCH_BYTES: usize = 64 * 1024;
 
+/// Checks of this time are made before the other tasks of the worker run.
+const MAX_SLICE: Duration = Duration::from_micros(500);
+
 /// A call that is answered without the device.
 type RefusedCall = (Outcome, Refusal);
 
+/// Why no further command is written for the moment.
+pub(super) enum Pause {
+    /// Other tasks of this worker run first.
+    Yield,
+    /// The params of this call are checked off the worker. Later calls wait, so that the device
+    /// receives them in their order.
+    Check(Box<OutgoingCall>),
+}
+
+/// A call whose params are to be checked.
+struct PreparedCall<'a> {
+    service: &'a Service,
+    params: &'a RawValue,
+    input: Option<&'a RawValue>,
+}
+
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     /// Writes the handle's commands as one batch.
-    pub(super) fn send_commands(&mut self) {
+    pub(super) fn send_commands(&mut self) -> Option<Pause> {
         let registration = self.handle.registration();
+        let started = Instant::now();
         while self.io.unsent_bytes() < MAX_BATCH_BYTES {
-            match self.handle.next_command() {
-                None => return,
-                Some(Command::Goaway) => {
-                    put_goaway(self.io, "drain", self.edge.retry_after_ms());
+            match self.handle.next_command()? {
+                Command::Goaway => put_goaway(self.io, "drain", self.edge.retry_after_ms()),
+                Command::Ping => self.io.put(Kind::Ping, TaskId::MCP, 0, &[]),
+                Command::Cancel(id) => self.send_cancel(id),
+                Command::Call(call) => {
+                    if let Some(pause) = self.send_call(registration.as_deref(), call, started) {
+                        return Some(pause);
+                    }
                 }
-                Some(Command::Ping) => self.io.put(Kind::Ping, TaskId::MCP, 0, &[]),
-                Some(Command::Cancel(id)) => self.send_cancel(id),
-                Some(Command::Call(call)) => self.send_call(registration.as_deref(), &call),
-                Some(Command::Reply(chunk)) => self.send_reply(&chunk),
+                Command::Reply(chunk) => self.send_reply(&chunk),
             }
+        }
+        None
+    }
+
+    /// Continues after a pause. The commands that are left are sent afterwards.
+    pub(super) async fn resume(&mut self, pause: Pause) {
+        match pause {
+            Pause::Yield => tokio::task::yield_now().await,
+            Pause::Check(call) => self.check_in_pool(&call).await,
         }
     }
 
@@ -55,12 +86,82 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         );
     }
 
-    fn send_call(&mut self, registration: Option<&Registration>, call: &OutgoingCall) {
-        let refused = match self.check_call(registration, call) {
-            Ok((params, input)) => self.write_call(call, params, input).err(),
-            Err(refused) => Some(refused),
+    /// Checks a call and writes it. `started` is the begin of this batch.
+    fn send_call(
+        &mut self,
+        registration: Option<&CompiledServices>,
+        call: OutgoingCall,
+        started: Instant,
+    ) -> Option<Pause> {
+        let now = Instant::now();
+        let sent = match prepare_call(registration, &call, now) {
+            Ok(prepared) => match prepared.service.try_check(prepared.params) {
+                Some(checked) => self.write_checked(&call, &prepared, checked, now),
+                None => return Some(Pause::Check(Box::new(call))),
+            },
+            Err(refused) => Err(refused),
         };
-        let Some((outcome, refusal)) = refused else {
+        self.finish_call(&call, sent);
+        (now.duration_since(started) > MAX_SLICE).then_some(Pause::Yield)
+    }
+
+    /// Checks a call off the worker and writes it, unless it ended in the meantime.
+    async fn check_in_pool(&mut self, call: &OutgoingCall) {
+        let registration = self.handle.registration();
+        let job = {
+            let (registration, call) = (registration.clone(), call.clone());
+            move || {
+                let prepared = prepare_call(registration.as_deref(), &call, Instant::now());
+                prepared.map(|prepared| prepared.service.check(prepared.params))
+            }
+        };
+        let org = self.handle.key.org;
+        let checked = match self.edge.schemas.check(org, call.deadline, job).await {
+            Ok(Some(checked)) => checked,
+            Ok(None) => Err(refusal(
+                Outcome::Overloaded,
+                "The check of the params failed.",
+            )),
+            Err(exhausted) => {
+                let detail =
+                    format!("The params were not checked: {exhausted}. Try again in a moment.");
+                Err(refusal(Outcome::Overloaded, detail))
+            }
+        };
+        if !self.handle.is_in_flight(call.id) {
+            return;
+        }
+        let now = Instant::now();
+        let sent = checked.and_then(|checked| {
+            let prepared = prepare_call(registration.as_deref(), call, now)?;
+            self.write_checked(call, &prepared, checked, now)
+        });
+        self.finish_call(call, sent);
+    }
+
+    /// Writes a call whose params were checked, if they match.
+    fn write_checked(
+        &mut self,
+        call: &OutgoingCall,
+        prepared: &PreparedCall<'_>,
+        checked: Result<(), Vec<Violation>>,
+        now: Instant,
+    ) -> Result<(), RefusedCall> {
+        let service = prepared.service;
+        checked.map_err(|errors| {
+            let detail = format!("The params do not match the service `{}`.", service.name);
+            (Outcome::Invalid, Refusal { detail, errors })
+        })?;
+        if let Some(timeout_ms) = service.timeout_ms {
+            let deadline = now + Duration::from_millis(u64::from(timeout_ms));
+            self.handle.shorten_deadline(call.id, deadline);
+        }
+        self.write_call(call, prepared.params, prepared.input)
+    }
+
+    /// Counts a call that was written, or answers one that was refused.
+    fn finish_call(&self, call: &OutgoingCall, sent: Result<(), RefusedCall>) {
+        let Err((outcome, refusal)) = sent else {
             self.edge.metrics.dispatched.inc();
             call.span.note("sent");
             return;
@@ -71,45 +172,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             let answer = Answer::refused(outcome, &refusal).with_delivered(Delivered::No);
             self.edge.complete_call(&reply, answer);
         }
-    }
-
-    /// Checks the deadline, the service, and the params against its schema. Returns the params and
-    /// the input.
-    fn check_call<'a>(
-        &self,
-        registration: Option<&Registration>,
-        call: &'a OutgoingCall,
-    ) -> Result<(&'a RawValue, Option<&'a RawValue>), RefusedCall> {
-        let now = Instant::now();
-        if call.deadline <= now {
-            let detail = "The deadline passed before the call was sent to the device.";
-            return Err(refusal(Outcome::TimedOut, detail));
-        }
-        let service = registration.and_then(|registration| registration.service(&call.service));
-        let service = service.ok_or_else(|| {
-            let detail = format!("The device has no service `{}`.", &*call.service);
-            refusal(Outcome::UnknownService, detail)
-        })?;
-        let params: &RawValue = serde_json::from_slice(&call.params).map_err(|error| {
-            let detail = format!("The params are not valid JSON: {error}.");
-            refusal(Outcome::Invalid, detail)
-        })?;
-        let input = match &*call.input {
-            [] => None,
-            input => Some(serde_json::from_slice(input).map_err(|error| {
-                let detail = format!("The input is not valid JSON: {error}.");
-                refusal(Outcome::Invalid, detail)
-            })?),
-        };
-        service.check(params).map_err(|errors| {
-            let detail = format!("The params do not match the service `{}`.", service.name);
-            (Outcome::Invalid, Refusal { detail, errors })
-        })?;
-        if let Some(timeout_ms) = service.timeout_ms {
-            let deadline = now + Duration::from_millis(u64::from(timeout_ms));
-            self.handle.shorten_deadline(call.id, deadline);
-        }
-        Ok((params, input))
     }
 
     /// Appends the call's frame. Appends nothing if it is larger than the device accepts.
@@ -209,6 +271,39 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         };
         self.edge.metrics.notifications_dropped.inc(limit);
     }
+}
+
+/// Checks the deadline and the service of a call, and finds its params and its input.
+fn prepare_call<'a>(
+    registration: Option<&'a CompiledServices>,
+    call: &'a OutgoingCall,
+    now: Instant,
+) -> Result<PreparedCall<'a>, RefusedCall> {
+    if call.deadline <= now {
+        let detail = "The deadline passed before the call was sent to the device.";
+        return Err(refusal(Outcome::TimedOut, detail));
+    }
+    let service = registration.and_then(|registration| registration.service(&call.service));
+    let service = service.ok_or_else(|| {
+        let detail = format!("The device has no service `{}`.", &*call.service);
+        refusal(Outcome::UnknownService, detail)
+    })?;
+    let params = serde_json::from_slice(&call.params).map_err(|error| {
+        let detail = format!("The params are not valid JSON: {error}.");
+        refusal(Outcome::Invalid, detail)
+    })?;
+    let input = match &*call.input {
+        [] => None,
+        input => Some(serde_json::from_slice(input).map_err(|error| {
+            let detail = format!("The input is not valid JSON: {error}.");
+            refusal(Outcome::Invalid, detail)
+        })?),
+    };
+    Ok(PreparedCall {
+        service,
+        params,
+        input,
+    })
 }
 
 fn refusal(outcome: Outcome, detail: impl Into<String>) -> RefusedCall {

@@ -4,23 +4,30 @@ use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use switchboard_protocol::schema::Registration;
+use switchboard_protocol::schema::Digest;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, warn};
 
 use super::Connection;
 use crate::{
     metrics::{Note, Registered},
+    schemas::{CompiledServices, NewServices},
     token_bucket::TokenBucket,
 };
 
 /// The `call_id` of the answer to a register message without one.
 const REGISTER: &str = "register";
 
-/// Services that were validated and compiled, but are not announced yet.
+/// Services that are not in force yet.
 pub(super) struct PendingRegistration {
     call_id: Option<String>,
-    registration: Arc<Registration>,
+    services: Services,
+}
+
+enum Services {
+    /// Compiled for another connection.
+    Known(Arc<CompiledServices>),
+    New(NewServices),
 }
 
 /// Rate limits of what a device sends on its own initiative.
@@ -65,9 +72,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         self.edge.bus.record_custom_event(device, epoch, json);
     }
 
-    /// Validates and compiles the services of a register message. A refusal is answered here, and
-    /// the previous services stay in force.
-    pub(super) fn build_registration(
+    /// Finds the services of a register message among those of other connections, or copies them
+    /// to be compiled. A refusal is answered here, and the previous services stay in force.
+    pub(super) fn begin_registration(
         &mut self,
         call_id: Option<String>,
         services: &RawValue,
@@ -83,24 +90,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             return None;
         }
         let started = Instant::now();
-        let interned = self
-            .edge
-            .interner
-            .intern(services, &self.edge.schema_limits);
-        self.edge
-            .metrics
-            .register_seconds
-            .observe(started.elapsed().as_secs_f64());
-        match interned {
-            Ok(registration) => Some(Box::new(PendingRegistration {
-                call_id,
-                registration,
-            })),
-            Err(error) => {
-                self.refuse_registration(call_id.as_deref(), &error.to_string());
-                None
+        let (schemas, org) = (&self.edge.schemas, self.handle.key.org);
+        let digest = Digest::compute(services.get().as_bytes());
+        let services = match schemas.find(digest) {
+            Some(known) => {
+                let seconds = started.elapsed().as_secs_f64();
+                self.edge.metrics.register_seconds.observe(seconds);
+                Services::Known(known)
             }
-        }
+            None => match schemas.reserve(org, digest, services) {
+                Ok(new) => Services::New(new),
+                Err(refused) => {
+                    self.refuse_registration(call_id.as_deref(), &refused.to_string());
+                    return None;
+                }
+            },
+        };
+        Some(Box::new(PendingRegistration { call_id, services }))
     }
 
     fn refuse_registration(&mut self, call_id: Option<&str>, detail: &str) {
@@ -110,13 +116,26 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         self.send_result(call_id.unwrap_or(REGISTER), Some(detail));
     }
 
-    /// Puts services into force and announces them in the directory. While the directory is
-    /// unreachable they are in force here, and the bus announces them when it is back.
+    /// Compiles services that are new, puts them into force and announces them in the directory.
+    /// While the directory is unreachable they are in force here, and the bus announces them when
+    /// it is back.
     pub(super) async fn register(&mut self, registration: Box<PendingRegistration>) {
-        let PendingRegistration {
-            call_id,
-            registration,
-        } = *registration;
+        let PendingRegistration { call_id, services } = *registration;
+        let registration = match services {
+            Services::Known(known) => known,
+            Services::New(new) => {
+                let started = Instant::now();
+                let compiled = self.edge.schemas.compile(new).await;
+                let seconds = started.elapsed().as_secs_f64();
+                self.edge.metrics.register_seconds.observe(seconds);
+                match compiled {
+                    Ok(compiled) => compiled,
+                    Err(refused) => {
+                        return self.refuse_registration(call_id.as_deref(), &refused.to_string());
+                    }
+                }
+            }
+        };
         let previous = self.handle.replace_registration(Arc::clone(&registration));
         let previous = previous.map(|previous| previous.digest);
         let (key, epoch) = (&self.handle.key, self.handle.epoch);
@@ -132,7 +151,5 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 "directory is unreachable; services are announced when it is back");
         }
         self.send_result(call_id.as_deref().unwrap_or(REGISTER), None);
-        // Compiling schemas took a while: let the other tasks of this thread run.
-        tokio::task::yield_now().await;
     }
 }

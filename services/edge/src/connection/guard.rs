@@ -44,9 +44,9 @@ impl Drop for ConnectionGuard<'_> {
             edge.bus.discard_turns(&handle.key, handle.epoch);
         }
         edge.connections.remove(handle);
-        let digest = handle
-            .registration()
-            .map(|registration| registration.digest);
+        // The map may keep the handle for a while.
+        let registration = handle.take_registration();
+        let digest = registration.map(|registration| registration.digest);
         edge.bus
             .release(handle.key.clone(), handle.epoch, digest, reason);
         edge.metrics.left.inc(reason);

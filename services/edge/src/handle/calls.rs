@@ -18,6 +18,7 @@ const MAX_COMPLETED: usize = 32;
 const COMPLETED_TTL: Duration = Duration::from_secs(30);
 
 /// A call taken from the queue, to be checked and written.
+#[derive(Clone)]
 pub(crate) struct OutgoingCall {
     pub(crate) id: CallId,
     pub(crate) service: Text,
@@ -389,6 +390,12 @@ impl ConnectionHandle {
 
 /// Calls as the connection's own task sees them.
 impl ConnectionHandle {
+    /// Whether this call was dispatched and has not ended.
+    pub(crate) fn is_in_flight(&self, id: CallId) -> bool {
+        let state = self.state.lock();
+        state.calls.in_flight.iter().any(|call| call.id == id)
+    }
+
     /// Takes back a dispatched call that will not be written. Returns `None` when its caller has
     /// cancelled it in the meantime.
     pub(crate) fn retract_call(&self, id: CallId) -> Option<ReplyTo> {

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 
 fn measured(schema: &Value) -> Result<Cost, Located> {
-    measure(schema, &SchemaLimits::default())
+    measure(schema, &SchemaLimits::default()).map(|measured| measured.cost)
 }
 
 fn refused(schema: &Value, pointer: &str, fault: SchemaFault) {
@@ -226,6 +226,8 @@ fn pattern_count_and_length_are_limited() {
         accepted(&json!({ "allOf": patterns(MAX_PATTERNS) })).patterns,
         MAX_PATTERNS
     );
+    let named = accepted(&json!({ "patternProperties": { "a": { "pattern": "b" } } }));
+    assert_eq!((named.patterns, named.name_patterns), (1, 1));
     let too_many = SchemaFault::TooManyPatterns {
         limit: MAX_PATTERNS,
     };

@@ -372,8 +372,27 @@ fn unaffordable_errors_are_not_collected() {
 }
 
 #[test]
-fn expensive_patterns_are_bounded() {
-    // Each needs more states at a time than the engine caches, which takes its slow path.
+fn costly_pattern_needs_a_max_length_that_is_checked_first() {
+    let parameters = |max_length: Option<usize>| {
+        let mut p = json!({ "type": "string", "pattern": "(?:a?){900}a{900}c" });
+        if let Some(max_length) = max_length {
+            p["maxLength"] = max_length.into();
+        }
+        json!({ "properties": { "p": p } })
+    };
+    let params = |length: usize| json!({ "p": "a".repeat(length) });
+    let refused = check_bounded(parameters(None), &params(8_150));
+    let place = "at `/parameters/properties/p/pattern`: the pattern `(?:a?){900}a{900}c` may take";
+    assert!(refused.contains(place), "{refused}");
+    assert!(refused.contains("a `maxLength` of at most"), "{refused}");
+    let long = check_bounded(parameters(Some(100)), &params(8_150));
+    assert!(long.contains("is longer than 100 characters"), "{long}");
+    let short = check_bounded(parameters(Some(100)), &params(100));
+    assert!(short.contains("does not match"), "{short}");
+}
+
+#[test]
+fn steps_of_all_patterns_of_a_check_are_bounded() {
     let mixed: String = (0..200_000_u32)
         .map(|i| {
             if i.wrapping_mul(2_654_435_761) >> 31 == 0 {
@@ -384,25 +403,81 @@ fn expensive_patterns_are_bounded() {
         })
         .collect();
     for pattern in [
-        "^[ab]*a[ab]{40}$",
-        "([ab]{0,40}a){12}c",
+        "^[ab]*a[ab]{140}$",
         "(a?b?){60}[ab]{60}c",
-        "[ab]*a[ab]{300}c|[ab]*b[ab]{301}d",
-        "([^x]{0,60}a){9}c",
+        "([^x]{0,9}a){9}c",
     ] {
-        let slow = json!({ "pattern": pattern });
-        for bytes in [100, 1_000, 10_000, 100_000, 200_000] {
-            let params = json!({ "p": &mixed[..bytes] });
-            check_bounded(json!({ "properties": { "p": slow } }), &params);
-        }
+        let item = json!({ "pattern": pattern, "maxLength": 200 });
+        let parameters = json!({ "additionalProperties": { "items": item } });
+        let texts: Vec<_> = mixed
+            .as_bytes()
+            .chunks(200)
+            .map(String::from_utf8_lossy)
+            .collect();
+        let outcome = check_bounded(parameters, &json!({ "p": texts }));
+        assert!(outcome.contains("too large"), "{pattern}: {outcome}");
     }
-    let slow = json!({ "pattern": "(a?){60}a{60}b" });
-    let many = json!({ "properties": { "p": { "allOf": vec![slow; 16] } } });
-    let outcome = check_bounded(many, &json!({ "p": "a".repeat(200_000) }));
+    let parameters = json!({ "patternProperties": { "^[a-z]{1,200}z$": {} } });
+    let params: Map<String, Value> = (0..90)
+        .map(|i| (format!("{i}{}", &mixed[..200]), json!(1)))
+        .collect();
+    let outcome = check_bounded(parameters, &params.into());
     assert!(
         outcome.contains("too large for this service's schema"),
         "{outcome}"
     );
+}
+
+#[test]
+fn only_quick_checks_are_made_at_once() {
+    fn check(parameters: Value, params: &Value, expect: Option<bool>) {
+        let registration = with_parameters(parameters).unwrap();
+        let service = registration.service("s").unwrap();
+        let params = raw(params);
+        let at_once = service.try_check(&params).map(|result| result.is_ok());
+        assert_eq!(at_once, expect, "{params:.80}");
+        if let Some(is_ok) = at_once {
+            assert_eq!(service.check(&params).is_ok(), is_ok, "{params:.80}");
+        }
+    }
+    let ordinary = json!({ "properties": {
+        "id": { "type": "string", "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$" },
+        "mode": { "enum": ["on", "off"] },
+        "level": { "type": "integer", "minimum": 0, "maximum": 100 },
+    } });
+    let id = "0188a3c4-0000-7000-8000-0123456789ab";
+    check(
+        ordinary.clone(),
+        &json!({ "id": id, "mode": "on", "level": 5 }),
+        Some(true),
+    );
+    check(
+        ordinary.clone(),
+        &json!({ "id": "x", "mode": "up" }),
+        Some(false),
+    );
+    check(ordinary, &json!({ "id": "x".repeat(20_000) }), None);
+    check(json!({}), &json!({ "p": vec![1; 10_000] }), None);
+    let costly =
+        json!({ "properties": { "p": { "pattern": "(?:a?){900}a{900}c", "maxLength": 700 } } });
+    check(costly.clone(), &json!({ "p": "a".repeat(700) }), None);
+    check(costly, &json!({}), Some(true));
+}
+
+#[test]
+fn work_and_memory_follow_the_schemas() {
+    let measure = |services: &Value| {
+        MeasuredServices::measure(&raw(services), &SchemaLimits::default()).unwrap()
+    };
+    let small = measure(&json!({ "a": {} }));
+    assert_eq!(small.work(), 1);
+    assert!(small.memory_bytes() < 512);
+    let pattern = json!({ "properties": { "p": { "pattern": "^[a-z]{1,64}$" } } });
+    let larger = measure(&json!({ "a": { "parameters": pattern } }));
+    assert_eq!(larger.work(), 1 + 4 + 64);
+    let without_patterns = larger.memory_bytes();
+    let registration = larger.compile().unwrap();
+    assert!(registration.memory_bytes() > without_patterns);
 }
 
 #[test]

@@ -1,0 +1,216 @@
+//! The schemas of devices, compiled and checked off the runtime's workers.
+//!
+//! Invariant: what may take longer than a millisecond runs in a thread of the blocking pool, as
+//! many at a time as the budgets permit, and organisations take turns.
+
+use std::{
+    num::{NonZeroU32, NonZeroUsize},
+    ops::Deref,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use serde_json::value::RawValue;
+use switchboard_protocol::{
+    id::OrgId,
+    schema::{Digest, Interner, MeasuredServices, RegisterError, Registration, SchemaLimits},
+};
+use switchboard_runtime::{
+    budget::{Budget, Budgets, Exhausted, Kind, Owner, Permit},
+    rate_limit::TokenBuckets,
+};
+use tokio::time::Instant;
+
+use crate::config::SchemaConfig;
+
+/// How long services wait until others are compiled. The connection handles nothing else.
+const COMPILE_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a call waits until the params of others are checked.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Devices try again after this time.
+const RETRY_BACKOFF: Duration = Duration::from_secs(5);
+/// Seconds of the rate of an organisation that it may use at once.
+const RATE_BURST_S: u32 = 20;
+
+/// The schemas of one edge.
+pub(crate) struct Schemas {
+    limits: SchemaLimits,
+    interner: Interner<CompiledServices>,
+    /// Work that is left to each organisation for new registrations, over all of its connections.
+    rate: TokenBuckets<OrgId>,
+    /// Memory of registrations, in bytes.
+    compiled: Budget,
+    compile_jobs: Budget,
+    check_jobs: Budget,
+}
+
+/// The services of all devices that registered the same text. The memory is charged to the
+/// organisation that registered it first.
+///
+/// Schemas are compiled at registration and not at the first call, because an invalid one must be
+/// refused there, and a call must not be refused because its schema no longer fits.
+pub(crate) struct CompiledServices {
+    registration: Registration,
+    _memory: Permit,
+}
+
+/// Services that no connection has in use.
+pub(crate) struct NewServices {
+    org: OrgId,
+    json: Box<RawValue>,
+    digest: Digest,
+    memory: Permit,
+}
+
+/// Why services are refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RefusedServices {
+    #[error(transparent)]
+    Invalid(#[from] RegisterError),
+    #[error(
+        "overloaded: the organisation registers new services too often. Try again in {wait_ms} ms."
+    )]
+    RateLimited { wait_ms: u128 },
+    #[error("overloaded: {0}. Try again in {retry_ms} ms.", retry_ms = RETRY_BACKOFF.as_millis())]
+    Overloaded(#[from] Exhausted),
+    #[error("the services could not be compiled")]
+    Failed,
+}
+
+impl Deref for CompiledServices {
+    type Target = Registration;
+
+    fn deref(&self) -> &Registration {
+        &self.registration
+    }
+}
+
+impl Schemas {
+    pub(crate) fn new(config: &SchemaConfig, budgets: &Budgets) -> Arc<Self> {
+        let capacity = config.schema_max_compiled_bytes;
+        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let half = (cores / 2).max(1);
+        let rate = config.schema_values_per_org_per_s;
+        Arc::new(Self {
+            limits: config.limits(),
+            interner: Interner::new(),
+            rate: TokenBuckets::new(
+                rate,
+                rate.saturating_mul(NonZeroU32::MIN.saturating_add(RATE_BURST_S - 1)),
+            ),
+            compiled: budgets.budget("compiled_schemas", capacity, Kind::quarter_of(capacity)),
+            compile_jobs: budgets.budget("compile_jobs", half, Kind::Brief),
+            check_jobs: budgets.budget("validation_jobs", half, Kind::Brief),
+        })
+    }
+
+    /// Returns the services with this digest if a connection has them in use.
+    pub(crate) fn find(&self, digest: Digest) -> Option<Arc<CompiledServices>> {
+        self.interner.get(digest)
+    }
+
+    /// Copies new services. Charges their text.
+    ///
+    /// # Errors
+    /// When the organisation's schemas take too much memory.
+    pub(crate) fn reserve(
+        &self,
+        org: OrgId,
+        digest: Digest,
+        services: &RawValue,
+    ) -> Result<NewServices, RefusedServices> {
+        let owner = Owner::Org(org.uuid());
+        let memory = self.compiled.try_acquire(owner, services.get().len())?;
+        Ok(NewServices {
+            org,
+            json: services.to_owned(),
+            digest,
+            memory,
+        })
+    }
+
+    /// Compiles new services, unless another connection has done so in the meantime.
+    ///
+    /// # Errors
+    /// When they are invalid, or when a limit of the organisation or the node forbids it.
+    pub(crate) async fn compile(
+        self: &Arc<Self>,
+        new: NewServices,
+    ) -> Result<Arc<CompiledServices>, RefusedServices> {
+        let deadline = Instant::now() + COMPILE_TIMEOUT;
+        let owner = Owner::Org(new.org.uuid());
+        let job = self.compile_jobs.acquire(owner, 1, deadline).await?;
+        if let Some(known) = self.find(new.digest) {
+            return Ok(known);
+        }
+        let schemas = Arc::clone(self);
+        let compiled = run_blocking(job, move || schemas.compile_now(new)).await;
+        compiled.ok_or(RefusedServices::Failed)?
+    }
+
+    fn compile_now(&self, new: NewServices) -> Result<Arc<CompiledServices>, RefusedServices> {
+        let NewServices {
+            org,
+            json,
+            digest,
+            mut memory,
+        } = new;
+        let measured = MeasuredServices::measure(&json, &self.limits)?;
+        let work = u32::try_from(measured.work()).unwrap_or(u32::MAX);
+        let work = NonZeroU32::new(work).unwrap_or(NonZeroU32::MIN);
+        let rate = self.rate.take_many(&org, work);
+        rate.map_err(|limited| RefusedServices::RateLimited {
+            wait_ms: limited.retry_after.as_millis(),
+        })?;
+        grow_to(&mut memory, measured.memory_bytes())?;
+        let registration = measured.compile()?;
+        grow_to(&mut memory, registration.memory_bytes())?;
+        Ok(self.interner.insert(
+            digest,
+            CompiledServices {
+                registration,
+                _memory: memory,
+            },
+        ))
+    }
+
+    /// Runs a check of params that may take a while. Returns `None` if it failed.
+    ///
+    /// # Errors
+    /// When too many other checks are running until the deadline of the call.
+    pub(crate) async fn check<T: Send + 'static>(
+        &self,
+        org: OrgId,
+        deadline: std::time::Instant,
+        check: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Option<T>, Exhausted> {
+        let deadline = Instant::from_std(deadline).min(Instant::now() + CHECK_TIMEOUT);
+        let owner = Owner::Org(org.uuid());
+        let job = self.check_jobs.acquire(owner, 1, deadline).await?;
+        Ok(run_blocking(job, check).await)
+    }
+
+    /// Forgets the rates of organisations that did not register new services for a while.
+    pub(crate) fn sweep(&self) {
+        self.rate.sweep();
+    }
+}
+
+/// Runs a job in the blocking pool. It keeps its permit until it ends, even when the connection
+/// no longer waits. Returns `None` if the job panics or the process ends.
+async fn run_blocking<T: Send + 'static>(
+    permit: Permit,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let job = tokio::task::spawn_blocking(move || {
+        let result = job();
+        drop(permit);
+        result
+    });
+    job.await.ok()
+}
+
+fn grow_to(memory: &mut Permit, bytes: usize) -> Result<(), Exhausted> {
+    memory.try_grow(bytes.saturating_sub(memory.amount()))
+}

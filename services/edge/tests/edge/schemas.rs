@@ -1,0 +1,259 @@
+//! Schemas of one organisation cost others neither time nor memory: what is compiled and checked
+//! runs off the workers, within budgets and rates.
+
+use std::{num::NonZeroU32, time::Instant};
+
+use serde_json::{Value, json};
+use switchboard_bus::{Answer, Call};
+use switchboard_edge::Config;
+use switchboard_protocol::{
+    frame::Kind,
+    id::{DeviceKey, OrgId},
+    outcome::{Delivered, Outcome},
+};
+use switchboard_test_support::eventually::eventually_true;
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::{
+    device::{Device, LIGHT},
+    node::{Node, TEST_TIMEOUT, check},
+};
+
+/// Another organisation with a device of its own.
+struct OtherOrg<'n> {
+    node: &'n Node,
+    org: OrgId,
+    device: Device,
+}
+
+impl<'n> OtherOrg<'n> {
+    async fn join(node: &'n Node) -> Self {
+        let org = OrgId::from_uuid(Uuid::now_v7());
+        let mut claims = node.claims("lamp");
+        claims.org = org;
+        let mut device = Device::connect(node.addr).await;
+        device.authenticate(&node.sign(&claims)).await;
+        device.register(LIGHT).await;
+        Self { node, org, device }
+    }
+
+    fn key(&self) -> DeviceKey {
+        DeviceKey {
+            org: self.org,
+            ..self.node.device_key("lamp")
+        }
+    }
+
+    /// A call to its device succeeds within seconds.
+    async fn is_served(&mut self) {
+        let started = Instant::now();
+        let call = Call {
+            device: self.key(),
+            ..self.node.prepare("lamp", r#"{"on":true}"#)
+        };
+        let answer = self.node.call(call);
+        let id = self.device.expect(Kind::Control).await.call_id();
+        self.device.result(&id, "done").await;
+        check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
+        let took = started.elapsed();
+        assert!(took < TEST_TIMEOUT / 2, "the call took {took:?}");
+    }
+}
+
+/// A service with this schema of its only parameter.
+fn service(name: &str, text: &Value) -> String {
+    let parameters = json!({ "type": "object", "properties": { "text": text } });
+    json!({ name: { "parameters": parameters } }).to_string()
+}
+
+/// Services of which each has patterns that no other set has.
+fn distinct(number: usize, services: usize, patterns: usize) -> String {
+    let schema = |service: usize| {
+        let pattern =
+            |index| json!({ "pattern": format!("^.{{1,64}}x{number}y{service}z{index}") });
+        let all: Vec<_> = (0..patterns).map(pattern).collect();
+        json!({ "parameters": { "properties": { "text": { "maxLength": 99, "allOf": all } } } })
+    };
+    let set = (0..services).map(|index| (format!("s{index}"), schema(index)));
+    Value::Object(set.collect()).to_string()
+}
+
+fn send(node: &Node, device: &str, text: &str) -> JoinHandle<Answer> {
+    let mut call = node.prepare(device, &json!({ "text": text }).to_string());
+    call.service = "print".into();
+    node.call(call)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn costly_params_do_not_delay_other_organisations() {
+    let node = Node::start(Config::default()).await;
+    let mut other = OtherOrg::join(&node).await;
+    let before = node.caller.find(&other.key()).await.unwrap().unwrap();
+    // As costly as a pattern may be.
+    let text = json!({ "type": "string", "pattern": "(?:a?){900}a{900}c", "maxLength": 700 });
+    let mut devices = Vec::new();
+    for id in ["one", "two"] {
+        let mut device = node.device(id).await;
+        device.register(&service("print", &text)).await;
+        devices.push(device);
+    }
+    let costly: Vec<_> = (0..64)
+        .map(|number| send(&node, ["one", "two"][number % 2], &"a".repeat(700)))
+        .collect();
+    other.is_served().await;
+    other.is_served().await;
+    let after = node.caller.find(&other.key()).await.unwrap().unwrap();
+    assert_eq!(before.epoch, after.epoch, "the device is still connected");
+    for answer in costly {
+        let answer = answer.await.unwrap();
+        assert_ne!(answer.delivered, Delivered::Yes);
+        let outcomes = [Outcome::Invalid, Outcome::Overloaded, Outcome::TimedOut];
+        assert!(outcomes.contains(&answer.outcome), "{:?}", answer.outcome);
+    }
+}
+
+#[tokio::test]
+async fn costly_pattern_is_refused_with_its_remedy() {
+    let node = Node::start(Config::default()).await;
+    let mut device = node.lamp("toy").await;
+    let text = json!({ "type": "string", "pattern": "(?:a?){900}a{900}c" });
+    let answer = device.try_register(&service("print", &text)).await;
+    assert_eq!(answer["result"]["success"], false);
+    let error = answer["result"]["error"].as_str().unwrap();
+    let place = "at `/parameters/properties/text/pattern`: the pattern `(?:a?){900}a{900}c`";
+    assert!(
+        error.contains(place) && error.contains("`maxLength`"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn calls_that_are_checked_in_the_pool_keep_their_order() {
+    let node = Node::start(Config::default()).await;
+    let mut device = node.device("toy").await;
+    let text = json!({ "type": "string" });
+    device.register(&service("print", &text)).await;
+    // Large params are checked off the worker, small ones on it.
+    let texts = [
+        ("a", 40_000),
+        ("b", 1),
+        ("c", 1),
+        ("d", 40_000),
+        ("e", 40_000),
+        ("f", 1),
+    ];
+    let texts = texts.map(|(letter, length)| letter.repeat(length));
+    let answers: Vec<_> = texts.iter().map(|text| send(&node, "toy", text)).collect();
+    for text in &texts {
+        let frame = device.expect(Kind::Control).await.json();
+        assert_eq!(frame["data"]["params"]["text"], **text);
+    }
+    drop(device);
+    for answer in answers {
+        check(&answer.await.unwrap(), Outcome::Lost, Delivered::Unknown);
+    }
+}
+
+#[tokio::test]
+async fn compiled_schemas_of_one_organisation_are_bounded() {
+    let mut config = Config::default();
+    config.schema.schema_max_compiled_bytes = 2 * 1024 * 1024;
+    let share = config.schema.schema_max_compiled_bytes / 4;
+    let node = Node::start(config).await;
+    let (mut devices, mut refused) = (Vec::new(), 0);
+    for number in 0..12 {
+        let mut device = node.device(&format!("toy-{number}")).await;
+        let answer = device.try_register(&distinct(number, 1, 2)).await;
+        if answer["result"]["success"] == false {
+            refused += 1;
+            let error = answer["result"]["error"].as_str().unwrap();
+            let reason = "overloaded: the share of the budget `compiled_schemas` is exhausted";
+            assert!(
+                error.contains(reason) && error.contains("Try again in 5000 ms"),
+                "{error}"
+            );
+        }
+        devices.push(device);
+    }
+    let used = node.budget_used("compiled_schemas");
+    assert!(
+        (share / 4..=share).contains(&used),
+        "{used} of {share} bytes"
+    );
+    assert!((1..12).contains(&refused), "{refused} refused");
+
+    let mut other = OtherOrg::join(&node).await;
+    other.is_served().await;
+    // The same services take no more memory.
+    let mut same = node.device("same").await;
+    same.register(&distinct(0, 1, 2)).await;
+    assert!(node.budget_used("compiled_schemas") < used + 8 * 1024);
+
+    drop((devices, same, other));
+    eventually_true("the memory is returned", || {
+        node.budget_used("compiled_schemas") == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rate_of_new_services_outlasts_a_reconnect() {
+    async fn refusal(device: &mut Device, services: &str) -> Option<String> {
+        let answer = device.try_register(services).await;
+        let error = answer["result"]["error"].as_str();
+        error.map(str::to_owned)
+    }
+    let mut config = Config::default();
+    config.schema.schema_values_per_org_per_s = NonZeroU32::new(10).unwrap();
+    let node = Node::start(config).await;
+    let mut device = node.device("toy").await;
+    let (mut number, mut error) = (0, None);
+    while error.is_none() {
+        assert!(number < 8, "no rate limit");
+        error = refusal(&mut device, &distinct(number, 1, 1)).await;
+        number += 1;
+    }
+    let error = error.unwrap();
+    assert!(
+        error.contains("registers new services too often"),
+        "{error}"
+    );
+    assert!(error.contains("Try again in") && number > 1, "{error}");
+
+    let mut device = node.device("toy").await;
+    let error = refusal(&mut device, &distinct(number, 1, 1)).await;
+    assert!(error.is_some_and(|error| error.contains("too often")));
+    OtherOrg::join(&node).await.is_served().await;
+    let mut same = node.device("same").await;
+    let error = refusal(&mut same, LIGHT).await;
+    assert_eq!(error, None, "another device registered the same services");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_new_registrations_do_not_delay_other_organisations() {
+    let node = Node::start(Config::default()).await;
+    let mut other = OtherOrg::join(&node).await;
+    let mut registrations = tokio::task::JoinSet::new();
+    for number in 0..40 {
+        let mut device = node.device(&format!("toy-{number}")).await;
+        registrations.spawn(async move {
+            for round in 0..3 {
+                device
+                    .try_register(&distinct(number * 3 + round, 4, 2))
+                    .await;
+            }
+        });
+    }
+    other.is_served().await;
+    let started = Instant::now();
+    other
+        .device
+        .register(&LIGHT.replace("Switch", "Turn"))
+        .await;
+    let took = started.elapsed();
+    assert!(took < TEST_TIMEOUT / 2, "the registration took {took:?}");
+    other.is_served().await;
+    assert!(!registrations.is_empty());
+    registrations.abort_all();
+}
