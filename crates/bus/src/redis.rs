@@ -13,6 +13,7 @@ mod directory;
 mod events;
 mod health;
 mod keys;
+mod postponed_turns;
 mod publisher;
 mod resp;
 mod scripts;
@@ -37,6 +38,7 @@ use self::{
     client::{RedisClient, ReportFailures, Topology},
     cluster::{Cluster, Deduplicator, Redelivery},
     health::ConnectionHealth,
+    postponed_turns::PostponedSchedule,
     publisher::FailureSink,
     scripts::Scripts,
     sentinel::Sentinels,
@@ -103,6 +105,7 @@ pub(crate) fn start(
     let client = Arc::new(RedisClient {
         events: StreamReader::new(events::stream_group(&keys)),
         turns: StreamReader::new(turns::stream_group(&keys)),
+        postponed: PostponedSchedule::default(),
         timings: metrics.commands.clone(),
         keys,
         node: node.clone(),

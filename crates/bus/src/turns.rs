@@ -4,6 +4,7 @@ mod cancel;
 mod orphan_replies;
 mod position;
 mod queue;
+mod room;
 mod superseded;
 mod tracker;
 mod turn;
@@ -17,7 +18,8 @@ pub(crate) use self::{
     cancel::{CancellationSender, cancellation_channel},
     orphan_replies::OrphanReplies,
     position::TurnPosition,
-    queue::MAX_TURNS,
+    queue::{MAX_ORG_TURNS, MAX_TURNS},
+    room::{OrgRoom, Rooms},
     superseded::SupersededTurns,
     tracker::TurnTracker,
     turn::{ClaimedTurn, Lease, NewTurn, ReplyTarget},

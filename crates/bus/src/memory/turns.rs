@@ -7,13 +7,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use switchboard_protocol::id::OrgId;
 use switchboard_runtime::clock::unix_now_ms;
 
 use crate::{
     error::BusError,
     node::NodeId,
-    turns::{ClaimedTurn, Lease, MAX_TURNS, NewTurn, TURN_LEASE, TURN_TTL, TurnPosition},
+    turns::{
+        ClaimedTurn, Lease, MAX_ORG_TURNS, MAX_TURNS, NewTurn, Rooms, TURN_LEASE, TURN_TTL,
+        TurnPosition,
+    },
 };
+
+/// Interval in which a claim looks for room for turns that were passed over.
+const ROOM_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
 pub(super) struct Turns {
@@ -43,9 +50,10 @@ impl Turns {
     }
 
     pub(super) fn enqueue(&mut self, turn: NewTurn) -> Result<TurnPosition, BusError> {
-        if self.waiting.len() + self.leased.len() >= MAX_TURNS {
+        let org = turn.target.device.org;
+        if self.is_full(org) {
             self.waiting.retain(|waiting| !waiting.is_expired());
-            if self.waiting.len() + self.leased.len() >= MAX_TURNS {
+            if self.is_full(org) {
                 return Err(BusError::Overloaded);
             }
         }
@@ -72,22 +80,53 @@ impl Turns {
             .retain(|leased| !turns.contains(&leased.waiting.position));
     }
 
-    pub(super) fn claim(&mut self, worker: &NodeId, max: usize) -> Vec<ClaimedTurn> {
+    /// Whether a turn of this organisation is refused.
+    fn is_full(&self, org: OrgId) -> bool {
+        let all = self.waiting.len() + self.leased.len();
+        let leased = self.leased.iter().map(|leased| &leased.waiting);
+        let turns = self.waiting.iter().chain(leased);
+        let count = || turns.filter(|turn| turn.org() == org).count();
+        // Below the share of one organisation, none has to be counted.
+        all >= MAX_TURNS || (all >= MAX_ORG_TURNS && count() >= MAX_ORG_TURNS)
+    }
+
+    /// Claims turns whose organisation has room. Returns the time until the next claim may find
+    /// more, if no turn is enqueued and no lease is renewed.
+    pub(super) fn claim(
+        &mut self,
+        worker: &NodeId,
+        max: usize,
+        mut rooms: Rooms<'_>,
+    ) -> (Vec<ClaimedTurn>, Duration) {
         let now = Instant::now();
         let mut claimed = Vec::new();
+        let mut has_postponed = false;
         let has_expired =
             |leased: &&mut LeasedTurn| now.duration_since(leased.renewed_at) >= TURN_LEASE;
-        for leased in self.leased.iter_mut().filter(has_expired).take(max) {
+        for leased in self.leased.iter_mut().filter(has_expired) {
+            if claimed.len() >= max || !rooms.take(leased.waiting.org()) {
+                has_postponed = true;
+                continue;
+            }
             (leased.worker, leased.renewed_at) = (worker.clone(), now);
             leased.attempts += 1;
             claimed.push(leased.to_claimed());
         }
+        while self.waiting.front().is_some_and(WaitingTurn::is_expired) {
+            self.waiting.pop_front();
+        }
+        let mut passed = 0;
         while claimed.len() < max
-            && let Some(waiting) = self.waiting.pop_front()
+            && let Some(org) = self.waiting.get(passed).map(WaitingTurn::org)
         {
-            if waiting.is_expired() {
+            if !rooms.take(org) {
+                has_postponed = true;
+                passed += 1;
                 continue;
             }
+            let Some(waiting) = self.waiting.remove(passed) else {
+                break;
+            };
             let leased = LeasedTurn {
                 waiting,
                 worker: worker.clone(),
@@ -98,11 +137,16 @@ impl Turns {
             claimed.push(leased.to_claimed());
             self.leased.push(leased);
         }
-        claimed
+        let next_claim = if has_postponed {
+            ROOM_INTERVAL
+        } else {
+            self.next_lease_expiry()
+        };
+        (claimed, next_claim)
     }
 
     /// The time until the next lease expires, if none is renewed.
-    pub(super) fn next_lease_expiry(&self) -> Duration {
+    fn next_lease_expiry(&self) -> Duration {
         let ages = self.leased.iter().map(|leased| leased.renewed_at.elapsed());
         TURN_LEASE.saturating_sub(ages.max().unwrap_or_default())
     }
@@ -141,6 +185,10 @@ impl Turns {
 }
 
 impl WaitingTurn {
+    const fn org(&self) -> OrgId {
+        self.turn.target.device.org
+    }
+
     fn is_expired(&self) -> bool {
         self.since.elapsed() >= TURN_TTL
     }

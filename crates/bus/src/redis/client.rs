@@ -18,6 +18,7 @@ use super::{
     connection::Connection,
     health::ConnectionHealth,
     keys::Keys,
+    postponed_turns::PostponedSchedule,
     publisher::{Attempt, Channel, FailedPublish, FailureSink, Publisher},
     scripts::Scripts,
     server::{ConnectionEvents, Server},
@@ -58,6 +59,7 @@ pub(super) struct RedisClient {
     pub(super) closed: CancellationToken,
     pub(super) events: StreamReader,
     pub(super) turns: StreamReader,
+    pub(super) postponed: PostponedSchedule,
     pub(super) timings: Histograms<Command>,
 }
 

@@ -43,6 +43,7 @@ fn redis_keys_and_channels_keep_their_names() {
         format!("token-keys {}", single.token_keys()),
         format!("revoked-tokens {}", single.revoked()),
         format!("token-keys-version {}", single.key_set_version()),
+        format!("suspended-orgs {}", single.suspended_orgs()),
         format!("device-events {}", single.events()),
         format!("turns {}", single.turns()),
         format!("conversations {}", single.conversations()),
@@ -63,7 +64,7 @@ fn redis_keys_and_channels_keep_their_names() {
 
 /// Commands and scripts in their order, each with the arguments that it is called with. `_` is a
 /// space, `''` is empty.
-const STEPS: &str = "
+const STEPS: &str = r#"
 ZADD nodes 9999999999999 edge~1 1 edge~9
 claim 3 live ids orgs toy-1 edge~1 org PUBLISH changes
 claim 3 live ids orgs toy-1 edge~2 org PUBLISH changes
@@ -90,21 +91,41 @@ ZRANGE revoked 0 -1 WITHSCORES
 GET version
 entrust 3 keys revoked version '' 300
 ZCARD revoked
+suspend 2 suspended version ["org"]
+GET suspended
+GET version
 XGROUP CREATE turns chat 0 MKSTREAM
-begin 1 turns chat 2 1000 node edge~1 text hi
-begin 1 turns chat 0 99999999 node edge~1 text hi
+XGROUP CREATE turns org 0
+XADD turns 3-0 org org
+XADD turns 4-0 org org
+XREADGROUP GROUP chat node STREAMS turns >
+XCLAIM turns org queue 0 3-0 4-0 FORCE JUSTID
+begin 1 turns chat 3 2 1000 org org org text hi
+begin 1 turns chat 2 9 1000 org org org text hi
+begin 1 turns chat 3 2 1000 other org other text hi
+XPENDING turns other
 DEL turns
 XADD turns 5-0 text hi
 XGROUP CREATE turns chat 0
 XREADGROUP GROUP chat node STREAMS turns >
-taken 1 turns chat node 5-0 6-0
+taken 1 turns chat node 5-0 org 0 6-0 org 1
+postponed 1 turns chat
+XPENDING turns chat
+claim_postponed 1 turns chat node 9 org 1 other 1
+taken 1 turns chat node 5-0 org 1
+postponed 1 turns chat
 keep 1 turns chat node 1000000 5-0 1 6-0 1
 keep 1 turns chat other 1000000 5-0 1
 acted 1 turns chat node 1000000 5-0 2
 acted 1 turns chat node 1000000 5-0 1
-taken 1 turns chat node 5-0
-end 1 turns chat node 1000000 5-0 2
-end 1 turns chat node 1000000 5-0 1
+taken 1 turns chat node 5-0 org 1
+end 1 turns chat node 1000000 5-0 2 org
+end 1 turns chat node 1000000 5-0 1 org
+XLEN turns
+XGROUP CREATE turns org 0
+XADD turns 6-0 text hi
+XCLAIM turns org queue 0 6-0 FORCE JUSTID
+end_all 1 turns chat 6-0 org 7-0 org
 XLEN turns
 XADD turns 8-0 text hi
 strike 1 turns chat 8-0 9-0
@@ -120,7 +141,7 @@ due 1 conv conv: 10 60000 conv: 3600000
 drop_conversation 3 conv:org/c conv conv:org org/c 6
 drop_conversation 3 conv:org/c conv conv:org org/c 7
 ZRANGE conv 0 -1
-";
+"#;
 
 /// A reply as text; times of the server are masked.
 fn show(reply: &Value) -> String {
@@ -145,7 +166,7 @@ fn show(reply: &Value) -> String {
     }
 }
 
-fn named(scripts: &Scripts) -> [(&'static str, &Script); 18] {
+fn named(scripts: &Scripts) -> [(&'static str, &Script); 22] {
     [
         ("claim", &scripts.claim),
         ("enter", &scripts.upsert),
@@ -156,11 +177,15 @@ fn named(scripts: &Scripts) -> [(&'static str, &Script); 18] {
         ("beat", &scripts.renew_lease),
         ("reap", &scripts.remove_dead),
         ("entrust", &scripts.publish_keys),
+        ("suspend", &scripts.publish_suspended),
         ("begin", &scripts.enqueue_turn),
-        ("taken", &scripts.count_deliveries),
+        ("taken", &scripts.admit_turns),
+        ("postponed", &scripts.list_postponed),
+        ("claim_postponed", &scripts.claim_postponed),
         ("keep", &scripts.renew_turns),
         ("acted", &scripts.mark_side_effects),
         ("end", &scripts.complete_turn),
+        ("end_all", &scripts.delete_turns),
         ("strike", &scripts.delete_entries),
         ("keep_conversation", &scripts.save_conversation),
         ("drop_conversation", &scripts.delete_conversation),

@@ -6,6 +6,8 @@
 //! time in proportion to anything unbounded; a key that a script finds by a name in a set may be
 //! at another shard while its slot moves, so its absence alone does not mean that it is gone.
 
+mod turns;
+
 use redis::{Arg, Cmd, Script};
 
 /// How long a node counts as alive after the last renewal of its lease.
@@ -22,11 +24,15 @@ pub(super) struct Scripts {
     pub(super) renew_lease: Script,
     pub(super) remove_dead: Script,
     pub(super) publish_keys: Script,
+    pub(super) publish_suspended: Script,
     pub(super) enqueue_turn: Script,
-    pub(super) count_deliveries: Script,
+    pub(super) admit_turns: Script,
+    pub(super) list_postponed: Script,
+    pub(super) claim_postponed: Script,
     pub(super) renew_turns: Script,
     pub(super) mark_side_effects: Script,
     pub(super) complete_turn: Script,
+    pub(super) delete_turns: Script,
     pub(super) delete_entries: Script,
     pub(super) save_conversation: Script,
     pub(super) delete_conversation: Script,
@@ -45,11 +51,15 @@ impl Scripts {
             renew_lease: Script::new(RENEW_LEASE),
             remove_dead: Script::new(REMOVE_DEAD),
             publish_keys: Script::new(PUBLISH_KEYS),
-            enqueue_turn: Script::new(ENQUEUE_TURN),
-            count_deliveries: Script::new(COUNT_DELIVERIES),
-            renew_turns: Script::new(RENEW_TURNS),
-            mark_side_effects: Script::new(MARK_SIDE_EFFECTS),
-            complete_turn: Script::new(COMPLETE_TURN),
+            publish_suspended: Script::new(PUBLISH_SUSPENDED),
+            enqueue_turn: Script::new(turns::ENQUEUE_TURN),
+            admit_turns: Script::new(turns::ADMIT_TURNS),
+            list_postponed: Script::new(turns::LIST_POSTPONED),
+            claim_postponed: Script::new(turns::CLAIM_POSTPONED),
+            renew_turns: Script::new(turns::RENEW_TURNS),
+            mark_side_effects: Script::new(turns::MARK_SIDE_EFFECTS),
+            complete_turn: Script::new(turns::COMPLETE_TURN),
+            delete_turns: Script::new(turns::DELETE_TURNS),
             delete_entries: Script::new(DELETE_ENTRIES),
             save_conversation: Script::new(SAVE_CONVERSATION),
             delete_conversation: Script::new(DELETE_CONVERSATION),
@@ -57,7 +67,7 @@ impl Scripts {
         }
     }
 
-    pub(super) fn all(&self) -> [(&Script, &'static str); 18] {
+    pub(super) fn all(&self) -> [(&Script, &'static str); 22] {
         [
             (&self.claim, CLAIM),
             (&self.upsert, UPSERT),
@@ -68,11 +78,15 @@ impl Scripts {
             (&self.renew_lease, RENEW_LEASE),
             (&self.remove_dead, REMOVE_DEAD),
             (&self.publish_keys, PUBLISH_KEYS),
-            (&self.enqueue_turn, ENQUEUE_TURN),
-            (&self.count_deliveries, COUNT_DELIVERIES),
-            (&self.renew_turns, RENEW_TURNS),
-            (&self.mark_side_effects, MARK_SIDE_EFFECTS),
-            (&self.complete_turn, COMPLETE_TURN),
+            (&self.publish_suspended, PUBLISH_SUSPENDED),
+            (&self.enqueue_turn, turns::ENQUEUE_TURN),
+            (&self.admit_turns, turns::ADMIT_TURNS),
+            (&self.list_postponed, turns::LIST_POSTPONED),
+            (&self.claim_postponed, turns::CLAIM_POSTPONED),
+            (&self.renew_turns, turns::RENEW_TURNS),
+            (&self.mark_side_effects, turns::MARK_SIDE_EFFECTS),
+            (&self.complete_turn, turns::COMPLETE_TURN),
+            (&self.delete_turns, turns::DELETE_TURNS),
             (&self.delete_entries, DELETE_ENTRIES),
             (&self.save_conversation, SAVE_CONVERSATION),
             (&self.delete_conversation, DELETE_CONVERSATION),
@@ -300,72 +314,18 @@ return 1
 "
 );
 
-/// keys: turns · args: group, the maximum number of turns, their TTL, then fields and values → the
-/// position, or '' when the queue is full. A full queue first deletes turns that no worker claimed
-/// within their TTL; these are behind the last one that was delivered.
-const ENQUEUE_TURN: &str = r"
-if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[2]) then
+/// keys: suspended, version · args: suspended organisations in JSON → 1.
+const PUBLISH_SUSPENDED: &str = concat!(
+    keys!(2),
+    r"
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  redis.call('SET', KEYS[1], ARGV[1])
   local t = redis.call('TIME')
-  local stale = string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000) - ARGV[3])
-  local last = '0-0'
-  for _, group in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-    local about = {}
-    for i = 1, #group, 2 do about[group[i]] = group[i + 1] end
-    if about['name'] == ARGV[1] then last = about['last-delivered-id'] end
-  end
-  for _, waiting in ipairs(redis.call('XRANGE', KEYS[1], '(' .. last, stale, 'COUNT', 100)) do
-    redis.call('XDEL', KEYS[1], waiting[1])
-  end
-  if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[2]) then return '' end
+  redis.call('SET', KEYS[2], string.format('%.0f', t[1] * 1000000 + t[2]))
 end
-return redis.call('XADD', KEYS[1], '*', unpack(ARGV, 4))
-";
-
-/// keys: turns · args: group, worker, turns… → now, then for each turn its delivery count; 0 if the
-/// worker does not hold it.
-const COUNT_DELIVERIES: &str = r"
-local t = redis.call('TIME')
-local known = {}
-for i = 3, #ARGV do
-  local held = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1, ARGV[2])
-  known[i - 2] = held[1] and held[1][4] or 0
-end
-return {t[1] * 1000 + math.floor(t[2] / 1000), known}
-";
-
-/// keys: turns · args: group, worker, the mark for side effects, then turn and attempt in turn →
-/// the indexes of those that the worker still holds; their leases are renewed.
-const RENEW_TURNS: &str = r"
-local kept = {}
-for i = 4, #ARGV, 2 do
-  local held = redis.pcall('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1, ARGV[2])
-  if not held.err and held[1] and held[1][4] % ARGV[3] == tonumber(ARGV[i + 1]) then
-    local renewed = redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[i], 'JUSTID')
-    if #renewed > 0 then kept[#kept + 1] = (i - 4) / 2 end
-  end
-end
-return kept
-";
-
-/// keys: turns · args: group, worker, the mark for side effects, turn, attempt → whether the worker
-/// still holds the turn. The mark is added to Redis's delivery count, so it moves with the stream.
-const MARK_SIDE_EFFECTS: &str = r"
-local held = redis.pcall('XPENDING', KEYS[1], ARGV[1], ARGV[4], ARGV[4], 1, ARGV[2])
-if held.err or not held[1] or held[1][4] % ARGV[3] ~= tonumber(ARGV[5]) then return 0 end
-if #redis.call('XRANGE', KEYS[1], ARGV[4], ARGV[4]) == 0 then return 0 end
-local count = string.format('%.0f', ARGV[3] + ARGV[5])
-redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[4], 'RETRYCOUNT', count, 'JUSTID')
 return 1
-";
-
-/// keys: turns · args: group, worker, the mark for side effects, turn, attempt.
-const COMPLETE_TURN: &str = r"
-local held = redis.pcall('XPENDING', KEYS[1], ARGV[1], ARGV[4], ARGV[4], 1, ARGV[2])
-if held.err or not held[1] or held[1][4] % ARGV[3] ~= tonumber(ARGV[5]) then return 0 end
-redis.call('XACK', KEYS[1], ARGV[1], ARGV[4])
-redis.call('XDEL', KEYS[1], ARGV[4])
-return 1
-";
+"
+);
 
 /// keys: a stream · args: group, entries… Acknowledges and deletes together: Redis 6 scans an entry
 /// that is deleted only for ever, and never delivers one that is acknowledged only.

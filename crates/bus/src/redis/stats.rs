@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use redis::{Cmd, RedisError, Value};
+use redis::{Cmd, RedisError, Value, streams::StreamPendingReply};
 use switchboard_protocol::id::OrgId;
 
 use super::{
     client::{CommandGroup, RedisClient, millis},
     keys::PARTS,
-    turns,
+    postponed_turns, turns,
 };
 use crate::{backend::Stats, error::BusError};
 
@@ -46,7 +46,7 @@ impl RedisClient {
         let values = Value::Array(self.query_all(read).await?);
         let (devices, events, all_turns): (Option<i64>, i64, i64) =
             redis::from_redis_value(values).map_err(RedisError::from)?;
-        // Claimed turns are on the stream as well.
+        // Claimed turns are on the stream as well; postponed ones wait.
         let claimed = if all_turns > 0 {
             self.count_claimed(&turns).await?
         } else {
@@ -100,10 +100,14 @@ impl RedisClient {
         let mut pending = redis::cmd("XPENDING");
         pending.arg(stream).arg(turns::GROUP);
         // Without a group no turn was claimed yet.
-        let reply: Result<Vec<Value>, BusError> = self.query(stream, &pending).await;
-        match reply.ok().as_deref().and_then(<[Value]>::first) {
-            Some(Value::Int(claimed)) => Ok(*claimed),
-            _ => Ok(0),
-        }
+        let reply: Result<StreamPendingReply, BusError> = self.query(stream, &pending).await;
+        let Ok(StreamPendingReply::Data(pending)) = reply else {
+            return Ok(0);
+        };
+        let consumers = pending.consumers.iter();
+        let workers = consumers
+            .filter(|consumer| !consumer.name.starts_with(postponed_turns::CONSUMER_PREFIX));
+        let claimed = workers.map(|worker| worker.pending).sum::<usize>();
+        Ok(i64::try_from(claimed).unwrap_or(i64::MAX))
     }
 }

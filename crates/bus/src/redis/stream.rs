@@ -18,6 +18,7 @@ use tokio::{sync::Mutex, time::timeout};
 use super::{
     client::{RedisClient, millis},
     connection::{COMMAND_TIMEOUT, Connection, query_asking},
+    postponed_turns,
 };
 use crate::error::BusError;
 
@@ -224,7 +225,9 @@ impl StreamReader {
         }
     }
 
-    /// Deletes consumers of processes that ended long ago, if no entry is pending for them.
+    /// Deletes consumers of processes that ended long ago, if no entry is pending for them. A turn
+    /// can become pending for a consumer of postponed turns at any time, so these are not deleted
+    /// here.
     async fn delete_idle_consumers(&self, reader: &mut ReaderConnection) -> Result<(), RedisError> {
         let mut info = redis::cmd("XINFO");
         info.arg("CONSUMERS")
@@ -232,7 +235,9 @@ impl StreamReader {
             .arg(self.group.name);
         let known: StreamInfoConsumersReply = reader.query(&info).await?;
         let is_idle = |consumer: &&StreamInfoConsumer| {
-            consumer.pending == 0 && consumer.idle as u128 > CONSUMER_TTL.as_millis()
+            consumer.pending == 0
+                && consumer.idle as u128 > CONSUMER_TTL.as_millis()
+                && !consumer.name.starts_with(postponed_turns::CONSUMER_PREFIX)
         };
         for consumer in known.consumers.iter().filter(is_idle) {
             let mut delete = redis::cmd("XGROUP");

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use redis::{Value, streams::StreamId};
-use switchboard_protocol::id::DeviceKey;
+use switchboard_protocol::id::{DeviceKey, OrgId};
 use switchboard_runtime::trace::TraceContext;
 
 use super::{
@@ -19,7 +19,8 @@ use crate::{
     metrics::Command,
     node::{Epoch, NodeId},
     turns::{
-        ClaimedTurn, Lease, MAX_TURNS, NewTurn, ReplyTarget, TURN_LEASE, TURN_TTL, TurnPosition,
+        ClaimedTurn, Lease, MAX_ORG_TURNS, MAX_TURNS, NewTurn, OrgRoom, ReplyTarget, Rooms,
+        TURN_LEASE, TURN_TTL, TurnPosition,
     },
 };
 
@@ -51,9 +52,11 @@ impl TurnQueue for RedisClient {
             } = turn;
             let names = [self.keys.turns()];
             let mut add = scripts::call(&self.scripts.enqueue_turn, &names);
-            add.arg(GROUP).arg(MAX_TURNS).arg(millis(TURN_TTL));
+            let org = target.device.org.to_string();
+            add.arg(GROUP).arg(MAX_TURNS).arg(MAX_ORG_TURNS);
+            add.arg(millis(TURN_TTL)).arg(&org);
             add.arg("node").arg(node.as_str());
-            add.arg("org").arg(target.device.org.to_string());
+            add.arg("org").arg(&org);
             add.arg("device").arg(target.device.device.as_str());
             add.arg("epoch").arg(target.epoch.0);
             add.arg("task").arg(&target.task[..]);
@@ -72,22 +75,26 @@ impl TurnQueue for RedisClient {
         })
     }
 
-    fn delete_turns<'a>(&'a self, turns: &'a [TurnPosition]) -> BackendFuture<'a, ()> {
+    fn delete_turns<'a>(&'a self, org: OrgId, turns: &'a [TurnPosition]) -> BackendFuture<'a, ()> {
         Box::pin(async move {
-            let ids: Vec<String> = turns.iter().map(TurnPosition::to_string).collect();
-            self.delete_entries(&self.keys.turns(), GROUP, &ids).await
+            let org = org.to_string();
+            let ids = turns.iter().map(|turn| (turn.to_string(), org.clone()));
+            self.delete_turn_entries(&ids.collect::<Vec<_>>()).await
         })
     }
 
-    fn claim_turns(&self, max: usize, wait: Duration) -> BackendFuture<'_, Vec<ClaimedTurn>> {
+    fn claim_turns<'a>(
+        &'a self,
+        max: usize,
+        wait: Duration,
+        room: &'a OrgRoom<'a>,
+    ) -> BackendFuture<'a, Vec<ClaimedTurn>> {
         Box::pin(async move {
-            let reader = &self.turns;
             let deadline = Instant::now() + wait;
             loop {
                 let left = deadline.saturating_duration_since(Instant::now());
-                let wait = left.min(reader.scan_interval());
-                let entries = reader.read(self, self.node.as_str(), max, wait).await?;
-                let claimed = self.open_turns(entries).await?;
+                let entries = self.read_turns(max, left, room).await?;
+                let claimed = self.open_turns(entries, room).await?;
                 if !claimed.is_empty() || left.is_zero() {
                     return Ok(claimed);
                 }
@@ -122,13 +129,14 @@ impl TurnQueue for RedisClient {
         })
     }
 
-    fn complete_turn(&self, (position, attempt): Lease) -> BackendFuture<'_, ()> {
+    fn complete_turn(&self, org: OrgId, (position, attempt): Lease) -> BackendFuture<'_, ()> {
         self.timed(Command::Stream, async move {
             let names = [self.keys.turns()];
             let mut complete = scripts::call(&self.scripts.complete_turn, &names);
             complete.arg(GROUP).arg(self.node.as_str());
             complete.arg(SIDE_EFFECTS);
             complete.arg(position.to_string()).arg(attempt);
+            complete.arg(org.to_string());
             self.query::<Value>(&names[0], &complete).await.map(|_| ())
         })
     }
@@ -151,25 +159,80 @@ impl RedisClient {
         Ok(())
     }
 
-    /// Parses claimed entries, and deletes those that have expired or cannot be read.
-    async fn open_turns(&self, entries: Vec<StreamId>) -> Result<Vec<ClaimedTurn>, BusError> {
+    /// Deletes turns, each given with its organisation.
+    async fn delete_turn_entries(&self, turns: &[(String, String)]) -> Result<(), BusError> {
+        let names = [self.keys.turns()];
+        for chunk in turns.chunks(ENTRIES_PER_CALL) {
+            let mut delete = scripts::call(&self.scripts.delete_turns, &names);
+            delete.arg(GROUP);
+            for (turn, org) in chunk {
+                delete.arg(turn).arg(org);
+            }
+            self.query::<Value>(&names[0], &delete).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads postponed turns whose organisation has room again, and abandoned or new ones. Waits
+    /// for these if there is none of the former.
+    async fn read_turns(
+        &self,
+        max: usize,
+        wait: Duration,
+        room: &OrgRoom<'_>,
+    ) -> Result<Vec<StreamId>, BusError> {
+        let mut entries = self.claim_postponed(max, room).await?;
+        let more = max.saturating_sub(entries.len());
+        if more == 0 {
+            return Ok(entries);
+        }
+        let wait = if entries.is_empty() {
+            let wait = wait.min(self.turns.scan_interval());
+            wait.min(self.postponed.wait())
+        } else {
+            Duration::ZERO
+        };
+        let read = self.turns.read(self, self.node.as_str(), more, wait);
+        match read.await {
+            Ok(others) => entries.extend(others),
+            Err(error) if entries.is_empty() => return Err(error),
+            // The next read reports it. The claimed turns must not wait for that.
+            Err(_) => {}
+        }
+        Ok(entries)
+    }
+
+    /// Parses claimed entries, and deletes those that have expired or cannot be read. Postpones
+    /// those whose organisation has no room.
+    async fn open_turns(
+        &self,
+        entries: Vec<StreamId>,
+        room: &OrgRoom<'_>,
+    ) -> Result<Vec<ClaimedTurn>, BusError> {
         if entries.is_empty() {
             return Ok(Vec::new());
         }
         let names = [self.keys.turns()];
-        let mut read = scripts::call(&self.scripts.count_deliveries, &names);
-        read.arg(GROUP).arg(self.node.as_str());
+        let mut rooms = Rooms::new(room);
+        let mut admit = scripts::call(&self.scripts.admit_turns, &names);
+        admit.arg(GROUP).arg(self.node.as_str());
         for entry in &entries {
-            read.arg(&entry.id);
+            let org = field(entry, "org").unwrap_or_default();
+            // An entry that cannot be read is admitted, and deleted below.
+            let has_room = org.parse().map_or(true, |org| rooms.take(org));
+            admit.arg(&entry.id).arg(org).arg(u8::from(has_room));
         }
-        let (now_ms, deliveries): (u64, Vec<u32>) = self.query(&names[0], &read).await?;
+        let (now_ms, deliveries): (u64, Vec<u32>) = self.query(&names[0], &admit).await?;
+        if deliveries.contains(&0) {
+            self.postponed.postponed();
+        }
         let mut claimed = Vec::with_capacity(entries.len());
         let mut expired = Vec::new();
         for (entry, count) in entries.iter().zip(deliveries) {
             let (attempts, has_side_effects) = (count % SIDE_EFFECTS, count > SIDE_EFFECTS);
             let waited = |at: TurnPosition| Duration::from_millis(now_ms.saturating_sub(at.ms));
             match parse_entry(entry) {
-                // Deleted in the meantime.
+                // Postponed, or deleted in the meantime.
                 Some(_) if attempts == 0 => {}
                 Some((position, turn)) if attempts > 1 || waited(position) < TURN_TTL => {
                     claimed.push(ClaimedTurn {
@@ -180,16 +243,23 @@ impl RedisClient {
                         waited: waited(position),
                     });
                 }
-                _ => expired.push(entry.id.clone()),
+                _ => {
+                    let org = field(entry, "org").unwrap_or_default();
+                    expired.push((entry.id.clone(), org));
+                }
             }
         }
-        self.delete_entries(&names[0], GROUP, &expired).await?;
+        self.delete_turn_entries(&expired).await?;
         Ok(claimed)
     }
 }
 
+fn field(entry: &StreamId, name: &str) -> Option<String> {
+    entry.get(name)
+}
+
 fn parse_entry(entry: &StreamId) -> Option<(TurnPosition, NewTurn)> {
-    let field = |name| entry.get::<String>(name);
+    let field = |name| field(entry, name);
     let device = DeviceKey {
         org: field("org")?.parse().ok()?,
         device: field("device")?.parse().ok()?,

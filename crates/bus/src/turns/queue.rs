@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use switchboard_protocol::id::{DeviceId, DeviceKey};
+use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
 use switchboard_runtime::trace::TraceContext;
 use tracing::Instrument as _;
 
@@ -27,6 +27,8 @@ pub const TURN_TTL: Duration = Duration::from_secs(60);
 const VERIFY_DEVICE_DELAY: Duration = Duration::from_secs(1);
 /// Turns that wait or are being answered. Protects the memory of Redis.
 pub(crate) const MAX_TURNS: usize = 10_000;
+/// Turns of one organisation among them: three others still find places.
+pub(crate) const MAX_ORG_TURNS: usize = MAX_TURNS / 4;
 
 /// # The turn queue
 ///
@@ -35,13 +37,18 @@ pub(crate) const MAX_TURNS: usize = 10_000;
 ///
 /// ```text
 ///   enqueue_turn ─► waiting ──claim──► leased (attempt n) ──complete_turn──► deleted
-///                      │                  │        ▲
+///                    │ │ ▲                │        ▲
+///                    │ └─┴─ postponed: its organisation has no room at the worker
+///                    │                    │        │
 ///                      │                  │        └─ renew_turns, every 3 s
 ///                      │                  └─ not renewed for 10 s ─► leased (attempt n+1)
-///                      ├─ not claimed for 60 s ─► expired
-///                      └─ cancel_turns ─► deleted, waiting or leased
+///                    ├─ not claimed for 60 s ─► expired
+///                    └─ cancel_turns ─► deleted, waiting or leased
 /// ```
 ///
+/// - A worker claims turns of organisations that it has room for. The turns of other ones are
+///   postponed: they wait for any worker that has room, in their order, do not count as attempts,
+///   and delay no turn of another organisation.
 /// - A worker whose lease was taken over cannot write, mark or complete the turn any longer;
 ///   [`renew_turns`](Self::renew_turns) returns it as lost.
 /// - Before side effects a worker calls [`mark_side_effects`](Self::mark_side_effects). The next
@@ -55,8 +62,8 @@ pub(crate) const MAX_TURNS: usize = 10_000;
 /// - A newer turn of a device supersedes the older ones, on every task and on earlier connections
 ///   ([`supersede_turns`](Self::supersede_turns)). A superseded turn is not given to a worker.
 ///
-/// More than 10,000 turns are refused, after those that no worker claimed within a minute were
-/// deleted. When Redis loses its data, leased turns are lost at the next renewal, and waiting
+/// More than 10,000 turns, and more than 2,500 of one organisation, are refused, after those that
+/// no worker claimed within a minute were deleted. When Redis loses its data, leased turns are lost at the next renewal, and waiting
 /// turns are not answered.
 impl Bus {
     /// Hands a turn of a device of this node to the first worker that claims it. It waits for a
@@ -122,7 +129,8 @@ impl Bus {
             before: task.map(|_| cancelled.before),
         };
         let notified = node.broadcast(&Message::CancelTurns(cancellation)).await;
-        node.backend.delete_turns(turns).await.and(notified)
+        let deleted = node.backend.delete_turns(device.org, turns).await;
+        deleted.and(notified)
     }
 
     /// Discards the state of a connection that has ended without an unfinished turn: no worker
@@ -140,7 +148,21 @@ impl Bus {
     /// # Errors
     /// When the bus is not reachable.
     pub async fn claim_turns(&self, max: usize, wait: Duration) -> Result<Vec<Turn>, BusError> {
-        let claimed = self.0.backend.claim_turns(max, wait).await?;
+        self.claim_turns_within(max, wait, &|_| max).await
+    }
+
+    /// The same, at most as many turns of an organisation as `room` returns for it. `room` is
+    /// called repeatedly, and must not block.
+    ///
+    /// # Errors
+    /// When the bus is not reachable.
+    pub async fn claim_turns_within(
+        &self,
+        max: usize,
+        wait: Duration,
+        room: &(dyn Fn(OrgId) -> usize + Send + Sync),
+    ) -> Result<Vec<Turn>, BusError> {
+        let claimed = self.0.backend.claim_turns(max, wait, room).await?;
         let mut turns = Vec::with_capacity(claimed.len());
         for claimed in claimed {
             let is_old = claimed.attempts > 1 || claimed.waited >= VERIFY_DEVICE_DELAY;
@@ -215,7 +237,8 @@ impl Bus {
     /// # Errors
     /// When the bus is not reachable; the turn may be claimed again.
     pub async fn complete_turn(&self, turn: &TurnId) -> Result<(), BusError> {
-        self.0.backend.complete_turn(turn.lease()).await
+        let org = turn.claim().target.device.org;
+        self.0.backend.complete_turn(org, turn.lease()).await
     }
 
     /// Sends the next text of the reply. Does not wait. Texts arrive in order; when one is lost

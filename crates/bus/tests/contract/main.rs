@@ -22,6 +22,7 @@ mod slot_migration;
 mod superseded_turns;
 mod test_edge;
 mod token_keys;
+mod turn_shares;
 mod turns;
 
 use test_edge::TestSystem;

@@ -17,9 +17,10 @@ use switchboard_bus::{
     Bus, BusError, CancelReason, Epoch, TURN_LEASE, Turn, TurnCancellation, TurnCancellations,
     TurnId,
 };
-use switchboard_protocol::id::DeviceKey;
+use switchboard_protocol::id::{DeviceKey, OrgId};
 use switchboard_test_support::eventually::eventually;
 use tokio::{task::JoinSet, time::timeout};
+use uuid::Uuid;
 
 use crate::{
     for_each_backend,
@@ -349,13 +350,20 @@ async fn cancellation_spares_later_turns_on_the_same_task() {
 #[tokio::test]
 async fn turns_beyond_the_limit_are_refused() {
     const MAX_TURNS: usize = 10_000;
-    const TASKS: usize = 10;
+    const ORGS: u128 = 5;
     for_each_backend(|system| async move {
         let (chat, edge) = system.start_with_edge("chat").await;
         let (device, epoch) = connected(&edge).await;
+        let mut devices = Vec::new();
+        for org in 1..=ORGS {
+            let org = OrgId::from_uuid(Uuid::from_u128(org));
+            let device = device.device.clone();
+            let device = DeviceKey { org, device };
+            devices.push((edge.connect(&device).await, device));
+        }
         let mut enqueuing = JoinSet::new();
-        for _ in 0..TASKS {
-            let (edge, device) = (Arc::clone(&edge), device.clone());
+        for (epoch, device) in [devices.clone(), devices].concat() {
+            let edge = Arc::clone(&edge);
             enqueuing.spawn(async move {
                 for count in 0..=MAX_TURNS {
                     let enqueued = edge
