@@ -108,8 +108,11 @@ impl ProviderAddress {
         })
     }
 
-    fn arguments(&self) -> [&str; 4] {
+    fn arguments(&self) -> [&str; 6] {
         [
+            // All turns are of one organisation, which has a quarter.
+            "--chat-turns",
+            "256",
             "--completions-endpoint",
             &self.endpoint,
             "--completions-model",

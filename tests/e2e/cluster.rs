@@ -12,7 +12,7 @@ use switchboard_test_support::{
     eventually::eventually, redis_server::RedisServer, switchboard::Program,
 };
 
-const OPERATOR_KEY: &str = "operator-key-of-this-test";
+pub const OPERATOR_KEY: &str = "operator-key-of-this-test";
 const ANY_PORT: &str = "127.0.0.1:0";
 
 pub struct TestCluster {
@@ -126,6 +126,13 @@ impl TestCluster {
     pub async fn device(&self, edge: usize, id: &str) -> Device {
         let token = self.device_token(id).await;
         Device::connect(&self.edges[edge].address("device_addr"), &token).await
+    }
+
+    /// A device of an organisation, connected to the first edge.
+    pub async fn device_of(&self, org: &Org, id: &str) -> Device {
+        let token = self.token(org, &format!("device:{id}"), &["device"]).await;
+        let token = token["access_token"].as_str().unwrap();
+        Device::connect(&self.edges[0].address("device_addr"), token).await
     }
 
     /// A connected device with an `echo` service. The test answers its calls.

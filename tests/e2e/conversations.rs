@@ -67,8 +67,8 @@ async fn protocol_example_matches_frame_by_frame_on_two_edges() {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_concurrent_conversations_get_own_answers() {
     let cluster = TestCluster::start(2).await;
-    // All conversations are in flight at the same time.
-    let turns = [("SWITCHBOARD_CHAT_TURNS", "100".to_owned())];
+    // All conversations are in flight at the same time; an organisation has a quarter of the turns.
+    let turns = [("SWITCHBOARD_CHAT_TURNS", "400".to_owned())];
     let _chats = [start_chat(&cluster, &turns), start_chat(&cluster, &turns)];
     let mut toys = Vec::new();
     for n in 0..CONVERSATIONS {
@@ -239,6 +239,69 @@ async fn user_facts_are_stored_once_as_memories() {
     let text = lamp.ask(task(3), "What is my name?").await;
     assert!(!text.contains("Carl") && !text.contains("Anna"), "{text}");
     assert_eq!(system.memories(&bello).await.len(), 2, "one was kept twice");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endless_turns_of_one_org_leave_others_answered() {
+    const ENDLESS: usize = 70;
+    let cluster = TestCluster::start(1).await;
+    let chat = start_chat(&cluster, &[]);
+    let other_org = cluster.another_org("other").await;
+    let mut other = cluster.device_of(&other_org, "toy-1").await;
+    other.register(&time_service(DESCRIPTIONS[0])).await;
+    let wave = json!({"wave": {"description": "Waves", "parameters": {"type": "object"}, "timeout_ms": 89_000}});
+    let mut devices = Vec::new();
+    for n in 0..ENDLESS {
+        let mut device = cluster.device(0, &format!("toy-{n}")).await;
+        device.register(&wave.to_string()).await;
+        device.send_text(TASK, "Please wave").await;
+        devices.push(device);
+    }
+    // The organisation holds its share of 64 turns.
+    let system = TestSystem::new(&cluster, &chat);
+    system.metric("switchboard_chat_turns_under_way 16\n").await;
+    for number in 0..3 {
+        other.send_text(task(number), "What time is it?").await;
+        let answered = async {
+            let (id, _) = called(&mut other).await;
+            other.send_result(&id, json!("14:30")).await;
+            other.receive_answer(task(number)).await
+        };
+        let answered = tokio::time::timeout(Duration::from_secs(10), answered).await;
+        assert!(answered.expect("an answer in time").contains("14:30"));
+    }
+    // A turn that ends makes room for the next one of the organisation.
+    for device in &mut devices {
+        device.cancel_turn(TASK).await;
+    }
+    let mut device = cluster.device(0, "toy-next").await;
+    device.register(&time_service(DESCRIPTIONS[0])).await;
+    device.send_text(TASK, "What time is it?").await;
+    let (id, _) = called(&mut device).await;
+    device.send_result(&id, json!("15:30")).await;
+    assert!(device.receive_answer(TASK).await.contains("15:30"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn call_ends_after_the_timeout_of_the_operator() {
+    let cluster = TestCluster::start(1).await;
+    let timeout = [("SWITCHBOARD_CHAT_CALL_TIMEOUT_MS", "500".to_owned())];
+    let _chat = start_chat(&cluster, &timeout);
+    let mut device = cluster.device(0, "toy-1").await;
+    let wave = json!({"wave": {"description": "Waves", "parameters": {"type": "object"}, "timeout_ms": 89_000}});
+    device.register(&wave.to_string()).await;
+    device.send_text(TASK, "Please wave").await;
+    device.receive_call().await;
+    // The device does not answer: the call is cancelled, and the turn ends.
+    let ended = async {
+        loop {
+            if device.receive_frame().await.kind == Kind::End {
+                return;
+            }
+        }
+    };
+    let ended = tokio::time::timeout(Duration::from_secs(10), ended).await;
+    ended.expect("the end of the turn in time");
 }
 
 #[tokio::test(flavor = "multi_thread")]

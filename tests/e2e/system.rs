@@ -143,13 +143,18 @@ impl TestSystem {
 
     /// Waits until this number of turns has ended with this outcome.
     pub async fn turns_ended(&self, how: &str, count: u32) {
+        let line = format!("switchboard_chat_turns_total{{end=\"{how}\"}} {count}\n");
+        self.metric(&line).await;
+    }
+
+    /// Waits until the chat process has this line among its metrics.
+    pub async fn metric(&self, line: &str) {
         let url = format!("{}/metrics", self.admin);
         let metrics = async || {
             let answer = self.http.get(&url).send().await.unwrap();
             answer.text().await.unwrap()
         };
-        let line = format!("switchboard_chat_turns_total{{end=\"{how}\"}} {count}\n");
-        eventually(WAIT_TIMEOUT, metrics, |text| text.contains(&line)).await;
+        eventually(WAIT_TIMEOUT, metrics, |text| text.contains(line)).await;
     }
 
     pub async fn ask(&self, method: Method, path: &str, body: &Value) -> (StatusCode, Value) {

@@ -13,8 +13,9 @@ pub struct Config {
     #[command(flatten)]
     pub completions: switchboard_completions::Config,
 
-    /// Concurrent turns of devices on one node, further ones wait or go to another node; also the
-    /// concurrent answers over HTTP; protects memory and the devices
+    /// Concurrent turns of devices on one node, of which one organisation gets a quarter; further
+    /// ones wait or go to another node; also the concurrent answers over HTTP; protects memory, the
+    /// devices and other organisations
     #[arg(
         long,
         env,
@@ -55,7 +56,8 @@ pub struct Config {
     )]
     pub chat_turn_timeout_ms: u64,
 
-    /// Timeout of a call for a turn, unless the service has its own; limits how long users wait
+    /// Timeout of a call for a turn; a service can set a shorter one, and no longer one; limits how
+    /// long users wait
     #[arg(
         long,
         env,

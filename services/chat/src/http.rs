@@ -1,7 +1,6 @@
 //! `POST /v1/npcs/{id}/chat`: a message to an NPC, answered as a stream of server-sent events.
 
 pub(crate) mod channel;
-pub(crate) mod concurrency;
 pub(crate) mod document;
 mod events;
 pub(crate) mod request;
@@ -17,6 +16,7 @@ use axum::{
 use switchboard_identity::{Authenticator, Caller};
 use switchboard_protocol::{id::NpcId, token::Scope};
 use switchboard_runtime::{
+    budget::{self, Exhausted, Owner},
     problem::{self, Json, Path, Problem, ProblemKind},
     shutdown::Shutdown,
     span,
@@ -39,7 +39,6 @@ use crate::{
 };
 
 use channel::{SseSender, channel};
-use concurrency::LimitReached;
 use events::{Events, StreamEnd};
 use request::{ChatRequest, ValidRequest};
 
@@ -59,7 +58,10 @@ impl FromRequestParts<HttpState> for ChatCaller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &HttpState) -> Result<Self, Problem> {
-        let caller = state.authenticator.authenticate(&parts.headers).await?;
+        let caller = state
+            .authenticator
+            .authenticate(&parts.headers, &parts.extensions);
+        let caller = caller.await?;
         caller.require(Scope::Call)?;
         let admitted = state.chat.rates.take(&caller.id());
         admitted.inspect_err(|_| state.chat.metrics.rejected.inc(RejectReason::CallerRate))?;
@@ -94,7 +96,7 @@ pub(crate) fn routes() -> OpenApiRouter<HttpState> {
     request_body(content = ChatRequest),
     responses((status = 200, content_type = "text/event-stream", body = String, description = "The answer, event by event")),
     security(("credential" = ["call"])),
-    extensions(("x-problems" = json!(["invalid_path", "unknown_npc", "too_many_turns", "rate_limited", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["invalid_path", "unknown_npc", "too_many_turns", "store_unavailable"]))),
 )]
 pub(crate) async fn chat(
     State(state): State<HttpState>,
@@ -104,8 +106,9 @@ pub(crate) async fn chat(
 ) -> Result<Response, Problem> {
     let request = ValidRequest::try_from(request)?;
     let npc = find_npc(&state, &caller, id).await?;
-    let permit = state.chat.http_limit.try_acquire(caller.org);
-    let permit = permit.map_err(|reached| too_many_turns(&state.chat.metrics, reached))?;
+    let owner = Owner::Org(caller.org.uuid());
+    let permit = state.chat.http_answers.try_acquire(owner, 1);
+    let permit = permit.map_err(|refused| too_many_turns(&state.chat.metrics, refused))?;
     let message = UserMessage {
         org: caller.org,
         sender: Participant::Caller {
@@ -197,20 +200,22 @@ fn store_failed(error: &StoreError) -> Problem {
     )
 }
 
-fn too_many_turns(metrics: &Metrics, reached: LimitReached) -> Problem {
-    let (reason, kind, detail) = match reached {
-        LimitReached::Org => (
+fn too_many_turns(metrics: &Metrics, refused: Exhausted) -> Problem {
+    let (reason, kind, detail) = match refused.scope {
+        budget::Scope::Share => (
             RejectReason::OrgLimit,
             ProblemKind::TooManyOrgTurns,
             "Too many answers are in progress for this organisation; the message was not \
              processed, and a retry is safe.",
         ),
-        LimitReached::Total => (
+        budget::Scope::Total => (
             RejectReason::TotalLimit,
             ProblemKind::TooManyTurns,
             "Too many answers are in progress; the message was not processed, and a retry is safe.",
         ),
     };
     metrics.rejected.inc(reason);
-    Problem::new(kind, detail).header(header::RETRY_AFTER, 1)
+    Problem::new(kind, detail)
+        .with("budget", refused.budget)
+        .header(header::RETRY_AFTER, 1)
 }

@@ -25,12 +25,12 @@ use switchboard_completions::{ConfigError, Providers};
 use switchboard_embeddings::QueryEmbedder;
 use switchboard_identity::{Authenticator, CallerId};
 use switchboard_runtime::{
+    budget::{Budget, Budgets, Kind},
     clock::unix_now_ms,
     rate_limit::{self, TokenBuckets},
     shutdown::Shutdown,
 };
 use switchboard_store::Store;
-use tokio::sync::Semaphore;
 use tracing::info;
 
 pub use config::Config;
@@ -39,10 +39,7 @@ pub use http::document::document;
 use active_turns::ActiveTurns;
 use answer::tools::ServiceCache;
 use conversation::store::ConversationStore;
-use http::{
-    HttpState,
-    concurrency::{ConcurrencyLimit, Limits},
-};
+use http::HttpState;
 use memory::job::ActiveSummaries;
 use metrics::Metrics;
 use npc_cache::NpcCache;
@@ -64,6 +61,8 @@ pub struct Deps {
     pub embedder: Option<QueryEmbedder>,
     /// Registry of the metrics.
     pub registry: prometheus::Registry,
+    /// Bounds what the process holds at the same time.
+    pub budgets: Budgets,
 }
 
 /// The service could not start.
@@ -89,10 +88,10 @@ struct Chat {
     services: ServiceCache,
     active_turns: ActiveTurns,
     summaries: ActiveSummaries,
-    /// Concurrent turns of devices.
-    slots: Arc<Semaphore>,
+    /// Concurrent turns of devices. Acquired by the worker only.
+    turns: Budget,
     /// Concurrent answers over HTTP, in addition to the turns of devices.
-    http_limit: ConcurrencyLimit,
+    http_answers: Budget,
     /// Rate limit of HTTP callers.
     rates: TokenBuckets<CallerId>,
     metrics: Metrics,
@@ -166,11 +165,18 @@ fn new_chat(config: &Config, deps: Deps) -> Result<Chat, StartError> {
         services: ServiceCache::new(),
         active_turns: ActiveTurns::default(),
         summaries: ActiveSummaries::default(),
-        slots: Arc::new(Semaphore::new(config.chat_turns.into())),
-        http_limit: ConcurrencyLimit::new(Limits {
-            total: config.chat_turns.into(),
-            per_org: config.chat_org_lines.into(),
-        }),
+        turns: deps.budgets.budget(
+            "chat_turns",
+            config.chat_turns.into(),
+            Kind::quarter_of(config.chat_turns.into()),
+        ),
+        http_answers: deps.budgets.budget(
+            "chat_http_answers",
+            config.chat_turns.into(),
+            Kind::Held {
+                share: config.chat_org_lines.into(),
+            },
+        ),
         rates: TokenBuckets::new(config.chat_caller_rate_per_s, config.chat_caller_burst),
         turn_timeout: Duration::from_millis(config.chat_turn_timeout_ms),
         call_timeout: Duration::from_millis(config.chat_call_timeout_ms),

@@ -5,12 +5,15 @@
 use std::{sync::Arc, time::Duration};
 
 use switchboard_bus::{BusError, CancelReason, ConversationKey, TURN_LEASE, Turn};
-use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown, span_from, trace};
-use switchboard_store::Npc;
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
+use switchboard_protocol::id::OrgId;
+use switchboard_runtime::{
+    backoff::Backoff,
+    budget::{Budget, Owner},
+    shutdown::Shutdown,
+    span_from, trace,
 };
+use switchboard_store::Npc;
+use tokio::time::Instant;
 use tracing::{Span, debug, field::Empty, warn};
 
 use crate::{
@@ -32,6 +35,8 @@ use crate::{
 const CLAIM_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause before the next read while the bus is unavailable.
 const CLAIM_BACKOFF: Duration = Duration::from_millis(500);
+/// Duration of one wait for a free slot.
+const SLOT_TIMEOUT: Duration = Duration::from_secs(600);
 /// Interval in which leases are renewed.
 const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(3);
 
@@ -39,15 +44,16 @@ const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(3);
 pub(crate) async fn run(chat: Arc<Chat>, shutdown: Shutdown) {
     shutdown.spawn(watch_cancellations(Arc::clone(&chat), shutdown.clone()));
     shutdown.spawn(renew_leases(Arc::clone(&chat), shutdown.clone()));
-    while let Some(free) = acquire_slots(&chat.slots, &shutdown).await {
+    let room = |org: OrgId| chat.turns.room(Owner::Org(org.uuid()));
+    while let Some(free) = wait_for_slots(&chat.turns, &shutdown).await {
         // A read that has started is finished while draining: the claimed turns would otherwise
         // wait for their leases to expire.
         let turns = tokio::select! {
-            turns = chat.bus.claim_turns(free.num_permits(), CLAIM_TIMEOUT) => turns,
+            turns = chat.bus.claim_turns_within(free, CLAIM_TIMEOUT, &room) => turns,
             () = shutdown.stopping() => break,
         };
         match turns {
-            Ok(turns) => start(&chat, turns, free, &shutdown),
+            Ok(turns) => start(&chat, turns, &shutdown),
             Err(error) => {
                 warn!(%error, "cannot claim turns; will retry");
                 tokio::select! {
@@ -59,29 +65,34 @@ pub(crate) async fn run(chat: Arc<Chat>, shutdown: Shutdown) {
     }
 }
 
-/// Acquires all free slots, at least one; `None` when draining starts.
-async fn acquire_slots(
-    slots: &Arc<Semaphore>,
-    shutdown: &Shutdown,
-) -> Option<OwnedSemaphorePermit> {
-    if shutdown.is_draining() {
-        return None;
+/// Waits for a free slot. Returns the number of free ones; `None` when draining starts.
+async fn wait_for_slots(slots: &Budget, shutdown: &Shutdown) -> Option<usize> {
+    while !shutdown.is_draining() {
+        let free = slots.free();
+        if free > 0 {
+            return Some(free);
+        }
+        // The organisation of the next turn is not known yet, so the slot is returned at once.
+        let next = slots.acquire(Owner::System, 1, Instant::now() + SLOT_TIMEOUT);
+        tokio::select! {
+            _ = next => {}
+            () = shutdown.draining() => {}
+        }
     }
-    let first = tokio::select! {
-        first = Arc::clone(slots).acquire_owned() => first.ok(),
-        () = shutdown.draining() => None,
-    };
-    let mut acquired = first?;
-    let more = u32::try_from(slots.available_permits()).unwrap_or_default();
-    if let Ok(more) = Arc::clone(slots).try_acquire_many_owned(more) {
-        acquired.merge(more);
-    }
-    Some(acquired)
+    None
 }
 
-fn start(chat: &Arc<Chat>, turns: Vec<Turn>, mut slots: OwnedSemaphorePermit, shutdown: &Shutdown) {
+fn start(chat: &Arc<Chat>, turns: Vec<Turn>, shutdown: &Shutdown) {
     for turn in turns {
-        let slot = slots.split(1);
+        // Slots are acquired here only, so there is still room for each claimed turn.
+        let owner = Owner::Org(turn.device.org.uuid());
+        let slot = match chat.turns.try_acquire(owner, 1) {
+            Ok(slot) => slot,
+            Err(error) => {
+                warn!(%error, turn = %turn.id, "no slot for a claimed turn; its lease expires");
+                continue;
+            }
+        };
         let active = chat.active_turns.insert(&chat.bus, &turn);
         let (chat, stop) = (Arc::clone(chat), shutdown.clone());
         let span = span_for(&turn);

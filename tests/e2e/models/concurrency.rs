@@ -12,8 +12,8 @@ use crate::{
 };
 
 const CONVERSATIONS: usize = 200;
-/// Concurrent turns of each of the two chat processes.
-const TURNS: (&str, &str) = ("SWITCHBOARD_CHAT_TURNS", "100");
+/// Concurrent turns of each of the two chat processes, a quarter of them for one organisation.
+const TURNS: (&str, &str) = ("SWITCHBOARD_CHAT_TURNS", "400");
 
 /// Calls the only tool after all requests have arrived, then replies with its result.
 async fn reply_with_result(request: ProviderRequest, all_ask: Arc<Barrier>) {

@@ -22,8 +22,6 @@ use crate::{
     usage::TurnUsage,
 };
 
-/// Upper bound of a service's own timeout.
-const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(300);
 /// Part of the answer's deadline reserved for the text after the call.
 const RESPONSE_GRACE: Duration = Duration::from_millis(500);
 /// Bytes of a result that a model receives. Protects its context.
@@ -72,10 +70,11 @@ pub(crate) async fn perform(chat: &Chat, call: ServiceCall<'_>) -> CallEnd {
         service: callable.service.into(),
         params: Bytes::from(Value::Object(params).to_string()),
         input: Bytes::new(),
+        // A service cannot hold the turn longer than the operator allows.
         timeout: callable
             .timeout
             .unwrap_or(chat.call_timeout)
-            .min(MAX_CALL_TIMEOUT)
+            .min(chat.call_timeout)
             .min(left),
         notifications: None,
         cancel_key: None,
