@@ -89,7 +89,7 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         Authenticator::from_ref(state)
-            .authenticate(&parts.headers)
+            .authenticate(&parts.headers, &parts.extensions)
             .await
     }
 }
