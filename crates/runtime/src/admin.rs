@@ -1,4 +1,5 @@
-//! The admin port: `/healthz`, `/readyz` and `/metrics`. It closes last during shutdown.
+//! The admin port: `/healthz`, `/readyz`, `/metrics` and `/debug/budgets`. It closes last during
+//! shutdown.
 
 mod exposition;
 
@@ -17,6 +18,7 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 
 use crate::{
+    budget::Budgets,
     http::{self, HttpLimits},
     problem,
     shutdown::Shutdown,
@@ -104,6 +106,7 @@ impl Readiness {
 struct Admin {
     readiness: Readiness,
     registry: Registry,
+    budgets: Budgets,
     shutdown: Shutdown,
 }
 
@@ -115,6 +118,7 @@ pub async fn serve(
     listener: TcpListener,
     readiness: Readiness,
     registry: Registry,
+    budgets: Budgets,
     shutdown: Shutdown,
 ) -> io::Result<()> {
     let limits = HttpLimits {
@@ -126,6 +130,7 @@ pub async fn serve(
     let admin = Admin {
         readiness,
         registry,
+        budgets,
         shutdown: shutdown.clone(),
     };
     let serving = http::serve(listener, router(admin), limits, own.clone());
@@ -142,6 +147,7 @@ fn router(admin: Admin) -> Router {
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
+        .route("/debug/budgets", get(budgets))
         .method_not_allowed_fallback(problem::method_not_allowed)
         .fallback(problem::not_found)
         .with_state(admin)
@@ -161,6 +167,10 @@ async fn metrics(State(admin): State<Admin>, headers: HeaderMap) -> Response {
     exposition::expose(&admin.registry, &headers)
 }
 
+async fn budgets(State(admin): State<Admin>) -> Response {
+    axum::Json(admin.budgets.report()).into_response()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -172,6 +182,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::budget::Kind;
 
     #[tokio::test]
     async fn readiness_is_served_until_the_process_stops() {
@@ -188,10 +199,18 @@ mod tests {
         let registry = Registry::new();
         let counter = prometheus::IntCounter::new("switchboard_calls", "Calls.").unwrap();
         registry.register(Box::new(counter.clone())).unwrap();
+        let budgets = Budgets::new(&registry).unwrap();
+        let _budget = budgets.budget("pictures", 4, Kind::Brief);
         counter.inc();
         let listener = http::listen("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
-        let serving = shutdown.spawn(serve(listener, readiness, registry, shutdown.clone()));
+        let serving = shutdown.spawn(serve(
+            listener,
+            readiness,
+            registry,
+            budgets,
+            shutdown.clone(),
+        ));
         let read = async |path: &str| {
             let mut socket = TcpStream::connect(addr).await.unwrap();
             let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");

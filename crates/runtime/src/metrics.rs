@@ -84,8 +84,11 @@ pub struct Counters<L> {
 }
 
 impl<L: Label> Counters<L> {
-    fn from_family(family: &IntCounterVec) -> Self {
-        let handle = |value: L| family.with_label_values(&[value.as_str()]);
+    /// Creates the counters of a family whose last label is `L`; `labels` are the values of the
+    /// labels before it.
+    #[must_use]
+    pub fn of(family: &IntCounterVec, labels: &[&str]) -> Self {
+        let handle = |value: L| family.with_label_values(&[labels, &[value.as_str()]].concat());
         Self {
             handles: L::all().map(handle).collect(),
             label: PhantomData,
@@ -287,7 +290,7 @@ impl<'a> Group<'a> {
         label: &str,
     ) -> Result<Counters<L>, prometheus::Error> {
         let family = self.register(IntCounterVec::new(self.opts(name, help), &[label]))?;
-        Ok(Counters::from_family(&family))
+        Ok(Counters::of(&family, &[]))
     }
 
     /// Registers counters with one label and the given values, for example error codes. For rare

@@ -23,6 +23,7 @@ use axum::{
 use chrono::Utc;
 use switchboard_protocol::outcome::{Delivered, Outcome};
 use switchboard_runtime::{
+    budget::{Budget, Budgets, Kind, Owner, Permit},
     idempotency::mark_replayed,
     problem::{Problem, ProblemKind},
     shutdown::Shutdown,
@@ -32,7 +33,6 @@ use switchboard_store::{
     CallCancellation, CallDispatch, CallInsert, CallKey, Expiry, InsertCallError, NewCall,
     NewStoredCall, QueueLimits, ReservedCall, StoreError, StoredCall,
 };
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::{
     dispatch::{ActiveQueues, WakeMode},
@@ -55,19 +55,24 @@ const ONLY_ATTEMPT: i32 = 1;
 pub(crate) struct AsyncCalls {
     pub(super) waiters: Waiters,
     active_queues: ActiveQueues,
-    /// One permit for each call in flight without a waiting caller.
-    permits: Arc<Semaphore>,
+    /// One slot for each asynchronous call in flight.
+    slots: Budget,
+    /// One slot for each queue whose calls are being sent.
+    queue_slots: Budget,
     sweep_interval: Duration,
     pub(super) shutdown: Shutdown,
     limits: QueueLimits,
 }
 
 impl AsyncCalls {
-    pub(crate) fn new(config: &Config, shutdown: &Shutdown) -> Self {
+    pub(crate) fn new(config: &Config, budgets: &Budgets, shutdown: &Shutdown) -> Self {
+        let capacity = config.kept_calls_under_way.into();
+        let kind = Kind::quarter_of(capacity);
         Self {
             waiters: Waiters::default(),
             active_queues: ActiveQueues::default(),
-            permits: Arc::new(Semaphore::new(config.kept_calls_under_way.into())),
+            slots: budgets.budget("async_calls", capacity, kind),
+            queue_slots: budgets.budget("queued_calls", capacity, kind),
             sweep_interval: Duration::from_millis(config.queue_sweep_ms),
             shutdown: shutdown.clone(),
             limits: QueueLimits {
@@ -91,9 +96,9 @@ pub(super) async fn accept(
     mode: &Mode,
     key: Option<CallKey>,
 ) -> Result<Response, Problem> {
-    let permit = match mode {
+    let slot = match mode {
         Mode::Queued(_) => None,
-        Mode::Sync | Mode::Async => Some(acquire_permit(gateway, &attempt)?),
+        Mode::Sync | Mode::Async => Some(acquire_slot(gateway, &attempt)?),
     };
     let stored = match insert(gateway, &attempt, mode, key.as_ref()).await {
         Ok(CallInsert::Inserted(stored)) => stored,
@@ -115,10 +120,10 @@ pub(super) async fn accept(
             return Err(insert_failed(gateway, &attempt, mode, &error).await);
         }
     };
-    match permit {
-        Some(permit) => {
+    match slot {
+        Some(slot) => {
             let span = span!("call.async", switchboard.call.id = %attempt.id);
-            let perform = perform_async(Arc::clone(gateway), attempt, permit);
+            let perform = perform_async(Arc::clone(gateway), attempt, slot);
             gateway.async_calls.shutdown.spawn_in(span, perform);
         }
         None => dispatch::wake(gateway, attempt.device, WakeMode::IfDue),
@@ -171,7 +176,7 @@ fn max_wait(expiry: Expiry) -> Duration {
 }
 
 /// Makes an asynchronous call and stores its end.
-async fn perform_async(gateway: Arc<Gateway>, attempt: Attempt, _permit: OwnedSemaphorePermit) {
+async fn perform_async(gateway: Arc<Gateway>, attempt: Attempt, _slot: Permit) {
     let shutdown = &gateway.async_calls.shutdown;
     let end = tokio::select! {
         answer = attempt.perform(&gateway, None) => match answer {
@@ -211,17 +216,19 @@ fn accepted(call: &StoredCall) -> Response {
     response
 }
 
-fn acquire_permit(gateway: &Gateway, attempt: &Attempt) -> Result<OwnedSemaphorePermit, Problem> {
-    let permit = Arc::clone(&gateway.async_calls.permits).try_acquire_owned();
-    permit.map_err(|_| {
+fn acquire_slot(gateway: &Gateway, attempt: &Attempt) -> Result<Permit, Problem> {
+    let org = attempt.device.org;
+    let slot = gateway
+        .async_calls
+        .slots
+        .try_acquire(Owner::Org(org.uuid()), 1);
+    slot.map_err(|exhausted| {
         gateway.metrics.shed.inc(ShedReason::AsyncCalls);
-        let in_flight = gateway.metrics.begin_call(attempt.device.org);
-        in_flight.complete(Outcome::Overloaded);
-        let problem = Problem::new(
-            ProblemKind::Overloaded,
-            "This node has reached its limit of asynchronous and queued calls in flight.",
-        );
-        attempt.not_sent(problem.header(header::RETRY_AFTER, 1))
+        gateway
+            .metrics
+            .begin_call(org)
+            .complete(Outcome::Overloaded);
+        attempt.not_sent(exhausted.into())
     })
 }
 

@@ -270,6 +270,28 @@ async fn async_calls_in_flight_are_limited() {
 }
 
 #[tokio::test]
+async fn async_calls_of_an_org_leave_room_for_others() {
+    let gateway = TestGateway::with_flags(&["--kept-calls-under-way", "8"]).await;
+    gateway.connect("toy-1").await;
+    let silent = json!({"service": "silent", "mode": "async", "timeout_ms": 5_000}).to_string();
+    for expected in [202, 202, 429] {
+        let answer = gateway.call("toy-1", &silent).await;
+        assert_eq!(answer.status, expected, "{}", answer.text);
+        if expected == 429 {
+            assert_eq!(answer.json["budget"], "async_calls");
+            assert_eq!(answer.headers["retry-after"], "1");
+        }
+    }
+    let key = gateway.foreign_key().await;
+    let request = gateway.request_as(&key, Method::POST, "/v1/devices/other/calls");
+    let answer = send(request.json(&json!({"service": "echo", "mode": "async"}))).await;
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    gateway.assert_metric(
+        "switchboard_budget_refused_total{budget=\"async_calls\",scope=\"share\"} 1",
+    );
+}
+
+#[tokio::test]
 async fn i2_repeated_async_request_makes_one_call() {
     let gateway = TestGateway::start().await;
     let ask = async |key: &str, body: &Value| {

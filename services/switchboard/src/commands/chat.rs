@@ -96,6 +96,7 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
             authenticator: deps.authenticator,
             embedder: Endpoint::from_config(&embeddings).map(QueryEmbedder::new),
             registry: deps.registry,
+            budgets: deps.budgets,
         };
         let router = chat::run(&config, deps, &process.stages.serving).map_err(start_failure)?;
         Ok((router, HttpLimits::default()))

@@ -48,6 +48,7 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
             bus: deps.bus,
             authenticator: deps.authenticator,
             registry: deps.registry,
+            budgets: deps.budgets,
         };
         let router = gateway::run(&config, deps, &process.stages.serving)
             .context("the gateway cannot start")?;

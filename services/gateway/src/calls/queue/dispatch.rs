@@ -17,6 +17,7 @@ use switchboard_protocol::{
     outcome::{Delivered, Outcome},
 };
 use switchboard_runtime::{
+    budget::Owner,
     span_from,
     trace::{self, Incoming},
 };
@@ -35,7 +36,7 @@ const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// The queues that this gateway is dispatching, each with a pending wake-up. Bounded by the
-/// permits for calls in flight.
+/// slots for queues.
 #[derive(Debug, Default)]
 pub(crate) struct ActiveQueues(Mutex<HashMap<DeviceKey, Option<WakeMode>>>);
 
@@ -62,8 +63,9 @@ pub(super) fn wake(gateway: &Arc<Gateway>, device: DeviceKey, mode: WakeMode) {
             *pending = Some(mode).max(*pending);
         }
         Entry::Vacant(idle) => {
-            // Without a permit the next sweep wakes the queue again.
-            let Ok(permit) = Arc::clone(&async_calls.permits).try_acquire_owned() else {
+            // Without a slot the next sweep wakes the queue again.
+            let owner = Owner::Org(idle.key().org.uuid());
+            let Ok(slot) = async_calls.queue_slots.try_acquire(owner, 1) else {
                 return;
             };
             let device = idle.key().clone();
@@ -72,7 +74,7 @@ pub(super) fn wake(gateway: &Arc<Gateway>, device: DeviceKey, mode: WakeMode) {
             // Not a child of the current span: the queue also holds calls of other requests.
             async_calls.shutdown.spawn_in(Span::none(), async move {
                 dispatch(&gateway, &device, mode).await;
-                drop(permit);
+                drop(slot);
             });
         }
     }
@@ -119,8 +121,12 @@ async fn drain_queue(gateway: &Arc<Gateway>, device: &DeviceKey, mode: WakeMode)
     }
 }
 
-/// Whether the device is connected and has registered its services.
+/// Whether the device is connected and has registered its services, and its organisation is not
+/// suspended.
 async fn is_callable(gateway: &Gateway, device: &DeviceKey) -> bool {
+    if gateway.bus.is_suspended(device.org) {
+        return false;
+    }
     let found = gateway.bus.find(device).await;
     matches!(found, Ok(Some(presence)) if presence.digest.is_some())
 }

@@ -1,0 +1,147 @@
+//! All budgets of a process: their metrics, and the report of the admin port.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::Mutex;
+use prometheus::{IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use serde::Serialize;
+
+use super::{Budget, Kind, Scope};
+use crate::metrics::Counters;
+
+/// Owners of a budget in a report: the largest ones.
+const REPORTED_OWNERS: usize = 10;
+
+/// The budgets of a process; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Budgets {
+    families: Arc<Families>,
+    budgets: Arc<Mutex<BTreeMap<&'static str, Budget>>>,
+}
+
+#[derive(Debug)]
+struct Families {
+    used: IntGaugeVec,
+    capacity: IntGaugeVec,
+    refused: IntCounterVec,
+}
+
+/// The metrics of one budget.
+pub(super) struct Metrics {
+    used: IntGauge,
+    pub(super) refused: Counters<Scope>,
+}
+
+/// A budget in the response of `/debug/budgets`.
+#[derive(Debug, Serialize)]
+pub struct BudgetReport {
+    /// Its name.
+    pub budget: &'static str,
+    /// The total amount.
+    pub capacity: usize,
+    /// The most that one owner may hold.
+    pub share: usize,
+    /// What is held.
+    pub used: usize,
+    /// Requests that wait.
+    pub waiting: usize,
+    /// The owners that hold most, in descending order.
+    pub owners: Vec<OwnerReport>,
+}
+
+/// What one owner holds.
+#[derive(Debug, Serialize)]
+pub struct OwnerReport {
+    /// An organisation id, a network, a connection of a proxy, or `system`.
+    pub owner: String,
+    /// The amount.
+    pub held: usize,
+}
+
+impl Budgets {
+    /// Registers the metrics of budgets; there is no budget yet.
+    ///
+    /// # Errors
+    /// When the registry already has metrics of these names.
+    pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let gauges = |name, help| IntGaugeVec::new(Opts::new(name, help), &["budget"]);
+        let families = Families {
+            used: gauges(
+                "switchboard_budget_used",
+                "Bytes or slots of a budget that are held.",
+            )?,
+            capacity: gauges("switchboard_budget_capacity", "Bytes or slots of a budget.")?,
+            refused: IntCounterVec::new(
+                Opts::new(
+                    "switchboard_budget_refused_total",
+                    "Requests that a budget refused, by the bound that was reached: the share of one organisation or address, or the total.",
+                ),
+                &["budget", "scope"],
+            )?,
+        };
+        registry.register(Box::new(families.used.clone()))?;
+        registry.register(Box::new(families.capacity.clone()))?;
+        registry.register(Box::new(families.refused.clone()))?;
+        Ok(Self {
+            families: Arc::new(families),
+            budgets: Arc::default(),
+        })
+    }
+
+    /// Returns the budget of this name. Creates it with `capacity` and `kind` at first use.
+    #[must_use]
+    pub fn budget(&self, name: &'static str, capacity: usize, kind: Kind) -> Budget {
+        let mut budgets = self.budgets.lock();
+        let budget = budgets.entry(name).or_insert_with(|| {
+            let metrics = Metrics {
+                used: self.families.used.with_label_values(&[name]),
+                refused: Counters::of(&self.families.refused, &[name]),
+            };
+            let total = self.families.capacity.with_label_values(&[name]);
+            total.set(gauge_value(capacity));
+            Budget::new(name, capacity, kind, metrics)
+        });
+        budget.clone()
+    }
+
+    /// Describes all budgets, in the order of their names.
+    #[must_use]
+    pub fn report(&self) -> Vec<BudgetReport> {
+        let budgets: Vec<_> = self.budgets.lock().values().cloned().collect();
+        budgets.iter().map(BudgetReport::of).collect()
+    }
+}
+
+impl BudgetReport {
+    fn of(budget: &Budget) -> Self {
+        let shared = &budget.shared;
+        let state = shared.state.lock();
+        let (used, waiting) = (state.used(), state.waiting());
+        let mut owners: Vec<_> = state.owners().collect();
+        drop(state);
+        owners.sort_unstable_by_key(|(_, held)| std::cmp::Reverse(*held));
+        owners.truncate(REPORTED_OWNERS);
+        let owners = owners.into_iter().map(|(owner, held)| OwnerReport {
+            owner: owner.to_string(),
+            held,
+        });
+        Self {
+            budget: shared.name,
+            capacity: shared.capacity,
+            share: shared.share(),
+            used,
+            waiting,
+            owners: owners.collect(),
+        }
+    }
+}
+
+impl Metrics {
+    pub(super) fn set_used(&self, used: usize) {
+        self.used.set(gauge_value(used));
+    }
+}
+
+fn gauge_value(amount: usize) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}
