@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::{
     environment::BenchEnv,
+    installation::UNREACHABLE_RATE,
     postgres::Postgres,
     server::{Server, redis},
     subject::Servers,
@@ -87,7 +88,9 @@ impl ControlPlane {
 
     pub(crate) async fn start(bench: &BenchEnv<'_>) -> anyhow::Result<Self> {
         let stores = Stores::start(bench).await?;
-        let control = stores.serve(bench, "control", &[]).await?;
+        let rates = ["--control-org-rate-per-s", "--control-org-burst"];
+        let rates = rates.map(|flag| [flag, UNREACHABLE_RATE]);
+        let control = stores.serve(bench, "control", rates.as_flattened()).await?;
         let api_key = create_org(&control, &stores.operator_key).await?;
         Ok(Self {
             control,

@@ -15,7 +15,7 @@ use super::{
 const FIRST_DEVICE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A rate limit far above the throughput of one machine.
-const UNREACHABLE_RATE: &str = "1000000";
+pub(crate) const UNREACHABLE_RATE: &str = "1000000";
 
 /// Stops all its processes when dropped.
 pub(crate) struct Installation {
@@ -34,6 +34,8 @@ impl Installation {
         let rates = [
             "--caller-rate-per-s",
             "--caller-burst",
+            "--org-rate-per-s",
+            "--org-burst",
             "--called-device-rate-per-s",
             "--called-device-burst",
         ];

@@ -15,6 +15,7 @@ const BATCH_SIZES: [f64; 9] = [
 /// Metrics of requests.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestMetrics {
+    pub(crate) requests_limited: IntCounter,
     pub(crate) tokens_issued: IntCounter,
     pub(crate) tokens_revoked: IntCounter,
 }
@@ -146,6 +147,11 @@ impl RequestMetrics {
     /// When the registry already has metrics of these names.
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         Ok(Self {
+            requests_limited: counter(
+                registry,
+                "rate_limited_total",
+                "Requests that were refused because their organisation exceeds its rate",
+            )?,
             tokens_issued: counter(registry, "tokens_issued_total", "Issued access tokens")?,
             tokens_revoked: counter(
                 registry,

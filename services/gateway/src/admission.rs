@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 use switchboard_identity::{Caller, CallerId};
-use switchboard_protocol::{id::DeviceKey, outcome::Delivered, token::Scope};
+use switchboard_protocol::{id::{DeviceKey, OrgId}, outcome::Delivered, token::Scope};
 use switchboard_runtime::{
     metrics::Counters,
     problem::Problem,
@@ -38,7 +38,8 @@ impl FromRequestParts<Arc<Gateway>> for RequireRead {
 }
 
 async fn admit(parts: &Parts, gateway: &Gateway, scope: Scope) -> Result<Caller, Problem> {
-    let caller = gateway.authenticator.authenticate(&parts.headers).await?;
+    let caller = gateway.authenticator.authenticate(&parts.headers, &parts.extensions);
+    let caller = caller.await?;
     caller.require(scope)?;
     gateway.rate_limits.admit_caller(&caller)?;
     Ok(caller)
@@ -47,6 +48,8 @@ async fn admit(parts: &Parts, gateway: &Gateway, scope: Scope) -> Result<Caller,
 /// The token buckets of one gateway. Requests over the limit are refused, not delayed.
 pub(crate) struct RateLimits {
     callers: TokenBuckets<CallerId>,
+    /// An organisation can create any number of callers.
+    orgs: TokenBuckets<OrgId>,
     devices: TokenBuckets<DeviceKey>,
     shed: Counters<ShedReason>,
 }
@@ -56,14 +59,18 @@ impl RateLimits {
         Self {
             shed,
             callers: TokenBuckets::new(config.caller_rate_per_s, config.caller_burst),
+            orgs: TokenBuckets::new(config.org_rate_per_s, config.org_burst),
             devices: TokenBuckets::new(config.called_device_rate_per_s, config.called_device_burst),
         }
     }
 
-    /// Takes one request from a caller's bucket.
+    /// Takes one request from the buckets of a caller and its organisation.
     pub(crate) fn admit_caller(&self, caller: &Caller) -> Result<(), Problem> {
         let taken = self.callers.take(&caller.id());
         let taken = taken.inspect_err(|_| self.shed.inc(ShedReason::CallerRate));
+        taken.map_err(rate_limited)?;
+        let taken = self.orgs.take(&caller.org);
+        let taken = taken.inspect_err(|_| self.shed.inc(ShedReason::OrgRate));
         taken.map_err(rate_limited)
     }
 
@@ -76,6 +83,7 @@ impl RateLimits {
     /// Drops the buckets that are full again.
     pub(crate) fn sweep(&self) {
         self.callers.sweep();
+        self.orgs.sweep();
         self.devices.sweep();
     }
 }

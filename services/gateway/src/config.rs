@@ -30,7 +30,8 @@ pub struct Config {
     #[arg(long, env, default_value_t = 1_048_576, value_name = "BYTES")]
     pub http_body_limit_bytes: usize,
 
-    /// Maximum number of HTTP connections, further ones receive 503; protects file descriptors and
+    /// Maximum number of HTTP connections, of which one organisation or address gets half. A further
+    /// one replaces one that has not authenticated, or receives 503; protects file descriptors and
     /// memory
     #[arg(long, env, default_value_t = 8_192, value_name = "COUNT")]
     pub http_connections: usize,
@@ -80,6 +81,15 @@ pub struct Config {
     #[arg(long, env, default_value = "10000", value_name = "COUNT")]
     pub caller_burst: NonZeroU32,
 
+    /// Sustained rate of requests of one organisation, of all its API keys and token subjects;
+    /// protects other organisations
+    #[arg(long, env, default_value = "10000", value_name = "COUNT")]
+    pub org_rate_per_s: NonZeroU32,
+
+    /// Burst of requests of one organisation
+    #[arg(long, env, default_value = "20000", value_name = "COUNT")]
+    pub org_burst: NonZeroU32,
+
     /// Sustained rate of calls to one device, from all callers; protects the device
     #[arg(long, env, default_value = "1000", value_name = "COUNT")]
     pub called_device_rate_per_s: NonZeroU32,
@@ -88,8 +98,9 @@ pub struct Config {
     #[arg(long, env, default_value = "2000", value_name = "COUNT")]
     pub called_device_burst: NonZeroU32,
 
-    /// Maximum number of asynchronous and queued calls in flight on this node; further asynchronous
-    /// calls are refused, queued ones wait; protects memory
+    /// Maximum number of asynchronous calls in flight on this node, and of queues of queued calls;
+    /// a quarter for each organisation; further asynchronous calls are refused, queued ones wait;
+    /// protects memory
     #[arg(long, env, default_value_t = 4_096, value_name = "COUNT")]
     pub kept_calls_under_way: u16,
 

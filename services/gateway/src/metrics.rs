@@ -54,6 +54,8 @@ labels! {
     pub(crate) enum ShedReason {
         /// Requests per caller.
         CallerRate => "caller_rate",
+        /// The rate of an organisation.
+        OrgRate => "org_rate",
         /// Calls per device.
         DeviceRate => "device_rate",
         /// Queued calls per device.

@@ -59,7 +59,7 @@ struct CallResult {
         ("x-idempotent" = json!(true)),
         ("x-problems" = json!([
             "invalid_path", "unknown_device", "unknown_service", "invalid", "offline", "call_in_progress",
-            "overloaded", "queue_full", "rate_limited", "cancelled", "lost", "timed_out", "bus_unavailable", "store_unavailable"
+            "overloaded", "queue_full", "cancelled", "lost", "timed_out", "bus_unavailable", "store_unavailable"
         ])),
     ),
 )]

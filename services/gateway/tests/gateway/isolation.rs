@@ -74,6 +74,24 @@ async fn operation_is_limited_to_its_org_and_scope() {
 }
 
 #[tokio::test]
+async fn keys_of_an_org_share_its_rate() {
+    let gateway = TestGateway::with_flags(&["--org-rate-per-s=1", "--org-burst=4"]).await;
+    let list =
+        async |key: &ApiKeySecret| send(gateway.request_as(key, Method::GET, "/v1/devices")).await;
+    let mut limited = None;
+    for _ in 0..8 {
+        let answer = list(&gateway.add_key(&[Scope::Read]).await).await;
+        if answer.status != 200 {
+            limited = Some(answer);
+        }
+    }
+    let limited = limited.unwrap();
+    assert_eq!(limited.json["type"], "/problems/rate_limited");
+    assert!(limited.headers.contains_key("retry-after"));
+    assert_eq!(list(&gateway.foreign_key().await).await.status, 200);
+}
+
+#[tokio::test]
 async fn cursor_of_another_list_or_org_is_refused() {
     let gateway = TestGateway::start().await;
     let foreign = gateway.foreign_key().await;
