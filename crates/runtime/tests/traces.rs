@@ -1,10 +1,5 @@
 //! The sampling of requests, in a process of its own: tracing is on for all of a process.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, in its small functions too"
-)]
-
 use std::time::{Duration, Instant};
 
 use axum::{Router, http::StatusCode, routing::get};
