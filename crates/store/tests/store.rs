@@ -138,7 +138,10 @@ async fn api_key_is_found_by_hash() {
         "refused"
     );
 
-    let listed = store.api_keys(org, None, 10).await.unwrap();
+    // The key was found before it was recorded that this is a use of it.
+    assert_eq!(found.last_used_at, None);
+    let mut listed = store.api_keys(org, None, 10).await.unwrap();
+    assert!(listed[0].last_used_at.take().is_some());
     assert_eq!(listed, [found.clone(), second.clone()]);
     assert_eq!(
         store.api_keys(org, Some(found.id), 10).await.unwrap(),
