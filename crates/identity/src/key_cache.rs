@@ -182,7 +182,8 @@ mod tests {
         eventually_true("a permit for each lookup", taken).await;
         // A key with a checksum does not wait for those without.
         let other = keys.clone();
-        let checked = tokio::spawn(async move { other.lookup(key(UNKNOWN_KEYS, true)).await });
+        let mut checked = tokio::task::JoinSet::new();
+        checked.spawn(async move { other.lookup(key(UNKNOWN_KEYS, true)).await });
         let taken = || permits.with_checksum.available_permits() < MAX_LOOKUPS;
         eventually_true("a permit for the key with a checksum", taken).await;
         // Lookups without a permit fail; other queries succeed at the same time.
@@ -195,6 +196,7 @@ mod tests {
         while let Some(caller) = lookups.join_next().await {
             assert!(caller.unwrap().unwrap().is_none());
         }
-        assert!(checked.await.unwrap().unwrap().is_none());
+        let found = checked.join_next().await.unwrap();
+        assert!(found.unwrap().unwrap().is_none());
     }
 }
