@@ -6,7 +6,10 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use switchboard_test_support::eventually::eventually;
 
-use crate::{cluster::TestCluster, device::Device};
+use crate::{
+    cluster::{OPERATOR_KEY, TestCluster},
+    device::Device,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i11_revoked_token_closes_connection_within_five_seconds() {
@@ -101,6 +104,74 @@ async fn i11_revoked_client_token_is_rejected_within_five_seconds() {
         .await;
         assert_eq!(kind, "/problems/token_revoked", "{door}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i11_token_of_a_deleted_key_is_cut_off_within_five_seconds() {
+    let cluster = TestCluster::start(1).await;
+    let mut device = cluster.device(0, "toy-1").await;
+    let deleted = Instant::now();
+    // The runbook of a leaked key.
+    for sql in [
+        "UPDATE signing_keys SET retired_at = now() WHERE retired_at IS NULL",
+        "DELETE FROM signing_keys WHERE retired_at IS NOT NULL",
+    ] {
+        let scoped = format!("SET switchboard.speaker = 'everyone'; {sql}");
+        cluster.database.execute(&scoped).await.unwrap();
+    }
+    let last = device.closes().await;
+    assert!(
+        deleted.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        deleted.elapsed()
+    );
+    assert_eq!(
+        last.last().unwrap().json()["code"],
+        "token_unknown_key",
+        "{last:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn suspended_organisation_is_cut_off_until_it_is_resumed() {
+    let cluster = TestCluster::start(1).await;
+    let token = cluster.device_token("toy-1").await;
+    let mut device = cluster.echo(0, "toy-1").await;
+    let other = cluster.another_org("other").await;
+    let suspend = async |suspended: bool| {
+        let control = cluster.control.address("http_url");
+        let url = format!("{control}/v1/orgs/{}", cluster.org.id);
+        let request = cluster.http.patch(url).bearer_auth(OPERATOR_KEY);
+        let answer = request.json(&json!({"suspended": suspended})).send().await;
+        assert_eq!(answer.unwrap().status(), StatusCode::OK);
+    };
+    let devices = async |key: &str| {
+        let request = cluster.http.get(cluster.url("/v1/devices"));
+        request.bearer_auth(key).send().await.unwrap().status()
+    };
+    suspend(true).await;
+    let suspended = Instant::now();
+    let last = device.closes().await;
+    assert!(
+        suspended.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        suspended.elapsed()
+    );
+    assert_eq!(last.last().unwrap().json()["code"], "org_suspended");
+    let left = Duration::from_secs(5);
+    let own = async || devices(&cluster.org.key).await;
+    eventually(left, own, |status| *status == StatusCode::FORBIDDEN).await;
+    assert_eq!(devices(&other.key).await, StatusCode::OK);
+    suspend(false).await;
+    eventually(left, own, |status| *status == StatusCode::OK).await;
+    let address = cluster.edges[0].address("device_addr");
+    let admitted =
+        async || Device::dial(&address).await.authenticate(&token).await["data"]["success"].clone();
+    eventually(left, admitted, |success| *success == true).await;
+    let served = cluster.echo(0, "toy-1").await.serve();
+    let body = json!({"service": "echo", "params": {"text": "x"}});
+    assert_eq!(cluster.call("toy-1", &body).await.0, StatusCode::OK);
+    drop(served);
 }
 
 #[tokio::test(flavor = "multi_thread")]
