@@ -82,10 +82,10 @@ fn finish_one(operation: &mut Map<String, Value>, kinds: &[ProblemKind]) {
     }
     let mut by_status: BTreeMap<u16, Vec<ProblemKind>> = BTreeMap::new();
     for kind in found {
-        by_status
-            .entry(kind.status().as_u16())
-            .or_default()
-            .push(kind);
+        let kinds = by_status.entry(kind.status().as_u16()).or_default();
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
     }
     for (status, kinds) in by_status {
         operation["responses"][status.to_string()] = response(status, &kinds);

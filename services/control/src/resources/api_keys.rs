@@ -90,7 +90,7 @@ pub(crate) struct ApiKeyView {
     #[schema(example = json!(null))]
     expires_at: Option<DateTime<Utc>>,
     /// The beginning of the ids of the devices that it issues tokens for; null for all devices.
-    #[schema(example = json!(null))]
+    #[schema(max_length = 64, example = json!(null))]
     device_prefix: Option<String>,
     /// When it was last used, to the minute (RFC 3339); null if it was not used yet.
     #[schema(example = "2026-01-02T03:04:05Z")]
