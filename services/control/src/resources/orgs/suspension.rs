@@ -29,6 +29,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(crate) struct OrgChange {
     /// Whether all credentials of the organisation are refused, and its connections closed.
+    #[schema(example = true)]
     suspended: bool,
 }
 
@@ -41,6 +42,7 @@ pub(crate) struct OrgSummary {
     #[schema(example = "Toy factory")]
     name: String,
     /// Whether all credentials of the organisation are refused.
+    #[schema(example = true)]
     suspended: bool,
     /// Time of the suspension (RFC 3339); null if it is not suspended.
     #[schema(example = json!(null))]
