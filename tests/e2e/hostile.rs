@@ -202,7 +202,8 @@ async fn i12_a_gap_in_a_message_ends_it_with_an_error() {
     }
 }
 
-fn resident_kib(pid: u32) -> u64 {
+/// The resident memory of a process.
+pub fn resident_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status
         .lines()

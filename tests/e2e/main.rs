@@ -25,6 +25,7 @@ mod lost_responses;
 mod mcp;
 mod metrics;
 mod models;
+mod neighbours;
 mod objects;
 mod presence;
 mod provider;

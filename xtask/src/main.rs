@@ -5,6 +5,7 @@ mod clients;
 mod conformance;
 mod deploy;
 mod helm;
+mod neighbours;
 mod packages;
 mod schemathesis;
 
@@ -41,6 +42,9 @@ enum Task {
     Deploy,
     /// Check the Helm chart: lint, Kubernetes schemas, snapshots
     Helm(helm::Options),
+    /// Attack the system as a noisy neighbour, and measure another organisation (REDIS_URL,
+    /// DATABASE_URL)
+    Neighbours(neighbours::Options),
     /// Build, install and run the wheel and the npm packages
     Packages,
 }
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Task::Schemathesis(options) => schemathesis::run(&options),
         Task::Deploy => deploy::run(),
         Task::Helm(options) => helm::run(&options),
+        Task::Neighbours(options) => neighbours::run(&options),
         Task::Packages => packages::run(),
     };
     // Without a backtrace: a command or a measurement failed, not this program.
