@@ -74,6 +74,6 @@ pub use settings::{
 };
 pub use usage::{CallUsage, CountedCalls, CountedTurns, ResourceCounts, TurnUsage, UsageCounter};
 pub use webhooks::{
-    AttemptOutcome, AttemptsInFlight, ClaimedDelivery, Delivery, DeliveryState, MAX_WEBHOOKS, Redelivery, Webhook,
-    WebhookEvent, WebhookSettings, WebhookStats,
+    AttemptOutcome, AttemptsInFlight, ClaimedDelivery, Delivery, DeliveryState, MAX_WEBHOOKS,
+    Redelivery, Webhook, WebhookEvent, WebhookSettings, WebhookStats,
 };

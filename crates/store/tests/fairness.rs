@@ -20,8 +20,8 @@ const INSERT_TIMEOUT: Duration = Duration::from_secs(10);
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Requests of the greedy organisation at the same time: four times the connections.
 const GREEDY_REQUESTS: usize = 40;
-/// A third of the default number of connections.
-const CONNECTION_SHARE: i64 = 3;
+/// Two thirds of the default number of connections.
+const CONNECTION_SHARE: i64 = 6;
 
 /// A database with two organisations. In the order of ids, the greedy one is the first.
 struct Neighbours {

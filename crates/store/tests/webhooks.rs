@@ -10,8 +10,8 @@ use switchboard_protocol::{
     token::Scope,
 };
 use switchboard_store::{
-    AttemptOutcome, AttemptsInFlight, ClaimedDelivery, Delivery, DeliveryState, NewApiKey, Redelivery, Store,
-    WebhookEvent, WebhookSettings, testing::TestDatabase,
+    AttemptOutcome, AttemptsInFlight, ClaimedDelivery, Delivery, DeliveryState, NewApiKey,
+    Redelivery, Store, WebhookEvent, WebhookSettings, testing::TestDatabase,
 };
 use uuid::Uuid;
 

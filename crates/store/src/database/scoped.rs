@@ -18,8 +18,9 @@ use tracing::Span;
 /// The bounds before the pool: the owners of statements take turns, and each has a share.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// One for each connection of the pool. An organisation holds at most a third of them: it
-    /// decides how long a statement of its own waits for a lock.
+    /// One for each connection of the pool. An organisation holds at most two thirds of them,
+    /// because it decides how long a statement of its own waits for a lock. A smaller share would
+    /// slow down the only organisation of an installation.
     connections: Budget,
     /// Transactions that lock the row of their organisation: one at a time, so that the others
     /// wait without a connection.
@@ -39,11 +40,11 @@ impl Gate {
     /// A gate for a pool of this size.
     pub(crate) fn new(budgets: &Budgets, limit: u32) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let third = Kind::Held {
-            share: (limit / 3).max(1),
+        let two_thirds = Kind::Held {
+            share: (limit * 2 / 3).max(1),
         };
         Self {
-            connections: budgets.budget("database_connections", limit, third),
+            connections: budgets.budget("database_connections", limit, two_thirds),
             org_rows: budgets.budget("database_org_rows", limit, Kind::Held { share: 1 }),
             returns: Shutdown::new(),
         }
