@@ -22,7 +22,7 @@ use switchboard_protocol::{
     outcome::{Delivered, Outcome},
     schema::Digest,
     session::SessionError,
-    token::{AccessError, Claims, Scope, SigningKey, VerifyingKey, VerifyingKeys},
+    token::{AccessError, Claims, SigningKey, VerifyingKey, VerifyingKeys},
 };
 use switchboard_test_support::snapshot;
 use uuid::Uuid;

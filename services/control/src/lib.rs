@@ -32,8 +32,8 @@ pub use config::Config;
 pub use http::api::document;
 use http::error::objects_not_configured;
 use metrics::RequestMetrics;
-use resources::tokens::quota::TokenQuota;
 pub use resources::LARGER_BODIES;
+use resources::tokens::quota::TokenQuota;
 pub use signing_keys::PublicKeys;
 pub use workers::{
     ingestion::{Format, read_confined},

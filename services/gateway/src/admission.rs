@@ -6,7 +6,11 @@ use std::sync::Arc;
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 use switchboard_identity::{Caller, CallerId};
-use switchboard_protocol::{id::{DeviceKey, OrgId}, outcome::Delivered, token::Scope};
+use switchboard_protocol::{
+    id::{DeviceKey, OrgId},
+    outcome::Delivered,
+    token::Scope,
+};
 use switchboard_runtime::{
     metrics::Counters,
     problem::Problem,
@@ -38,7 +42,9 @@ impl FromRequestParts<Arc<Gateway>> for RequireRead {
 }
 
 async fn admit(parts: &Parts, gateway: &Gateway, scope: Scope) -> Result<Caller, Problem> {
-    let caller = gateway.authenticator.authenticate(&parts.headers, &parts.extensions);
+    let caller = gateway
+        .authenticator
+        .authenticate(&parts.headers, &parts.extensions);
     let caller = caller.await?;
     caller.require(scope)?;
     gateway.rate_limits.admit_caller(&caller)?;

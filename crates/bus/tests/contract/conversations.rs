@@ -389,7 +389,7 @@ async fn org_limit_evicts_a_conversation_of_the_same_org() {
 #[tokio::test]
 async fn in_redis_total_limit_spares_due_conversations() {
     const MAX_TOTAL: usize = 100_000;
-    const STEP: usize = 10_000;
+    const STEP: usize = 1_000;
     let system = TestSystem::redis().await;
     let (bus, metrics) = system.start_node_with_metrics("chat").await;
     let key_of = |org: u128, name: &str| ConversationKey {

@@ -12,7 +12,7 @@ use switchboard_store::NewApiKey;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::installation::{Installation, body, config};
+use crate::installation::{Installation, OPERATOR_KEY, body, config};
 
 fn bearer(credential: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -51,6 +51,7 @@ async fn keys_of_an_org_share_its_rate() {
     let config = Config {
         control_org_rate_per_s: NonZeroU32::MIN,
         control_org_burst: NonZeroU32::new(4).unwrap(),
+        operator_key: Some(SecretString::from(OPERATOR_KEY)),
         ..config()
     };
     let installation = Installation::with_config(config).await;

@@ -11,6 +11,7 @@ use crate::{
 #[tokio::test]
 async fn operation_is_limited_to_its_organisation() {
     let installation = Installation::start().await;
+    installation.trusted().await;
     let (own, foreign) = (
         installation.new_org("own").await,
         installation.new_org("foreign").await,

@@ -39,7 +39,7 @@ pub(crate) struct OrgSummary {
     /// Unique identifier.
     org_id: OrgId,
     /// Display name.
-    #[schema(example = "Toy factory")]
+    #[schema(example = "Toy factory", max_length = 100)]
     name: String,
     /// Whether all credentials of the organisation are refused.
     #[schema(example = true)]
