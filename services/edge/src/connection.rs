@@ -197,6 +197,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         }
     }
 
+    /// Writes what the socket accepts before a wait. An error shows again at the next write.
+    async fn write_ready(&mut self) {
+        std::future::poll_fn(|cx| {
+            let _ = self.poll_write(cx);
+            Poll::Ready(())
+        })
+        .await;
+    }
+
     /// Writes what is ready. Returns whether the socket accepted all of it.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> std::io::Result<bool> {
         let before = self.io.unsent_bytes();

@@ -74,7 +74,8 @@ impl Edge {
 /// One organisation may hold a quarter, at least one frame and the bytes that arrive behind it.
 fn frames_budget(config: &Config, budgets: &Budgets) -> Budget {
     let capacity = config.device_incomplete_frame_bytes;
-    let share = (capacity / 4).max(config.device_max_frame_bytes as usize + MAX_READ_BYTES);
+    // Half: a fan-out to many devices has many large results at the same time.
+    let share = (capacity / 2).max(config.device_max_frame_bytes as usize + MAX_READ_BYTES);
     budgets.budget("device_frames", capacity, Kind::Held { share })
 }
 

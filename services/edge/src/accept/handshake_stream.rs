@@ -27,6 +27,8 @@ pub(crate) struct HandshakeStream {
     stream: TcpStream,
     /// Bytes that may still be read.
     left: u32,
+    /// A read was postponed because none are left.
+    is_postponed: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,7 @@ impl HandshakeStream {
         Self {
             stream,
             left: MAX_HANDSHAKE_BYTES,
+            is_postponed: false,
         }
     }
 
@@ -57,6 +60,12 @@ impl AsyncRead for HandshakeStream {
             return Pin::new(&mut self.stream).poll_read(cx, buffer);
         }
         if self.left == 0 {
+            // The bytes may belong to the first message after the handshake, which the session
+            // finds complete when the read is pending.
+            if !std::mem::replace(&mut self.is_postponed, true) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, TooLong)));
         }
         let before = buffer.filled().len();

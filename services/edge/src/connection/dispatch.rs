@@ -71,6 +71,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
 
     /// Continues after a pause. The commands that are left are sent afterwards.
     pub(super) async fn resume(&mut self, pause: Pause) {
+        self.write_ready().await;
         match pause {
             Pause::Yield => tokio::task::yield_now().await,
             Pause::Check(call) => self.check_in_pool(&call).await,

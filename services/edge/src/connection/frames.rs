@@ -124,6 +124,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         let registration = match services {
             Services::Known(known) => known,
             Services::New(new) => {
+                self.write_ready().await;
                 let started = Instant::now();
                 let compiled = self.edge.schemas.compile(new).await;
                 let seconds = started.elapsed().as_secs_f64();

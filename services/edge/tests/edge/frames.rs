@@ -39,7 +39,7 @@ async fn held_reaches(node: &Node, bytes: usize) {
 async fn incomplete_frames_of_one_organisation_leave_room_for_others() {
     let config = Config {
         // A share of 512 KiB: two whole frames.
-        device_incomplete_frame_bytes: 2_048 * KIB,
+        device_incomplete_frame_bytes: 1_024 * KIB,
         ..Config::default()
     };
     let node = Node::start(config).await;
