@@ -2,6 +2,7 @@
 //! arrival. When there is no room for a new one, the oldest of a crowd is closed.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
     sync::Arc,
 };
@@ -19,18 +20,21 @@ pub(super) struct Strangers(Mutex<Crowds>);
 struct Crowds {
     /// The connections of each network by their numbers, which ascend.
     networks: HashMap<Owner, BTreeMap<u64, Arc<Client>>>,
-    /// The networks by their number of connections.
-    sizes: BTreeSet<(usize, Owner)>,
+    /// The networks by their number of connections; of equal ones, that with the oldest is last.
+    sizes: BTreeSet<Rank>,
 }
+
+/// The size of a crowd, the number of its oldest connection, and its network.
+type Rank = (usize, Reverse<u64>, Owner);
 
 impl Strangers {
     pub(super) fn insert(&self, network: Owner, number: u64, client: Arc<Client>) {
         let mut crowds = self.0.lock();
         let crowd = crowds.networks.entry(network).or_default();
-        let before = crowd.len();
+        let before = rank(network, crowd);
         crowd.insert(number, client);
-        let after = crowd.len();
-        crowds.resize(network, before, after);
+        let after = rank(network, crowd);
+        crowds.replace(before, after);
     }
 
     /// Removes a connection; does nothing if it was removed before.
@@ -42,7 +46,7 @@ impl Strangers {
     /// Removes the oldest connection of a network, or of the network that has most.
     pub(super) fn pop_oldest(&self, network: Option<Owner>) -> Option<Arc<Client>> {
         let mut crowds = self.0.lock();
-        let network = network.or_else(|| crowds.sizes.last().map(|(_, largest)| *largest))?;
+        let network = network.or_else(|| crowds.sizes.last().map(|(_, _, largest)| *largest))?;
         crowds.take(network, |crowd| crowd.pop_first().map(|(_, oldest)| oldest))
     }
 }
@@ -56,20 +60,26 @@ impl Crowds {
         let Entry::Occupied(mut crowd) = self.networks.entry(network) else {
             return None;
         };
-        let before = crowd.get().len();
+        let before = rank(network, crowd.get());
         let taken = take(crowd.get_mut());
-        let after = crowd.get().len();
-        if after == 0 {
+        let after = rank(network, crowd.get());
+        if after.is_none() {
             crowd.remove();
         }
-        self.resize(network, before, after);
+        self.replace(before, after);
         taken
     }
 
-    fn resize(&mut self, network: Owner, before: usize, after: usize) {
-        self.sizes.remove(&(before, network));
-        if after > 0 {
-            self.sizes.insert((after, network));
+    fn replace(&mut self, before: Option<Rank>, after: Option<Rank>) {
+        if let Some(before) = before {
+            self.sizes.remove(&before);
         }
+        self.sizes.extend(after);
     }
+}
+
+/// The rank of a crowd; `None` if it is empty.
+fn rank(network: Owner, crowd: &BTreeMap<u64, Arc<Client>>) -> Option<Rank> {
+    let (oldest, _) = crowd.first_key_value()?;
+    Some((crowd.len(), Reverse(*oldest), network))
 }
