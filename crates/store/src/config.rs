@@ -11,8 +11,8 @@ pub struct Config {
     #[arg(long, env, hide_env_values = true)]
     pub database_url: Option<SecretString>,
 
-    /// Maximum number of connections of this process to PostgreSQL, a third of them for one
-    /// organisation; all processes share the server's `max_connections`
+    /// Maximum number of connections of this process to PostgreSQL, at most two thirds of them
+    /// for one organisation; all processes share the server's `max_connections`
     #[arg(
         long,
         env,

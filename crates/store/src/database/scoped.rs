@@ -5,6 +5,7 @@
 use std::{
     ops::{Deref, DerefMut},
     sync::Arc,
+    time::Duration,
 };
 
 use sqlx::{Executor, PgConnection, Postgres, pool::PoolConnection};
@@ -12,8 +13,11 @@ use switchboard_runtime::{
     budget::{self, Budget, Budgets, Exhausted, Kind, Permit},
     shutdown::Shutdown,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tracing::Span;
+
+/// How long a connection may take to become idle. Above the timeout of a statement.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The bounds before the pool: the owners of statements take turns, and each has a share.
 #[derive(Debug)]
@@ -33,7 +37,7 @@ pub(crate) struct Gate {
 #[derive(Debug)]
 pub(crate) struct Permits {
     _connection: Permit,
-    _org_row: Option<Permit>,
+    org_row: Option<Permit>,
 }
 
 impl Gate {
@@ -65,7 +69,7 @@ impl Gate {
         };
         Ok(Permits {
             _connection: self.connections.acquire(owner, 1, deadline).await?,
-            _org_row: org_row,
+            org_row,
         })
     }
 }
@@ -129,14 +133,18 @@ impl Drop for ScopedConnection {
     }
 }
 
-/// Returns a connection to the pool after its current statement.
+/// Returns a connection to the pool after its current statement, or closes it if the server does
+/// not answer: the permits of the connection are not held for longer.
 async fn give_back(mut connection: PoolConnection<Postgres>, in_transaction: bool) {
-    if in_transaction && (&mut *connection).execute("ROLLBACK").await.is_err() {
-        // It has died, and the server rolls back.
-        drop(connection.detach());
-    } else {
-        connection.return_to_pool().await;
+    if in_transaction {
+        let undone = timeout(RETURN_TIMEOUT, (&mut *connection).execute("ROLLBACK")).await;
+        if !matches!(undone, Ok(Ok(_))) {
+            // The server rolls back when the connection is closed.
+            drop(connection.detach());
+            return;
+        }
     }
+    let _ = timeout(RETURN_TIMEOUT, connection.return_to_pool()).await;
 }
 
 impl ScopedTransaction {
@@ -158,6 +166,10 @@ impl ScopedTransaction {
     async fn end(mut self, statement: &'static str) -> Result<(), sqlx::Error> {
         (&mut *self.0).execute(statement).await?;
         self.0.in_transaction = false;
+        // The server has released the row.
+        if let Some(permits) = &mut self.0.permits {
+            permits.org_row = None;
+        }
         Ok(())
     }
 }
