@@ -57,6 +57,9 @@ struct State {
     scanned_at: Option<Instant>,
     /// Where an unfinished scan continues.
     cursor: Option<String>,
+    /// The last read returned abandoned entries. The next one reads new entries, so that many
+    /// abandoned ones do not delay them.
+    has_claimed: bool,
 }
 
 #[derive(Clone)]
@@ -85,6 +88,7 @@ impl State {
         if !std::ptr::eq(self.owner.as_ptr(), Arc::as_ptr(owner)) {
             self.owner = Arc::downgrade(owner);
             (self.reader, self.scanned_at, self.cursor) = (None, None, None);
+            self.has_claimed = false;
         }
     }
 }
@@ -177,9 +181,11 @@ impl StreamReader {
             None => self.connect(info, *asking).await?,
         };
         state.reader = Some(reader.clone());
-        if state.is_scan_due(self.scan_interval()) {
+        let has_claimed = std::mem::take(&mut state.has_claimed);
+        if !has_claimed && state.is_scan_due(self.scan_interval()) {
             let abandoned = self.claim_abandoned(state, &mut reader, request).await?;
             if !abandoned.is_empty() {
+                state.has_claimed = true;
                 return Ok(abandoned);
             }
         }
