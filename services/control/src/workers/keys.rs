@@ -120,6 +120,15 @@ impl KeyPublisher {
     }
 
     async fn publish(&mut self) -> Result<(), PublishError> {
+        let published = self.publish_changes().await;
+        if published.is_err() {
+            // What reached Redis is unknown: the next attempt compares.
+            self.revocations = PublishedRevocations::default();
+        }
+        published
+    }
+
+    async fn publish_changes(&mut self) -> Result<(), PublishError> {
         let keys = signing_keys::load(&self.store).await?.verifying;
         self.public_keys.set(&keys);
         let suspended = self.store.suspended_orgs().await?;
