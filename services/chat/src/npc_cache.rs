@@ -8,8 +8,10 @@ use switchboard_protocol::id::DeviceKey;
 use switchboard_store::{Npc, Store};
 use tracing::warn;
 
-/// How long a turn waits for the database.
+/// How long a turn waits for the database while the cache has an entry.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long it waits without one: longer than a statement waits for a connection.
+const UNCACHED_LOOKUP_TIMEOUT: Duration = Duration::from_secs(4);
 /// Number of devices in the cache.
 const CACHE_CAPACITY: usize = 4_096;
 
@@ -38,7 +40,12 @@ impl NpcCache {
         device: &DeviceKey,
     ) -> Result<Option<Arc<Npc>>, UnknownNpc> {
         let lookup = store.npc_for_device(device.org, &device.device);
-        match tokio::time::timeout(LOOKUP_TIMEOUT, lookup).await {
+        let cached = self.entries.get(device);
+        let timeout = match cached {
+            Some(_) => LOOKUP_TIMEOUT,
+            None => UNCACHED_LOOKUP_TIMEOUT,
+        };
+        match tokio::time::timeout(timeout, lookup).await {
             Ok(Ok(npc)) => {
                 let npc = npc.map(Arc::new);
                 self.entries.insert(device.clone(), npc.clone());
@@ -47,6 +54,6 @@ impl NpcCache {
             Ok(Err(error)) => warn!(error = error.report(), "NPC lookup failed; using the cache"),
             Err(_) => warn!("NPC lookup timed out; using the cache"),
         }
-        self.entries.get(device).ok_or(UnknownNpc)
+        cached.ok_or(UnknownNpc)
     }
 }
