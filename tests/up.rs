@@ -7,6 +7,7 @@
 
 use std::{
     fs,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Output, Stdio},
     time::{Duration, Instant},
@@ -355,6 +356,31 @@ async fn startup_conflicts_are_named() {
         output_text.contains(&address) && output_text.contains("--http-listen"),
         "{output_text}"
     );
+}
+
+#[tokio::test]
+async fn lost_master_key_is_named() {
+    let folder = DataFolder::new();
+    let mut up = folder.up();
+    let file = Path::new(folder.path()).join("master.key");
+    let mode = fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    let key = fs::read_to_string(&file).unwrap();
+    assert!(!up.logged().contains(key.trim()));
+    up.terminate();
+    assert_eq!(up.exit_code(START_TIMEOUT).await, Some(0));
+
+    fs::remove_file(&file).unwrap();
+    let (code, log) = run_failing_up(&folder, &[]).await;
+    assert_eq!(code, 1, "{log}");
+    assert!(log.contains("master.key is missing"), "{log}");
+    assert!(log.contains("is encrypted with the master key"), "{log}");
+    assert!(!file.exists(), "no other key is created");
+
+    fs::write(&file, key).unwrap();
+    let _up = folder.up();
+    let token = folder.run(&["token", "--scope", "read"]);
+    assert_eq!(token.status.code(), Some(0), "{}", text(&token.stderr));
 }
 
 #[tokio::test]

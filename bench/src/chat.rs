@@ -16,7 +16,6 @@ use super::{
 
 /// Numbers of turns in flight, one row per subject.
 const IN_FLIGHT: [u32; 2] = [1, 16];
-
 /// Row names in the report.
 const SEPARATE_SERVICES: &str = "Switchboard, a model's word";
 const SINGLE_PROCESS: &str = "the same within `up`";

@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::{
     calls, mcp,
     report::Report,
+    rolling::RollingRestart,
     scale, settings,
     subject::{Window, find},
 };
@@ -53,6 +54,10 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
         .idle
         .iter()
         .find(|memory| memory.subject == scale::OURS);
+    let worst = |figure: fn(&RollingRestart) -> f64| {
+        let figures = report.rolling.iter().map(figure);
+        figures.max_by(f64::total_cmp)
+    };
     vec![
         Goal::new(
             "p50 of a call at 1 in flight ÷ Redis alone",
@@ -88,6 +93,16 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
             "KiB per idle registered device",
             &Bound::AtMost(2.5),
             idle.map(|memory| memory.bytes_each / 1024.0),
+        ),
+        Goal::new(
+            "calls lost in rolling restarts",
+            &Bound::AtMost(0.0),
+            worst(|restart| restart.lost as f64),
+        ),
+        Goal::new(
+            "% of calls that were not delivered in rolling restarts",
+            &Bound::AtMost(0.1),
+            worst(RollingRestart::undelivered_percent),
         ),
     ]
 }

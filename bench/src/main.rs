@@ -16,6 +16,7 @@ mod reply;
 mod report;
 mod rest;
 mod role;
+mod rolling;
 mod scale;
 mod server;
 mod settings;
@@ -138,6 +139,8 @@ pub(crate) enum Part {
     Idle,
     /// Many devices connecting at once
     Storm,
+    /// Calls while two edges are replaced one after the other
+    Rolling,
 }
 
 impl Options {
@@ -193,6 +196,9 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
     }
     if options.includes(Part::Storm) {
         scale::storm(&bench, &mut report).await?;
+    }
+    if options.includes(Part::Rolling) {
+        rolling::measure(&bench, &mut report).await?;
     }
     print!("\n{report}");
     if let Some(file) = &options.json {

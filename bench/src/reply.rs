@@ -11,6 +11,8 @@ pub(crate) struct Reply {
     pub(crate) count: u64,
     /// Number of failed operations or connections.
     pub(crate) errors: u64,
+    /// Those of the failed operations that certainly did not reach a device.
+    pub(crate) undelivered: u64,
     /// Message of the first failure.
     pub(crate) first_error: Option<String>,
     /// Time from the start of the first operation to the end of the last, in microseconds.
@@ -20,6 +22,11 @@ pub(crate) struct Reply {
     /// 99th percentile of the latency, in microseconds.
     pub(crate) p99_us: f64,
 }
+
+/// A failed call that was not delivered to its device.
+#[derive(Debug, thiserror::Error)]
+#[error("not delivered: {0}")]
+pub(crate) struct Undelivered(pub(crate) String);
 
 impl Reply {
     /// Aggregates the latencies of single operations, in nanoseconds.
@@ -37,6 +44,7 @@ impl Reply {
     /// Counts a failure and keeps the message of the first one.
     pub(crate) fn record_failure(&mut self, error: &anyhow::Error) {
         self.errors += 1;
+        self.undelivered += u64::from(error.is::<Undelivered>());
         self.first_error.get_or_insert_with(|| format!("{error:#}"));
     }
 }

@@ -8,6 +8,7 @@ use super::{
     Options, calls,
     goals::{Goal, goals},
     mcp,
+    rolling::RollingRestart,
     scale::{self, Memory, Storm},
     settings,
     subject::{Series, Window, find, median},
@@ -39,6 +40,7 @@ pub(crate) struct Report {
     pub(crate) chat: Vec<Series>,
     pub(crate) idle: Vec<Memory>,
     pub(crate) storms: Vec<Storm>,
+    pub(crate) rolling: Vec<RollingRestart>,
     skipped: Vec<String>,
 }
 
@@ -52,7 +54,8 @@ impl Report {
             "devices": options.devices,
             "payload_bytes": super::role::PAYLOAD_BYTES,
         });
-        let (calls, rest, mcp, settings, chat, idle, storms, skipped) = Default::default();
+        let (calls, rest, mcp, settings, chat) = Default::default();
+        let (idle, storms, rolling, skipped) = Default::default();
         Self {
             conditions,
             calls,
@@ -62,6 +65,7 @@ impl Report {
             chat,
             idle,
             storms,
+            rolling,
             skipped,
         }
     }
@@ -84,6 +88,7 @@ impl Report {
             "chat": self.chat,
             "idle": self.idle,
             "storms": self.storms,
+            "rolling": self.rolling,
             "skipped": self.skipped,
             "goals": goals(self),
         }))
@@ -107,6 +112,7 @@ impl Report {
         rows.extend(self.chat.iter().map(|series| row_of(series, String::new())));
         rows.extend(self.idle.iter().map(|memory| self.memory_row(memory)));
         rows.extend(self.storms.iter().map(|storm| self.storm_row(storm)));
+        rows.extend(self.rolling.iter().map(RollingRestart::row));
         rows
     }
 

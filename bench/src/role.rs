@@ -16,6 +16,7 @@ mod pending;
 mod redis_caller;
 mod redis_responder;
 mod rest_caller;
+mod rolling_devices;
 mod settings_caller;
 mod store_caller;
 mod turn_caller;
@@ -38,6 +39,8 @@ pub(crate) enum Role {
     BusCaller(bus_caller::Options),
     /// Devices that use the Switchboard wire protocol
     WireDevices(wire_devices::Options),
+    /// Devices that move between two edges
+    RollingDevices(rolling_devices::Options),
     /// Send requests to the responder through Redis pub/sub
     RedisCaller(RedisOptions),
     /// Respond to the Redis caller
@@ -107,6 +110,7 @@ pub(crate) fn run(role: Role) -> anyhow::Result<()> {
         Role::TurnCaller(options) => run_caller(turn_caller::TurnCaller::start(options)),
         Role::McpServer(options) => mcp_server::run(&options),
         Role::WireDevices(options) => run_fleet(wire_devices::WireFleet::new(options)?),
+        Role::RollingDevices(options) => run_fleet(rolling_devices::RollingFleet::new(options)?),
         Role::RedisResponder(options) => run_fleet(redis_responder::RedisFleet::new(&options)?),
         Role::NatsDevices(options) => run_fleet(nats_devices::NatsFleet::new(&options)),
         Role::MqttDevices(options) => run_fleet(mqtt_devices::MqttFleet::new(&options)),

@@ -25,7 +25,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const FIRST_DEVICE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Seed of the token signing key. It is used by benchmarks only.
-const SEED: &str = "5b0c1f7a9d3e42868f1a6c0b7d2e9435c8a1f0e37b6d4c529a8e1d0f2b3c4a59";
+pub(crate) const SEED: &str = "5b0c1f7a9d3e42868f1a6c0b7d2e9435c8a1f0e37b6d4c529a8e1d0f2b3c4a59";
 
 /// A running Switchboard service.
 pub(crate) struct Service {
@@ -102,7 +102,7 @@ pub(crate) async fn edge(bench: &BenchEnv<'_>, redis: &Server) -> anyhow::Result
     start_edge(bench, redis, &listen, "device_addr").await
 }
 
-async fn start_edge(
+pub(crate) async fn start_edge(
     bench: &BenchEnv<'_>,
     redis: &Server,
     listen: &[&str],

@@ -6,10 +6,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use switchboard_test_support::eventually::eventually;
 
-use crate::{
-    cluster::{OPERATOR_KEY, TestCluster},
-    device::Device,
-};
+use crate::{cluster::TestCluster, device::Device};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i11_revoked_token_closes_connection_within_five_seconds() {
@@ -138,18 +135,11 @@ async fn suspended_organisation_is_cut_off_until_it_is_resumed() {
     let token = cluster.device_token("toy-1").await;
     let mut device = cluster.echo(0, "toy-1").await;
     let other = cluster.another_org("other").await;
-    let suspend = async |suspended: bool| {
-        let control = cluster.control.address("http_url");
-        let url = format!("{control}/v1/orgs/{}", cluster.org.id);
-        let request = cluster.http.patch(url).bearer_auth(OPERATOR_KEY);
-        let answer = request.json(&json!({"suspended": suspended})).send().await;
-        assert_eq!(answer.unwrap().status(), StatusCode::OK);
-    };
     let devices = async |key: &str| {
         let request = cluster.http.get(cluster.url("/v1/devices"));
         request.bearer_auth(key).send().await.unwrap().status()
     };
-    suspend(true).await;
+    cluster.set_suspended(&cluster.org, true).await;
     let suspended = Instant::now();
     let last = device.closes().await;
     assert!(
@@ -162,7 +152,7 @@ async fn suspended_organisation_is_cut_off_until_it_is_resumed() {
     let own = async || devices(&cluster.org.key).await;
     eventually(left, own, |status| *status == StatusCode::FORBIDDEN).await;
     assert_eq!(devices(&other.key).await, StatusCode::OK);
-    suspend(false).await;
+    cluster.set_suspended(&cluster.org, false).await;
     eventually(left, own, |status| *status == StatusCode::OK).await;
     let address = cluster.edges[0].address("device_addr");
     let admitted =

@@ -13,7 +13,7 @@ use switchboard_test_support::{
 };
 
 pub const OPERATOR_KEY: &str = "operator-key-of-this-test";
-const ANY_PORT: &str = "127.0.0.1:0";
+pub const ANY_PORT: &str = "127.0.0.1:0";
 
 pub struct TestCluster {
     pub redis: RedisServer,
@@ -40,8 +40,16 @@ impl TestCluster {
 
     /// Starts the cluster with these settings for every process.
     pub async fn start_with(edges: usize, settings: &[(&str, &str)]) -> Self {
-        let redis = RedisServer::start();
         let database = TestDatabase::create().await.expect("a database");
+        Self::start_at((RedisServer::start(), database), edges, settings).await
+    }
+
+    /// Starts the cluster at these servers. Settings replace those of the cluster.
+    pub async fn start_at(
+        (redis, database): (RedisServer, TestDatabase),
+        edges: usize,
+        settings: &[(&str, &str)],
+    ) -> Self {
         let environment = environment(&redis.url(), &database, settings);
         let control = Program::start(&["control", "--http-listen", ANY_PORT], &environment);
         let gateway = Program::start(&["gateway", "--http-listen", ANY_PORT], &environment);
@@ -93,6 +101,14 @@ impl TestCluster {
         create_org(&self.http, &self.control.address("http_url"), name).await
     }
 
+    /// Suspends an organisation, or lifts that.
+    pub async fn set_suspended(&self, org: &Org, suspended: bool) {
+        let url = format!("{}/v1/orgs/{}", self.control.address("http_url"), org.id);
+        let request = self.http.patch(url).bearer_auth(OPERATOR_KEY);
+        let changed = request.json(&json!({"suspended": suspended})).send();
+        assert_eq!(changed.await.unwrap().status(), StatusCode::OK);
+    }
+
     /// Starts another edge.
     pub async fn add_edge(&mut self) {
         let edge = start_edge(&self.environment());
@@ -101,18 +117,8 @@ impl TestCluster {
     }
 
     pub async fn token(&self, org: &Org, subject: &str, scopes: &[&str]) -> Value {
-        let body = json!({"subject": subject, "scopes": scopes, "ttl_s": 600});
-        let url = format!("{}/v1/tokens", self.control.address("http_url"));
-        let answer = self
-            .http
-            .post(url)
-            .bearer_auth(&org.key)
-            .json(&body)
-            .send()
-            .await
-            .unwrap();
-        assert_eq!(answer.status(), StatusCode::CREATED);
-        answer.json().await.unwrap()
+        let control = self.control.address("http_url");
+        issue_token(&self.http, &control, org, subject, scopes).await
     }
 
     pub async fn device_token(&self, id: &str) -> String {
@@ -212,7 +218,7 @@ fn start_edge(environment: &[(&str, String)]) -> Program {
     Program::start(&["edge"], environment)
 }
 
-async fn create_org(http: &reqwest::Client, control: &str, name: &str) -> Org {
+pub async fn create_org(http: &reqwest::Client, control: &str, name: &str) -> Org {
     let created = http
         .post(format!("{control}/v1/orgs"))
         .bearer_auth(OPERATOR_KEY)
@@ -227,6 +233,21 @@ async fn create_org(http: &reqwest::Client, control: &str, name: &str) -> Org {
         id: text("org_id"),
         key: text("api_key"),
     }
+}
+
+pub async fn issue_token(
+    http: &reqwest::Client,
+    control: &str,
+    org: &Org,
+    subject: &str,
+    scopes: &[&str],
+) -> Value {
+    let body = json!({"subject": subject, "scopes": scopes, "ttl_s": 600});
+    let request = http.post(format!("{control}/v1/tokens"));
+    let answer = request.bearer_auth(&org.key).json(&body).send();
+    let answer = answer.await.unwrap();
+    assert_eq!(answer.status(), StatusCode::CREATED);
+    answer.json().await.unwrap()
 }
 
 pub fn echo_services() -> String {

@@ -32,10 +32,12 @@ const ERROR: i32 = 2;
 pub struct Collector {
     pub url: String,
     spans: Spans,
+    exports: Exports,
     _serving: JoinSet<()>,
 }
 
 type Spans = Arc<Mutex<Vec<Seen>>>;
+type Exports = Arc<Mutex<Vec<Bytes>>>;
 
 /// The fields of a span that tests check. Ids are hexadecimal.
 #[derive(Debug, Clone)]
@@ -54,10 +56,10 @@ pub struct Seen {
 
 impl Collector {
     pub async fn start() -> Self {
-        let spans = Spans::default();
+        let (spans, exports) = (Spans::default(), Exports::default());
         let router = Router::new()
             .route("/v1/traces", post(take))
-            .with_state(Arc::clone(&spans));
+            .with_state((Arc::clone(&spans), Arc::clone(&exports)));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let mut serving = JoinSet::new();
@@ -65,6 +67,7 @@ impl Collector {
         Self {
             url,
             spans,
+            exports,
             _serving: serving,
         }
     }
@@ -72,6 +75,11 @@ impl Collector {
     /// All spans received so far.
     pub fn seen(&self) -> Vec<Seen> {
         self.spans.lock().unwrap().clone()
+    }
+
+    /// The bodies of all requests received so far.
+    pub fn exports(&self) -> Vec<Bytes> {
+        self.exports.lock().unwrap().clone()
     }
 
     /// The spans of a trace, as soon as it contains all of these names.
@@ -112,11 +120,12 @@ pub fn one<'a>(spans: &'a [Seen], name: &str) -> &'a Seen {
 }
 
 async fn take(
-    State(spans): State<Spans>,
+    State((spans, exports)): State<(Spans, Exports)>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Vec<u8>, StatusCode> {
     assert_eq!(headers["content-type"], "application/x-protobuf");
+    exports.lock().unwrap().push(body.clone());
     let request = ExportTraceServiceRequest::decode(body).map_err(|_| StatusCode::BAD_REQUEST)?;
     for of_resource in request.resource_spans {
         let resource = of_resource.resource.unwrap_or_default();

@@ -172,6 +172,17 @@ impl Device {
         last_words
     }
 
+    /// Reads until the connection ends, and answers heartbeats only.
+    pub fn stall(mut self) -> JoinSet<()> {
+        JoinSet::from_iter([async move {
+            while let Some(received) = self.receive_now().await {
+                if received.kind == Kind::Ping {
+                    self.send(Kind::Pong, "").await;
+                }
+            }
+        }])
+    }
+
     /// Answers every call with its own params until the connection ends; the task returns how
     /// many calls there were.
     pub fn serve(mut self) -> JoinSet<usize> {

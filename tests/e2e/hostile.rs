@@ -202,12 +202,14 @@ async fn i12_a_gap_in_a_message_ends_it_with_an_error() {
     }
 }
 
-/// The resident memory of a process.
+/// The resident memory of a running process.
 pub fn resident_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS:"))
-        .unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    status_kib(pid, "VmRSS:").unwrap()
+}
+
+/// An amount of memory in the status of a process, unless the process has ended.
+pub fn status_kib(pid: u32, name: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with(name))?;
+    line.split_whitespace().nth(1)?.parse().ok()
 }

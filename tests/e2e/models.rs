@@ -9,8 +9,10 @@ mod invalid_replies;
 mod memories;
 mod npc_selection;
 mod providers;
+mod quotas;
 mod replicas;
 mod summaries;
+mod suspension;
 mod terminal;
 
 /// The text between the markers of retrieved data.

@@ -1,159 +1,254 @@
 //! Noisy neighbours: one organisation, or peers without a credential, take all that they are
-//! allowed to take, while another organisation is served.
+//! allowed to take, while another organisation works.
 //!
-//! Each test measures the calls of the other organisation before and during an attack, and the
-//! memory of the process that is attacked. A call that fails fails the test. `cargo xtask
-//! neighbours` runs the attacks at full size against the release build, and prints the measured
-//! values as a table; here they are small, and times are not asserted.
+//! Each test measures the other organisation's calls, registrations, turns, settings or webhooks
+//! before and during an attack, and the memory of the process that is attacked. A piece of work
+//! that fails fails the test. `cargo xtask neighbours` runs the attacks at full size against the
+//! release build, and judges the measured values; here they are small, and times are not asserted.
 
 mod attacks;
+mod usage;
+mod work;
 
 use std::{
     env,
+    fs::{self, File},
     io::Write as _,
-    pin::pin,
+    path::PathBuf,
+    process::Command,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use serde_json::{Value, json};
+use serde_json::json;
 use switchboard_test_support::switchboard::Program;
-use tokio::task::JoinSet;
+use tempfile::TempDir;
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::{Barrier, watch},
+    task::{JoinSet, block_in_place},
+};
 
+use self::{
+    usage::{PeakUsage, memory_kib},
+    work::{Kind, Phases},
+};
 use crate::{
-    cluster::{Org, TestCluster, echo_services},
-    device::Device,
-    hostile::resident_kib,
+    cluster::TestCluster, memory_limits::chart_limit_bytes, system::start_chat, webhooks::LOOPBACK,
 };
 
 /// File to which the measured values are appended, a JSON object per line. It also selects the
 /// full size.
 const REPORT: &str = "SWITCHBOARD_NEIGHBOURS_REPORT";
-/// Calls of the other organisation before an attack, and while it holds what it has taken.
-const CALLS: usize = 100;
-/// Interval between two of its calls.
-const CALL_INTERVAL: Duration = Duration::from_millis(10);
-/// Within this time a call succeeds, whatever others do.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after an attack until memory is measured again.
 const RECOVERY_TIME: Duration = Duration::from_secs(60);
+const RECOVERY_POLL: Duration = Duration::from_millis(100);
 
-/// The other organisation, with a device that answers.
-struct Bystander {
-    org: Org,
-    device: &'static str,
-    _served: JoinSet<usize>,
+/// The process that is attacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Service {
+    Edge,
+    Gateway,
+    Control,
+    Chat,
 }
 
-/// The duration of each call of the other organisation, in the order of their ends.
-#[derive(Default)]
-struct Calls(Vec<Duration>);
+impl Service {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Edge => "edge",
+            Self::Gateway => "gateway",
+            Self::Control => "control",
+            Self::Chat => "chat",
+        }
+    }
+
+    /// What passes through the process.
+    fn work(self) -> &'static [Kind] {
+        match self {
+            Self::Edge => &[Kind::Calls, Kind::Registrations, Kind::Turns],
+            Self::Gateway => &[Kind::Calls],
+            Self::Control => &[Kind::Settings, Kind::Webhooks],
+            Self::Chat => &[Kind::Turns],
+        }
+    }
+}
+
+/// What an attack takes of a budget of the process.
+#[derive(Debug, Clone, Copy)]
+enum Takes {
+    /// The share of one owner. A fifth of the budget is left to others.
+    Share(&'static str),
+    /// All of it. Others take turns with the attack, or replace what it holds.
+    All(&'static str),
+}
+
+/// A system of which one process is attacked.
+struct Target {
+    cluster: TestCluster,
+    chat: Option<Program>,
+    service: Service,
+    /// Locked at full size: one attack at a time is measured, while earlier ones recover.
+    measuring: Option<File>,
+    _objects: TempDir,
+}
+
+impl Target {
+    async fn start(service: Service, settings: &[(&'static str, &str)]) -> Self {
+        let measuring = report_path().map(open_report);
+        if let Some(file) = &measuring {
+            file.lock().unwrap();
+        }
+        let objects = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", objects.path().display());
+        let own = [LOOPBACK, ("SWITCHBOARD_OBJECTS", &url)];
+        let settings = [settings, &own].concat();
+        let cluster = TestCluster::start_with(1, &settings).await;
+        let answers = service.work().iter().any(|kind| kind.needs_chat());
+        let settings = settings
+            .iter()
+            .map(|(name, value)| (*name, (*value).to_owned()));
+        let settings: Vec<_> = settings.collect();
+        Self {
+            chat: answers.then(|| start_chat(&cluster, &settings)),
+            cluster,
+            service,
+            measuring,
+            _objects: objects,
+        }
+    }
+
+    fn process(&self) -> &Program {
+        match self.service {
+            Service::Edge => &self.cluster.edges[0],
+            Service::Gateway => &self.cluster.gateway,
+            Service::Control => &self.cluster.control,
+            Service::Chat => self.chat.as_ref().unwrap(),
+        }
+    }
+
+    /// Measures the other organisation before and during an attack. The attack returns what it
+    /// holds, or what goes on; it is dropped when it has been measured. The attack must take what
+    /// it may have of a budget.
+    async fn measure<T>(&self, attack_name: &str, takes: Takes, attack: impl Future<Output = T>) {
+        let other = self.cluster.another_org("Bystander").await;
+        let before_done = Arc::new(Barrier::new(self.service.work().len() + 1));
+        let (attacked, is_attacked) = watch::channel(false);
+        let phases = Phases {
+            before_done: Arc::clone(&before_done),
+            is_attacked,
+        };
+        let mut workers = JoinSet::new();
+        let bystander = Bystander::new();
+        for kind in self.service.work() {
+            let phases = phases.clone();
+            bystander.run(kind.start(&mut workers, &self.cluster, &other, phases));
+        }
+        if self.measuring.is_some() {
+            attack_at_idle_priority();
+        }
+        tokio::select! {
+            _ = before_done.wait() => {}
+            Some(failed) = workers.join_next() => drop(failed.unwrap()),
+        }
+        let process = self.process();
+        let memory_before_kib = memory_kib(process.pid());
+        let (Takes::Share(budget) | Takes::All(budget)) = takes;
+        let usage = PeakUsage::start(process, budget);
+        let held = attack.await;
+        usage.share_is_taken().await;
+        attacked.send(true).unwrap();
+        let mut times = workers.join_all().await;
+        if let Takes::Share(_) = takes {
+            usage.assert_room_for_others();
+        }
+        let memory_peak_kib = usage.peak().memory_kib;
+        drop((held, usage));
+        let Some(mut report) = self.measuring.as_ref() else {
+            return;
+        };
+        report.unlock().unwrap();
+        let recovered = Instant::now() + RECOVERY_TIME;
+        while Instant::now() < recovered {
+            tokio::time::sleep(RECOVERY_POLL).await;
+        }
+        times.sort_by_key(|times| times.kind.name());
+        for mut times in times {
+            let row = json!({
+                "attack": attack_name,
+                "process": self.service.name(),
+                "work": times.kind.name(),
+                "count": times.during.len(),
+                "p99_before_ms": p99_ms(&mut times.before),
+                "p99_during_ms": p99_ms(&mut times.during),
+                "memory_before_kib": memory_before_kib,
+                "memory_peak_kib": memory_peak_kib,
+                "memory_after_kib": memory_kib(process.pid()),
+                "memory_limit_kib": chart_limit_bytes(self.service.name()) / 1024,
+            });
+            // In one write: other attacks append to the same file.
+            report.write_all(format!("{row}\n").as_bytes()).unwrap();
+        }
+    }
+}
+
+/// Threads of their own for the other organisation, whose times are measured.
+struct Bystander(Option<Runtime>);
 
 impl Bystander {
-    async fn start(cluster: &TestCluster) -> Self {
-        let (org, device) = (cluster.another_org("Bystander").await, "quiet");
-        let token = cluster.token(&org, "device:quiet", &["device"]).await;
-        let token = token["access_token"].as_str().unwrap();
-        let mut connected = Device::connect(&cluster.edges[0].address("device_addr"), token).await;
-        connected.register(&echo_services()).await;
-        Self {
-            org,
-            device,
-            _served: connected.serve(),
-        }
+    const THREAD_NAME: &str = "bystander";
+
+    fn new() -> Self {
+        let mut threads = Builder::new_multi_thread();
+        threads.worker_threads(1).thread_name(Self::THREAD_NAME);
+        Self(Some(threads.enable_all().build().unwrap()))
     }
 
-    /// Makes one call, which must succeed.
-    async fn call(&self, cluster: &TestCluster) -> Duration {
-        let begun = Instant::now();
-        let body = json!({"service": "echo", "params": {"text": "still there"}});
-        let call = cluster.call_as(&self.org, self.device, &body);
-        let (status, answer) = tokio::time::timeout(CALL_TIMEOUT, call)
-            .await
-            .expect("a call of the bystander ends in time");
-        assert_eq!(answer["outcome"], "succeeded", "{status}: {answer}");
-        begun.elapsed()
+    /// Runs a future on these threads, with the sockets and tasks that it creates.
+    fn run(&self, future: impl Future<Output = ()>) {
+        let handle = self.0.as_ref().unwrap().handle();
+        block_in_place(|| handle.block_on(future));
     }
+}
 
-    /// Calls until `attack` has ended.
-    async fn call_during<T>(
-        &self,
-        cluster: &TestCluster,
-        attack: impl Future<Output = T>,
-    ) -> (Calls, T) {
-        let (mut calls, mut attack) = (Calls::default(), pin!(attack));
-        loop {
-            calls.0.push(self.call(cluster).await);
-            tokio::select! {
-                biased;
-                attacked = &mut attack => return (calls, attacked),
-                () = tokio::time::sleep(CALL_INTERVAL) => {}
-            }
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        // A runtime must not be waited for in another one.
+        self.0.take().unwrap().shutdown_background();
+    }
+}
+
+/// Attackers have machines of their own. Here they use only the processor time that the system and
+/// the other organisation leave.
+fn attack_at_idle_priority() {
+    for thread in fs::read_dir("/proc/self/task").unwrap() {
+        let thread = thread.unwrap();
+        let name = fs::read_to_string(thread.path().join("comm")).unwrap();
+        if name.trim_end() != Bystander::THREAD_NAME {
+            let mut idle = Command::new("chrt");
+            let idle = idle.args(["--idle", "--pid", "0"]).arg(thread.file_name());
+            assert!(idle.status().unwrap().success(), "chrt is in util-linux");
         }
     }
 }
 
-impl Calls {
-    fn p99_ms(&mut self) -> f64 {
-        self.0.sort_unstable();
-        let index = (self.0.len() * 99).div_ceil(100).saturating_sub(1);
-        self.0[index].as_secs_f64() * 1e3
-    }
+fn p99_ms(times: &mut [Duration]) -> f64 {
+    times.sort_unstable();
+    let index = (times.len() * 99).div_ceil(100).saturating_sub(1);
+    times[index].as_secs_f64() * 1e3
 }
 
-/// Whether attacks have their full size.
-fn is_full() -> bool {
-    env::var_os(REPORT).is_some()
+/// The file of the measured values; none in a run of the test suite.
+fn report_path() -> Option<PathBuf> {
+    env::var_os(REPORT).map(PathBuf::from)
+}
+
+fn open_report(path: PathBuf) -> File {
+    let mut file = File::options();
+    file.append(true).create(true).open(path).unwrap()
 }
 
 /// The number for a run of the test suite, or the one for a run at full size.
 fn sized(small: usize, full: usize) -> usize {
-    if is_full() { full } else { small }
-}
-
-/// Measures the other organisation before and during an attack on a process. The attack returns
-/// what it holds, which is released when it has been measured.
-async fn measure<T>(
-    name: &str,
-    cluster: &TestCluster,
-    attacked: &Program,
-    attack: impl Future<Output = T>,
-) {
-    let bystander = Bystander::start(cluster).await;
-    let mut before = Calls::default();
-    for _ in 0..CALLS {
-        before.0.push(bystander.call(cluster).await);
-    }
-    let memory_before = resident_kib(attacked.pid());
-    let (mut during, held) = bystander.call_during(cluster, attack).await;
-    for _ in 0..CALLS {
-        during.0.push(bystander.call(cluster).await);
-    }
-    let memory_during = resident_kib(attacked.pid());
-    drop(held);
-    if !is_full() {
-        return;
-    }
-    let recovered = Instant::now() + RECOVERY_TIME;
-    while Instant::now() < recovered {
-        tokio::time::sleep(CALL_INTERVAL).await;
-    }
-    report(&json!({
-        "attack": name,
-        "calls": during.0.len(),
-        "p99_before_ms": before.p99_ms(),
-        "p99_during_ms": during.p99_ms(),
-        "memory_before_kib": memory_before,
-        "memory_during_kib": memory_during,
-        "memory_after_kib": resident_kib(attacked.pid()),
-    }));
-}
-
-fn report(row: &Value) {
-    let path = env::var_os(REPORT).unwrap_or_default();
-    let mut file = std::fs::File::options()
-        .append(true)
-        .create(true)
-        .open(path)
-        .unwrap();
-    writeln!(file, "{row}").unwrap();
+    if report_path().is_some() { full } else { small }
 }

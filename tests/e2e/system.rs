@@ -220,6 +220,25 @@ impl TestSystem {
 
     /// Creates a skills book and waits until it is ingested. Returns its id.
     pub async fn book(&self, name: &str, text: &str) -> String {
+        let id = self.upload_book(name, text).await;
+        self.ready_book(&id).await;
+        id
+    }
+
+    /// A skills book, as soon as it is ingested.
+    pub async fn ready_book(&self, id: &str) -> Value {
+        let book = async || self.show_book(id).await;
+        eventually(WAIT_TIMEOUT, book, |book| book["state"] == "ready").await
+    }
+
+    pub async fn show_book(&self, id: &str) -> Value {
+        let path = format!("/v1/skills-books/{id}");
+        let (_, book) = self.send(Method::GET, &path, Vec::new()).await;
+        book
+    }
+
+    /// Creates a skills book, which is ingested afterwards. Returns its id.
+    pub async fn upload_book(&self, name: &str, text: &str) -> String {
         let digest = Sha256::digest(text);
         let sha256 = digest.iter().fold(String::new(), |mut hex, byte| {
             write!(hex, "{byte:02x}").unwrap();
@@ -234,8 +253,6 @@ impl TestSystem {
         let finish = format!("{path}/finish");
         let (status, sent) = self.send(Method::POST, &finish, Vec::new()).await;
         assert_eq!(status, StatusCode::ACCEPTED, "{sent}");
-        let state = async || self.send(Method::GET, &path, Vec::new()).await.1["state"].clone();
-        eventually(WAIT_TIMEOUT, state, |state| *state == "ready").await;
         id
     }
 

@@ -71,6 +71,19 @@ async fn call(cluster: &TestCluster, traceparent: Option<&str>) {
     assert_eq!(answer["outcome"], "succeeded", "{answer}");
 }
 
+/// Sends a request on the connection that the next ones use. Until one has authenticated, the
+/// context of a request does not decide whether it is traced.
+async fn authenticate(cluster: &TestCluster) {
+    let list = cluster.http.get(cluster.url("/v1/devices"));
+    let list = list.bearer_auth(&cluster.org.key).send().await.unwrap();
+    assert_eq!(list.status(), 200);
+    list.bytes().await.unwrap();
+    let url = format!("{}/debug/budgets", cluster.gateway.address("admin_url"));
+    let report = async || cluster.http.get(&url).send().await.unwrap().text().await;
+    let is_known = |report: &Result<String, _>| report.as_ref().unwrap().contains("\"org_");
+    let _report = eventually(WAIT_TIMEOUT, report, is_known).await;
+}
+
 /// Sends a `tools/call` of the service `echo`, with a trace context in its `_meta`. Requests of
 /// revision 2026-07-28 take the fast path.
 async fn call_tool(
@@ -185,6 +198,7 @@ async fn tool_call_continues_trace_of_its_meta() {
     let collector = Collector::start().await;
     let cluster = traced(&collector, "0").await;
     let _serving = cluster.echo(0, "toy-1").await.serve();
+    authenticate(&cluster).await;
     for (n, revision) in [(1, "2025-11-25"), (2, "2026-07-28")] {
         let (trace, in_meta) = parent(n, "01");
         let (around, in_header) = parent(n + 10, "01");
@@ -226,6 +240,7 @@ async fn failed_calls_set_span_status_and_names_are_bounded() {
     let collector = Collector::start().await;
     let cluster = traced(&collector, "0").await;
     let mut device = cluster.echo(0, "toy-1").await;
+    authenticate(&cluster).await;
     let (trace, sampled) = parent(1, "01");
     let url = cluster.url("/v1/devices/toy-1/calls");
     let request = cluster.http.post(url).bearer_auth(&cluster.org.key);

@@ -17,10 +17,10 @@ use switchboard_protocol::frame::Kind;
 use switchboard_test_support::{eventually::eventually, switchboard::Program};
 use tokio::{net::TcpListener, task::JoinSet};
 
-use crate::cluster::TestCluster;
+use crate::cluster::{Org, TestCluster};
 
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(20);
-const LOOPBACK: (&str, &str) = ("SWITCHBOARD_WEBHOOKS_ALLOW", "127.0.0.0/8");
+pub const LOOPBACK: (&str, &str) = ("SWITCHBOARD_WEBHOOKS_ALLOW", "127.0.0.0/8");
 
 #[derive(Default)]
 struct Deliveries {
@@ -29,15 +29,15 @@ struct Deliveries {
     is_silent: AtomicBool,
 }
 
-/// An endpoint of the organisation.
-struct Endpoint {
+/// An endpoint of an organisation.
+pub struct Endpoint {
     url: String,
     deliveries: Arc<Deliveries>,
     _server: JoinSet<()>,
 }
 
 impl Endpoint {
-    async fn start(is_silent: bool) -> Self {
+    pub async fn start(is_silent: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let deliveries = Arc::new(Deliveries::default());
@@ -52,6 +52,15 @@ impl Endpoint {
             deliveries,
             _server: server,
         }
+    }
+
+    /// Waits until an event is received.
+    pub async fn receives(&self, is_expected: impl Fn(&Value) -> bool) {
+        let received = async || {
+            let seen = self.deliveries.seen.lock().unwrap();
+            seen.iter().rev().any(|(_, body)| is_expected(body))
+        };
+        eventually(DELIVERY_TIMEOUT, received, |received| *received).await;
     }
 
     /// The first received event of this type.
@@ -88,13 +97,13 @@ async fn receive(
 
 impl TestCluster {
     async fn listen(&self, endpoint: &Endpoint, events: &[&str]) {
+        self.listen_as(&self.org, endpoint, events).await;
+    }
+
+    pub async fn listen_as(&self, org: &Org, endpoint: &Endpoint, events: &[&str]) {
         let url = format!("{}/v1/webhooks", self.control.address("http_url"));
         let document = json!({"url": endpoint.url, "events": events});
-        let created = self
-            .http
-            .post(url)
-            .bearer_auth(&self.org.key)
-            .json(&document);
+        let created = self.http.post(url).bearer_auth(&org.key).json(&document);
         assert_eq!(created.send().await.unwrap().status(), 201);
     }
 

@@ -140,7 +140,7 @@ def restricted(place, found, pod):
         if "memory" not in container.get("resources", {}).get("limits", {}):
             fail(place, f"{name}, {container['name']} has no limit of memory")
         for variable in container.get("env", []):
-            secret = re.search(r"(KEY|KEY_ID|DATABASE_URL|REDIS_URL|KEY_\d+)$", variable["name"])
+            secret = re.search(r"(?<!PUBLIC_)(KEY|KEY_ID|DATABASE_URL|REDIS_URL|KEY_\d+)$", variable["name"])
             if secret and "value" in variable and not variable["value"].startswith("/etc/"):
                 fail(place, f"{name}: {variable['name']} is in plain sight")
 

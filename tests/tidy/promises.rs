@@ -3,7 +3,9 @@
 use crate::{Offence, Source, rust_sources, verdict};
 
 /// The promises that are kept today.
-const BUILT: [u8; 15] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 14, 15, 17, 18];
+const BUILT: [u8; 18] = [
+    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18,
+];
 
 /// Promises without a test whose name carries their number, as in `i9_…` or `i2_i5_…`.
 fn check(sources: &[Source]) -> Vec<Offence> {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use bytes::Bytes;
 use clap::Args;
-use switchboard_bus::{Bus, BusConfig, Call};
+use switchboard_bus::{Bus, BusConfig, BusError, Call};
 use switchboard_protocol::{
     id::{CallId, DeviceKey, OrgId},
-    outcome::Outcome,
+    outcome::{Delivered, Outcome},
 };
 use switchboard_runtime::shutdown::Shutdown;
 use uuid::Uuid;
@@ -19,6 +19,7 @@ use super::{
     device_name,
     wire_devices::signing_key,
 };
+use crate::reply::Undelivered;
 
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -37,6 +38,9 @@ pub(crate) struct Options {
     /// Private key whose public key this node publishes, as 64 hexadecimal digits
     #[arg(long)]
     seed: String,
+    /// Milliseconds that a worker waits before each call
+    #[arg(long, default_value_t = 0)]
+    pause_ms: u64,
 }
 
 /// A node without devices that calls those of other nodes.
@@ -44,6 +48,7 @@ pub(super) struct BusCaller {
     bus: Bus,
     devices: Vec<DeviceKey>,
     params: Bytes,
+    pause: Duration,
 }
 
 impl BusCaller {
@@ -66,12 +71,16 @@ impl BusCaller {
             bus,
             devices,
             params: params().into(),
+            pause: Duration::from_millis(options.pause_ms),
         })
     }
 }
 
 impl Caller for BusCaller {
     async fn call(&self, worker: usize, sequence: u64) -> anyhow::Result<()> {
+        if !self.pause.is_zero() {
+            tokio::time::sleep(self.pause).await;
+        }
         let device = select_device(worker, sequence, u32::try_from(self.devices.len())?);
         let call = Call {
             device: self.devices[device as usize].clone(),
@@ -83,11 +92,15 @@ impl Caller for BusCaller {
             notifications: None,
             cancel_key: None,
         };
-        let response = self.bus.call(call).await?;
+        let refused = |error: BusError| Undelivered(error.to_string());
+        let response = self.bus.call(call).await.map_err(refused)?;
+        let outcome = response.outcome.as_str();
+        if response.delivered == Delivered::No {
+            return Err(Undelivered(outcome.to_owned()).into());
+        }
         ensure!(
             response.outcome == Outcome::Succeeded,
-            "the call ended as {}",
-            response.outcome.as_str()
+            "the call ended as {outcome}"
         );
         Ok(())
     }

@@ -89,6 +89,7 @@ async fn run<C: Caller>(caller: &Arc<C>, in_flight: usize, window: Duration) -> 
     let summary = Reply::from_latencies(latencies, started.elapsed());
     Reply {
         errors: failures.errors,
+        undelivered: failures.undelivered,
         first_error: failures.first_error,
         ..summary
     }

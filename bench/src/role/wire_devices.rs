@@ -16,7 +16,7 @@ use serde_json::json;
 use switchboard_protocol::{
     frame::{Decoder, Kind, SeqFormat, TaskId, encode},
     id::{OrgId, TokenId},
-    message::{ServerMessage, parse_auth_answer},
+    message::{Goaway, ServerMessage, parse_auth_answer},
     token::{Claims, Scope, SigningKey, Subject},
 };
 use tokio::{
@@ -36,11 +36,11 @@ const TOKEN_TTL_S: u64 = 3600;
 const TURN_TASK: TaskId = TaskId(*b"task0001");
 
 /// Address of the edge and the source of the device tokens.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Options {
     /// `HOST:PORT` of the edge
     #[arg(long)]
-    address: SocketAddr,
+    pub(super) address: SocketAddr,
     /// Organisation of the devices, for locally signed tokens
     #[arg(long, requires = "seed", conflicts_with = "api_key")]
     org: Option<OrgId>,
@@ -211,23 +211,33 @@ impl Fleet for WireFleet {
     }
 
     async fn serve(mut device: WireDevice) -> anyhow::Result<()> {
-        let data = "x".repeat(PAYLOAD_BYTES);
-        let mut responses = Vec::new();
-        loop {
-            tokio::select! {
-                read = device.stream.read_buf(&mut device.received) => {
-                    ensure!(read? > 0, "the edge closed the connection");
-                    device.respond(&data, &mut responses)?;
-                }
-                _ = device.heartbeat.tick() => push_frame(&mut responses, Kind::Ping, b""),
-            }
-            send(&mut device.stream, &responses).await?;
-            responses.clear();
-        }
+        let goaway = device.answer_until_goaway().await?;
+        bail!("disconnected by the edge: {goaway:?}")
     }
 }
 
 impl WireDevice {
+    /// Responds to requests until the edge sends GOAWAY, or fails when the connection ends.
+    pub(super) async fn answer_until_goaway(&mut self) -> anyhow::Result<Goaway> {
+        let data = "x".repeat(PAYLOAD_BYTES);
+        let mut responses = Vec::new();
+        loop {
+            let mut goaway = None;
+            tokio::select! {
+                read = self.stream.read_buf(&mut self.received) => {
+                    ensure!(read? > 0, "the edge closed the connection");
+                    goaway = self.respond(&data, &mut responses)?;
+                }
+                _ = self.heartbeat.tick() => push_frame(&mut responses, Kind::Ping, b""),
+            }
+            send(&mut self.stream, &responses).await?;
+            responses.clear();
+            if let Some(goaway) = goaway {
+                return Ok(goaway);
+            }
+        }
+    }
+
     async fn authenticate(&mut self, token: &str) -> anyhow::Result<()> {
         let auth = json!({ "token": token }).to_string();
         self.send(Kind::Auth, auth.as_bytes()).await?;
@@ -316,9 +326,9 @@ impl WireDevice {
         }
     }
 
-    /// Handles all complete frames and appends the responses to them.
-    fn respond(&mut self, data: &str, responses: &mut Vec<u8>) -> anyhow::Result<()> {
-        let mut consumed = 0;
+    /// Handles all complete frames and appends the responses to them. Returns the GOAWAY among them.
+    fn respond(&mut self, data: &str, responses: &mut Vec<u8>) -> anyhow::Result<Option<Goaway>> {
+        let (mut consumed, mut goaway) = (0, None);
         while let Some((received, length)) = self.decoder.decode(&self.received[consumed..])? {
             match received.kind {
                 Kind::Control => {
@@ -329,7 +339,8 @@ impl WireDevice {
                     }
                 }
                 Kind::Ping => push_frame(responses, Kind::Pong, received.payload),
-                Kind::Goaway | Kind::Error => {
+                Kind::Goaway => goaway = Some(serde_json::from_slice(received.payload)?),
+                Kind::Error => {
                     bail!(
                         "disconnected by the edge: {}",
                         String::from_utf8_lossy(received.payload)
@@ -340,7 +351,7 @@ impl WireDevice {
             consumed += length;
         }
         self.received.drain(..consumed);
-        Ok(())
+        Ok(goaway)
     }
 }
 

@@ -14,13 +14,19 @@ use switchboard_protocol::{
 };
 
 use crate::{
-    conversations::{Conversation, ConversationKey, ConversationWrite, SaveResult},
+    conversations::{
+        Conversation, ConversationKey, ConversationWrite, ConversationsInFlight, SaveResult,
+    },
     directory::CatalogEvent,
     error::BusError,
     events::{ByteSize, DeviceEvent, EventId},
     node::{Epoch, NodeId},
+    quotas::QuotaStore,
     turns::{ClaimedTurn, Lease, NewTurn, OrgRoom, TurnPosition},
 };
+
+/// How long a node counts as alive after the last renewal of its lease.
+pub(crate) const LEASE: Duration = Duration::from_secs(9);
 
 /// What a backend's asynchronous methods return.
 pub(crate) type BackendFuture<'a, T> =
@@ -28,12 +34,12 @@ pub(crate) type BackendFuture<'a, T> =
 
 /// Everything that a node needs from a backend.
 pub(crate) trait Backend:
-    Transport + Directory + KeyStore + EventStream + TurnQueue + ConversationStore
+    Transport + Directory + KeyStore + QuotaStore + EventStream + TurnQueue + ConversationStore
 {
 }
 
 impl<T> Backend for T where
-    T: Transport + Directory + KeyStore + EventStream + TurnQueue + ConversationStore
+    T: Transport + Directory + KeyStore + QuotaStore + EventStream + TurnQueue + ConversationStore
 {
 }
 
@@ -84,11 +90,15 @@ pub(crate) trait Transport: Send + Sync + 'static {
 
 /// Stores which node owns the connection of which device.
 pub(crate) trait Directory: Send + Sync + 'static {
-    /// Enters a new connection of a device under this node, with a new epoch.
-    fn claim<'a>(&'a self, device: &'a DeviceKey) -> BackendFuture<'a, Claim>;
+    /// Assigns an epoch to a new connection of a device, and enters it under this node, unless the
+    /// entry of a connection with services stands there. Refuses a device without an entry if its
+    /// organisation has this many.
+    fn claim<'a>(&'a self, device: &'a DeviceKey, limit: Option<u64>) -> BackendFuture<'a, Claim>;
 
-    /// Writes entries unless a newer one is stored. Returns, in order, the newer epochs.
-    fn upsert(&self, entries: Vec<Entry>) -> BackendFuture<'_, Vec<Option<Epoch>>>;
+    /// Writes entries, and the texts of their registrations as far as the backend lacks them. The
+    /// texts of one organisation have at most this many bytes together. Returns, in order, what
+    /// became of each entry.
+    fn upsert(&self, entries: Vec<Entry>, max_bytes: u64) -> BackendFuture<'_, Vec<Upserted>>;
 
     fn release(&self, releases: Vec<Release>) -> BackendFuture<'_, ()>;
 
@@ -105,17 +115,28 @@ pub(crate) trait Directory: Send + Sync + 'static {
         limit: usize,
     ) -> BackendFuture<'a, Vec<(DeviceId, Presence)>>;
 
-    /// The services object behind an entry.
-    fn services<'a>(&'a self, presence: &'a Presence) -> BackendFuture<'a, Option<Bytes>>;
-
-    /// Stores services objects where other nodes can read them.
-    fn store_services(&self, services: Vec<(Digest, Bytes)>) -> BackendFuture<'_, ()>;
+    /// The services object behind an entry of an organisation.
+    fn services<'a>(
+        &'a self,
+        org: OrgId,
+        presence: &'a Presence,
+    ) -> BackendFuture<'a, Option<Bytes>>;
 
     /// Every entry under this node.
     fn entries(&self) -> BackendFuture<'_, Vec<(DeviceKey, Epoch)>>;
 
-    /// Renews this node's lease. Returns the entries of dead nodes that were removed.
-    fn renew_lease(&self) -> BackendFuture<'_, Vec<(DeviceKey, Epoch)>>;
+    /// Whether the last connection of a device was released as moving, and that time has not passed.
+    fn is_moving<'a>(&'a self, device: &'a DeviceKey) -> BackendFuture<'a, bool>;
+
+    /// Renews this node's lease, and announces whether the node accepts devices.
+    fn renew_lease(&self, accepts_devices: bool) -> BackendFuture<'_, Renewal>;
+
+    /// How long the lease of each of these nodes lasts; zero for a node without one.
+    fn leases<'a>(&'a self, nodes: &'a [NodeId]) -> BackendFuture<'a, Vec<(NodeId, Duration)>>;
+
+    /// Removes the entries of a node whose lease has ended. Returns those that were removed until
+    /// something failed; the rest is left to the next attempt.
+    fn remove_dead<'a>(&'a self, node: &'a NodeId) -> BackendFuture<'a, Vec<(DeviceKey, Epoch)>>;
 
     /// Totals over all nodes. One node counts the directory for all, once a minute.
     fn stats(&self) -> BackendFuture<'_, Stats>;
@@ -126,12 +147,16 @@ pub(crate) trait KeyStore: Send + Sync + 'static {
     /// Replaces the keys, if any are given, and adds revocations with their expiry.
     fn publish_keys<'a>(
         &'a self,
-        keys: Option<&'a [VerifyingKey]>,
+        keys: Option<&'a PublishedKeys>,
         revoked: &'a [(TokenId, u64)],
     ) -> BackendFuture<'a, ()>;
 
-    /// Replaces the suspended organisations.
-    fn publish_suspended_orgs<'a>(&'a self, orgs: &'a [OrgId]) -> BackendFuture<'a, ()>;
+    /// Replaces the suspended organisations, unless a later version of them is stored.
+    fn publish_suspended_orgs<'a>(
+        &'a self,
+        orgs: &'a [OrgId],
+        version: u64,
+    ) -> BackendFuture<'a, ()>;
 
     /// The current key set; `None` when nothing is stored.
     fn key_set(&self, now_unix_s: u64) -> BackendFuture<'_, Option<KeySet>>;
@@ -142,7 +167,8 @@ pub(crate) trait KeyStore: Send + Sync + 'static {
 
 /// Carries device events to the control plane, at least once.
 pub(crate) trait EventStream: Send + Sync + 'static {
-    fn append_events(&self, events: Vec<DeviceEvent>) -> BackendFuture<'_, ()>;
+    /// Appends events. Returns the indexes of those that do not fit: they are not stored.
+    fn append_events<'a>(&'a self, events: &'a [DeviceEvent]) -> BackendFuture<'a, Vec<usize>>;
 
     /// The next events for one of the consumers; empty after `wait`.
     fn read_events<'a>(
@@ -204,11 +230,12 @@ pub(crate) trait ConversationStore: Send + Sync + 'static {
     ) -> BackendFuture<'a, bool>;
 
     /// Leases conversations that are due to this node.
-    fn claim_due_conversations(
-        &self,
+    fn claim_due_conversations<'a>(
+        &'a self,
         max: usize,
         lease: Duration,
-    ) -> BackendFuture<'_, Vec<Conversation>>;
+        in_flight: &'a ConversationsInFlight,
+    ) -> BackendFuture<'a, Vec<Conversation>>;
 }
 
 /// Receives what arrives for a node. Implementations must not block: they run on the task that
@@ -288,11 +315,25 @@ pub struct Presence {
     pub digest: Option<Digest>,
 }
 
+/// The result of the renewal of a lease.
+#[derive(Debug)]
+pub(crate) struct Renewal {
+    /// The backend's clock, since the Unix epoch.
+    pub(crate) now: Duration,
+    /// Nodes whose lease has ended, and whose entries are not removed yet.
+    pub(crate) dead: Vec<NodeId>,
+    /// How many other nodes accept devices.
+    pub(crate) other_edges: usize,
+}
+
 /// The result of a claim.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) epoch: Epoch,
+    /// The entry that the device had.
     pub(crate) previous: Option<Presence>,
+    /// Whether the new connection has the entry. If not, the previous one still has it.
+    pub(crate) is_entered: bool,
 }
 
 /// A connection to be entered under this node.
@@ -301,22 +342,67 @@ pub(crate) struct Entry {
     pub(crate) device: DeviceKey,
     pub(crate) epoch: Epoch,
     pub(crate) digest: Option<Digest>,
-    /// The services object, if this node has not stored it yet.
+    /// The services object, if the backend may lack it.
     pub(crate) services: Option<Bytes>,
 }
 
-/// What a node removes from the directory.
+/// What became of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Release {
-    /// A connection's entry, if it is still the stored one.
-    Entry(DeviceKey, Epoch),
-    /// Services that no connection of this node uses.
-    Services(Digest),
+pub(crate) enum Upserted {
+    /// The connection had the entry before.
+    Updated,
+    /// The connection has the entry from now on; before, an older connection at this node had it.
+    Entered(Option<NodeId>),
+    /// A newer connection of the device has this epoch, and its entry stays.
+    Newer(Epoch),
+    /// The text of the registration is not stored, and was not sent. The former entry stays.
+    TextMissing,
+    /// The text of the registration does not fit. The former entry stays.
+    Full,
+}
+
+/// A connection's entry, which a node removes from the directory if it is still the stored one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Release {
+    pub(crate) device: DeviceKey,
+    pub(crate) epoch: Epoch,
+    /// How long callers wait for the next connection of the device: it was asked to move.
+    pub(crate) moving_for: Duration,
+}
+
+impl Release {
+    pub(crate) fn new(device: DeviceKey, epoch: Epoch) -> Self {
+        Self {
+            device,
+            epoch,
+            moving_for: Duration::ZERO,
+        }
+    }
 }
 
 impl ByteSize for Release {
+    fn org(&self) -> OrgId {
+        self.device.org
+    }
+
     fn byte_size(&self) -> usize {
         size_of::<Self>() + DeviceId::MAX_BYTES
+    }
+}
+
+/// The public keys that verify tokens, as the control plane publishes them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublishedKeys {
+    /// The keys.
+    pub keys: Vec<VerifyingKey>,
+    /// The same, signed: a [`SignedKeySet`](switchboard_protocol::token::SignedKeySet). A former
+    /// one stays if there is none.
+    pub signed: Option<String>,
+}
+
+impl From<Vec<VerifyingKey>> for PublishedKeys {
+    fn from(keys: Vec<VerifyingKey>) -> Self {
+        Self { keys, signed: None }
     }
 }
 
@@ -327,10 +413,14 @@ pub struct KeySet {
     pub version: u64,
     /// The public keys that verify tokens.
     pub keys: Vec<VerifyingKey>,
+    /// The same keys with the signature of the control plane, if it signs them.
+    pub signed: Option<String>,
     /// The number of revoked tokens that have not expired.
     pub revocations: usize,
     /// The organisations whose credentials are refused.
     pub suspended: Vec<OrgId>,
+    /// The version of that list; `None` if a control plane of an earlier release published it.
+    pub suspended_version: Option<u64>,
 }
 
 /// Totals of what all nodes share.
@@ -340,6 +430,10 @@ pub(crate) struct Stats {
     pub(crate) devices: i64,
     /// Device events that are not acknowledged.
     pub(crate) events: i64,
+    /// Their bytes.
+    pub(crate) event_bytes: i64,
     /// Turns that no worker has claimed.
     pub(crate) turns: i64,
+    /// All turns, claimed ones included.
+    pub(crate) turn_places: i64,
 }

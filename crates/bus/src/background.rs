@@ -1,30 +1,43 @@
 //! The background tasks of a node: leases, monitoring, buffered writes, keys, and shutdown.
 
-use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
-
-use bytes::Bytes;
-use switchboard_protocol::schema::Digest;
-use switchboard_runtime::{
-    clock::{unix_now_ms, unix_time},
-    shutdown::Shutdown,
+use std::{
+    collections::HashMap,
+    future::Future,
+    pin::pin,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+
+use switchboard_runtime::shutdown::Shutdown;
+use tokio::{
+    sync::watch,
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
+};
 
 use crate::{
     backend::Release,
     bus::Node,
+    clock::{unix_now_ms, unix_time},
     directory,
     error::BusError,
     events::{DeviceEvent, DisconnectReason, PendingWrite},
     node::NodeId,
+    transport::Message,
 };
 
 /// How often a node renews its lease, which lasts three times as long.
 pub(crate) const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(3);
 /// How often the nodes of pending calls are monitored.
 const PEER_MONITOR_INTERVAL: Duration = Duration::from_millis(500);
+/// How much later than this node others may reconnect after an outage, and renew their leases: their
+/// attempt to connect and the backoff after it.
+const PEER_RECONNECT_GRACE: Duration = Duration::from_secs(4);
 /// The latest that a node reads a revocation whose broadcast it missed.
 const KEY_POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// How often a node reads all revocations.
+const REVOCATION_INTERVAL: Duration = Duration::from_secs(60);
+/// A clock that gains or loses more than this within [`REVOCATION_INTERVAL`] was set.
+const MAX_CLOCK_DRIFT: Duration = Duration::from_secs(1);
 /// How long the broadcast of a revocation may take.
 const REVOCATION_GRACE: Duration = Duration::from_millis(200);
 /// How long queued messages may take to be sent when the node shuts down.
@@ -36,22 +49,27 @@ pub(crate) const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Starts the tasks. They retry for ever, and end with the process.
 pub(crate) fn start(node: &Arc<Node>, shutdown: &Shutdown) {
-    spawn(shutdown, renew_lease(Arc::clone(node)));
+    let (dead, to_remove) = watch::channel(Vec::new());
+    spawn(shutdown, renew_lease(Arc::clone(node), dead));
+    spawn(shutdown, remove_dead(Arc::clone(node), to_remove));
     spawn(shutdown, monitor_peers(Arc::clone(node)));
     spawn(shutdown, follow_keys(Arc::clone(node)));
     spawn(shutdown, directory::run_resync(Arc::clone(node)));
+    spawn(shutdown, directory::record_missed(Arc::clone(node)));
+    spawn(shutdown, directory::check_claims(Arc::clone(node)));
     spawn(shutdown, report_stats(Arc::clone(node)));
     let (node, stop) = (Arc::clone(node), shutdown.clone());
     // Queued messages are sent until the node has left.
     for route in 0..node.outbox.route_count() {
         let outbox = Arc::clone(&node.outbox);
-        shutdown.spawn(async move {
+        spawn_task(shutdown, async move {
             let flush_loop = outbox.run_flush_loop(route);
-            outbox.closed.run_until_cancelled(flush_loop).await
+            outbox.closed.run_until_cancelled(flush_loop).await;
         });
     }
-    shutdown.spawn(async move {
+    spawn_task(shutdown, async move {
         tokio::select! {
+            biased;
             () = write_events(&node) => {}
             () = write_releases(&node) => {}
             () = stop.stopping() => {}
@@ -64,65 +82,111 @@ pub(crate) fn start(node: &Arc<Node>, shutdown: &Shutdown) {
 
 fn spawn(shutdown: &Shutdown, task: impl Future<Output = ()> + Send + 'static) {
     let stop = shutdown.clone();
-    shutdown.spawn(async move {
+    spawn_task(shutdown, async move {
         tokio::select! {
-            () = task => {}
+            biased;
             () = stop.stopping() => {}
+            () = task => {}
         }
     });
 }
 
-async fn renew_lease(node: Arc<Node>) {
+/// Spawns a task of a node.
+pub(crate) fn spawn_task(shutdown: &Shutdown, task: impl Future<Output = ()> + Send + 'static) {
+    #[cfg(test)]
+    let task = crate::simulation::gated(task);
+    shutdown.spawn(task);
+}
+
+async fn renew_lease(node: Arc<Node>, dead: watch::Sender<Vec<NodeId>>) {
     let mut ticks = interval(LEASE_RENEWAL_INTERVAL);
+    ticks.reset();
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        ticks.tick().await;
+        let mut reconnected = pin!(node.reconnected.notified());
+        reconnected.as_mut().enable();
         node.outbox.remove_unused();
-        node.token_keys.remove_expired();
+        let sent = Instant::now();
         // The connection's supervision handles failures; the lease outlives two of them.
-        let removed = node.backend.renew_lease().await.unwrap_or_default();
-        for (device, epoch) in removed {
-            node.record_event(DeviceEvent::Disconnected {
-                device,
-                epoch,
-                at_ms: unix_now_ms(),
-                reason: DisconnectReason::NodeLost,
+        let accepts_devices = node.accepts_devices.load(Ordering::Acquire);
+        if let Ok(renewal) = node.backend.renew_lease(accepts_devices).await {
+            node.other_edges
+                .store(renewal.other_edges, Ordering::Release);
+            node.lease.renewed(sent, renewal.now);
+            if let Some(nonce) = node.lease.awaited_probe() {
+                node.outbox
+                    .send_or_drop(&node.id, &Message::Probe { nonce });
+            }
+            node.token_keys.remove_expired(renewal.now.as_secs());
+            dead.send_if_modified(|dead| {
+                *dead = renewal.dead;
+                !dead.is_empty()
             });
+        }
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = node.acceptance_changed.notified() => {}
+            // The clock of the server may be another one.
+            () = reconnected => ticks.reset(),
         }
     }
 }
 
-/// Ends the calls to a node whose inbox has no subscriber, twice in a row: a single check could
-/// coincide with a reconnect of that node.
+/// Removes the entries of dead nodes. A task of its own: it takes as long as there are entries, and
+/// the lease of this node must not wait for it.
+async fn remove_dead(node: Arc<Node>, mut dead: watch::Receiver<Vec<NodeId>>) {
+    while dead.changed().await.is_ok() {
+        let nodes = dead.borrow_and_update().clone();
+        for dead in nodes {
+            for (device, epoch) in node.backend.remove_dead(&dead).await.unwrap_or_default() {
+                node.record_event(DeviceEvent::Disconnected {
+                    device,
+                    epoch,
+                    at_ms: unix_now_ms(),
+                    reason: DisconnectReason::NodeLost,
+                });
+            }
+        }
+    }
+}
+
+/// Ends the calls to a node that is gone:
+///
+/// - its inbox has no subscriber, twice in a row: a single check could coincide with a reconnect of
+///   that node;
+/// - its lease has ended: its host stands still or was cut off. Its cached entries end as well.
+///
+/// After an outage of the bus each node reconnects at a time of its own: those that follow are not gone.
 async fn monitor_peers(node: Arc<Node>) {
     let mut ticks = interval(PEER_MONITOR_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut missed_checks: HashMap<NodeId, u8> = HashMap::new();
+    let (mut generation, mut resumes_at) = (1, Instant::now());
     loop {
         ticks.tick().await;
-        let mut peers = node.pending.nodes_pending_for(PEER_MONITOR_INTERVAL);
-        peers.retain(|peer| *peer != node.id);
-        if peers.is_empty() {
+        let current = node.backend.status().generation;
+        if current > generation {
+            generation = current;
+            resumes_at = Instant::now() + PEER_RECONNECT_GRACE;
             missed_checks.clear();
+        }
+        if Instant::now() < resumes_at {
             continue;
         }
-        let Ok(unsubscribed) = node.backend.find_unsubscribed(&peers).await else {
-            missed_checks.clear();
-            continue;
-        };
+        let (unsubscribed, expired) = tokio::join!(node.unsubscribed_peers(), node.expired_peers());
         missed_checks.retain(|peer, _| unsubscribed.contains(peer));
         for peer in unsubscribed {
             let missed = missed_checks.entry(peer.clone()).or_default();
             *missed += 1;
             if *missed >= 2 {
-                let reason = "the node that held the device is gone";
-                let lost = node.pending.lose(&peer, reason);
-                tracing::warn!(
-                    node.id = %peer,
-                    calls = lost,
-                    "a node is gone; its calls end as lost"
-                );
+                node.lose_calls(&peer, "the node that held the device is gone");
             }
+        }
+        for peer in expired.iter().filter(|peer| **peer != node.id) {
+            node.lose_calls(
+                peer,
+                "the node that held the device stopped renewing its lease",
+            );
         }
     }
 }
@@ -135,8 +199,9 @@ async fn report_stats(node: Arc<Node>) {
             node.metrics.totals.set(&stats);
         }
         tokio::select! {
-            () = sleep(STATS_INTERVAL) => {}
+            biased;
             () = reconnected => {}
+            () = sleep(STATS_INTERVAL) => {}
         }
     }
 }
@@ -144,8 +209,11 @@ async fn report_stats(node: Arc<Node>) {
 async fn write_events(node: &Node) {
     loop {
         let write = node.events.take().await;
-        match node.backend.append_events(write.items.clone()).await {
-            Ok(()) => write.commit(),
+        match node.backend.append_events(&write.items).await {
+            Ok(refused) => {
+                node.events_refused(&refused, &write.items);
+                write.commit();
+            }
             Err(_) => {
                 drop(write);
                 sleep(RETRY_DELAY).await;
@@ -165,20 +233,86 @@ async fn write_releases(node: &Node) {
 }
 
 async fn follow_keys(node: Arc<Node>) {
-    let mut known = None;
+    let (mut known, mut unusable) = (None, None);
+    let mut clock = ClockCheck::begin();
     loop {
+        if clock.has_stepped() || clock.age() >= REVOCATION_INTERVAL {
+            clock = ClockCheck::begin();
+            node.token_keys.mark_incomplete();
+        }
+        // Before the first keys: nothing is accepted without its quotas.
+        node.follow_quotas(&mut unusable).await;
         known = node.read_keys(known).await.unwrap_or_default();
         tokio::select! {
-            () = sleep(KEY_POLL_INTERVAL) => {}
+            biased;
             () = node.keys_changed.notified() => {}
+            () = sleep(KEY_POLL_INTERVAL) => {}
         }
     }
 }
 
+/// Compares the clock of this machine with the time that passes.
+struct ClockCheck {
+    began: Instant,
+    unix: Duration,
+}
+
+impl ClockCheck {
+    fn begin() -> Self {
+        Self {
+            began: Instant::now(),
+            unix: unix_time(),
+        }
+    }
+
+    fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Whether the clock was set since the begin.
+    fn has_stepped(&self) -> bool {
+        let expected = self.unix + self.age();
+        expected.abs_diff(unix_time()) > MAX_CLOCK_DRIFT
+    }
+}
+
 impl Node {
+    /// The nodes of pending calls whose inbox has no subscriber.
+    async fn unsubscribed_peers(&self) -> Vec<NodeId> {
+        let mut peers = self.pending.nodes_pending_for(PEER_MONITOR_INTERVAL);
+        peers.retain(|peer| *peer != self.id);
+        if peers.is_empty() {
+            return peers;
+        }
+        let unsubscribed = self.backend.find_unsubscribed(&peers).await;
+        unsubscribed.unwrap_or_default()
+    }
+
+    /// The nodes of cached entries whose lease has ended. Every pending call was sent to one of them.
+    async fn expired_peers(&self) -> Vec<NodeId> {
+        let peers = self.presence_cache.nodes();
+        if peers.is_empty() {
+            return peers;
+        }
+        let at = Instant::now();
+        let leases = self.backend.leases(&peers).await;
+        leases.map_or_else(
+            |_| Vec::new(),
+            |leases| self.presence_cache.end_leases(&leases, at),
+        )
+    }
+
+    fn lose_calls(&self, peer: &NodeId, reason: &'static str) {
+        let lost = self.pending.lose(peer, reason);
+        // A node that left in order has no calls, and its lease is gone as well.
+        if lost > 0 {
+            tracing::warn!(node.id = %peer, calls = lost, "{reason}; its calls end as lost");
+        }
+    }
+
     /// Reads the key set unless its version is known. Returns its version.
     async fn read_keys(&self, known: Option<u64>) -> Result<Option<u64>, BusError> {
-        let now_s = unix_time().as_secs();
+        let now_s = self.lease.unix_s();
         let set = self.backend.key_set(now_s).await?;
         let is_incomplete = self.token_keys.take_incomplete();
         let Some(set) = set else {
@@ -195,8 +329,23 @@ impl Node {
             }
         }
         let version = set.version;
+        let former = self.token_keys.refusal();
         if let Err(error) = self.token_keys.replace(set) {
             tracing::error!(%error, "the published keys are not usable");
+        }
+        let refusal = self.token_keys.refusal();
+        if refusal.is_some() {
+            self.metrics.key_sets_refused.inc();
+        }
+        match refusal {
+            Some(reason) if refusal != former => tracing::error!(
+                %reason,
+                "the published token keys are refused; the former ones stay in use"
+            ),
+            None if former.is_some() => {
+                tracing::info!("the published token keys are adopted again")
+            }
+            _ => {}
         }
         Ok(Some(version))
     }
@@ -212,21 +361,7 @@ impl Node {
     }
 
     async fn write_release(&self, write: PendingWrite<'_, Release>) -> Result<(), BusError> {
-        let in_use = |digest: &Digest| self.registrations.get(*digest);
-        let mut releases = write.items.clone();
-        releases.retain(
-            |release| !matches!(release, Release::Services(digest) if in_use(digest).is_some()),
-        );
-        self.backend.release(releases).await?;
-        // Services that were registered again while they were being deleted.
-        let restored = write.items.iter().filter_map(|release| match release {
-            Release::Services(digest) => Some((*digest, in_use(digest)?)),
-            Release::Entry(..) => None,
-        });
-        let restored: Vec<(Digest, Bytes)> = restored.collect();
-        if !restored.is_empty() {
-            self.backend.store_services(restored).await?;
-        }
+        self.backend.release(write.items.clone()).await?;
         write.commit();
         Ok(())
     }
@@ -252,8 +387,11 @@ impl Node {
             }
         }
         while let Some(write) = self.events.try_take() {
-            match self.backend.append_events(write.items.clone()).await {
-                Ok(()) => write.commit(),
+            match self.backend.append_events(&write.items).await {
+                Ok(refused) => {
+                    self.events_refused(&refused, &write.items);
+                    write.commit();
+                }
                 Err(error) => {
                     let events = write.items.len();
                     tracing::warn!(%error, events, "the last device events are lost");
@@ -263,5 +401,43 @@ impl Node {
         }
         // A lease that cannot be given back expires.
         let _ = self.backend.leave(all_released).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+    use switchboard_protocol::{id::TokenId, token::SigningKey};
+    use tokio::task::yield_now;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{Bus, BusConfig, LocalHub};
+
+    /// The virtual time passes, and the wall clock does not: it is set back all the time.
+    #[tokio::test(start_paused = true)]
+    async fn all_revocations_are_read_when_the_clock_was_set() {
+        let config = BusConfig::local(&LocalHub::default(), "edge");
+        let bus = Bus::start(config, &Registry::new(), &Shutdown::new()).unwrap();
+        let node = &bus.0;
+        while node.token_keys.take_incomplete() {
+            node.token_keys.mark_incomplete();
+            yield_now().await;
+        }
+        let [known, missed] = [1, 2].map(|id| TokenId::from_uuid(Uuid::from_u128(id)));
+        let expires_at = unix_time().as_secs() + 3_600;
+        node.token_keys.revoke(known, expires_at);
+        let keys = vec![SigningKey::from_seed(&[7; 32]).verifying_key()].into();
+        let revoked = [(missed, expires_at)];
+        node.backend
+            .publish_keys(Some(&keys), &revoked)
+            .await
+            .unwrap();
+        let read = async {
+            while !bus.is_revoked(missed) {
+                sleep(RETRY_DELAY).await;
+            }
+        };
+        timeout(3 * KEY_POLL_INTERVAL, read).await.unwrap();
     }
 }

@@ -1,24 +1,34 @@
 //! The bus of one node: its state, its start and its health.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
-use switchboard_protocol::id::DeviceKey;
+use switchboard_protocol::id::{DeviceKey, OrgId};
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::sync::Notify;
 
 use crate::{
     auth::TokenKeys,
-    backend::{Backend, Inbox, Presence, Release},
+    backend::{Backend, Inbox, Release},
     background,
     config::{self, BusConfig},
-    directory::{CatalogSender, PendingUpserts, RegistrationCache, catalog_channel},
+    directory::{CatalogChannels, PendingDevices, PresenceCache, RegistrationCache},
     error::BusError,
     events::{DeviceEvent, EventId, WriteBuffer},
+    lease::OwnLease,
     memory,
     metrics::{self, Metrics},
     node::{Epoch, NodeId},
+    quotas::KnownQuotas,
     redis,
     rpc::{ConnectionOwner, NodeInbox, PendingCalls},
     transport::{Message, Outbox, codec},
@@ -27,8 +37,6 @@ use crate::{
     },
 };
 
-/// Directory entries that a node caches. Protects memory; an entry is about 200 bytes.
-const PRESENCE_CACHE_CAPACITY: usize = 200_000;
 /// Takeovers that a node caches, for the time between a claim and its connection.
 const TAKEOVER_CACHE_CAPACITY: usize = 4096;
 /// A node that has been disconnected for this long accepts no new work.
@@ -47,6 +55,7 @@ const UNREADY_GRACE: Duration = Duration::from_secs(5);
 /// | directory | [`Bus::claim`], [`Bus::register`], [`Bus::find`] | `directory::lookup` |
 /// | turns | [`Bus::enqueue_turn`], [`Bus::claim_turns`] | `turns::queue` |
 /// | keys | [`Bus::verify`], [`Bus::publish_keys`] | `auth` |
+/// | quotas | [`Bus::quota_limit`], [`Bus::publish_quotas`] | `quotas` |
 /// | events | [`Bus::read_events`], [`Bus::ack_events`] | `events` |
 /// | conversations | [`Bus::save_conversation`] | `conversations` |
 ///
@@ -75,9 +84,19 @@ pub(crate) struct Node {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) pending: Arc<PendingCalls>,
     owner: ArcSwapOption<Arc<dyn ConnectionOwner>>,
-    pub(crate) presence_cache: Cache<DeviceKey, Presence>,
+    pub(crate) presence_cache: PresenceCache,
+    pub(crate) lease: OwnLease,
+    /// Whether this node accepts devices, and how many others do.
+    pub(crate) accepts_devices: AtomicBool,
+    pub(crate) acceptance_changed: Notify,
+    pub(crate) other_edges: AtomicUsize,
     pub(crate) token_keys: TokenKeys,
+    pub(crate) quotas: ArcSwap<KnownQuotas>,
+    /// Organisations some of whose device events were refused.
+    pub(crate) missed_events: Mutex<HashSet<OrgId>>,
     pub(crate) registrations: RegistrationCache,
+    /// The most bytes of an organisation's registrations in the directory.
+    pub(crate) registration_bytes: u64,
     pub(crate) events: WriteBuffer<DeviceEvent>,
     pub(crate) releases: WriteBuffer<Release>,
     pub(crate) metrics: Metrics,
@@ -87,12 +106,12 @@ pub(crate) struct Node {
     pub(crate) takeover_cache: Cache<DeviceKey, Epoch>,
     /// All connections are to be entered again.
     pub(crate) resync: Notify,
-    /// The entries are to be compared with the connections.
-    pub(crate) compare_entries: Notify,
-    pub(crate) pending_upserts: PendingUpserts,
+    /// Devices whose claims failed, and may have been executed.
+    pub(crate) uncertain_claims: PendingDevices,
+    pub(crate) pending_upserts: PendingDevices,
     pub(crate) keys_changed: Notify,
     /// Only of a node that watches the catalog.
-    pub(crate) catalog: Option<CatalogSender>,
+    pub(crate) catalog: Option<Arc<CatalogChannels>>,
     /// Turns of this node's devices.
     pub(crate) turns: TurnTracker,
     pub(crate) cancellations: CancellationSender,
@@ -115,29 +134,51 @@ impl Bus {
     ///
     /// # Errors
     /// [`BusError::Address`] for an invalid Redis URL, [`BusError::Metrics`] when the registry
-    /// already has the metrics of a bus.
+    /// already has the metrics of a bus, [`BusError::Invalid`] when a pinned key is not a public
+    /// key.
     pub fn start(
         config: BusConfig,
         registry: &prometheus::Registry,
         shutdown: &Shutdown,
     ) -> Result<Self, BusError> {
+        let backend = config.backend.clone();
+        let prefix = config.key_prefix.clone();
+        Self::start_over(config, registry, shutdown, |id, inbox, metrics| {
+            match backend {
+                config::Backend::Local(hub) => {
+                    // Inside one process a node is always connected.
+                    metrics.up.set(1);
+                    Ok(memory::join(&hub, id, inbox))
+                }
+                config::Backend::Redis { url, authorities } => {
+                    let keys = redis::Keys::new(&prefix);
+                    let target = redis::Target {
+                        url: &url,
+                        authorities: authorities.as_deref(),
+                    };
+                    redis::start(target, keys, id, inbox, metrics, shutdown)
+                }
+            }
+        })
+    }
+
+    /// Starts a node over the backend that `connect` returns.
+    pub(crate) fn start_over(
+        config: BusConfig,
+        registry: &prometheus::Registry,
+        shutdown: &Shutdown,
+        connect: impl FnOnce(NodeId, Arc<dyn Inbox>, Metrics) -> Result<Arc<dyn Backend>, BusError>,
+    ) -> Result<Self, BusError> {
         let to_error = |error| BusError::Metrics(Arc::new(error));
         let metrics = Metrics::new(registry).map_err(to_error)?;
         let id = NodeId::generate(&config.node_name);
-        let catalog = config.watch_catalog.then(catalog_channel);
+        let catalog = config
+            .watch_catalog
+            .then(|| Arc::new(CatalogChannels::new()));
         let inbox = Arc::new(NodeInbox::new(catalog.clone()));
-        let backend: Arc<dyn Backend> = match config.backend {
-            config::Backend::Local(hub) => {
-                // Inside one process a node is always connected.
-                metrics.up.set(1);
-                memory::join(&hub, id.clone(), Arc::clone(&inbox) as Arc<dyn Inbox>)
-            }
-            config::Backend::Redis { url } => {
-                let keys = redis::Keys::new(&config.key_prefix);
-                let inbox = Arc::clone(&inbox) as Arc<dyn Inbox>;
-                redis::start(&url, keys, id.clone(), inbox, metrics.clone(), shutdown)?
-            }
-        };
+        let backend = connect(id.clone(), Arc::clone(&inbox) as _, metrics.clone())?;
+        let token_keys = TokenKeys::new(config.pinned_keys)
+            .map_err(|error| BusError::Invalid(error.to_string()))?;
         let pending = Arc::new(PendingCalls::new());
         let outbox = Outbox::new(
             id.clone(),
@@ -152,17 +193,24 @@ impl Bus {
             outbox: Arc::new(outbox),
             pending,
             owner: ArcSwapOption::empty(),
-            presence_cache: Cache::new(PRESENCE_CACHE_CAPACITY),
-            token_keys: TokenKeys::new(),
+            presence_cache: PresenceCache::new(),
+            lease: OwnLease::new(),
+            accepts_devices: AtomicBool::new(false),
+            acceptance_changed: Notify::new(),
+            other_edges: AtomicUsize::new(0),
+            token_keys,
+            quotas: ArcSwap::default(),
+            missed_events: Mutex::default(),
             registrations: RegistrationCache::default(),
+            registration_bytes: config.registration_bytes,
             events: WriteBuffer::new(),
             releases: WriteBuffer::new(),
             metrics,
             reconnected: Notify::new(),
             takeover_cache: Cache::new(TAKEOVER_CACHE_CAPACITY),
             resync: Notify::new(),
-            compare_entries: Notify::new(),
-            pending_upserts: PendingUpserts::default(),
+            uncertain_claims: PendingDevices::default(),
+            pending_upserts: PendingDevices::default(),
             keys_changed: Notify::new(),
             catalog,
             turns: TurnTracker::default(),
@@ -202,6 +250,12 @@ impl Bus {
         }
     }
 
+    /// Whether this node is connected now.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.0.backend.status().disconnected_for.is_none()
+    }
+
     /// Waits until this node's inbox is verified.
     ///
     /// # Errors
@@ -230,6 +284,22 @@ impl Bus {
     /// Makes this node one that owns device connections.
     pub fn attach(&self, owner: Arc<dyn ConnectionOwner>) {
         self.0.owner.store(Some(Arc::new(owner)));
+        self.set_accepting(true);
+    }
+
+    /// Announces to other nodes whether this node accepts devices.
+    pub fn set_accepting(&self, accepts_devices: bool) {
+        let node = &self.0;
+        node.accepts_devices
+            .store(accepts_devices, Ordering::Release);
+        node.acceptance_changed.notify_one();
+    }
+
+    /// How many other nodes accept devices, as of the last renewal of the lease: 3 s ago at most
+    /// while the bus is reachable.
+    #[must_use]
+    pub fn other_edges(&self) -> usize {
+        self.0.other_edges.load(Ordering::Acquire)
     }
 
     /// The next device events for one of several consumers that share the stream; empty after

@@ -35,13 +35,14 @@ fn device() -> DeviceKey {
     }
 }
 
-fn call(trace: Option<TraceContext>) -> Message {
+fn call(deadline_ms: Option<u64>, trace: Option<TraceContext>) -> Message {
     Message::Call(CallMessage {
         token: 1,
         id: CallId::from_uuid(Uuid::from_u128(8)),
         org: org(),
         epoch: Epoch(u64::MAX - 1),
         timeout_ms: 3,
+        deadline_ms,
         wants_notifications: trace.is_none(),
         trace: trace.map(Box::new),
         device: "toy-1".into(),
@@ -96,7 +97,12 @@ fn messages() -> Vec<Message> {
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let trace = Incoming::parse(parent, Some("vendor=state")).sampled();
     let (org, toy) = (org(), "toy-1");
-    let mut all = vec![call(None), call(trace)];
+    let mut all = vec![
+        call(None, None),
+        call(None, trace.clone()),
+        call(Some(1_800_000_000_123), None),
+        call(Some(1_800_000_000_123), trace),
+    ];
     all.extend(Outcome::ALL.map(|outcome| result(outcome, Delivered::No)));
     all.extend([Delivered::Unknown, Delivered::Yes].map(|one| result(Outcome::Failed, one)));
     all.extend([
@@ -145,6 +151,7 @@ fn messages() -> Vec<Message> {
 /// above is extended.
 const fn kind(message: &Message) -> u8 {
     match message {
+        Message::Call(call) if call.deadline_ms.is_some() => 16,
         Message::Call(call) if call.trace.is_some() => 15,
         Message::Call(_) => 1,
         Message::Answer { .. } => 2,
@@ -188,7 +195,7 @@ fn messages_between_nodes_keep_their_bytes() {
     }
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=15).collect::<Vec<u8>>());
+    assert_eq!(kinds, (1..=16).collect::<Vec<u8>>());
 }
 
 #[test]

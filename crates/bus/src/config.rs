@@ -1,8 +1,16 @@
 //! The configuration of a node's bus.
 
+use std::path::{Path, PathBuf};
+
 use secrecy::{ExposeSecret, SecretString};
+use switchboard_protocol::token::VerifyingKey;
 
 use crate::memory::LocalHub;
+
+/// Hundreds of firmwares.
+const DEFAULT_REGISTRATION_BYTES: u64 = 8 * 1024 * 1024;
+/// More than the largest registration.
+const MIN_REGISTRATION_BYTES: u64 = 1024 * 1024;
 
 /// The settings of an operator.
 #[derive(Debug, Clone, clap::Args)]
@@ -13,13 +21,35 @@ pub struct Config {
     /// `redis+sentinel://[user:password@]host:26379,host:26379/name[/db]` for a master behind
     /// sentinels, with `?sentinel_user=` and `&sentinel_password=` as their credentials;
     /// `redis+cluster://[user:password@]host:port,host:port` for a cluster, with some of its
-    /// servers
+    /// servers. `rediss` instead of `redis` in any of these asks for TLS
     #[arg(long, env, hide_env_values = true)]
     pub redis_url: Option<SecretString>,
+
+    /// PEM file with the certificate authorities that are trusted for Redis over TLS, instead of
+    /// those of the system
+    #[arg(long, env, value_name = "FILE")]
+    pub redis_ca: Option<PathBuf>,
 
     /// Prefix of every key and channel in Redis, so that several systems can share one server
     #[arg(long, env, default_value = "sb")]
     pub redis_prefix: String,
+
+    /// Bytes that the different registrations of an organisation's connected devices may have
+    /// together in the directory. A registration that does not fit is refused
+    #[arg(long, env, default_value_t = DEFAULT_REGISTRATION_BYTES,
+          value_parser = clap::value_parser!(u64).range(MIN_REGISTRATION_BYTES..))]
+    pub registration_bytes_per_org: u64,
+
+    /// Public key that verifies the token keys in Redis, as control logs it; two during a rotation
+    /// of the master key. Without it, a program that can write to Redis can issue tokens
+    #[arg(
+        long,
+        env,
+        value_delimiter = ',',
+        value_name = "KEY,…",
+        value_parser = public_key
+    )]
+    pub key_set_public_key: Vec<VerifyingKey>,
 
     /// This node's name in presence and logs [default: the service's name]
     #[arg(long, env)]
@@ -35,9 +65,14 @@ pub struct BusConfig {
     pub node_name: String,
     /// The prefix of every Redis key and channel.
     pub key_prefix: String,
+    /// The most bytes of the different registrations of one organisation in the directory.
+    pub registration_bytes: u64,
     /// Whether this node receives catalog events: see
     /// [`Bus::watch_catalog`](crate::Bus::watch_catalog).
     pub watch_catalog: bool,
+    /// The keys that sign the token keys: this node adopts no token keys that none of them has
+    /// signed. Empty: it adopts any.
+    pub pinned_keys: Vec<VerifyingKey>,
 }
 
 /// What carries the messages.
@@ -48,6 +83,9 @@ pub enum Backend {
     Redis {
         /// The URL; may contain a password.
         url: SecretString,
+        /// A PEM file with the certificate authorities that are trusted, instead of those of the
+        /// system.
+        authorities: Option<PathBuf>,
     },
     /// This process: every bus that is started with the same hub is a node of it.
     Local(LocalHub),
@@ -64,10 +102,13 @@ impl BusConfig {
         Self {
             backend: Backend::Redis {
                 url: url.expose_secret().into(),
+                authorities: None,
             },
             node_name: node_name.into(),
             key_prefix: key_prefix.into(),
+            registration_bytes: DEFAULT_REGISTRATION_BYTES,
             watch_catalog: false,
+            pinned_keys: Vec::new(),
         }
     }
 
@@ -78,8 +119,26 @@ impl BusConfig {
             backend: Backend::Local(hub.clone()),
             node_name: node_name.into(),
             key_prefix: String::new(),
+            registration_bytes: DEFAULT_REGISTRATION_BYTES,
             watch_catalog: false,
+            pinned_keys: Vec::new(),
         }
+    }
+
+    /// The same node, with the certificate authorities in a PEM file instead of those of the system.
+    #[must_use]
+    pub fn trusting(mut self, file: Option<&Path>) -> Self {
+        if let Backend::Redis { authorities, .. } = &mut self.backend {
+            *authorities = file.map(Path::to_owned);
+        }
+        self
+    }
+
+    /// The same node, with another limit for the registrations of an organisation.
+    #[must_use]
+    pub const fn with_registration_bytes(mut self, limit: u64) -> Self {
+        self.registration_bytes = limit;
+        self
     }
 
     /// The same node, with a subscription to catalog events.
@@ -88,4 +147,17 @@ impl BusConfig {
         self.watch_catalog = true;
         self
     }
+
+    /// The same node, which adopts only token keys that one of these keys has signed, if there are
+    /// any.
+    #[must_use]
+    pub fn pinning(mut self, keys: &[VerifyingKey]) -> Self {
+        self.pinned_keys = keys.to_vec();
+        self
+    }
+}
+
+fn public_key(text: &str) -> Result<VerifyingKey, String> {
+    VerifyingKey::from_base64url(text)
+        .map_err(|_| "it is not a public key as control logs it, 43 characters".to_owned())
 }

@@ -17,7 +17,7 @@ pub(crate) const MAX_CONVERSATIONS_PER_ORG: usize = 5_000;
 /// Conversations of all organisations. Protects memory: usually 200 to 400 MB.
 pub(crate) const MAX_CONVERSATIONS: usize = 100_000;
 /// Conversations in one reply. Protects memory, and the time that Redis takes.
-const MAX_CLAIMED: usize = 64;
+pub(crate) const MAX_CLAIMED: usize = 64;
 /// How long a conversation is stored after it was due.
 pub(crate) const DUE_TTL: Duration = Duration::from_secs(3600);
 /// The maximum of [`ConversationWrite::due_after`], and of a lease.
@@ -42,6 +42,15 @@ pub struct Conversation {
     pub version: u64,
     /// The bytes that were saved.
     pub bytes: Bytes,
+}
+
+/// The claimed conversations that a worker processes at the moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConversationsInFlight {
+    /// The number of each organisation that has any.
+    pub by_org: Vec<(OrgId, usize)>,
+    /// The maximum of one organisation; more than 64 is the same as 64.
+    pub share: usize,
 }
 
 /// The result of a save.
@@ -173,9 +182,10 @@ impl Bus {
         self.0.backend.delete_conversation(key, version).await
     }
 
-    /// Claims due conversations, at most `max` and at most 64, the longest due first. No other
-    /// worker can claim them until `lease` has expired. A worker that has processed one deletes
-    /// it, in the claimed version.
+    /// Claims due conversations, at most `max` and at most 64. The organisation with the fewest in
+    /// flight is next, up to the share; of one organisation, those that are due longest are first.
+    /// No other worker can claim them until `lease` has expired. A worker that has processed one
+    /// deletes it, in the claimed version.
     ///
     /// # Errors
     /// When the bus is not reachable: conversations may have been claimed until `lease` expires.
@@ -183,11 +193,13 @@ impl Bus {
         &self,
         max: usize,
         lease: Duration,
+        in_flight: &ConversationsInFlight,
     ) -> Result<Vec<Conversation>, BusError> {
         let (max, lease) = (max.min(MAX_CLAIMED), lease.min(MAX_DUE_DELAY));
         if max == 0 {
             return Ok(Vec::new());
         }
-        self.0.backend.claim_due_conversations(max, lease).await
+        let backend = &self.0.backend;
+        backend.claim_due_conversations(max, lease, in_flight).await
     }
 }

@@ -2,12 +2,18 @@
 
 mod catalog_events;
 mod lookup;
+mod presence_cache;
 mod registration_cache;
 mod resync;
+mod takeover;
 
-pub use self::catalog_events::{CatalogEvent, CatalogWatch};
 pub(crate) use self::{
-    catalog_events::{CatalogSender, catalog_channel},
+    catalog_events::CatalogChannels,
+    presence_cache::PresenceCache,
     registration_cache::RegistrationCache,
-    resync::{PendingUpserts, run_resync},
+    resync::{PendingDevices, check_claims, record_missed, run_resync},
+};
+pub use self::{
+    catalog_events::{CatalogEvent, CatalogWatch},
+    lookup::ClaimedEpoch,
 };

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use switchboard_runtime::quota::QuotaExceeded;
+
 /// The bus could not execute a request.
 ///
 /// Invariant: no error leaves open whether a call was sent; that is an outcome of the call.
@@ -16,6 +18,18 @@ pub enum BusError {
     /// Too much waits to be sent to a node, or too many turns wait for a worker.
     #[error("too many messages or turns are queued")]
     Overloaded,
+    /// The organisation has as much as its quota allows.
+    #[error(transparent)]
+    Quota(#[from] QuotaExceeded),
+    /// The text of a registration does not fit among those of its organisation.
+    #[error(
+        "the different registrations of the organisation's connected devices have at most {limit} \
+         bytes together"
+    )]
+    RegistrationsFull {
+        /// The most bytes.
+        limit: u64,
+    },
     /// The value is invalid or too large; a retry fails, too.
     #[error("the bus does not store this value: {0}")]
     Invalid(String),
@@ -25,7 +39,11 @@ pub enum BusError {
     /// The registry already has the metrics of a bus.
     #[error("cannot register the metrics of the bus")]
     Metrics(#[source] std::sync::Arc<prometheus::Error>),
-    /// The Redis URL is invalid.
+    /// There is no connection because of TLS: one side expects it and the other does not, or the
+    /// server's certificate is not accepted.
+    #[error("cannot connect to Redis: {0}")]
+    Tls(String),
+    /// The Redis URL, or what belongs to it, is invalid.
     #[error("invalid Redis URL: {0}")]
     Address(String),
 }

@@ -7,6 +7,7 @@ mod auth;
 mod backend;
 mod background;
 mod bus;
+mod clock;
 #[cfg(test)]
 mod compatibility;
 mod config;
@@ -14,27 +15,33 @@ mod conversations;
 mod directory;
 mod error;
 mod events;
+mod lease;
 mod memory;
 mod metrics;
 mod node;
+mod quotas;
 mod redis;
 mod rpc;
+#[cfg(test)]
+mod simulation;
 mod trace;
 mod transport;
 mod turns;
 
-pub use auth::{TokenCheck, TokenError};
-pub use backend::{KeySet, Presence};
+pub use auth::{AccessChange, AccessChanges, TokenCheck, TokenError};
+pub use backend::{KeySet, Presence, PublishedKeys};
 pub use bus::{Bus, Health};
 pub use config::{Backend, BusConfig, Config};
 pub use conversations::{
-    Conversation, ConversationKey, MAX_CONVERSATION_BYTES, MAX_CONVERSATION_NAME_BYTES, SaveOutcome,
+    Conversation, ConversationKey, ConversationsInFlight, MAX_CONVERSATION_BYTES,
+    MAX_CONVERSATION_NAME_BYTES, SaveOutcome,
 };
-pub use directory::{CatalogEvent, CatalogWatch};
+pub use directory::{CatalogEvent, CatalogWatch, ClaimedEpoch};
 pub use error::BusError;
 pub use events::{DeviceEvent, DisconnectReason, EventId};
 pub use memory::LocalHub;
 pub use node::{Epoch, NodeId};
+pub use quotas::QuotaLimits;
 pub use rpc::{
     Answer, Call, CancelKey, ConnectionOwner, InboundCall, LiveConnection, Notification,
     NotificationKind, ReplyTo,

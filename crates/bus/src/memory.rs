@@ -4,6 +4,8 @@
 //! here, too.
 
 mod conversations;
+mod quotas;
+mod registrations;
 mod state;
 mod turns;
 
@@ -17,25 +19,28 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use switchboard_protocol::{
-    id::{DeviceId, DeviceKey, OrgId, TokenId},
-    schema::Digest,
-    token::VerifyingKey,
+use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId, TokenId};
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout},
 };
-use switchboard_runtime::clock::unix_now_ms;
-use tokio::{sync::Notify, time::timeout};
 
 use self::state::State;
 use crate::{
+    auth::REVOCATION_KEPT,
     backend::{
         Backend, BackendFuture, Claim, ConnectionStatus, ConversationStore, DeliveryFailure,
-        Directory, Entry, EventStream, Inbox, KeySet, KeyStore, Presence, Release, Stats,
-        Transport, TurnQueue,
+        Directory, Entry, EventStream, Inbox, KeySet, KeyStore, LEASE, Presence, PublishedKeys,
+        Release, Renewal, Stats, Transport, TurnQueue, Upserted,
     },
-    conversations::{Conversation, ConversationKey, ConversationWrite, SaveResult},
+    clock::{unix_now_ms, unix_time},
+    conversations::{
+        Conversation, ConversationKey, ConversationWrite, ConversationsInFlight, SaveResult,
+    },
     error::BusError,
     events::{DeviceEvent, EventId},
     node::{Epoch, NodeId},
+    quotas::too_many_devices,
     turns::{ClaimedTurn, Lease, NewTurn, OrgRoom, Rooms, TurnPosition},
 };
 
@@ -172,26 +177,39 @@ impl Transport for Member {
 }
 
 impl Directory for Member {
-    fn claim<'a>(&'a self, device: &'a DeviceKey) -> BackendFuture<'a, Claim> {
-        self.with_state(|state| {
+    fn claim<'a>(&'a self, device: &'a DeviceKey, limit: Option<u64>) -> BackendFuture<'a, Claim> {
+        let claim = |state: &mut State| {
             let previous = state.find(device.org, &device.device);
+            let used = state.device_count(device.org);
+            if let Some(limit) = limit.filter(|limit| previous.is_none() && used >= *limit) {
+                return Err(too_many_devices(used, limit));
+            }
             let epoch = state.next_epoch();
-            let entry = Entry {
-                device: device.clone(),
+            let registered = previous.as_ref().and_then(|previous| previous.digest);
+            let is_entered = registered.is_none();
+            if is_entered {
+                let entry = Entry {
+                    device: device.clone(),
+                    epoch,
+                    digest: None,
+                    services: None,
+                };
+                state.upsert(&self.node, entry, 0);
+            }
+            Ok(Claim {
                 epoch,
-                digest: None,
-                services: None,
-            };
-            state.upsert(&self.node, entry);
-            Claim { epoch, previous }
-        })
+                previous,
+                is_entered,
+            })
+        };
+        Box::pin(ready(claim(&mut self.hub.0.state.lock())))
     }
 
-    fn upsert(&self, entries: Vec<Entry>) -> BackendFuture<'_, Vec<Option<Epoch>>> {
+    fn upsert(&self, entries: Vec<Entry>, max_bytes: u64) -> BackendFuture<'_, Vec<Upserted>> {
         self.with_state(|state| {
             entries
                 .into_iter()
-                .map(|entry| state.upsert(&self.node, entry))
+                .map(|entry| state.upsert(&self.node, entry, max_bytes))
                 .collect()
         })
     }
@@ -200,7 +218,7 @@ impl Directory for Member {
         self.with_state(|state| {
             releases
                 .into_iter()
-                .for_each(|release| state.release(&self.node, release))
+                .for_each(|release| state.release(release))
         })
     }
 
@@ -236,19 +254,14 @@ impl Directory for Member {
         })
     }
 
-    fn services<'a>(&'a self, presence: &'a Presence) -> BackendFuture<'a, Option<Bytes>> {
+    fn services<'a>(
+        &'a self,
+        org: OrgId,
+        presence: &'a Presence,
+    ) -> BackendFuture<'a, Option<Bytes>> {
         self.with_state(|state| {
             let digest = presence.digest?;
-            let key = (presence.node.clone(), digest);
-            state.services.get(&key).cloned()
-        })
-    }
-
-    fn store_services(&self, services: Vec<(Digest, Bytes)>) -> BackendFuture<'_, ()> {
-        self.with_state(|state| {
-            for (digest, json) in services {
-                state.services.insert((self.node.clone(), digest), json);
-            }
+            state.registrations.text(org, digest)
         })
     }
 
@@ -256,7 +269,39 @@ impl Directory for Member {
         self.with_state(|state| state.entries(&self.node))
     }
 
-    fn renew_lease(&self) -> BackendFuture<'_, Vec<(DeviceKey, Epoch)>> {
+    fn is_moving<'a>(&'a self, device: &'a DeviceKey) -> BackendFuture<'a, bool> {
+        self.with_state(|state| {
+            let end = state.moving.get(device);
+            end.is_some_and(|end| Instant::now() < *end)
+        })
+    }
+
+    fn renew_lease(&self, accepts_devices: bool) -> BackendFuture<'_, Renewal> {
+        self.with_state(|state| {
+            state.edges.remove(&self.node);
+            let other_edges = state.edges.len();
+            if accepts_devices {
+                state.edges.insert(self.node.clone());
+            }
+            Renewal {
+                now: unix_time(),
+                dead: Vec::new(),
+                other_edges,
+            }
+        })
+    }
+
+    fn leases<'a>(&'a self, nodes: &'a [NodeId]) -> BackendFuture<'a, Vec<(NodeId, Duration)>> {
+        self.with_state(|state| {
+            let left = |node: &NodeId| state.inbox(node).map_or(Duration::ZERO, |_| LEASE);
+            nodes
+                .iter()
+                .map(|node| (node.clone(), left(node)))
+                .collect()
+        })
+    }
+
+    fn remove_dead<'a>(&'a self, _: &'a NodeId) -> BackendFuture<'a, Vec<(DeviceKey, Epoch)>> {
         Box::pin(ready(Ok(Vec::new())))
     }
 
@@ -268,24 +313,37 @@ impl Directory for Member {
 impl KeyStore for Member {
     fn publish_keys<'a>(
         &'a self,
-        keys: Option<&'a [VerifyingKey]>,
+        keys: Option<&'a PublishedKeys>,
         revoked: &'a [(TokenId, u64)],
     ) -> BackendFuture<'a, ()> {
         self.with_state(|state| {
             if let Some(keys) = keys {
-                state.key_set.keys = keys.to_vec();
+                state.key_set.keys.clone_from(&keys.keys);
+                let signed = keys.signed.clone().or(state.key_set.signed.take());
+                state.key_set.signed = signed;
             }
             let now = unix_now_ms() / 1000;
-            state.revoked.retain(|_, expires_at| *expires_at > now);
+            let kept = REVOCATION_KEPT.as_secs();
+            state
+                .revoked
+                .retain(|_, expires_at| *expires_at + kept > now);
             state.revoked.extend(revoked.iter().copied());
             state.key_set.version += 1;
         })
     }
 
-    fn publish_suspended_orgs<'a>(&'a self, orgs: &'a [OrgId]) -> BackendFuture<'a, ()> {
+    fn publish_suspended_orgs<'a>(
+        &'a self,
+        orgs: &'a [OrgId],
+        version: u64,
+    ) -> BackendFuture<'a, ()> {
         self.with_state(|state| {
-            state.key_set.suspended = orgs.to_vec();
-            state.key_set.version += 1;
+            let set = &mut state.key_set;
+            if set.suspended_version <= Some(version) {
+                set.suspended = orgs.to_vec();
+                set.suspended_version = Some(version);
+                set.version += 1;
+            }
         })
     }
 
@@ -308,11 +366,11 @@ impl KeyStore for Member {
 }
 
 impl EventStream for Member {
-    fn append_events(&self, events: Vec<DeviceEvent>) -> BackendFuture<'_, ()> {
+    fn append_events<'a>(&'a self, events: &'a [DeviceEvent]) -> BackendFuture<'a, Vec<usize>> {
         let appended = self.with_state(|state| {
-            events
-                .into_iter()
-                .for_each(|event| state.append_event(event))
+            let events = events.iter().enumerate();
+            let refused = events.filter(|(_, event)| !state.append_event(event));
+            refused.map(|(index, _)| index).collect()
         });
         self.hub.0.events_appended.notify_waiters();
         appended
@@ -340,12 +398,9 @@ impl EventStream for Member {
     }
 
     fn ack_events<'a>(&'a self, ids: &'a [EventId]) -> BackendFuture<'a, ()> {
-        let acked: HashSet<u64> = ids.iter().filter_map(|id| id.0.parse().ok()).collect();
-        self.with_state(|state| {
-            state
-                .unacked_events
-                .retain(|(number, _, _)| !acked.contains(number))
-        })
+        let acked = ids.iter();
+        let acked: HashSet<u64> = acked.filter_map(|id| id.entry.parse().ok()).collect();
+        self.with_state(|state| state.ack_events(&acked))
     }
 }
 
@@ -421,11 +476,12 @@ impl ConversationStore for Member {
         self.with_state(|state| state.conversations.delete(key, version))
     }
 
-    fn claim_due_conversations(
-        &self,
+    fn claim_due_conversations<'a>(
+        &'a self,
         max: usize,
         lease: Duration,
-    ) -> BackendFuture<'_, Vec<Conversation>> {
-        self.with_state(|state| state.conversations.claim_due(max, lease))
+        in_flight: &'a ConversationsInFlight,
+    ) -> BackendFuture<'a, Vec<Conversation>> {
+        self.with_state(|state| state.conversations.claim_due(max, lease, in_flight))
     }
 }

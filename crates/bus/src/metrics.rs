@@ -13,7 +13,7 @@ use std::{
 use prometheus::{Histogram, IntCounter, IntGauge, Registry};
 use switchboard_runtime::{
     labels,
-    metrics::{Group, Histograms},
+    metrics::{Counters, Group, Histograms},
 };
 
 use crate::{backend::Stats, bus::Node};
@@ -37,8 +37,10 @@ pub(crate) struct Metrics {
     pub(crate) late: IntCounter,
     pub(crate) dropped: IntCounter,
     pub(crate) notices_dropped: IntCounter,
+    pub(crate) key_sets_refused: IntCounter,
     pub(crate) facts_dropped: IntCounter,
     pub(crate) conversations_dropped: IntCounter,
+    pub(crate) refused: Counters<BusBudget>,
     pub(crate) round_trip: Histogram,
     pub(crate) commands: Histograms<Command>,
     pub(crate) totals: Totals,
@@ -90,6 +92,20 @@ impl LastActivity {
 }
 
 labels! {
+    /// The budgets of the bus. What all nodes share is counted in Redis, the rest in each node.
+    pub(crate) enum BusBudget {
+        /// Turns that wait or are in progress, of all nodes.
+        TurnPlaces => "turn_places",
+        /// The bytes of the registrations of one organisation, of all nodes.
+        Registrations => "registrations",
+        /// The bytes of device events that are not stored yet, of all nodes.
+        DeviceEvents => "device_events",
+        /// The bytes that wait for one receiving node.
+        QueuedMessages => "queued_messages",
+    }
+}
+
+labels! {
     /// The commands of Redis that are timed.
     pub(crate) enum Command {
         /// A batch, until the reply of Redis is read.
@@ -128,8 +144,13 @@ pub(crate) fn register_gauges(
         |node| node.presence_cache.len(),
     )?;
     gauge("backlog", "Messages that wait to be published", |node| {
-        node.outbox.queued_count()
-    })
+        node.outbox.queued().0
+    })?;
+    gauge(
+        "backlog_bytes",
+        "Bytes of the messages that wait to be published",
+        |node| node.outbox.queued().1,
+    )
 }
 
 impl Metrics {
@@ -177,13 +198,22 @@ impl Metrics {
                 "notices_dropped_total",
                 "Notifications of running calls dropped because a queue or channel was full",
             )?,
+            key_sets_refused: counter(
+                "key_sets_refused_total",
+                "Published token keys that were refused, because no pinned key has signed them or they are old",
+            )?,
             facts_dropped: counter(
                 "facts_dropped_total",
-                "Device events dropped because the bus was unreachable for too long",
+                "Device events dropped because the bus was unreachable for too long, or had no room for them",
             )?,
             conversations_dropped: counter(
                 "conversations_dropped_total",
                 "Conversations evicted before their time, by new ones of this node",
+            )?,
+            refused: group.counters(
+                "budget_refused_total",
+                "Turns, registrations, device events and messages without room in a budget of the bus",
+                "budget",
             )?,
             round_trip: group.histogram(
                 "round_trip_seconds",
@@ -208,7 +238,9 @@ impl Metrics {
 pub(crate) struct Totals {
     devices: IntGauge,
     events: IntGauge,
+    event_bytes: IntGauge,
     turns: IntGauge,
+    turn_places: IntGauge,
 }
 
 impl Totals {
@@ -222,9 +254,17 @@ impl Totals {
                 "facts_waiting",
                 "Device events that wait on their stream to be stored, over all nodes",
             )?,
+            event_bytes: group.gauge(
+                "facts_waiting_bytes",
+                "Bytes of the device events that wait on their stream, over all nodes",
+            )?,
             turns: group.gauge(
                 "turns_waiting",
                 "Turns that wait on their stream for a worker, over all nodes",
+            )?,
+            turn_places: group.gauge(
+                "turn_places_used",
+                "Turns on their stream, waiting or in progress, over all nodes",
             )?,
         })
     }
@@ -232,7 +272,9 @@ impl Totals {
     pub(crate) fn set(&self, stats: &Stats) {
         self.devices.set(stats.devices);
         self.events.set(stats.events);
+        self.event_bytes.set(stats.event_bytes);
         self.turns.set(stats.turns);
+        self.turn_places.set(stats.turn_places);
     }
 }
 

@@ -4,8 +4,14 @@ use std::{fmt, sync::Arc};
 
 use uuid::Uuid;
 
-/// One incarnation of a node, `name~incarnation`. It is unique for every start of a process, so a
-/// message to a process that has ended cannot reach its successor.
+/// The message level of nodes that know calls with a deadline on the shared clock.
+pub(crate) const DEADLINES: u8 = 1;
+/// The message level of this release.
+const MESSAGE_LEVEL: u8 = DEADLINES;
+
+/// One incarnation of a node, `name~level.incarnation`. It is unique for every start of a process, so
+/// a message to a process that has ended cannot reach its successor. The level says which messages the
+/// node decodes, so that nodes of two releases can exchange the messages that both know.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(Arc<str>);
 
@@ -18,7 +24,8 @@ impl NodeId {
     #[must_use]
     pub fn generate(name: &str) -> Self {
         let incarnation = Uuid::now_v7().simple().to_string();
-        let max = Self::MAX_BYTES.saturating_sub(incarnation.len() + 1);
+        let suffix = format!("~{MESSAGE_LEVEL}.{incarnation}");
+        let max = Self::MAX_BYTES.saturating_sub(suffix.len());
         let name: String = name
             .chars()
             .map(|c| {
@@ -30,7 +37,14 @@ impl NodeId {
             })
             .take(max)
             .collect();
-        Self(format!("{name}~{incarnation}").into())
+        Self(format!("{name}{suffix}").into())
+    }
+
+    /// Which messages this node decodes. 0 for nodes of releases before there were levels.
+    pub(crate) fn message_level(&self) -> u8 {
+        let suffix = self.0.rsplit_once('~').map_or("", |(_, suffix)| suffix);
+        let level = suffix.split_once('.').map(|(level, _)| level);
+        level.and_then(|level| level.parse().ok()).unwrap_or(0)
     }
 
     /// The id as text.
@@ -82,5 +96,12 @@ mod tests {
         assert_ne!(first, second);
         assert!(first.as_str().len() <= NodeId::MAX_BYTES);
         assert!(first.as_str().starts_with("edge-one-"));
+    }
+
+    #[test]
+    fn level_of_a_node_is_in_its_id() {
+        assert_eq!(NodeId::generate("edge.7~2").message_level(), DEADLINES);
+        let former = "edge.7~0199c5f1a2b37e4d8f60123456789abc";
+        assert_eq!(NodeId::from(former).message_level(), 0);
     }
 }

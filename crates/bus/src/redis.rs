@@ -6,8 +6,8 @@ mod client;
 mod cluster;
 #[cfg(test)]
 mod compatibility;
-mod connect;
 mod connection;
+mod connector;
 mod conversations;
 mod directory;
 mod events;
@@ -15,28 +15,30 @@ mod health;
 mod keys;
 mod postponed_turns;
 mod publisher;
+mod quotas;
 mod resp;
 mod scripts;
 mod sentinel;
 mod server;
 mod shard_subscriber;
+mod socket;
 mod stats;
 mod stream;
 mod subscriber;
 mod turns;
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use secrecy::{ExposeSecret, SecretString};
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::keys::Keys;
 use self::{
     address::Address,
     client::{RedisClient, ReportFailures, Topology},
-    cluster::{Cluster, Deduplicator, Redelivery},
+    cluster::{Cluster, Redelivery},
+    connector::Connector,
     health::ConnectionHealth,
     postponed_turns::PostponedSchedule,
     publisher::FailureSink,
@@ -45,6 +47,7 @@ use self::{
     server::{Endpoint, Server, SharedState, Subscriptions},
     stream::StreamReader,
 };
+pub(crate) use self::{cluster::Deduplicator, keys::Keys};
 use crate::{
     backend::{Backend, Inbox},
     error::BusError,
@@ -52,20 +55,30 @@ use crate::{
     node::NodeId,
 };
 
+/// How to reach Redis.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) url: &'a SecretString,
+    /// Certificate authorities other than those of the system.
+    pub(crate) authorities: Option<&'a Path>,
+}
+
 /// Starts the supervised connections of a node.
 pub(crate) fn start(
-    url: &SecretString,
+    target: Target<'_>,
     keys: Keys,
     node: NodeId,
     inbox: Arc<dyn Inbox>,
     metrics: Metrics,
     shutdown: &Shutdown,
 ) -> Result<Arc<dyn Backend>, BusError> {
-    let address = Address::parse(url.expose_secret())?;
+    let address = Address::parse(target.url.expose_secret())?;
+    let connector = Connector::new(&address, target.authorities)?;
     let health = ConnectionHealth::new(node.clone(), Arc::clone(&inbox), metrics.clone());
     let health = Arc::new(health);
     let scripts = Arc::new(Scripts::new());
     let shared = |keys: &Keys, failures: Arc<dyn FailureSink>| SharedState {
+        connector: connector.clone(),
         node: node.clone(),
         inbox_channel: keys.inbox(&node),
         scripts: Arc::clone(&scripts),
@@ -83,7 +96,7 @@ pub(crate) fn start(
         }
         Address::Sentinel(address) => {
             let shared = shared(&keys, Arc::new(ReportFailures(inbox.clone())));
-            let endpoint = Endpoint::Sentinels(Sentinels::new(address));
+            let endpoint = Endpoint::Sentinels(Sentinels::new(address, connector.clone()));
             let server = single_server(endpoint, &keys, shared);
             (keys, Topology::Single(server))
         }
@@ -103,8 +116,8 @@ pub(crate) fn start(
         }
     };
     let client = Arc::new(RedisClient {
-        events: StreamReader::new(events::stream_group(&keys)),
-        turns: StreamReader::new(turns::stream_group(&keys)),
+        events: StreamReader::new(events::stream_group(&keys), &connector),
+        turns: StreamReader::new(turns::stream_group(&keys), &connector),
         postponed: PostponedSchedule::default(),
         timings: metrics.commands.clone(),
         keys,
@@ -134,6 +147,6 @@ fn single_server(endpoint: Endpoint, keys: &Keys, shared: SharedState) -> Server
         channels.extend(keys.catalog_channels());
     }
     // The lease exists before the first device is entered under it.
-    let setup = directory::renew_lease(keys, &shared.node, &shared.scripts).into_pipeline();
+    let setup = directory::renew_lease(keys, &shared.node, &shared.scripts, false).into_pipeline();
     Server::new(endpoint, Subscriptions::Single { channels, setup }, shared)
 }

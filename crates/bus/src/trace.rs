@@ -1,5 +1,4 @@
 //! Spans of calls and turns: one at the caller, one at the node that executes or answers.
-//!
 //! Invariant: a span contains no params, results or words of a user.
 
 use std::sync::Arc;

@@ -56,10 +56,8 @@ fn find_placeholder(text: &str) -> Option<(usize, usize)> {
         let open = from + found;
         let inner = text.get(open + OPEN.len()..)?;
         let stop = inner.find(['{', '}', '\n'])?;
-        if inner
-            .get(stop..)
-            .is_some_and(|rest| rest.starts_with(CLOSE))
-        {
+        let rest = inner.get(stop..)?;
+        if rest.starts_with(CLOSE) {
             return Some((open, OPEN.len() + stop + CLOSE.len()));
         }
         // `{{{x}}` contains a placeholder that begins one brace later.

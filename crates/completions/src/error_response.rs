@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use http::{HeaderMap, StatusCode, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
+use switchboard_runtime::outbound;
 
 use crate::failure::{DEFAULT_BACKOFF, Failure, Recovery, RejectCause};
 
@@ -115,11 +116,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 /// A message in a form that may be logged.
 pub(crate) fn redact(message: &str, key: Option<&SecretString>) -> String {
-    let key = key.map(|key| key.expose_secret().trim());
-    let message = match key {
-        Some(key) if !key.is_empty() => message.replace(key, "(the key)"),
-        _ => message.to_owned(),
-    };
+    let key = key.map_or("", |key| key.expose_secret());
+    let message = outbound::redact(message, key);
     let words = message.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut clean = String::with_capacity(words.len().min(MAX_QUOTED_CHARS));
     for character in words.chars().take(MAX_QUOTED_CHARS) {

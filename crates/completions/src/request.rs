@@ -1,6 +1,8 @@
 //! Requests, independent of the provider.
 
-use serde_json::Value;
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
 
 use crate::ToolCall;
 
@@ -58,12 +60,13 @@ pub enum Message {
 }
 
 /// A tool that the model may call.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Tool {
     /// The name.
     pub name: String,
     /// The description; omitted from the request when empty.
     pub description: String,
-    /// JSON schema of the arguments.
-    pub parameters: Value,
+    /// JSON schema of the arguments. Parsed, it would take up to 85 times its text, for as long as
+    /// the answer takes.
+    pub parameters: Arc<RawValue>,
 }

@@ -9,11 +9,12 @@ use async_openai::types::chat::{
     ChatCompletionMessageToolCall, ChatCompletionMessageToolCalls,
     ChatCompletionRequestAssistantMessage, ChatCompletionRequestMessage,
     ChatCompletionRequestSystemMessage, ChatCompletionRequestToolMessage,
-    ChatCompletionRequestUserMessage, ChatCompletionStreamOptions, ChatCompletionTool,
-    ChatCompletionToolChoiceOption, ChatCompletionTools, CreateChatCompletionRequest, FunctionCall,
-    FunctionObject, ToolChoiceOptions,
+    ChatCompletionRequestUserMessage, ChatCompletionStreamOptions, ChatCompletionToolChoiceOption,
+    CreateChatCompletionRequest, FunctionCall, ToolChoiceOptions,
 };
 use bytes::Bytes;
+use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::{Message, Request, Tool, ToolCall, settings::LimitField};
 use ids::Ids;
@@ -22,6 +23,29 @@ use ids::Ids;
 pub(crate) struct RequestBody<'a> {
     request: &'a Request,
     body: CreateChatCompletionRequest,
+}
+
+/// The body with its tools, whose schemas are not parsed.
+#[derive(Serialize)]
+struct WithTools<'a> {
+    #[serde(flatten)]
+    body: &'a CreateChatCompletionRequest,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<ToolJson<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "type", rename = "function")]
+struct ToolJson<'a> {
+    function: FunctionJson<'a>,
+}
+
+#[derive(Serialize)]
+struct FunctionJson<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    description: &'a str,
+    parameters: &'a RawValue,
 }
 
 /// The parts that depend on the provider.
@@ -35,10 +59,8 @@ pub(crate) struct Target<'a> {
 
 impl<'a> RequestBody<'a> {
     pub(crate) fn new(request: &'a Request) -> Self {
-        let tools: Vec<_> = request.tools.iter().map(tool).collect();
-        let may_not_call = !tools.is_empty() && !request.allows_calls;
+        let may_not_call = !request.tools.is_empty() && !request.allows_calls;
         let body = CreateChatCompletionRequest {
-            tools: (!tools.is_empty()).then_some(tools),
             tool_choice: may_not_call.then_some(ChatCompletionToolChoiceOption::Mode(
                 ToolChoiceOptions::None,
             )),
@@ -79,19 +101,22 @@ impl<'a> RequestBody<'a> {
             self.body.max_tokens = old;
         }
         self.body.max_completion_tokens = new;
-        serde_json::to_vec(&self.body).map(Bytes::from)
+        let with_tools = WithTools {
+            body: &self.body,
+            tools: self.request.tools.iter().map(tool).collect(),
+        };
+        serde_json::to_vec(&with_tools).map(Bytes::from)
     }
 }
 
-fn tool(tool: &Tool) -> ChatCompletionTools {
-    ChatCompletionTools::Function(ChatCompletionTool {
-        function: FunctionObject {
-            name: tool.name.clone(),
-            description: (!tool.description.is_empty()).then(|| tool.description.clone()),
-            parameters: Some(tool.parameters.clone()),
-            strict: None,
+fn tool(tool: &Tool) -> ToolJson<'_> {
+    ToolJson {
+        function: FunctionJson {
+            name: &tool.name,
+            description: &tool.description,
+            parameters: &tool.parameters,
         },
-    })
+    }
 }
 
 fn message<'a>(message: &'a Message, ids: &mut Ids<'a>) -> ChatCompletionRequestMessage {
@@ -147,7 +172,7 @@ fn call(call: &ToolCall, ids: &Ids<'_>) -> ChatCompletionMessageToolCalls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::{Value, json, value::to_raw_value};
 
     const TARGET: Target<'_> = Target {
         provider: "a",
@@ -237,7 +262,7 @@ mod tests {
             tools: vec![Tool {
                 name: "lamp_on".to_owned(),
                 description: "Light.".to_owned(),
-                parameters: json!({"type": "object"}),
+                parameters: to_raw_value(&json!({"type": "object"})).unwrap().into(),
             }],
             ..Request::default()
         };

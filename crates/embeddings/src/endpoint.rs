@@ -21,6 +21,9 @@ pub enum EmbedError {
     /// There was no response.
     #[error("no response of the embeddings endpoint: {0}")]
     Unreachable(String),
+    /// There was no response in time: the endpoint hangs, perhaps on one of the texts.
+    #[error("the embeddings endpoint did not respond within {} ms", .0.as_millis())]
+    TimedOut(Duration),
     /// The endpoint is overloaded.
     #[error("the embeddings endpoint is busy for {} s", after.as_secs())]
     Busy {
@@ -90,15 +93,16 @@ impl Endpoint {
         let body = json!({"model": &*self.model, "input": texts, "encoding_format": "float"});
         let response = timeout(limit, self.send(body.to_string()))
             .await
-            .map_err(|_| {
-                EmbedError::Unreachable(format!("timed out after {} ms", limit.as_millis()))
-            })?
+            .map_err(|_| EmbedError::TimedOut(limit))?
             .map_err(|error| EmbedError::Unreachable(error.to_string()))?;
         match response.status() {
             StatusCode::OK => response::parse(response.body(), texts.len()),
             status => {
-                let error = response::error(status, response.headers(), response.body());
-                Err(error)
+                let sent = self.headers.get(header::AUTHORIZATION);
+                let sent = sent.and_then(|bearer| bearer.to_str().ok()?.strip_prefix("Bearer "));
+                let key = sent.unwrap_or_default();
+                let (headers, body) = (response.headers(), response.body());
+                Err(response::error(status, headers, body, key))
             }
         }
     }

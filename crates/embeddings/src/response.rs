@@ -4,6 +4,7 @@
 use http::{HeaderMap, StatusCode, header};
 use serde::Deserialize;
 use std::time::Duration;
+use switchboard_runtime::outbound;
 
 use crate::EmbedError;
 
@@ -73,12 +74,13 @@ fn normalize(mut vector: Vec<f32>) -> Result<Vec<f32>, EmbedError> {
     Ok(vector)
 }
 
-/// The error of a response with another status than 200.
-pub(crate) fn error(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> EmbedError {
+/// The error of a response with another status than 200, without the key of the request.
+pub(crate) fn error(status: StatusCode, headers: &HeaderMap, body: &[u8], key: &str) -> EmbedError {
     let message: String = String::from_utf8_lossy(body)
         .chars()
         .take(MAX_QUOTED_CHARS)
         .collect();
+    let message = outbound::redact(&message, key);
     let reason = format!("status {status}: {}", message.escape_debug());
     match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => EmbedError::Busy {

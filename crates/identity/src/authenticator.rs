@@ -5,8 +5,8 @@ use http::{Extensions, HeaderMap, header};
 use prometheus::{IntCounterVec, Registry};
 use switchboard_bus::Bus;
 use switchboard_runtime::{
-    budget::Owner,
-    http::authenticated,
+    budget::{Budgets, Owner},
+    http::{authenticated, caller},
     metrics::Group,
     problem::{Problem, internal},
 };
@@ -16,13 +16,14 @@ use crate::{
     ApiKeySecret, Caller, Checksum, Credential,
     key_cache::{KeyCache, KeyHash},
     problems,
+    quotas::Quotas,
 };
 
 /// Authenticates callers; cheap to clone.
 ///
 /// An API key with a wrong checksum is rejected without a query. Any other is looked up by its hash
-/// and cached for 3 s, so a revoked key is rejected within that
-/// time. While the database is unavailable, a key that was valid within the last 5 minutes remains
+/// and cached for 3 s, then looked up in the background while it is in use: a revoked key is rejected
+/// within 5 s. While the database is unavailable, a key that was valid within the last 5 minutes remains
 /// valid. An access token is verified by its signature, its expiry and the revocations received
 /// over the bus.
 #[derive(Clone)]
@@ -30,6 +31,7 @@ pub struct Authenticator {
     pub(crate) keys: KeyCache,
     pub(crate) bus: Bus,
     failures: Option<IntCounterVec>,
+    quotas: Quotas,
 }
 
 /// A credential as received, distinguished by its form.
@@ -40,16 +42,24 @@ pub(crate) enum ParsedCredential<'a> {
 
 impl Authenticator {
     /// Looks up API keys in this store, and verifies access tokens with the keys of this bus.
+    /// Lookups are charged to the budget `key_lookups`.
     #[must_use]
-    pub fn new(store: Store, bus: Bus) -> Self {
+    pub fn new(store: Store, bus: Bus, budgets: &Budgets) -> Self {
         Self {
-            keys: KeyCache::new(store),
+            quotas: Quotas::new(store.clone(), bus.clone()),
+            keys: KeyCache::new(store, budgets),
             bus,
             failures: None,
         }
     }
 
-    /// Adds a counter of failed authentications of this service, by reason.
+    /// The quotas of the callers' organisations.
+    #[must_use]
+    pub const fn quotas(&self) -> &Quotas {
+        &self.quotas
+    }
+
+    /// Adds counters of failed authentications of this service by reason, and of refusals by quota.
     ///
     /// # Errors
     /// If the registry contains such a metric already.
@@ -64,6 +74,7 @@ impl Authenticator {
             group.named_counters("auth_failures_total", help, "kind", problems::slugs())?;
         Ok(Self {
             failures: Some(failures),
+            quotas: self.quotas.with_metrics(service, registry)?,
             ..self
         })
     }
@@ -80,7 +91,9 @@ impl Authenticator {
         extensions: &Extensions,
     ) -> Result<Caller, Problem> {
         let result = match parse_credential(headers) {
-            Ok(ParsedCredential::Key(secret)) => self.authenticate_key(&secret).await,
+            Ok(ParsedCredential::Key(secret)) => {
+                self.authenticate_key(&secret, caller(extensions)).await
+            }
             Ok(ParsedCredential::Token(token)) => self.authenticate_token(token),
             Err(problem) => Err(problem),
         };
@@ -96,11 +109,15 @@ impl Authenticator {
         }
     }
 
-    async fn authenticate_key(&self, secret: &ApiKeySecret) -> Result<Caller, Problem> {
+    async fn authenticate_key(
+        &self,
+        secret: &ApiKeySecret,
+        client: Owner,
+    ) -> Result<Caller, Problem> {
         if secret.checksum() == Checksum::Wrong {
             return Err(problems::unknown_api_key());
         }
-        match self.keys.lookup(KeyHash::of(secret)).await {
+        match self.keys.lookup(KeyHash::of(secret), client).await {
             Ok(Some(caller)) if self.bus.is_suspended(caller.org) => Err(problems::org_suspended()),
             Ok(Some(caller)) => Ok(caller),
             Ok(None) => Err(problems::unknown_api_key()),

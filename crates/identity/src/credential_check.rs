@@ -3,7 +3,7 @@
 
 use http::HeaderMap;
 use switchboard_bus::TokenCheck;
-use switchboard_runtime::problem::Problem;
+use switchboard_runtime::{budget::Owner, problem::Problem};
 
 use crate::{
     Authenticator,
@@ -55,7 +55,7 @@ impl Authenticator {
     /// fallback lasts.
     pub async fn is_still_valid(&self, check: &CredentialCheck) -> bool {
         match check.0 {
-            Basis::Key(hash) => match self.keys.lookup(hash).await {
+            Basis::Key(hash) => match self.keys.lookup(hash, Owner::System).await {
                 Ok(Some(caller)) => !self.bus.is_suspended(caller.org),
                 Ok(None) | Err(_) => false,
             },

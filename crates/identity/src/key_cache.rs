@@ -7,12 +7,16 @@ use std::{
 };
 
 use moka::{Expiry, future::Cache};
+use switchboard_runtime::{
+    budget::{Budget, Budgets, Kind, Owner},
+    clock::unix_time,
+    shutdown::Shutdown,
+};
 use switchboard_store::{ApiKey, Store, StoreError};
-use tokio::sync::Semaphore;
 
-use crate::{ApiKeySecret, Caller, Checksum, Credential};
+use crate::{ApiKeySecret, Caller, Credential};
 
-/// How long a valid key is cached: a revoked key works for at most this long.
+/// How long a valid key is cached before it is looked up again.
 const VALID_TTL: Duration = Duration::from_secs(3);
 /// How long an unknown key is cached: bounds the queries of a client with a wrong key.
 const UNKNOWN_TTL: Duration = Duration::from_secs(1);
@@ -20,15 +24,18 @@ const UNKNOWN_TTL: Duration = Duration::from_secs(1);
 const FALLBACK_TTL: Duration = Duration::from_secs(300);
 /// The lookup timeout for a key with a cached fallback.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
+/// A key that was found valid this recently is accepted while it is looked up again, so that no
+/// request waits for it. A revoked key works for at most this long, and the time of a lookup.
+const RECENT: Duration = Duration::from_secs(5);
+/// How long a request waits for such a lookup if it is longer ago.
+const REFRESH_TIMEOUT: Duration = Duration::from_millis(50);
 /// Capacity of each cache; bounds memory when clients send invented keys. An evicted key costs a
 /// query.
 const CACHE_CAPACITY: u64 = 10_000;
 
-/// The maximum number of concurrent lookups of keys without a fallback: a flood of invented keys
+/// The capacity of the budget `key_lookups`, for keys without a fallback: a flood of invented keys
 /// must leave connections to other queries.
 const MAX_LOOKUPS: usize = 4;
-/// The same for keys without a checksum.
-const MAX_UNCHECKED_LOOKUPS: usize = 2;
 /// How long such a lookup waits for a permit; as long as the store waits for a connection.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -36,46 +43,51 @@ const PERMIT_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Clone)]
 pub(crate) struct KeyCache {
     store: Store,
-    fresh: Cache<[u8; 32], Option<Caller>>,
+    fresh: Cache<[u8; 32], Option<CachedKey>>,
     /// Separate from `fresh`, so that invented keys cannot evict the fallback entries.
-    fallback: Cache<[u8; 32], Caller>,
-    lookups: Arc<Lookups>,
+    fallback: Cache<[u8; 32], CachedKey>,
+    lookups: Budget,
+    refreshes: Shutdown,
 }
 
-/// What identifies a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct KeyHash {
-    /// The SHA-256 of the secret.
-    hash: [u8; 32],
-    has_checksum: bool,
+/// A key that was valid when it was looked up. Its expiry is checked at each use, because it can
+/// expire while it is cached.
+#[derive(Debug, Clone)]
+struct CachedKey {
+    caller: Caller,
+    /// Unix milliseconds; `None` for a key that does not expire.
+    expires_at_ms: Option<i64>,
+    /// When the database confirmed the key.
+    verified_at: Instant,
 }
 
-impl KeyHash {
-    pub(crate) fn of(secret: &ApiKeySecret) -> Self {
-        Self {
-            hash: secret.hash(),
-            has_checksum: secret.checksum() == Checksum::Valid,
-        }
+impl CachedKey {
+    fn is_expired(&self) -> bool {
+        let now = i64::try_from(unix_time().as_millis()).unwrap_or(i64::MAX);
+        self.expires_at_ms.is_some_and(|at| at <= now)
     }
 }
 
-/// Permits of lookups. Keys without a checksum are easily invented, so those with one do not wait
-/// for them.
-struct Lookups {
-    with_checksum: Semaphore,
-    without_checksum: Semaphore,
+/// What identifies a key: the SHA-256 of its secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct KeyHash([u8; 32]);
+
+impl KeyHash {
+    pub(crate) fn of(secret: &ApiKeySecret) -> Self {
+        Self(secret.hash())
+    }
 }
 
 struct Freshness;
 
-impl Expiry<[u8; 32], Option<Caller>> for Freshness {
+impl Expiry<[u8; 32], Option<CachedKey>> for Freshness {
     fn expire_after_create(
         &self,
         _: &[u8; 32],
-        caller: &Option<Caller>,
+        key: &Option<CachedKey>,
         _: Instant,
     ) -> Option<Duration> {
-        Some(if caller.is_some() {
+        Some(if key.is_some() {
             VALID_TTL
         } else {
             UNKNOWN_TTL
@@ -84,7 +96,7 @@ impl Expiry<[u8; 32], Option<Caller>> for Freshness {
 }
 
 impl KeyCache {
-    pub(crate) fn new(store: Store) -> Self {
+    pub(crate) fn new(store: Store, budgets: &Budgets) -> Self {
         Self {
             store,
             fresh: Cache::builder()
@@ -95,38 +107,83 @@ impl KeyCache {
                 .max_capacity(CACHE_CAPACITY)
                 .time_to_live(FALLBACK_TTL)
                 .build(),
-            lookups: Arc::new(Lookups {
-                with_checksum: Semaphore::new(MAX_LOOKUPS),
-                without_checksum: Semaphore::new(MAX_UNCHECKED_LOOKUPS),
-            }),
+            lookups: budgets.slots("key_lookups", MAX_LOOKUPS, Kind::Brief),
+            refreshes: Shutdown::new(),
         }
     }
 
-    /// The caller with this key, or `None` if the key is unknown or revoked. Concurrent requests
-    /// with the same key share one lookup.
-    pub(crate) async fn lookup(&self, key: KeyHash) -> Result<Option<Caller>, Arc<StoreError>> {
-        self.fresh.try_get_with(key.hash, self.query(key)).await
+    /// The caller with this key, or `None` if the key is unknown, revoked or expired. Concurrent
+    /// requests with the same key share one lookup, which is charged to the `client` of the first.
+    pub(crate) async fn lookup(
+        &self,
+        key: KeyHash,
+        client: Owner,
+    ) -> Result<Option<Caller>, Arc<StoreError>> {
+        let found = match self.fresh.get(&key.0).await {
+            Some(found) => found,
+            None => match self.fallback.get(&key.0).await {
+                Some(known) => self.refresh(key, client, known).await?,
+                None => {
+                    let query = self.query(key, client);
+                    self.fresh.try_get_with(key.0, query).await?
+                }
+            },
+        };
+        let valid = found.filter(|key| !key.is_expired());
+        Ok(valid.map(|key| key.caller))
     }
 
-    async fn query(&self, key: KeyHash) -> Result<Option<Caller>, StoreError> {
-        let hash = key.hash;
+    /// Looks a known key up again. The request waits briefly, or not at all if the key was valid
+    /// recently; the lookup goes on in the background.
+    async fn refresh(
+        &self,
+        key: KeyHash,
+        client: Owner,
+        known: CachedKey,
+    ) -> Result<Option<CachedKey>, Arc<StoreError>> {
+        let cache = self.clone();
+        let lookup = self.refreshes.spawn(async move {
+            let query = cache.query(key, client);
+            cache.fresh.try_get_with(key.0, query).await
+        });
+        let wait = if known.verified_at.elapsed() < RECENT {
+            Duration::ZERO
+        } else {
+            REFRESH_TIMEOUT
+        };
+        match tokio::time::timeout(wait, lookup).await {
+            Ok(Ok(found)) => found,
+            _ => Ok(Some(known)),
+        }
+    }
+
+    async fn query(
+        &self,
+        KeyHash(hash): KeyHash,
+        client: Owner,
+    ) -> Result<Option<CachedKey>, StoreError> {
         let cached = self.fallback.get(&hash).await;
         let found = if cached.is_some() {
             let query = self.store.api_key_by_hash(&hash);
             let found = tokio::time::timeout(LOOKUP_TIMEOUT, query).await;
             found.unwrap_or(Err(StoreError::Unavailable(None)))
         } else {
-            self.query_unknown_key(key).await
+            self.query_unknown_key(&hash, client).await
         };
         match found {
             Ok(Some(key)) if key.revoked_at.is_none() => {
-                let caller = Caller {
-                    org: key.org,
-                    scopes: key.scopes,
-                    credential: Credential::ApiKey(key.id),
+                let expires_at = key.limits.expires_at;
+                let valid = CachedKey {
+                    caller: Caller {
+                        org: key.org,
+                        scopes: key.scopes,
+                        credential: Credential::ApiKey(key.id),
+                    },
+                    expires_at_ms: expires_at.map(|at| at.timestamp_millis()),
+                    verified_at: Instant::now(),
                 };
-                self.fallback.insert(hash, caller.clone()).await;
-                Ok(Some(caller))
+                self.fallback.insert(hash, valid.clone()).await;
+                Ok(Some(valid))
             }
             Ok(_) => {
                 self.fallback.invalidate(&hash).await;
@@ -138,56 +195,81 @@ impl KeyCache {
     }
 
     /// Invented keys can have the same form as real ones, so the concurrency of these lookups is
-    /// limited.
-    async fn query_unknown_key(&self, key: KeyHash) -> Result<Option<ApiKey>, StoreError> {
-        let lookups = if key.has_checksum {
-            &self.lookups.with_checksum
-        } else {
-            &self.lookups.without_checksum
-        };
-        let permit = tokio::time::timeout(PERMIT_TIMEOUT, lookups.acquire()).await;
-        let Ok(Ok(_permit)) = permit else {
+    /// limited, and clients take turns: a flood from one network delays only itself.
+    async fn query_unknown_key(
+        &self,
+        hash: &[u8; 32],
+        client: Owner,
+    ) -> Result<Option<ApiKey>, StoreError> {
+        let deadline = tokio::time::Instant::now() + PERMIT_TIMEOUT;
+        let permit = self.lookups.acquire(client, 1, deadline).await;
+        let Ok(_permit) = permit else {
             return Err(StoreError::Unavailable(None));
         };
-        self.store.api_key_by_hash(&key.hash).await
+        self.store.api_key_by_hash(hash).await
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use prometheus::Registry;
     use switchboard_store::testing::TestDatabase;
-    use switchboard_test_support::eventually::eventually_true;
+    use switchboard_test_support::eventually::{eventually, eventually_true};
 
     use super::*;
 
     const UNKNOWN_KEYS: u8 = 40;
+    const STRANGER: Owner = Owner::network(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)));
+    /// Longer than the statements before the first lookup.
+    const KEY_TTL: Duration = Duration::from_secs(4);
+    const EXPIRY_TIMEOUT: Duration = Duration::from_secs(30);
+
+    fn key_cache(store: Store) -> KeyCache {
+        KeyCache::new(store, &Budgets::new(&Registry::new()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn key_expires_while_the_database_is_unavailable() {
+        let database = TestDatabase::create().await.unwrap();
+        let keys = key_cache(database.store());
+        let org = "00000000-0000-0000-0000-000000000001";
+        let sql = format!("INSERT INTO orgs (id, name) VALUES ('{org}', 'an org')");
+        database.execute(&sql).await.unwrap();
+        let [expiring, permanent] =
+            [(), ()].map(|()| KeyHash::of(&crate::ApiKeySecret::generate()));
+        let ttl = format!("now() + interval '{} s'", KEY_TTL.as_secs());
+        for (key, expires_at) in [(expiring, ttl.as_str()), (permanent, "NULL")] {
+            let hash: String = key.0.iter().map(|byte| format!("{byte:02x}")).collect();
+            let sql = format!(
+                r"INSERT INTO api_keys (id, org_id, name, prefix, secret_hash, scopes, expires_at)
+                  VALUES (gen_random_uuid(), '{org}', 'a key', 'sb_', '\x{hash}', '{{call}}', {expires_at})"
+            );
+            database.execute(&sql).await.unwrap();
+            assert!(keys.lookup(key, STRANGER).await.unwrap().is_some());
+        }
+        database.set_unavailable(true).await.unwrap();
+        let lookup = async || keys.lookup(expiring, STRANGER).await.unwrap().is_none();
+        assert!(eventually(EXPIRY_TIMEOUT, lookup, |expired| *expired).await);
+        assert!(keys.lookup(permanent, STRANGER).await.unwrap().is_some());
+    }
 
     #[tokio::test]
     async fn unknown_keys_leave_connections_to_other_queries() {
         let database = TestDatabase::create().await.unwrap();
         let store = database.store();
-        let keys = KeyCache::new(store.clone());
+        let keys = key_cache(store.clone());
         let lock = database.lock("api_keys").await.unwrap();
-        let key = |byte, has_checksum| KeyHash {
-            hash: [byte; 32],
-            has_checksum,
-        };
         let mut lookups = tokio::task::JoinSet::new();
         for byte in 0..UNKNOWN_KEYS {
             let keys = keys.clone();
-            lookups.spawn(async move { keys.lookup(key(byte, false)).await });
+            lookups.spawn(async move { keys.lookup(KeyHash([byte; 32]), STRANGER).await });
         }
-        let permits = &keys.lookups;
-        let taken = || permits.without_checksum.available_permits() == 0;
+        let taken = || keys.lookups.free() == 0;
         eventually_true("a permit for each lookup", taken).await;
-        // A key with a checksum does not wait for those without.
-        let other = keys.clone();
-        let mut checked = tokio::task::JoinSet::new();
-        checked.spawn(async move { other.lookup(key(UNKNOWN_KEYS, true)).await });
-        let taken = || permits.with_checksum.available_permits() < MAX_LOOKUPS;
-        eventually_true("a permit for the key with a checksum", taken).await;
         // Lookups without a permit fail; other queries succeed at the same time.
-        for _ in MAX_UNCHECKED_LOOKUPS..usize::from(UNKNOWN_KEYS) {
+        for _ in MAX_LOOKUPS..usize::from(UNKNOWN_KEYS) {
             let error = lookups.join_next().await.unwrap().unwrap().unwrap_err();
             assert!(error.is_unavailable(), "{}", error.report());
             store.ping(Duration::from_secs(1)).await.unwrap();
@@ -196,7 +278,5 @@ mod tests {
         while let Some(caller) = lookups.join_next().await {
             assert!(caller.unwrap().unwrap().is_none());
         }
-        let found = checked.join_next().await.unwrap();
-        assert!(found.unwrap().unwrap().is_none());
     }
 }

@@ -1,4 +1,5 @@
-//! Authentication of HTTP callers by API key or access token, the same for all services.
+//! Authentication of HTTP callers by API key or access token, and the quotas of their
+//! organisations, the same for all services.
 //! Invariant: secrets do not appear in responses or logs.
 
 mod api_key;
@@ -7,8 +8,10 @@ mod caller;
 mod credential_check;
 mod key_cache;
 mod problems;
+mod quotas;
 
 pub use api_key::{ApiKeySecret, Checksum};
 pub use authenticator::Authenticator;
 pub use caller::{Caller, CallerId, Credential};
 pub use credential_check::CredentialCheck;
+pub use quotas::{QuotaError, Quotas};

@@ -16,6 +16,7 @@ mod interner;
 mod pattern;
 mod registration;
 
+pub use compiled_schema::Deferred;
 pub use error::{RegisterError, SchemaFault};
 pub use interner::Interner;
 pub use registration::{MeasuredServices, Registration, Service};

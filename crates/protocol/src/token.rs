@@ -5,7 +5,7 @@ mod keys;
 mod scope;
 
 pub use claims::{Claims, MAX_CLOCK_SKEW_S, MAX_TTL_S, Subject};
-pub use keys::{KeyId, SigningKey, VerifyingKey, VerifyingKeys};
+pub use keys::{KeyId, KeySetError, SignedKeySet, SigningKey, VerifyingKey, VerifyingKeys};
 pub use scope::{Scope, Scopes};
 
 /// Why a token, or a part of one, is refused.

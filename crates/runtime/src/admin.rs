@@ -200,7 +200,7 @@ mod tests {
         let counter = prometheus::IntCounter::new("switchboard_calls", "Calls.").unwrap();
         registry.register(Box::new(counter.clone())).unwrap();
         let budgets = Budgets::new(&registry).unwrap();
-        let _budget = budgets.budget("pictures", 4, Kind::Brief);
+        let _budget = budgets.slots("pictures", 4, Kind::Brief);
         counter.inc();
         let listener = http::listen("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();

@@ -1,6 +1,7 @@
 //! Budgets: what a process holds at the same time, with a share for each owner.
 
 mod budgets;
+mod crowds;
 mod state;
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
@@ -13,10 +14,11 @@ use uuid::Uuid;
 use self::{budgets::Metrics, state::State};
 use crate::problem::{Problem, ProblemKind};
 
-pub use budgets::{BudgetReport, Budgets, OwnerReport};
+pub use budgets::{BudgetReport, Budgets, OwnerReport, Unit};
+pub use crowds::Crowds;
 
 /// Clients retry after this time: what is held briefly is free by then.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// A bound on one scarce resource of a process, in bytes or slots, divided among owners.
 ///
@@ -43,8 +45,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A waiting owner whose turn it is keeps later ones from being served until its amount fits, so
 /// that large amounts are not starved by small ones. An owner at its share is passed over.
 ///
-/// Cost: an uncontended acquisition locks one mutex for a few instructions (two atomic
-/// operations) and allocates nothing. An owner without permits and waiters has no entry.
+/// Cost: an acquisition that does not wait locks one mutex, looks at the waiting owners, and updates
+/// the entry of its owner, the sum and the gauge; dropping its permit does the same. An entry is
+/// allocated at most when the map of owners grows. An owner without permits and waiters has no entry.
 ///
 /// Invariant: the sum of all permits never exceeds the capacity, and no owner exceeds its share.
 #[derive(Clone)]
@@ -54,6 +57,7 @@ pub struct Budget {
 
 struct Shared {
     name: &'static str,
+    unit: Unit,
     capacity: usize,
     kind: Kind,
     metrics: Metrics,
@@ -158,28 +162,17 @@ impl fmt::Display for Owner {
 }
 
 impl Budget {
-    fn new(name: &'static str, capacity: usize, kind: Kind, metrics: Metrics) -> Self {
+    fn new(name: &'static str, unit: Unit, capacity: usize, kind: Kind, metrics: Metrics) -> Self {
         Self {
             shared: Arc::new(Shared {
                 name,
+                unit,
                 capacity,
                 kind,
                 metrics,
                 state: Mutex::default(),
             }),
         }
-    }
-
-    /// Returns the name, as in metrics and errors.
-    #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.shared.name
-    }
-
-    /// Returns the total amount.
-    #[must_use]
-    pub fn capacity(&self) -> usize {
-        self.shared.capacity
     }
 
     /// Returns the most that one owner may hold.
@@ -212,22 +205,35 @@ impl Budget {
         self.shared.state.lock().room(owner, &self.shared)
     }
 
+    /// Returns the bound that leaves no room for `amount` at the moment, without counting a refusal.
+    #[must_use]
+    pub fn exhausted(&self, owner: Owner, amount: usize) -> Option<Scope> {
+        let state = self.shared.state.lock();
+        state.exhausted(owner, amount, &self.shared)
+    }
+
     /// Acquires `amount` at once, or not at all. Waiting owners come first.
     ///
     /// # Errors
     /// [`Exhausted`] when it does not fit.
     pub fn try_acquire(&self, owner: Owner, amount: usize) -> Result<Permit, Exhausted> {
+        self.acquire_if_free(owner, amount)
+            .map_err(|scope| self.shared.refuse(scope))
+    }
+
+    /// The same for a caller that makes room and tries again: it counts no refusal.
+    ///
+    /// # Errors
+    /// The bound that leaves no room for `amount`.
+    pub fn acquire_if_free(&self, owner: Owner, amount: usize) -> Result<Permit, Scope> {
         let mut state = self.shared.state.lock();
-        let refused = if state.is_contended(&self.shared) {
-            Some(Scope::Total)
+        let taken = if state.is_contended(&self.shared) {
+            Err(Scope::Total)
         } else {
-            state.take(owner, amount, &self.shared).err()
+            state.take(owner, amount, &self.shared)
         };
         drop(state);
-        match refused {
-            None => Ok(self.permit(owner, amount)),
-            Some(scope) => Err(self.shared.refuse(scope)),
-        }
+        taken.map(|()| self.permit(owner, amount))
     }
 
     /// Acquires `amount`, waiting until `deadline` if it does not fit yet.
@@ -341,14 +347,24 @@ impl Permit {
     /// # Errors
     /// [`Exhausted`] when the amount exceeds what `owner` may hold.
     pub fn transfer(&mut self, owner: Owner) -> Result<(), Exhausted> {
+        match self.try_transfer(owner) {
+            true => Ok(()),
+            false => Err(self.shared.refuse(Scope::Share)),
+        }
+    }
+
+    /// The same for a caller that continues without room: it counts no refusal. Returns whether
+    /// `owner` has room.
+    pub fn try_transfer(&mut self, owner: Owner) -> bool {
         let mut state = self.shared.state.lock();
         let moved = state.transfer(self.owner, owner, self.amount, &self.shared);
         let grants = state.grant(&self.shared);
         drop(state);
         self.budget().deliver(grants);
-        moved.map_err(|scope| self.shared.refuse(scope))?;
-        self.owner = owner;
-        Ok(())
+        if moved {
+            self.owner = owner;
+        }
+        moved
     }
 
     fn give_back(&self, amount: usize) {
@@ -387,7 +403,11 @@ impl Waiter<'_> {
     async fn wait(mut self, deadline: Instant) -> Result<Permit, Exhausted> {
         match tokio::time::timeout_at(deadline, &mut self.receiver).await {
             Ok(Ok(permit)) => Ok(permit),
-            _ => Err(self.budget.shared.refuse(Scope::Total)),
+            _ => {
+                let shared = &self.budget.shared;
+                let scope = shared.state.lock().awaited(self.owner, shared);
+                Err(shared.refuse(scope))
+            }
         }
     }
 }

@@ -6,9 +6,10 @@ mod body;
 mod client;
 mod config;
 mod connection;
+mod forwarded;
 mod instrument;
 mod listener;
-mod strangers;
+mod slow_readers;
 mod stream;
 
 use std::time::Duration;
@@ -17,7 +18,7 @@ use ipnet::IpNet;
 
 pub use acceptor::{serve, serve_with_metrics};
 pub(crate) use body::BodyTimeout;
-pub use client::authenticated;
+pub use client::{authenticated, caller, received_at};
 pub use config::HttpConfig;
 pub use instrument::{HttpMetrics, RequestTrace, instrument};
 pub use listener::listen;
@@ -34,8 +35,9 @@ pub struct HttpLimits {
     pub write_timeout: Duration,
     /// Maximum body size in bytes. Protects memory.
     pub body_bytes: usize,
-    /// Maximum number of connections, of which one organisation or network gets half. A further one
-    /// replaces one that has not authenticated, or receives 503. Protects file descriptors.
+    /// Maximum number of connections, of which one organisation or network gets a quarter. A further
+    /// one replaces one that has not authenticated or is idle, or receives 503. Protects file
+    /// descriptors.
     pub connections: usize,
     /// Maximum bytes of unfinished heads above 4 KiB, of which one network gets a quarter. Protects
     /// memory.
@@ -44,7 +46,7 @@ pub struct HttpLimits {
     /// Protects memory.
     pub bodies_bytes: usize,
     /// Networks of proxies, whose connections carry many clients: they have no share, and are not
-    /// replaced.
+    /// replaced. Their requests are charged to the networks in `X-Forwarded-For`.
     pub trusted_proxies: Vec<IpNet>,
     /// Paths with larger limits for bodies.
     pub larger_bodies: &'static [LargerBody],

@@ -13,6 +13,7 @@ pub mod metrics;
 pub mod outbound;
 pub mod paging;
 pub mod problem;
+pub mod quota;
 pub mod rate_limit;
 pub mod ready;
 pub mod response_budget;

@@ -4,9 +4,10 @@
 use std::{error::Error, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full, Limited};
+use http_body_util::{BodyExt as _, Empty, Full, Limited};
+pub use hyper::Uri;
 use hyper::{
-    Request, Response, Uri,
+    Request, Response,
     body::{Body, Incoming},
     header::{HeaderValue, InvalidHeaderValue},
 };
@@ -23,6 +24,8 @@ use crate::trace::TraceContext;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time after which an unused connection is closed; servers close theirs at some point, too.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+/// The shortest part of a key that is removed from a text.
+const MIN_KEY_PART_BYTES: usize = 8;
 /// Maximum number of unused connections per host.
 const MAX_IDLE_PER_HOST: usize = 16;
 
@@ -101,6 +104,36 @@ pub fn bearer(key: &str) -> Result<HeaderValue, InvalidHeaderValue> {
     Ok(bearer)
 }
 
+/// Removes a key, and parts of it, from what a service returned, so that it may be logged and shown:
+/// services repeat a key that they reject, some of them only its beginning.
+#[must_use]
+pub fn redact(text: &str, key: &str) -> String {
+    let key = key.trim();
+    let shortest = MIN_KEY_PART_BYTES.min(key.len()).max(1);
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(next) = rest.chars().next() {
+        let starts = key.char_indices().filter_map(|(at, _)| key.get(at..));
+        let part = starts.map(|start| common_bytes(start, rest)).max();
+        let part = part.filter(|bytes| *bytes >= shortest);
+        if part.is_some() {
+            clean.push_str("(the key)");
+        } else {
+            clean.push(next);
+        }
+        let (_, left) = rest.split_at(part.unwrap_or(next.len_utf8()));
+        rest = left;
+    }
+    clean
+}
+
+/// The length of the common beginning of two texts.
+fn common_bytes(one: &str, other: &str) -> usize {
+    let both = one.chars().zip(other.chars());
+    let common = both.take_while(|(one, other)| one == other);
+    common.map(|(one, _)| one.len_utf8()).sum()
+}
+
 /// Sends a request with the current trace context and waits for the head of the response. Only for
 /// servers set by the operator: webhooks of organisations must not receive trace contexts.
 ///
@@ -114,6 +147,15 @@ pub async fn send(
         trace.write(request.headers_mut());
     }
     client.request(request).await
+}
+
+/// Whether a GET of this URL is answered with a success within `timeout`, over a new connection.
+pub async fn is_ok(url: &Uri, timeout: Duration) -> bool {
+    let Ok(client) = client::<Empty<Bytes>>(true) else {
+        return false;
+    };
+    let answered = tokio::time::timeout(timeout, client.get(url.clone())).await;
+    matches!(answered, Ok(Ok(answer)) if answer.status().is_success())
 }
 
 /// Like [`send`], and reads a body of at most `max_bytes`.

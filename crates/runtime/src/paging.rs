@@ -1,11 +1,13 @@
 //! Pagination of lists: page size and cursors.
 
 mod cursor;
+mod elements;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 pub use cursor::{Cursor, List};
+pub use elements::JsonElements;
 
 use crate::problem::Problem;
 
@@ -71,6 +73,25 @@ impl Limit {
         u32::from(self.0).saturating_add(1)
     }
 
+    /// Converts the fetched elements to one page as JSON, which ends at 4 MiB with at least one
+    /// element, and returns the cursor of the next page, if any.
+    pub fn json_page<T, C, V: Serialize>(
+        self,
+        found: Vec<T>,
+        cursor: impl Fn(&T) -> C,
+        view: impl Fn(T) -> V,
+    ) -> (JsonElements, Option<C>) {
+        let (mut page, mut last) = (JsonElements::default(), None);
+        for (index, element) in found.into_iter().enumerate() {
+            let next = cursor(&element);
+            if index == usize::from(self.0) || !page.push(&view(element)) {
+                return (page, last);
+            }
+            last = Some(next);
+        }
+        (page, None)
+    }
+
     /// Truncates the fetched elements to one page and returns the cursor of the next page, if any.
     pub fn page<T, C>(self, mut found: Vec<T>, cursor: impl Fn(&T) -> C) -> (Vec<T>, Option<C>) {
         let more = found.len() > usize::from(self.0);
@@ -111,6 +132,29 @@ impl PageBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_page_ends_by_count_or_bytes() {
+        fn check(sizes: &[usize], limit: u16, count: usize, next: Option<usize>) {
+            let found: Vec<_> = sizes.iter().copied().enumerate().collect();
+            let limit = Limit::fixed(limit);
+            let (page, cursor) =
+                limit.json_page(found, |(index, _)| *index, |(_, size)| "x".repeat(size));
+            let json = serde_json::to_value(&page).unwrap();
+            let elements = json.as_array().unwrap();
+            assert_eq!((elements.len(), cursor), (count, next), "{sizes:?}");
+            // With quotes.
+            let bytes: usize = sizes.iter().take(count).map(|size| size + 2).sum();
+            assert_eq!(page.bytes(), bytes);
+        }
+        const HALF: usize = MAX_PAGE_BYTES / 2 - 2;
+        check(&[], 2, 0, None);
+        check(&[1, 1], 2, 2, None);
+        check(&[1, 1, 1], 2, 2, Some(1));
+        check(&[HALF, HALF], 4, 2, None);
+        check(&[HALF, HALF, 1], 4, 2, Some(1));
+        check(&[3 * HALF, 1], 4, 1, Some(0));
+    }
 
     #[test]
     fn page_ends_by_bytes_with_at_least_one_element() {

@@ -167,10 +167,22 @@ fn message(error: &clap::Error) -> String {
         .split("\n\nFor more information")
         .next()
         .unwrap_or_default();
-    text.strip_prefix("error: ")
-        .unwrap_or(text)
-        .trim_end()
-        .to_owned()
+    let text = text.strip_prefix("error: ").unwrap_or(text);
+    without_users(text.trim_end())
+}
+
+/// The text with URLs whose user and password are left out. Settings that allow none reject them, and
+/// quote the URL.
+fn without_users(text: &str) -> String {
+    let mut parts = text.split("://");
+    let mut clean = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| c.is_whitespace() || c == '\'');
+        let (url, rest) = part.split_at(end.unwrap_or(part.len()));
+        let host = url.rsplit_once('@').map_or(url, |(_, host)| host);
+        clean.extend(["://", host, rest]);
+    }
+    clean
 }
 
 fn display(name: &OsStr) -> std::borrow::Cow<'_, str> {

@@ -41,8 +41,8 @@ pub struct Config {
     #[arg(long, env, global = true, value_name = "URL", value_parser = trace::endpoint)]
     pub otlp_endpoint: Option<String>,
 
-    /// Share of new traces that is sampled, from 0 to 1. The sampling decision of a caller's
-    /// `traceparent` takes precedence. Limits the load on the collector
+    /// Share of new traces that is sampled, from 0 to 1. The sampling decision in the `traceparent`
+    /// of an authenticated caller takes precedence. Limits the load on the collector
     #[arg(long, env, global = true, default_value_t = 0.1, value_name = "RATIO", value_parser = ratio)]
     pub trace_sample_ratio: f64,
 }

@@ -3,13 +3,15 @@
 //! Invariant: spans exist only in sampled traces and contain no secrets, params or results.
 //!
 //! Whether a trace is sampled is decided once, where it starts: by the incoming context of another
-//! node ([`start`]), by that of a caller within a rate ([`start_for_caller`]), otherwise at random.
+//! node ([`start`]), by that of an authenticated caller within a rate ([`start_for_caller`]), otherwise
+//! at random.
 //! Work outside of a sampled trace costs one atomic load, here and on every other node.
 
 mod context;
 mod export;
 
 use std::{
+    hash::{BuildHasher as _, RandomState},
     num::NonZeroU32,
     sync::{
         LazyLock,
@@ -17,7 +19,7 @@ use std::{
     },
 };
 
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
 use opentelemetry::{
     Context,
     trace::{SpanContext, TraceContextExt as _},
@@ -30,6 +32,7 @@ pub use self::{
     context::{Incoming, TRACEPARENT, TRACESTATE, TraceContext},
     export::{ExportError, Traces},
 };
+use crate::budget::Owner;
 
 /// Target of all trace spans; log filters do not apply to it.
 pub const TARGET: &str = "switchboard::trace";
@@ -38,12 +41,46 @@ pub const TARGET: &str = "switchboard::trace";
 /// trace is sampled.
 static SAMPLE_THRESHOLD: AtomicU64 = AtomicU64::new(0);
 
-/// Traces of callers that are followed per second, and at once. Protects the collector from callers
-/// that have each of their requests traced, even without a credential.
+/// Traces of organisations that are followed per second, and at once. Protects the collector from
+/// callers that have each of their requests traced.
 const FOLLOWED_TRACES_PER_S: NonZeroU32 = NonZeroU32::MIN.saturating_add(99);
+/// How many of them one organisation gets.
+const FOLLOWED_TRACES_OF_ONE_PER_S: NonZeroU32 = NonZeroU32::MIN.saturating_add(24);
+/// Organisations are distributed over as many buckets. Bounds memory.
+const FOLLOWED_BUCKETS: u64 = 4096;
 
-static FOLLOWED_TRACES: LazyLock<DefaultDirectRateLimiter> =
-    LazyLock::new(|| RateLimiter::direct(Quota::per_second(FOLLOWED_TRACES_PER_S)));
+static FOLLOWED_TRACES: LazyLock<FollowedTraces> = LazyLock::new(FollowedTraces::new);
+
+/// The rate of traces of organisations that are followed.
+struct FollowedTraces {
+    all: DefaultDirectRateLimiter,
+    by_bucket: DefaultKeyedRateLimiter<u64>,
+    /// Random, so that a caller cannot choose the bucket of another one.
+    hasher: RandomState,
+}
+
+impl FollowedTraces {
+    fn new() -> Self {
+        Self {
+            all: RateLimiter::direct(Quota::per_second(FOLLOWED_TRACES_PER_S)),
+            by_bucket: RateLimiter::keyed(Quota::per_second(FOLLOWED_TRACES_OF_ONE_PER_S)),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Whether the context of a caller decides. Only sampled ones take from the rate; a caller that
+    /// has not authenticated never decides.
+    fn follows(&self, caller: Owner, is_sampled: bool) -> bool {
+        match caller {
+            Owner::Network(_) | Owner::Proxied(_) => false,
+            Owner::Org(_) | Owner::System if !is_sampled => true,
+            Owner::Org(_) | Owner::System => {
+                let bucket = self.hasher.hash_one(caller) % FOLLOWED_BUCKETS;
+                self.by_bucket.check_key(&bucket).is_ok() && self.all.check().is_ok()
+            }
+        }
+    }
+}
 
 /// Returns whether this process exports traces.
 #[must_use]
@@ -87,26 +124,34 @@ pub struct TraceStart(Option<TraceContext>);
 #[must_use]
 pub fn start(incoming: Incoming) -> Option<TraceStart> {
     let threshold = SAMPLE_THRESHOLD.load(Ordering::Relaxed);
-    decide(incoming, threshold, || true)
+    decide(incoming, threshold, |_| true)
 }
 
-/// Like [`start`], for the context of a caller. Above 100 per second, a sampled one is continued at
-/// random, like a new trace.
+/// Like [`start`], for the context of a caller. It decides nothing until the caller has
+/// authenticated: such a trace is sampled at random, like a new one. So are sampled ones above 100
+/// per second, 25 of them of one organisation.
 #[must_use]
-pub fn start_for_caller(incoming: Incoming) -> Option<TraceStart> {
+pub fn start_for_caller(incoming: Incoming, caller: impl FnOnce() -> Owner) -> Option<TraceStart> {
     let threshold = SAMPLE_THRESHOLD.load(Ordering::Relaxed);
-    decide(incoming, threshold, || FOLLOWED_TRACES.check().is_ok())
+    decide(incoming, threshold, |is_sampled| {
+        FOLLOWED_TRACES.follows(caller(), is_sampled)
+    })
 }
 
-fn decide(incoming: Incoming, threshold: u64, follow: impl FnOnce() -> bool) -> Option<TraceStart> {
+/// `follows` is called with the decision of an incoming context, and returns whether it counts.
+fn decide(
+    incoming: Incoming,
+    threshold: u64,
+    follows: impl FnOnce(bool) -> bool,
+) -> Option<TraceStart> {
     if threshold == 0 {
         return None;
     }
     // A threshold of 1 means a ratio of 0; the maximum means 1.
     let sample = || rand::random::<u64>() < threshold - 1 || threshold == u64::MAX;
     let (sampled, context) = match incoming {
-        Incoming::Sampled(context) => (follow() || sample(), Some(context)),
-        Incoming::NotSampled => (false, None),
+        Incoming::Sampled(context) => (follows(true) || sample(), Some(context)),
+        Incoming::NotSampled => (!follows(false) && sample(), None),
         Incoming::Nothing => (sample(), None),
     };
     sampled.then_some(TraceStart(context))
@@ -189,18 +234,48 @@ mod tests {
     }
 
     #[test]
-    fn context_of_a_caller_is_followed_within_the_rate() {
-        fn check(threshold: u64, follow: bool, expected: bool) {
-            let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-            let incoming = Incoming::parse(parent, None);
-            let start = decide(incoming, threshold, || follow);
-            assert_eq!(start.is_some(), expected, "{threshold} {follow}");
-            assert!(start.is_none_or(|start| start.0.is_some()));
+    fn context_of_a_caller_decides_if_it_is_followed() {
+        fn check(threshold: u64, flags: &str, follow: bool, expected: bool) {
+            let parent = format!("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-{flags}");
+            let incoming = Incoming::parse(&parent, None);
+            let start = decide(incoming, threshold, |is_sampled| {
+                assert_eq!(is_sampled, flags == "01");
+                follow
+            });
+            assert_eq!(start.is_some(), expected, "{threshold} {flags} {follow}");
+            assert!(start.is_none_or(|start| start.0.is_some() == (flags == "01")));
         }
-        check(0, true, false);
-        check(1, true, true);
-        check(1, false, false);
-        check(u64::MAX, false, true);
+        check(0, "01", true, false);
+        check(1, "01", true, true);
+        check(1, "01", false, false);
+        check(u64::MAX, "01", false, true);
+        check(u64::MAX, "00", true, false);
+        check(u64::MAX, "00", false, true);
+        check(1, "00", false, false);
+    }
+
+    #[test]
+    fn one_organisation_uses_a_quarter_of_the_rate() {
+        let traces = FollowedTraces::new();
+        let followed = |caller| (0..1_000).filter(|_| traces.follows(caller, true)).count();
+        let counts: Vec<_> = (0..8)
+            .map(|org| followed(Owner::Org(uuid::Uuid::from_u128(org))))
+            .collect();
+        // A few are added while this runs, and two of them may share a bucket.
+        assert!((25..35).contains(&counts[0]), "{counts:?}");
+        assert!(
+            (95..150).contains(&counts.iter().sum::<usize>()),
+            "{counts:?}"
+        );
+        assert!(traces.follows(Owner::Org(uuid::Uuid::nil()), false));
+    }
+
+    #[test]
+    fn caller_that_has_not_authenticated_is_not_followed() {
+        let traces = FollowedTraces::new();
+        for caller in [Owner::network([192, 0, 2, 1].into()), Owner::Proxied(1)] {
+            assert!(!traces.follows(caller, true) && !traces.follows(caller, false));
+        }
     }
 
     #[test]

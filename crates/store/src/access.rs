@@ -3,8 +3,10 @@
 
 pub(crate) mod api_keys;
 pub(crate) mod audit_log;
+pub(crate) mod master_keys;
 pub(crate) mod owner;
 pub(crate) mod scope_list;
 mod sealing_keys;
 pub(crate) mod signing_keys;
 pub(crate) mod tokens;
+pub(crate) mod wrapped_keys;

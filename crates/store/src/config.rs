@@ -7,11 +7,12 @@ use secrecy::SecretString;
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub struct Config {
-    /// PostgreSQL 15 or newer, as `postgres://user[:password]@host[:port]/database`
+    /// PostgreSQL 15 or newer, as `postgres://user[:password]@host[:port]/database`; several hosts,
+    /// separated by commas, are a primary and its standbys
     #[arg(long, env, hide_env_values = true)]
     pub database_url: Option<SecretString>,
 
-    /// Maximum number of connections of this process to PostgreSQL, at most two thirds of them
+    /// Maximum number of connections of this process to PostgreSQL, at most four fifths of them
     /// for one organisation; all processes share the server's `max_connections`
     #[arg(
         long,

@@ -6,6 +6,7 @@ pub(crate) mod job_turn;
 mod lease;
 mod metrics;
 pub(crate) mod page;
+mod primary;
 pub(crate) mod purge;
 pub(crate) mod row_security;
 pub(crate) mod schema_version;
@@ -13,24 +14,30 @@ mod scoped;
 mod tls;
 pub(crate) mod transaction;
 
-use std::{future::Future, str::FromStr, sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::{
-    Connection, PgConnection,
-    migrate::Migrator,
-    postgres::{PgConnectOptions, types::PgInterval},
+    AssertSqlSafe, Connection, Executor as _, PgConnection,
+    migrate::{Migrate as _, Migrator},
+    postgres::types::PgInterval,
 };
 use switchboard_runtime::budget::Budgets;
 
-use crate::{Config, Objects, StoreError};
+use crate::{Config, MasterKeys, Objects, StoreError};
 use connections::Connections;
 use metrics::Outcome;
+use primary::Servers;
+pub(crate) use scoped::ScopedConnection;
 
 /// The server's timeout of a statement.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of a query including its transmission, in case the server's response is lost.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How long a statement of a migration waits for a lock. Statements of other processes on the same
+/// table wait behind it.
+const MIGRATION_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The schemes of a PostgreSQL URL; libpq accepts both.
 const SCHEMES: [&str; 2] = ["postgres://", "postgresql://"];
@@ -42,6 +49,7 @@ pub(crate) static MIGRATOR: Migrator = sqlx::migrate!("../../migrations");
 pub struct Store {
     pub(crate) connections: Connections,
     objects: Option<Objects>,
+    master_keys: MasterKeys,
     actor: Option<Arc<str>>,
 }
 
@@ -70,7 +78,7 @@ impl Store {
         // The parser's message could contain the password.
         let unreadable = || {
             StoreError::Setting(
-                "--database-url or DATABASE_URL must be postgres://user[:password]@host[:port]/database",
+                "--database-url or DATABASE_URL must be postgres://user[:password]@host[:port][,host[:port]]/database",
             )
         };
         let url = database_url.expose_secret();
@@ -78,18 +86,13 @@ impl Store {
         if !SCHEMES.iter().any(|scheme| url.starts_with(scheme)) {
             return Err(unreadable());
         }
-        let options = PgConnectOptions::from_str(url).map_err(|_| unreadable())?;
-        let options = tls::require_tls(options, url)
-            .application_name("switchboard")
-            .options([(
-                "statement_timeout",
-                STATEMENT_TIMEOUT.as_millis().to_string(),
-            )]);
+        let servers = Servers::parse(url).map_err(|_| unreadable())?;
         let budgets = Budgets::new(&prometheus::Registry::new())
             .map_err(|_| StoreError::Setting("the budgets of the database cannot be created"))?;
         Ok(Self {
-            connections: Connections::open(options, connections, &budgets),
+            connections: Connections::open(servers, connections, &budgets),
             objects: None,
+            master_keys: MasterKeys::default(),
             actor: None,
         })
     }
@@ -115,6 +118,19 @@ impl Store {
         self.objects.as_ref()
     }
 
+    /// The same database, with these master keys for the keys in it.
+    #[must_use]
+    pub fn with_master_keys(mut self, master_keys: MasterKeys) -> Self {
+        self.master_keys = master_keys;
+        self
+    }
+
+    /// The master keys; by default there are none.
+    #[must_use]
+    pub const fn master_keys(&self) -> &MasterKeys {
+        &self.master_keys
+    }
+
     /// The same database, with this actor in the audit log.
     #[must_use]
     pub fn with_actor(&self, actor: &str) -> Self {
@@ -132,18 +148,27 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::NewerSchema`] if the database is newer than this program,
-    /// [`StoreError::Migration`] if a migration failed, or [`StoreError::Unavailable`].
+    /// [`StoreError::MigrationBlocked`] if a statement or transaction of another process kept a
+    /// table locked, [`StoreError::Migration`] if a migration failed, or
+    /// [`StoreError::Unavailable`].
     pub async fn migrate(&self) -> Result<(), StoreError> {
         // On a dedicated connection without a statement timeout: waiting for another process, or
         // rewriting a large table, takes long.
-        let options = self.connections.options().options([
+        let options = self.connections.primary_options().await.options([
             ("statement_timeout", "0"),
             // Row-level security applies to the tables' owner too, and migrations change rows of
             // all organisations.
             ("switchboard.speaker", "everyone"),
         ]);
         let mut connection = with_timeout(PgConnection::connect_with(&options)).await?;
-        MIGRATOR.run(&mut connection).await?;
+        // The lock of the migrator, before the timeout of locks: another process may migrate for
+        // hours.
+        connection.lock().await?;
+        let timeout = MIGRATION_LOCK_TIMEOUT.as_millis();
+        let timeout = AssertSqlSafe(format!("SET lock_timeout = {timeout}"));
+        with_timeout(connection.execute(timeout)).await?;
+        let mut migrator = Migrator::with_migrations(MIGRATOR.iter().cloned().collect());
+        migrator.set_locking(false).run(&mut connection).await?;
         // The migrations are committed: a failed close changes nothing.
         drop(connection.close().await);
         Ok(())
@@ -252,5 +277,53 @@ mod tests {
         let error = store.ping(QUERY_TIMEOUT).await.unwrap_err();
         assert!(error.is_unavailable(), "{}", error.report());
         assert!(started.elapsed() < ACQUIRE_TIMEOUT + Duration::from_secs(2));
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "testing")]
+mod migration_tests {
+    use super::*;
+    use crate::testing::TestDatabase;
+
+    async fn connect(database: &TestDatabase) -> PgConnection {
+        let options = database.store().connections.primary_options().await;
+        let options = options.options([("switchboard.speaker", "everyone")]);
+        PgConnection::connect_with(&options).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn blocked_migration_names_the_remedy_and_can_be_repeated() {
+        let database = TestDatabase::create_empty().await.unwrap();
+        let store = database.store();
+        let before = MIGRATOR.iter().filter(|migration| migration.version < 24);
+        let before = Migrator::with_migrations(before.cloned().collect());
+        before.run(&mut connect(&database).await).await.unwrap();
+        let lock = database.lock("devices").await.unwrap();
+        let migrated = tokio::time::timeout(6 * MIGRATION_LOCK_TIMEOUT, store.migrate());
+        let error = migrated.await.expect("it does not wait").unwrap_err();
+        let message = error.report();
+        assert!(
+            message.contains("migration 24 was rolled back"),
+            "{message}"
+        );
+        assert!(message.contains("pg_stat_activity"), "{message}");
+        lock.release().await.unwrap();
+        store.migrate().await.unwrap();
+        assert!(store.signing_keys().await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn migration_waits_longer_for_another_process_that_migrates() {
+        let database = TestDatabase::create_empty().await.unwrap();
+        let mut other = connect(&database).await;
+        other.lock().await.unwrap();
+        let store = database.store();
+        let mut migrating = std::pin::pin!(store.migrate());
+        let longer = MIGRATION_LOCK_TIMEOUT + Duration::from_secs(2);
+        let ended = tokio::time::timeout(longer, migrating.as_mut()).await;
+        assert!(ended.is_err(), "it waits");
+        other.unlock().await.unwrap();
+        migrating.await.unwrap();
     }
 }

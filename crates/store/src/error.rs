@@ -3,7 +3,7 @@
 
 use sqlx::{migrate::MigrateError, postgres::PgDatabaseError};
 
-use crate::database::connections::MissingRole;
+use crate::{MasterKeyError, database::connections::MissingRole};
 
 /// An error of the database.
 #[derive(Debug, thiserror::Error)]
@@ -29,12 +29,26 @@ pub enum StoreError {
         /// The first migration that is unknown to this program.
         version: i64,
     },
+    /// A migration waited too long for a lock.
+    #[error(
+        "migration {version} was rolled back: a statement or transaction of another process kept one \
+         of its tables locked. Nothing was changed: repeat `switchboard migrate`, at a time without \
+         backups and long queries (`SELECT pid, xact_start, query FROM pg_stat_activity ORDER BY \
+         xact_start` lists them)"
+    )]
+    MigrationBlocked {
+        /// The migration.
+        version: i64,
+    },
     /// A migration failed.
     #[error("a migration failed and was rolled back")]
     Migration(#[source] MigrateError),
     /// A setting is missing or invalid.
     #[error("{0}")]
     Setting(&'static str),
+    /// A key in the database is encrypted, and cannot be decrypted.
+    #[error("a key in the database cannot be decrypted")]
+    MasterKey(#[from] MasterKeyError),
     /// A bug, or a database that was changed by hand.
     #[error("the database returned an unexpected result")]
     Unexpected(#[source] sqlx::Error),
@@ -50,8 +64,9 @@ impl StoreError {
             Self::Refused(_) => "refused",
             Self::NotMigrated(_) => "not_migrated",
             Self::NewerSchema { .. } => "from_the_future",
-            Self::Migration(_) => "migration",
+            Self::MigrationBlocked { .. } | Self::Migration(_) => "migration",
             Self::Setting(_) => "setting",
+            Self::MasterKey(_) => "master_key",
             Self::Unexpected(_) => "unexpected",
         }
     }
@@ -65,9 +80,11 @@ impl StoreError {
             }
             Self::Conflict(_) => "a resource with this identity exists already",
             Self::Refused(_) => "a value cannot be stored",
-            Self::Migration(_) | Self::Setting(_) | Self::Unexpected(_) => {
-                "this is an internal error of the server"
-            }
+            Self::MigrationBlocked { .. }
+            | Self::Migration(_)
+            | Self::Setting(_)
+            | Self::MasterKey(_)
+            | Self::Unexpected(_) => "this is an internal error of the server",
         }
     }
 
@@ -138,6 +155,8 @@ impl StoreError {
             "42P01" | "42703" => Self::NotMigrated(error),
             // The database does not exist: it is about to be created, or the URL is wrong.
             "3D000" => Self::Unavailable(Some(error)),
+            // The server accepts no writes: a standby, or a primary that is being replaced.
+            "25006" => Self::Unavailable(Some(error)),
             _ => match code.get(..2) {
                 // Invalid data, violated constraints, exceeded limits of the server.
                 Some("22" | "23" | "54") => Self::Refused(error),
@@ -157,9 +176,17 @@ impl From<MigrateError> for StoreError {
                 Self::NewerSchema { version }
             }
             MigrateError::Execute(error) => Self::from(error),
+            MigrateError::ExecuteMigration(error, version) if is_lock_timeout(&error) => {
+                Self::MigrationBlocked { version }
+            }
             other => Self::Migration(other),
         }
     }
+}
+
+fn is_lock_timeout(error: &sqlx::Error) -> bool {
+    let error = error.as_database_error();
+    error.and_then(|error| error.code()).as_deref() == Some("55P03")
 }
 
 #[cfg(test)]
@@ -182,6 +209,7 @@ mod tests {
         check("57014", "unavailable");
         check("40P01", "unavailable");
         check("53300", "unavailable");
+        check("25006", "unavailable");
         check("42601", "unexpected");
         check("XX000", "unexpected");
         check("", "unexpected");

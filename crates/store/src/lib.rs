@@ -20,13 +20,15 @@ mod webhooks;
 pub use access::{
     api_keys::{ApiKey, ApiKeyLimits, KeyRevocation, NewApiKey},
     audit_log::{AuditEntry, AuditFilter},
+    master_keys::{MasterKeyConfig, MasterKeyError, MasterKeys},
     owner::Owner,
     signing_keys::{NewSigningKey, StoredSigningKey},
     tokens::{IssuedToken, Revocations, RevokedToken},
+    wrapped_keys::Rewrapped,
 };
 pub use calls::{
     call_end_listener::CallEndListener,
-    call_queues::{CallClaim, ClaimedCall, OverdueCalls},
+    call_queues::{CallAttempt, CallClaim, ClaimedCall, Overdue, OverdueCalls},
     idempotent_calls::{CallKey, NewCall, ReservedCall, StoredOutcome},
     stored_calls::{
         CallCancellation, CallDispatch, CallEnd, CallFilter, CallInsert, CallMode, CallState,
@@ -68,7 +70,7 @@ pub use media::{
 pub use settings::{
     idempotent_requests::{RequestClaim, RequestKey, StoredResponse},
     npcs::{Npc, NpcFilter, NpcWrite},
-    orgs::{Org, OrgSettings, OrgWrite},
+    orgs::{Org, OrgSettings, OrgWrite, SuspendedOrgs},
     resources::{Resource, ResourceBody},
     templates::{Template, TemplateRemoval, TemplateWrite},
 };

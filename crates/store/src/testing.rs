@@ -28,6 +28,17 @@ pub struct TableLock {
 }
 
 impl TableLock {
+    /// Whether a statement waits for the lock.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn is_waited_for(&mut self) -> Result<bool, StoreError> {
+        let waits = "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_database d ON d.oid = database
+                     WHERE NOT granted AND d.datname = current_database())";
+        let waits = sqlx::query_scalar(waits);
+        Ok(waits.fetch_one(&mut self.connection).await?)
+    }
+
     /// Releases the lock.
     ///
     /// # Errors

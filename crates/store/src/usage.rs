@@ -2,6 +2,7 @@
 //! Invariant: a batch is counted once.
 
 mod counter;
+pub(crate) mod quotas;
 mod turns;
 
 use std::time::Duration;

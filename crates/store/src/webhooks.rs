@@ -9,6 +9,7 @@ mod event;
 mod mutations;
 mod outbox;
 pub(crate) mod presence;
+mod quotas;
 mod redelivery;
 mod retention;
 

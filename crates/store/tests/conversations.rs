@@ -4,8 +4,8 @@
 use std::{cell::Cell, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use serde_json::{Value, json};
-use switchboard_catalog::{NpcSettings, TemplateSettings};
+use serde_json::{Map, Value, json};
+use switchboard_catalog::{CardRest, NpcSettings, TemplateSettings};
 use switchboard_protocol::{
     id::{ApiKeyId, DeviceId, NpcId, OrgId, TemplateId},
     token::Scope,
@@ -79,12 +79,59 @@ async fn device_npc_precedes_default_npc() {
         );
     }
     let device: DeviceId = "toy-2".parse().unwrap();
-    let whole = store.npc_for_device(org, &device).await.unwrap();
-    assert_eq!(whole, store.npc(org, default).await.unwrap());
+    let found = store.npc_for_device(org, &device).await.unwrap();
+    assert_eq!(found, store.npc_for_answers(org, default).await.unwrap());
     assert_eq!(answering_npc(&store, other, "toy-1").await, None);
     assert_eq!(answering_npc(&store, other, "toy-2").await, Some(theirs));
     let unknown_org = OrgId::from_uuid(Uuid::now_v7());
     assert_eq!(answering_npc(&store, unknown_org, "toy-1").await, None);
+}
+
+#[tokio::test]
+async fn answers_need_neither_card_nor_prompt_nor_overrides() {
+    let database = TestDatabase::create().await.unwrap();
+    let store = database.store();
+    let org = new_org(&store, 1).await;
+    let messages = json!([{"role": "user", "content": {"type": "text", "text": "Hi"}}]);
+    let card = json!({"data": {"creator": "c"}, "root": {}});
+    let from_template = json!({
+        "name": "Bello", "persona": {"role": "a dog", "card": card}, "prompt": {"messages": messages},
+    });
+    let settings: TemplateSettings = serde_json::from_value(from_template.clone()).unwrap();
+    let template = TemplateId::from_uuid(Uuid::now_v7());
+    let written = store.create_template(Owner::Org(org), template, &settings);
+    assert!(matches!(written.await.unwrap(), TemplateWrite::Written(_)));
+    let bases = [
+        (None, from_template.clone()),
+        (
+            Some(template),
+            json!({"persona": {"card": {"data": {"creator": "d"}}}}),
+        ),
+    ];
+    for (template, overrides) in bases {
+        let settings = NpcSettings {
+            template,
+            overrides: overrides.as_object().unwrap().clone(),
+            ..NpcSettings::default()
+        };
+        let id = NpcId::from_uuid(Uuid::now_v7());
+        let written = store.create_npc(org, id, &settings).await.unwrap();
+        let NpcWrite::Written(whole) = written else {
+            panic!("{written:?}");
+        };
+        assert!(whole.effective.settings.prompt.is_some());
+        assert!(!whole.effective.settings.persona.card.data.is_empty());
+
+        let mut expected = (*whole).clone();
+        expected.settings.overrides = Map::new();
+        expected.effective.settings.persona.card = CardRest::default();
+        let found = store.npc_without_card(org, id).await.unwrap();
+        assert_eq!(found, Some(expected.clone()));
+        expected.effective.settings.prompt = None;
+        let found = store.npc_for_answers(org, id).await.unwrap();
+        assert_eq!(found, Some(expected));
+        assert_eq!(store.npc(org, id).await.unwrap(), Some(*whole));
+    }
 }
 
 #[tokio::test]

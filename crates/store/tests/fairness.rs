@@ -6,11 +6,14 @@ use std::time::Duration;
 use prometheus::Registry;
 use secrecy::ExposeSecret as _;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
-use switchboard_protocol::id::{CallId, DeviceKey, OrgId, WebhookId};
+use switchboard_protocol::{
+    id::{CallId, DeviceKey, OrgId, WebhookId},
+    outcome::{Delivered, Outcome},
+};
 use switchboard_runtime::budget::{self, Budgets, Kind};
 use switchboard_store::{
-    AttemptsInFlight, CallDispatch, Expiry, JobTurn, NewStoredCall, Owner, QueueLimits, Store,
-    WebhookEvent, WebhookSettings, testing::TestDatabase,
+    AttemptsInFlight, CallClaim, CallDispatch, CallEnd, Expiry, JobTurn, NewStoredCall, Owner,
+    QueueLimits, Store, WebhookEvent, WebhookSettings, testing::TestDatabase,
 };
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -20,8 +23,8 @@ const INSERT_TIMEOUT: Duration = Duration::from_secs(10);
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Requests of the greedy organisation at the same time: four times the connections.
 const GREEDY_REQUESTS: usize = 40;
-/// Two thirds of the default number of connections.
-const CONNECTION_SHARE: i64 = 6;
+/// Four fifths of the default number of connections.
+const CONNECTION_SHARE: i64 = 8;
 
 /// A database with two organisations. In the order of ids, the greedy one is the first.
 struct Neighbours {
@@ -129,6 +132,22 @@ async fn enqueue(store: Store, org: OrgId) -> Result<(), String> {
     inserted.map(drop).map_err(|error| error.to_string())
 }
 
+/// A request for a token needs a key of the installation, whose rows have no organisation.
+#[tokio::test]
+async fn signing_keys_are_read_within_the_share_of_the_organisation() {
+    let neighbours = Neighbours::new().await;
+    let budgets = Budgets::new(&Registry::new()).unwrap();
+    let store = neighbours.store.clone().with_budgets(&budgets);
+    let connections = budgets.slots("database_connections", 1, Kind::Brief);
+    let greedy = Owner::Org(neighbours.greedy).into();
+    let share = connections.try_acquire(greedy, connections.share());
+    assert!(store.signing_keys_for(neighbours.greedy).await.is_err());
+    assert!(store.signing_keys_for(neighbours.modest).await.is_ok());
+    assert!(store.signing_keys().await.is_ok());
+    drop(share.unwrap());
+    assert!(store.signing_keys_for(neighbours.greedy).await.is_ok());
+}
+
 #[tokio::test]
 async fn org_that_waits_for_its_own_row_holds_one_connection() {
     let neighbours = Neighbours::new().await;
@@ -186,6 +205,36 @@ async fn org_holds_no_more_than_its_share_of_the_connections() {
 }
 
 #[tokio::test]
+async fn ends_of_calls_of_an_org_leave_connections_to_others() {
+    let neighbours = Neighbours::new().await;
+    let (store, org) = (&neighbours.store, neighbours.greedy);
+    enqueue(store.clone(), org).await.unwrap();
+    let device = DeviceKey {
+        org,
+        device: "toy-1".parse().unwrap(),
+    };
+    let CallClaim::Call(call) = store.claim_call(&device, false).await.unwrap() else {
+        panic!("the call is queued");
+    };
+    let _locked = neighbours.lock("SELECT FROM calls FOR UPDATE").await;
+    let mut greedy = JoinSet::new();
+    for _ in 0..GREEDY_REQUESTS {
+        let (store, attempt) = (store.clone(), call.attempt());
+        greedy.spawn(async move {
+            let end = CallEnd {
+                outcome: Outcome::Succeeded,
+                delivered: Delivered::Yes,
+                answer: b"{}".to_vec(),
+            };
+            store.end_call(attempt, &end).await
+        });
+    }
+    neighbours.wait_for_blocked(CONNECTION_SHARE).await;
+    neighbours.assert_modest_org_is_served().await;
+    neighbours.wait_for_blocked(CONNECTION_SHARE).await;
+}
+
+#[tokio::test]
 async fn cancelled_transaction_is_rolled_back() {
     let neighbours = Neighbours::new().await;
     let (store, org) = (&neighbours.store, neighbours.greedy);
@@ -240,7 +289,7 @@ async fn owner_at_its_share_gets_no_further_job() {
     let (store, turn) = (&neighbours.store, &mut JobTurn::default());
     add_books(&neighbours, neighbours.greedy, 3, 16).await;
     let budgets = Budgets::new(&Registry::new()).unwrap();
-    let budget = budgets.budget("ingestion_jobs", 2, Kind::quarter_of(2));
+    let budget = budgets.slots("ingestion_jobs", 2, Kind::quarter_of(2));
     let first = claim_book(store, turn).await.unwrap();
     let permit = budget.try_acquire(first.into(), 1).unwrap();
     turn.pass_over_full_shares(&budget);
@@ -256,28 +305,37 @@ async fn owner_at_its_share_gets_no_further_job() {
     assert!(budget.try_acquire(budget::Owner::System, 1).is_ok());
 }
 
+/// Adds voices that wait for their training.
+async fn add_voices(neighbours: &Neighbours, org: OrgId, count: usize) {
+    let sql = format!(
+        "INSERT INTO voices (id, org_id, name, languages, labels, consent_by, consent_statement,
+                             consent_agreed_at, mime_type, duration_ms, sample_rate_hz, channels, size_bytes,
+                             sha256, provider)
+         SELECT gen_random_uuid(), '{}', 'a voice', '{{}}', '{{}}', 'a person', 'yes', now(), 'audio/wav', 1, 1, 1,
+                1, sha256('a'), 'a provider'
+         FROM generate_series(1, {count})",
+        org.uuid()
+    );
+    neighbours.execute(&sql).await;
+}
+
+/// The owner of the next voice.
+async fn claim_voice(store: &Store, turn: &mut JobTurn) -> Option<Owner> {
+    let claimed = store.claim_voice(Uuid::now_v7(), LEASE, "a provider", turn);
+    claimed.await.unwrap().map(|job| job.owner)
+}
+
 #[tokio::test]
 async fn voices_are_claimed_in_turns() {
     let neighbours = Neighbours::new().await;
     let (greedy, modest) = (neighbours.greedy, neighbours.modest);
     for (org, count) in [(greedy, 3), (modest, 2)] {
-        let sql = format!(
-            "INSERT INTO voices (id, org_id, name, languages, labels, consent_by, consent_statement,
-                                 consent_agreed_at, mime_type, duration_ms, sample_rate_hz, channels, size_bytes,
-                                 sha256, provider)
-             SELECT gen_random_uuid(), '{}', 'a voice', '{{}}', '{{}}', 'a person', 'yes', now(), 'audio/wav', 1, 1, 1,
-                    1, sha256('a'), 'a provider'
-             FROM generate_series(1, {count})",
-            org.uuid()
-        );
-        neighbours.execute(&sql).await;
+        add_voices(&neighbours, org, count).await;
     }
     let (store, turn) = (&neighbours.store, &mut JobTurn::default());
     let mut claimed = Vec::new();
-    loop {
-        let job = store.claim_voice(Uuid::now_v7(), LEASE, "a provider", turn);
-        let Some(job) = job.await.unwrap() else { break };
-        claimed.push(job.owner);
+    while let Some(owner) = claim_voice(store, turn).await {
+        claimed.push(owner);
     }
     let [greedy, modest] = [greedy, modest].map(Owner::from);
     assert_eq!(claimed, [greedy, modest, greedy, modest, greedy]);
@@ -286,27 +344,91 @@ async fn voices_are_claimed_in_turns() {
 }
 
 #[tokio::test]
-async fn batch_of_texts_is_divided_among_owners() {
+async fn jobs_of_a_suspended_org_wait() {
     let neighbours = Neighbours::new().await;
-    let (greedy, modest) = (neighbours.greedy, neighbours.modest);
+    let (store, suspended, other) = (&neighbours.store, neighbours.greedy, neighbours.modest);
+    for org in [suspended, other] {
+        add_books(&neighbours, org, 1, 16).await;
+        add_voices(&neighbours, org, 1).await;
+    }
+    store.set_suspended(suspended, true).await.unwrap();
+    let (books, voices) = (&mut JobTurn::default(), &mut JobTurn::default());
+    assert_eq!(claim_book(store, books).await, Some(other.into()));
+    assert_eq!(claim_book(store, books).await, None);
+    assert_eq!(claim_voice(store, voices).await, Some(other.into()));
+    assert_eq!(claim_voice(store, voices).await, None);
+    store.set_suspended(suspended, false).await.unwrap();
+    assert_eq!(claim_book(store, books).await, Some(suspended.into()));
+    assert_eq!(claim_voice(store, voices).await, Some(suspended.into()));
+}
+
+#[tokio::test]
+async fn voice_of_a_suspended_org_is_deleted_at_the_end_of_its_consent() {
+    let neighbours = Neighbours::new().await;
+    let (store, org) = (&neighbours.store, neighbours.greedy);
+    add_voices(&neighbours, org, 1).await;
+    store.set_suspended(org, true).await.unwrap();
+    let ended = "UPDATE voices SET consent_agreed_at = now() - interval '2 h', consent_expires_at = now() - interval '1 h'";
+    neighbours.execute(ended).await;
+    let turn = &mut JobTurn::default();
+    let claimed = store.claim_voice(Uuid::now_v7(), LEASE, "a provider", turn);
+    assert!(claimed.await.unwrap().unwrap().consent_ended);
+}
+
+#[tokio::test]
+async fn texts_of_suspended_orgs_wait_and_take_no_place() {
+    let neighbours = Neighbours::new().await;
+    let (store, suspended, other) = (&neighbours.store, neighbours.greedy, neighbours.modest);
+    add_model(&neighbours).await;
+    add_texts(&neighbours, &format!("'{}'", suspended.uuid()), 4).await;
+    add_texts(&neighbours, &format!("'{}'", other.uuid()), 2).await;
+    let model = store.embedding_model().await.unwrap().unwrap();
+    let turn = &mut JobTurn::default();
+    let mut claim = async |limit| {
+        let texts = store.claim_texts_to_embed(&model, limit, LEASE, turn);
+        let texts = texts.await.unwrap().unwrap();
+        texts.iter().map(|text| text.owner).collect::<Vec<_>>()
+    };
+    store.set_suspended(suspended, true).await.unwrap();
+    // The suspended organisation is the first in the order of ids.
+    assert_eq!(claim(1).await, [Owner::from(other)]);
+    assert_eq!(claim(9).await, [Owner::from(other)]);
+    assert_eq!(claim(9).await, []);
+    store.set_suspended(suspended, false).await.unwrap();
+    assert_eq!(claim(9).await, [Owner::from(suspended); 4]);
+}
+
+async fn add_model(neighbours: &Neighbours) {
     neighbours
         .execute("INSERT INTO embedding_models (model, dimensions, filled) VALUES ('m', 3, true)")
         .await;
+}
+
+/// Adds memories that wait for their embedding, of the owner of this SQL expression.
+async fn add_texts(neighbours: &Neighbours, org: &str, count: usize) {
+    let sql = format!(
+        "WITH template AS (
+             INSERT INTO templates (id, org_id, name, tags, persona, tools, skills_book_ids, memory, prompt_name)
+             VALUES (gen_random_uuid(), {org}, 'a template', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', 'a-template')
+             RETURNING id, org_id)
+         INSERT INTO memories (id, org_id, template_id, text, importance, metadata, mime_type)
+         SELECT gen_random_uuid(), org_id, id, 'a text', 0.5, '{{}}', 'text/plain'
+         FROM template, generate_series(1, {count})"
+    );
+    neighbours.execute(&sql).await;
+}
+
+#[tokio::test]
+async fn batch_of_texts_is_divided_among_owners() {
+    let neighbours = Neighbours::new().await;
+    let (greedy, modest) = (neighbours.greedy, neighbours.modest);
+    add_model(&neighbours).await;
     for (org, count) in [
         (format!("'{}'", greedy.uuid()), 100),
         (format!("'{}'", modest.uuid()), 5),
         ("NULL".to_owned(), 1),
     ] {
-        let sql = format!(
-            "WITH template AS (
-                 INSERT INTO templates (id, org_id, name, tags, persona, tools, skills_book_ids, memory, prompt_name)
-                 VALUES (gen_random_uuid(), {org}, 'a template', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', 'a-template')
-                 RETURNING id, org_id)
-             INSERT INTO memories (id, org_id, template_id, text, importance, metadata, mime_type)
-             SELECT gen_random_uuid(), org_id, id, 'a text', 0.5, '{{}}', 'text/plain'
-             FROM template, generate_series(1, {count})"
-        );
-        neighbours.execute(&sql).await;
+        add_texts(&neighbours, &org, count).await;
     }
     let (store, turn) = (&neighbours.store, &mut JobTurn::default());
     let model = store.embedding_model().await.unwrap().unwrap();

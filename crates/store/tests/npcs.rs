@@ -161,6 +161,36 @@ fn settings(document: Value) -> TemplateSettings {
     serde_json::from_value(document).unwrap()
 }
 
+/// The page ends at 4 MiB, and so no more is read than the element behind its end.
+#[tokio::test]
+async fn lists_of_memories_read_one_text_beyond_4_mib_at_most() {
+    let fixture = Fixture::new(TestDatabase::create().await.unwrap()).await;
+    let npc = fixture.npc(None, json!({})).await.id;
+    let text = "honey ".repeat(10_000);
+    fixture.add_memories(npc, &vec![text.trim(); 84]).await;
+    let filter = MemoryFilter {
+        npc: Some(npc),
+        ..MemoryFilter::default()
+    };
+    let (store, owner) = (&fixture.store, Owner::Org(fixture.org));
+    let first = store.memories(owner, &filter, None, 201).await.unwrap();
+    assert_eq!(first.len(), 70);
+    let last = first.last().map(|memory| memory.id);
+    let rest = store.memories(owner, &filter, last, 201).await.unwrap();
+    assert_eq!(rest.len(), 14);
+    assert_eq!(
+        store.memories(owner, &filter, None, 9).await.unwrap().len(),
+        9
+    );
+    let question = MemoryQuery {
+        text: "honey",
+        locale: None,
+        embedding: None,
+    };
+    let found = store.search_memories(owner, &filter, question, 200).await;
+    assert_eq!(found.unwrap().len(), 70);
+}
+
 #[tokio::test]
 async fn old_versions_are_deleted_unless_pinned() {
     let fixture = Fixture::new(TestDatabase::create().await.unwrap()).await;

@@ -9,8 +9,9 @@ use switchboard_protocol::{
     token::Scope,
 };
 use switchboard_store::{
-    CallCancellation, CallClaim, CallDispatch, CallEnd, CallInsert, CallState, ClaimedCall, Expiry,
-    NewApiKey, NewStoredCall, QueueLimits, Store, testing::TestDatabase,
+    CallAttempt, CallCancellation, CallClaim, CallDispatch, CallEnd, CallInsert, CallState,
+    ClaimedCall, Expiry, NewApiKey, NewStoredCall, Overdue, QueueLimits, Store,
+    testing::TestDatabase,
 };
 use tokio::sync::Mutex;
 use uuid::Uuid;
@@ -93,19 +94,24 @@ async fn queue_hands_out_one_call_at_a_time() {
     assert!(claim(&store, &device).await.is_none());
 
     // Back at its position; the previous attempt can no longer write.
+    let attempt = |number| CallAttempt {
+        org: device.org,
+        call: first,
+        number,
+    };
     let pause = Duration::from_secs(60);
-    assert!(store.requeue_call(first, 1, pause).await.unwrap());
+    assert!(store.requeue_call(attempt(1), pause).await.unwrap());
     let postponed = store.claim_call(&device, false).await.unwrap();
     assert!(matches!(postponed, CallClaim::Busy), "{postponed:?}");
     let again = claim(&store, &device).await.unwrap();
     assert_eq!((again.id, again.attempt), (first, 2));
     let succeeded = end(Outcome::Succeeded, Delivered::Yes);
-    assert!(!store.end_call(first, 1, &succeeded).await.unwrap());
-    assert!(!store.requeue_call(first, 1, pause).await.unwrap());
-    assert!(store.end_call(first, 2, &succeeded).await.unwrap());
+    assert!(!store.end_call(attempt(1), &succeeded).await.unwrap());
+    assert!(!store.requeue_call(attempt(1), pause).await.unwrap());
+    assert!(store.end_call(attempt(2), &succeeded).await.unwrap());
     let lost = end(Outcome::Lost, Delivered::Unknown);
     assert!(
-        !store.end_call(first, 2, &lost).await.unwrap(),
+        !store.end_call(attempt(2), &lost).await.unwrap(),
         "an end is final"
     );
     assert_eq!(claim(&store, &device).await.unwrap().id, second);
@@ -124,14 +130,14 @@ async fn overdue_call_is_lost_and_next_one_follows() {
         end(Outcome::Lost, Delivered::Unknown),
     );
     let settled = store
-        .end_overdue_calls(None, &expired, &lost)
+        .end_overdue_calls(Overdue::All, &expired, &lost)
         .await
         .unwrap();
     assert_eq!(settled.all(), 0);
     let late = "UPDATE calls SET deadline = now() - interval '3 s' WHERE state = 'sent'";
     database.execute(late).await.unwrap();
     let settled = store
-        .end_overdue_calls(None, &expired, &lost)
+        .end_overdue_calls(Overdue::All, &expired, &lost)
         .await
         .unwrap();
     assert_eq!((settled.expired, settled.lost), (0, 1));
@@ -147,7 +153,9 @@ async fn overdue_call_is_lost_and_next_one_follows() {
         claim(&store, &device).await.is_none(),
         "an expired call is not claimed"
     );
-    let settled = store.end_overdue_calls(Some(second), &expired, &lost).await;
+    let settled = store
+        .end_overdue_calls(Overdue::Call(device.org, second), &expired, &lost)
+        .await;
     let settled = settled.unwrap();
     assert_eq!((settled.expired, settled.lost), (1, 0));
     let known = store
@@ -179,7 +187,7 @@ async fn i18_queue_keeps_order_under_concurrent_workers() {
             while delivered.lock().await.len() < CALLS {
                 if let Some(call) = claim(&store, &device).await {
                     delivered.lock().await.push(call.id);
-                    let ended = store.end_call(call.id, call.attempt, &succeeded).await;
+                    let ended = store.end_call(call.attempt(), &succeeded).await;
                     assert!(ended.unwrap());
                 }
             }

@@ -4,6 +4,7 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
+    path::Path,
     process::Command,
 };
 
@@ -12,12 +13,16 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::child::{ChildGuard, free_port, wait_listening};
+use crate::{
+    certificates::ServerCertificate,
+    child::{ChildGuard, free_port, wait_listening},
+};
 
 /// A Redis server. Dropping it stops it.
 #[derive(Debug)]
 pub struct RedisServer {
     port: u16,
+    tls_port: Option<u16>,
     options: Vec<String>,
     child: Option<ChildGuard>,
 }
@@ -32,8 +37,23 @@ impl RedisServer {
     /// Starts a server with more command-line options.
     #[must_use]
     pub fn start_with(options: &[&str]) -> Self {
+        Self::new(options, None)
+    }
+
+    /// Starts a server with a second port, for TLS, which asks clients for no certificate.
+    #[must_use]
+    pub fn start_tls(certificate: &ServerCertificate, options: &[&str]) -> Self {
+        let port = free_port();
+        let mut all = tls_options(certificate, port);
+        all.extend(options.iter().map(ToString::to_string));
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        Self::new(&all, Some(port))
+    }
+
+    fn new(options: &[&str], tls_port: Option<u16>) -> Self {
         let mut server = Self {
             port: free_port(),
+            tls_port,
             options: options.iter().map(ToString::to_string).collect(),
             child: None,
         };
@@ -45,6 +65,12 @@ impl RedisServer {
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://{}/", self.address())
+    }
+
+    /// Its port for TLS.
+    #[must_use]
+    pub fn tls_port(&self) -> u16 {
+        self.tls_port.expect("it was started with TLS")
     }
 
     /// Its address, also while it is stopped.
@@ -85,4 +111,20 @@ impl RedisServer {
         self.child = Some(child);
         wait_listening(self.address());
     }
+}
+
+/// The options of a server, or of a sentinel, that accepts TLS at a port.
+#[must_use]
+pub fn tls_options(certificate: &ServerCertificate, port: u16) -> Vec<String> {
+    let file = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    [
+        ("--tls-port", port.to_string()),
+        ("--tls-ca-cert-file", file(&certificate.authority)),
+        ("--tls-cert-file", file(&certificate.certificate)),
+        ("--tls-key-file", file(&certificate.key)),
+        ("--tls-auth-clients", "no".to_owned()),
+    ]
+    .into_iter()
+    .flat_map(|(name, value)| [name.to_owned(), value])
+    .collect()
 }

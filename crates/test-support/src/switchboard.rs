@@ -14,6 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::Value;
 
 /// Time until a process must print its ready line.
@@ -112,9 +116,22 @@ impl Program {
 
     /// Sends SIGTERM without waiting for the exit.
     pub fn terminate(&self) {
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)
-            .expect("a child of this process");
+        self.signal(Signal::SIGTERM);
+    }
+
+    /// SIGSTOP: the process stands still, and its connections stay open.
+    pub fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// SIGCONT: it goes on with what has arrived in the meantime.
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
+        kill(pid, signal).expect("a child of this process");
     }
 
     /// Waits for the exit code.

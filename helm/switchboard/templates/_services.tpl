@@ -18,7 +18,7 @@ Invariant: services differ only by that dict.
 {{- $taken := dict }}
 {{- range include "switchboard.service.env" . | fromYamlArray }}{{ $_ := set $taken .name true }}{{ end }}
 {{- range $name, $_ := .settings.settings }}
-{{- if regexMatch "(-key|-listen|^database-url|^redis-url|^config)$" $name }}
+{{- if regexMatch "(-key|-listen|^database-url|^redis-(url|ca)|^config)$" $name }}
 {{- fail (printf "%s.settings.%s may not be set there: secrets are named by their existingSecret values, and ports are the chart's" $.component $name) }}
 {{- end }}
 {{- /* The environment takes precedence over the file. */ -}}
@@ -120,12 +120,16 @@ resources:
   {{- toYaml .settings.resources | nindent 2 }}
 {{- $mounts := list }}
 {{- $files := include "switchboard.files" . }}
-{{- if or $files .mounts .settings.extraVolumeMounts }}
+{{- $redis := include "switchboard.redisMount" .root | trim }}
+{{- if or $files $redis .mounts .settings.extraVolumeMounts }}
 volumeMounts:
   {{- if $files }}
   - name: settings
     mountPath: /etc/switchboard/settings
     readOnly: true
+  {{- end }}
+  {{- with $redis }}
+  {{- . | nindent 2 }}
   {{- end }}
   {{- with .mounts }}
   {{- . | nindent 2 }}
@@ -207,12 +211,16 @@ spec:
       containers:
         - name: {{ .component }}
           {{- include "switchboard.service.container" . | nindent 10 }}
-      {{- if or $files .volumes .settings.extraVolumes }}
+      {{- $redis := include "switchboard.redisVolume" .root | trim }}
+      {{- if or $files $redis .volumes .settings.extraVolumes }}
       volumes:
         {{- if $files }}
         - name: settings
           configMap:
             name: {{ $fullname }}-{{ .component }}
+        {{- end }}
+        {{- with $redis }}
+        {{- . | nindent 8 }}
         {{- end }}
         {{- with .volumes }}
         {{- . | nindent 8 }}

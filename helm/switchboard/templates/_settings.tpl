@@ -32,12 +32,37 @@ Environment variables from values and secrets. Invariant: secrets are referenced
 {{- include "switchboard.secretEnv" (list "REDIS_URL" .Values.redis.existingSecret .Values.redis.key) }}
 - name: SWITCHBOARD_REDIS_PREFIX
   value: {{ .Values.redis.prefix | quote }}
+{{- include "switchboard.plainEnv" (list "SWITCHBOARD_KEY_SET_PUBLIC_KEY" (join "," .Values.masterKey.publicKeys)) }}
+{{- if .Values.redis.ca.existingSecret }}
+- name: SWITCHBOARD_REDIS_CA
+  value: /etc/switchboard/redis/{{ .Values.redis.ca.key }}
+{{- end }}
+{{- end -}}
+
+{{- define "switchboard.redisVolume" -}}
+{{- with .Values.redis.ca.existingSecret }}
+- name: redis-ca
+  secret:
+    secretName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "switchboard.redisMount" -}}
+{{- if .Values.redis.ca.existingSecret }}
+- name: redis-ca
+  mountPath: /etc/switchboard/redis
+  readOnly: true
+{{- end }}
 {{- end -}}
 
 {{- define "switchboard.databaseEnv" -}}
 {{- include "switchboard.secretEnv" (list "DATABASE_URL" .Values.database.existingSecret .Values.database.key) }}
 - name: SWITCHBOARD_DATABASE_CONNECTIONS
   value: {{ .Values.database.connections | quote }}
+{{- end -}}
+
+{{- define "switchboard.masterKeyEnv" -}}
+{{- include "switchboard.secretEnv" (list "SWITCHBOARD_MASTER_KEY" .Values.masterKey.existingSecret .Values.masterKey.key) }}
 {{- end -}}
 
 {{- define "switchboard.objectsEnv" -}}

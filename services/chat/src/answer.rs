@@ -22,7 +22,6 @@ use crate::{
     conversation::model::{Conversation, Exchange},
     user_message::UserMessage,
 };
-
 use phrases::{Language, Phrases};
 use sink::TurnSink;
 use tools::ToolSet;

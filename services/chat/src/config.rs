@@ -19,7 +19,7 @@ pub struct Config {
     #[arg(
         long,
         env,
-        default_value_t = 64,
+        default_value_t = 256,
         value_parser = clap::value_parser!(u16).range(1..=4_096),
         value_name = "COUNT"
     )]
@@ -37,6 +37,18 @@ pub struct Config {
     )]
     pub chat_org_lines: u16,
 
+    /// Concurrent extractions of memories from ended conversations and summaries of long ones on one
+    /// node, of which one organisation gets a quarter; further ones wait; protects the providers and
+    /// other organisations
+    #[arg(
+        long,
+        env,
+        default_value_t = 32,
+        value_parser = clap::value_parser!(u16).range(1..=4_096),
+        value_name = "COUNT"
+    )]
+    pub chat_conversation_jobs: u16,
+
     /// Sustained rate of messages over HTTP of one API key or token subject; limits cost and
     /// protects other callers
     #[arg(long, env, default_value = "10", value_name = "COUNT")]
@@ -45,6 +57,15 @@ pub struct Config {
     /// Burst of messages over HTTP of one API key or token subject after a pause
     #[arg(long, env, default_value = "50", value_name = "COUNT")]
     pub chat_caller_burst: NonZeroU32,
+
+    /// Sustained rate of messages over HTTP of one organisation, of all its API keys and token
+    /// subjects; limits cost and protects other organisations
+    #[arg(long, env, default_value = "100", value_name = "COUNT")]
+    pub chat_org_rate_per_s: NonZeroU32,
+
+    /// Burst of messages over HTTP of one organisation after a pause
+    #[arg(long, env, default_value = "500", value_name = "COUNT")]
+    pub chat_org_burst: NonZeroU32,
 
     /// Timeout of an answer by a language model, including its calls; limits how long users wait
     #[arg(

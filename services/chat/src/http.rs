@@ -50,7 +50,7 @@ pub(crate) struct HttpState {
     pub(crate) shutdown: Shutdown,
 }
 
-/// A caller with the scope `call`, within its rate limit. The scope is required because an answer
+/// A caller with the scope `call`, within its rate limit and the one of its organisation. The scope is required because an answer
 /// can call devices.
 pub(crate) struct ChatCaller(Caller);
 
@@ -63,8 +63,11 @@ impl FromRequestParts<HttpState> for ChatCaller {
             .authenticate(&parts.headers, &parts.extensions);
         let caller = caller.await?;
         caller.require(Scope::Call)?;
-        let admitted = state.chat.rates.take(&caller.id());
-        admitted.inspect_err(|_| state.chat.metrics.rejected.inc(RejectReason::CallerRate))?;
+        let (chat, rejected) = (&state.chat, &state.chat.metrics.rejected);
+        let admitted = chat.caller_rates.take(&caller.id());
+        admitted.inspect_err(|_| rejected.inc(RejectReason::CallerRate))?;
+        let admitted = chat.org_rates.take(&caller.org);
+        admitted.inspect_err(|_| rejected.inc(RejectReason::OrgRate))?;
         Ok(Self(caller))
     }
 }
@@ -96,7 +99,7 @@ pub(crate) fn routes() -> OpenApiRouter<HttpState> {
     request_body(content = ChatRequest),
     responses((status = 200, content_type = "text/event-stream", body = String, description = "The answer, event by event")),
     security(("credential" = ["call"])),
-    extensions(("x-problems" = json!(["invalid_path", "unknown_npc", "too_many_turns", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["invalid_path", "unknown_npc", "too_many_turns", "quota_exceeded", "store_unavailable"]))),
 )]
 pub(crate) async fn chat(
     State(state): State<HttpState>,
@@ -106,6 +109,7 @@ pub(crate) async fn chat(
 ) -> Result<Response, Problem> {
     let request = ValidRequest::try_from(request)?;
     let npc = find_npc(&state, &caller, id).await?;
+    state.chat.admit_turn(caller.org).await?;
     let owner = Owner::Org(caller.org.uuid());
     let permit = state.chat.http_answers.try_acquire(owner, 1);
     let permit = permit.map_err(|refused| too_many_turns(&state.chat.metrics, refused))?;
@@ -181,7 +185,7 @@ async fn answer(
 }
 
 async fn find_npc(state: &HttpState, caller: &Caller, id: NpcId) -> Result<Npc, Problem> {
-    let found = state.chat.store.npc(caller.org, id).await;
+    let found = state.chat.store.npc_for_answers(caller.org, id).await;
     let found = found.map_err(|error| store_failed(&error))?;
     found.ok_or_else(|| {
         Problem::new(

@@ -23,15 +23,17 @@ use axum::Router;
 use switchboard_bus::Bus;
 use switchboard_completions::{ConfigError, Providers};
 use switchboard_embeddings::QueryEmbedder;
-use switchboard_identity::{Authenticator, CallerId};
+use switchboard_identity::{Authenticator, CallerId, QuotaError, Quotas};
+use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{
     budget::{Budget, Budgets, Kind},
     clock::unix_now_ms,
+    quota::{Quota, QuotaExceeded},
     rate_limit::{self, TokenBuckets},
     shutdown::Shutdown,
 };
 use switchboard_store::Store;
-use tracing::info;
+use tracing::{debug, info};
 
 pub use config::Config;
 pub use http::document::document;
@@ -40,7 +42,7 @@ use active_turns::ActiveTurns;
 use answer::tools::ServiceCache;
 use conversation::store::ConversationStore;
 use http::HttpState;
-use memory::job::ActiveSummaries;
+use memory::job::ConversationJobs;
 use metrics::Metrics;
 use npc_cache::NpcCache;
 use usage::TurnUsage;
@@ -87,13 +89,16 @@ struct Chat {
     npcs: NpcCache,
     services: ServiceCache,
     active_turns: ActiveTurns,
-    summaries: ActiveSummaries,
+    jobs: ConversationJobs,
     /// Concurrent turns of devices. Acquired by the worker only.
     turns: Budget,
     /// Concurrent answers over HTTP, in addition to the turns of devices.
     http_answers: Budget,
     /// Rate limit of HTTP callers.
-    rates: TokenBuckets<CallerId>,
+    caller_rates: TokenBuckets<CallerId>,
+    /// An organisation can create any number of callers.
+    org_rates: TokenBuckets<OrgId>,
+    quotas: Quotas,
     metrics: Metrics,
     usage: TurnUsage,
     turn_timeout: Duration,
@@ -107,6 +112,26 @@ impl Chat {
     fn oldest_open_turn_ms(&self) -> u64 {
         let timeout_ms = u64::try_from(self.turn_timeout.as_millis()).unwrap_or(u64::MAX);
         unix_now_ms().saturating_sub(timeout_ms)
+    }
+
+    /// Admits a turn. While the database is unavailable, turns are answered without quotas.
+    async fn admit_turn(&self, org: OrgId) -> Result<(), QuotaExceeded> {
+        let mut quotas = vec![Quota::TurnsPerDay];
+        // Answers of rules cost nothing.
+        quotas.extend(self.providers.as_ref().map(|_| Quota::ModelCostPerDay));
+        for quota in quotas {
+            match self.quotas.admit(org, quota, 1).await {
+                Ok(()) => {}
+                Err(QuotaError::Exceeded(exceeded)) => return Err(exceeded),
+                Err(QuotaError::Store(error)) => {
+                    debug!(
+                        error = error.report(),
+                        "the use of a quota cannot be measured"
+                    );
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -134,7 +159,10 @@ fn start_background(chat: &Arc<Chat>, shutdown: &Shutdown) {
     shutdown.spawn(usage::run(Arc::clone(chat), shutdown.clone()));
     shutdown.spawn(memory::job::run(Arc::clone(chat), shutdown.clone()));
     let swept = Arc::clone(chat);
-    let sweep = move || swept.rates.sweep();
+    let sweep = move || {
+        swept.caller_rates.sweep();
+        swept.org_rates.sweep();
+    };
     shutdown.spawn(rate_limit::sweep(sweep, shutdown.clone()));
 }
 
@@ -164,20 +192,22 @@ fn new_chat(config: &Config, deps: Deps) -> Result<Chat, StartError> {
         npcs: NpcCache::new(),
         services: ServiceCache::new(),
         active_turns: ActiveTurns::default(),
-        summaries: ActiveSummaries::default(),
-        turns: deps.budgets.budget(
+        jobs: ConversationJobs::new(config.chat_conversation_jobs.into(), &deps.budgets),
+        turns: deps.budgets.slots(
             "chat_turns",
             config.chat_turns.into(),
             Kind::quarter_of(config.chat_turns.into()),
         ),
-        http_answers: deps.budgets.budget(
+        http_answers: deps.budgets.slots(
             "chat_http_answers",
             config.chat_turns.into(),
             Kind::Held {
                 share: config.chat_org_lines.into(),
             },
         ),
-        rates: TokenBuckets::new(config.chat_caller_rate_per_s, config.chat_caller_burst),
+        caller_rates: TokenBuckets::new(config.chat_caller_rate_per_s, config.chat_caller_burst),
+        org_rates: TokenBuckets::new(config.chat_org_rate_per_s, config.chat_org_burst),
+        quotas: deps.authenticator.quotas().clone(),
         turn_timeout: Duration::from_millis(config.chat_turn_timeout_ms),
         call_timeout: Duration::from_millis(config.chat_call_timeout_ms),
         max_rounds: config.chat_rounds,

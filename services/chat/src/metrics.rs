@@ -18,6 +18,8 @@ labels! {
         Superseded => "superseded",
         /// An apology was sent.
         Failed => "failed",
+        /// The organisation was at a quota of the day.
+        QuotaExceeded => "quota_exceeded",
         /// It had been interrupted after a call.
         Apologized => "apologised",
         /// Another replica took it over.
@@ -30,6 +32,8 @@ labels! {
     pub(crate) enum RejectReason {
         /// The rate limit of the caller.
         CallerRate => "caller_rate",
+        /// The rate limit of the organisation.
+        OrgRate => "org_rate",
         /// Concurrent answers of the organisation.
         OrgLimit => "org_lines",
         /// Concurrent answers of this node.

@@ -1,23 +1,60 @@
 //! The NPC that answers for a device: the one bound to it, else that of its organisation. A cache
-//! covers outages of the database.
+//! covers outages of the database. Devices with the same NPC share one copy.
 
 use std::{sync::Arc, time::Duration};
 
-use quick_cache::sync::Cache;
-use switchboard_protocol::id::DeviceKey;
+use quick_cache::{Weighter, sync::Cache};
+use switchboard_protocol::id::{DeviceKey, NpcId};
+use switchboard_runtime::response_budget::json_bytes;
 use switchboard_store::{Npc, Store};
 use tracing::warn;
 
 /// How long a turn waits for the database while the cache has an entry.
 const LOOKUP_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long it waits without one: longer than a statement waits for a connection.
-const UNCACHED_LOOKUP_TIMEOUT: Duration = Duration::from_secs(4);
+/// How long it waits without one: longer than two statements wait for a connection.
+const UNCACHED_LOOKUP_TIMEOUT: Duration = Duration::from_secs(8);
 /// Number of devices in the cache.
-const CACHE_CAPACITY: usize = 4_096;
+const CACHED_DEVICES: usize = 4_096;
+/// Size of the cached NPCs in memory. One NPC takes about 1 MiB at most.
+const CACHE_BYTES: u64 = 32 * 1024 * 1024;
+/// Estimated number of cached NPCs. A small one, because it determines into how many parts the
+/// capacity is divided, and the largest NPC fits into each.
+const EXPECTED_NPCS: usize = 128;
 
 /// NPCs by device.
 pub(crate) struct NpcCache {
-    entries: Cache<DeviceKey, Option<Arc<Npc>>>,
+    by_device: Cache<DeviceKey, Option<NpcId>>,
+    npcs: Cache<NpcId, Cached, Weight>,
+}
+
+#[derive(Clone)]
+struct Cached {
+    npc: Arc<Npc>,
+    /// Measured once, since the cache asks often.
+    bytes: u64,
+}
+
+#[derive(Clone)]
+struct Weight;
+
+impl Weighter<NpcId, Cached> for Weight {
+    fn weight(&self, _: &NpcId, cached: &Cached) -> u64 {
+        cached.bytes
+    }
+}
+
+/// Estimated size in memory. Most of it are texts. An item of a list takes a `String` more.
+fn bytes(npc: &Npc) -> usize {
+    let settings = &npc.effective.settings;
+    let (persona, tools) = (&settings.persona, &settings.tools);
+    let items = settings.tags.len()
+        + persona.greeting.len()
+        + persona.forbidden_topics.len()
+        + tools.allow.as_ref().map_or(0, Vec::len)
+        + tools.deny.len();
+    let devices = npc.settings.devices.iter().map(|id| id.as_str().len());
+    let texts = json_bytes(settings) + devices.sum::<usize>();
+    size_of::<Npc>() + texts + (items + npc.settings.devices.len()) * 2 * size_of::<String>()
 }
 
 /// The database is unavailable and the cache has no entry for the device.
@@ -26,7 +63,8 @@ pub(crate) struct UnknownNpc;
 impl NpcCache {
     pub(crate) fn new() -> Self {
         Self {
-            entries: Cache::new(CACHE_CAPACITY),
+            by_device: Cache::new(CACHED_DEVICES),
+            npcs: Cache::with_weighter(EXPECTED_NPCS, CACHE_BYTES, Weight),
         }
     }
 
@@ -39,21 +77,58 @@ impl NpcCache {
         store: &Store,
         device: &DeviceKey,
     ) -> Result<Option<Arc<Npc>>, UnknownNpc> {
-        let lookup = store.npc_for_device(device.org, &device.device);
-        let cached = self.entries.get(device);
+        let cached = self.get(device);
         let timeout = match cached {
             Some(_) => LOOKUP_TIMEOUT,
             None => UNCACHED_LOOKUP_TIMEOUT,
         };
-        match tokio::time::timeout(timeout, lookup).await {
-            Ok(Ok(npc)) => {
-                let npc = npc.map(Arc::new);
-                self.entries.insert(device.clone(), npc.clone());
-                return Ok(npc);
+        let lookup = async {
+            match store.npc_for_device(device.org, &device.device).await {
+                // All connections may have been in use for the time that a statement waits for one.
+                Err(error) if error.is_unavailable() && cached.is_none() => {
+                    store.npc_for_device(device.org, &device.device).await
+                }
+                found => found,
             }
+        };
+        match tokio::time::timeout(timeout, lookup).await {
+            Ok(Ok(npc)) => return Ok(self.insert(device, npc)),
             Ok(Err(error)) => warn!(error = error.report(), "NPC lookup failed; using the cache"),
             Err(_) => warn!("NPC lookup timed out; using the cache"),
         }
         cached.ok_or(UnknownNpc)
     }
+
+    /// `None` if the NPC of the device is unknown, `Some(None)` if it has none.
+    #[expect(clippy::option_option, reason = "a device without an NPC is known")]
+    fn get(&self, device: &DeviceKey) -> Option<Option<Arc<Npc>>> {
+        match self.by_device.get(device)? {
+            Some(npc) => self.npcs.get(&npc).map(|cached| Some(cached.npc)),
+            None => Some(None),
+        }
+    }
+
+    /// Replaces the NPC of a device; returns the copy that devices share.
+    fn insert(&self, device: &DeviceKey, npc: Option<Npc>) -> Option<Arc<Npc>> {
+        self.by_device
+            .insert(device.clone(), npc.as_ref().map(|npc| npc.id));
+        let npc = npc?;
+        let version = |npc: &Npc| (npc.version, npc.effective_version);
+        if let Some(shared) = self.npcs.get(&npc.id)
+            && version(&shared.npc) == version(&npc)
+        {
+            return Some(shared.npc);
+        }
+        let bytes = bytes(&npc) as u64;
+        let npc = Arc::new(npc);
+        let cached = Cached {
+            npc: Arc::clone(&npc),
+            bytes,
+        };
+        self.npcs.insert(npc.id, cached);
+        Some(npc)
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,7 +44,11 @@ const LEASE_RENEWAL_INTERVAL: Duration = Duration::from_secs(3);
 pub(crate) async fn run(chat: Arc<Chat>, shutdown: Shutdown) {
     shutdown.spawn(watch_cancellations(Arc::clone(&chat), shutdown.clone()));
     shutdown.spawn(renew_leases(Arc::clone(&chat), shutdown.clone()));
-    let room = |org: OrgId| chat.turns.room(Owner::Org(org.uuid()));
+    // Turns of a suspended organisation wait, like those of one without room.
+    let room = |org: OrgId| match chat.bus.is_suspended(org) {
+        true => 0,
+        false => chat.turns.room(Owner::Org(org.uuid())),
+    };
     while let Some(free) = wait_for_slots(&chat.turns, &shutdown).await {
         // A read that has started is finished while draining: the claimed turns would otherwise
         // wait for their leases to expire.
@@ -139,7 +143,19 @@ async fn process(
 ) -> Option<(ConversationKey, Conversation)> {
     let in_flight = InFlightGuard::new(&chat.metrics.in_flight);
     let (end, conversation) = match chat.npcs.find(&chat.store, &turn.device).await {
-        Ok(npc) => answer(chat, (&turn, user_message(&turn, npc)), &active).await,
+        Ok(npc) => {
+            let message = user_message(&turn, npc);
+            match chat.admit_turn(message.org).await {
+                Ok(()) => answer(chat, (&turn, message), &active).await,
+                Err(exceeded) => {
+                    debug!(%exceeded, turn = %turn.id, "turn refused");
+                    let phrases = answer::phrases(&message, &turn.text);
+                    chat.bus.send_text(&turn, phrases.quota_exceeded());
+                    chat.bus.finish_reply(&turn);
+                    (TurnEnd::QuotaExceeded, None)
+                }
+            }
+        }
         Err(UnknownNpc) => {
             let phrases = Phrases(Language::detect(&turn.text, None));
             chat.bus.send_text(&turn, phrases.unknown_npc());

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use secrecy::SecretString;
 use switchboard_protocol::token::MAX_TTL_S;
 
-use crate::workers::webhooks::Authorities;
+use crate::{quotas::QuotaConfig, workers::webhooks::Authorities};
 
 /// The minimum length of the operator key. Shorter keys could be guessed.
 const MIN_OPERATOR_KEY_CHARS: usize = 16;
@@ -17,7 +17,8 @@ const MIN_OPERATOR_KEY_CHARS: usize = 16;
 #[derive(Debug, Clone, clap::Args)]
 #[group(skip)]
 pub struct Config {
-    /// Key that may create organisations, at least 16 characters. Without it, none can be created
+    /// Key that may create, list and suspend organisations and set their quotas, at least 16
+    /// characters. Without it, none can be created
     #[arg(long, env, hide_env_values = true, value_parser = operator_key)]
     pub operator_key: Option<SecretString>,
 
@@ -30,15 +31,9 @@ pub struct Config {
     )]
     pub longest_token_ttl_s: u64,
 
-    /// Maximum number of access tokens of one organisation that have not expired, revoked ones
-    /// included. Protects the memory of all nodes, which store each revocation until then
-    #[arg(
-        long,
-        env,
-        default_value_t = 200_000,
-        value_parser = clap::value_parser!(u64).range(1..=100_000_000)
-    )]
-    pub tokens_per_org: u64,
+    /// The quotas of organisations.
+    #[command(flatten)]
+    pub quotas: QuotaConfig,
 
     /// Sustained rate of requests for settings and tokens of one organisation, by all its keys;
     /// protects PostgreSQL and other organisations
@@ -74,7 +69,7 @@ pub struct Config {
     #[arg(
         long,
         env,
-        default_value_t = 64,
+        default_value_t = 256,
         value_parser = clap::value_parser!(u16).range(0..=1_024)
     )]
     pub webhooks_senders: u16,

@@ -4,7 +4,9 @@ mod bootstrap;
 mod catalog_events;
 mod config;
 mod http;
+mod key_set;
 mod metrics;
+mod quotas;
 mod resources;
 mod seal;
 mod signing_keys;
@@ -21,19 +23,20 @@ use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{
     budget::Budgets,
     problem::{self, Problem},
+    quota::Limits,
     rate_limit::{self, TokenBuckets},
     response_budget::ResponseBudget,
     shutdown::Shutdown,
 };
-use switchboard_store::{Objects, QueryEmbedding, Store};
+use switchboard_store::{Objects, Owner, QueryEmbedding, Store};
 
 pub use bootstrap::bootstrap;
 pub use config::Config;
 pub use http::api::document;
 use http::error::objects_not_configured;
 use metrics::RequestMetrics;
+pub use quotas::QuotaConfig;
 pub use resources::LARGER_BODIES;
-use resources::tokens::quota::TokenQuota;
 pub use signing_keys::PublicKeys;
 pub use workers::{
     ingestion::{Format, read_confined},
@@ -67,7 +70,7 @@ struct Control {
     authenticator: Authenticator,
     operator_key: Option<SecretString>,
     max_token_ttl_s: u64,
-    token_quota: TokenQuota,
+    quota_defaults: Limits,
     webhook_networks: workers::webhooks::Networks,
     embedder: Option<QueryEmbedder>,
     metrics: RequestMetrics,
@@ -87,7 +90,7 @@ impl Control {
             authenticator: deps.authenticator,
             operator_key: config.operator_key.clone(),
             max_token_ttl_s: config.longest_token_ttl_s,
-            token_quota: TokenQuota::new(config.tokens_per_org),
+            quota_defaults: config.quotas.limits(),
             webhook_networks: workers::webhooks::Networks::new(&config.webhooks_allow),
             embedder: Endpoint::from_config(&config.embeddings).map(QueryEmbedder::new),
             metrics: RequestMetrics::new(&deps.registry)?,
@@ -113,13 +116,13 @@ impl Control {
 
     /// The embedding of a search query. None without an endpoint, and while texts are embedded with
     /// another model than this process has.
-    async fn query_embedding(&self, query: &str) -> Option<QueryEmbedding> {
+    async fn query_embedding(&self, reader: Owner, query: &str) -> Option<QueryEmbedding> {
         let embedder = self.embedder.as_ref()?;
         let current = self.store.embedding_model().await.ok()??;
         if current.model != embedder.model() {
             return None;
         }
-        let vector = embedder.embed(query).await?;
+        let vector = embedder.embed(reader.into(), query).await?;
         Some(QueryEmbedding {
             model: current.model,
             vector,

@@ -2,10 +2,11 @@
 //!
 //! Invariant: the number of label values does not depend on organisations or devices.
 
-use prometheus::{Gauge, Histogram, IntCounter, IntGauge, Registry};
+use prometheus::{Gauge, Histogram, IntCounter, IntGauge, IntGaugeVec, Opts, Registry};
 use switchboard_runtime::{
     labels,
     metrics::{Counters, Group},
+    quota::Quota,
 };
 
 const BATCH_SIZES: [f64; 9] = [
@@ -68,6 +69,34 @@ impl WebhookMetrics {
                 "Events dropped because a webhook had too many pending deliveries, of all existing webhooks",
             )?,
         })
+    }
+}
+
+/// Metrics of quotas.
+#[derive(Debug, Clone)]
+pub(crate) struct QuotaMetrics(IntGaugeVec);
+
+impl QuotaMetrics {
+    /// Registers the metrics.
+    ///
+    /// # Errors
+    /// When the registry already has metrics of these names.
+    pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let opts = Opts::new(
+            "switchboard_control_quota_warned_orgs",
+            "Organisations that use more than 80 % of a quota, by quota",
+        );
+        let warned = IntGaugeVec::new(opts, &["quota"])?;
+        registry.register(Box::new(warned.clone()))?;
+        let metrics = Self(warned);
+        for quota in Quota::ALL {
+            metrics.set_warned_orgs(quota, 0);
+        }
+        Ok(metrics)
+    }
+
+    pub(crate) fn set_warned_orgs(&self, quota: Quota, orgs: i64) {
+        self.0.with_label_values(&[quota.as_str()]).set(orgs);
     }
 }
 

@@ -68,8 +68,8 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Control>> {
         .layer(DefaultBodyLimit::max(skills_books::MAX_PART_BYTES));
     let voices = routes!(voices::create).layer(DefaultBodyLimit::max(voices::MAX_BYTES));
     OpenApiRouter::with_openapi(ParameterSchemas::openapi())
-        .routes(routes!(orgs::create, orgs::suspension::list))
-        .routes(routes!(orgs::suspension::suspend))
+        .routes(routes!(orgs::create, orgs::operator::list))
+        .routes(routes!(orgs::operator::update))
         .routes(routes!(orgs::get, orgs::update))
         .routes(routes!(api_keys::create, api_keys::list))
         .routes(routes!(api_keys::revoke))

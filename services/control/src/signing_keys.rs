@@ -5,7 +5,10 @@
 use std::sync::Arc;
 
 use secrecy::{ExposeSecret, SecretBox};
-use switchboard_protocol::token::{SigningKey, VerifyingKey};
+use switchboard_protocol::{
+    id::OrgId,
+    token::{SigningKey, VerifyingKey},
+};
 use switchboard_store::{NewSigningKey, Store, StoreError, StoredSigningKey};
 use tokio::sync::watch;
 
@@ -34,9 +37,12 @@ impl PublicKeys {
 }
 
 /// Loads the keys, and generates the first one if there is none. Replicas that start
-/// at the same time agree on one.
-pub(crate) async fn load(store: &Store) -> Result<Keys, StoreError> {
-    let stored = store.signing_keys().await?;
+/// at the same time agree on one. For a request of an organisation, the connection is charged to it.
+pub(crate) async fn load(store: &Store, requester: Option<OrgId>) -> Result<Keys, StoreError> {
+    let stored = match requester {
+        Some(org) => store.signing_keys_for(org).await?,
+        None => store.signing_keys().await?,
+    };
     if let Some(keys) = Keys::from_stored(&stored) {
         return Ok(keys);
     }

@@ -6,6 +6,7 @@ pub(crate) mod ingestion;
 mod keys;
 mod lease;
 mod orphans;
+mod quotas;
 pub(crate) mod voices;
 pub(crate) mod webhooks;
 
@@ -15,7 +16,8 @@ use switchboard_runtime::{budget::Kind, shutdown::Shutdown};
 use crate::{
     Config, Deps,
     metrics::{
-        BackgroundMetrics, EmbeddingMetrics, IngestionMetrics, VoiceMetrics, WebhookMetrics,
+        BackgroundMetrics, EmbeddingMetrics, IngestionMetrics, QuotaMetrics, VoiceMetrics,
+        WebhookMetrics,
     },
 };
 use ingestion::Ingestion;
@@ -23,7 +25,8 @@ use lease::LeasedWorker;
 
 /// Starts the background work of [`run`](crate::run), without its routes, on `shutdown`:
 /// - device events from the bus are written to the store,
-/// - token keys and revocations are published to all nodes,
+/// - token keys, revocations and quotas are published to all nodes,
+/// - organisations are warned of their quotas,
 /// - skills books are parsed, voices are created, and texts are embedded,
 /// - objects without a row are deleted,
 /// - events are delivered to webhooks.
@@ -47,11 +50,13 @@ pub fn start_workers(
     let voices = VoiceMetrics::new(registry)?;
     let webhooks = WebhookMetrics::new(registry)?;
     let embeddings = EmbeddingMetrics::new(registry)?;
-    let publisher = keys::KeyPublisher::new(deps, background.clone());
+    let publisher = keys::KeyPublisher::new(config, deps, background.clone());
     shutdown.spawn(publisher.run(shutdown.clone()));
+    let checker = quotas::QuotaChecker::new(config, deps, QuotaMetrics::new(registry)?);
+    shutdown.spawn(checker.run(shutdown.clone()));
     if store.objects().is_some() {
         let readers = usize::from(config.skills_readers);
-        let budget = budgets.budget("ingestion_jobs", readers, Kind::quarter_of(readers));
+        let budget = budgets.slots("ingestion_jobs", readers, Kind::quarter_of(readers));
         for _ in 0..readers {
             let job = Ingestion::new(store.clone(), bus.clone(), ingestion.clone());
             shutdown.spawn(LeasedWorker::new(job, budget.clone()).run(shutdown.clone()));
@@ -59,7 +64,7 @@ pub fn start_workers(
         let providers = voices::Providers::new(config);
         // An owner may have one job at each provider.
         let count = providers.names().len();
-        let budget = budgets.budget("voice_jobs", count, Kind::Held { share: count });
+        let budget = budgets.slots("voice_jobs", count, Kind::Held { share: count });
         // One worker for each provider: a provider that does not respond delays only
         // its own voices.
         for provider in providers.names() {

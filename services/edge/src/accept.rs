@@ -4,6 +4,7 @@ mod admission;
 mod handshake_stream;
 mod proxy_protocol;
 mod rate;
+mod tls_sessions;
 mod unauthenticated;
 
 use std::{io, sync::Arc, time::Duration};

@@ -16,7 +16,7 @@ use switchboard_protocol::{
 
 use crate::{
     edge::Edge,
-    handle::{CallLimits, ConnectionHandle, EnqueueError, Eviction, UnfinishedCall},
+    handle::{CallLimits, ConnectionHandle, EnqueueError, UnfinishedCall},
 };
 
 /// Connects the bus to the edge. The reference is weak because the edge owns the bus.
@@ -36,11 +36,8 @@ impl BusHandler {
         f: impl FnOnce(&Edge, &ConnectionHandle),
     ) {
         let Some(edge) = self.0.upgrade() else { return };
-        edge.connections.with(org, device, |handle| {
-            if handle.epoch == epoch {
-                f(&edge, handle);
-            }
-        });
+        edge.connections
+            .with(org, device, epoch, |handle| f(&edge, handle));
     }
 }
 
@@ -55,19 +52,18 @@ impl ConnectionOwner for BusHandler {
 
     fn cancel(&self, org: OrgId, device: &str, call: CallId) {
         let Some(edge) = self.0.upgrade() else { return };
-        let cancelled = edge
-            .connections
-            .with(org, device, |handle| handle.cancel_call(call));
-        if let Some(call) = cancelled.flatten() {
-            edge.fail_call(&call, Outcome::Cancelled, "The caller withdrew the call.");
-        }
+        edge.connections.for_each_of(org, device, |handle| {
+            if let Some(call) = handle.cancel_call(call) {
+                edge.fail_call(&call, Outcome::Cancelled, "The caller withdrew the call.");
+            }
+        });
     }
 
     fn take_over(&self, org: OrgId, device: &str, epoch: Epoch) {
         let Some(edge) = self.0.upgrade() else { return };
-        edge.connections.with(org, device, |handle| {
+        edge.connections.for_each_of(org, device, |handle| {
             if handle.epoch < epoch {
-                handle.evict(Eviction::Takeover);
+                edge.take_over(handle);
             }
         });
     }
@@ -104,7 +100,10 @@ impl ConnectionOwner for BusHandler {
             return Vec::new();
         };
         let mut connections = Vec::with_capacity(edge.connections.len());
-        edge.connections.for_each(|handle| {
+        edge.connections.for_each_entered(|handle| {
+            if !handle.is_entered() {
+                return;
+            }
             let registration = handle.registration();
             connections.push(LiveConnection {
                 device: handle.key.clone(),
@@ -129,10 +128,11 @@ impl Edge {
             max_in_flight: self.config.device_max_calls_in_flight,
         };
         let (org, device) = (call.org, call.device.clone());
+        let epoch = call.epoch;
         let mut pending = Some(call);
-        let refused = self.connections.with(org, &device, |handle| {
-            let call = pending.take_if(|call| call.epoch == handle.epoch)?;
-            handle.enqueue_call(call, limits).err()
+        let refused = self.connections.with(org, &device, epoch, |handle| {
+            let call = pending.take()?;
+            handle.enqueue_call(call, limits, &self.messages).err()
         });
         let (reply, answer) = match refused.flatten() {
             None => return pending.map_or(Ok(()), |call| Err(call.reply)),
@@ -144,6 +144,10 @@ impl Edge {
                     "The device has the maximum number of calls in flight. Try again in a moment.",
                 ),
             ),
+            Some((reply, EnqueueError::Exhausted(exhausted))) => {
+                let detail = format!("Too much waits for devices: {exhausted}. Try again later.");
+                (reply, Answer::ended(Outcome::Overloaded, detail))
+            }
             Some((reply, EnqueueError::Repeated)) => (
                 reply,
                 Answer::ended(
@@ -156,6 +160,18 @@ impl Edge {
         Ok(())
     }
 
+    /// A newer connection of the device has the directory's entry.
+    pub(crate) fn take_over(&self, older: &ConnectionHandle) {
+        self.return_calls(&older.take_over());
+    }
+
+    /// Returns calls that no device received to their callers, who find its next connection.
+    pub(crate) fn return_calls(&self, calls: &[ReplyTo]) {
+        for reply in calls {
+            self.bus.answer_not_connected(reply);
+        }
+    }
+
     /// Ends a call with this answer.
     pub(crate) fn complete_call(&self, to: &ReplyTo, answer: Answer) {
         self.metrics.count_call(answer.outcome);
@@ -164,12 +180,91 @@ impl Edge {
 
     /// Ends a call without a result of the device. `detail` is for the caller.
     pub(crate) fn fail_call(&self, call: &UnfinishedCall, outcome: Outcome, detail: &str) {
-        let delivered = if call.dispatched {
+        let delivered = if call.written {
             Delivered::Unknown
         } else {
             Delivered::No
         };
         let answer = Answer::ended(outcome, detail).with_delivered(delivered);
         self.complete_call(&call.reply, answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use switchboard_bus::{Bus, BusConfig, Call, LocalHub, TokenCheck};
+    use switchboard_protocol::id::{DeviceKey, TokenId};
+    use switchboard_runtime::{budget::Budgets, shutdown::Shutdown};
+    use tokio::sync::mpsc;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{config::Config, handle::Identity, metrics::Metrics};
+
+    /// Passes the calls on as they arrive.
+    struct Arrivals(mpsc::Sender<InboundCall>);
+
+    impl ConnectionOwner for Arrivals {
+        fn deliver(&self, call: InboundCall) -> Result<(), ReplyTo> {
+            self.0
+                .try_send(call)
+                .map_err(|full| full.into_inner().reply)
+        }
+        fn cancel(&self, _: OrgId, _: &str, _: CallId) {}
+        fn take_over(&self, _: OrgId, _: &str, _: Epoch) {}
+        fn send_text(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8], _: Text) {}
+        fn keep_alive(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8]) {}
+        fn finish_reply(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8], _: bool) {}
+        fn connections(&self) -> Vec<LiveConnection> {
+            Vec::new()
+        }
+    }
+
+    #[tokio::test]
+    async fn call_that_waits_for_a_registration_releases_its_batch() {
+        let (shutdown, registry) = (Shutdown::new(), prometheus::Registry::new());
+        let bus = BusConfig::local(&LocalHub::default(), "edge");
+        let bus = Bus::start(bus, &registry, &shutdown).unwrap();
+        let (arrivals, mut arrived) = mpsc::channel(1);
+        bus.attach(Arc::new(Arrivals(arrivals)));
+        let key = DeviceKey {
+            org: OrgId::from_uuid(Uuid::nil()),
+            device: "toy".parse().unwrap(),
+        };
+        let epoch = bus.claim(&key).await.unwrap().epoch;
+        let call = Call {
+            device: key.clone(),
+            id: CallId::from_uuid(Uuid::now_v7()),
+            service: "light".into(),
+            params: Bytes::new(),
+            input: Bytes::new(),
+            timeout: std::time::Duration::from_secs(10),
+            notifications: None,
+            cancel_key: None,
+        };
+        let caller = bus.clone();
+        let _answer = shutdown.spawn(async move { caller.call(call).await });
+        let mut call = arrived.recv().await.unwrap();
+        let batch = Bytes::from(b"{} and many other calls".to_vec());
+        call.params = batch.slice(..2);
+
+        let metrics = Metrics::new(&registry).unwrap();
+        let budgets = Budgets::new(&registry).unwrap();
+        let edge = Edge::new(Config::default(), bus, metrics, &budgets, &shutdown);
+        let token = TokenCheck {
+            id: TokenId::from_uuid(Uuid::nil()),
+            org: key.org,
+            key: "0123456789abcdef".parse().unwrap(),
+            expires_at: u64::MAX,
+        };
+        let handle = ConnectionHandle::new(Identity { key, token }, epoch, 0);
+        handle.set_entered();
+        let handle = Arc::new(handle);
+        edge.connections.enter(&handle);
+        assert!(edge.enqueue_call(call).is_ok());
+        assert_eq!(handle.open_calls(), 1);
+        assert!(batch.is_unique());
+        shutdown.stop();
     }
 }

@@ -4,6 +4,7 @@ use std::{net::IpAddr, num::NonZeroU32, time::Duration};
 
 use ipnet::IpNet;
 use switchboard_protocol::schema::SchemaLimits;
+use switchboard_runtime::outbound::{self, Uri};
 
 /// Settings of an edge. Each can be set by flag, environment variable or file.
 #[derive(Debug, Clone, clap::Args)]
@@ -13,6 +14,12 @@ pub struct Config {
     /// descriptors.
     #[arg(long, env, default_value_t = Config::default().device_max_connections)]
     pub device_max_connections: usize,
+
+    /// Maximum number of device connections of one organisation; 0 for three quarters of
+    /// `--device-max-connections`. Further devices are sent to another edge; one that is connected
+    /// here may reconnect. Protects the devices of other organisations.
+    #[arg(long, env, default_value_t = Config::default().device_connections_per_org)]
+    pub device_connections_per_org: usize,
 
     /// Maximum number of connections that have not authenticated. When there are more, the oldest
     /// one of the network with the most of them is closed. Protects against sockets opened by
@@ -154,25 +161,38 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..))]
     pub device_drain_per_s: u32,
 
+    /// URL that answers with a success while any edge is ready, such as `/readyz` of the admin port
+    /// behind a balancer. Devices of an edge that is cut off from Redis for 5 s are sent elsewhere if
+    /// it answers.
+    #[arg(long, env, value_name = "URL", value_parser = outbound::parse_base_url)]
+    pub edge_readiness_url: Option<Uri>,
+
     /// Milliseconds from the last GOAWAY of a drain until the remaining devices are closed.
     /// Protects a rolling restart from waiting forever.
     #[arg(long, env, default_value_t = Config::default().device_drain_timeout_ms)]
     pub device_drain_timeout_ms: u64,
 
     /// Maximum reconnect delay in milliseconds of a device that is sent away, chosen at random for
-    /// each. Protects the edges from a reconnect storm.
+    /// each; less while an edge drains that has few devices. Protects the edges from a reconnect storm.
     #[arg(long, env, default_value_t = Config::default().device_retry_within_ms)]
     pub device_retry_within_ms: u32,
 
     /// Maximum bytes of TLS sessions that have not authenticated, 24 KiB each; one network uses at
-    /// most a quarter, and further connections wait. Protects memory from strangers.
+    /// most a quarter. Further connections wait, and close sessions of the network that has most
+    /// after a second. Protects memory from strangers.
     #[arg(long, env, default_value_t = Config::default().device_tls_handshake_bytes)]
     pub device_tls_handshake_bytes: usize,
 
-    /// Maximum bytes of incomplete frames of more than 4 KiB; one organisation uses at most a
-    /// quarter, and a device beyond that is closed. Protects memory.
+    /// Maximum bytes of incomplete frames of more than 4 KiB; one organisation uses at most half,
+    /// and a device beyond that is closed. Protects memory.
     #[arg(long, env, default_value_t = Config::default().device_incomplete_frame_bytes)]
     pub device_incomplete_frame_bytes: usize,
+
+    /// Maximum bytes that wait in all connections for devices to read them, or as messages for the
+    /// bus, without the first 4 KiB of each; one organisation uses at most a quarter. Protects
+    /// memory from devices that do not read.
+    #[arg(long, env, default_value_t = Config::default().device_messages_bytes)]
+    pub device_messages_bytes: usize,
 
     /// Milliseconds in which a device must complete a frame that it began. Protects that memory
     /// from devices that never do.
@@ -209,7 +229,7 @@ pub struct SchemaConfig {
     pub schema_max_expansion: usize,
 
     /// Maximum bytes of all registered services, compiled and distinct; those of one organisation
-    /// take at most a quarter. Protects memory.
+    /// take at most half. Protects memory.
     #[arg(long, env, default_value_t = SchemaConfig::default().schema_max_compiled_bytes)]
     pub schema_max_compiled_bytes: usize,
 
@@ -224,6 +244,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             device_max_connections: 100_000,
+            device_connections_per_org: 0,
             device_max_unauthenticated: 16_384,
             device_accepts_per_address_per_s: 5_000,
             proxy_protocol_from: Vec::new(),
@@ -250,10 +271,12 @@ impl Default for Config {
             device_max_unsent_bytes: 1_048_576,
             device_write_stall_ms: 10_000,
             device_drain_per_s: 500,
+            edge_readiness_url: None,
             device_drain_timeout_ms: 20_000,
             device_retry_within_ms: 2_000,
             device_tls_handshake_bytes: 67_108_864,
             device_incomplete_frame_bytes: 67_108_864,
+            device_messages_bytes: 67_108_864,
             device_frame_timeout_ms: 30_000,
             schema: SchemaConfig::default(),
         }
@@ -291,6 +314,15 @@ impl SchemaConfig {
 }
 
 impl Config {
+    /// Device connections that one organisation may have, at least one.
+    #[must_use]
+    pub fn connections_per_org(&self) -> usize {
+        match self.device_connections_per_org {
+            0 => (self.device_max_connections / 4 * 3).max(1),
+            limit => limit,
+        }
+    }
+
     /// Silence after which a device is closed: two and a half heartbeats, so that one may be lost.
     #[must_use]
     pub fn idle_timeout(&self) -> Duration {
@@ -340,6 +372,22 @@ mod tests {
         check(10_000, 200);
         check(300, 150);
         check(1, 50);
+    }
+
+    #[test]
+    fn one_organisation_has_three_quarters_of_the_connections_by_default() {
+        fn check(max: usize, per_org: usize, expect: usize) {
+            let config = Config {
+                device_max_connections: max,
+                device_connections_per_org: per_org,
+                ..Config::default()
+            };
+            assert_eq!(config.connections_per_org(), expect, "{max} {per_org}");
+        }
+        check(100_000, 0, 75_000);
+        check(100_000, 10_000, 10_000);
+        check(100_000, 100_000, 100_000);
+        check(1, 0, 1);
     }
 
     #[test]

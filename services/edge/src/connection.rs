@@ -20,7 +20,6 @@ use switchboard_protocol::{
     message::DeviceMessage,
     session::{Event, Session, SessionError},
 };
-use switchboard_runtime::budget::Owner;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub(crate) use self::{buffers::MAX_READ_BYTES, handshake::refusal_labels};
@@ -221,6 +220,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 if written > 0 || !self.handle.is_stalled() {
                     self.handle.set_stalled_since(Some(self.edge.now_ms()));
                 }
+                let owner = self.handle.owner();
+                if self.io.charge_unsent(&self.edge.messages, owner).is_err() {
+                    self.handle.evict(Eviction::SlowReader);
+                }
                 Ok(false)
             }
         }
@@ -256,7 +259,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         may_have_frame: bool,
         now_ms: u64,
     ) -> Result<(), CloseReason> {
-        let owner = Owner::Org(self.handle.key.org.uuid());
+        let owner = self.handle.owner();
         let frames = &self.edge.frames;
         let kept = self.io.put_back(chunk, may_have_frame, frames, owner);
         match kept.map_err(CloseReason::Overload)? {
@@ -315,6 +318,6 @@ mod tests {
         let task = size(serve::<TcpStream>);
         let handle = size_of::<ConnectionHandle>();
         let sizes = format!("the task has {task} bytes, the handle {handle}");
-        assert!(task <= 360 && handle <= 304, "{sizes}");
+        assert!(task <= 368 && handle <= 344, "{sizes}");
     }
 }

@@ -13,8 +13,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long connections may take to close after they were all asked to.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Sends GOAWAY to all devices at a bounded rate and waits for those with calls in flight. Closes
-/// the rest when the time is over, or at once when the process stops.
+/// Sends GOAWAY to all devices at a bounded rate. Waits until they have registered at another edge, or
+/// for those with calls in flight if there is none. Closes the rest when the time is over, or at once
+/// when the process stops.
 pub(crate) async fn drain(edge: &Edge) {
     info!(
         connections.open = edge.connections.len(),
@@ -43,20 +44,47 @@ pub(crate) async fn drain(edge: &Edge) {
 
 async fn drain_gradually(edge: &Edge) {
     let timeout = Duration::from_millis(edge.config.device_drain_timeout_ms);
+    let other_edge_accepts = edge.bus.other_edges() > 0;
+    edge.bus.set_accepting(false);
+    ask_to_move(edge, other_edge_accepts).await;
+    let notified = Instant::now();
+    let closed = timeout_at(
+        notified + timeout * 2 / 3,
+        all_closed(edge, other_edge_accepts),
+    )
+    .await;
+    if closed.is_err() {
+        finish_calls(edge, timeout).await;
+        // After the timeout, the caller closes what is left.
+        let _ = timeout_at(notified + timeout, all_closed(edge, other_edge_accepts)).await;
+    }
+}
+
+/// A device under constant load would never be idle: it accepts no calls in the last third. Callers
+/// wait for its next connection from then on.
+async fn finish_calls(edge: &Edge, timeout: Duration) {
+    let all = handles(edge);
+    for handle in all.iter().filter(|handle| handle.withdraw()) {
+        let (device, epoch) = (handle.key.clone(), handle.epoch);
+        edge.bus.withdraw(device, epoch, timeout / 3);
+    }
+    // Until the directory has no entry of them, calls arrive.
+    sleep(BATCH_INTERVAL).await;
+    for handle in all {
+        edge.return_calls(&handle.finish());
+    }
+}
+
+/// Sends GOAWAY to all devices, at a bounded rate.
+pub(crate) async fn ask_to_move(edge: &Edge, other_edge_accepts: bool) {
+    let timeout = Duration::from_millis(edge.config.device_drain_timeout_ms);
     let all = handles(edge);
     let batch = batch_size(all.len(), edge.config.device_drain_per_s, timeout);
     for handles in all.chunks(batch) {
-        handles.iter().for_each(|handle| handle.drain());
+        for handle in handles {
+            handle.drain(other_edge_accepts);
+        }
         sleep(BATCH_INTERVAL).await;
-    }
-    drop(all);
-    let notified = Instant::now();
-    let closed = timeout_at(notified + timeout * 2 / 3, all_closed(edge)).await;
-    if closed.is_err() {
-        // A device under constant load would never be idle: it accepts no calls in the last third.
-        handles(edge).iter().for_each(|handle| handle.stop_calls());
-        // After the timeout, the caller closes what is left.
-        let _ = timeout_at(notified + timeout, all_closed(edge)).await;
     }
 }
 
@@ -70,10 +98,12 @@ fn batch_size(devices: usize, per_s: u32, timeout: Duration) -> usize {
     needed.max(per_s.div_ceil(batches_per_s) as usize).max(1)
 }
 
-async fn all_closed(edge: &Edge) {
+async fn all_closed(edge: &Edge, other_edge_accepts: bool) {
     while edge.tasks.tasks() > 0 {
         // A handshake that was in progress when the drain began may add a connection late.
-        handles(edge).iter().for_each(|handle| handle.drain());
+        for handle in handles(edge) {
+            handle.drain(other_edge_accepts);
+        }
         sleep(POLL_INTERVAL).await;
     }
 }

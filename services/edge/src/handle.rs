@@ -5,6 +5,7 @@
 
 mod calls;
 mod turns;
+mod waiting;
 
 use std::{
     sync::{
@@ -15,11 +16,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use switchboard_bus::{DisconnectReason, Epoch, TokenCheck};
+use switchboard_bus::{DisconnectReason, Epoch, ReplyTo, TokenCheck};
 use switchboard_protocol::{
     id::{CallId, DeviceKey},
     token::AccessError,
 };
+use switchboard_runtime::budget::Permit;
 
 use self::{calls::CallTable, turns::Turns};
 pub(crate) use self::{
@@ -28,6 +30,7 @@ pub(crate) use self::{
         UnmatchedResult,
     },
     turns::{BusAction, ReplyChunk, TurnEnd, TurnLimits},
+    waiting::WaitingBytes,
 };
 
 use crate::schemas::CompiledServices;
@@ -51,18 +54,26 @@ pub(crate) struct Identity {
 /// holds the socket; it polls this handle for [`Signal`]s and [`Command`]s.
 ///
 /// ```text
-///  new          drain            stop_calls            close_calls
-/// ────► Serving ─────► Draining ───────────► Finishing ───────────► Closed
-///           │              │ no calls, no turns  │                    ▲
-///           │              └────────► Signal::Drained ────────────────┤
-///           └── evict, or any other reason to close ──────────────────┘
+///  new         drain            finish, take_over       close_calls
+/// ────► Serving ◄──► Moving ──────────────► Finishing ───────────► Closed
+///           │          ▲ │ drain             ▲   │                   ▲
+///           │   recall │ ▼                   │   │ no calls,         │
+///           │───► Draining ──────────────────┘   │ no turns          │
+///           │        └───────────────────────────┴► Signal::Drained ─┤
+///           └── evict, take_over, or any other reason to close ──────┘
 /// ```
 ///
 /// - `Serving`: accepts calls and turns.
+/// - `Moving`: GOAWAY is sent, and another edge accepts devices. Everything goes on until the device
+///   has registered there, or closes this connection, or the reason for the GOAWAY is over and the
+///   device did not follow it (`recall`, then `stay`).
 /// - `Draining`: GOAWAY is sent. Calls are still accepted until a moment without any.
-/// - `Finishing`: accepts no further calls and turns, and completes those it has.
+/// - `Finishing`: accepts no further calls and turns, and completes those that the device has.
 /// - `Closed`: the task has ended; the remaining calls are returned to the caller of
 ///   [`Self::close_calls`].
+///
+/// Beside the phase, a connection has a [`Place`] in the directory. Calls wait until the device has
+/// registered its services.
 ///
 /// Times are milliseconds on the edge's clock ([`crate::edge::Edge::now_ms`]).
 pub(crate) struct ConnectionHandle {
@@ -107,8 +118,10 @@ pub(crate) enum Signal {
     Close(Eviction),
 }
 
-/// What to write to the device.
+/// What to write to the device, or to the directory.
 pub(crate) enum Command {
+    /// The connection is entered without services.
+    Enter,
     Call(OutgoingCall),
     Reply(ReplyChunk),
     Cancel(CallId),
@@ -120,14 +133,40 @@ pub(crate) enum Command {
 enum Phase {
     #[default]
     Serving,
+    Moving,
     Draining,
     Finishing,
     Closed,
 }
 
+/// Whether the directory's entry of the device points to the connection.
+///
+/// ```text
+///  Joining ── claim, register, enter ──► Entered ── withdraw, finish, take_over ──► Left
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Not yet, for this many sweeps.
+    Joining {
+        sweeps: u8,
+    },
+    Entered,
+    /// No longer, and it never will again: the entry is given up, or points to a newer connection.
+    Left,
+}
+
+impl Default for Place {
+    fn default() -> Self {
+        Self::Joining { sweeps: 0 }
+    }
+}
+
 #[derive(Default)]
 struct State {
     phase: Phase,
+    place: Place,
+    /// The connection is to be entered without services.
+    enter: bool,
     /// GOAWAY is to be sent.
     goaway: bool,
     /// PING is to be sent.
@@ -139,6 +178,9 @@ struct State {
     /// Calls whose CANCEL is to be sent.
     cancels: Vec<CallId>,
     registration: Option<Arc<CompiledServices>>,
+    /// The slot among the connections of the organisation. `None` once a newer connection of the
+    /// device has it.
+    slot: Option<Permit>,
     /// Present only while a message or a turn is open.
     turns: Option<Box<Turns>>,
     /// The device has begun a turn, so the bus may hold turns of this connection.
@@ -181,11 +223,32 @@ impl std::fmt::Debug for ConnectionHandle {
 
 impl State {
     fn has_commands(&self) -> bool {
-        self.goaway
+        self.enter
+            || self.goaway
             || self.ping
             || !self.cancels.is_empty()
-            || self.calls.has_queued()
+            || self.has_sendable_calls()
             || self.has_chunk()
+    }
+
+    /// Accepts no further calls and turns. Returns the calls that the device did not receive.
+    fn finish(&mut self) -> Vec<ReplyTo> {
+        self.phase = self.phase.max(Phase::Finishing);
+        self.leave();
+        self.calls.take_unwritten()
+    }
+
+    /// Returns whether the directory's entry pointed here until now.
+    fn leave(&mut self) -> bool {
+        let is_entered = self.place == Place::Entered;
+        if is_entered {
+            self.place = Place::Left;
+        }
+        is_entered
+    }
+
+    fn has_sendable_calls(&self) -> bool {
+        self.registration.is_some() && self.calls.has_queued()
     }
 
     /// A draining connection has nothing left to do.
@@ -218,17 +281,84 @@ impl ConnectionHandle {
         self.change(|state| state.eviction = state.eviction.or(Some(eviction)));
     }
 
-    /// Sends GOAWAY once, and closes the connection when it has no calls and no turns.
-    pub(crate) fn drain(&self) {
+    /// A newer connection of the device has the directory's entry. A connection that was asked to
+    /// move completes its calls and turns; any other one closes. Returns the calls that the device
+    /// did not receive, for its newer connection.
+    #[must_use]
+    pub(crate) fn take_over(&self) -> Vec<ReplyTo> {
+        self.change(|state| {
+            if state.phase == Phase::Serving {
+                state.eviction = state.eviction.or(Some(Eviction::Takeover));
+            }
+            state.finish()
+        })
+    }
+
+    /// Accepts no further calls and turns. Returns the calls that the device did not receive.
+    #[must_use]
+    pub(crate) fn finish(&self) -> Vec<ReplyTo> {
+        self.change(State::finish)
+    }
+
+    /// Gives up the directory's entry. Returns whether it pointed here until now.
+    #[must_use]
+    pub(crate) fn withdraw(&self) -> bool {
+        self.state.lock().leave()
+    }
+
+    /// Counts a sweep over a joining connection. After `max` of them it is entered without services.
+    pub(crate) fn count_sweep(&self, max: u8) {
         let mut state = self.state.lock();
-        if state.phase > Phase::Serving {
+        if let Place::Joining { sweeps } = &mut state.place {
+            *sweeps = sweeps.saturating_add(1);
+            if *sweeps == max {
+                state.enter = true;
+                let waker = state.waker.take();
+                drop(state);
+                waker.into_iter().for_each(Waker::wake);
+            }
+        }
+    }
+
+    /// Sends GOAWAY once. Closes the connection when the device has registered at another edge if
+    /// one accepts devices, and otherwise when it has no calls and no turns.
+    pub(crate) fn drain(&self, other_edge_accepts: bool) {
+        let wanted = if other_edge_accepts {
+            Phase::Moving
+        } else {
+            Phase::Draining
+        };
+        let mut state = self.state.lock();
+        if state.phase >= wanted {
             return;
         }
-        state.phase = Phase::Draining;
-        state.goaway = true;
+        state.goaway |= state.phase == Phase::Serving;
+        state.phase = wanted;
         let waker = state.waker.take();
         drop(state);
         waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// The device need not connect elsewhere any more. If it has received GOAWAY, it may do so all the
+    /// same, and its connection stays until then.
+    pub(crate) fn recall(&self) {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Moving | Phase::Draining) {
+            let was_asked = !std::mem::take(&mut state.goaway);
+            state.phase = if was_asked {
+                Phase::Moving
+            } else {
+                Phase::Serving
+            };
+        }
+    }
+
+    /// The device was recalled, and did not follow GOAWAY.
+    pub(crate) fn stay(&self) {
+        let mut state = self.state.lock();
+        if state.phase == Phase::Moving {
+            state.phase = Phase::Serving;
+        }
     }
 
     /// Sends a PING, once for each silence of the device.
@@ -252,9 +382,15 @@ impl ConnectionHandle {
         });
     }
 
-    /// Accepts no further calls and turns.
-    pub(crate) fn stop_calls(&self) {
-        self.change(|state| state.phase = state.phase.max(Phase::Finishing));
+    /// Whether GOAWAY asked the device to connect elsewhere, and it has not done so.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let state = self.state.lock();
+        state.phase > Phase::Serving && !state.goaway
+    }
+
+    /// Whether the connection's task has ended its calls, and removes or has removed it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().phase == Phase::Closed
     }
 
     pub(crate) fn registration(&self) -> Option<Arc<CompiledServices>> {
@@ -305,6 +441,9 @@ impl ConnectionHandle {
     /// Takes the next thing to write.
     pub(crate) fn next_command(&self) -> Option<Command> {
         let mut state = self.state.lock();
+        if std::mem::take(&mut state.enter) {
+            return Some(Command::Enter);
+        }
         if std::mem::take(&mut state.goaway) {
             return Some(Command::Goaway);
         }
@@ -317,7 +456,9 @@ impl ConnectionHandle {
             }
             return Some(Command::Cancel(id));
         }
-        if let Some(call) = state.calls.dispatch() {
+        if state.has_sendable_calls()
+            && let Some(call) = state.calls.dispatch()
+        {
             return Some(Command::Call(call));
         }
         state.next_chunk()
@@ -326,14 +467,46 @@ impl ConnectionHandle {
     /// Replaces the device's services and returns the previous ones.
     pub(crate) fn replace_registration(
         &self,
-        registration: Arc<CompiledServices>,
+        registration: Option<Arc<CompiledServices>>,
     ) -> Option<Arc<CompiledServices>> {
-        self.state.lock().registration.replace(registration)
+        std::mem::replace(&mut self.state.lock().registration, registration)
     }
 
     /// Gives up the device's services, so that their memory is returned.
     pub(crate) fn take_registration(&self) -> Option<Arc<CompiledServices>> {
         self.state.lock().registration.take()
+    }
+
+    /// Whether the directory's entry of the device points to this connection, or will when the
+    /// directory is reachable.
+    pub(crate) fn is_entered(&self) -> bool {
+        self.state.lock().place == Place::Entered
+    }
+
+    /// Whether the directory's entry points to this connection no longer.
+    pub(crate) fn has_left(&self) -> bool {
+        self.state.lock().place == Place::Left
+    }
+
+    /// Records that the directory's entry points to this connection. Returns false if it did before.
+    pub(crate) fn set_entered(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_joining = matches!(state.place, Place::Joining { .. });
+        if is_joining {
+            state.place = Place::Entered;
+        }
+        is_joining
+    }
+
+    /// Keeps the slot among the connections of the organisation.
+    pub(crate) fn set_slot(&self, slot: Permit) {
+        self.state.lock().slot = Some(slot);
+    }
+
+    /// Gives up the slot among the connections of the organisation: to a newer connection of the
+    /// device, or to the task that closes the socket.
+    pub(crate) fn take_slot(&self) -> Option<Permit> {
+        self.state.lock().slot.take()
     }
 
     /// Records that the device sent bytes.
@@ -369,5 +542,41 @@ impl ConnectionHandle {
         drop(state);
         waker.into_iter().for_each(Waker::wake);
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use switchboard_protocol::id::{OrgId, TokenId};
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn recalled_device_receives_no_goaway_that_was_not_sent() {
+        let org = OrgId::from_uuid(Uuid::nil());
+        let key = DeviceKey {
+            org,
+            device: "toy".parse().unwrap(),
+        };
+        let token = TokenCheck {
+            id: TokenId::from_uuid(Uuid::nil()),
+            org,
+            key: "0123456789abcdef".parse().unwrap(),
+            expires_at: u64::MAX,
+        };
+        let handle = ConnectionHandle::new(Identity { key, token }, Epoch(1), 0);
+        handle.drain(true);
+        handle.recall();
+        assert!(handle.next_command().is_none());
+        // The next reason to move counts again.
+        handle.drain(true);
+        assert!(matches!(handle.next_command(), Some(Command::Goaway)));
+        handle.drain(false);
+        handle.recall();
+        assert!(handle.next_command().is_none());
+        assert!(handle.is_leaving());
+        handle.stay();
+        assert!(!handle.is_leaving());
     }
 }

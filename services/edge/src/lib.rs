@@ -6,6 +6,7 @@ mod bus_handler;
 mod config;
 mod connection;
 mod connections;
+mod cut_off;
 mod drain;
 mod edge;
 mod handle;
@@ -74,6 +75,7 @@ fn start_background(edge: &Arc<Edge>, listeners: Listeners) -> Shutdown {
     let background = Shutdown::new();
     background.spawn(sweeper::run_sweeps(Arc::clone(edge)));
     background.spawn(sweeper::watch_revocations(Arc::clone(edge)));
+    background.spawn(cut_off::watch(Arc::clone(edge)));
     let schemas = Arc::clone(&edge.schemas);
     background.spawn(rate_limit::sweep(
         move || schemas.sweep(),

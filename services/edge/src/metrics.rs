@@ -38,6 +38,7 @@ labels! {
         AcceptsPerAddress => "accepts_per_address",
         MaxConnections => "max_connections",
         MaxUnauthenticated => "max_unauthenticated",
+        TlsHandshakes => "tls_handshakes",
     }
 }
 

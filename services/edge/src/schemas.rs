@@ -1,7 +1,7 @@
 //! The schemas of devices, compiled and checked off the runtime's workers.
 //!
-//! Invariant: what may take longer than a millisecond runs in a thread of the blocking pool, as
-//! many at a time as the budgets permit, and organisations take turns.
+//! Invariant: what may take longer than 0.5 ms runs in a thread of the blocking pool, as many at a
+//! time as the budgets permit, and organisations take turns.
 
 use std::{
     num::{NonZeroU32, NonZeroUsize},
@@ -72,8 +72,13 @@ pub(crate) enum RefusedServices {
         "overloaded: the organisation registers new services too often. Try again in {wait_ms} ms."
     )]
     RateLimited { wait_ms: u128 },
+    #[error(
+        "overloaded: {0}. Devices with equal services share one copy: register fewer different ones, or raise `--schema-max-compiled-bytes` of the edge. Try again in {retry_ms} ms.",
+        retry_ms = RETRY_BACKOFF.as_millis()
+    )]
+    OutOfMemory(#[source] Exhausted),
     #[error("overloaded: {0}. Try again in {retry_ms} ms.", retry_ms = RETRY_BACKOFF.as_millis())]
-    Overloaded(#[from] Exhausted),
+    Busy(#[source] Exhausted),
     #[error("the services could not be compiled")]
     Failed,
 }
@@ -91,6 +96,8 @@ impl Schemas {
         let capacity = config.schema_max_compiled_bytes;
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let half = (cores / 2).max(1);
+        // Half: one organisation may have devices of hundreds of kinds.
+        let share = (capacity / 2).max(1);
         let rate = config.schema_values_per_org_per_s;
         Arc::new(Self {
             limits: config.limits(),
@@ -99,9 +106,9 @@ impl Schemas {
                 rate,
                 rate.saturating_mul(NonZeroU32::MIN.saturating_add(RATE_BURST_S - 1)),
             ),
-            compiled: budgets.budget("compiled_schemas", capacity, Kind::quarter_of(capacity)),
-            compile_jobs: budgets.budget("compile_jobs", half, Kind::Brief),
-            check_jobs: budgets.budget("validation_jobs", half, Kind::Brief),
+            compiled: budgets.bytes("compiled_schemas", capacity, Kind::Held { share }),
+            compile_jobs: budgets.slots("compile_jobs", half, Kind::Brief),
+            check_jobs: budgets.slots("validation_jobs", half, Kind::Brief),
         })
     }
 
@@ -121,7 +128,8 @@ impl Schemas {
         services: &RawValue,
     ) -> Result<NewServices, RefusedServices> {
         let owner = Owner::Org(org.uuid());
-        let memory = self.compiled.try_acquire(owner, services.get().len())?;
+        let memory = self.compiled.try_acquire(owner, services.get().len());
+        let memory = memory.map_err(RefusedServices::OutOfMemory)?;
         Ok(NewServices {
             org,
             json: services.to_owned(),
@@ -140,7 +148,8 @@ impl Schemas {
     ) -> Result<Arc<CompiledServices>, RefusedServices> {
         let deadline = Instant::now() + COMPILE_TIMEOUT;
         let owner = Owner::Org(new.org.uuid());
-        let job = self.compile_jobs.acquire(owner, 1, deadline).await?;
+        let job = self.compile_jobs.acquire(owner, 1, deadline).await;
+        let job = job.map_err(RefusedServices::Busy)?;
         if let Some(known) = self.find(new.digest) {
             return Ok(known);
         }
@@ -178,16 +187,19 @@ impl Schemas {
     /// Runs a check of params that may take a while. Returns `None` if it failed.
     ///
     /// # Errors
-    /// When too many other checks are running until the deadline of the call.
+    /// When others are checked for 2 s, or for three quarters of the time until the deadline of the
+    /// call: its caller still waits for the answer that the device did not receive it.
     pub(crate) async fn check<T: Send + 'static>(
         &self,
         org: OrgId,
         deadline: std::time::Instant,
         check: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Option<T>, Exhausted> {
-        let deadline = Instant::from_std(deadline).min(Instant::now() + CHECK_TIMEOUT);
+        let now = Instant::now();
+        let left = Instant::from_std(deadline).saturating_duration_since(now);
+        let until = now + CHECK_TIMEOUT.min(left / 4 * 3);
         let owner = Owner::Org(org.uuid());
-        let job = self.check_jobs.acquire(owner, 1, deadline).await?;
+        let job = self.check_jobs.acquire(owner, 1, until).await?;
         Ok(run_blocking(job, check).await)
     }
 
@@ -211,6 +223,7 @@ async fn run_blocking<T: Send + 'static>(
     job.await.ok()
 }
 
-fn grow_to(memory: &mut Permit, bytes: usize) -> Result<(), Exhausted> {
-    memory.try_grow(bytes.saturating_sub(memory.amount()))
+fn grow_to(memory: &mut Permit, bytes: usize) -> Result<(), RefusedServices> {
+    let grown = memory.try_grow(bytes.saturating_sub(memory.amount()));
+    grown.map_err(RefusedServices::OutOfMemory)
 }

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use switchboard_bus::AccessChange;
 use switchboard_protocol::outcome::Outcome;
 use switchboard_runtime::clock::unix_time;
 use tokio::time::MissedTickBehavior;
@@ -15,8 +16,12 @@ use crate::{
     handle::{ConnectionHandle, Eviction},
 };
 
-/// Between two checks of all tokens: many revocations cost one check.
-const REVOCATION_INTERVAL: Duration = Duration::from_millis(250);
+/// Between two checks of all tokens: many deletions of keys and suspensions cost one check.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How long a registered connection keeps the directory's entry when its device has a newer
+/// connection that does not register.
+pub(crate) const JOIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Sweeps all connections at [`crate::Config::sweep_interval`] until the edge stops.
 pub(crate) async fn run_sweeps(edge: Arc<Edge>) {
@@ -34,15 +39,23 @@ pub(crate) async fn run_sweeps(edge: Arc<Edge>) {
 /// Closes the connections whose token is no longer accepted until the edge stops: a revoked one,
 /// one of a deleted key, or one of a suspended organisation.
 pub(crate) async fn watch_revocations(edge: Arc<Edge>) {
-    let mut revocations = edge.bus.revocations();
+    let mut changes = edge.bus.access_changes();
+    let recheck = |handle: &Arc<ConnectionHandle>| {
+        if let Err(error) = edge.bus.recheck(&handle.token) {
+            handle.evict(error.into());
+        }
+    };
     let watch = async {
-        while revocations.changed().await.is_ok() {
-            edge.connections.for_each(|handle| {
-                if let Err(error) = edge.bus.recheck(&handle.token) {
-                    handle.evict(error.into());
+        while let Some(change) = changes.next().await {
+            match change {
+                AccessChange::Revoked(token) => {
+                    edge.connections.for_each_with_token(token, recheck);
                 }
-            });
-            tokio::time::sleep(REVOCATION_INTERVAL).await;
+                AccessChange::Any => {
+                    edge.connections.for_each(recheck);
+                    tokio::time::sleep(CHECK_INTERVAL).await;
+                }
+            }
         }
     };
     tokio::select! {
@@ -71,9 +84,18 @@ fn sweep(edge: &Edge) {
         }
     });
     let count = |calls: usize| i64::try_from(calls).unwrap_or(i64::MAX);
+    let sweeps = sweeps_within(JOIN_TIMEOUT, edge.config.sweep_interval());
+    edge.connections
+        .for_each_joining(|handle| handle.count_sweep(sweeps));
     edge.metrics.in_flight.set(count(in_flight));
     edge.metrics.queued.set(count(queued));
     edge.admission.remove_full_buckets(now);
+}
+
+/// The number of sweeps in a time, at least one.
+fn sweeps_within(time: Duration, interval: Duration) -> u8 {
+    let sweeps = time.as_millis().div_ceil(interval.as_millis().max(1));
+    u8::try_from(sweeps).unwrap_or(u8::MAX).max(1)
 }
 
 fn eviction_due(

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the body of a request is not read before its caller is admitted.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use axum::{extract::FromRequestParts, http::request::Parts};
 use switchboard_identity::{Caller, CallerId};
@@ -12,6 +12,7 @@ use switchboard_protocol::{
     token::Scope,
 };
 use switchboard_runtime::{
+    http::received_at,
     metrics::Counters,
     problem::Problem,
     rate_limit::{RateLimited, TokenBuckets},
@@ -38,6 +39,25 @@ impl FromRequestParts<Arc<Gateway>> for RequireRead {
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<Gateway>) -> Result<Self, Problem> {
         admit(parts, state, Scope::Read).await.map(Self)
+    }
+}
+
+/// A caller with the scope `call` who makes a call. A refusal states that the call was not sent.
+pub(crate) struct MakeCall {
+    pub(crate) caller: Caller,
+    /// When the head of the request was complete: authentication counts towards the call's timeout.
+    pub(crate) started: Instant,
+}
+
+impl FromRequestParts<Arc<Gateway>> for MakeCall {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<Gateway>) -> Result<Self, Problem> {
+        let admitted = admit(parts, state, Scope::Call).await;
+        Ok(Self {
+            caller: admitted.map_err(|problem| problem.with("delivered", Delivered::No))?,
+            started: received_at(&parts.extensions),
+        })
     }
 }
 

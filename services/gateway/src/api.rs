@@ -30,6 +30,7 @@ const PROBLEMS: &[ProblemKind] = &[
     ProblemKind::CallEnded,
     ProblemKind::Overloaded,
     ProblemKind::QueueFull,
+    ProblemKind::QuotaExceeded,
     ProblemKind::ParamsTooLarge,
     ProblemKind::RateLimited,
     ProblemKind::CallCancelled,

@@ -30,9 +30,9 @@ pub struct Config {
     #[arg(long, env, default_value_t = 1_048_576, value_name = "BYTES")]
     pub http_body_limit_bytes: usize,
 
-    /// Maximum number of HTTP connections, of which one organisation or address gets half. A further
-    /// one replaces one that has not authenticated, or receives 503; protects file descriptors and
-    /// memory
+    /// Maximum number of HTTP connections, of which one organisation or address gets a quarter. A
+    /// further one replaces one that has not authenticated or is idle, or receives 503; protects file
+    /// descriptors and memory
     #[arg(long, env, default_value_t = 8_192, value_name = "COUNT")]
     pub http_connections: usize,
 
@@ -73,6 +73,11 @@ pub struct Config {
     #[arg(long, env, default_value_t = 256, value_name = "COUNT")]
     pub mcp_resources_per_listener: usize,
 
+    /// Maximum bytes of the stored pictures in unread responses over MCP; half for each organisation;
+    /// further responses wait for 5 s, then they are refused; protects memory
+    #[arg(long, env, default_value_t = 50_331_648, value_name = "BYTES")]
+    pub mcp_pictures_bytes: usize,
+
     /// Sustained rate of requests per API key or token subject; protects other callers
     #[arg(long, env, default_value = "5000", value_name = "COUNT")]
     pub caller_rate_per_s: NonZeroU32,
@@ -103,6 +108,11 @@ pub struct Config {
     /// protects memory
     #[arg(long, env, default_value_t = 4_096, value_name = "COUNT")]
     pub kept_calls_under_way: u16,
+
+    /// Maximum bytes of the params above 4 KiB of asynchronous and queued calls in flight; a quarter
+    /// for each organisation; further asynchronous calls are refused, queued ones wait
+    #[arg(long, env, default_value_t = 67_108_864, value_name = "BYTES")]
+    pub call_params_bytes: usize,
 
     /// Maximum number of calls queued for one device; protects the database
     #[arg(long, env, default_value_t = 1_000, value_name = "COUNT")]

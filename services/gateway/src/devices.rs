@@ -16,10 +16,10 @@ use serde::Serialize;
 use switchboard_bus::BusError;
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
 use switchboard_runtime::{
-    budget::Owner,
-    paging::{Cursor, Limit, List, PageBytes, Paging},
+    budget::{Exhausted, Owner},
+    paging::{Cursor, JsonElements, Limit, List, Paging},
     problem::{Path, Problem, ProblemKind, Query},
-    response_budget::{hold_until_sent, json_bytes},
+    response_budget::{PageCharge, hold_until_sent},
 };
 use switchboard_store::StoreError;
 use utoipa::ToSchema;
@@ -35,8 +35,8 @@ use services::ServicesCache;
 #[schema(as = Devices)]
 pub(crate) struct DeviceList {
     /// The devices in byte order of their IDs.
-    #[schema(max_items = 200)]
-    devices: Vec<DeviceView>,
+    #[schema(max_items = 200, value_type = Vec<DeviceView>)]
+    devices: JsonElements,
     /// `cursor` of the next page; null on the last page.
     next_cursor: Option<Cursor>,
     /// True if the database is unavailable: devices that are not connected are missing. Omitted
@@ -67,10 +67,10 @@ pub(crate) async fn list(
     let after = after.as_ref().map(DeviceId::as_str);
     let page = page(&gateway, caller.org, after, limit).await;
     let page = page.map_err(|error| bus_unavailable(&error))?;
-    let (page, bytes) = with_services(&gateway, &list, caller.org, page).await;
-    let permit = gateway
-        .responses
-        .reserve(Owner::Org(caller.org.uuid()), bytes)?;
+    let owner = Owner::Org(caller.org.uuid());
+    let mut charge = PageCharge::new(&gateway.responses, owner);
+    let page = with_services((&gateway, caller.org), &list, page, &mut charge).await?;
+    let permit = charge.into_permit(page.devices.bytes());
     let response = axum::Json(page).into_response();
     match permit {
         Some(permit) => hold_until_sent(response, permit).await,
@@ -78,13 +78,13 @@ pub(crate) async fn list(
     }
 }
 
-/// The devices of a page with their services, up to 4 MiB, and its size.
+/// The devices of a page with their services, up to 4 MiB. They are charged as they are read.
 async fn with_services(
-    gateway: &Gateway,
+    (gateway, org): (&Gateway, OrgId),
     list: &List,
-    org: OrgId,
     page: DevicePage,
-) -> (DeviceList, usize) {
+    charge: &mut PageCharge<'_>,
+) -> Result<DeviceList, Exhausted> {
     let DevicePage {
         entries,
         mut more,
@@ -95,8 +95,8 @@ async fn with_services(
         incomplete = true;
         only_connected(&error);
     }
-    let (mut devices, mut bytes) = (Vec::with_capacity(entries.len()), PageBytes::default());
-    let mut last = None;
+    charge.hold(services.bytes())?;
+    let (mut devices, mut last) = (JsonElements::default(), None);
     for entry in entries {
         let id = entry.id.clone();
         let registered = match services.get(&entry).await {
@@ -110,21 +110,20 @@ async fn with_services(
                 continue;
             }
         };
-        let device = DeviceView::new(entry, registered);
-        if !bytes.add(json_bytes(&device)) {
+        charge.hold(services.bytes())?;
+        if !devices.push(&DeviceView::new(entry, registered)) {
             more = true;
             break;
         }
+        charge.hold(devices.bytes())?;
         last = Some(id);
-        devices.push(device);
     }
     let next_cursor = last.filter(|_| more).map(|last| list.cursor(last));
-    let page = DeviceList {
+    Ok(DeviceList {
         devices,
         next_cursor,
         incomplete,
-    };
-    (page, bytes.total())
+    })
 }
 
 fn only_connected(error: &StoreError) {

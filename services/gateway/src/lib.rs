@@ -10,19 +10,27 @@ mod devices;
 mod mcp;
 mod metrics;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use axum::Router;
-use switchboard_bus::Bus;
+use axum::{
+    Router,
+    response::{IntoResponse as _, Response},
+};
+use bytes::Bytes;
+use serde::Serialize;
+use switchboard_bus::{Bus, BusError, Presence};
 use switchboard_identity::Authenticator;
+use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{
-    budget::Budgets,
+    budget::{Budget, Budgets, Kind, Owner},
     problem::{self, Problem, ProblemKind},
+    quota::Quota,
     rate_limit,
-    response_budget::ResponseBudget,
+    response_budget::{ResponseBudget, hold_until_sent},
     shutdown::Shutdown,
 };
 use switchboard_store::{Store, StoreError};
+use tokio::time::Instant;
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -49,6 +57,11 @@ pub struct Deps {
     pub budgets: Budgets,
 }
 
+/// Registrations that a gateway reads from Redis at the same time.
+const REGISTRATION_READS: usize = 8;
+/// How long such a read waits for its turn.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The state that handlers and background tasks share.
 struct Gateway {
     bus: Bus,
@@ -58,6 +71,8 @@ struct Gateway {
     metrics: Metrics,
     rate_limits: RateLimits,
     responses: ResponseBudget,
+    /// Reads of registrations of connected devices.
+    registration_reads: Budget,
     mcp: Mcp,
     async_calls: AsyncCalls,
 }
@@ -77,9 +92,36 @@ impl Gateway {
             rate_limits: RateLimits::new(config, metrics.shed.clone()),
             metrics,
             responses: ResponseBudget::new(&deps.budgets),
+            registration_reads: deps.budgets.slots(
+                "registration_reads",
+                REGISTRATION_READS,
+                Kind::Brief,
+            ),
             mcp: Mcp::new(config, &deps.budgets, shutdown),
             async_calls: AsyncCalls::new(config, &deps.budgets, shutdown),
         }))
+    }
+}
+
+impl Gateway {
+    /// The services object of a connected device. Organisations take turns: a registration is large,
+    /// and whatever else this node asks Redis for waits behind those that are being read.
+    async fn live_services(
+        &self,
+        org: OrgId,
+        presence: &Presence,
+    ) -> Result<Option<Bytes>, BusError> {
+        let (owner, deadline) = (Owner::Org(org.uuid()), Instant::now() + READ_TIMEOUT);
+        let permit = self.registration_reads.acquire(owner, 1, deadline).await;
+        let _permit = permit.map_err(|_| BusError::Overloaded)?;
+        self.bus.services(org, presence).await
+    }
+
+    /// Counts the result of a call that is about to be stored.
+    async fn result_stored(&self, org: OrgId, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let quotas = self.authenticator.quotas();
+        quotas.add(org, Quota::StoredResultBytes, bytes).await;
     }
 }
 
@@ -130,6 +172,22 @@ fn routes() -> OpenApiRouter<Arc<Gateway>> {
         .routes(routes!(calls::create::create))
         .routes(routes!(calls::item::list))
         .routes(routes!(calls::item::get, calls::item::cancel))
+}
+
+/// The response to a request for a list. The bytes of the page's elements are charged to the
+/// organisation until its client has read it.
+async fn page_response(
+    gateway: &Gateway,
+    org: OrgId,
+    bytes: usize,
+    page: impl Serialize,
+) -> Result<Response, Problem> {
+    let permit = gateway.responses.reserve(Owner::Org(org.uuid()), bytes)?;
+    let response = axum::Json(page).into_response();
+    match permit {
+        Some(permit) => hold_until_sent(response, permit).await,
+        None => Ok(response),
+    }
 }
 
 /// The problem for a request that failed because the bus is unavailable. Nothing was sent.

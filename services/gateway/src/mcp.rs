@@ -52,7 +52,7 @@ impl Mcp {
             host_policy,
             catalog: ToolCatalog::new(),
             device_names: DeviceNameCache::new(budgets),
-            picture_budget: PictureBudget::new(budgets),
+            picture_budget: PictureBudget::new(config.mcp_pictures_bytes, budgets),
             sealer: StateSealer::default(),
             editions: CatalogEditions::default(),
             listeners: Listeners::new(config.mcp_listeners_per_caller),

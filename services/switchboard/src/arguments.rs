@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 
 use prometheus::Registry;
 use switchboard_bus::{Bus, BusConfig, BusError, TokenError};
+use switchboard_protocol::token::KeySetError;
 use switchboard_runtime::{
     admin::{Need, Readiness},
     shutdown::Shutdown,
@@ -102,11 +103,15 @@ pub(crate) fn bus_config(
         return Err(Failure::usage(
             "REDIS_URL is not set: use --redis-url or the environment variable REDIS_URL \
              (redis://HOST:PORT/NUMBER, redis+sentinel://HOST:PORT,HOST:PORT/NAME or \
-             redis+cluster://HOST:PORT,HOST:PORT)",
+             redis+cluster://HOST:PORT,HOST:PORT; with TLS, rediss instead of redis)",
         ));
     };
     let name = config.node_name.as_deref().unwrap_or(service);
-    Ok(BusConfig::redis(url, name, config.redis_prefix.as_str()))
+    let node = BusConfig::redis(url, name, config.redis_prefix.as_str());
+    Ok(node
+        .with_registration_bytes(config.registration_bytes_per_org)
+        .trusting(config.redis_ca.as_deref())
+        .pinning(&config.key_set_public_key))
 }
 
 /// Settings of the admin port.
@@ -176,13 +181,24 @@ pub(crate) fn watch_bus(name: &'static str, bus: &Bus, readiness: &Readiness) {
     });
 }
 
-/// Adds the public keys that verify access tokens to readiness.
+/// Adds the public keys that verify access tokens to readiness. A node that refuses published keys
+/// works with those that it has.
 pub(crate) fn watch_token_keys(bus: &Bus, readiness: &Readiness) {
-    let bus = bus.clone();
+    let node = bus.clone();
     readiness.register("trust", Need::Required, move || {
         let error = || format!("{}; has `switchboard control` run?", TokenError::NoKeys);
-        bus.has_keys().then_some(()).ok_or_else(error)
+        node.has_keys().then_some(()).ok_or_else(error)
     });
+    let bus = bus.clone();
+    readiness.register("key_set", Need::Optional, move || {
+        bus.key_set_refusal()
+            .map_or(Ok(()), |reason| Err(describe_refusal(reason)))
+    });
+}
+
+/// Why a node refuses the published token keys, for operators.
+pub(crate) fn describe_refusal(reason: KeySetError) -> String {
+    format!("the published token keys are refused: {reason}")
 }
 
 /// Waits until the bus is ready. The bus logs the reason while it is not.

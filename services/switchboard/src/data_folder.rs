@@ -10,14 +10,16 @@ use std::{
 };
 
 use anyhow::Context as _;
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use switchboard_identity::ApiKeySecret;
+use switchboard_store::MasterKeys;
 
 use crate::{arguments::DataArguments, exit::Failure, process::Ready};
 
 const INSTANCE: &str = "up.json";
 const LOCK: &str = "up.lock";
+const MASTER_KEY: &str = "master.key";
 
 /// Keys that `up` keeps across restarts, and addresses of its current or last run.
 #[derive(Serialize, Deserialize)]
@@ -133,21 +135,54 @@ impl DataFolder {
     /// # Errors
     /// When the file cannot be written.
     pub(crate) fn save(&self, instance: &Instance) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(instance).context("cannot write JSON")?;
+        self.write(INSTANCE, &text.into())
+    }
+
+    /// Reads the master key of the private database; `None` if there is no file.
+    ///
+    /// # Errors
+    /// When the file is not readable or contains no key.
+    pub(crate) fn master_keys(&self) -> Result<Option<MasterKeys>, Failure> {
+        let path = self.master_key_path();
+        if !path.exists() {
+            return Ok(None);
+        }
+        let keys = MasterKeys::read(&path).map_err(Failure::general)?;
+        Ok(Some(keys))
+    }
+
+    /// Creates the master key of the private database, and stores it before it is used.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(crate) fn create_master_key(&self) -> Result<MasterKeys, Failure> {
+        let key = MasterKeys::generate();
+        self.write(MASTER_KEY, &key)?;
+        MasterKeys::parse(key.expose_secret()).map_err(Failure::general)
+    }
+
+    pub(crate) fn master_key_path(&self) -> PathBuf {
+        self.path.join(MASTER_KEY)
+    }
+
+    /// Replaces a file that only its owner can read, atomically.
+    fn write(&self, name: &str, text: &SecretString) -> Result<(), Failure> {
         let write = || -> io::Result<()> {
-            let partial = self.path.join(format!("{INSTANCE}.partial"));
+            let partial = self.path.join(format!("{name}.partial"));
             let mut file = OpenOptions::new()
                 .write(true)
                 .create(true)
                 .truncate(true)
                 .mode(0o600)
                 .open(&partial)?;
-            serde_json::to_writer_pretty(&file, instance)?;
+            file.write_all(text.expose_secret().as_bytes())?;
             file.write_all(b"\n")?;
             file.sync_all()?;
-            fs::rename(&partial, self.path.join(INSTANCE))?;
+            fs::rename(&partial, self.path.join(name))?;
             File::open(&self.path)?.sync_all()
         };
-        write().with_context(|| format!("cannot write {}/{INSTANCE}", self.path.display()))?;
+        write().with_context(|| format!("cannot write {}/{name}", self.path.display()))?;
         Ok(())
     }
 }
@@ -230,6 +265,12 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&path), 0o700);
         assert_eq!(mode(&path.join(INSTANCE)), 0o600);
+
+        assert!(folder.master_keys().unwrap().is_none());
+        let created = folder.create_master_key().unwrap();
+        let read = folder.master_keys().unwrap().unwrap();
+        assert_eq!(read.current_id(), created.current_id());
+        assert_eq!(mode(&path.join(MASTER_KEY)), 0o600);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Duration};
 use switchboard_protocol::id::DeviceId;
 use switchboard_runtime::shutdown::Shutdown;
 
+use tokio::sync::oneshot;
+
 use crate::exit::{self, Failure, print_stderr};
 
 use self::{connection::Connection, wire::WireError};
@@ -69,7 +71,8 @@ enum Disconnect {
 }
 
 impl Disconnect {
-    /// Returns whether the server drains and lets this connection finish its calls.
+    /// Returns whether the server drains: this connection stays open until the device has registered
+    /// elsewhere and its calls are finished.
     fn is_drain(&self) -> bool {
         matches!(self, Self::Goaway { reason, .. } if reason == "drain")
     }
@@ -82,10 +85,8 @@ impl Disconnect {
 pub(crate) async fn run(mut device: Device, shutdown: &Shutdown) -> Result<(), Failure> {
     let mut attempts = 0;
     loop {
-        let calls = shutdown.child();
         let mut registered = false;
-        let ended = serve_connection(&mut device, &calls, &mut registered).await;
-        calls.stop();
+        let ended = serve_connection(&mut device, shutdown, &mut registered).await;
         if registered {
             attempts = 0;
         }
@@ -112,10 +113,11 @@ pub(crate) async fn run(mut device: Device, shutdown: &Shutdown) -> Result<(), F
     }
 }
 
-/// Serves one connection until it ends.
+/// Serves one connection until it ends, or until the server drains. In that case the connection is
+/// served in the background until the server closes it, while the device connects elsewhere.
 async fn serve_connection(
     device: &mut Device,
-    calls: &Shutdown,
+    shutdown: &Shutdown,
     registered: &mut bool,
 ) -> Result<std::convert::Infallible, Disconnect> {
     let token = device
@@ -141,7 +143,26 @@ async fn serve_connection(
         Some(text) => connection.send_text(text).await?,
         None => print_online(&welcome.device_id),
     }
-    connection.answer_calls(&device.services, calls).await
+    let (drain, drained) = oneshot::channel();
+    // The response to a text arrives on this connection only.
+    let drain = device.text.is_none().then_some(drain);
+    let (services, stop) = (Arc::clone(&device.services), shutdown.clone());
+    let serving = shutdown.spawn(async move {
+        let calls = stop.child();
+        let ended = tokio::select! {
+            ended = connection.answer_calls(&services, &calls, drain) => Some(ended),
+            () = stop.stopping() => None,
+        };
+        calls.stop();
+        ended
+    });
+    tokio::select! {
+        biased;
+        Ok(goaway) = drained => Err(goaway),
+        Ok(Some(ended)) = serving => ended,
+        // The process stops, or the task panicked.
+        else => Err(WireError::Unexpected("the end of the device".to_owned()).into()),
+    }
 }
 
 /// Prints the line that reports the device as online.

@@ -19,6 +19,7 @@ use crate::{
     arguments::{self, AdminArguments, DrainArguments},
     exit::Failure,
     process::{self, Process, Ready, Telemetry},
+    stored_keys::StoredKeys,
 };
 
 /// Settings of every HTTP service.
@@ -48,6 +49,8 @@ pub(crate) struct HttpService {
     pub(crate) database: Need,
     /// Whether the service is unready without the keys that verify access tokens.
     pub(crate) needs_token_keys: bool,
+    /// What it does with the keys in the database.
+    pub(crate) stored_keys: StoredKeys,
     /// The documentation of its API.
     pub(crate) document: fn() -> Document,
 }
@@ -91,17 +94,23 @@ impl HttpServiceArguments {
             http_url: Some(process::url(&http)?),
             ..process.ready()
         };
+        self.http.create_budgets(&process.budgets);
         let store = arguments::open_store_with_objects(&self.database, &self.objects, process)?;
+        let store = service.stored_keys.with_master_keys(store);
         arguments::register_store_metrics(&store, process)?;
         let bus = (service.configure_bus)(arguments::bus_config(&self.bus, service.name)?);
         let bus = arguments::connect_bus(bus, process)?;
         let mut database = arguments::watch_store(&store, service.database, process);
+        service.stored_keys.start(&store, process);
         if service.needs_token_keys {
             arguments::watch_token_keys(&bus, &process.readiness);
         }
         let deps = Deps {
-            authenticator: process
-                .with_auth_metrics(Authenticator::new(store.clone(), bus.clone()))?,
+            authenticator: process.with_auth_metrics(Authenticator::new(
+                store.clone(),
+                bus.clone(),
+                &process.budgets,
+            ))?,
             bus: bus.clone(),
             store,
             registry: process.registry.clone(),

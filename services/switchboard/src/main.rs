@@ -25,10 +25,11 @@ mod postgres;
 mod process;
 mod query;
 mod stdio;
+mod stored_keys;
 mod tls;
 
-// The allocator with the least memory per connection of those measured. It returns memory after a
-// reconnect storm.
+// The allocator with the least memory per connection of those measured. Threads of its own return
+// free pages to the system, also while the process is idle (feature `background_threads`).
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;

@@ -6,6 +6,7 @@ use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::{task::JoinSet, time::timeout};
 
+use super::quotas::npc_of;
 use crate::{
     provider::Provider,
     system::{ChatFixture, TestSystem, UpFixture},
@@ -35,6 +36,29 @@ impl TestSystem {
             response,
             heard: String::new(),
         }
+    }
+
+    /// Sends fifty messages at once, with each of the keys in turn. Returns how many exceed a rate,
+    /// of which there must be some.
+    async fn exceed_rate(&self, npc: &str, keys: &[impl AsRef<str>]) -> usize {
+        let mut all = JoinSet::new();
+        for key in keys.iter().cycle().take(50) {
+            let url = format!("{}/v1/npcs/{npc}/chat", self.talk);
+            let request = self.http.post(url).bearer_auth(key.as_ref());
+            let request = request.json(&json!({"text": "Hello"}));
+            all.spawn(async move {
+                let answer = request.send().await.unwrap();
+                match answer.status() {
+                    StatusCode::OK => Value::Null,
+                    _ => answer.json().await.unwrap(),
+                }
+            });
+        }
+        let answers = all.join_all().await;
+        let is_limited = |problem: &&Value| problem["type"] == "/problems/rate_limited";
+        let limited = answers.iter().filter(is_limited).count();
+        assert!(limited > 0, "{answers:?}");
+        limited
     }
 }
 
@@ -313,20 +337,34 @@ async fn chat_limits_apply_per_organisation_and_user() {
     first.expect_event("end").await;
     // The bucket has a capacity of four and refills one per second: of fifty concurrent requests
     // some exceed it, also on a slow machine.
-    let mut all = JoinSet::new();
-    for _ in 0..50 {
-        let url = format!("{}/v1/npcs/{npc}/chat", system.talk);
-        let request = system.http.post(url).bearer_auth(&system.key).json(&hello);
-        all.spawn(async move {
-            let answer = request.send().await.unwrap();
-            match answer.status() {
-                StatusCode::OK => Value::Null,
-                _ => answer.json().await.unwrap(),
-            }
-        });
+    system.exceed_rate(&npc, &[&system.key]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_an_organisation_share_its_rate_of_messages() {
+    let limits = [
+        ("SWITCHBOARD_CHAT_ORG_RATE_PER_S", "1"),
+        ("SWITCHBOARD_CHAT_ORG_BURST", "4"),
+    ];
+    let provider = Provider::scripted(|request| request.reply("Hi.")).await;
+    let fixture = ChatFixture::start_with(provider, 0, &limits).await;
+    let (cluster, system) = (&fixture.cluster, &fixture.system);
+    let npc = system.npc(&json!({"name": "Bello"}), &[]).await;
+    let mut tokens = Vec::new();
+    for user in ["anna", "ben"] {
+        let subject = format!("client:{user}");
+        let token = cluster.token(&cluster.org, &subject, &["call"]).await;
+        tokens.push(token["access_token"].as_str().unwrap().to_owned());
     }
-    let answers = all.join_all().await;
-    let is_too_often = |problem: &&Value| problem["type"] == "/problems/rate_limited";
-    let too_often = answers.iter().filter(is_too_often).count();
-    assert!(too_often > 0, "{answers:?}");
+    // Each caller stays within its own burst of 50. Of fifty concurrent messages some exceed the
+    // organisation's, also on a slow machine.
+    let limited = system.exceed_rate(&npc, &tokens).await;
+    let of_org = format!("switchboard_chat_shed_total{{reason=\"org_rate\"}} {limited}\n");
+    system.metric(&of_org).await;
+    // Another organisation has a rate of its own.
+    let others = cluster.another_org("Others").await;
+    let theirs = npc_of(&fixture, &others).await;
+    let hello = json!({"text": "Hello"});
+    let answer = system.talk(&others.key, &theirs, &hello).await;
+    assert_eq!(answer.status(), StatusCode::OK);
 }

@@ -1,9 +1,14 @@
 //! Conversations over several turns, and the memories extracted when they end.
 
-use serde_json::{Value, json};
+use std::time::Duration;
 
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use switchboard_test_support::eventually::eventually;
+
+use super::quotas::{npc_of, send};
 use crate::{
-    provider::ProviderRequest,
+    provider::{Provider, ProviderRequest},
     system::ChatFixture,
     turns::{task, time_service},
 };
@@ -148,9 +153,8 @@ async fn npc_without_memories_stores_none() {
         device.send_text(task(number), "I like tea.").await;
         provider.next_request().await.reply("I see.").await;
         device.receive_answer(task(number)).await;
-        // Memories are extracted from the other conversations only. Ended conversations are
-        // processed in
-        // batches: all that ended before the second one are done when the third one is processed.
+        // Memories are extracted from the other conversations only. The first one was claimed before
+        // the second one: it is done when the third one is processed.
         if number > 0 {
             let request = provider.next_request().await;
             assert!(is_about_keeping(&request), "{}", request.body);
@@ -175,4 +179,56 @@ async fn npc_without_memories_stores_none() {
     );
     request.reply("Hello!").await;
     devices[0].receive_answer(task(9)).await;
+}
+
+/// Answers users. Does not answer requests to extract memories from the words of this organisation.
+async fn answer_but_greedy(received: ProviderRequest) {
+    if is_about_keeping(&received) && received.user_message().contains("greedy") {
+        std::future::pending::<()>().await;
+    }
+    received.reply("[]").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn organisation_with_many_ended_conversations_does_not_delay_others() {
+    let rates = [
+        ("SWITCHBOARD_CHAT_CALLER_RATE_PER_S", "100000"),
+        ("SWITCHBOARD_CHAT_CALLER_BURST", "100000"),
+        SHORT_REST,
+    ];
+    let provider = Provider::scripted(answer_but_greedy).await;
+    let fixture = ChatFixture::start_with(provider, 1, &rates).await;
+    let (greedy, modest) = (
+        &fixture.cluster.org,
+        &fixture.cluster.another_org("Modest").await,
+    );
+    let extracted = async |word: &str| {
+        let seen = fixture.provider.seen();
+        let texts = seen.iter().map(Value::to_string);
+        let about = texts.filter(|text| text.contains("Below is a conversation"));
+        about.filter(|text| text.contains(word)).count()
+    };
+    let extracts = async |word: &str, count: usize| {
+        let timeout = Duration::from_secs(20);
+        let seen = eventually(
+            timeout,
+            async || extracted(word).await,
+            |seen| *seen >= count,
+        );
+        assert!(seen.await >= count, "{word}");
+    };
+    let say = async |org, npc: &str, text: &str, subject: String| {
+        let message = json!({"text": text, "subject": subject});
+        let (status, _, answer) = send(&fixture, org, npc, message).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+    };
+    let npc = npc_of(&fixture, greedy).await;
+    for number in 0..40 {
+        say(greedy, &npc, "I am greedy.", format!("user-{number}")).await;
+    }
+    extracts("greedy", 8).await;
+    let npc = npc_of(&fixture, modest).await;
+    say(modest, &npc, "I am modest.", "user-1".to_owned()).await;
+    extracts("modest", 1).await;
+    assert_eq!(extracted("greedy").await, 8, "the share");
 }

@@ -139,6 +139,7 @@ impl System {
             ("SWITCHBOARD_MCP_ALLOWED_ORIGINS", origin),
             // Rates are not under test.
             ("SWITCHBOARD_CHAT_CALLER_BURST", UNLIMITED_RATE),
+            ("SWITCHBOARD_CHAT_ORG_BURST", UNLIMITED_RATE),
         ];
         let start = async |name| Service::start(&program, folder, name, &environment).await;
         let system = Self {

@@ -1,6 +1,12 @@
 //! Changes in what devices and the control plane offer to agents.
 
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
+
 use bytes::Bytes;
+use parking_lot::Mutex;
 use switchboard_protocol::{
     id::{DeviceKey, OrgId},
     schema::Digest,
@@ -9,8 +15,11 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::{bus::Bus, error::BusError, transport::Message};
 
-/// Events that wait for a busy subscriber. Protects memory; one takes about 100 bytes.
+/// Events of all organisations that wait for a busy subscriber. Protects memory; one takes about 100
+/// bytes.
 const CHANNEL_CAPACITY: usize = 1024;
+/// The same for the events of one organisation, while it has subscribers.
+const ORG_CHANNEL_CAPACITY: usize = 256;
 
 /// A change in what is offered to agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,12 +51,78 @@ pub enum CatalogEvent {
 
 /// A subscription to the catalog events from now on.
 #[derive(Debug)]
-pub struct CatalogWatch(broadcast::Receiver<CatalogEvent>);
+pub struct CatalogWatch {
+    events: broadcast::Receiver<CatalogEvent>,
+    /// The channel of one organisation, which its last subscriber removes.
+    of_org: Option<(OrgId, Arc<CatalogChannels>)>,
+}
 
-pub(crate) type CatalogSender = broadcast::Sender<CatalogEvent>;
+/// The subscribers of a node: those of all events, and those of one organisation, which the events
+/// of others do not wake.
+///
+/// Invariant: an organisation has a channel while it has subscribers.
+#[derive(Debug)]
+pub(crate) struct CatalogChannels {
+    all: broadcast::Sender<CatalogEvent>,
+    orgs: Mutex<HashMap<OrgId, broadcast::Sender<CatalogEvent>>>,
+}
 
-pub(crate) fn catalog_channel() -> CatalogSender {
-    broadcast::Sender::new(CHANNEL_CAPACITY)
+impl CatalogChannels {
+    pub(crate) fn new() -> Self {
+        Self {
+            all: broadcast::Sender::new(CHANNEL_CAPACITY),
+            orgs: Mutex::default(),
+        }
+    }
+
+    /// Sends an event to those whom it concerns. There may be no subscriber at the moment.
+    pub(crate) fn send(&self, event: &CatalogEvent) {
+        let send = |events: &broadcast::Sender<_>| drop(events.send(event.clone()));
+        let orgs = self.orgs.lock();
+        match event.org() {
+            Some(org) => orgs.get(&org).into_iter().for_each(send),
+            None => orgs.values().for_each(send),
+        }
+        drop(orgs);
+        send(&self.all);
+    }
+
+    fn watch(&self) -> CatalogWatch {
+        CatalogWatch {
+            events: self.all.subscribe(),
+            of_org: None,
+        }
+    }
+
+    fn watch_org(self: &Arc<Self>, org: OrgId) -> CatalogWatch {
+        let mut orgs = self.orgs.lock();
+        let events = orgs
+            .entry(org)
+            .or_insert_with(|| broadcast::Sender::new(ORG_CHANNEL_CAPACITY));
+        CatalogWatch {
+            events: events.subscribe(),
+            of_org: Some((org, Arc::clone(self))),
+        }
+    }
+}
+
+impl Drop for CatalogWatch {
+    fn drop(&mut self) {
+        let Some((org, channels)) = &self.of_org else {
+            return;
+        };
+        // Receivers are added and dropped under this lock, so the count is exact.
+        let mut orgs = channels.orgs.lock();
+        drop(std::mem::replace(
+            &mut self.events,
+            channels.all.subscribe(),
+        ));
+        if let Entry::Occupied(events) = orgs.entry(*org)
+            && events.get().receiver_count() == 0
+        {
+            events.remove();
+        }
+    }
 }
 
 impl CatalogEvent {
@@ -69,12 +144,21 @@ impl CatalogEvent {
         };
         Some(Self::Services { device, digest })
     }
+
+    /// The organisation that the event concerns; `None` for all.
+    const fn org(&self) -> Option<OrgId> {
+        match self {
+            Self::Services { device, .. } => Some(device.org),
+            Self::Prompts { org } | Self::Resources { org, .. } => *org,
+            Self::Lagged => None,
+        }
+    }
 }
 
 impl CatalogWatch {
     /// Waits for the next event, for ever when the node has ended. Cancel-safe.
     pub async fn next(&mut self) -> CatalogEvent {
-        match self.0.recv().await {
+        match self.events.recv().await {
             Ok(event) => event,
             Err(RecvError::Lagged(_)) => CatalogEvent::Lagged,
             Err(RecvError::Closed) => std::future::pending().await,
@@ -107,8 +191,13 @@ impl Bus {
     /// not.
     #[must_use]
     pub fn watch_catalog(&self) -> Option<CatalogWatch> {
-        let catalog = self.0.catalog.as_ref()?;
-        Some(CatalogWatch(catalog.subscribe()))
+        Some(self.0.catalog.as_ref()?.watch())
+    }
+
+    /// The same for the events that concern one organisation. Those of others do not wake it.
+    #[must_use]
+    pub fn watch_catalog_of(&self, org: OrgId) -> Option<CatalogWatch> {
+        Some(self.0.catalog.as_ref()?.watch_org(org))
     }
 }
 
@@ -118,6 +207,19 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+
+    #[test]
+    fn channel_of_an_org_is_freed_with_its_last_watch() {
+        let channels = Arc::new(CatalogChannels::new());
+        let [one, other] = [1, 2].map(|org| OrgId::from_uuid(Uuid::from_u128(org)));
+        let watches = [one, one, other].map(|org| channels.watch_org(org));
+        let orgs = || channels.orgs.lock().len();
+        let left = watches.map(|watch| {
+            drop(watch);
+            orgs()
+        });
+        assert_eq!(left, [2, 1, 0]);
+    }
 
     #[test]
     fn malformed_catalog_event_is_refused() {

@@ -1,21 +1,38 @@
 //! Reads and updates the directory.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use switchboard_protocol::{
     id::{DeviceId, DeviceKey, OrgId},
     schema::Digest,
 };
-use switchboard_runtime::clock::unix_now_ms;
+use switchboard_runtime::quota::Quota;
 use uuid::Uuid;
 
 use crate::{
-    backend::{Entry, Presence, Release},
+    backend::{Entry, Presence, Release, Upserted},
     bus::{Bus, Node},
+    clock::unix_now_ms,
     error::BusError,
     events::{DeviceEvent, DisconnectReason},
+    metrics::BusBudget,
     node::{Epoch, NodeId},
-    transport::Message,
 };
+
+/// How long callers wait for the next connection of a device that a draining edge sent away: longer
+/// than it is asked to wait, and its dial takes.
+const MOVING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The epoch of a new connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClaimedEpoch {
+    /// The connection, among those of the device.
+    pub epoch: Epoch,
+    /// Whether the connection has the directory's entry. If not, a registered connection of the
+    /// device has it until this one registers.
+    pub is_entered: bool,
+}
 
 /// # The directory
 ///
@@ -23,19 +40,27 @@ use crate::{
 /// the connection, and the digest of the registered services.
 ///
 /// ```text
-///            claim                register
-///   absent ────────► connected ────────────► registered
-///      ▲                 │                       │
-///      ├──── release ────┴───────────────────────┤
-///      └──── lease of the node expired ──────────┘
+///            claim                register                claim
+///   absent ────────► connected ────────────► registered ────────► registered, and a newer
+///      ▲              │     ▲                 │  ▲  ▲              connection is joining
+///      │              │     │ enter, after 2 s│  │  └── register ────────┤
+///      │              │     └─────────────────┼──┼──────────────────────┘
+///      ├── release ───┴───────────────────────┘  └── the newer one is released
+///      └── lease of the node expired
 /// ```
 ///
-/// - [`claim`](Self::claim) enters a connection with a new epoch from the directory's clock. The
-///   newest connection wins: the former owner node is notified, and closes its connection.
+/// - [`claim`](Self::claim) assigns an epoch from the directory's clock to a connection, and enters
+///   it. A registered connection keeps its entry until the newer one registers
+///   ([`register`](Self::register)), or for 2 s ([`enter`](Self::enter)): a device that changes nodes
+///   is callable all the time.
+/// - The newest connection that is entered wins: the former owner node is notified, and closes its
+///   connection.
 /// - A node holds a lease of 9 s, which it renews every 3 s. Entries of a node without a lease are
 ///   not returned by lookups, and other nodes remove them.
-/// - A node caches the entries of devices that it calls. A stale entry costs a call one more
-///   attempt: the node it names answers that the connection is not there.
+/// - A node caches the entries of devices that it calls (`directory::presence_cache`), while the leases of
+///   their nodes last. All nodes are notified when a device has moved from a node that it had not
+///   left, and those that watch the catalog when it leaves or registers. A stale entry costs a call
+///   one more attempt: the node it names answers that the connection is not there.
 /// - After a reconnect, when its own lease has expired, and every 5 min a node compares its
 ///   entries with its connections, and repairs the difference (`directory::resync`).
 ///
@@ -90,33 +115,55 @@ impl Bus {
         self.0.backend.list(org, after, limit).await
     }
 
-    /// The services object that a live device registered, as it was sent.
+    /// The services object that a live device of an organisation registered, as it was sent.
     ///
     /// # Errors
     /// When the bus is not reachable.
-    pub async fn services(&self, presence: &Presence) -> Result<Option<Bytes>, BusError> {
-        self.0.backend.services(presence).await
+    pub async fn services(
+        &self,
+        org: OrgId,
+        presence: &Presence,
+    ) -> Result<Option<Bytes>, BusError> {
+        self.0.backend.services(org, presence).await
     }
 
-    /// Enters a new connection of a device. The former owner node is notified.
+    /// Assigns an epoch to a new connection of a device, and enters it if no connection of the
+    /// device is registered.
     ///
     /// # Errors
-    /// When the bus is not reachable: callers could not find the device.
-    pub async fn claim(&self, device: &DeviceKey) -> Result<Epoch, BusError> {
-        let claim = self.0.backend.claim(device).await.inspect_err(|_| {
-            // It may have been executed: then there is an entry without a connection.
-            self.0.compare_entries.notify_one();
+    /// [`BusError::Quota`] when the device has no entry and its organisation has as many as its
+    /// quota of connected devices; others when the bus is not reachable: callers could not find
+    /// the device.
+    pub async fn claim(&self, device: &DeviceKey) -> Result<ClaimedEpoch, BusError> {
+        let limit = self.quota_limit(device.org, Quota::DevicesConnected);
+        let claim = self.0.backend.claim(device, limit).await;
+        let claim = claim.inspect_err(|error| {
+            if !matches!(error, BusError::Quota(_)) {
+                // It may have been executed: then there is an entry without a connection.
+                self.0.uncertain_claims.add(device);
+            }
         })?;
-        let epoch = claim.epoch;
-        if let Some(previous) = claim.previous {
-            self.0.announce_takeover(device, epoch, &previous.node);
+        let (epoch, is_entered) = (claim.epoch, claim.is_entered);
+        if is_entered {
+            let previous = claim.previous.map(|previous| previous.node);
+            self.0.entered(device, epoch, previous).await;
         }
-        self.0.record_event(DeviceEvent::Connected {
+        Ok(ClaimedEpoch { epoch, is_entered })
+    }
+
+    /// Enters a connection that has not registered in place of one that has.
+    ///
+    /// # Errors
+    /// When the bus is not reachable: the connection is entered later.
+    pub async fn enter(&self, device: &DeviceKey, epoch: Epoch) -> Result<(), BusError> {
+        let entry = Entry {
             device: device.clone(),
             epoch,
-            at_ms: unix_now_ms(),
-        });
-        Ok(epoch)
+            digest: None,
+            services: None,
+        };
+        let upserted = self.0.upsert(entry, &Bytes::new()).await;
+        self.0.after_upsert(device, epoch, upserted).await
     }
 
     /// Whether this node was notified of a newer connection of the device: then the connection
@@ -130,7 +177,9 @@ impl Bus {
     /// Enters a device's registration, in place of its `previous` one.
     ///
     /// # Errors
-    /// When the bus is not reachable, or refuses. The registration is entered later then.
+    /// [`BusError::RegistrationsFull`] when the text does not fit the organisation's share: the
+    /// previous registration stays in force. Others when the bus is not reachable, or refuses: the
+    /// registration is entered later.
     pub async fn register(
         &self,
         device: &DeviceKey,
@@ -139,10 +188,24 @@ impl Bus {
         (digest, json): (Digest, &Bytes),
     ) -> Result<(), BusError> {
         let node = &self.0;
-        let is_new = node.registrations.acquire(digest, json);
-        let services = is_new.then(|| json.clone());
-        node.release_registration(previous);
-        let has_text = node.registrations.should_publish(device.org, digest);
+        let acquired = node.registrations.acquire((device.org, digest));
+        let entry = Entry {
+            device: device.clone(),
+            epoch,
+            digest: Some(digest),
+            services: acquired.is_first.then(|| json.clone()),
+        };
+        let upserted = node.upsert(entry, json).await;
+        if matches!(upserted, Ok(Upserted::Full)) {
+            node.metrics.refused.inc(BusBudget::Registrations);
+            return Err(BusError::RegistrationsFull {
+                limit: node.registration_bytes,
+            });
+        }
+        acquired.keep();
+        node.release_registration(device.org, previous);
+        let entered = node.after_upsert(device, epoch, upserted).await;
+        let has_text = node.registrations.should_publish((device.org, digest));
         node.record_event(DeviceEvent::Registered {
             device: device.clone(),
             epoch,
@@ -150,18 +213,7 @@ impl Bus {
             digest,
             json: has_text.then(|| json.clone()),
         });
-        let entry = Entry {
-            device: device.clone(),
-            epoch,
-            digest: Some(digest),
-            services,
-        };
-        let upserted = node.backend.upsert(vec![entry]).await;
-        let newer = upserted.inspect_err(|_| node.pending_upserts.add(device))?;
-        if let Some(Some(newer)) = newer.first() {
-            node.take_over(device, *newer);
-        }
-        Ok(())
+        entered
     }
 
     /// Records an EVENT frame of a device, a `{"name", "data"}` object. Does not wait.
@@ -175,8 +227,18 @@ impl Bus {
         });
     }
 
+    /// Removes the entry of a connection that accepts no further calls, and closes within `closes_within`
+    /// with [`Self::release`]. Calls wait for the next connection of the device until 5 s later. Does
+    /// not wait.
+    pub fn withdraw(&self, device: DeviceKey, epoch: Epoch, closes_within: Duration) {
+        let mut release = Release::new(device, epoch);
+        release.moving_for = closes_within + MOVING_TIMEOUT;
+        self.0.releases.push(release);
+    }
+
     /// Removes a connection's entry, unless a newer one is stored. Does not wait: while the bus is
-    /// not reachable, the entry is removed later.
+    /// not reachable, the entry is removed later. After a drain, calls wait up to 5 s for the next
+    /// connection of the device.
     pub fn release(
         &self,
         device: DeviceKey,
@@ -185,14 +247,18 @@ impl Bus {
         reason: DisconnectReason,
     ) {
         let node = &self.0;
-        node.release_registration(digest);
+        node.release_registration(device.org, digest);
         node.record_event(DeviceEvent::Disconnected {
             device: device.clone(),
             epoch,
             at_ms: unix_now_ms(),
             reason,
         });
-        node.releases.push(Release::Entry(device, epoch));
+        let mut release = Release::new(device, epoch);
+        if reason == DisconnectReason::Drain {
+            release.moving_for = MOVING_TIMEOUT;
+        }
+        node.releases.push(release);
     }
 }
 
@@ -203,60 +269,75 @@ impl Node {
         self.metrics.facts_dropped.inc_by(dropped as u64);
     }
 
-    fn release_registration(&self, digest: Option<Digest>) {
-        let unused = digest.and_then(|digest| self.registrations.release(digest));
-        if let Some(digest) = unused {
-            self.releases.push(Release::Services(digest));
+    /// Counts events that the backend had no room for, and has their connections recorded later.
+    pub(crate) fn events_refused(&self, refused: &[usize], events: &[DeviceEvent]) {
+        let count = refused.len() as u64;
+        self.metrics.facts_dropped.inc_by(count);
+        self.metrics.refused.inc_by(BusBudget::DeviceEvents, count);
+        let refused = refused.iter().filter_map(|index| events.get(*index));
+        let mut missed = self.missed_events.lock();
+        for event in refused {
+            let org = event.device().org;
+            missed.insert(org);
+            if let DeviceEvent::Registered {
+                digest,
+                json: Some(_),
+                ..
+            } = event
+            {
+                self.registrations.forget_published((org, *digest));
+            }
         }
     }
 
-    fn announce_takeover(&self, device: &DeviceKey, epoch: Epoch, previous: &NodeId) {
-        if *previous == self.id {
-            self.take_over(device, epoch);
-            return;
+    /// A connection has the entry of its device from now on, in place of one at `previous`.
+    async fn entered(&self, device: &DeviceKey, epoch: Epoch, previous: Option<NodeId>) {
+        if let Some(previous) = previous {
+            self.announce_takeover(device, epoch, &previous).await;
         }
-        let takeover = Message::Takeover {
-            org: device.org,
-            device: device.device.as_str().into(),
+        self.record_event(DeviceEvent::Connected {
+            device: device.clone(),
             epoch,
-        };
-        self.outbox.send_or_drop(previous, &takeover);
+            at_ms: unix_now_ms(),
+        });
     }
 
-    /// A newer connection of the device exists.
-    pub(crate) fn take_over(&self, device: &DeviceKey, epoch: Epoch) {
-        // The message may be a repeated one, behind a newer one.
-        let cached = self.takeover_cache.get(device);
-        if cached.is_none_or(|cached| cached < epoch) {
-            self.takeover_cache.insert(device.clone(), epoch);
+    /// Notifies those concerned of what became of an entry, or has it entered later.
+    async fn after_upsert(
+        &self,
+        device: &DeviceKey,
+        epoch: Epoch,
+        upserted: Result<Upserted, BusError>,
+    ) -> Result<(), BusError> {
+        match upserted {
+            Ok(Upserted::Entered(previous)) => self.entered(device, epoch, previous).await,
+            Ok(Upserted::Newer(newer)) => self.take_over(device, newer),
+            Ok(Upserted::Updated | Upserted::TextMissing | Upserted::Full) => {}
+            Err(error) => {
+                self.pending_upserts.add(device);
+                return Err(error);
+            }
         }
-        if let Some(owner) = self.owner() {
-            owner.take_over(device.org, device.device.as_str(), epoch);
-        }
+        Ok(())
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use prometheus::Registry;
-    use switchboard_runtime::shutdown::Shutdown;
-    use uuid::Uuid;
-
-    use super::*;
-    use crate::{BusConfig, LocalHub};
-
-    #[tokio::test]
-    async fn repeated_takeover_does_not_hide_a_newer_one() {
-        let config = BusConfig::local(&LocalHub::default(), "node");
-        let bus = Bus::start(config, &Registry::new(), &Shutdown::new()).unwrap();
-        let device = DeviceKey {
-            org: OrgId::from_uuid(Uuid::nil()),
-            device: "toy-1".parse().unwrap(),
-        };
-        for epoch in [2, 5, 3] {
-            bus.0.take_over(&device, Epoch(epoch));
+    /// Writes an entry; with the text of its registration, if the backend turns out to lack it.
+    async fn upsert(&self, mut entry: Entry, json: &Bytes) -> Result<Upserted, BusError> {
+        let upsert = |entry| self.backend.upsert(vec![entry], self.registration_bytes);
+        let first =
+            |upserted: Vec<Upserted>| upserted.into_iter().next().ok_or(BusError::Unavailable);
+        if entry.services.is_none() {
+            match first(upsert(entry.clone()).await?)? {
+                Upserted::TextMissing => entry.services = Some(json.clone()),
+                other => return Ok(other),
+            }
         }
-        assert!(bus.is_superseded(&device, Epoch(4)));
-        assert!(!bus.is_superseded(&device, Epoch(5)));
+        first(upsert(entry).await?)
+    }
+
+    fn release_registration(&self, org: OrgId, digest: Option<Digest>) {
+        if let Some(digest) = digest {
+            self.registrations.release((org, digest));
+        }
     }
 }

@@ -1,98 +1,120 @@
 //! The registrations of this node's devices.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, time::Duration};
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use switchboard_protocol::{id::OrgId, schema::Digest};
+use tokio::time::Instant;
 
 /// How often a device event contains the full text of the same registration.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The registrations that this node's connections use, by digest.
+/// The registrations that this node's connections use, by organisation and digest.
 ///
-/// Many devices register the same services. Their text is stored once for each node, in memory
-/// and in the backend, and counted by the connections that use it:
+/// Many devices register the same services. The backend stores a text once for each organisation,
+/// together with the entries that use it:
 ///
 /// ```text
-///              acquire: first user            release: last user
-///   absent ──────────────────────► in use ──────────────────────► absent
-///            stored in the backend  │  ▲    deleted from the backend
-///                                   └──┘
-///                     acquire, release: other users
+///               first entry with the digest           last entry with it
+///   absent ───────────────────────────────► stored ─────────────────────► absent
+///     │     the text fits the organisation's  │  ▲
+///     │     share of bytes                    └──┘
+///     └──► refused: it does not fit        other entries
 /// ```
 ///
-/// The control plane stores registrations by organisation. A device event contains the text only
-/// when [`Self::should_publish`] allows it: once in 60 s for each organisation and digest. After a
-/// reconnect [`Self::reset_published`] forgets that, because the event stream may have been lost.
+/// This node sends a text with its first connection that uses it, or when the backend answers that
+/// it is absent, so an entry of a known registration takes one round trip without the text.
 ///
-/// Invariant: a registration is not stored for a connection that has ended.
+/// The control plane stores registrations by organisation, too. A device event contains the text
+/// only when [`Self::should_publish`] allows it: once in 60 s for each organisation and digest.
+/// After a reconnect [`Self::reset_published`] forgets that, because the event stream may have been
+/// lost.
 #[derive(Default)]
 pub(crate) struct RegistrationCache {
-    registrations: Mutex<HashMap<Digest, Registration>>,
+    registrations: Mutex<HashMap<Key, Registration>>,
 }
 
+type Key = (OrgId, Digest);
+
+#[derive(Default)]
 struct Registration {
     connections: usize,
-    json: Bytes,
-    /// When an event contained the text, for each organisation.
-    published_at: HashMap<OrgId, Instant>,
+    /// When an event contained the text.
+    published_at: Option<Instant>,
+}
+
+/// A connection that uses a registration, unless it is dropped before [`Self::keep`].
+pub(crate) struct Acquired<'a> {
+    cache: &'a RegistrationCache,
+    key: Key,
+    /// No other connection of this node uses the registration.
+    pub(crate) is_first: bool,
+}
+
+impl Acquired<'_> {
+    pub(crate) fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Acquired<'_> {
+    fn drop(&mut self) {
+        self.cache.release(self.key);
+    }
 }
 
 impl RegistrationCache {
-    /// Adds a connection. Returns true when it is the first one.
-    pub(crate) fn acquire(&self, digest: Digest, json: &Bytes) -> bool {
+    /// Adds a connection.
+    pub(crate) fn acquire(&self, key: Key) -> Acquired<'_> {
         let mut registrations = self.registrations.lock();
-        let registration = registrations.entry(digest).or_insert_with(|| Registration {
-            connections: 0,
-            json: json.clone(),
-            published_at: HashMap::new(),
-        });
+        let registration = registrations.entry(key).or_default();
         registration.connections += 1;
-        registration.connections == 1
-    }
-
-    /// The text of a registration that is in use.
-    pub(crate) fn get(&self, digest: Digest) -> Option<Bytes> {
-        self.registrations
-            .lock()
-            .get(&digest)
-            .map(|registration| registration.json.clone())
-    }
-
-    /// Removes a connection. Returns the digest when it was the last one.
-    pub(crate) fn release(&self, digest: Digest) -> Option<Digest> {
-        let mut registrations = self.registrations.lock();
-        let registration = registrations.get_mut(&digest)?;
-        registration.connections = registration.connections.saturating_sub(1);
-        if registration.connections > 0 {
-            return None;
+        let is_first = registration.connections == 1;
+        drop(registrations);
+        Acquired {
+            cache: self,
+            key,
+            is_first,
         }
-        registrations.remove(&digest);
-        Some(digest)
+    }
+
+    /// Removes a connection.
+    pub(crate) fn release(&self, key: Key) {
+        let mut registrations = self.registrations.lock();
+        let Some(registration) = registrations.get_mut(&key) else {
+            return;
+        };
+        registration.connections = registration.connections.saturating_sub(1);
+        if registration.connections == 0 {
+            registrations.remove(&key);
+        }
     }
 
     /// Whether an event is to contain the text. If so, that is recorded.
-    pub(crate) fn should_publish(&self, org: OrgId, digest: Digest) -> bool {
+    pub(crate) fn should_publish(&self, key: Key) -> bool {
         let mut registrations = self.registrations.lock();
-        let Some(registration) = registrations.get_mut(&digest) else {
+        let Some(registration) = registrations.get_mut(&key) else {
             return true;
         };
-        let published_at = registration.published_at.get(&org);
+        let published_at = registration.published_at;
         let is_due = published_at.is_none_or(|at| at.elapsed() > PUBLISH_INTERVAL);
         if is_due {
-            registration.published_at.insert(org, Instant::now());
+            registration.published_at = Some(Instant::now());
         }
         is_due
+    }
+
+    /// An event that contained the text was lost.
+    pub(crate) fn forget_published(&self, key: Key) {
+        if let Some(registration) = self.registrations.lock().get_mut(&key) {
+            registration.published_at = None;
+        }
     }
 
     /// Forgets what was published.
     pub(crate) fn reset_published(&self) {
         for registration in self.registrations.lock().values_mut() {
-            registration.published_at.clear();
+            registration.published_at = None;
         }
     }
 }
@@ -106,22 +128,28 @@ mod tests {
     #[test]
     fn registration_lives_while_connections_use_it() {
         let cache = RegistrationCache::default();
-        let digest = Digest([1; 32]);
-        let json = Bytes::from_static(b"{}");
-        assert!(cache.acquire(digest, &json));
-        assert!(!cache.acquire(digest, &json));
-        assert_eq!(cache.get(digest), Some(json));
         let (one, other) = (OrgId::from_uuid(Uuid::nil()), OrgId::from_uuid(Uuid::max()));
-        assert!(cache.should_publish(one, digest));
-        assert!(!cache.should_publish(one, digest));
-        assert!(
-            cache.should_publish(other, digest),
-            "another organisation has not received it"
-        );
+        let key = (one, Digest([1; 32]));
+        let foreign = (other, key.1);
+        let is_first = |key| {
+            let acquired = cache.acquire(key);
+            let is_first = acquired.is_first;
+            acquired.keep();
+            is_first
+        };
+        assert!(is_first(key));
+        assert!(!is_first(key));
+        assert!(is_first(foreign), "another organisation has its own text");
+        assert!(cache.should_publish(key));
+        assert!(!cache.should_publish(key));
+        assert!(cache.should_publish(foreign), "it has not received it");
         cache.reset_published();
-        assert!(cache.should_publish(one, digest));
-        assert_eq!(cache.release(digest), None);
-        assert_eq!(cache.release(digest), Some(digest));
-        assert_eq!((cache.release(digest), cache.get(digest)), (None, None));
+        assert!(cache.should_publish(key));
+        cache.release(key);
+        drop(cache.acquire(key));
+        assert!(!is_first(key), "one connection is left");
+        cache.release(key);
+        cache.release(key);
+        assert!(is_first(key));
     }
 }

@@ -1,8 +1,9 @@
 //! Buffers background writes to the backend while it is not reachable.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use parking_lot::Mutex;
+use switchboard_protocol::id::OrgId;
 use tokio::sync::Notify;
 
 /// Limits of a buffer. They protect memory while the bus is not reachable.
@@ -12,19 +13,31 @@ const MAX_BYTES: usize = 64 * 1024 * 1024;
 const WRITE_ITEMS: usize = 512;
 const WRITE_BYTES: usize = 1024 * 1024;
 
-/// An item of a known size.
+/// An item of a known size, which an organisation causes.
 pub(crate) trait ByteSize {
+    /// The organisation.
+    fn org(&self) -> OrgId;
+
     /// About how many bytes the item takes in memory and on the wire.
     fn byte_size(&self) -> usize;
 }
 
-/// Items that are written in order. Beyond its limits the oldest are dropped, and counted.
+/// Items that are written: those of one organisation in order, and organisations in turn. Beyond its
+/// limits the oldest of the organisation that has most bytes are dropped, and counted.
 pub(crate) struct WriteBuffer<T: ByteSize> {
     state: Mutex<State<T>>,
     filled: Notify,
 }
 
+/// Invariant: an organisation has a queue, and one place in `turns`, while it has items.
 struct State<T> {
+    queues: HashMap<OrgId, Queue<T>>,
+    turns: VecDeque<OrgId>,
+    count: usize,
+    bytes: usize,
+}
+
+struct Queue<T> {
     items: VecDeque<T>,
     bytes: usize,
 }
@@ -32,7 +45,9 @@ struct State<T> {
 impl<T: ByteSize> WriteBuffer<T> {
     pub(crate) fn new() -> Self {
         let state = State {
-            items: VecDeque::new(),
+            queues: HashMap::new(),
+            turns: VecDeque::new(),
+            count: 0,
             bytes: 0,
         };
         Self {
@@ -41,18 +56,17 @@ impl<T: ByteSize> WriteBuffer<T> {
         }
     }
 
-    /// Adds an item. Returns how many older ones were dropped.
+    /// Adds an item. Returns how many were dropped for it.
     pub(crate) fn push(&self, item: T) -> usize {
         let mut state = self.state.lock();
-        state.bytes += item.byte_size();
-        state.items.push_back(item);
+        state.queue_for(&item).items.push_back(item);
         let dropped = state.trim();
         drop(state);
         self.filled.notify_one();
         dropped
     }
 
-    /// Waits for items. Returns the oldest.
+    /// Waits for items. Returns the next.
     pub(crate) async fn take(&self) -> PendingWrite<'_, T> {
         loop {
             let filled = self.filled.notified();
@@ -63,21 +77,17 @@ impl<T: ByteSize> WriteBuffer<T> {
         }
     }
 
-    /// The oldest items, if there are any.
+    /// The next items, if there are any: one of each organisation in turn.
     pub(crate) fn try_take(&self) -> Option<PendingWrite<'_, T>> {
         let mut state = self.state.lock();
         let mut items = Vec::new();
         let mut bytes = 0;
         while items.len() < WRITE_ITEMS && bytes < WRITE_BYTES {
-            let Some(item) = state.items.pop_front() else {
+            let Some(item) = state.next() else {
                 break;
             };
             bytes += item.byte_size();
             items.push(item);
-        }
-        state.bytes -= bytes;
-        if state.items.is_empty() {
-            state.items.shrink_to(64);
         }
         drop(state);
         (!items.is_empty()).then_some(PendingWrite {
@@ -89,20 +99,63 @@ impl<T: ByteSize> WriteBuffer<T> {
     fn put_back(&self, items: Vec<T>) {
         let mut state = self.state.lock();
         for item in items.into_iter().rev() {
-            state.bytes += item.byte_size();
-            state.items.push_front(item);
+            state.queue_for(&item).items.push_front(item);
         }
     }
 }
 
 impl<T: ByteSize> State<T> {
+    /// The queue of an item that is about to be added to it.
+    fn queue_for(&mut self, item: &T) -> &mut Queue<T> {
+        let (org, bytes) = (item.org(), item.byte_size());
+        self.count += 1;
+        self.bytes += bytes;
+        let turns = &mut self.turns;
+        let queue = self.queues.entry(org).or_insert_with(|| {
+            turns.push_back(org);
+            Queue {
+                items: VecDeque::new(),
+                bytes: 0,
+            }
+        });
+        queue.bytes += bytes;
+        queue
+    }
+
+    /// Removes the oldest item of the organisation whose turn it is.
+    fn next(&mut self) -> Option<T> {
+        let org = self.turns.pop_front()?;
+        let item = self.remove_oldest(org)?;
+        if self.queues.contains_key(&org) {
+            self.turns.push_back(org);
+        }
+        Some(item)
+    }
+
+    fn remove_oldest(&mut self, org: OrgId) -> Option<T> {
+        let queue = self.queues.get_mut(&org)?;
+        let item = queue.items.pop_front()?;
+        let bytes = item.byte_size();
+        queue.bytes -= bytes;
+        if queue.items.is_empty() {
+            self.queues.remove(&org);
+        }
+        self.count -= 1;
+        self.bytes -= bytes;
+        Some(item)
+    }
+
     fn trim(&mut self) -> usize {
         let mut dropped = 0;
-        while self.items.len() > MAX_ITEMS || self.bytes > MAX_BYTES {
-            let Some(item) = self.items.pop_front() else {
+        while self.count > MAX_ITEMS || self.bytes > MAX_BYTES {
+            let largest = self.queues.iter().max_by_key(|(_, queue)| queue.bytes);
+            let Some(org) = largest.map(|(org, _)| *org) else {
                 break;
             };
-            self.bytes -= item.byte_size();
+            self.remove_oldest(org);
+            if !self.queues.contains_key(&org) {
+                self.turns.retain(|other| *other != org);
+            }
             dropped += 1;
         }
         dropped
@@ -133,12 +186,58 @@ impl<T: ByteSize> Drop for PendingWrite<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
 
+    /// Items of one organisation, with their sizes.
     impl ByteSize for usize {
+        fn org(&self) -> OrgId {
+            OrgId::from_uuid(Uuid::nil())
+        }
+
         fn byte_size(&self) -> usize {
             *self
         }
+    }
+
+    /// The number of an organisation, and the size.
+    impl ByteSize for (u128, usize) {
+        fn org(&self) -> OrgId {
+            OrgId::from_uuid(Uuid::from_u128(self.0))
+        }
+
+        fn byte_size(&self) -> usize {
+            self.1
+        }
+    }
+
+    #[tokio::test]
+    async fn full_buffer_drops_items_of_the_largest_organisation_and_serves_all_in_turn() {
+        let buffer = WriteBuffer::new();
+        let part = MAX_BYTES / 8;
+        for item in [(2, 1), (2, 2), (3, 3)] {
+            assert_eq!(buffer.push(item), 0);
+        }
+        let dropped: usize = (0..20).map(|n| buffer.push((1, part + n))).sum();
+        assert_eq!(dropped, 13);
+        assert_eq!(buffer.push((3, 4)), 0);
+        let mut written = Vec::new();
+        while let Some(write) = buffer.try_take() {
+            written.extend_from_slice(&write.items);
+            write.commit();
+        }
+        let first = [
+            (2, 1),
+            (3, 3),
+            (1, part + 13),
+            (2, 2),
+            (3, 4),
+            (1, part + 14),
+        ];
+        assert_eq!(written[..6], first);
+        assert_eq!(written.len(), 4 + 7);
+        assert!(buffer.state.lock().turns.is_empty());
     }
 
     #[tokio::test]

@@ -5,7 +5,10 @@ use std::fmt;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use switchboard_protocol::{id::DeviceKey, schema::Digest};
+use switchboard_protocol::{
+    id::{DeviceKey, OrgId},
+    schema::Digest,
+};
 use switchboard_runtime::label;
 use uuid::Uuid;
 
@@ -110,11 +113,16 @@ pub enum DeviceEvent {
 
 /// The position of an event in the stream, for its acknowledgement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct EventId(pub(crate) String);
+pub struct EventId {
+    pub(crate) entry: String,
+    /// Whose share of the stream the event takes, and the length of its stored form.
+    pub(crate) org: OrgId,
+    pub(crate) bytes: usize,
+}
 
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.entry)
     }
 }
 
@@ -149,6 +157,10 @@ enum Kind {
 }
 
 impl ByteSize for DeviceEvent {
+    fn org(&self) -> OrgId {
+        self.device().org
+    }
+
     fn byte_size(&self) -> usize {
         let text = match self {
             Self::Registered { json, .. } => json.as_ref().map_or(0, Bytes::len),

@@ -14,8 +14,8 @@ use switchboard_protocol::id::OrgId;
 use switchboard_runtime::clock::unix_now_ms;
 
 use crate::conversations::{
-    Conversation, ConversationKey, ConversationWrite, DUE_TTL, MAX_CONVERSATIONS,
-    MAX_CONVERSATIONS_PER_ORG, SaveOutcome, SaveResult,
+    Conversation, ConversationKey, ConversationWrite, ConversationsInFlight, DUE_TTL,
+    MAX_CONVERSATIONS, MAX_CONVERSATIONS_PER_ORG, SaveOutcome, SaveResult,
 };
 
 #[derive(Default)]
@@ -96,15 +96,20 @@ impl Conversations {
         is_current && self.remove(key).is_some()
     }
 
-    pub(super) fn claim_due(&mut self, max: usize, lease: Duration) -> Vec<Conversation> {
+    pub(super) fn claim_due(
+        &mut self,
+        max: usize,
+        lease: Duration,
+        in_flight: &ConversationsInFlight,
+    ) -> Vec<Conversation> {
         let now = Instant::now();
         let expired = self.by_expiry.range(..=(now, u64::MAX));
         let expired: Vec<_> = expired.map(|(_, key)| Arc::clone(key)).collect();
         for key in expired {
             self.remove(&key);
         }
-        let due = self.by_due.range(..=(now, u64::MAX)).take(max);
-        let due: Vec<_> = due.map(|(_, key)| Arc::clone(key)).collect();
+        let due = self.by_due.range(..=(now, u64::MAX));
+        let due = select_fair(due.map(|(_, key)| key), max, in_flight);
         let mut claimed = Vec::with_capacity(due.len());
         for key in due {
             let Some((key, mut stored)) = self.remove(&key) else {
@@ -142,6 +147,27 @@ impl Conversations {
         }
         Some((key, stored))
     }
+}
+
+/// Selects due conversations: the organisation with the fewest in flight is next, up to the share.
+fn select_fair<'a>(
+    due: impl Iterator<Item = &'a Arc<ConversationKey>>,
+    max: usize,
+    in_flight: &ConversationsInFlight,
+) -> Vec<Arc<ConversationKey>> {
+    let mut counts: HashMap<OrgId, usize> = in_flight.by_org.iter().copied().collect();
+    // Each with the number that its organisation has in flight before it.
+    let mut candidates = Vec::new();
+    for key in due {
+        let count = counts.entry(key.org).or_default();
+        if *count < in_flight.share {
+            candidates.push((*count, key));
+            *count += 1;
+        }
+    }
+    candidates.sort_by_key(|(count, _)| *count);
+    let selected = candidates.into_iter().take(max);
+    selected.map(|(_, key)| Arc::clone(key)).collect()
 }
 
 /// Selects the one to evict when the limit is reached: an expired one, else the one that would be
@@ -212,7 +238,11 @@ mod tests {
         let mut all = Conversations::default();
         let (due, leased, first) = (key(1, "due"), key(2, "leased"), key(3, "first"));
         save(&mut all, &leased, Duration::ZERO);
-        assert_eq!(all.claim_due(1, LONG_DELAY / 2).len(), 1);
+        let in_flight = ConversationsInFlight {
+            by_org: Vec::new(),
+            share: 1,
+        };
+        assert_eq!(all.claim_due(1, LONG_DELAY / 2, &in_flight).len(), 1);
         save(&mut all, &due, Duration::ZERO);
         save(&mut all, &first, LONG_DELAY);
         for number in 3..MAX_CONVERSATIONS {

@@ -1,42 +1,52 @@
 //! The state that the nodes of one process share, and the steps on it under the hub's lock.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque, hash_map},
     sync::{Arc, Weak},
-    time::Instant,
 };
 
-use bytes::Bytes;
 use switchboard_protocol::{
     id::{DeviceId, DeviceKey, OrgId, TokenId},
     schema::Digest,
 };
-use switchboard_runtime::clock::unix_now_ms;
+use tokio::time::Instant;
 
-use super::{conversations::Conversations, turns::Turns};
-use crate::{
-    backend::{Entry, Inbox, KeySet, Presence, Release, Stats},
-    directory::CatalogEvent,
-    events::{ByteSize, DeviceEvent, EVENT_ACK_TIMEOUT, EventId},
-    node::{Epoch, NodeId},
+use super::{
+    conversations::Conversations,
+    registrations::{Refused, Registrations},
+    turns::Turns,
 };
-
-/// Events that wait while no control plane reads them. Protects memory.
-const MAX_EVENT_BYTES: usize = 64 * 1024 * 1024;
+use crate::{
+    backend::{Entry, Inbox, KeySet, Presence, Release, Stats, Upserted},
+    clock::unix_now_ms,
+    directory::CatalogEvent,
+    events::{
+        ByteSize, DeviceEvent, EVENT_ACK_TIMEOUT, EventId, MAX_EVENT_BYTES, MAX_ORG_EVENT_BYTES,
+    },
+    node::{Epoch, NodeId},
+    quotas::QuotaLimits,
+};
 
 #[derive(Default)]
 pub(super) struct State {
     pub(super) inboxes: HashMap<NodeId, Weak<dyn Inbox>>,
     pub(super) directory: HashMap<OrgId, BTreeMap<DeviceId, Presence>>,
-    pub(super) services: HashMap<(NodeId, Digest), Bytes>,
+    pub(super) registrations: Registrations,
+    /// Devices that were asked to move, until when callers wait for them.
+    pub(super) moving: HashMap<DeviceKey, Instant>,
+    /// Nodes that accept devices.
+    pub(super) edges: HashSet<NodeId>,
     last_epoch: u64,
     pub(super) key_set: KeySet,
+    pub(super) quotas: Option<QuotaLimits>,
     /// Revoked tokens with their expiry in Unix seconds.
     pub(super) revoked: HashMap<TokenId, u64>,
     last_event: u64,
+    /// Of the events that are not acknowledged, in total and by organisation.
     event_bytes: usize,
+    org_event_bytes: HashMap<OrgId, usize>,
     events: VecDeque<(u64, DeviceEvent)>,
-    pub(super) unacked_events: Vec<(u64, DeviceEvent, Instant)>,
+    unacked_events: Vec<(u64, DeviceEvent, Instant)>,
     pub(super) turns: Turns,
     pub(super) conversations: Conversations,
 }
@@ -52,8 +62,16 @@ impl State {
         Stats {
             devices: count(devices),
             events: count(self.events.len() + self.unacked_events.len()),
+            event_bytes: count(self.event_bytes),
             turns: count(self.turns.waiting_count()),
+            turn_places: count(self.turns.count()),
         }
+    }
+
+    pub(super) fn device_count(&self, org: OrgId) -> u64 {
+        self.directory
+            .get(&org)
+            .map_or(0, |devices| devices.len() as u64)
     }
 
     pub(super) fn next_epoch(&mut self) -> Epoch {
@@ -66,18 +84,31 @@ impl State {
         self.directory.get(&org)?.get(device).cloned()
     }
 
-    pub(super) fn upsert(&mut self, node: &NodeId, entry: Entry) -> Option<Epoch> {
-        if let (Some(digest), Some(json)) = (entry.digest, entry.services) {
-            self.services.insert((node.clone(), digest), json);
-        }
-        let devices = self.directory.entry(entry.device.org).or_default();
+    pub(super) fn upsert(&mut self, node: &NodeId, entry: Entry, max_bytes: u64) -> Upserted {
+        let org = entry.device.org;
+        let devices = self.directory.entry(org).or_default();
         let stored = devices.get(&entry.device.device);
         if let Some(newer) = stored.map(|stored| stored.epoch)
             && newer > entry.epoch
         {
-            return Some(newer);
+            return Upserted::Newer(newer);
         }
-        let has_changed = stored.and_then(|stored| stored.digest) != entry.digest;
+        let upserted = match stored {
+            None => Upserted::Entered(None),
+            Some(stored) if stored.epoch == entry.epoch => Upserted::Updated,
+            Some(stored) => Upserted::Entered(Some(stored.node.clone())),
+        };
+        let before = stored.and_then(|stored| stored.digest);
+        if let Some(digest) = entry.digest {
+            let text = (digest, entry.services);
+            match self.registrations.add(org, text, before, max_bytes) {
+                Ok(()) => {}
+                Err(Refused::TextMissing) => return Upserted::TextMissing,
+                Err(Refused::Full) => return Upserted::Full,
+            }
+        }
+        self.registrations.remove(org, before);
+        let has_changed = before != entry.digest;
         let presence = Presence {
             node: node.clone(),
             epoch: entry.epoch,
@@ -87,32 +118,33 @@ impl State {
         if has_changed {
             self.publish_services(entry.device, entry.digest);
         }
-        None
+        upserted
     }
 
-    pub(super) fn release(&mut self, node: &NodeId, release: Release) {
-        match release {
-            Release::Services(digest) => {
-                self.services.remove(&(node.clone(), digest));
-            }
-            Release::Entry(DeviceKey { org, device }, epoch) => {
-                let Some(devices) = self.directory.get_mut(&org) else {
-                    return;
-                };
-                let entry = devices
-                    .get(&device)
-                    .filter(|presence| presence.epoch == epoch);
-                let Some(digest) = entry.map(|presence| presence.digest) else {
-                    return;
-                };
-                devices.remove(&device);
-                if devices.is_empty() {
-                    self.directory.remove(&org);
-                }
-                if digest.is_some() {
-                    self.publish_services(DeviceKey { org, device }, None);
-                }
-            }
+    pub(super) fn release(&mut self, release: Release) {
+        let Release { epoch, .. } = release;
+        let DeviceKey { org, device } = release.device.clone();
+        let Some(devices) = self.directory.get_mut(&org) else {
+            return;
+        };
+        let entry = devices
+            .get(&device)
+            .filter(|presence| presence.epoch == epoch);
+        let Some(digest) = entry.map(|presence| presence.digest) else {
+            return;
+        };
+        devices.remove(&device);
+        if devices.is_empty() {
+            self.directory.remove(&org);
+        }
+        let now = Instant::now();
+        self.moving.retain(|_, end| *end > now);
+        if !release.moving_for.is_zero() {
+            self.moving.insert(release.device, now + release.moving_for);
+        }
+        self.registrations.remove(org, digest);
+        if digest.is_some() {
+            self.publish_services(DeviceKey { org, device }, None);
         }
     }
 
@@ -132,15 +164,17 @@ impl State {
 
     pub(super) fn close_inbox(&mut self, node: &NodeId) {
         self.inboxes.remove(node);
+        self.edges.remove(node);
     }
 
     /// Removes a node with all of its entries.
     pub(super) fn leave(&mut self, node: &NodeId) {
         self.close_inbox(node);
-        self.services.retain(|(owner, _), _| owner != node);
         let mut removed = Vec::new();
+        let registrations = &mut self.registrations;
         self.directory.retain(|org, devices| {
-            for (device, _) in devices.extract_if(.., |_, presence| presence.node == *node) {
+            for (device, presence) in devices.extract_if(.., |_, presence| presence.node == *node) {
+                registrations.remove(*org, presence.digest);
                 removed.push(DeviceKey { org: *org, device });
             }
             !devices.is_empty()
@@ -158,16 +192,33 @@ impl State {
         }
     }
 
-    /// Appends an event; beyond the limit, the oldest are dropped.
-    pub(super) fn append_event(&mut self, event: DeviceEvent) {
+    /// Appends an event. Returns whether there is room for it, in total and in the share of its
+    /// organisation.
+    pub(super) fn append_event(&mut self, event: &DeviceEvent) -> bool {
+        let (org, size) = (event.device().org, event.byte_size());
+        let of_org = self.org_event_bytes.get(&org).copied().unwrap_or_default() + size;
+        if of_org > MAX_ORG_EVENT_BYTES || self.event_bytes + size > MAX_EVENT_BYTES {
+            return false;
+        }
+        self.org_event_bytes.insert(org, of_org);
+        self.event_bytes += size;
         self.last_event += 1;
-        self.event_bytes += event.byte_size();
-        self.events.push_back((self.last_event, event));
-        while self.event_bytes > MAX_EVENT_BYTES {
-            let Some((_, dropped)) = self.events.pop_front() else {
-                return;
-            };
-            self.event_bytes -= dropped.byte_size();
+        self.events.push_back((self.last_event, event.clone()));
+        true
+    }
+
+    /// Removes events that were read.
+    pub(super) fn ack_events(&mut self, acked: &HashSet<u64>) {
+        let acked = |(number, _, _): &mut (u64, DeviceEvent, Instant)| acked.contains(number);
+        for (_, event, _) in self.unacked_events.extract_if(.., acked) {
+            let (org, size) = (event.device().org, event.byte_size());
+            self.event_bytes -= size;
+            if let hash_map::Entry::Occupied(mut bytes) = self.org_event_bytes.entry(org) {
+                *bytes.get_mut() -= size;
+                if *bytes.get() == 0 {
+                    bytes.remove();
+                }
+            }
         }
     }
 
@@ -182,10 +233,7 @@ impl State {
             .map(|(number, event, _)| (number, event))
             .collect();
         let count = self.events.len().min(max.saturating_sub(events.len()));
-        for (number, event) in self.events.drain(..count) {
-            self.event_bytes -= event.byte_size();
-            events.push((number, event));
-        }
+        events.extend(self.events.drain(..count));
         self.unacked_events.extend(
             events
                 .iter()
@@ -194,7 +242,70 @@ impl State {
         );
         events
             .into_iter()
-            .map(|(number, event)| (EventId(number.to_string()), event))
+            .map(|(number, event)| {
+                let id = EventId {
+                    entry: number.to_string(),
+                    org: event.device().org,
+                    bytes: event.byte_size(),
+                };
+                (id, event)
+            })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use uuid::Uuid;
+
+    use super::*;
+
+    const EVENT_BYTES: usize = 1024 * 1024;
+
+    fn event(org: u128) -> DeviceEvent {
+        DeviceEvent::Custom {
+            device: DeviceKey {
+                org: OrgId::from_uuid(Uuid::from_u128(org)),
+                device: "toy-1".parse().unwrap(),
+            },
+            epoch: Epoch(1),
+            at_ms: 1,
+            id: Uuid::nil(),
+            json: Bytes::from(vec![b' '; EVENT_BYTES]),
+        }
+    }
+
+    /// Appends events until one is refused. Returns how many there is room for.
+    fn fill(state: &mut State, org: u128) -> usize {
+        (0..1000)
+            .take_while(|_| state.append_event(&event(org)))
+            .count()
+    }
+
+    fn ack_one(state: &mut State) -> DeviceEvent {
+        let (id, event) = state.read_events(1).remove(0);
+        state.ack_events(&HashSet::from([id.entry.parse().unwrap()]));
+        event
+    }
+
+    #[test]
+    fn events_of_one_organisation_leave_room_for_others() {
+        let mut state = State::default();
+        let share = MAX_ORG_EVENT_BYTES / event(1).byte_size();
+        for org in 1..=4 {
+            assert_eq!(fill(&mut state, org), share);
+        }
+        let rest = MAX_EVENT_BYTES / event(1).byte_size() - 4 * share;
+        assert_eq!(fill(&mut state, 5), rest);
+        // What is read takes room until it is acknowledged.
+        assert_eq!(state.read_events(1)[0].1, event(1));
+        assert_eq!(fill(&mut state, 1), 0);
+        assert_eq!(ack_one(&mut state), event(1));
+        assert_eq!(fill(&mut state, 1), 1);
+        while state.stats().events > 1 {
+            ack_one(&mut state);
+        }
+        assert_eq!(fill(&mut state, 3), share);
     }
 }

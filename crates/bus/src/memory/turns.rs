@@ -2,15 +2,13 @@
 //!
 //! Invariant: a worker whose lease was taken over renews, marks and completes nothing.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, time::Duration};
 
 use switchboard_protocol::id::OrgId;
-use switchboard_runtime::clock::unix_now_ms;
+use tokio::time::Instant;
 
 use crate::{
+    clock::unix_now_ms,
     error::BusError,
     node::NodeId,
     turns::{
@@ -49,6 +47,11 @@ impl Turns {
         self.waiting.len()
     }
 
+    /// The turns that wait or are leased.
+    pub(super) fn count(&self) -> usize {
+        self.waiting.len() + self.leased.len()
+    }
+
     pub(super) fn enqueue(&mut self, turn: NewTurn) -> Result<TurnPosition, BusError> {
         let org = turn.target.device.org;
         if self.is_full(org) {
@@ -82,12 +85,12 @@ impl Turns {
 
     /// Whether a turn of this organisation is refused.
     fn is_full(&self, org: OrgId) -> bool {
-        let all = self.waiting.len() + self.leased.len();
+        let all = self.count();
         let leased = self.leased.iter().map(|leased| &leased.waiting);
         let turns = self.waiting.iter().chain(leased);
-        let count = || turns.filter(|turn| turn.org() == org).count();
+        let of_org = || turns.filter(|turn| turn.org() == org).count();
         // Below the share of one organisation, none has to be counted.
-        all >= MAX_TURNS || (all >= MAX_ORG_TURNS && count() >= MAX_ORG_TURNS)
+        all >= MAX_TURNS || (all >= MAX_ORG_TURNS && of_org() >= MAX_ORG_TURNS)
     }
 
     /// Claims turns whose organisation has room. Returns the time until the next claim may find

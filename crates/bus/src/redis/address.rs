@@ -2,6 +2,8 @@
 //!
 //! Invariant: no part of the URL appears in an error, because it may contain a password.
 
+use std::net::IpAddr;
+
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, io::tcp::TcpSettings,
 };
@@ -9,6 +11,7 @@ use redis::{
 use crate::error::BusError;
 
 const SINGLE: &str = "redis://[user:password@]host:port[/db]";
+const TLS: &str = "rediss instead of redis asks for TLS";
 const SENTINEL: &str =
     "redis+sentinel://[user:password@]host:26379,host:26379/name[/db][?sentinel_password=…]";
 const CLUSTER: &str = "redis+cluster://[user:password@]host:port,host:port,host:port";
@@ -33,6 +36,7 @@ pub(super) struct SentinelAddress {
 
 /// The parts of a URL with several hosts.
 struct Parts<'a> {
+    is_tls: bool,
     credentials: &'a str,
     hosts: Vec<&'a str>,
     path: &'a str,
@@ -41,24 +45,86 @@ struct Parts<'a> {
 
 impl Address {
     pub(super) fn parse(url: &str) -> Result<Self, BusError> {
-        if let Some(rest) = url.strip_prefix("redis+cluster://") {
-            return cluster(&split(rest, CLUSTER)?);
+        let plain = url.strip_prefix("rediss");
+        let plain = plain.filter(|rest| rest.starts_with([':', '+']));
+        let is_tls = plain.is_some();
+        if is_tls && url.contains('#') {
+            return Err(BusError::Address(
+                "nothing may follow a `#`, such as `#insecure`: certificates are always verified; \
+                 in a password, `#` is written %23"
+                    .to_owned(),
+            ));
         }
-        if let Some(rest) = url.strip_prefix("redis+sentinel://") {
-            return sentinel(&split(rest, SENTINEL)?).map(Self::Sentinel);
+        let rest = plain.or_else(|| url.strip_prefix("redis"));
+        if let Some(rest) = rest.and_then(|rest| rest.strip_prefix("+cluster://")) {
+            return cluster(&split(rest, is_tls, CLUSTER)?);
         }
-        server(url).map(Self::Single).map_err(|error| {
+        if let Some(rest) = rest.and_then(|rest| rest.strip_prefix("+sentinel://")) {
+            return sentinel(&split(rest, is_tls, SENTINEL)?).map(Self::Sentinel);
+        }
+        let single = match plain {
+            Some(rest) => server(&format!("redis{rest}"), true),
+            None => server(url, false),
+        };
+        single.map(Self::Single).map_err(|error| {
             let others = format!("for several servers, {SENTINEL} or {CLUSTER}");
-            let forms = format!("expected {SINGLE} or redis+unix:///path; {others}");
+            let forms = format!("expected {SINGLE} or redis+unix:///path; {others}; {TLS}");
             BusError::Address(format!("{error}: {forms}"))
         })
     }
+
+    /// The servers that the URL names.
+    fn named(&self) -> Vec<&ConnectionInfo> {
+        match self {
+            Self::Single(info) => vec![info],
+            Self::Sentinel(address) => address.sentinels.iter().collect(),
+            Self::Cluster((first, others)) => std::iter::once(first).chain(others).collect(),
+        }
+    }
+
+    pub(super) fn is_tls(&self) -> bool {
+        let mut named = self.named().into_iter();
+        named.any(|info| matches!(info.addr(), ConnectionAddr::TcpTls { .. }))
+    }
+
+    /// Whether what is sent to a server can be read on the way: without TLS to another machine.
+    pub(super) fn is_readable_on_the_way(&self) -> bool {
+        let is_local = |host: &str| {
+            let address = host.parse::<IpAddr>();
+            host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+        };
+        let mut named = self.named().into_iter();
+        named.any(|info| matches!(info.addr(), ConnectionAddr::Tcp(host, _) if !is_local(host)))
+    }
 }
 
-/// The same credentials and settings, at another server.
+/// The same credentials and settings, at another server. It is reached with TLS if this one is.
 pub(super) fn with_address(info: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
-    let address = ConnectionAddr::Tcp(host.to_owned(), port);
-    info.clone().set_addr(address)
+    let host = host.to_owned();
+    let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+    info.clone().set_addr(address(is_tls, host, port))
+}
+
+/// The host of a server, unless it is at a Unix socket.
+pub(super) fn host(info: &ConnectionInfo) -> Option<&str> {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => Some(host),
+        _ => None,
+    }
+}
+
+fn address(is_tls: bool, host: String, port: u16) -> ConnectionAddr {
+    if is_tls {
+        ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: false,
+            // The `Connector` has the authorities.
+            tls_params: None,
+        }
+    } else {
+        ConnectionAddr::Tcp(host, port)
+    }
 }
 
 /// `host:port`, as Redis writes it; IPv6 without brackets.
@@ -72,7 +138,7 @@ fn invalid(error: &str, form: &str) -> BusError {
     BusError::Address(format!("{error}: expected {form}"))
 }
 
-fn split<'a>(rest: &'a str, form: &str) -> Result<Parts<'a>, BusError> {
+fn split<'a>(rest: &'a str, is_tls: bool, form: &str) -> Result<Parts<'a>, BusError> {
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let (credentials, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -81,6 +147,7 @@ fn split<'a>(rest: &'a str, form: &str) -> Result<Parts<'a>, BusError> {
         return Err(invalid("a host is missing", form));
     }
     Ok(Parts {
+        is_tls,
         credentials,
         hosts,
         path,
@@ -88,11 +155,16 @@ fn split<'a>(rest: &'a str, form: &str) -> Result<Parts<'a>, BusError> {
     })
 }
 
-/// Parses the URL of one server.
-fn server(url: &str) -> Result<ConnectionInfo, String> {
+/// Parses the URL of one server, whose scheme is the one without TLS.
+fn server(url: &str, is_tls: bool) -> Result<ConnectionInfo, String> {
     let info = url
         .into_connection_info()
         .map_err(|error| error.category().to_owned())?;
+    let info = match info.addr().clone() {
+        ConnectionAddr::Tcp(host, port) => info.set_addr(address(is_tls, host, port)),
+        _ if is_tls => return Err("a Unix socket is without TLS".to_owned()),
+        _ => info,
+    };
     let settings = info.redis_settings().clone();
     let settings = settings.set_protocol(ProtocolVersion::RESP3);
     Ok(info
@@ -100,9 +172,15 @@ fn server(url: &str) -> Result<ConnectionInfo, String> {
         .set_tcp_settings(TcpSettings::default().set_nodelay(true)))
 }
 
-fn servers(hosts: &[&str], credentials: &str, db: &str) -> Result<Vec<ConnectionInfo>, String> {
+fn servers(
+    hosts: &[&str],
+    is_tls: bool,
+    credentials: &str,
+    db: &str,
+) -> Result<Vec<ConnectionInfo>, String> {
     let separator = if credentials.is_empty() { "" } else { "@" };
-    let parse = |host: &&str| server(&format!("redis://{credentials}{separator}{host}/{db}"));
+    let url = |host: &str| format!("redis://{credentials}{separator}{host}/{db}");
+    let parse = |host: &&str| server(&url(host), is_tls);
     hosts.iter().map(parse).collect()
 }
 
@@ -113,7 +191,7 @@ fn cluster(parts: &Parts<'_>) -> Result<Address, BusError> {
     if !parts.query.is_empty() {
         return Err(invalid("a cluster has no settings after the `?`", CLUSTER));
     }
-    let seeds = servers(&parts.hosts, parts.credentials, "0");
+    let seeds = servers(&parts.hosts, parts.is_tls, parts.credentials, "0");
     let mut seeds = seeds.map_err(|error| invalid(&error, CLUSTER))?.into_iter();
     let first = seeds
         .next()
@@ -146,8 +224,8 @@ fn sentinel(parts: &Parts<'_>) -> Result<SentinelAddress, BusError> {
         return Err(invalid("a sentinel's port is missing", SENTINEL));
     }
     let to_error = |error: String| invalid(&error, SENTINEL);
-    let sentinels = servers(&parts.hosts, &credentials, "").map_err(to_error)?;
-    let master = servers(&["localhost"], parts.credentials, db).map_err(to_error)?;
+    let sentinels = servers(&parts.hosts, parts.is_tls, &credentials, "").map_err(to_error)?;
+    let master = servers(&["localhost"], parts.is_tls, parts.credentials, db).map_err(to_error)?;
     let master = master
         .into_iter()
         .next()
@@ -169,7 +247,13 @@ mod tests {
             let settings = info.redis_settings();
             let user = settings.username().unwrap_or("-");
             let password = settings.password().unwrap_or("-");
-            format!("{user} {password} {} {}", info.addr(), settings.db())
+            let tls = match info.addr() {
+                ConnectionAddr::TcpTls {
+                    insecure: false, ..
+                } => "TLS ",
+                _ => "",
+            };
+            format!("{tls}{user} {password} {} {}", info.addr(), settings.db())
         };
         let join = |infos: &[ConnectionInfo]| {
             let servers = infos.iter().map(server);
@@ -221,9 +305,56 @@ mod tests {
     }
 
     #[test]
+    fn tls_is_to_every_server() {
+        check("rediss://u:p@a", "TLS u p a:6379 0");
+        check(
+            "rediss+cluster://u:p@a:1,b:2",
+            "cluster TLS u p a:1 0, TLS u p b:2 0",
+        );
+        check(
+            "rediss+sentinel://:p@a:1,b:2/main/3",
+            "main TLS - p localhost:6379 3 of TLS - - a:1 0, TLS - - b:2 0",
+        );
+        let info = server("redis://u:p@a:1/3", true).unwrap();
+        let announced = with_address(&info, "b", 2);
+        assert!(
+            matches!(announced.addr(), ConnectionAddr::TcpTls { host, port: 2, .. } if host == "b")
+        );
+        assert_eq!(announced.redis_settings().password(), Some("p"));
+    }
+
+    #[test]
+    fn plain_urls_of_other_machines_are_readable() {
+        let is_readable = |url| Address::parse(url).unwrap().is_readable_on_the_way();
+        for url in [
+            "redis://redis:6379",
+            "redis://10.0.0.7",
+            "redis+sentinel://localhost:1,b:1/main",
+            "redis+cluster://127.0.0.1:1,10.0.0.7:1",
+        ] {
+            assert!(is_readable(url), "{url}");
+        }
+        for url in [
+            "redis://localhost",
+            "redis://127.0.0.9:1",
+            "redis://[::1]:1",
+            "redis+unix:///run/redis",
+            "rediss://redis:6379",
+            "rediss+sentinel://b:1/main",
+            "rediss+cluster://10.0.0.7:1",
+        ] {
+            assert!(!is_readable(url), "{url}");
+        }
+    }
+
+    #[test]
     fn invalid_url_error_shows_expected_form() {
         check_error("http://secret@a", "expected redis://");
-        check_error("rediss://u:secret@a:1", "expected redis://");
+        check_error("rediss:u:secret@a:1", "expected redis://");
+        check_error("rediss://u:secret@a:1#insecure", "always verified");
+        check_error("rediss+cluster://u:secret@a:1#insecure", "always verified");
+        check_error("rediss+sentinel://u:secret@a:1/main#insecure", "always");
+        check_error("rediss+unix:///secret", "expected redis://");
         check_error("redis+cluster://u:secret@a:1,,b:2", "a host is missing");
         check_error("redis+cluster://u:secret@a:1/3", "database 0 only");
         check_error("redis+cluster://u:secret@a:x", "redis+cluster://[user");

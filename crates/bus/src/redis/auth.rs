@@ -2,35 +2,41 @@
 
 use redis::{Cmd, Value};
 use serde::de::DeserializeOwned;
-use switchboard_protocol::{
-    id::{OrgId, TokenId},
-    token::VerifyingKey,
-};
-use switchboard_runtime::clock::unix_time;
+use switchboard_protocol::id::{OrgId, TokenId};
 
 use super::{
     client::{CommandGroup, RedisClient},
     scripts,
 };
 use crate::{
-    backend::{BackendFuture, KeySet, KeyStore},
+    auth::REVOCATION_KEPT,
+    backend::{BackendFuture, KeySet, KeyStore, PublishedKeys},
     error::BusError,
 };
 
+/// Revocations that one command reads.
+const REVOCATIONS_PAGE: usize = 1000;
 /// Revocations in one script call: Lua accepts some thousands of arguments.
 const REVOCATIONS_PER_CALL: usize = 1000;
 
 impl KeyStore for RedisClient {
     fn publish_keys<'a>(
         &'a self,
-        keys: Option<&'a [VerifyingKey]>,
+        keys: Option<&'a PublishedKeys>,
         revoked: &'a [(TokenId, u64)],
     ) -> BackendFuture<'a, ()> {
         Box::pin(async move {
             let names = &self.keys;
-            let names = [names.token_keys(), names.revoked(), names.key_set_version()];
-            let keys = keys.map(serde_json::to_string).transpose();
+            let names = [
+                names.token_keys(),
+                names.revoked(),
+                names.key_set_version(),
+                names.signed_keys(),
+            ];
+            let signed = keys.and_then(|keys| keys.signed.as_deref());
+            let keys = keys.map(|keys| serde_json::to_string(&keys.keys));
             let keys = keys
+                .transpose()
                 .map_err(|error| BusError::Unexpected(error.to_string()))?
                 .unwrap_or_default();
             let mut chunks: Vec<_> = revoked.chunks(REVOCATIONS_PER_CALL).collect();
@@ -40,7 +46,8 @@ impl KeyStore for RedisClient {
             }
             for chunk in chunks {
                 let mut publish = scripts::call(&self.scripts.publish_keys, &names);
-                publish.arg(&keys).arg(unix_time().as_secs());
+                publish.arg(&keys).arg(REVOCATION_KEPT.as_secs());
+                publish.arg(signed.unwrap_or_default());
                 for (token, expires_at) in chunk {
                     publish.arg(token.to_string()).arg(*expires_at);
                 }
@@ -50,13 +57,22 @@ impl KeyStore for RedisClient {
         })
     }
 
-    fn publish_suspended_orgs<'a>(&'a self, orgs: &'a [OrgId]) -> BackendFuture<'a, ()> {
+    fn publish_suspended_orgs<'a>(
+        &'a self,
+        orgs: &'a [OrgId],
+        version: u64,
+    ) -> BackendFuture<'a, ()> {
         Box::pin(async move {
-            let names = [self.keys.suspended_orgs(), self.keys.key_set_version()];
+            let names = &self.keys;
+            let names = [
+                names.suspended_orgs(),
+                names.key_set_version(),
+                names.suspended_version(),
+            ];
             let orgs = serde_json::to_string(orgs)
                 .map_err(|error| BusError::Unexpected(error.to_string()))?;
             let mut publish = scripts::call(&self.scripts.publish_suspended, &names);
-            publish.arg(orgs);
+            publish.arg(orgs).arg(version);
             self.query::<Value>(&names[0], &publish).await.map(drop)
         })
     }
@@ -66,16 +82,21 @@ impl KeyStore for RedisClient {
             let names = &self.keys;
             let (version, keys) = (names.key_set_version(), names.token_keys());
             let (revoked, suspended) = (names.revoked(), names.suspended_orgs());
+            let suspended_version = names.suspended_version();
             let mut read = CommandGroup::default();
             // The version first: what is read after it is at least as new.
             read.add(&version, Cmd::get(&version));
             read.barrier();
             read.add(&keys, Cmd::get(&keys));
+            let signed = names.signed_keys();
+            read.add(&signed, Cmd::get(&signed));
             let unexpired = Cmd::zcount(&revoked, format!("({now_unix_s}"), "+inf");
             read.add(&revoked, unexpired);
+            // The same of the list.
+            read.add(&suspended_version, Cmd::get(&suspended_version));
             read.add(&suspended, Cmd::get(&suspended));
             let read = Value::Array(self.query_all(read).await?);
-            let (version, keys, revocations, suspended): StoredKeySet =
+            let (version, keys, signed, revocations, suspended_version, suspended): StoredKeySet =
                 redis::from_redis_value(read).map_err(redis::RedisError::from)?;
             let Some(version) = version else {
                 return Ok(None);
@@ -83,27 +104,50 @@ impl KeyStore for RedisClient {
             Ok(Some(KeySet {
                 version,
                 keys: parse_list(keys, "public keys")?,
+                signed,
                 revocations,
                 suspended: parse_list(suspended, "suspended organisations")?,
+                suspended_version,
             }))
         })
     }
 
     fn revoked_tokens(&self) -> BackendFuture<'_, Vec<(TokenId, u64)>> {
         Box::pin(async move {
-            let revoked = self.keys.revoked();
-            let read = Cmd::zrange_withscores(&revoked, 0, -1);
-            let revoked: Vec<(String, f64)> = self.query(&revoked, &read).await?;
-            let revoked = revoked.into_iter();
-            Ok(revoked
-                .filter_map(|(token, expires_at)| Some((token.parse().ok()?, expires_at as u64)))
-                .collect())
+            let key = self.keys.revoked();
+            let mut revoked = Vec::new();
+            let mut cursor = 0;
+            // In pages: Redis executes nothing else while it reads one.
+            loop {
+                let mut read = redis::cmd("ZSCAN");
+                read.arg(&key)
+                    .arg(cursor)
+                    .arg("COUNT")
+                    .arg(REVOCATIONS_PAGE);
+                let (next, page): (u64, Vec<(String, f64)>) = self.query(&key, &read).await?;
+                let page = page.into_iter();
+                revoked.extend(page.filter_map(|(token, expires_at)| {
+                    Some((token.parse().ok()?, expires_at as u64))
+                }));
+                cursor = next;
+                if cursor == 0 {
+                    return Ok(revoked);
+                }
+            }
         })
     }
 }
 
-/// The version, the keys, the number of revocations, and the suspended organisations.
-type StoredKeySet = (Option<u64>, Option<String>, usize, Option<String>);
+/// The version, the keys, the same signed, the number of revocations, and the suspended
+/// organisations after the version of their list.
+type StoredKeySet = (
+    Option<u64>,
+    Option<String>,
+    Option<String>,
+    usize,
+    Option<u64>,
+    Option<String>,
+);
 
 /// A JSON array; empty if it is not stored.
 fn parse_list<T: DeserializeOwned>(json: Option<String>, name: &str) -> Result<Vec<T>, BusError> {

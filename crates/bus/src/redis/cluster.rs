@@ -17,17 +17,18 @@ use std::{
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use redis::{ConnectionAddr, ConnectionInfo, FromRedisValue, Pipeline, RedisError, Value};
+use redis::{ConnectionInfo, FromRedisValue, Pipeline, RedisError, Value};
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::{
     sync::Notify,
     time::{sleep, timeout},
 };
 
-pub(super) use self::{dedup::Deduplicator, redelivery::Redelivery};
+pub(crate) use self::dedup::Deduplicator;
+pub(super) use self::redelivery::Redelivery;
 use self::{redelivery::QueuedBatch, routes::Routes, slots::slot};
 use super::{
-    address::{Seeds, host_and_port, with_address},
+    address::{Seeds, host, host_and_port, with_address},
     client::{CommandGroup, Step},
     connection::{COMMAND_TIMEOUT, CommandError, Connection},
     health::ConnectionHealth,
@@ -340,10 +341,8 @@ impl Cluster {
         match (error.code(), error.redirect_node()) {
             (Some("ASK"), Some((address, _))) => Retry::At(Redirect {
                 // Redis omits the host when it is the host of the server itself.
-                address: match refused_by.map(|connection| connection.info.addr()) {
-                    Some(ConnectionAddr::Tcp(host, _)) if address.starts_with(':') => {
-                        format!("{host}{address}")
-                    }
+                address: match refused_by.and_then(|connection| host(&connection.info)) {
+                    Some(host) if address.starts_with(':') => format!("{host}{address}"),
                     _ => address.to_owned(),
                 },
                 command: None,

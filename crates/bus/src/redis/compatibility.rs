@@ -35,16 +35,21 @@ fn redis_keys_and_channels_keep_their_names() {
         format!("echo {}", single.echo(&node)),
         format!("registrations-lost {}", single.lagged_channel()),
         format!("nodes {}", single.nodes()),
-        format!("services {}", single.services(&node)),
+        format!("services {}", single.node_services(&node)),
+        format!("services-of-org {}", single.registrations(org)),
         format!("count-lock {}", single.count_lock()),
         format!("count {}", single.device_count()),
         format!("directory {}", single.directory(org)),
         format!("device-ids {}", single.ids(org)),
         format!("token-keys {}", single.token_keys()),
+        format!("signed-token-keys {}", single.signed_keys()),
         format!("revoked-tokens {}", single.revoked()),
         format!("token-keys-version {}", single.key_set_version()),
         format!("suspended-orgs {}", single.suspended_orgs()),
+        format!("suspended-orgs-version {}", single.suspended_version()),
+        format!("quotas {}", single.quotas()),
         format!("device-events {}", single.events()),
+        format!("device-event-bytes {}", single.event_bytes()),
         format!("turns {}", single.turns()),
         format!("conversations {}", single.conversations()),
         format!("conversations-of-org {}", single.org_conversations(&text)),
@@ -66,33 +71,55 @@ fn redis_keys_and_channels_keep_their_names() {
 /// space, `''` is empty.
 const STEPS: &str = r#"
 ZADD nodes 9999999999999 edge~1 1 edge~9
-claim 3 live ids orgs toy-1 edge~1 org PUBLISH changes
-claim 3 live ids orgs toy-1 edge~2 org PUBLISH changes
-claim 1 live ids orgs toy-4 edge~1 org PUBLISH changes
-enter 3 live ids orgs toy-2 edge~1 org 7 d1 PUBLISH changes
-enter 3 live ids orgs toy-2 edge~2 org 6 d2 PUBLISH changes
-enter 3 live ids orgs toy-3 edge~9 org 5 - PUBLISH changes
+claim 3 live ids orgs toy-1 edge~1 org 0
+claim 3 live ids orgs toy-1 edge~2 org 0
+claim 1 live ids orgs toy-4 edge~1 org 3
+claim 3 live ids orgs toy-8 edge~1 org 2
+enter 4 live ids orgs services toy-2 edge~1 org 7 d1 PUBLISH changes text 9
+enter 4 live ids orgs services toy-2 edge~2 org 6 d2 PUBLISH changes text 9
+enter 4 live ids orgs services toy-3 edge~9 org 5 - PUBLISH changes text 9
 HGET live toy-2
+claim 3 live ids orgs toy-2 edge~2 org 1
+HGET live toy-2
+enter 4 live ids orgs services toy-5 edge~1 org 7 d1 PUBLISH changes '' 9
+enter 4 live ids orgs services toy-6 edge~1 org 7 d2 PUBLISH changes '' 9
+enter 4 live ids orgs services toy-6 edge~1 org 7 d2 PUBLISH changes other_text 9
+HGETALL services
+enter 4 live ids orgs services toy-5 edge~1 org 7 - PUBLISH changes '' 9
+enter 4 live ids orgs services toy-7 edge~1 org 7 d1 PUBLISH changes '' 9
+enter 4 live ids orgs services toy-7 edge~1 org 7 d1 PUBLISH changes '' 9
+enter 4 live ids orgs services toy-7 edge~2 org 7 d1 PUBLISH changes '' 9
+enter 4 live ids orgs services toy-7 edge~2 org 8 d1 PUBLISH changes '' 9
+release 4 live ids orgs services toy-7 org 8 PUBLISH changes 5000 moving
+GET moving
 SMEMBERS orgs
 find 2 live nodes 9000 toy-2 toy-3 none
 find 1 live 9000 toy-2 toy-3 none
 list 3 live ids nodes 9000 (toy-1 10
 list 2 live ids 9000 (toy-1 1
-living 1 nodes 9000 edge~1 edge~9
-release 3 live ids orgs toy-2 org 6 PUBLISH changes
-release 3 live ids orgs toy-2 org 7 PUBLISH changes
-reap 3 live ids orgs org edge~9 PUBLISH changes toy-3 none
+leases 1 nodes 2000000000000000 edge~1 nobody
+leases 1 nodes 0 edge~9
+release 4 live ids orgs services toy-2 org 6 PUBLISH changes 5000 missing
+release 4 live ids orgs services toy-2 org 7 PUBLISH changes 0 missing
+EXISTS missing
+reap 4 live ids orgs services org edge~9 PUBLISH changes toy-3 none
+EXISTS services
 ZRANGE ids 0 -1
-beat 1 nodes 9000 edge~3 PUBLISH changes
-beat 1 nodes 9000 edge~9 PUBLISH changes
-entrust 3 keys revoked version [] 100 tok-1 200
+beat 2 nodes edges 9000 edge~3 PUBLISH changes 1
+beat 2 nodes edges 9000 edge~9 PUBLISH changes 0
+beat 2 nodes edges 9000 edge~3 PUBLISH changes 0
+entrust 4 keys revoked version signed [] 100 jwt tok-1 200
 GET keys
+GET signed
 ZRANGE revoked 0 -1 WITHSCORES
 GET version
-entrust 3 keys revoked version '' 300
+entrust 4 keys revoked version signed '' 300 ''
+GET signed
 ZCARD revoked
-suspend 2 suspended version ["org"]
+suspend 3 suspended version suspended-version ["org"] 20
+suspend 3 suspended version suspended-version [] 19
 GET suspended
+GET suspended-version
 GET version
 XGROUP CREATE turns chat 0 MKSTREAM
 XGROUP CREATE turns org 0
@@ -130,6 +157,11 @@ XLEN turns
 XADD turns 8-0 text hi
 strike 1 turns chat 8-0 9-0
 XLEN turns
+tell 2 events event-bytes 70 100 org {} org {} other {}
+HGETALL event-bytes
+XLEN events
+strike_events 2 events event-bytes control 1-0 org 2
+HGETALL event-bytes
 keep_conversation 3 conv:org/a conv conv:org org/a '' bytes 1000 5000 10 100 conv: conv: 3600000
 keep_conversation 3 conv:org/a conv conv:org org/a 1 bytes 1000 5000 10 100 conv: conv: 3600000
 keep_conversation 3 conv:org/b conv conv:org org/b '' bytes 1000 5000 1 100 conv: conv: 3600000
@@ -137,7 +169,7 @@ GET conv:org/b
 SET conv:org/c 7_old
 ZADD conv 1 org/c
 ZADD conv:org 1 org/c
-due 1 conv conv: 10 60000 conv: 3600000
+due 1 conv conv: 10 60000 conv: 3600000 8 1000 org 2
 drop_conversation 3 conv:org/c conv conv:org org/c 6
 drop_conversation 3 conv:org/c conv conv:org org/c 7
 ZRANGE conv 0 -1
@@ -166,14 +198,14 @@ fn show(reply: &Value) -> String {
     }
 }
 
-fn named(scripts: &Scripts) -> [(&'static str, &Script); 22] {
+fn named(scripts: &Scripts) -> [(&'static str, &Script); 24] {
     [
         ("claim", &scripts.claim),
         ("enter", &scripts.upsert),
         ("release", &scripts.release),
         ("find", &scripts.find),
         ("list", &scripts.list),
-        ("living", &scripts.filter_alive),
+        ("leases", &scripts.read_leases),
         ("beat", &scripts.renew_lease),
         ("reap", &scripts.remove_dead),
         ("entrust", &scripts.publish_keys),
@@ -187,6 +219,8 @@ fn named(scripts: &Scripts) -> [(&'static str, &Script); 22] {
         ("end", &scripts.complete_turn),
         ("end_all", &scripts.delete_turns),
         ("strike", &scripts.delete_entries),
+        ("tell", &scripts.append_events),
+        ("strike_events", &scripts.delete_events),
         ("keep_conversation", &scripts.save_conversation),
         ("drop_conversation", &scripts.delete_conversation),
         ("due", &scripts.claim_due_conversations),

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    keys::PubSubCommands, publisher::Publisher, server::ConnectionEvents,
+    connector::Driver, keys::PubSubCommands, publisher::Publisher, server::ConnectionEvents,
     shard_subscriber::ShardSubscriber, subscriber::Subscriber,
 };
 use crate::{error::BusError, node::NodeId};
@@ -25,7 +25,7 @@ pub(super) const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
 /// The sockets of one connection. They are built and closed together.
 pub(super) struct Connection {
     pub(super) info: ConnectionInfo,
-    pub(super) driver: MultiplexedConnection,
+    pub(super) driver: Driver,
     pub(super) publisher: Publisher,
     pub(super) subscriber: Arc<Subscriber>,
     /// Only in a cluster.
@@ -125,7 +125,7 @@ impl Connection {
         F: Future<Output = Result<T, RedisError>>,
     {
         let reply = tokio::select! {
-            reply = timeout(COMMAND_TIMEOUT, query(self.driver.clone())) => reply,
+            reply = timeout(COMMAND_TIMEOUT, query(self.driver.commands.clone())) => reply,
             () = self.closed.cancelled() => return Err(CommandError::Closed),
         };
         let Ok(reply) = reply else {

@@ -1,13 +1,10 @@
 //! The directory's entries in Redis: written, read, and removed when their node's lease expired.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use bytes::Bytes;
 use redis::{Cmd, RedisError, Value};
-use switchboard_protocol::{
-    id::{DeviceId, DeviceKey, OrgId},
-    schema::Digest,
-};
+use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
 
 use super::{
     client::{CommandGroup, RedisClient},
@@ -15,10 +12,13 @@ use super::{
     scripts::{self, LEASE_MS, Scripts},
 };
 use crate::{
-    backend::{BackendFuture, Claim, Directory, Entry, Presence, Release, Stats},
+    backend::{
+        BackendFuture, Claim, Directory, Entry, Presence, Release, Renewal, Stats, Upserted,
+    },
     error::BusError,
     metrics::Command,
     node::{Epoch, NodeId},
+    quotas::too_many_devices,
 };
 
 /// Entries that are read in one round trip.
@@ -38,25 +38,32 @@ fn parse_entry(entry: &str) -> Option<Presence> {
 
 /// Invariant: an entry that outlives its node's lease is not returned by a lookup.
 impl Directory for RedisClient {
-    fn claim<'a>(&'a self, device: &'a DeviceKey) -> BackendFuture<'a, Claim> {
+    fn claim<'a>(&'a self, device: &'a DeviceKey, limit: Option<u64>) -> BackendFuture<'a, Claim> {
         self.timed(Command::Claim, async move {
-            let names = self.directory_keys(device.org);
+            let [live, ids, orgs, _] = self.directory_keys(device.org);
+            let names = [live, ids, orgs];
             let mut claim = scripts::call(&self.scripts.claim, &names);
             claim
                 .arg(device.device.as_str())
                 .arg(self.node.as_str())
-                .arg(device.org.to_string());
-            self.add_catalog_channel(&mut claim, device.org);
-            let (epoch, previous): (u64, String) = self.query(&names[0], &claim).await?;
+                .arg(device.org.to_string())
+                .arg(limit.unwrap_or(0));
+            let (epoch, previous, is_entered): (String, String, bool) =
+                self.query(&names[0], &claim).await?;
+            let Ok(epoch) = epoch.parse() else {
+                let used = previous.parse().unwrap_or_default();
+                return Err(too_many_devices(used, limit.unwrap_or(0)));
+            };
             Ok(Claim {
                 epoch: Epoch(epoch),
                 previous: parse_entry(&previous),
+                is_entered,
             })
         })
     }
 
-    fn upsert(&self, entries: Vec<Entry>) -> BackendFuture<'_, Vec<Option<Epoch>>> {
-        self.timed(Command::Enter, self.upsert_entries(entries))
+    fn upsert(&self, entries: Vec<Entry>, max_bytes: u64) -> BackendFuture<'_, Vec<Upserted>> {
+        self.timed(Command::Enter, self.upsert_entries(entries, max_bytes))
     }
 
     fn release(&self, releases: Vec<Release>) -> BackendFuture<'_, ()> {
@@ -66,23 +73,18 @@ impl Directory for RedisClient {
             }
             let mut commands = CommandGroup::default();
             for release in &releases {
-                match release {
-                    Release::Services(digest) => {
-                        let services = self.keys.services(&self.node);
-                        let command = Cmd::hdel(&services, digest.to_string());
-                        commands.add(services, command);
-                    }
-                    Release::Entry(DeviceKey { org, device }, epoch) => {
-                        let names = self.directory_keys(*org);
-                        let mut command = scripts::call(&self.scripts.release, &names);
-                        command
-                            .arg(device.as_str())
-                            .arg(org.to_string())
-                            .arg(epoch.0);
-                        self.add_catalog_channel(&mut command, *org);
-                        commands.add(&names[0], command);
-                    }
-                }
+                let DeviceKey { org, device } = &release.device;
+                let names = self.directory_keys(*org);
+                let mut command = scripts::call(&self.scripts.release, &names);
+                command
+                    .arg(device.as_str())
+                    .arg(org.to_string())
+                    .arg(release.epoch.0);
+                self.add_catalog_channel(&mut command, *org);
+                command
+                    .arg(release.moving_for.as_millis())
+                    .arg(self.keys.moving(&release.device));
+                commands.add(&names[0], command);
             }
             self.query_all(commands).await.map(|_| ())
         })
@@ -123,26 +125,28 @@ impl Directory for RedisClient {
         self.timed(Command::Lookup, self.list_devices(org, after, limit))
     }
 
-    fn services<'a>(&'a self, presence: &'a Presence) -> BackendFuture<'a, Option<Bytes>> {
+    fn services<'a>(
+        &'a self,
+        org: OrgId,
+        presence: &'a Presence,
+    ) -> BackendFuture<'a, Option<Bytes>> {
         Box::pin(async move {
             let Some(digest) = presence.digest else {
                 return Ok(None);
             };
-            let services = self.keys.services(&presence.node);
-            let mut get = redis::cmd("HGET");
-            get.arg(&services).arg(digest.to_string());
-            let json: Option<Vec<u8>> = self.query(&services, &get).await?;
-            Ok(json.map(Bytes::from))
-        })
-    }
-
-    fn store_services(&self, services: Vec<(Digest, Bytes)>) -> BackendFuture<'_, ()> {
-        Box::pin(async move {
-            let mut commands = CommandGroup::default();
-            for (digest, json) in &services {
-                self.add_services(&mut commands, *digest, json);
+            // The second one is where a node of an earlier release stores it.
+            let stores = [
+                self.keys.registrations(org),
+                self.keys.node_services(&presence.node),
+            ];
+            for store in stores {
+                let get = Cmd::hget(&store, digest.to_string());
+                let json: Option<Vec<u8>> = self.query(&store, &get).await?;
+                if json.is_some() {
+                    return Ok(json.map(Bytes::from));
+                }
             }
-            self.query_all(commands).await.map(|_| ())
+            Ok(None)
         })
     }
 
@@ -150,33 +154,51 @@ impl Directory for RedisClient {
         Box::pin(self.scan_entries(self.node.as_str()))
     }
 
-    /// What was removed until something failed is returned; the rest is left to the next renewal.
-    fn renew_lease(&self) -> BackendFuture<'_, Vec<(DeviceKey, Epoch)>> {
+    fn is_moving<'a>(&'a self, device: &'a DeviceKey) -> BackendFuture<'a, bool> {
+        self.timed(Command::Lookup, async move {
+            let name = self.keys.moving(device);
+            self.query(&name, &Cmd::exists(&name)).await
+        })
+    }
+
+    fn renew_lease(&self, accepts_devices: bool) -> BackendFuture<'_, Renewal> {
         self.timed(Command::Renew, async move {
-            let commands = renew_lease(&self.keys, &self.node, &self.scripts);
+            let commands = renew_lease(&self.keys, &self.node, &self.scripts, accepts_devices);
             let values = self.query_all(commands).await?;
             let renewed = values.into_iter().next().unwrap_or(Value::Nil);
-            let (expired, dead): (bool, Vec<String>) =
+            let (expired, dead, now_us, other_edges): (bool, Vec<String>, u64, usize) =
                 redis::from_redis_value(renewed).map_err(RedisError::from)?;
             if expired {
                 // This process was suspended, or Redis was emptied: other nodes may have removed
                 // its entries.
                 self.health.lease_expired();
             }
+            let dead = dead.iter().map(|node| NodeId::from(node.as_str()));
+            Ok(Renewal {
+                now: Duration::from_micros(now_us),
+                dead: dead.collect(),
+                other_edges,
+            })
+        })
+    }
+
+    fn leases<'a>(&'a self, nodes: &'a [NodeId]) -> BackendFuture<'a, Vec<(NodeId, Duration)>> {
+        self.timed(Command::Lookup, self.read_leases(nodes.to_vec()))
+    }
+
+    fn remove_dead<'a>(&'a self, node: &'a NodeId) -> BackendFuture<'a, Vec<(DeviceKey, Epoch)>> {
+        Box::pin(async move {
             let mut removed = Vec::new();
-            for node in dead {
-                let before = removed.len();
-                if let Err(error) = self.remove_entries(&node, &mut removed).await {
-                    tracing::warn!(
-                        %error,
-                        node.id = node,
-                        "cannot remove a dead node's entries from the directory; retrying later"
-                    );
-                    break;
-                }
+            if let Err(error) = self.remove_entries(node, &mut removed).await {
+                tracing::warn!(
+                    %error,
+                    node.id = %node,
+                    "cannot remove a dead node's entries from the directory; retrying later"
+                );
+            } else {
                 tracing::info!(
-                    node.id = node,
-                    devices = removed.len() - before,
+                    node.id = %node,
+                    devices = removed.len(),
                     "removed a dead node's entries from the directory"
                 );
             }
@@ -190,11 +212,12 @@ impl Directory for RedisClient {
 }
 
 impl RedisClient {
-    fn directory_keys(&self, org: OrgId) -> [String; 3] {
+    fn directory_keys(&self, org: OrgId) -> [String; 4] {
         [
             self.keys.directory(org),
             self.keys.ids(org),
             self.keys.orgs(Keys::part(org)),
+            self.keys.registrations(org),
         ]
     }
 
@@ -204,16 +227,12 @@ impl RedisClient {
         script.arg(self.keys.pubsub.publish).arg(channel);
     }
 
-    async fn upsert_entries(&self, entries: Vec<Entry>) -> Result<Vec<Option<Epoch>>, BusError> {
+    async fn upsert_entries(
+        &self,
+        entries: Vec<Entry>,
+        max_bytes: u64,
+    ) -> Result<Vec<Upserted>, BusError> {
         let mut commands = CommandGroup::default();
-        for entry in &entries {
-            if let (Some(digest), Some(json)) = (entry.digest, &entry.services) {
-                self.add_services(&mut commands, digest, json);
-            }
-        }
-        // Services are readable before an entry refers to them.
-        commands.barrier();
-        let services = commands.steps.len();
         for entry in &entries {
             let org = entry.device.org;
             let digest = entry
@@ -228,26 +247,27 @@ impl RedisClient {
                 .arg(entry.epoch.0)
                 .arg(digest);
             self.add_catalog_channel(&mut upsert, org);
+            let text = entry.services.as_deref().unwrap_or_default();
+            upsert.arg(text).arg(max_bytes);
             commands.add(&names[0], upsert);
         }
         let values = self.query_all(commands).await?;
-        let newer: Vec<String> = values
+        let upserted: Vec<String> = values
             .into_iter()
-            .skip(services)
             .map(redis::from_redis_value)
             .collect::<Result<_, _>>()
             .map_err(RedisError::from)?;
-        Ok(newer
-            .iter()
-            .map(|epoch| epoch.parse().ok().map(Epoch))
-            .collect())
-    }
-
-    fn add_services(&self, commands: &mut CommandGroup, digest: Digest, json: &Bytes) {
-        let services = self.keys.services(&self.node);
-        let set = Cmd::hset(&services, digest.to_string(), &json[..]);
-        commands.add(&services, set);
-        commands.add(&services, expire_services(&services));
+        let parse = |upserted: String| match upserted.as_str() {
+            "missing" => Upserted::TextMissing,
+            "full" => Upserted::Full,
+            "new" => Upserted::Entered(None),
+            other => match (other.strip_prefix("was "), other.parse()) {
+                (Some(node), _) => Upserted::Entered(Some(NodeId::from(node))),
+                (None, Ok(epoch)) => Upserted::Newer(Epoch(epoch)),
+                (None, Err(_)) => Upserted::Updated,
+            },
+        };
+        Ok(upserted.into_iter().map(parse).collect())
     }
 
     /// The key of the leases, where a script that reads entries can read them as well.
@@ -268,17 +288,24 @@ impl RedisClient {
         if nodes.is_empty() {
             return Ok(nodes);
         }
-        let names = [self.keys.nodes()];
-        let mut filter = scripts::call(&self.scripts.filter_alive, &names);
-        filter.arg(LEASE_MS);
-        for node in &nodes {
-            filter.arg(node.as_str());
-        }
-        let alive: Vec<String> = self.query(&names[0], &filter).await?;
-        for node in &alive {
-            nodes.remove(node.as_str());
+        for (node, left) in self.read_leases(nodes.iter().cloned().collect()).await? {
+            if !left.is_zero() {
+                nodes.remove(&node);
+            }
         }
         Ok(nodes)
+    }
+
+    async fn read_leases(&self, nodes: Vec<NodeId>) -> Result<Vec<(NodeId, Duration)>, BusError> {
+        let names = [self.keys.nodes()];
+        let mut read = scripts::call(&self.scripts.read_leases, &names);
+        read.arg(LEASE_MS);
+        for node in &nodes {
+            read.arg(node.as_str());
+        }
+        let left: Vec<u64> = self.query(&names[0], &read).await?;
+        let left = left.into_iter().map(Duration::from_millis);
+        Ok(nodes.into_iter().zip(left).collect())
     }
 
     async fn list_devices(
@@ -317,21 +344,21 @@ impl RedisClient {
 
     async fn remove_entries(
         &self,
-        node: &str,
+        node: &NodeId,
         removed: &mut Vec<(DeviceKey, Epoch)>,
     ) -> Result<(), BusError> {
-        let entries = self.scan_entries(node).await?;
+        let entries = self.scan_entries(node.as_str()).await?;
         for chunk in entries.chunks(SCAN_BATCH) {
             for entries in chunk.chunk_by(|(one, _), (other, _)| one.org == other.org) {
-                removed.extend(self.remove_org_entries(node, entries).await?);
+                removed.extend(self.remove_org_entries(node.as_str(), entries).await?);
             }
         }
-        self.delete_node(&NodeId::from(node)).await
+        self.delete_node(node).await
     }
 
-    /// Deletes a node's lease and services.
+    /// Deletes a node's lease, and the services that a node of an earlier release stored.
     pub(super) async fn delete_node(&self, node: &NodeId) -> Result<(), BusError> {
-        let (nodes, services) = (self.keys.nodes(), self.keys.services(node));
+        let (nodes, services) = (self.keys.nodes(), self.keys.node_services(node));
         let mut delete = CommandGroup::default();
         delete.add(&nodes, Cmd::zrem(&nodes, node.as_str()));
         delete.add(&services, Cmd::del(&services));
@@ -388,20 +415,19 @@ impl RedisClient {
     }
 }
 
-/// Services outlive their node's lease, and the readers of an entry.
-fn expire_services(services: &str) -> Cmd {
-    Cmd::pexpire(services, 2 * LEASE_MS.cast_signed())
-}
-
-/// Renews a node's lease, and extends the life of its services.
-pub(super) fn renew_lease(keys: &Keys, node: &NodeId, scripts: &Scripts) -> CommandGroup {
-    let names = [keys.nodes()];
+/// Renews a node's lease.
+pub(super) fn renew_lease(
+    keys: &Keys,
+    node: &NodeId,
+    scripts: &Scripts,
+    accepts_devices: bool,
+) -> CommandGroup {
+    let names = [keys.nodes(), keys.edges()];
     let mut renew = scripts::call(&scripts.renew_lease, &names);
     renew.arg(LEASE_MS).arg(node.as_str());
     renew.arg(keys.pubsub.publish).arg(keys.lagged_channel());
-    let services = keys.services(node);
+    renew.arg(u8::from(accepts_devices));
     let mut commands = CommandGroup::default();
     commands.add(&names[0], renew);
-    commands.add(&services, expire_services(&services));
     commands
 }

@@ -2,23 +2,24 @@
 
 use std::time::Duration;
 
-use redis::streams::StreamId;
+use redis::{Value, streams::StreamId};
 
 use super::{
     client::{CommandGroup, RedisClient},
     keys::Keys,
+    scripts,
     stream::StreamGroup,
 };
 use crate::{
     backend::{BackendFuture, EventStream},
-    events::{DeviceEvent, EVENT_ACK_TIMEOUT, EventId},
+    events::{DeviceEvent, EVENT_ACK_TIMEOUT, EventId, MAX_EVENT_BYTES, MAX_ORG_EVENT_BYTES},
     metrics::Command,
 };
 
 /// The only consumer group.
 const GROUP: &str = "control";
-/// The approximate length of the stream. Protects Redis while no control plane runs.
-const MAX_EVENTS: usize = 100_000;
+/// Events that are deleted in one script call: Lua accepts some thousands of arguments.
+const DELETED_PER_CALL: usize = 1000;
 
 pub(super) fn stream_group(keys: &Keys) -> StreamGroup {
     StreamGroup {
@@ -29,17 +30,21 @@ pub(super) fn stream_group(keys: &Keys) -> StreamGroup {
 }
 
 impl EventStream for RedisClient {
-    fn append_events(&self, events: Vec<DeviceEvent>) -> BackendFuture<'_, ()> {
+    fn append_events<'a>(&'a self, events: &'a [DeviceEvent]) -> BackendFuture<'a, Vec<usize>> {
         self.timed(Command::Stream, async move {
-            let stream = self.keys.events();
+            let names = self.event_keys();
             let mut commands = CommandGroup::default();
-            for event in &events {
-                let mut add = redis::cmd("XADD");
-                add.arg(&stream).arg("MAXLEN").arg("~").arg(MAX_EVENTS);
-                add.arg("*").arg("fact").arg(event.to_json());
-                commands.add(&stream, add);
+            for event in events {
+                let mut append = scripts::call(&self.scripts.append_events, &names);
+                append.arg(MAX_ORG_EVENT_BYTES).arg(MAX_EVENT_BYTES);
+                append.arg(event.device().org.to_string());
+                append.arg(event.to_json());
+                commands.add(&names[0], append);
             }
-            self.query_all(commands).await.map(|_| ())
+            let refused = self.query_all(commands).await?.into_iter().enumerate();
+            let is_refused = |refused: &Value| *refused != Value::Array(Vec::new());
+            let refused = refused.filter(|(_, refused)| is_refused(refused));
+            Ok(refused.map(|(index, _)| index).collect())
         })
     }
 
@@ -66,10 +71,24 @@ impl EventStream for RedisClient {
 
     /// Acknowledged events are deleted, so the stream is normally empty.
     fn ack_events<'a>(&'a self, ids: &'a [EventId]) -> BackendFuture<'a, ()> {
-        let ids: Vec<String> = ids.iter().map(|id| id.0.clone()).collect();
         self.timed(Command::Stream, async move {
-            self.delete_entries(&self.keys.events(), GROUP, &ids).await
+            let names = self.event_keys();
+            for chunk in ids.chunks(DELETED_PER_CALL) {
+                let mut delete = scripts::call(&self.scripts.delete_events, &names);
+                delete.arg(GROUP);
+                for EventId { entry, org, bytes } in chunk {
+                    delete.arg(entry).arg(org.to_string()).arg(*bytes);
+                }
+                self.query::<Value>(&names[0], &delete).await?;
+            }
+            Ok(())
         })
+    }
+}
+
+impl RedisClient {
+    fn event_keys(&self) -> [String; 2] {
+        [self.keys.events(), self.keys.event_bytes()]
     }
 }
 
@@ -80,8 +99,17 @@ fn parse_entries(entries: Vec<StreamId>) -> (Vec<(EventId, DeviceEvent)>, Vec<St
     let mut unreadable = Vec::new();
     for entry in entries {
         let json: Option<Vec<u8>> = entry.get("fact");
+        let bytes = json.as_ref().map_or(0, Vec::len);
         match json.and_then(|json| DeviceEvent::from_json(&json)) {
-            Some(event) => events.push((EventId(entry.id), event)),
+            Some(event) => {
+                let org = event.device().org;
+                let id = EventId {
+                    entry: entry.id,
+                    org,
+                    bytes,
+                };
+                events.push((id, event));
+            }
             None => unreadable.push(entry.id),
         }
     }

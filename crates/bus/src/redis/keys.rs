@@ -5,7 +5,7 @@
 
 use std::{fmt, sync::Arc};
 
-use switchboard_protocol::id::OrgId;
+use switchboard_protocol::id::{DeviceKey, OrgId};
 
 use super::cluster::slots;
 use crate::{error::BusError, node::NodeId};
@@ -103,8 +103,27 @@ impl Keys {
         self.key("{nodes}")
     }
 
-    /// Hash: services objects of a node's devices by digest; lives as long as the node's lease.
-    pub(super) fn services(&self, node: &NodeId) -> String {
+    /// Sorted set: nodes that accept devices, by the time of their last announcement.
+    pub(super) fn edges(&self) -> String {
+        self.key("{nodes}:edges")
+    }
+
+    /// String: present for some seconds after an edge that drains has closed the device's connection.
+    pub(super) fn moving(&self, DeviceKey { org, device }: &DeviceKey) -> String {
+        self.key(format_args!(
+            "{{{}}}:{org}:moving:{device}",
+            Self::part(*org)
+        ))
+    }
+
+    /// Hash: an organisation's registrations: digest → text, `#digest` → the number of entries that
+    /// use it, and `bytes` → the length of all texts.
+    pub(super) fn registrations(&self, org: OrgId) -> String {
+        self.key(format_args!("{{{}}}:{org}:services", Self::part(org)))
+    }
+
+    /// Hash: the same by digest for one node, as nodes of earlier releases store them.
+    pub(super) fn node_services(&self, node: &NodeId) -> String {
         self.key(format_args!("node:{node}:services"))
     }
 
@@ -143,6 +162,11 @@ impl Keys {
         self.key("{trust}:keys")
     }
 
+    /// String: the same keys with the signature of the control plane.
+    pub(super) fn signed_keys(&self) -> String {
+        self.key("{trust}:signed-keys")
+    }
+
     /// Sorted set: revoked tokens by expiry.
     pub(super) fn revoked(&self) -> String {
         self.key("{trust}:revoked")
@@ -153,14 +177,30 @@ impl Keys {
         self.key("{trust}:suspended")
     }
 
+    /// String: the version of the suspended organisations.
+    pub(super) fn suspended_version(&self) -> String {
+        self.key("{trust}:suspended-version")
+    }
+
     /// String: changes whenever the keys, the revocations or the suspended organisations change.
     pub(super) fn key_set_version(&self) -> String {
         self.key("{trust}:version")
     }
 
+    /// String: the quotas of organisations in JSON.
+    pub(super) fn quotas(&self) -> String {
+        self.key("quotas")
+    }
+
     /// Stream: device events.
     pub(super) fn events(&self) -> String {
         self.key("facts")
+    }
+
+    /// Hash: the bytes of device events on the stream, by organisation and in total.
+    pub(super) fn event_bytes(&self) -> String {
+        // In the slot of the stream.
+        self.key(format_args!("{{{}}}:bytes", self.events()))
     }
 
     /// Stream: turns that wait, or are being answered.
@@ -196,14 +236,20 @@ mod tests {
         let keys = Keys::new("sb");
         let org = OrgId::from_uuid(Uuid::from_u128(7));
         let part = Keys::part(org);
-        let together: [&[String]; 3] = [
+        let together: [&[String]; 4] = [
             &[
                 keys.directory(org),
                 keys.ids(org),
                 keys.orgs(part),
+                keys.registrations(org),
                 keys.catalog_channel(part),
+                keys.moving(&DeviceKey {
+                    org,
+                    device: "toy-1".parse().unwrap(),
+                }),
             ],
-            &[keys.nodes(), keys.lagged_channel()],
+            &[keys.nodes(), keys.edges(), keys.lagged_channel()],
+            &[keys.events(), keys.event_bytes()],
             &[
                 keys.conversations(),
                 keys.org_conversations("org"),

@@ -3,7 +3,6 @@
 use std::{
     collections::VecDeque,
     io::{self, Read as _, Write as _},
-    net::TcpStream,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
@@ -16,15 +15,20 @@ use switchboard_runtime::metrics::Histograms;
 use tokio::{io::Interest, net, sync::Notify, time::sleep};
 
 use super::{
-    connect::connect,
     connection::COMMAND_TIMEOUT,
+    connector::Connector,
     resp::{self, Frame},
+    socket::Socket,
 };
 use crate::{backend::DeliveryFailure, error::BusError, metrics::Command, node::NodeId};
 
 /// How long replies and unwritten bytes wait for the next command before they are polled. A call
 /// to a node that is gone fails after this time when no other traffic exists.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// How often an idle connection is checked: Redis or a proxy may close it.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// A connection that was read this recently is not checked before a command.
+const CHECKED_RECENTLY: Duration = Duration::from_millis(5);
 /// Capacity that the write buffer keeps while it is empty.
 const RETAINED_BYTES: usize = 64 * 1024;
 
@@ -87,8 +91,6 @@ pub(super) struct FailedPublish {
 pub(super) struct Publisher {
     /// The server that batches are sent to.
     pub(super) server: Arc<str>,
-    /// Non-blocking, and unknown to the runtime.
-    socket: TcpStream,
     failures: Arc<dyn FailureSink>,
     state: Mutex<State>,
     /// There is something to poll.
@@ -99,9 +101,11 @@ pub(super) struct Publisher {
 
 struct State {
     open: bool,
+    /// Non-blocking, and unknown to the runtime.
+    socket: Socket,
     /// Bytes of commands that the socket has not accepted yet.
     unwritten: Vec<u8>,
-    /// How many bytes the socket has accepted so far.
+    /// How many bytes the socket has accepted so far; with TLS, some of them may not have left.
     written: u64,
     /// Batches without a reply, in the order of their commands.
     unacknowledged: VecDeque<SentBatch>,
@@ -111,6 +115,8 @@ struct State {
     refusal: Option<String>,
     /// Whether [`Publisher::run`] polls at the moment.
     polling: bool,
+    /// When the socket was read last.
+    read_at: Instant,
     registered: Option<RegisteredSocket>,
     /// Durations of commands.
     timings: Histograms<Command>,
@@ -190,15 +196,17 @@ impl FailedPublish {
 
 impl Publisher {
     pub(super) async fn connect(
+        connector: &Connector,
         info: &ConnectionInfo,
         failures: Arc<dyn FailureSink>,
         timings: Histograms<Command>,
     ) -> Result<Self, BusError> {
+        let stream = connector.connect(info).await?;
+        let socket = Socket::try_from(stream).map_err(redis::RedisError::from)?;
         Ok(Self {
             server: info.addr().to_string().into(),
-            socket: connect(info).await?,
             failures,
-            state: Mutex::new(State::new(timings)),
+            state: Mutex::new(State::new(socket, timings)),
             published: Notify::new(),
             idle: Notify::new(),
         })
@@ -213,6 +221,10 @@ impl Publisher {
         attempt: Attempt,
     ) {
         let mut state = self.state.lock();
+        if state.was_closed_while_idle() {
+            state.open = false;
+            self.published.notify_one();
+        }
         if !state.open {
             drop(state);
             self.failures
@@ -239,7 +251,7 @@ impl Publisher {
             return;
         }
         // `run` finds an error again, and reports it.
-        let _ = state.write(&self.socket);
+        let _ = state.write();
         if !std::mem::replace(&mut state.polling, true) {
             self.published.notify_one();
         }
@@ -260,7 +272,7 @@ impl Publisher {
         let result = if state.unacknowledged.is_empty() {
             Ok(())
         } else {
-            state.exchange(&self.socket, &mut failed)
+            state.exchange(&mut failed)
         };
         let idle = state.unacknowledged.is_empty();
         drop(state);
@@ -304,7 +316,7 @@ impl Publisher {
         let mut state = self.state.lock();
         let stream = match &state.registered {
             Some(registered) => Arc::clone(&registered.stream),
-            None => Arc::new(net::TcpStream::from_std(self.socket.try_clone()?)?),
+            None => Arc::new(net::TcpStream::from_std(state.socket.try_clone()?)?),
         };
         state.registered = Some(RegisteredSocket {
             stream: Arc::clone(&stream),
@@ -323,12 +335,15 @@ impl Publisher {
                 state.polling
             };
             if !has_work {
-                self.published.notified().await;
-                continue;
+                tokio::select! {
+                    () = self.published.notified() => {}
+                    () = sleep(IDLE_CHECK_INTERVAL) => {}
+                }
+            } else {
+                sleep(POLL_INTERVAL).await;
             }
-            sleep(POLL_INTERVAL).await;
             let mut failed = Vec::new();
-            let checked = self.state.lock().check(&self.socket, &mut failed);
+            let checked = self.state.lock().check(&mut failed);
             self.report(failed);
             self.is_idle();
             if let Err(error) = checked {
@@ -379,9 +394,10 @@ impl Drop for Publisher {
 }
 
 impl State {
-    fn new(timings: Histograms<Command>) -> Self {
+    fn new(socket: Socket, timings: Histograms<Command>) -> Self {
         Self {
             open: true,
+            socket,
             timings,
             unwritten: Vec::new(),
             written: 0,
@@ -389,16 +405,17 @@ impl State {
             replies: Vec::new(),
             refusal: None,
             polling: false,
+            read_at: Instant::now(),
             registered: None,
         }
     }
 
-    fn write(&mut self, mut socket: &TcpStream) -> io::Result<()> {
+    fn write(&mut self) -> io::Result<()> {
         let mut accepted = 0;
         let result = loop {
             match self.unwritten.get(accepted..) {
-                None | Some([]) => break Ok(()),
-                Some(rest) => match socket.write(rest) {
+                None | Some([]) => break self.socket.flush(),
+                Some(rest) => match self.socket.write(rest) {
                     Ok(0) => break Err(io::ErrorKind::WriteZero.into()),
                     Ok(count) => accepted += count,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -414,15 +431,21 @@ impl State {
         result
     }
 
+    /// Whether the other side has closed the connection since the last reply. A command on such a
+    /// connection would get no reply, and its calls would end as `lost`.
+    fn was_closed_while_idle(&mut self) -> bool {
+        self.open
+            && self.unacknowledged.is_empty()
+            && self.read_at.elapsed() > CHECKED_RECENTLY
+            && self.read(&mut Vec::new()).is_err()
+    }
+
     /// Reads the replies that have arrived.
-    fn read(
-        &mut self,
-        mut socket: &TcpStream,
-        failed: &mut Vec<FailedPublish>,
-    ) -> Result<(), PublishError> {
+    fn read(&mut self, failed: &mut Vec<FailedPublish>) -> Result<(), PublishError> {
         let mut chunk = [0; 512];
+        self.read_at = Instant::now();
         loop {
-            match socket.read(&mut chunk) {
+            match self.socket.read(&mut chunk) {
                 Ok(0) => return Err(PublishError::Closed),
                 Ok(count) => {
                     self.handle_replies(chunk.get(..count).unwrap_or_default(), failed);
@@ -438,13 +461,9 @@ impl State {
     }
 
     /// Reads and writes without waiting.
-    fn exchange(
-        &mut self,
-        socket: &TcpStream,
-        failed: &mut Vec<FailedPublish>,
-    ) -> Result<(), PublishError> {
-        self.read(socket, failed)?;
-        match self.write(socket) {
+    fn exchange(&mut self, failed: &mut Vec<FailedPublish>) -> Result<(), PublishError> {
+        self.read(failed)?;
+        match self.write() {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error.into()),
             _ => Ok(()),
         }
@@ -498,14 +517,10 @@ impl State {
     }
 
     /// Polls, and checks whether the connection is still good.
-    fn check(
-        &mut self,
-        socket: &TcpStream,
-        failed: &mut Vec<FailedPublish>,
-    ) -> Result<(), PublishError> {
+    fn check(&mut self, failed: &mut Vec<FailedPublish>) -> Result<(), PublishError> {
         self.registered
             .take_if(|registered| !std::mem::take(&mut registered.used));
-        self.exchange(socket, failed)?;
+        self.exchange(failed)?;
         if let Some(refusal) = self.refusal.take() {
             return Err(PublishError::Refused(refusal));
         }
@@ -524,7 +539,7 @@ mod tests {
 
     fn state_with_batches(names: &[&str]) -> State {
         let timings = Histograms::new("test_seconds", "Test", "command", &[1.0]).unwrap();
-        let mut state = State::new(timings);
+        let mut state = State::new(Socket::closed(), timings);
         let batches = names.iter().map(|name| SentBatch {
             to: NodeId::from(*name),
             batch: Bytes::new(),

@@ -6,12 +6,15 @@
 //! time in proportion to anything unbounded; a key that a script finds by a name in a set may be
 //! at another shard while its slot moves, so its absence alone does not mean that it is gone.
 
+mod conversations;
 mod turns;
 
 use redis::{Arg, Cmd, Script};
 
-/// How long a node counts as alive after the last renewal of its lease.
-pub(super) const LEASE_MS: u64 = 9_000;
+use crate::backend::LEASE;
+
+/// [`LEASE`] as the scripts expect it.
+pub(super) const LEASE_MS: u64 = LEASE.as_secs() * 1_000;
 
 /// All scripts, by name.
 pub(super) struct Scripts {
@@ -20,7 +23,7 @@ pub(super) struct Scripts {
     pub(super) release: Script,
     pub(super) find: Script,
     pub(super) list: Script,
-    pub(super) filter_alive: Script,
+    pub(super) read_leases: Script,
     pub(super) renew_lease: Script,
     pub(super) remove_dead: Script,
     pub(super) publish_keys: Script,
@@ -34,6 +37,8 @@ pub(super) struct Scripts {
     pub(super) complete_turn: Script,
     pub(super) delete_turns: Script,
     pub(super) delete_entries: Script,
+    pub(super) append_events: Script,
+    pub(super) delete_events: Script,
     pub(super) save_conversation: Script,
     pub(super) delete_conversation: Script,
     pub(super) claim_due_conversations: Script,
@@ -47,7 +52,7 @@ impl Scripts {
             release: Script::new(RELEASE),
             find: Script::new(FIND),
             list: Script::new(LIST),
-            filter_alive: Script::new(FILTER_ALIVE),
+            read_leases: Script::new(READ_LEASES),
             renew_lease: Script::new(RENEW_LEASE),
             remove_dead: Script::new(REMOVE_DEAD),
             publish_keys: Script::new(PUBLISH_KEYS),
@@ -61,20 +66,22 @@ impl Scripts {
             complete_turn: Script::new(turns::COMPLETE_TURN),
             delete_turns: Script::new(turns::DELETE_TURNS),
             delete_entries: Script::new(DELETE_ENTRIES),
-            save_conversation: Script::new(SAVE_CONVERSATION),
-            delete_conversation: Script::new(DELETE_CONVERSATION),
-            claim_due_conversations: Script::new(CLAIM_DUE_CONVERSATIONS),
+            append_events: Script::new(APPEND_EVENTS),
+            delete_events: Script::new(DELETE_EVENTS),
+            save_conversation: Script::new(conversations::SAVE_CONVERSATION),
+            delete_conversation: Script::new(conversations::DELETE_CONVERSATION),
+            claim_due_conversations: Script::new(conversations::CLAIM_DUE_CONVERSATIONS),
         }
     }
 
-    pub(super) fn all(&self) -> [(&Script, &'static str); 22] {
+    pub(super) fn all(&self) -> [(&Script, &'static str); 24] {
         [
             (&self.claim, CLAIM),
             (&self.upsert, UPSERT),
             (&self.release, RELEASE),
             (&self.find, FIND),
             (&self.list, LIST),
-            (&self.filter_alive, FILTER_ALIVE),
+            (&self.read_leases, READ_LEASES),
             (&self.renew_lease, RENEW_LEASE),
             (&self.remove_dead, REMOVE_DEAD),
             (&self.publish_keys, PUBLISH_KEYS),
@@ -88,9 +95,17 @@ impl Scripts {
             (&self.complete_turn, turns::COMPLETE_TURN),
             (&self.delete_turns, turns::DELETE_TURNS),
             (&self.delete_entries, DELETE_ENTRIES),
-            (&self.save_conversation, SAVE_CONVERSATION),
-            (&self.delete_conversation, DELETE_CONVERSATION),
-            (&self.claim_due_conversations, CLAIM_DUE_CONVERSATIONS),
+            (&self.append_events, APPEND_EVENTS),
+            (&self.delete_events, DELETE_EVENTS),
+            (&self.save_conversation, conversations::SAVE_CONVERSATION),
+            (
+                &self.delete_conversation,
+                conversations::DELETE_CONVERSATION,
+            ),
+            (
+                &self.claim_due_conversations,
+                conversations::CLAIM_DUE_CONVERSATIONS,
+            ),
         ]
     }
 }
@@ -139,64 +154,126 @@ macro_rules! keys {
         )
     };
 }
+use keys;
 
-/// keys: live, ids, orgs · args: device, node, org, publish, registered → epoch, previous entry.
-/// Epochs are microseconds of Redis's clock, and grow even if the clock steps back.
+/// Lua code for scripts whose fourth key has an organisation's registrations. `drop` ends the use of
+/// a registration by an entry that is removed or replaced; with its last entry, the text is deleted.
+/// It follows a deletion where there is one: a full Redis then lets it change a number.
+///
+/// An entry that is counted there ends with ` +`. Nodes of earlier releases store the texts
+/// themselves, write entries without that, and ignore it: when they replace or remove a counted
+/// entry, it stays counted, and its text stored. So the hash is deleted where the last entry of an
+/// organisation is removed. An organisation of which a device is always connected keeps what such
+/// nodes left behind until all of its devices are disconnected once.
+macro_rules! registrations {
+    () => {
+        r"
+local function drop(entry)
+  local digest = entry and string.match(entry, '^%S+ %S+ (%S+) %+$')
+  if not digest or redis.call('HINCRBY', KEYS[4], '#' .. digest, -1) > 0 then return end
+  local size = redis.call('HSTRLEN', KEYS[4], digest)
+  redis.call('HDEL', KEYS[4], digest, '#' .. digest)
+  if redis.call('HINCRBY', KEYS[4], 'bytes', -size) <= 0 then redis.call('DEL', KEYS[4]) end
+end
+"
+    };
+}
+
+/// keys: live, ids, orgs · args: device, node, org, limit → epoch, previous entry, whether the
+/// connection is entered; or '' and the number of entries, if the device has none and there are as
+/// many as the limit allows (0: any number). A registered connection keeps its entry until the new
+/// one has registered. Epochs are microseconds of Redis's clock, and grow even if the clock steps
+/// back.
 const CLAIM: &str = concat!(
     keys!(3),
     r"
 local t = redis.call('TIME')
 local epoch = t[1] * 1000000 + t[2]
 local former = redis.call('HGET', KEYS[1], ARGV[1])
+local limit = tonumber(ARGV[4])
+if not former and limit > 0 then
+  local count = redis.call('HLEN', KEYS[1])
+  if count >= limit then return {'', tostring(count), 0} end
+end
 if former then
   local old = tonumber(string.match(former, '^%d+'))
   if old >= epoch then epoch = old + 1 end
 end
 local text = string.format('%.0f', epoch)
+if former and string.sub(former, -2) ~= ' -' then return {text, former, 0} end
 redis.call('HSET', KEYS[1], ARGV[1], text .. ' ' .. ARGV[2] .. ' -')
 redis.call('ZADD', KEYS[2], 0, ARGV[1])
 redis.call('SADD', KEYS[3], ARGV[3])
-if former and string.sub(former, -2) ~= ' -' then
-  redis.call(ARGV[4], ARGV[5], ARGV[3] .. ' - ' .. ARGV[1])
-end
-return {text, former or ''}
+return {text, former or '', 1}
 "
 );
 
-/// keys: live, ids, orgs · args: device, node, org, epoch, digest, publish, registered → the newer
-/// epoch that is stored, or ''.
+/// keys: live, ids, orgs, services · args: device, node, org, epoch, digest, publish, registered,
+/// text or '', the most bytes of all texts → the newer epoch that is stored; 'missing' when the text
+/// is not stored and not given; 'full' when it does not fit; 'new' when there was no entry; 'was NODE'
+/// when an older connection's entry was replaced; or '' when the entry was this connection's. Two
+/// connections have the same epoch if the clock stepped back between their claims: the first that is
+/// entered wins.
 const UPSERT: &str = concat!(
-    keys!(3),
+    keys!(4),
+    registrations!(),
     r"
 local standing = redis.call('HGET', KEYS[1], ARGV[1])
-local before = '-'
+local before, answer = '-', 'new'
 if standing then
-  local epoch = string.match(standing, '^%d+')
+  local epoch, node
+  epoch, node, before = string.match(standing, '^(%d+) (%S+) (%S+)')
   if tonumber(epoch) > tonumber(ARGV[4]) then return epoch end
-  before = string.match(standing, '%S+$')
+  if epoch == ARGV[4] and node ~= ARGV[2] then return string.format('%.0f', epoch + 1) end
+  answer = epoch == ARGV[4] and '' or 'was ' .. node
 end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[4] .. ' ' .. ARGV[2] .. ' ' .. ARGV[5])
+local mark = ''
+if ARGV[5] ~= '-' then
+  mark = ' +'
+  if redis.call('HEXISTS', KEYS[4], ARGV[5]) == 0 then
+    if ARGV[8] == '' then return 'missing' end
+    local bytes = tonumber(redis.call('HGET', KEYS[4], 'bytes') or '0') + #ARGV[8]
+    if redis.call('HGET', KEYS[4], '#' .. before) == '1' then
+      bytes = bytes - redis.call('HSTRLEN', KEYS[4], before)
+    end
+    if bytes > tonumber(ARGV[9]) then return 'full' end
+    redis.call('HSET', KEYS[4], ARGV[5], ARGV[8])
+    redis.call('HINCRBY', KEYS[4], 'bytes', #ARGV[8])
+  end
+  redis.call('HINCRBY', KEYS[4], '#' .. ARGV[5], 1)
+end
+drop(standing)
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[4] .. ' ' .. ARGV[2] .. ' ' .. ARGV[5] .. mark)
 redis.call('ZADD', KEYS[2], 0, ARGV[1])
 redis.call('SADD', KEYS[3], ARGV[3])
 if before ~= ARGV[5] then
   redis.call(ARGV[6], ARGV[7], ARGV[3] .. ' ' .. ARGV[5] .. ' ' .. ARGV[1])
 end
-return ''
+return answer
 "
 );
 
-/// keys: live, ids, orgs · args: device, org, epoch, publish, registered.
+/// keys: live, ids, orgs, services · args: device, org, epoch, publish, registered, for how many
+/// milliseconds the device is moving, the key that marks it → whether the entry was removed. That key is
+/// no key of the script: it is usually missing, and a slot that migrates refuses scripts some of whose
+/// keys are.
 const RELEASE: &str = concat!(
-    keys!(3),
+    keys!(4),
+    registrations!(),
     r"
 local standing = redis.call('HGET', KEYS[1], ARGV[1])
 if not standing or string.match(standing, '^%d+') ~= ARGV[3] then return 0 end
 redis.call('HDEL', KEYS[1], ARGV[1])
+drop(standing)
 redis.call('ZREM', KEYS[2], ARGV[1])
-if redis.call('HLEN', KEYS[1]) == 0 then redis.call('SREM', KEYS[3], ARGV[2]) end
+if redis.call('HLEN', KEYS[1]) == 0 then
+  redis.call('SREM', KEYS[3], ARGV[2])
+  redis.call('DEL', KEYS[4])
+end
 if string.sub(standing, -2) ~= ' -' then
   redis.call(ARGV[4], ARGV[5], ARGV[2] .. ' - ' .. ARGV[1])
 end
+if tonumber(ARGV[6]) > 0 then redis.pcall('SET', ARGV[7], '1', 'PX', ARGV[6]) end
 return 1
 "
 );
@@ -243,36 +320,47 @@ return found
 "
 );
 
-/// keys: nodes · args: lease, nodes… → those of them that are alive.
-const FILTER_ALIVE: &str = r"
+/// keys: nodes · args: lease, nodes… → how long the lease of each lasts, in milliseconds; 0 for a node
+/// without one.
+const READ_LEASES: &str = r"
 local t = redis.call('TIME')
-local alive = t[1] * 1000 + t[2] / 1000 - ARGV[1]
-local living = {}
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local left = {}
 for i = 2, #ARGV do
   local beat = redis.call('ZSCORE', KEYS[1], ARGV[i])
-  if beat and tonumber(beat) >= alive then living[#living + 1] = ARGV[i] end
+  left[i - 1] = beat and math.max(beat + ARGV[1] - now, 0) or 0
 end
-return living
+return left
 ";
 
-/// keys: nodes · args: lease, node, publish, registered → whether the node's own lease had expired
-/// or did not exist, and the nodes whose lease has expired. A node that returns after its lease
-/// had expired makes all of its entries visible again, so it publishes `missed`.
-const RENEW_LEASE: &str = r"
+/// keys: nodes, edges · args: lease, node, publish, registered, whether the node accepts devices →
+/// whether the node's own lease had expired or did not exist, the nodes whose lease has expired, the
+/// time in microseconds, and how many other nodes accept devices. A node that returns after its lease
+/// had expired makes all of its entries visible again, so it publishes `missed`. The first write is a
+/// deletion: a full Redis then lets the script renew the lease.
+const RENEW_LEASE: &str = concat!(
+    keys!(2),
+    r"
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local before = redis.call('ZSCORE', KEYS[1], ARGV[2])
 local ended = before and tonumber(before) < now - ARGV[1]
 if ended then redis.call(ARGV[3], ARGV[4], 'missed') end
+redis.call('ZREM', KEYS[2], ARGV[2])
 redis.call('ZADD', KEYS[1], now, ARGV[2])
 local dead = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. string.format('%.0f', now - ARGV[1]))
-return {(ended or not before) and 1 or 0, dead}
-";
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now - ARGV[1])
+local others = redis.call('ZCARD', KEYS[2])
+if ARGV[5] == '1' then redis.call('ZADD', KEYS[2], now, ARGV[2]) end
+return {(ended or not before) and 1 or 0, dead, t[1] * 1000000 + t[2], others}
+"
+);
 
-/// keys: live, ids, orgs · args: org, node, publish, registered, devices… → the epoch of each
+/// keys: live, ids, orgs, services · args: org, node, publish, registered, devices… → the epoch of each
 /// removed entry; '' for an entry that is not the node's.
 const REMOVE_DEAD: &str = concat!(
-    keys!(3),
+    keys!(4),
+    registrations!(),
     r"
 local reaped = {}
 for i = 5, #ARGV do
@@ -281,6 +369,7 @@ for i = 5, #ARGV do
   if entry then epoch, node, digest = string.match(entry, '^(%d+) (%S+) (%S+)') end
   if node == ARGV[2] then
     redis.call('HDEL', KEYS[1], ARGV[i])
+    drop(entry)
     redis.call('ZREM', KEYS[2], ARGV[i])
     if digest ~= '-' then redis.call(ARGV[3], ARGV[4], ARGV[1] .. ' - ' .. ARGV[i]) end
     reaped[i - 4] = epoch
@@ -288,36 +377,47 @@ for i = 5, #ARGV do
     reaped[i - 4] = ''
   end
 end
-if redis.call('HLEN', KEYS[1]) == 0 then redis.call('SREM', KEYS[3], ARGV[1]) end
+if redis.call('HLEN', KEYS[1]) == 0 then
+  redis.call('SREM', KEYS[3], ARGV[1])
+  redis.call('DEL', KEYS[4])
+end
 return reaped
 "
 );
 
-/// keys: keys, revoked, version · args: keys or '', now, then token and expiry in turn.
+/// keys: keys, revoked, version, signed keys · args: keys or '', for how many seconds a revocation is
+/// kept after the expiry of its token, signed keys or '', then token and expiry in turn.
 const PUBLISH_KEYS: &str = concat!(
-    keys!(3),
+    keys!(4),
     r"
+local t = redis.call('TIME')
 local changed = false
 if ARGV[1] ~= '' and redis.call('GET', KEYS[1]) ~= ARGV[1] then
   redis.call('SET', KEYS[1], ARGV[1])
   changed = true
 end
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', ARGV[2])
-for i = 3, #ARGV, 2 do
+if ARGV[3] ~= '' and redis.call('GET', KEYS[4]) ~= ARGV[3] then
+  redis.call('SET', KEYS[4], ARGV[3])
+  changed = true
+end
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', t[1] - ARGV[2])
+for i = 4, #ARGV, 2 do
   if redis.call('ZADD', KEYS[2], 'NX', ARGV[i + 1], ARGV[i]) == 1 then changed = true end
 end
 if changed or redis.call('EXISTS', KEYS[3]) == 0 then
-  local t = redis.call('TIME')
   redis.call('SET', KEYS[3], string.format('%.0f', t[1] * 1000000 + t[2]))
 end
 return 1
 "
 );
 
-/// keys: suspended, version · args: suspended organisations in JSON → 1.
+/// keys: suspended, version, version of suspended · args: suspended organisations in JSON, their
+/// version → 1, or 0 if a later version is stored.
 const PUBLISH_SUSPENDED: &str = concat!(
-    keys!(2),
+    keys!(3),
     r"
+if tonumber(redis.call('GET', KEYS[3]) or '0') > tonumber(ARGV[2]) then return 0 end
+redis.call('SET', KEYS[3], ARGV[2])
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   redis.call('SET', KEYS[1], ARGV[1])
   local t = redis.call('TIME')
@@ -337,88 +437,65 @@ end
 return 1
 ";
 
-/// keys: conversation, conversations, those of its organisation · args: name, the version to
-/// replace or '', bytes, time until it is due and until it expires, the maximum per organisation
-/// and in total, the prefixes of the keys of conversations and of organisations' sets, the TTL of
-/// a due conversation → its version or '', and how many others were evicted before their time.
-/// Versions are microseconds of Redis's clock, and grow even if the clock steps back. Evicted is
-/// one that has expired, else the one that would be due first of those that are not due. A lease
-/// counts in the set of all conversations only, so leased ones are skipped there.
-const SAVE_CONVERSATION: &str = concat!(
-    keys!(3),
-    r"
-local standing = string.match(redis.call('GETRANGE', KEYS[1], 0, 31), '^%d+') or ''
-if standing ~= ARGV[2] then return {'', 0} end
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local function theirs(name) return ARGV[9] .. string.match(name, '^[^/]*') end
-local function one_of(set, most)
-  if redis.call('ZCARD', set) < tonumber(most) then return nil end
-  local first = redis.call('ZRANGE', set, 0, 0)[1]
-  local due = redis.call('ZSCORE', theirs(first), first)
-  if due and due + ARGV[10] <= now then return first end
-  local later = '(' .. string.format('%.0f', now)
-  for _, name in ipairs(redis.call('ZRANGEBYSCORE', set, later, '+inf', 'LIMIT', 0, 100)) do
-    local due = redis.call('ZSCORE', theirs(name), name)
-    if due and tonumber(due) > now then return name end
+/// Lua code that resets the bytes of device events when there is none. Nodes of earlier releases add
+/// and delete events without counting them; the stream is normally empty within seconds. The hash is
+/// not deleted: a server whose slot migrates does not create it again.
+macro_rules! reset_event_bytes {
+    () => {
+        "
+if redis.call('XLEN', KEYS[1]) == 0 and redis.call('HGET', KEYS[2], 'total') ~= '0' then
+  redis.call('HSET', KEYS[2], 'total', 0)
+  for _, org in ipairs(redis.call('HKEYS', KEYS[2])) do
+    if org ~= 'total' then redis.call('HDEL', KEYS[2], org) end
   end
-  return first
 end
-local goes = not redis.call('ZSCORE', KEYS[2], ARGV[1]) and (one_of(KEYS[3], ARGV[6]) or one_of(KEYS[2], ARGV[7]))
-local gone = 0
-if goes then
-  gone = redis.call('DEL', ARGV[8] .. goes)
-  redis.call('ZREM', KEYS[2], goes)
-  redis.call('ZREM', theirs(goes), goes)
-end
-local version = t[1] * 1000000 + t[2]
-if standing ~= '' and tonumber(standing) >= version then version = tonumber(standing) + 1 end
-local text = string.format('%.0f', version)
-redis.call('SET', KEYS[1], text .. ' ' .. ARGV[3], 'PX', ARGV[5])
-redis.call('ZADD', KEYS[2], now + ARGV[4], ARGV[1])
-redis.call('ZADD', KEYS[3], now + ARGV[4], ARGV[1])
-return {text, gone}
 "
-);
+    };
+}
 
-/// keys: conversation, conversations, those of its organisation · args: name, version → whether
-/// that version was stored.
-const DELETE_CONVERSATION: &str = concat!(
-    keys!(3),
+/// keys: events, their bytes · args: the most bytes of one organisation and of all, then for each
+/// event its organisation and JSON → the numbers, from 1, of the events that do not fit. An event
+/// counts as its JSON and 64 bytes, for the entry of the stream.
+const APPEND_EVENTS: &str = concat!(
+    keys!(2),
+    reset_event_bytes!(),
     r"
-if string.match(redis.call('GETRANGE', KEYS[1], 0, 31), '^%d+') ~= ARGV[2] then return 0 end
-redis.call('DEL', KEYS[1])
-redis.call('ZREM', KEYS[2], ARGV[1])
-redis.call('ZREM', KEYS[3], ARGV[1])
-return 1
-"
-);
-
-/// keys: conversations · args: the prefix of the keys of conversations, the maximum, lease, the
-/// prefix of organisations' sets, the TTL of a due conversation → name and value of those that are
-/// due. Expired ones are removed, a limited number at a time. One that is missing and has not
-/// expired is at another shard, and stays.
-const CLAIM_DUE_CONVERSATIONS: &str = r"
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local given = {}
-for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now, 'LIMIT', 0, ARGV[2] + 1000)) do
-  if #given >= tonumber(ARGV[2]) then break end
-  local value = redis.call('GET', ARGV[1] .. name)
-  if value then
-    redis.call('ZADD', KEYS[1], now + ARGV[3], name)
-    given[#given + 1] = {name, value}
+local refused = {}
+for i = 3, #ARGV, 2 do
+  local size = #ARGV[i + 1] + 64
+  local used = tonumber(redis.call('HGET', KEYS[2], ARGV[i]) or '0') + size
+  local total = tonumber(redis.call('HGET', KEYS[2], 'total') or '0') + size
+  if used > tonumber(ARGV[1]) or total > tonumber(ARGV[2]) then
+    refused[#refused + 1] = (i - 1) / 2
   else
-    local theirs = ARGV[4] .. string.match(name, '^[^/]*')
-    local due = redis.call('ZSCORE', theirs, name) or redis.call('ZSCORE', KEYS[1], name)
-    if due + ARGV[5] <= now then
-      redis.call('ZREM', KEYS[1], name)
-      redis.call('ZREM', theirs, name)
-    end
+    redis.call('XADD', KEYS[1], '*', 'fact', ARGV[i + 1])
+    redis.call('HINCRBY', KEYS[2], ARGV[i], size)
+    redis.call('HINCRBY', KEYS[2], 'total', size)
   end
 end
-return given
-";
+return refused
+"
+);
+
+/// keys: events, their bytes · args: group, then for each event its entry, its organisation and the
+/// length of its JSON. Like [`DELETE_ENTRIES`].
+const DELETE_EVENTS: &str = concat!(
+    keys!(2),
+    r"
+for i = 2, #ARGV, 3 do
+  redis.call('XACK', KEYS[1], ARGV[1], ARGV[i])
+  if redis.call('XDEL', KEYS[1], ARGV[i]) == 1 then
+    local size = ARGV[i + 2] + 64
+    if redis.call('HINCRBY', KEYS[2], ARGV[i + 1], -size) <= 0 then
+      redis.call('HDEL', KEYS[2], ARGV[i + 1])
+    end
+    redis.call('HINCRBY', KEYS[2], 'total', -size)
+  end
+end
+",
+    reset_event_bytes!(),
+    "return 1"
+);
 
 #[cfg(test)]
 mod tests {

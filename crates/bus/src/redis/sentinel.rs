@@ -16,7 +16,10 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::address::{SentinelAddress, with_address};
+use super::{
+    address::{SentinelAddress, with_address},
+    connector::Connector,
+};
 use crate::error::BusError;
 
 /// The longest that one sentinel is waited for.
@@ -31,14 +34,16 @@ const RETRY_DELAY: Duration = Duration::from_millis(250);
 /// Invariant: a single sentinel does not overrule the majority.
 pub(super) struct Sentinels {
     address: SentinelAddress,
+    connector: Connector,
     /// Counts which of them is subscribed to.
     current: AtomicUsize,
 }
 
 impl Sentinels {
-    pub(super) fn new(address: SentinelAddress) -> Self {
+    pub(super) fn new(address: SentinelAddress, connector: Connector) -> Self {
         Self {
             address,
+            connector,
             current: AtomicUsize::new(0),
         }
     }
@@ -48,6 +53,7 @@ impl Sentinels {
         let sentinels = &self.address.sentinels;
         let mut votes: Vec<((String, u16), usize)> = Vec::new();
         let mut is_unknown = false;
+        let mut tls_error = None;
         for sentinel in sentinels {
             let master = match timeout(SENTINEL_TIMEOUT, self.query_master(sentinel)).await {
                 Ok(Ok(Some(master))) => master,
@@ -58,6 +64,7 @@ impl Sentinels {
                 Ok(Err(error)) => {
                     let sentinel = sentinel.addr();
                     tracing::debug!(%error, %sentinel, "a sentinel did not answer");
+                    tls_error = tls_error.or(matches!(error, BusError::Tls(_)).then_some(error));
                     continue;
                 }
                 Err(_) => continue,
@@ -77,7 +84,7 @@ impl Sentinels {
                 "the sentinels know no master named {}",
                 self.address.name
             ))),
-            None => Err(BusError::Unavailable),
+            None => Err(tls_error.unwrap_or(BusError::Unavailable)),
         }
     }
 
@@ -85,9 +92,12 @@ impl Sentinels {
         &self,
         sentinel: &ConnectionInfo,
     ) -> Result<Option<(String, u16)>, BusError> {
-        let client = redis::Client::open(sentinel.clone())?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
-        Ok(self.query_master_on(&mut connection).await?)
+        let config = AsyncConnectionConfig::new();
+        let driver = self
+            .connector
+            .connect_driver(sentinel, &config, SENTINEL_TIMEOUT);
+        let mut driver = driver.await?;
+        Ok(self.query_master_on(&mut driver.commands).await?)
     }
 
     async fn query_master_on(
@@ -133,7 +143,6 @@ impl Sentinels {
             format!("{} ", self.address.name),
         );
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(SENTINEL_TIMEOUT))
             .set_response_timeout(Some(SENTINEL_TIMEOUT))
             .set_push_sender(move |info: PushInfo| -> Result<(), redis::aio::SendError> {
                 match info.kind {
@@ -143,14 +152,15 @@ impl Sentinels {
                 }
                 Ok(())
             });
-        let client = redis::Client::open(sentinel.clone())?;
-        let mut connection = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let driver = self
+            .connector
+            .connect_driver(sentinel, &config, SENTINEL_TIMEOUT);
+        let mut driver = driver.await?;
+        let connection = &mut driver.commands;
         connection.subscribe("+switch-master").await?;
         loop {
             // A switch before the subscription counts as well.
-            let reported = self.query_master_on(&mut connection).await?;
+            let reported = self.query_master_on(connection).await?;
             let reported =
                 reported.map(|(host, port)| with_address(&self.address.master, &host, port));
             if reported.is_some_and(|reported| reported.addr() != from.addr()) {

@@ -8,7 +8,7 @@ use std::{
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use redis::{AsyncConnectionConfig, ConnectionInfo, Pipeline, Value, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, ConnectionInfo, Pipeline, Value};
 use tokio::{
     sync::Notify,
     time::{sleep, timeout},
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     cluster::Deduplicator,
     connection::{Connection, verify_master},
+    connector::{Connector, Driver},
     publisher::{Attempt, Channel, FailedPublish, FailureSink, Publisher},
     scripts::Scripts,
     sentinel::Sentinels,
@@ -79,6 +80,7 @@ pub(super) trait ConnectionEvents: Sync {
 /// What every server of one node shares.
 #[derive(Clone)]
 pub(super) struct SharedState {
+    pub(super) connector: Connector,
     pub(super) node: NodeId,
     /// The channel of the node's own inbox.
     pub(super) inbox_channel: String,
@@ -255,15 +257,16 @@ impl Server {
             Arc::clone(&self.shared.inbox),
             self.shared.metrics.malformed.clone(),
         ));
+        let connector = &self.shared.connector;
         let driver = self.connect_driver(&info, &subscriber).await?;
         let failures = Arc::clone(&self.shared.failures);
         let timings = self.shared.metrics.commands.clone();
         let connection = Arc::new(Connection {
-            publisher: Publisher::connect(&info, failures, timings).await?,
+            publisher: Publisher::connect(connector, &info, failures, timings).await?,
             shard_subscriber: match &self.subscriptions {
                 Subscriptions::Single { .. } => None,
                 Subscriptions::Shard { echo } => {
-                    let shard_subscriber = ShardSubscriber::connect(&info).await?;
+                    let shard_subscriber = ShardSubscriber::connect(connector, &info).await?;
                     shard_subscriber.send("SUBSCRIBE", echo).await?;
                     Some(shard_subscriber)
                 }
@@ -294,24 +297,23 @@ impl Server {
         &self,
         info: &ConnectionInfo,
         subscriber: &Arc<Subscriber>,
-    ) -> Result<MultiplexedConnection, BusError> {
+    ) -> Result<Driver, BusError> {
         let pushes = Arc::clone(subscriber);
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(PROBE_TIMEOUT))
             .set_response_timeout(None)
             .set_pipeline_buffer_size(DRIVER_QUEUE)
             .set_push_sender(move |info| -> Result<(), redis::aio::SendError> {
                 pushes.handle_push(info);
                 Ok(())
             });
-        let client = redis::Client::open(info.clone())?;
-        let mut driver = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let connector = &self.shared.connector;
+        let connected = connector.connect_driver(info, &config, PROBE_TIMEOUT);
+        let mut connected = connected.await?;
+        let driver = &mut connected.commands;
         let is_fixed_single = matches!(self.endpoint, Endpoint::Fixed(_))
             && matches!(self.subscriptions, Subscriptions::Single { .. });
         if !is_fixed_single {
-            verify_master(&mut driver).await?;
+            verify_master(driver).await?;
         }
         if let Subscriptions::Single { channels, .. } = &self.subscriptions {
             let mut all = vec![&self.shared.inbox_channel];
@@ -322,11 +324,11 @@ impl Server {
         for (_, code) in self.shared.scripts.all() {
             load.cmd("SCRIPT").arg("LOAD").arg(code).ignore();
         }
-        load.query_async::<()>(&mut driver).await?;
+        load.query_async::<()>(driver).await?;
         if let Subscriptions::Single { setup, .. } = &self.subscriptions {
-            setup.query_async::<Value>(&mut driver).await?;
+            setup.query_async::<Value>(driver).await?;
         }
-        Ok(driver)
+        Ok(connected)
     }
 
     /// Probes a silent connection. Returns why it failed, and until when it worked.

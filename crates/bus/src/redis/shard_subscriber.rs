@@ -6,16 +6,12 @@
 use bytes::{Buf, Bytes, BytesMut};
 use redis::ConnectionInfo;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    io::{self, AsyncReadExt, AsyncWriteExt, WriteHalf},
     sync::Mutex,
 };
 
 use super::{
-    connect::connect,
+    connector::{Connector, Stream},
     resp::{self, Frame},
     subscriber::Subscriber,
 };
@@ -25,19 +21,21 @@ use crate::error::BusError;
 const READ_BYTES: usize = 64 * 1024;
 
 pub(super) struct ShardSubscriber {
-    write_half: Mutex<OwnedWriteHalf>,
+    write_half: Mutex<WriteHalf<Stream>>,
     read_half: Mutex<ReadHalf>,
 }
 
 struct ReadHalf {
-    socket: OwnedReadHalf,
+    socket: io::ReadHalf<Stream>,
     buffer: BytesMut,
 }
 
 impl ShardSubscriber {
-    pub(super) async fn connect(info: &ConnectionInfo) -> Result<Self, BusError> {
-        let stream = TcpStream::from_std(connect(info).await?).map_err(redis::RedisError::from)?;
-        let (socket, write_half) = stream.into_split();
+    pub(super) async fn connect(
+        connector: &Connector,
+        info: &ConnectionInfo,
+    ) -> Result<Self, BusError> {
+        let (socket, write_half) = io::split(connector.connect(info).await?);
         Ok(Self {
             write_half: Mutex::new(write_half),
             read_half: Mutex::new(ReadHalf {
@@ -53,7 +51,10 @@ impl ShardSubscriber {
         let mut bytes = Vec::new();
         resp::encode_command(&mut bytes, &[command.as_bytes(), channel.as_bytes()]);
         let mut write_half = self.write_half.lock().await;
-        let written = write_half.write_all(&bytes).await;
+        let written = match write_half.write_all(&bytes).await {
+            Ok(()) => write_half.flush().await,
+            failed => failed,
+        };
         written.map_err(|error| redis::RedisError::from(error).into())
     }
 

@@ -43,11 +43,13 @@ impl RedisClient {
             length.arg(stream);
             read.add(stream, length);
         }
+        let bytes = self.keys.event_bytes();
+        read.add(&bytes, Cmd::hget(&bytes, "total"));
         let values = Value::Array(self.query_all(read).await?);
-        let (devices, events, all_turns): (Option<i64>, i64, i64) =
+        let (devices, events, turn_places, event_bytes): (Option<i64>, i64, i64, Option<i64>) =
             redis::from_redis_value(values).map_err(RedisError::from)?;
         // Claimed turns are on the stream as well; postponed ones wait.
-        let claimed = if all_turns > 0 {
+        let claimed = if turn_places > 0 {
             self.count_claimed(&turns).await?
         } else {
             0
@@ -55,7 +57,9 @@ impl RedisClient {
         Ok(Stats {
             devices: devices.unwrap_or_default(),
             events,
-            turns: (all_turns - claimed).max(0),
+            event_bytes: event_bytes.unwrap_or_default(),
+            turns: (turn_places - claimed).max(0),
+            turn_places,
         })
     }
 

@@ -7,7 +7,6 @@ use std::{
 
 use redis::{
     AsyncConnectionConfig, Cmd, ConnectionInfo, FromRedisValue, RedisError,
-    aio::MultiplexedConnection,
     streams::{
         StreamAutoClaimReply, StreamId, StreamInfoConsumer, StreamInfoConsumersReply,
         StreamReadReply,
@@ -18,6 +17,7 @@ use tokio::{sync::Mutex, time::timeout};
 use super::{
     client::{RedisClient, millis},
     connection::{COMMAND_TIMEOUT, Connection, query_asking},
+    connector::{Connector, Driver},
     postponed_turns,
 };
 use crate::error::BusError;
@@ -45,6 +45,7 @@ pub(super) struct StreamGroup {
 /// Entries are not deleted here: the consumer deletes them when it has processed them.
 pub(super) struct StreamReader {
     group: StreamGroup,
+    connector: Connector,
     state: Mutex<State>,
 }
 
@@ -64,7 +65,7 @@ struct State {
 
 #[derive(Clone)]
 struct ReaderConnection {
-    driver: MultiplexedConnection,
+    driver: Driver,
     /// The server is importing the stream, so every command is preceded by `ASKING`.
     asking: bool,
 }
@@ -96,17 +97,18 @@ impl State {
 impl ReaderConnection {
     async fn query<T: FromRedisValue>(&mut self, command: &Cmd) -> Result<T, RedisError> {
         if self.asking {
-            query_asking(&mut self.driver, command).await
+            query_asking(&mut self.driver.commands, command).await
         } else {
-            command.query_async(&mut self.driver).await
+            command.query_async(&mut self.driver.commands).await
         }
     }
 }
 
 impl StreamReader {
-    pub(super) fn new(group: StreamGroup) -> Self {
+    pub(super) fn new(group: StreamGroup, connector: &Connector) -> Self {
         Self {
             group,
+            connector: connector.clone(),
             state: Mutex::new(State::default()),
         }
     }
@@ -211,12 +213,10 @@ impl StreamReader {
         info: &ConnectionInfo,
         asking: bool,
     ) -> Result<ReaderConnection, RedisError> {
-        let client = redis::Client::open(info.clone())?;
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(COMMAND_TIMEOUT))
-            .set_response_timeout(None);
-        let driver = client
-            .get_multiplexed_async_connection_with_config(&config)
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let driver = self
+            .connector
+            .connect_driver(info, &config, COMMAND_TIMEOUT)
             .await?;
         let mut reader = ReaderConnection { driver, asking };
         let mut create = redis::cmd("XGROUP");

@@ -1,13 +1,13 @@
 //! A call from the caller's side: find the device, send the call to its node, wait for the answer.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use switchboard_protocol::{
     id::{CallId, DeviceKey},
     outcome::Outcome,
 };
 use switchboard_runtime::trace::{TraceContext, add_event};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{Instrument as _, Span};
 
 use super::{
@@ -19,6 +19,7 @@ use crate::{
     backend::Presence,
     bus::{Bus, Node},
     error::BusError,
+    node::DEADLINES,
     trace::{ClientSpan, ServerSpan, SpanFields},
     transport::{CallMessage, Message, Text},
 };
@@ -27,6 +28,9 @@ use crate::{
 const MAX_ATTEMPTS: usize = 4;
 /// Before a call is sent again to a connection that was just entered, and cannot be called yet.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
+/// How often the directory is read for a device that is moving. The interval doubles each time.
+const MIN_MOVING_POLL_INTERVAL: Duration = Duration::from_millis(25);
+const MAX_MOVING_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The longest name that a service may have in a registration.
 const MAX_SERVICE_BYTES: usize = 128;
 
@@ -57,9 +61,12 @@ impl Bus {
         let deadline = Instant::now() + call.timeout;
         let mut stale = None;
         for _ in 0..MAX_ATTEMPTS {
-            let found = node.locate(&call, stale.as_ref(), deadline).await?;
+            let found = node.locate_moving(&call, stale.as_ref(), deadline).await?;
             let Some(presence) = found else { break };
             add_event(span, "found");
+            if presence.node != node.id {
+                node.await_clock(&call, deadline).await?;
+            }
             match node.attempt(&call, &presence, span, deadline).await? {
                 CallEnd::Answered(answer) => return Ok(answer),
                 CallEnd::NotConnected => {
@@ -121,12 +128,45 @@ impl Node {
         let found = found.into_iter().next().flatten();
         if let Some(presence) = &found {
             if stale == Some(presence) {
-                tokio::time::sleep(RETRY_DELAY.min(left)).await;
+                sleep(RETRY_DELAY.min(left)).await;
             }
             self.presence_cache
                 .insert(call.device.clone(), presence.clone());
         }
         Ok(found)
+    }
+
+    /// Like [`Self::locate`]. If the device was asked to connect to another node, waits for that.
+    async fn locate_moving(
+        &self,
+        call: &Call,
+        stale: Option<&Presence>,
+        deadline: Instant,
+    ) -> Result<Option<Presence>, BusError> {
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let mut poll_interval = MIN_MOVING_POLL_INTERVAL;
+        loop {
+            let found = self.locate(call, stale, deadline).await?;
+            if found.is_some() || left().is_zero() {
+                return Ok(found);
+            }
+            let is_moving = timeout(left(), self.backend.is_moving(&call.device)).await;
+            if !is_moving.map_err(|_| BusError::Timeout(call.timeout))?? {
+                return Ok(None);
+            }
+            sleep(poll_interval.min(left())).await;
+            poll_interval = (poll_interval * 2).min(MAX_MOVING_POLL_INTERVAL);
+        }
+    }
+
+    /// Waits until the deadline of the call can be sent along, while the bus is reachable.
+    async fn await_clock(&self, call: &Call, deadline: Instant) -> Result<(), BusError> {
+        if self.backend.status().disconnected_for.is_some() {
+            return Err(BusError::Unavailable);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let known = timeout(left, self.lease.clock_known()).await;
+        known.map_err(|_| BusError::Timeout(call.timeout))
     }
 
     /// Sends the call to the node of this entry, and waits for its end.
@@ -165,6 +205,8 @@ impl Node {
 
     /// The answer at the deadline: the device timed out, unless the bus was interrupted since.
     fn timed_out(&self, call: &Call, presence: &Presence, generation: u64) -> Answer {
+        // Its node may stand still; the next call reads the directory.
+        self.presence_cache.remove(&call.device);
         let status = self.backend.status();
         let uninterrupted = status.disconnected_for.is_none() && status.generation == generation;
         if uninterrupted || presence.node == self.id {
@@ -200,6 +242,7 @@ impl Node {
             };
             let reply = ReplyTo {
                 node: self.id.clone(),
+                org: call.device.org,
                 token,
                 wants_notifications: call.notifications.is_some(),
                 span: ServerSpan::begin(TraceContext::current().as_ref(), &fields),
@@ -212,7 +255,7 @@ impl Node {
                 service,
                 params: call.params.clone(),
                 input: call.input.clone(),
-                deadline,
+                deadline: deadline.into_std(),
                 reply,
             };
             self.deliver_call(&*owner, call);
@@ -228,6 +271,9 @@ impl Node {
             org: call.device.org,
             epoch: presence.epoch,
             timeout_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+            deadline_ms: (presence.node.message_level() >= DEADLINES)
+                .then(|| self.lease.shared_ms(deadline))
+                .flatten(),
             wants_notifications: call.notifications.is_some(),
             trace: TraceContext::current().map(Box::new),
             device,
@@ -235,7 +281,8 @@ impl Node {
             input: call.input.clone(),
             params: call.params.clone(),
         });
-        self.outbox.send(&presence.node, &message)
+        let org = call.device.org;
+        self.outbox.send_of(org, &presence.node, &message)
     }
 
     /// Notifies the device's node that the caller no longer waits for this call.

@@ -29,7 +29,8 @@ pub trait ConnectionOwner: Send + Sync + 'static {
     /// The caller cancelled the call: if it is still queued it must not reach the device.
     fn cancel(&self, org: OrgId, device: &str, call: CallId);
 
-    /// A newer connection of this device exists; one with a smaller epoch must close.
+    /// A newer connection of this device has the directory's entry; one with a smaller epoch must
+    /// close. One that is draining may complete its calls first.
     fn take_over(&self, org: OrgId, device: &str, epoch: Epoch);
 
     /// The next text of the reply on this task.
@@ -45,7 +46,8 @@ pub trait ConnectionOwner: Send + Sync + 'static {
     /// The reply has ended; `complete` is false when a part of it was lost.
     fn finish_reply(&self, org: OrgId, device: &str, epoch: Epoch, task: [u8; 8], complete: bool);
 
-    /// All live connections, to be entered in the directory after a reconnect.
+    /// All live connections that have an entry in the directory, or should have one. They are
+    /// entered again after a reconnect.
     fn connections(&self) -> Vec<LiveConnection>;
 }
 
@@ -99,6 +101,8 @@ impl InboundCall {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplyTo {
     pub(crate) node: NodeId,
+    /// The organisation of the device.
+    pub(crate) org: OrgId,
     pub(crate) token: u64,
     pub(crate) wants_notifications: bool,
     pub(crate) span: ServerSpan,
@@ -140,6 +144,7 @@ mod tests {
             deadline: Instant::now(),
             reply: ReplyTo {
                 node: NodeId::from("a~1"),
+                org: OrgId::from_uuid(Uuid::nil()),
                 token: 1,
                 wants_notifications: false,
                 span: ServerSpan::default(),

@@ -2,11 +2,15 @@
 
 use std::{
     sync::{Arc, OnceLock, Weak},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::Bytes;
-use switchboard_protocol::id::DeviceKey;
+use switchboard_protocol::{
+    id::DeviceKey,
+    outcome::{Delivered, Outcome},
+};
+use tokio::time::Instant;
 
 use super::{
     call::Answer,
@@ -17,7 +21,7 @@ use super::{
 use crate::{
     backend::{DeliveryFailure, Inbox},
     bus::{Bus, Node},
-    directory::{CatalogEvent, CatalogSender},
+    directory::{CatalogChannels, CatalogEvent},
     node::NodeId,
     trace::{ServerSpan, SpanFields},
     transport::{CallMessage, Message, codec},
@@ -96,7 +100,7 @@ impl Node {
                 }
             }
             // The backend handles its own probes; one of another incarnation has no meaning.
-            Message::Probe { .. } => {}
+            Message::Probe { nonce } => self.lease.probe_received(nonce),
             Message::TokenRevoked { token, expires_at } => {
                 self.token_keys.revoke(token, expires_at);
             }
@@ -121,13 +125,16 @@ impl Node {
 
     fn publish_catalog(&self, event: impl FnOnce() -> CatalogEvent) {
         if let Some(catalog) = &self.catalog {
-            // There may be no subscriber at the moment.
-            let _ = catalog.send(event());
+            catalog.send(&event());
         }
     }
 
     fn handle_call(&self, sender: &NodeId, call: CallMessage) {
-        let Some(owner) = self.owner() else {
+        // While the shared clock is unknown, the call may have waited for longer than its caller.
+        let left = call.deadline_ms.map(|at| self.lease.until(at));
+        let may_be_late = self.lease.is_over() || left == Some(None);
+        let owner = self.owner().filter(|_| !may_be_late);
+        let Some(owner) = owner else {
             let token = call.token;
             self.outbox
                 .send_or_drop(sender, &Message::NotConnected { token });
@@ -142,11 +149,19 @@ impl Node {
         };
         let reply = ReplyTo {
             node: sender.clone(),
+            org: call.org,
             token: call.token,
             wants_notifications: call.wants_notifications,
             span: ServerSpan::begin(call.trace.as_deref(), &fields),
         };
         let timeout = Duration::from_millis(call.timeout_ms).min(MAX_CALL_TIMEOUT);
+        let left = left.flatten().map_or(timeout, |left| left.min(timeout));
+        if left.is_zero() {
+            let detail = "the call reached the device's node after its deadline";
+            let answer = Answer::ended(Outcome::TimedOut, detail).with_delivered(Delivered::No);
+            reply.span.end(answer.outcome);
+            return self.send_answer(&reply, answer);
+        }
         let call = InboundCall {
             org: call.org,
             device: call.device,
@@ -155,7 +170,7 @@ impl Node {
             service: call.service,
             params: call.params,
             input: call.input,
-            deadline: Instant::now() + timeout,
+            deadline: Instant::now().into_std() + left,
             reply,
         };
         self.deliver_call(&*owner, call);
@@ -198,18 +213,18 @@ impl Node {
             delivered,
             body,
         };
-        self.outbox.send_or_drop(&to.node, &message);
+        self.outbox.send_of_or_drop(to.org, &to.node, &message);
     }
 }
 
 /// The inbox that a backend receives before its node exists.
 pub(crate) struct NodeInbox {
     node: OnceLock<Weak<Node>>,
-    catalog: Option<CatalogSender>,
+    catalog: Option<Arc<CatalogChannels>>,
 }
 
 impl NodeInbox {
-    pub(crate) fn new(catalog: Option<CatalogSender>) -> Self {
+    pub(crate) fn new(catalog: Option<Arc<CatalogChannels>>) -> Self {
         Self {
             node: OnceLock::new(),
             catalog,
@@ -241,6 +256,7 @@ impl Inbox for NodeInbox {
 
     fn reconnected(&self) {
         if let Some(node) = self.node() {
+            node.lease.forget_clock();
             node.reconnected.notify_waiters();
             node.token_keys.mark_incomplete();
             node.keys_changed.notify_one();
@@ -265,21 +281,167 @@ impl Inbox for NodeInbox {
     }
 
     fn catalog_changed(&self, event: &CatalogEvent) {
+        if let CatalogEvent::Services { device, .. } = event
+            && let Some(node) = self.node()
+        {
+            // It may have moved to another node after it had left this one in order.
+            node.presence_cache.remove(device);
+        }
         if let Some(catalog) = &self.catalog {
-            // There may be no subscriber at the moment.
-            let _ = catalog.send(event.clone());
+            catalog.send(event);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use parking_lot::Mutex;
     use prometheus::Registry;
+    use switchboard_protocol::id::{CallId, OrgId};
     use switchboard_runtime::shutdown::Shutdown;
-    use tokio::sync::mpsc;
+    use tokio::{sync::mpsc, task::yield_now};
+    use uuid::Uuid;
 
     use super::*;
-    use crate::{BusConfig, LocalHub, NotificationKind};
+    use crate::{
+        BusConfig, Epoch, LiveConnection, LocalHub, NotificationKind, Text, backend::LEASE, memory,
+    };
+
+    /// An inbox in a socket that is not read while it is held.
+    struct HeldInbox {
+        inbox: Arc<dyn Inbox>,
+        held: Mutex<Option<Vec<Bytes>>>,
+    }
+
+    impl HeldInbox {
+        fn release(&self) {
+            let held = self.held.lock().take();
+            for batch in held.unwrap_or_default() {
+                self.inbox.receive(batch);
+            }
+        }
+    }
+
+    impl Inbox for HeldInbox {
+        fn receive(&self, batch: Bytes) {
+            match &mut *self.held.lock() {
+                Some(held) => held.push(batch),
+                None => self.inbox.receive(batch),
+            }
+        }
+
+        fn undelivered(&self, to: &NodeId, batch: Bytes, reason: DeliveryFailure) {
+            self.inbox.undelivered(to, batch, reason);
+        }
+
+        fn reconnected(&self) {
+            self.inbox.reconnected();
+        }
+
+        fn lagged(&self) {
+            self.inbox.lagged();
+        }
+
+        fn watches_catalog(&self) -> bool {
+            self.inbox.watches_catalog()
+        }
+
+        fn catalog_changed(&self, event: &CatalogEvent) {
+            self.inbox.catalog_changed(event);
+        }
+    }
+
+    /// Counts the calls that are delivered.
+    #[derive(Default)]
+    struct CallCounter(AtomicUsize);
+
+    impl ConnectionOwner for CallCounter {
+        fn deliver(&self, _: InboundCall) -> Result<(), ReplyTo> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn cancel(&self, _: OrgId, _: &str, _: CallId) {}
+
+        fn take_over(&self, _: OrgId, _: &str, _: Epoch) {}
+
+        fn send_text(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8], _: Text) {}
+
+        fn keep_alive(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8]) {}
+
+        fn finish_reply(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8], _: bool) {}
+
+        fn connections(&self) -> Vec<LiveConnection> {
+            Vec::new()
+        }
+    }
+
+    fn call_batch(deadline_ms: Option<u64>) -> Bytes {
+        let call = Message::Call(CallMessage {
+            token: 1,
+            id: CallId::from_uuid(Uuid::nil()),
+            org: OrgId::from_uuid(Uuid::nil()),
+            epoch: Epoch(1),
+            timeout_ms: 60_000,
+            deadline_ms,
+            wants_notifications: false,
+            trace: None,
+            device: "toy-1".into(),
+            service: "echo".into(),
+            input: Bytes::new(),
+            params: Bytes::from_static(b"{}"),
+        });
+        codec::encode_batch(&NodeId::from("gateway~1"), &call)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn call_from_before_the_end_of_the_lease_is_not_delivered_after_its_renewal() {
+        let (hub, mut inbox) = (LocalHub::default(), None);
+        let connect = |id, node: Arc<dyn Inbox>, _| {
+            let held = Mutex::default();
+            let held = inbox.insert(Arc::new(HeldInbox { inbox: node, held }));
+            Ok(memory::join(&hub, id, Arc::clone(held) as _))
+        };
+        let config = BusConfig::local(&hub, "edge");
+        let bus = Bus::start_over(config, &Registry::new(), &Shutdown::new(), connect).unwrap();
+        let (inbox, owner) = (inbox.unwrap(), Arc::new(CallCounter::default()));
+        bus.attach(Arc::clone(&owner) as _);
+        let lease = &bus.0.lease;
+        while lease.shared_ms(Instant::now()).is_none() {
+            yield_now().await;
+        }
+        *inbox.held.lock() = Some(Vec::new());
+        inbox.receive(call_batch(None));
+        // The process was suspended. It renews its lease before it reads its inbox.
+        lease.forget_clock();
+        tokio::time::advance(LEASE + Duration::from_secs(1)).await;
+        while lease.shared_ms(Instant::now()).is_none() {
+            yield_now().await;
+        }
+        inbox.release();
+        assert_eq!(owner.0.load(Ordering::Relaxed), 0);
+        inbox.receive(call_batch(None));
+        assert_eq!(owner.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn call_with_a_deadline_is_not_delivered_while_the_clock_is_unknown() {
+        let config = BusConfig::local(&LocalHub::default(), "edge");
+        let bus = Bus::start(config, &Registry::new(), &Shutdown::new()).unwrap();
+        let owner = Arc::new(CallCounter::default());
+        bus.attach(Arc::clone(&owner) as _);
+        let lease = &bus.0.lease;
+        lease.clock_known().await;
+        let deadline = lease.shared_ms(Instant::now() + Duration::from_secs(60));
+        lease.forget_clock();
+        bus.0.receive(call_batch(deadline));
+        assert_eq!(owner.0.load(Ordering::Relaxed), 0);
+        lease.clock_known().await;
+        bus.0.receive(call_batch(deadline));
+        assert_eq!(owner.0.load(Ordering::Relaxed), 1);
+    }
 
     #[tokio::test]
     async fn waiting_notification_releases_its_batch() {

@@ -44,6 +44,11 @@ pub(super) const CANCEL_TURNS: u8 = 14;
 /// all nodes know it; until then none is sent.
 const TRACED_CALL: u8 = 15;
 
+/// A call with a deadline on the shared clock, preceded by the deadline, and by whether a trace
+/// context follows. Sent to nodes of the level [`DEADLINES`](crate::node::DEADLINES) and
+/// higher ones.
+const DEADLINE_CALL: u8 = 16;
+
 /// Begins a batch in an empty buffer.
 pub(crate) fn begin_batch(out: &mut Vec<u8>, sender: &NodeId) {
     out.push(VERSION);
@@ -137,12 +142,17 @@ pub(crate) fn encode(out: &mut Vec<u8>, message: &Message) {
 }
 
 fn put_call(out: &mut Vec<u8>, call: &CallMessage) {
-    match &call.trace {
-        None => out.push(CALL),
-        Some(trace) => {
-            out.push(TRACED_CALL);
-            trace.encode(out);
+    match (call.deadline_ms, &call.trace) {
+        (None, None) => out.push(CALL),
+        (None, Some(_)) => out.push(TRACED_CALL),
+        (Some(deadline_ms), trace) => {
+            out.push(DEADLINE_CALL);
+            out.extend_from_slice(&deadline_ms.to_le_bytes());
+            out.push(trace.is_some().into());
         }
+    }
+    if let Some(trace) = &call.trace {
+        trace.encode(out);
     }
     out.extend_from_slice(&call.token.to_le_bytes());
     out.extend_from_slice(call.id.uuid().as_bytes());
@@ -218,10 +228,18 @@ impl Iterator for BatchReader {
 fn decode(mut body: Bytes) -> Result<Message, Malformed> {
     let body = &mut body;
     let message = match body.try_get_u8().map_err(|_| Malformed)? {
-        CALL => Message::Call(decode_call(body, None)?),
+        CALL => Message::Call(decode_call(body, None, None)?),
         TRACED_CALL => {
             let trace = trace(body)?;
-            Message::Call(decode_call(body, Some(trace))?)
+            Message::Call(decode_call(body, None, Some(trace))?)
+        }
+        DEADLINE_CALL => {
+            let deadline_ms = number(body)?;
+            let trace = match flag(body)? {
+                true => Some(trace(body)?),
+                false => None,
+            };
+            Message::Call(decode_call(body, Some(deadline_ms), trace)?)
         }
         ANSWER => decode_answer(body)?,
         NOTIFICATION => Message::Notification {
@@ -305,16 +323,18 @@ fn trace(body: &mut Bytes) -> Result<Box<TraceContext>, Malformed> {
 
 fn decode_call(
     body: &mut Bytes,
+    deadline_ms: Option<u64>,
     trace: Option<Box<TraceContext>>,
 ) -> Result<CallMessage, Malformed> {
     Ok(CallMessage {
         trace,
+        deadline_ms,
         token: number(body)?,
         id: CallId::from_uuid(uuid(body)?),
         org: OrgId::from_uuid(uuid(body)?),
         epoch: Epoch(number(body)?),
         timeout_ms: number(body)?,
-        wants_notifications: body.try_get_u8().map_err(|_| Malformed)? != 0,
+        wants_notifications: flag(body)?,
         device: text(body)?,
         service: text(body)?,
         input: {
@@ -323,6 +343,12 @@ fn decode_call(
         },
         params: std::mem::take(body),
     })
+}
+
+fn flag(from: &mut Bytes) -> Result<bool, Malformed> {
+    from.try_get_u8()
+        .map(|flag| flag != 0)
+        .map_err(|_| Malformed)
 }
 
 fn take(from: &mut Bytes, length: usize) -> Result<Bytes, Malformed> {
@@ -370,14 +396,15 @@ mod tests {
         incoming.sampled().unwrap()
     }
 
-    /// A call without a trace, and one with a trace.
-    fn calls() -> [Message; 2] {
+    /// A call without and with a trace, each without and with a deadline.
+    fn calls() -> [Message; 4] {
         let call = CallMessage {
             token: 1,
             id: CallId::from_uuid(Uuid::from_u128(8)),
             org: OrgId::from_uuid(Uuid::from_u128(7)),
             epoch: Epoch(u64::MAX),
             timeout_ms: 3,
+            deadline_ms: None,
             wants_notifications: true,
             trace: None,
             device: "toy-1".into(),
@@ -389,16 +416,22 @@ mod tests {
             trace: Some(Box::new(context())),
             ..call.clone()
         };
-        [Message::Call(call), Message::Call(traced)]
+        let with_deadline = |call: &CallMessage| CallMessage {
+            deadline_ms: Some(1_800_000_000_123),
+            ..call.clone()
+        };
+        [with_deadline(&call), with_deadline(&traced), call, traced].map(Message::Call)
     }
 
     fn samples() -> Vec<Message> {
         let org = OrgId::from_uuid(Uuid::from_u128(7));
         let id = CallId::from_uuid(Uuid::from_u128(8));
-        let [call, traced] = calls();
+        let [timed, timed_traced, call, traced] = calls();
         vec![
             call,
             traced,
+            timed,
+            timed_traced,
             Message::Answer {
                 token: 2,
                 outcome: Outcome::Failed,
@@ -494,7 +527,7 @@ mod tests {
             encode(&mut out, message);
             out
         }
-        let [plain, traced] = calls();
+        let [.., plain, traced] = calls();
         let (plain, traced) = (bytes(&plain), bytes(&traced));
         assert_eq!((plain[4], traced[4]), (CALL, TRACED_CALL));
         assert_eq!(traced.len(), plain.len() + 26 + "vendor=state".len());

@@ -69,6 +69,17 @@ pub(crate) enum Message {
     CancelTurns(TurnCancellation),
 }
 
+impl Message {
+    /// The bytes that callers, devices and users have written.
+    pub(crate) const fn content_bytes(&self) -> usize {
+        match self {
+            Self::Call(call) => call.params.len().saturating_add(call.input.len()),
+            Self::Answer { body, .. } => body.len(),
+            _ => 0,
+        }
+    }
+}
+
 /// A call on its way to the node that owns the device's connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CallMessage {
@@ -76,8 +87,11 @@ pub(crate) struct CallMessage {
     pub(crate) id: CallId,
     pub(crate) org: OrgId,
     pub(crate) epoch: Epoch,
-    /// How long the caller still waits. A duration, because the clocks of nodes differ.
+    /// How long the caller still waited when it sent the call.
     pub(crate) timeout_ms: u64,
+    /// Until when, on the shared clock. `None` if the sender did not know that clock, or the
+    /// receiver does not know this field.
+    pub(crate) deadline_ms: Option<u64>,
     pub(crate) wants_notifications: bool,
     /// Only in a sampled trace.
     pub(crate) trace: Option<Box<TraceContext>>,

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use switchboard_protocol::id::OrgId;
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -11,14 +12,16 @@ use tokio_util::sync::CancellationToken;
 use super::{codec, message::Message, peer_queue::PeerQueue};
 use crate::{
     backend::{Backend, DeliveryFailure},
+    background::spawn_task,
     error::BusError,
-    metrics::Metrics,
+    metrics::{BusBudget, Metrics},
     node::NodeId,
     rpc::{CallEnd, PendingCalls},
 };
 
-/// What may wait for one peer. Protects memory while the peer or Redis is slow.
-const MAX_QUEUED_BYTES: usize = 8 * 1024 * 1024;
+/// What may wait for one peer; half of it for the large calls and answers of one organisation, so
+/// that others find room. Protects memory while the peer or Redis is slow.
+const MAX_QUEUED_BYTES: usize = 16 * 1024 * 1024;
 /// What may wait for one peer before droppable messages are dropped, so that the notifications of
 /// one device do not fill the queue.
 const MAX_DROPPABLE_BYTES: usize = 1024 * 1024;
@@ -94,7 +97,26 @@ impl Outbox {
     /// # Errors
     /// [`BusError::Overloaded`] when too much waits for that node.
     pub(crate) fn send(&self, to: &NodeId, message: &Message) -> Result<(), BusError> {
-        self.send_within(to, message, MAX_QUEUED_BYTES)
+        let sent = self.send_within(to, message, None, MAX_QUEUED_BYTES);
+        self.count_refused(sent)
+    }
+
+    /// Sends one message of an organisation, which may be large.
+    ///
+    /// # Errors
+    /// [`BusError::Overloaded`] when too much waits for that node, of the organisation or in all.
+    pub(crate) fn send_of(
+        &self,
+        org: OrgId,
+        to: &NodeId,
+        message: &Message,
+    ) -> Result<(), BusError> {
+        let sent = self.send_within(to, message, Some(org), MAX_QUEUED_BYTES);
+        self.count_refused(sent)
+    }
+
+    fn count_refused(&self, sent: Result<(), BusError>) -> Result<(), BusError> {
+        sent.inspect_err(|_| self.metrics.refused.inc(BusBudget::QueuedMessages))
     }
 
     /// Sends a message that may be lost: it leaves most of the queue to other messages.
@@ -102,7 +124,7 @@ impl Outbox {
     /// # Errors
     /// [`BusError::Overloaded`] when more waits for that node than droppable messages may add to.
     pub(crate) fn send_droppable(&self, to: &NodeId, message: &Message) -> Result<(), BusError> {
-        self.send_within(to, message, MAX_DROPPABLE_BYTES)
+        self.send_within(to, message, None, MAX_DROPPABLE_BYTES)
     }
 
     /// Sends one message. A message that cannot be queued is dropped and counted: its receiver
@@ -113,9 +135,22 @@ impl Outbox {
         }
     }
 
-    fn send_within(&self, to: &NodeId, message: &Message, max: usize) -> Result<(), BusError> {
+    /// The same for a message of an organisation, which may be large.
+    pub(crate) fn send_of_or_drop(&self, org: OrgId, to: &NodeId, message: &Message) {
+        if self.send_of(org, to, message).is_err() {
+            self.metrics.dropped.inc();
+        }
+    }
+
+    fn send_within(
+        &self,
+        to: &NodeId,
+        message: &Message,
+        org: Option<OrgId>,
+        max: usize,
+    ) -> Result<(), BusError> {
         let peer = self.peer(to);
-        if peer.push(&self.sender, message, max)? {
+        if peer.push(&self.sender, message, org, max)? {
             self.flush_or_schedule(peer);
         }
         Ok(())
@@ -205,10 +240,11 @@ impl Outbox {
             && (0..self.route_count()).all(|route| self.backend.is_idle(route))
     }
 
-    /// The number of queued messages.
-    pub(crate) fn queued_count(&self) -> usize {
+    /// The number of queued messages, and their bytes.
+    pub(crate) fn queued(&self) -> (usize, usize) {
         let peers = self.peers.pin();
-        peers.values().map(|peer| peer.len()).sum()
+        let queued = peers.values().map(|peer| peer.queued());
+        queued.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
     }
 
     /// Removes queues that have not been used for a while.
@@ -234,7 +270,7 @@ impl Outbox {
         }
         if peer.requeue(&self.sender, &retryable) {
             let outbox = Arc::clone(self);
-            self.shutdown.spawn(async move {
+            spawn_task(&self.shutdown, async move {
                 tokio::time::sleep(RETRY_BACKOFF).await;
                 peer.end_backoff();
                 outbox.flush_or_schedule(peer);
@@ -283,6 +319,7 @@ impl Outbox {
 mod tests {
     use std::sync::Weak;
 
+    use switchboard_protocol::outcome::{Delivered, Outcome};
     use tokio::{sync::mpsc, task::JoinSet};
 
     use super::*;
@@ -290,6 +327,43 @@ mod tests {
         backend::{BatchInbox, Inbox},
         memory,
     };
+
+    #[tokio::test]
+    async fn refused_messages_are_counted() {
+        let hub = memory::LocalHub::default();
+        let [sender, to] = ["sender~1", "receiver~1"].map(NodeId::from);
+        let large = || Message::Answer {
+            token: 1,
+            outcome: Outcome::Succeeded,
+            delivered: Delivered::Yes,
+            body: vec![b' '; MAX_QUEUED_BYTES / 2].into(),
+        };
+        let (outbox, peer) = (Arc::new(Mutex::new(None::<Arc<Outbox>>)), to.clone());
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let (next, results) = (Arc::clone(&outbox), Arc::clone(&sent));
+        // While the first batch is in flight, further messages wait.
+        let inbox: Arc<dyn Inbox> = Arc::new(BatchInbox(move |_| {
+            if let Some(outbox) = next.lock().take() {
+                let mut results = results.lock();
+                results.extend((0..4).map(|_| outbox.send(&peer, &large()).is_ok()));
+                results.push(outbox.queued().1 > MAX_QUEUED_BYTES);
+            }
+        }));
+        let _receiver = memory::join(&hub, to.clone(), Arc::clone(&inbox));
+        let metrics = Metrics::new(&prometheus::Registry::new()).unwrap();
+        let new = Arc::new(Outbox::new(
+            sender.clone(),
+            memory::join(&hub, sender, inbox),
+            Arc::new(PendingCalls::new()),
+            metrics.clone(),
+            Shutdown::new(),
+        ));
+        *outbox.lock() = Some(Arc::clone(&new));
+        new.send(&to, &large()).unwrap();
+        assert_eq!(*sent.lock(), [true, true, false, false, true]);
+        assert_eq!(metrics.refused.get(BusBudget::QueuedMessages), 2);
+        assert_eq!(new.queued().0, 2);
+    }
 
     #[tokio::test]
     async fn later_batch_does_not_overtake_one_in_flush() {

@@ -1,11 +1,10 @@
 //! The messages that wait for one peer: a batch that grows until it is flushed.
 
-use std::{
-    mem,
-    time::{Duration, Instant},
-};
+use std::{mem, time::Duration};
 
 use parking_lot::Mutex;
+use switchboard_protocol::id::OrgId;
+use tokio::time::Instant;
 
 use super::{codec, message::Message};
 use crate::{error::BusError, node::NodeId};
@@ -15,6 +14,8 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Failures with a longer interval between them are independent. Longer than a failure takes to
 /// be detected.
 const FAILURE_WINDOW: Duration = Duration::from_secs(3);
+/// Smaller messages are not counted for their organisation: its rates bound them.
+const SMALL_MESSAGE_BYTES: usize = 4 * 1024;
 /// A queue that was not used for this long is removed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -39,6 +40,8 @@ struct State {
     returned: Vec<u8>,
     /// The number of messages in both.
     messages: usize,
+    /// The bytes of the large messages in `batch`, of each organisation that has any.
+    large: Vec<(OrgId, usize)>,
     /// A task will flush the queue.
     scheduled: bool,
     /// A task publishes the former batch.
@@ -68,6 +71,7 @@ impl PeerQueue {
             batch: Vec::new(),
             returned: Vec::new(),
             messages: 0,
+            large: Vec::new(),
             scheduled: false,
             flushing: false,
             backing_off: false,
@@ -80,16 +84,22 @@ impl PeerQueue {
         }
     }
 
-    /// Adds a message. Returns true when the caller must flush or schedule the queue.
+    /// Adds a message. The large ones of one organisation take at most half of `max_bytes`.
+    /// Returns true when the caller must flush or schedule the queue.
     pub(super) fn push(
         &self,
         sender: &NodeId,
         message: &Message,
+        org: Option<OrgId>,
         max_bytes: usize,
     ) -> Result<bool, BusError> {
         let mut state = self.state.lock();
-        if state.returned.len() + state.batch.len() > max_bytes {
+        if state.bytes() > max_bytes {
             return Err(BusError::Overloaded);
+        }
+        let bytes = message.content_bytes();
+        if let Some(org) = org.filter(|_| bytes > SMALL_MESSAGE_BYTES) {
+            state.count_large(org, bytes, max_bytes / 2)?;
         }
         state.push(sender, message);
         Ok(!mem::replace(&mut state.scheduled, true))
@@ -126,9 +136,10 @@ impl PeerQueue {
         !self.state.lock().scheduled
     }
 
-    /// The number of queued messages.
-    pub(super) fn len(&self) -> usize {
-        self.state.lock().messages
+    /// The number of queued messages, and their bytes.
+    pub(super) fn queued(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.messages, state.bytes())
     }
 
     pub(super) fn is_in_use(&self) -> bool {
@@ -183,12 +194,27 @@ impl Drop for FlushGuard<'_> {
 }
 
 impl State {
+    fn bytes(&self) -> usize {
+        self.returned.len() + self.batch.len()
+    }
+
     fn push(&mut self, sender: &NodeId, message: &Message) {
         if self.batch.is_empty() {
             codec::begin_batch(&mut self.batch, sender);
         }
         codec::encode(&mut self.batch, message);
         self.messages += 1;
+    }
+
+    /// Counts a large message of an organisation, up to its share. One larger than the share fits
+    /// while the organisation has no other.
+    fn count_large(&mut self, org: OrgId, bytes: usize, share: usize) -> Result<(), BusError> {
+        match self.large.iter_mut().find(|(owner, _)| *owner == org) {
+            Some((_, held)) if *held + bytes > share => return Err(BusError::Overloaded),
+            Some((_, held)) => *held += bytes,
+            None => self.large.push((org, bytes)),
+        }
+        Ok(())
     }
 
     /// Adds a message behind those that were returned earlier, and before all others.
@@ -203,6 +229,7 @@ impl State {
     /// All messages as one batch.
     fn take(&mut self) -> Vec<u8> {
         self.messages = 0;
+        self.large.clear();
         let (mut returned, batch) = (mem::take(&mut self.returned), mem::take(&mut self.batch));
         if returned.is_empty() {
             return batch;
@@ -214,6 +241,9 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use switchboard_protocol::outcome::{Delivered, Outcome};
+    use uuid::Uuid;
+
     use super::*;
 
     fn message() -> Message {
@@ -227,24 +257,52 @@ mod tests {
     #[test]
     fn push_beyond_the_limit_is_refused() {
         let (sender, peer) = sender_and_queue();
-        assert!(matches!(peer.push(&sender, &message(), 20), Ok(true)));
+        assert!(matches!(peer.push(&sender, &message(), None, 20), Ok(true)));
         assert!(matches!(
-            peer.push(&sender, &message(), 4),
+            peer.push(&sender, &message(), None, 4),
             Err(BusError::Overloaded)
         ));
-        assert!(matches!(peer.push(&sender, &message(), 40), Ok(false)));
+        assert!(matches!(
+            peer.push(&sender, &message(), None, 40),
+            Ok(false)
+        ));
+    }
+
+    #[test]
+    fn large_messages_of_an_organisation_leave_room_for_others() {
+        const MAX_BYTES: usize = 64 * 1024;
+        let (sender, peer) = sender_and_queue();
+        let [noisy, quiet] = [1, 2].map(|number| OrgId::from_uuid(Uuid::from_u128(number)));
+        let answer = |bytes| Message::Answer {
+            token: 1,
+            outcome: Outcome::Succeeded,
+            delivered: Delivered::Yes,
+            body: vec![b' '; bytes].into(),
+        };
+        let push = |org, bytes| peer.push(&sender, &answer(bytes), Some(org), MAX_BYTES);
+        let fill = || {
+            let count = (0..20).take_while(|_| push(noisy, 10_000).is_ok()).count();
+            assert_eq!(count, 3, "half of the queue");
+        };
+        fill();
+        assert!(push(noisy, SMALL_MESSAGE_BYTES).is_ok());
+        assert!(push(quiet, 10_000).is_ok());
+        let (batch, guard) = peer.begin_flush();
+        assert!(batch.is_some());
+        drop(guard);
+        fill();
     }
 
     #[test]
     fn one_task_flushes_and_a_failure_backs_off() {
         let (sender, peer) = sender_and_queue();
-        let push = || peer.push(&sender, &message(), 1000).unwrap();
+        let push = || peer.push(&sender, &message(), None, 1000).unwrap();
         assert!(push());
         let (batch, guard) = peer.begin_flush();
         assert!(batch.is_some());
-        assert_eq!(peer.len(), 0);
+        assert_eq!(peer.queued().0, 0);
         assert!(!push(), "another task flushes");
-        assert_eq!(peer.len(), 1);
+        assert_eq!(peer.queued().0, 1);
         assert!(guard.end(), "it flushes the new message, too");
         let (batch, guard) = peer.begin_flush();
         assert!(batch.is_some());
@@ -265,11 +323,11 @@ mod tests {
     fn returned_messages_go_first_in_order() {
         let (sender, peer) = sender_and_queue();
         let message = |token| Message::NotConnected { token };
-        peer.push(&sender, &message(4), 1000).unwrap();
+        peer.push(&sender, &message(4), None, 1000).unwrap();
         peer.requeue(&sender, &[message(1), message(2)]);
         peer.requeue(&sender, &[message(3)]);
-        peer.push(&sender, &message(5), 1000).unwrap();
-        assert_eq!(peer.len(), 5);
+        peer.push(&sender, &message(5), None, 1000).unwrap();
+        assert_eq!(peer.queued().0, 5);
         let (batch, _guard) = peer.begin_flush();
         let messages = codec::decode_batch(batch.unwrap().into()).unwrap();
         assert_eq!(messages.sender, sender);
@@ -283,8 +341,8 @@ mod tests {
     #[test]
     fn panic_during_flush_releases_the_queue() {
         let (sender, peer) = sender_and_queue();
-        assert!(peer.push(&sender, &message(), 1000).unwrap());
+        assert!(peer.push(&sender, &message(), None, 1000).unwrap());
         drop(peer.begin_flush());
-        assert!(peer.push(&sender, &message(), 1000).unwrap());
+        assert!(peer.push(&sender, &message(), None, 1000).unwrap());
     }
 }

@@ -1,9 +1,10 @@
 //! Limits how often workers are notified of replies that no turn expects.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
+use tokio::time::Instant;
 
 use super::position::TurnPosition;
 

@@ -1,9 +1,10 @@
 //! Turns from edge to worker, and replies from worker to edge.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
 use switchboard_runtime::trace::TraceContext;
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::{
@@ -14,6 +15,7 @@ use super::{
 use crate::{
     bus::{Bus, Node},
     error::BusError,
+    metrics::BusBudget,
     node::{Epoch, NodeId},
     trace,
     transport::{Chunk, ChunkMessage, Message, Text},
@@ -98,7 +100,10 @@ impl Bus {
         match &enqueued {
             Ok(position) => node.turns.begin(&target, *position),
             // It may have been enqueued: its worker will receive a cancellation.
-            Err(_) => {
+            Err(error) => {
+                if matches!(error, BusError::Overloaded) {
+                    node.metrics.refused.inc(BusBudget::TurnPlaces);
+                }
                 span.record("otel.status_code", "ERROR");
                 node.turns.abandon(&target);
             }
@@ -141,7 +146,7 @@ impl Bus {
 
     /// Claims the next turns for this node, at most `max`; empty after `wait`. Turns whose worker
     /// did not renew them are claimed again when [`TURN_LEASE`] has expired. Turns whose device
-    /// has left the connection, and superseded turns, are completed here instead, and the device
+    /// has a newer connection, and superseded turns, are completed here instead, and the device
     /// is notified. Turns that are being claimed when the future is dropped are claimed again,
     /// too.
     ///
@@ -187,13 +192,12 @@ impl Bus {
         Ok(turns)
     }
 
-    /// Whether the device is known to have left the connection.
+    /// Whether the device is known to have left the connection. A device without an entry may be
+    /// connected: after an outage of Redis, a worker may be back before the node that owns the
+    /// connection. Only that node knows; it rejects the first chunk of a reply that it does not expect.
     async fn has_left(&self, turn: &Turn) -> bool {
-        match self.find(&turn.device).await {
-            Ok(Some(presence)) => presence.epoch != turn.epoch,
-            Ok(None) => true,
-            Err(_) => false,
-        }
+        let presence = self.find(&turn.device).await.ok().flatten();
+        presence.is_some_and(|presence| presence.epoch != turn.epoch)
     }
 
     /// Renews the leases of turns that are being answered; to be called every 3 s. Their owner

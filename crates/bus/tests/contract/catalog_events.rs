@@ -1,10 +1,22 @@
 //! A catalog watch receives every change, or a notice that it lagged.
 
-use std::time::Duration;
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Wake, Waker},
+    time::Duration,
+};
 
 use switchboard_bus::{CatalogEvent, CatalogWatch};
-use switchboard_protocol::{id::DeviceKey, schema::Digest};
+use switchboard_protocol::{
+    id::{DeviceKey, OrgId},
+    schema::Digest,
+};
 use tokio::{task::JoinSet, time::timeout};
+use uuid::Uuid;
 
 use crate::{
     for_each_backend,
@@ -13,6 +25,22 @@ use crate::{
 
 /// The longest that an event may take; usually it arrives within milliseconds.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Whether a task was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Woken {
+    fn is_woken(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
 
 pub fn services(device: &DeviceKey, digest: Option<Digest>) -> CatalogEvent {
     let device = device.clone();
@@ -73,7 +101,44 @@ async fn every_watcher_receives_changes_of_services() {
 }
 
 #[tokio::test]
-async fn moved_device_has_no_services_until_it_registers() {
+async fn events_of_another_org_do_not_wake_its_watchers() {
+    for_each_backend(|system| async move {
+        let edge = system.start_edge("edge").await;
+        let watcher = system.start_watcher("watcher").await;
+        let own = device("toy-1");
+        let other = DeviceKey {
+            org: OrgId::from_uuid(Uuid::from_u128(9)),
+            ..own.clone()
+        };
+        let mut watch = watcher.watch_catalog_of(own.org).unwrap();
+        let mut witness = watcher.watch_catalog().unwrap();
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        {
+            let mut next_own = pin!(watch.next());
+            let polled = next_own.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+            edge.connect(&other).await;
+            let first = edge.register(&other, "{\"a\":{}}").await;
+            await_event(&mut witness, &services(&other, Some(first)), EVENT_TIMEOUT).await;
+            for org in [other.org, own.org] {
+                let event = CatalogEvent::Prompts { org: Some(org) };
+                edge.bus.publish_catalog_event(event.clone()).await.unwrap();
+                await_event(&mut witness, &event, EVENT_TIMEOUT).await;
+                assert_eq!(woken.is_woken(), org == own.org);
+            }
+        }
+        let event = CatalogEvent::Prompts { org: Some(own.org) };
+        assert_eq!(next(&mut watch).await, event);
+        let event = CatalogEvent::Prompts { org: None };
+        edge.bus.publish_catalog_event(event.clone()).await.unwrap();
+        assert_eq!(next(&mut watch).await, event);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn moved_device_keeps_its_services_until_it_registers() {
     for_each_backend(|system| async move {
         let (from, to) = system.start_edges("from", "to").await;
         let watcher = system.start_watcher("watcher").await;
@@ -82,9 +147,9 @@ async fn moved_device_has_no_services_until_it_registers() {
         let digest = from.register(&device, "{}").await;
         assert_eq!(next(&mut events).await, services(&device, Some(digest)));
         to.connect(&device).await;
-        assert_eq!(next(&mut events).await, services(&device, None));
         to.register(&device, "{}").await;
-        assert_eq!(next(&mut events).await, services(&device, Some(digest)));
+        let other = to.register(&device, "{\"a\":{}}").await;
+        assert_eq!(next(&mut events).await, services(&device, Some(other)));
     })
     .await;
 }

@@ -1,12 +1,11 @@
-//! Private Redis servers for one test: a cluster, or a master with sentinels.
+//! Private Redis servers for one test, as a cluster.
 
-use std::{net::SocketAddr, process::Command, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
-use redis::{Cmd, FromRedisValue, Value, cmd};
+use redis::{AsyncConnectionConfig, Cmd, FromRedisValue, Value, cmd};
 use switchboard_test_support::{
-    child::{ChildGuard, free_port},
-    eventually::eventually,
-    redis_server::RedisServer,
+    certificates::ServerCertificate, child::free_port, eventually::eventually,
+    redis_server::RedisServer, sentinels::await_in_sync,
 };
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -15,6 +14,9 @@ use crate::test_edge::TestSystem;
 
 /// How long servers may take to discover each other.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a server may take to answer a command. The library waits half a second, which is less
+/// than a server of a busy machine needs at times.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a requested failover may take before it is requested again.
 const FAILOVER_TIMEOUT: Duration = Duration::from_secs(1);
 const SLOTS: u16 = 16_384;
@@ -29,7 +31,11 @@ pub async fn try_query<T: FromRedisValue>(
     command: &Cmd,
 ) -> redis::RedisResult<T> {
     let client = redis::Client::open(format!("redis://{server}/"))?;
-    let mut connection = client.get_multiplexed_async_connection().await?;
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ANSWER_TIMEOUT))
+        .set_response_timeout(Some(ANSWER_TIMEOUT));
+    let connection = client.get_multiplexed_async_connection_with_config(&config);
+    let mut connection = connection.await?;
     command.query_async(&mut connection).await
 }
 
@@ -61,15 +67,24 @@ impl RedisCluster {
 
     /// Starts servers with a long node timeout, so that a busy machine causes no failover.
     pub async fn start(others: usize) -> Self {
-        Self::start_with(others, 5_000).await
+        Self::start_with(others, 5_000, None).await
+    }
+
+    /// Starts servers that also speak TLS, and announce themselves as `localhost`.
+    pub async fn start_tls(certificate: &ServerCertificate) -> Self {
+        Self::start_with(0, 5_000, Some(certificate)).await
     }
 
     /// Starts servers that detect a dead master soon.
     pub async fn start_with_fast_failover(others: usize) -> Self {
-        Self::start_with(others, 1_000).await
+        Self::start_with(others, 1_000, None).await
     }
 
-    async fn start_with(others: usize, node_timeout_ms: u32) -> Self {
+    async fn start_with(
+        others: usize,
+        node_timeout_ms: u32,
+        certificate: Option<&ServerCertificate>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
         let mut servers = Vec::new();
@@ -82,8 +97,16 @@ impl RedisCluster {
                  --cluster-config-file {file} --dbfilename {n}.rdb \
                  --cluster-replica-validity-factor 0 --repl-diskless-sync-delay 0"
             );
-            let options: Vec<&str> = options.split_ascii_whitespace().collect();
-            servers.push(RedisServer::start_with(&options));
+            let mut options: Vec<&str> = options.split_ascii_whitespace().collect();
+            servers.push(match certificate {
+                None => RedisServer::start_with(&options),
+                Some(certificate) => {
+                    let tls = "--tls-cluster yes --cluster-announce-hostname localhost \
+                               --cluster-preferred-endpoint-type hostname";
+                    options.extend(tls.split_ascii_whitespace());
+                    RedisServer::start_tls(certificate, &options)
+                }
+            });
             buses.push(bus);
         }
         let cluster = Self {
@@ -102,7 +125,10 @@ impl RedisCluster {
             query::<()>(address, &epoch).await;
         }
         for (server, bus) in cluster.servers.iter().zip(&buses).skip(1) {
-            let port = server.address().port();
+            let port = match certificate {
+                None => server.address().port(),
+                Some(_) => server.tls_port(),
+            };
             let meet = parse_command(format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
             query::<()>(cluster.address(0), &meet).await;
         }
@@ -135,6 +161,12 @@ impl RedisCluster {
             .map(|server| server.address().to_string());
         let servers: Vec<String> = servers.collect();
         format!("redis+cluster://{}", servers.join(","))
+    }
+
+    pub fn tls_url(&self) -> String {
+        let servers = self.servers.iter();
+        let servers = servers.map(|server| format!("localhost:{}", server.tls_port()));
+        format!("rediss+cluster://{}", servers.collect::<Vec<_>>().join(","))
     }
 
     pub async fn slot(&self, name: &str) -> u16 {
@@ -274,106 +306,5 @@ impl<'a> Migration<'a> {
     async fn set_slot(&self, at: usize, state: &str) {
         let set = parse_command(format!("CLUSTER SETSLOT {} {state}", self.slot));
         query::<()>(self.cluster.address(at), &set).await;
-    }
-}
-
-/// Waits until a replica is in sync.
-async fn await_in_sync(replica: SocketAddr) {
-    let role = async || query::<Vec<Value>>(replica, &parse_command("ROLE")).await;
-    let is_connected = |role: &Vec<Value>| {
-        let state = role.get(3);
-        matches!(state, Some(Value::BulkString(state)) if state == b"connected")
-    };
-    eventually(DISCOVERY_TIMEOUT, role, is_connected).await;
-}
-
-/// A master, its replica, and three sentinels that monitor them.
-pub struct SentinelSetup {
-    pub servers: [RedisServer; 2],
-    sentinels: Vec<Sentinel>,
-    _folder: TempDir,
-}
-
-struct Sentinel {
-    address: SocketAddr,
-    _child: ChildGuard,
-}
-
-impl SentinelSetup {
-    pub async fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        // A replica stores what it receives on disk.
-        let own = |n: u8| {
-            let path = folder.path().join(format!("server-{n}"));
-            std::fs::create_dir(&path).unwrap();
-            path.to_str().unwrap().to_owned()
-        };
-        let master = RedisServer::start_with(&["--dir", &own(0)]);
-        let port = master.address().port().to_string();
-        let options = ["--dir", &own(1), "--replicaof", "127.0.0.1", &port];
-        let replica = RedisServer::start_with(&options);
-        await_in_sync(replica.address()).await;
-        let sentinels = (0..3).map(|n| {
-            let own = free_port();
-            let file = folder.path().join(format!("sentinel-{n}.conf"));
-            let settings = format!(
-                "port {own}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {port} 2\n\
-                 sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 1000\n"
-            );
-            std::fs::write(&file, settings).unwrap();
-            let mut command = Command::new("redis-server");
-            command.arg(&file).args(["--sentinel", "--daemonize", "no"]);
-            let child = ChildGuard::server(&mut command, "redis-server is installed by ./check");
-            Sentinel {
-                address: SocketAddr::from(([127, 0, 0, 1], own)),
-                _child: child,
-            }
-        });
-        let sentinels = sentinels.collect();
-        let setup = Self {
-            servers: [master, replica],
-            sentinels,
-            _folder: folder,
-        };
-        for sentinel in &setup.sentinels {
-            let known = async || {
-                let command = parse_command("SENTINEL MASTER main");
-                let reply = try_query::<Vec<String>>(sentinel.address, &command).await;
-                reply.map(|fields| fields.join(" ")).unwrap_or_default()
-            };
-            let all = |known: &String| {
-                known.contains("num-slaves 1") && known.contains("num-other-sentinels 2")
-            };
-            eventually(DISCOVERY_TIMEOUT, known, all).await;
-        }
-        setup
-    }
-
-    pub fn url(&self) -> String {
-        let addresses = self.sentinels.iter().map(|one| one.address.to_string());
-        let addresses: Vec<String> = addresses.collect();
-        format!("redis+sentinel://{}/main", addresses.join(","))
-    }
-
-    /// Makes the sentinels fail over to the other server.
-    pub async fn switch(&self) {
-        query::<()>(
-            self.sentinels[0].address,
-            &parse_command("SENTINEL FAILOVER main"),
-        )
-        .await;
-    }
-
-    /// Makes a server a replica, as the sentinels would some seconds later.
-    pub async fn make_replica(&self, n: usize, of: usize) {
-        let port = self.servers[of].address().port();
-        let replicate = parse_command(format!("REPLICAOF 127.0.0.1 {port}"));
-        query::<()>(self.servers[n].address(), &replicate).await;
-        await_in_sync(self.servers[n].address()).await;
-    }
-
-    /// Kills one sentinel.
-    pub fn kill_sentinel(&mut self) {
-        drop(self.sentinels.remove(0));
     }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use prometheus::Registry;
 use redis::Value;
 use switchboard_bus::{
-    Bus, BusError, Conversation, ConversationKey, MAX_CONVERSATION_BYTES,
+    Bus, BusError, Conversation, ConversationKey, ConversationsInFlight, MAX_CONVERSATION_BYTES,
     MAX_CONVERSATION_NAME_BYTES, SaveOutcome,
 };
 use switchboard_protocol::id::OrgId;
@@ -58,9 +58,21 @@ pub async fn read(bus: &Bus, key: &ConversationKey) -> Option<(u64, String)> {
     Some((stored.version, text))
 }
 
+/// A worker without conversations in flight, and without a share that matters.
+pub fn none_in_flight() -> ConversationsInFlight {
+    ConversationsInFlight {
+        by_org: Vec::new(),
+        share: 64,
+    }
+}
+
 /// Waits until conversations are due, and claims them.
 pub async fn due(bus: &Bus, lease: Duration) -> Vec<Conversation> {
-    let claim = async || bus.claim_due_conversations(10, lease).await.unwrap();
+    let claim = async || {
+        let in_flight = none_in_flight();
+        let claimed = bus.claim_due_conversations(10, lease, &in_flight);
+        claimed.await.unwrap()
+    };
     eventually(TEST_TIMEOUT, claim, |claimed| !claimed.is_empty()).await
 }
 
@@ -163,7 +175,10 @@ async fn due_conversation_is_claimed_by_one_worker() {
             claiming.spawn(async move {
                 let mut claimed = Vec::new();
                 loop {
-                    let more = worker.claim_due_conversations(4, LONG_DELAY).await.unwrap();
+                    let more = worker
+                        .claim_due_conversations(4, LONG_DELAY, &none_in_flight())
+                        .await
+                        .unwrap();
                     if more.is_empty() {
                         return claimed;
                     }
@@ -191,11 +206,90 @@ async fn due_conversation_is_claimed_by_one_worker() {
             );
         }
         assert!(
-            bus.claim_due_conversations(0, LONG_DELAY)
+            bus.claim_due_conversations(0, LONG_DELAY, &none_in_flight())
                 .await
                 .unwrap()
                 .is_empty()
         );
+    })
+    .await;
+}
+
+/// How many of the claimed conversations each of these organisations has.
+fn counts<const N: usize>(claimed: &[Conversation], orgs: [OrgId; N]) -> [usize; N] {
+    orgs.map(|org| claimed.iter().filter(|one| one.key.org == org).count())
+}
+
+#[tokio::test]
+async fn organisation_with_many_due_conversations_does_not_delay_others() {
+    for_each_backend(|system| async move {
+        let bus = system.start_node("chat").await;
+        let (greedy, modest) = (org(), OrgId::from_uuid(Uuid::from_u128(1)));
+        let create_due = async |org, name: String| {
+            create(&bus, &ConversationKey { org, name }, "", Duration::ZERO).await
+        };
+        for number in 0..20 {
+            create_due(greedy, format!("toy-{number:02}")).await;
+        }
+        for number in 0..3 {
+            create_due(modest, format!("toy-{number}")).await;
+        }
+        let claim = async |max, by_org: &[(OrgId, usize)]| {
+            let in_flight = ConversationsInFlight {
+                by_org: by_org.to_vec(),
+                share: 4,
+            };
+            let claimed = bus.claim_due_conversations(max, LONG_DELAY, &in_flight);
+            claimed.await.unwrap()
+        };
+        // The organisations take turns; the longest due of each is first.
+        let first = claim(4, &[]).await;
+        assert_eq!(counts(&first, [greedy, modest]), [2, 2]);
+        let of_greedy = first.iter().filter(|one| one.key.org == greedy);
+        let of_greedy: Vec<_> = of_greedy.map(|one| one.key.name.as_str()).collect();
+        assert_eq!(of_greedy, ["toy-00", "toy-01"]);
+        // The one with fewer in flight is next.
+        let next = claim(1, &[(greedy, 2), (modest, 1)]).await;
+        assert_eq!(counts(&next, [greedy, modest]), [0, 1]);
+        // No organisation exceeds its share.
+        let rest = claim(10, &[(greedy, 2)]).await;
+        assert_eq!(counts(&rest, [greedy, modest]), [2, 0]);
+        assert_eq!(claim(10, &[(greedy, 4)]).await, []);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn conversation_behind_thousands_of_another_organisation_is_claimed() {
+    for_each_backend(|system| async move {
+        let bus = system.start_node("chat").await;
+        let mut saving = JoinSet::new();
+        for task in 0..10 {
+            let bus = bus.clone();
+            saving.spawn(async move {
+                for number in (0..2_500).skip(task).step_by(10) {
+                    let key = conversation_key(&number.to_string());
+                    create(&bus, &key, "", Duration::ZERO).await;
+                }
+            });
+        }
+        saving.join_all().await;
+        let modest = ConversationKey {
+            org: OrgId::from_uuid(Uuid::from_u128(1)),
+            name: "toy-1".to_owned(),
+        };
+        create(&bus, &modest, "", Duration::ZERO).await;
+        // The other organisation has its share in flight.
+        let in_flight = ConversationsInFlight {
+            by_org: vec![(org(), 8)],
+            share: 8,
+        };
+        let claim = async || {
+            let claimed = bus.claim_due_conversations(8, LONG_DELAY, &in_flight);
+            claimed.await.unwrap()
+        };
+        let claimed = eventually(TEST_TIMEOUT, claim, |claimed| !claimed.is_empty()).await;
+        assert_eq!(counts(&claimed, [org(), modest.org]), [0, 1]);
     })
     .await;
 }
@@ -214,7 +308,7 @@ async fn expired_lease_and_new_save_make_due_again() {
         }
         assert_eq!(names(&claimed), ["awake", "left"]);
         assert!(
-            chat.claim_due_conversations(10, SHORT_DELAY)
+            chat.claim_due_conversations(10, SHORT_DELAY, &none_in_flight())
                 .await
                 .unwrap()
                 .is_empty()
@@ -315,7 +409,7 @@ async fn invalid_conversation_is_refused() {
         // The delay is bounded as well.
         create(&bus, &conversation_key("toy"), "", Duration::MAX).await;
         assert!(
-            bus.claim_due_conversations(1, Duration::MAX)
+            bus.claim_due_conversations(1, Duration::MAX, &none_in_flight())
                 .await
                 .unwrap()
                 .is_empty()
@@ -448,7 +542,7 @@ async fn in_redis_conversation_expires_an_hour_after_due() {
         system.query::<Value>(&earlier).await;
     }
     assert!(
-        bus.claim_due_conversations(10, LONG_DELAY)
+        bus.claim_due_conversations(10, LONG_DELAY, &none_in_flight())
             .await
             .unwrap()
             .is_empty()

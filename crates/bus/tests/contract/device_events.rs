@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use switchboard_bus::{Bus, DeviceEvent, DisconnectReason, EventId};
-use switchboard_protocol::id::DeviceKey;
+use switchboard_protocol::id::{DeviceKey, OrgId};
 use switchboard_test_support::eventually::eventually;
 
 use crate::{
@@ -123,4 +124,43 @@ async fn events_until(reader: &Bus, last: &DeviceKey) -> Vec<DeviceEvent> {
             events.push(event);
         }
     }
+}
+
+/// More than what the control plane writes meanwhile: none reads here.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_of_one_organisation_leave_room_for_others() {
+    let system = TestSystem::redis().await;
+    let (edge, control) = (
+        system.start_edge("edge").await,
+        system.start_node("control").await,
+    );
+    let hostile = edge.connect_device("hostile").await;
+    let epoch = edge.bus.find(&hostile).await.unwrap().unwrap().epoch;
+    let event = |bytes| Bytes::from(format!("{{\"name\":\"{}\"}}", "x".repeat(bytes)));
+    let length = async || {
+        let mut length = redis::cmd("XLEN");
+        system.query::<usize>(length.arg("test:facts")).await
+    };
+    // 51 MB, less than the buffer of the node; the small ones fill what the large ones leave.
+    let (large, small) = (event(507_000), event(0));
+    for json in vec![large; 100].into_iter().chain(vec![small; 300]) {
+        edge.bus.record_custom_event(hostile.clone(), epoch, json);
+    }
+    eventually(TEST_TIMEOUT, length, |length| *length > 100).await;
+    // At most one of these has a place.
+    for id in ["missed-1", "missed-2", "missed-3"] {
+        edge.connect_device(id).await;
+    }
+    let missed = edge.connect_device("missed").await;
+    let mut lamp = device("lamp");
+    lamp.org = OrgId::from_uuid(uuid::Uuid::from_u128(2));
+    edge.connect(&lamp).await;
+    let events = events_until(&control, &lamp).await;
+    let is_large = |event: &&DeviceEvent| matches!(event, DeviceEvent::Custom { json, .. } if json.len() > 1000);
+    let kept = events.iter().filter(is_large).count();
+    assert_eq!(kept, 33, "events of 507 kB in 16 MiB");
+    assert!(events.iter().all(|event| *event.device() != missed));
+    // The events of this device were refused: they are recorded again.
+    let events = events_until(&control, &missed).await;
+    assert!(!events.iter().any(|event| *event.device() == lamp));
 }

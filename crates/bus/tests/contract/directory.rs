@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use switchboard_bus::{Bus, Presence};
+use switchboard_bus::{Bus, DisconnectReason, Presence};
 use switchboard_protocol::{
     id::{DeviceId, DeviceKey},
     outcome::Outcome,
@@ -10,6 +10,7 @@ use switchboard_protocol::{
 use switchboard_test_support::eventually::eventually;
 
 use crate::{
+    catalog_events::{await_event, services},
     for_each_backend,
     test_edge::{call, device, org},
 };
@@ -24,7 +25,7 @@ async fn await_offline(bus: &Bus, device: &DeviceKey) {
 
 /// Waits until the services of an entry are deleted.
 async fn await_unregistered(bus: &Bus, presence: &Presence) {
-    let services = async || bus.services(presence).await.unwrap();
+    let services = async || bus.services(org(), presence).await.unwrap();
     eventually(EVENT_TIMEOUT, services, Option::is_none).await;
 }
 
@@ -51,6 +52,90 @@ async fn newest_connection_wins_and_old_owner_is_notified() {
 }
 
 #[tokio::test]
+async fn registered_connection_is_called_until_the_newer_one_registers() {
+    for_each_backend(|system| async move {
+        let caller = system.start_node("caller").await;
+        let (first, second) = system.start_edges("first", "second").await;
+        let lamp = device("toy-1");
+        first.connect(&lamp).await;
+        let services = first.register(&lamp, "{}").await;
+        let new = second.connect(&lamp).await;
+        let presence = caller.find(&lamp).await.unwrap().unwrap();
+        assert_eq!(
+            (&presence.node, presence.digest),
+            (first.bus.node(), Some(services))
+        );
+        let answer = call(&caller, &lamp).await.unwrap();
+        assert_eq!(answer.outcome, Outcome::Succeeded);
+        assert_eq!((first.delivered().len(), second.delivered().len()), (1, 0));
+        assert!(first.owns(&lamp));
+        second.register(&lamp, "{}").await;
+        eventually(EVENT_TIMEOUT, async || first.owns(&lamp), |owns| !owns).await;
+        let presence = caller.find(&lamp).await.unwrap().unwrap();
+        assert_eq!((&presence.node, presence.epoch), (second.bus.node(), new));
+        call(&caller, &lamp).await.unwrap();
+        assert_eq!(second.delivered().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connection_without_services_can_be_entered() {
+    for_each_backend(|system| async move {
+        let (first, second) = system.start_edges("first", "second").await;
+        let lamp = device("toy-1");
+        first.connect(&lamp).await;
+        first.register(&lamp, "{}").await;
+        let new = second.connect(&lamp).await;
+        second.bus.enter(&lamp, new).await.unwrap();
+        eventually(EVENT_TIMEOUT, async || first.owns(&lamp), |owns| !owns).await;
+        let presence = second.bus.find(&lamp).await.unwrap().unwrap();
+        assert_eq!((presence.epoch, presence.digest), (new, None));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn call_waits_for_a_device_that_was_asked_to_move() {
+    for_each_backend(|system| async move {
+        let caller = system.start_node("caller").await;
+        let (first, second) = system.start_edges("first", "second").await;
+        let (lamp, other) = (device("toy-1"), device("toy-2"));
+        first.connect(&lamp).await;
+        first.connect(&other).await;
+        call(&caller, &lamp).await.unwrap();
+        first.leave(&lamp, DisconnectReason::Drain);
+        first.disconnect(&other);
+        await_offline(&caller, &other).await;
+        let answer = call(&caller, &other).await.unwrap();
+        assert_eq!(answer.outcome, Outcome::Offline);
+        let waiting = {
+            let (caller, lamp) = (caller.clone(), lamp.clone());
+            system
+                .shutdown
+                .spawn(async move { call(&caller, &lamp).await })
+        };
+        second.connect(&lamp).await;
+        let answer = waiting.await.unwrap().unwrap();
+        assert_eq!(answer.outcome, Outcome::Succeeded);
+        assert_eq!(second.delivered().len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn nodes_know_how_many_others_accept_devices() {
+    for_each_backend(|system| async move {
+        let (first, second) = system.start_edges("first", "second").await;
+        let others = async || [first.bus.other_edges(), second.bus.other_edges()];
+        eventually(EVENT_TIMEOUT, others, |others| *others == [1, 1]).await;
+        first.bus.set_accepting(false);
+        eventually(EVENT_TIMEOUT, others, |others| *others == [1, 0]).await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn late_release_keeps_the_newer_connection() {
     for_each_backend(|system| async move {
         let (first, second) = system.start_edges("first", "second").await;
@@ -58,12 +143,9 @@ async fn late_release_keeps_the_newer_connection() {
         let old = first.connect(&lamp).await;
         first.connect(&other).await;
         second.connect(&lamp).await;
-        first.bus.release(
-            lamp.clone(),
-            old,
-            None,
-            switchboard_bus::DisconnectReason::Takeover,
-        );
+        first
+            .bus
+            .release(lamp.clone(), old, None, DisconnectReason::Takeover);
         first.disconnect(&other);
         // Releases are written in order: after the second, the first is written.
         await_offline(&first.bus, &other).await;
@@ -81,13 +163,13 @@ async fn registration_is_readable_while_device_is_live() {
         let digest = edge.register(&device, "{\"时间\": {}}").await;
         let presence = caller.find(&device).await.unwrap().unwrap();
         assert_eq!(presence.digest, Some(digest));
-        let services = caller.services(&presence).await.unwrap().unwrap();
+        let services = caller.services(org(), &presence).await.unwrap().unwrap();
         assert_eq!(services, "{\"时间\": {}}".as_bytes());
         let newer = edge.register(&device, "{}").await;
         let now = caller.find(&device).await.unwrap().unwrap();
         assert_eq!((now.digest, now.epoch), (Some(newer), presence.epoch));
         assert_eq!(
-            caller.services(&now).await.unwrap().unwrap(),
+            caller.services(org(), &now).await.unwrap().unwrap(),
             "{}".as_bytes()
         );
         await_unregistered(&caller, &presence).await;
@@ -111,7 +193,7 @@ async fn devices_with_equal_services_share_a_registration() {
         edge.disconnect(&one);
         await_offline(&edge.bus, &one).await;
         assert!(
-            edge.bus.services(&presence).await.unwrap().is_some(),
+            edge.bus.services(org(), &presence).await.unwrap().is_some(),
             "the other device still uses it"
         );
     })
@@ -174,6 +256,28 @@ async fn leaving_node_removes_its_devices() {
 }
 
 #[tokio::test]
+async fn nodes_share_a_registration() {
+    for_each_backend(|system| async move {
+        let (first, second) = system.start_edges("first", "second").await;
+        let (one, two) = (device("toy-1"), device("toy-2"));
+        first.connect(&one).await;
+        second.connect(&two).await;
+        first.register(&one, "{}").await;
+        second.register(&two, "{}").await;
+        let presence = second.bus.find(&two).await.unwrap().unwrap();
+        first.disconnect(&one);
+        await_offline(&first.bus, &one).await;
+        let services = first.bus.services(org(), &presence).await.unwrap();
+        assert!(services.is_some(), "the other node's device still uses it");
+        // A newer connection of the device, which does not register, replaces its entry.
+        let newer = second.connect(&two).await;
+        second.bus.enter(&two, newer).await.unwrap();
+        await_unregistered(&first.bus, &presence).await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn services_registered_again_stay_readable() {
     for_each_backend(|system| async move {
         let edge = system.start_edge("edge").await;
@@ -189,8 +293,32 @@ async fn services_registered_again_stay_readable() {
         let first = device("toy-19");
         await_offline(&edge.bus, &first).await;
         let presence = edge.bus.find(&last).await.unwrap().unwrap();
-        let services = async || edge.bus.services(&presence).await.unwrap();
+        let services = async || edge.bus.services(org(), &presence).await.unwrap();
         eventually(EVENT_TIMEOUT, services, Option::is_some).await;
+    })
+    .await;
+}
+
+/// The former node cannot say that the device has left, so that a cached entry must not name it.
+#[tokio::test]
+async fn i8_device_that_left_a_node_is_called_while_that_stands_still() {
+    for_each_backend(|system| async move {
+        let caller = system.start_watcher("caller").await;
+        let (former, next) = system.start_edges("former", "next").await;
+        let lamp = former.connect_device("toy-1").await;
+        former.register(&lamp, "{}").await;
+        let outcome = call(&caller, &lamp).await.unwrap().outcome;
+        assert_eq!(outcome, Outcome::Succeeded, "the entry is cached");
+        former.disconnect(&lamp);
+        await_offline(&caller, &lamp).await;
+        former.go_dark();
+        let mut events = caller.watch_catalog().unwrap();
+        next.connect(&lamp).await;
+        let digest = next.register(&lamp, "{}").await;
+        await_event(&mut events, &services(&lamp, Some(digest)), EVENT_TIMEOUT).await;
+        let outcome = call(&caller, &lamp).await.unwrap().outcome;
+        assert_eq!(outcome, Outcome::Succeeded);
+        assert_eq!(next.delivered().len(), 1);
     })
     .await;
 }

@@ -1,22 +1,19 @@
 //! What failures of Redis and of nodes cost, and how long recovery takes.
 
-use std::{
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use switchboard_bus::{Answer, BusError};
-use switchboard_protocol::outcome::Outcome;
-use switchboard_test_support::{eventually::eventually, redis_server::RedisServer};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::watch,
-    time::interval_at,
+use switchboard_bus::{Answer, BusError, DisconnectReason};
+use switchboard_protocol::{id::OrgId, outcome::Outcome};
+use switchboard_test_support::{
+    eventually::{eventually, eventually_true},
+    redis_server::RedisServer,
 };
+use tokio::time::interval_at;
+use uuid::Uuid;
 
 use crate::{
     catalog_events::{await_event, services},
+    tcp_proxy::TcpProxy,
     test_edge::{TestSystem, call, call_for, device, org, spawn_calls},
 };
 
@@ -49,7 +46,7 @@ async fn i9_empty_redis_restart_heals_within_5_s() {
         .await
         .unwrap();
     assert_eq!(presence.digest, Some(digest));
-    assert!(caller.services(&presence).await.unwrap().is_some());
+    assert!(caller.services(org(), &presence).await.unwrap().is_some());
     // The next restart does not wait for the comparison of entries after this one.
     system.server().kill();
     system.server().restart();
@@ -137,6 +134,42 @@ async fn blocked_batches_arrive_whole_with_own_outcomes() {
     bodies.sort();
     let expected = (0..8).map(|n| format!("{{\"success\":true,\"data\":{}}}", large(n)));
     assert!(bodies.iter().eq(expected.collect::<Vec<_>>().iter()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocked_calls_of_an_organisation_leave_room_for_others() {
+    let mut system = TestSystem::redis().await;
+    let (caller, edge) = system.start_with_edge("caller").await;
+    let (noisy, mut quiet) = (device("toy-1"), device("toy-1"));
+    quiet.org = OrgId::from_uuid(Uuid::from_u128(2));
+    for device in [&noisy, &quiet] {
+        edge.connect(device).await;
+        call(&caller, device).await.unwrap();
+    }
+    system.server().pause();
+    let large = format!("\"{}\"", "x".repeat(500_000));
+    let calls = (0..40).map(|_| call_for(&noisy, large.clone()));
+    let mut waiting = spawn_calls(&caller, calls);
+    let refused = waiting.join_next().await.unwrap().unwrap();
+    assert!(matches!(refused, Err(BusError::Overloaded)), "{refused:?}");
+    let own = spawn_calls(&caller, [call_for(&quiet, large.clone())]);
+    // All that were accepted wait, and that of the other organisation with them.
+    let are_pending = || {
+        while let Some(refused) = waiting.try_join_next() {
+            assert!(refused.unwrap().is_err());
+        }
+        caller.pending_calls() == waiting.len() + 1
+    };
+    eventually_true("all others are pending", are_pending).await;
+    system.server().resume();
+    for answer in own
+        .join_all()
+        .await
+        .into_iter()
+        .chain(waiting.join_all().await)
+    {
+        assert_eq!(answer.unwrap().outcome, Outcome::Succeeded);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -247,11 +280,38 @@ async fn i9_calls_to_a_lost_node_end_within_3_s() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn idle_connection_that_redis_closes_loses_no_call() {
+    let system = TestSystem::redis().await;
+    let (caller, edge) = system.start_with_edge("caller").await;
+    let lamp = edge.connect_device("toy-1").await;
+    for _ in 0..20 {
+        caller.wait_ready(Duration::from_secs(10)).await.unwrap();
+        edge.bus.wait_ready(Duration::from_secs(10)).await.unwrap();
+        let answer = async || call(&caller, &lamp).await.map(|answer| answer.outcome);
+        let succeeded = |outcome: &Result<_, _>| matches!(outcome, Ok(Outcome::Succeeded));
+        assert!(succeeded(
+            &eventually(Duration::from_secs(5), answer, succeeded).await
+        ));
+        // Longer ago than the last command.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let mut kill = redis::cmd("CLIENT");
+        kill.arg(&["KILL", "TYPE", "normal"]);
+        let killed: usize = system.query(&kill).await;
+        assert!(killed >= 2, "{killed}");
+        let outcome = answer().await;
+        assert!(
+            matches!(outcome, Ok(Outcome::Succeeded) | Err(BusError::Unavailable)),
+            "{outcome:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn i8_entries_of_a_dead_node_expire_within_10_s() {
     let system = TestSystem::redis().await;
     let caller = system.start_watcher("caller").await;
     let mut events = caller.watch_catalog().unwrap();
-    let mut proxy = TcpProxy::start(system.redis_address()).await;
+    let proxy = TcpProxy::start(system.redis_address()).await;
     let doomed = TestSystem::with_url(proxy.url());
     let edge = doomed.start_edge("doomed").await;
     edge.connect(&device("toy-1")).await;
@@ -316,13 +376,87 @@ async fn i8_redis_stall_leaves_no_stale_entry() {
     .await;
     assert!(listed.len() >= 5, "{listed:?}");
     let registered = edge.bus.find(&name(12)).await.unwrap().unwrap();
-    assert!(edge.bus.services(&registered).await.unwrap().is_some());
+    assert!(
+        edge.bus
+            .services(org(), &registered)
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i8_registration_without_reply_closes_the_former_connection() {
+    let mut system = TestSystem::redis().await;
+    let (former, next) = system.start_edges("former", "next").await;
+    let caller = system.start_node("caller").await;
+    let toy = former.connect_device("toy-1").await;
+    former.register(&toy, "{}").await;
+    await_success(&caller, Duration::from_secs(5)).await;
+    // It would repair what is wrong.
+    tokio::join!(former.await_comparison(), next.await_comparison());
+    next.connect(&toy).await;
+    system.server().pause();
+    let refused = next.try_register(&toy, "{\"next\":{}}").await;
+    assert!(matches!(refused, Err(BusError::Timeout(_))), "{refused:?}");
+    // Redis executes what it has received.
+    system.server().resume();
+    eventually_true("the former connection is closed", || !former.owns(&toy)).await;
+    await_success(&caller, Duration::from_secs(1)).await;
+    assert!(next.owns(&toy));
+    assert_eq!(next.delivered().len(), 1);
+}
+
+/// A comparison of all entries is expensive.
+#[tokio::test(flavor = "multi_thread")]
+async fn i8_entry_of_a_failed_claim_is_removed_without_a_scan() {
+    let server = RedisServer::start();
+    let system = TestSystem::with_url(server.url());
+    let edge = system.start_edge("edge").await;
+    edge.connect(&device("toy-1")).await;
+    edge.await_comparison().await;
+    let scans = async || -> Vec<String> {
+        let stats: String = system.query(redis::cmd("INFO").arg("commandstats")).await;
+        let scans = stats.lines().filter(|line| line.contains("hscan"));
+        scans.map(str::to_owned).collect()
+    };
+    let before = scans().await;
+    server.pause();
+    let refused = edge.bus.claim(&device("toy-2")).await;
+    assert!(matches!(refused, Err(BusError::Timeout(_))), "{refused:?}");
+    server.resume();
+    let found = async || edge.bus.find(&device("toy-2")).await.unwrap();
+    eventually(Duration::from_secs(1), found, Option::is_some).await;
+    eventually(Duration::from_secs(10), found, Option::is_none).await;
+    assert_eq!(scans().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i1_call_of_a_moving_device_ends_at_its_deadline() {
+    let server = RedisServer::start();
+    let proxy = TcpProxy::start(server.address()).await;
+    let system = TestSystem::with_url(server.url());
+    let edge = system.start_edge("edge").await;
+    let callers = TestSystem::with_url(proxy.url());
+    let caller = callers.start_node("caller").await;
+    let toy = edge.connect_device("toy-1").await;
+    edge.leave(&toy, DisconnectReason::Drain);
+    let found = async || edge.bus.find(&toy).await.unwrap();
+    eventually(Duration::from_secs(1), found, Option::is_none).await;
+    proxy.drop_from("\r\nEXISTS\r\n");
+    let mut brief = call_for(&toy, "{}");
+    brief.timeout = Duration::from_millis(300);
+    let started = Instant::now();
+    let ended = caller.call(brief).await;
+    assert!(matches!(ended, Err(BusError::Timeout(_))), "{ended:?}");
+    let took = started.elapsed();
+    assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i9_silent_redis_connection_heals_within_6_s() {
     let server = RedisServer::start();
-    let mut proxy = TcpProxy::start(server.address()).await;
+    let proxy = TcpProxy::start(server.address()).await;
     let system = TestSystem::with_url(proxy.url());
     let (caller, edge) = system.start_with_edge("caller").await;
     edge.connect(&device("toy-1")).await;
@@ -330,87 +464,6 @@ async fn i9_silent_redis_connection_heals_within_6_s() {
     // Existing connections stay open and forward nothing; new ones work.
     proxy.drop_existing();
     await_success(&caller, Duration::from_secs(6)).await;
-}
-
-/// A proxy in front of Redis that can stop forwarding.
-struct TcpProxy {
-    addr: SocketAddr,
-    mode: watch::Sender<ProxyMode>,
-    _tasks: tokio::task::JoinSet<()>,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum ProxyMode {
-    Pass,
-    /// Connections older than this generation forward nothing.
-    DropExisting(u64),
-    DropAll,
-}
-
-impl TcpProxy {
-    async fn start(to: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap();
-        let (mode, current) = watch::channel(ProxyMode::Pass);
-        let mut tasks = tokio::task::JoinSet::new();
-        tasks.spawn(async move {
-            let mut streams = tokio::task::JoinSet::new();
-            let mut generation = 0;
-            loop {
-                let (near, _) = listener.accept().await.unwrap();
-                if let ProxyMode::DropExisting(before) = *current.borrow() {
-                    generation = before;
-                }
-                let far = TcpStream::connect(to).await.unwrap();
-                let (near, far) = (near.into_split(), far.into_split());
-                streams.spawn(forward(near.0, far.1, current.clone(), generation));
-                streams.spawn(forward(far.0, near.1, current.clone(), generation));
-            }
-        });
-        Self {
-            addr,
-            mode,
-            _tasks: tasks,
-        }
-    }
-
-    fn url(&self) -> String {
-        format!("redis://{}/", self.addr)
-    }
-
-    fn drop_all(&mut self) {
-        self.mode.send_replace(ProxyMode::DropAll);
-    }
-
-    fn pass(&mut self) {
-        self.mode.send_replace(ProxyMode::Pass);
-    }
-
-    fn drop_existing(&mut self) {
-        self.mode.send_replace(ProxyMode::DropExisting(1));
-    }
-}
-
-async fn forward(
-    mut from: tokio::net::tcp::OwnedReadHalf,
-    mut to: tokio::net::tcp::OwnedWriteHalf,
-    mut mode: watch::Receiver<ProxyMode>,
-    generation: u64,
-) {
-    let mut buffer = vec![0; 16 * 1024];
-    let forwards = |mode: &ProxyMode| match *mode {
-        ProxyMode::Pass => true,
-        ProxyMode::DropExisting(before) => generation >= before,
-        ProxyMode::DropAll => false,
-    };
-    while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        if mode.wait_for(|mode| forwards(mode)).await.is_err() {
-            return;
-        }
-        if to.write_all(&buffer[..count]).await.is_err() {
-            return;
-        }
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@
     reason = "a failed assertion shows its position"
 )]
 
+mod black_hole;
 mod calls;
 mod catalog_events;
 mod cluster;
@@ -15,12 +16,18 @@ mod conversations;
 mod device_events;
 mod directory;
 mod faults;
+mod leases;
 mod metrics;
 mod notifications;
+mod pinned_keys;
+mod quotas;
+mod registrations;
 mod sentinel;
 mod slot_migration;
 mod superseded_turns;
+mod tcp_proxy;
 mod test_edge;
+mod tls;
 mod token_keys;
 mod turn_shares;
 mod turns;

@@ -2,17 +2,24 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use prometheus::Registry;
+use switchboard_bus::{Bus, BusConfig, BusError, LocalHub};
+use switchboard_protocol::schema::Digest;
+use switchboard_runtime::shutdown::Shutdown;
 use switchboard_test_support::eventually::eventually;
 
 use crate::{
     cluster_servers::RedisCluster,
     test_edge::{TestSystem, call, device},
+    turns::TASK,
 };
 
 const TEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Totals are read every 15 s.
 const STATS_TIMEOUT: Duration = Duration::from_secs(40);
+/// Turns of one organisation in the queue.
+const MAX_ORG_TURNS: usize = 2_500;
 /// The age of an idle inbox exceeds this before a probe, and not after it.
 const IDLE_AGE_S: f64 = 1.0;
 /// The age of a connected inbox does not reach this.
@@ -92,6 +99,46 @@ fn gauge(metrics: &Registry, name: &str) -> f64 {
     family.unwrap().get_metric()[0].get_gauge().get_value()
 }
 
+/// How often a budget of the bus had no room. Every label exists from the start.
+fn refused(metrics: &Registry, budget: &str) -> f64 {
+    let families = metrics.gather();
+    let name = "switchboard_bus_budget_refused_total";
+    let family = families.iter().find(|family| family.name() == name);
+    let mut series = family.unwrap().get_metric().iter();
+    let of_budget = series.find(|metric| metric.get_label()[0].value() == budget);
+    of_budget.unwrap().get_counter().get_value()
+}
+
+#[tokio::test]
+async fn refusals_are_counted_by_budget() {
+    let (hub, shutdown, metrics) = (LocalHub::default(), Shutdown::new(), Registry::new());
+    let config = BusConfig::local(&hub, "edge").with_registration_bytes(10);
+    let bus = Bus::start(config, &metrics, &shutdown).unwrap();
+    let toy = device("toy");
+    let epoch = bus.claim(&toy).await.unwrap().epoch;
+    let counts =
+        || ["registrations", "turn_places", "device_events"].map(|of| refused(&metrics, of));
+    let json = Bytes::from_static(b"{\"too\":\"long\"}");
+    let registered = bus.register(&toy, epoch, None, (Digest::compute(&json), &json));
+    let full = registered.await.unwrap_err();
+    assert!(matches!(full, BusError::RegistrationsFull { .. }), "{full}");
+    let turn = || bus.enqueue_turn(&toy, epoch, TASK, "Hi.".to_owned());
+    for _ in 0..MAX_ORG_TURNS {
+        turn().await.unwrap();
+    }
+    assert_eq!(counts(), [1.0, 0.0, 0.0]);
+    assert!(matches!(turn().await, Err(BusError::Overloaded)));
+    assert_eq!(counts(), [1.0, 1.0, 0.0]);
+    // No control plane reads the events; those of one organisation have 16 MiB.
+    let event = Bytes::from(format!("{{\"name\":\"{}\"}}", "x".repeat(500_000)));
+    for _ in 0..40 {
+        bus.record_custom_event(toy.clone(), epoch, event.clone());
+    }
+    let events = async || refused(&metrics, "device_events");
+    eventually(TEST_TIMEOUT, events, |count| (*count - 7.0).abs() < 0.5).await;
+    shutdown.stop();
+}
+
 /// How often a command was timed. Every label exists from the start.
 fn timed(metrics: &Registry, command: &str) -> u64 {
     let families = metrics.gather();
@@ -107,6 +154,11 @@ async fn assert_totals(system: &TestSystem, reset: impl AsyncFnOnce()) {
     for id in ["one", "two", "three"] {
         edge.connect(&device(id)).await;
     }
+    let three = device("three");
+    let epoch = edge.connect(&three).await;
+    let text = "Hi.".to_owned();
+    let enqueued = edge.bus.enqueue_turn(&three, epoch, TASK, text);
+    enqueued.await.unwrap();
     reset().await;
     let (_bus, metrics) = system.start_node_with_metrics("late").await;
     let devices = async || gauge(&metrics, "switchboard_bus_directory_devices");
@@ -114,7 +166,11 @@ async fn assert_totals(system: &TestSystem, reset: impl AsyncFnOnce()) {
     let events = async || gauge(&metrics, "switchboard_bus_facts_waiting");
     // No control plane reads the events.
     eventually(STATS_TIMEOUT, events, |count| *count > 2.5).await;
-    assert!(gauge(&metrics, "switchboard_bus_turns_waiting") < 0.5);
+    assert!(gauge(&metrics, "switchboard_bus_facts_waiting_bytes") > 100.0);
+    for name in ["turns_waiting", "turn_places_used"] {
+        let turns = gauge(&metrics, &format!("switchboard_bus_{name}"));
+        assert!((turns - 1.0).abs() < 0.5, "{name}: {turns}");
+    }
     assert!(gauge(&metrics, "switchboard_bus_up") > 0.5);
 }
 

@@ -5,16 +5,18 @@ use std::time::Duration;
 use switchboard_bus::{Bus, BusConfig, BusError, DeviceEvent, EventId};
 use switchboard_protocol::id::DeviceKey;
 use switchboard_runtime::shutdown::Shutdown;
-use switchboard_test_support::eventually::eventually;
+use switchboard_test_support::{eventually::eventually, sentinels::SentinelSetup};
 use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
-    cluster_servers::{SentinelSetup, parse_command, try_query},
+    cluster_servers::{parse_command, try_query},
     faults::await_success,
     test_edge::{TestSystem, device},
     turns,
 };
 
+/// When the sentinels consider a silent master down.
+const DOWN_AFTER: Duration = Duration::from_secs(1);
 /// How long the sentinels may take to agree, and the nodes to reconnect.
 const SWITCH_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -31,7 +33,7 @@ async fn await_subscribers(setup: &SentinelSetup, server: usize, by: usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_follow_the_master_after_switch_and_failure() {
-    let mut setup = SentinelSetup::start().await;
+    let mut setup = SentinelSetup::start(DOWN_AFTER).await;
     let system = TestSystem::with_url(setup.url());
     let (caller, edge) = system.start_with_edge("caller").await;
     edge.connect(&device("toy-1")).await;
@@ -53,7 +55,7 @@ async fn nodes_follow_the_master_after_switch_and_failure() {
 
 #[tokio::test]
 async fn master_unknown_to_sentinels_is_not_found() {
-    let setup = SentinelSetup::start().await;
+    let setup = SentinelSetup::start(DOWN_AFTER).await;
     let wrong = setup.url().replace("/main", "/other");
     let shutdown = Shutdown::new();
     let start = |url: String| {
@@ -82,7 +84,7 @@ async fn await_event_of(control: &Bus, lamp: &DeviceKey) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stream_readers_follow_the_master() {
-    let setup = SentinelSetup::start().await;
+    let setup = SentinelSetup::start(DOWN_AFTER).await;
     let system = TestSystem::with_url(setup.url());
     let (chat, edge) = system.start_with_edge("chat").await;
     let control = system.start_node("control").await;

@@ -9,7 +9,7 @@ use switchboard_test_support::eventually::eventually;
 use crate::{
     catalog_events::await_event,
     cluster_servers::{RedisCluster, parse_command, query},
-    conversations::{LONG_DELAY, conversation_key, create, due, read},
+    conversations::{LONG_DELAY, conversation_key, create, due, none_in_flight, read},
     test_edge::{TestSystem, org},
     turns::{self, OTHER, TASK, TEST_TIMEOUT, assert_no_turn_waits, claim, connected, renew},
 };
@@ -117,7 +117,9 @@ async fn conversation_survives_when_its_name_migrates_first() {
     migration.open().await;
     let sets = [all.clone(), org_set.clone()];
     migration.migrate(&sets).await;
-    let claimed = bus.claim_due_conversations(10, LONG_DELAY).await;
+    let claimed = bus
+        .claim_due_conversations(10, LONG_DELAY, &none_in_flight())
+        .await;
     assert_eq!(claimed.unwrap(), [], "its value is at the other shard");
     create(&bus, &new, "new", LONG_DELAY).await;
     migration.migrate_keys().await;

@@ -1,20 +1,28 @@
 //! Nodes for tests: callers, and edges with simulated devices.
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use prometheus::Registry;
 use switchboard_bus::{
-    Answer, Bus, BusConfig, BusError, Call, ConnectionOwner, Epoch, InboundCall, LiveConnection,
-    LocalHub, NodeId, ReplyTo, Text,
+    Answer, Bus, BusConfig, BusError, Call, ConnectionOwner, DisconnectReason, Epoch, InboundCall,
+    LiveConnection, LocalHub, NodeId, ReplyTo, Text,
 };
 use switchboard_protocol::{
     id::{CallId, DeviceId, DeviceKey, OrgId},
     schema::Digest,
 };
 use switchboard_runtime::shutdown::Shutdown;
-use switchboard_test_support::{eventually::eventually, redis_server::RedisServer};
+use switchboard_test_support::{
+    certificates::Authority, eventually::eventually, redis_server::RedisServer,
+};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
@@ -30,6 +38,8 @@ enum BackendKind {
         url: String,
         prefix: String,
         server: Option<RedisServer>,
+        /// The certificate authorities that nodes trust.
+        authorities: Option<PathBuf>,
     },
 }
 
@@ -51,6 +61,7 @@ impl TestSystem {
                 url: server.url(),
                 prefix: PREFIX.to_owned(),
                 server: Some(server),
+                authorities: None,
             },
             shutdown: Shutdown::new(),
         }
@@ -63,9 +74,19 @@ impl TestSystem {
                 url,
                 prefix: PREFIX.to_owned(),
                 server: None,
+                authorities: None,
             },
             shutdown: Shutdown::new(),
         }
+    }
+
+    /// Nodes that connect to this URL over TLS, and trust this authority.
+    pub fn with_tls(url: String, authority: &Authority) -> Self {
+        let mut system = Self::with_url(url);
+        if let BackendKind::Redis { authorities, .. } = &mut system.backend {
+            *authorities = Some(authority.certificate().to_owned());
+        }
+        system
     }
 
     /// Nodes that share a Redis with other tests.
@@ -75,6 +96,7 @@ impl TestSystem {
                 url,
                 prefix: format!("test-{}", Uuid::now_v7().simple()),
                 server: None,
+                authorities: None,
             },
             shutdown: Shutdown::new(),
         }
@@ -181,11 +203,16 @@ impl TestSystem {
         edge
     }
 
-    fn config(&self, name: &str) -> BusConfig {
+    pub fn config(&self, name: &str) -> BusConfig {
         match &self.backend {
             BackendKind::Local(hub) => BusConfig::local(hub, name),
-            BackendKind::Redis { url, prefix, .. } => {
-                BusConfig::redis(&url.clone().into(), name, prefix)
+            BackendKind::Redis {
+                url,
+                prefix,
+                authorities,
+                ..
+            } => {
+                BusConfig::redis(&url.clone().into(), name, prefix).trusting(authorities.as_deref())
             }
         }
     }
@@ -214,8 +241,9 @@ pub struct TestEdge {
 struct State {
     connections: HashMap<DeviceKey, (Epoch, Option<(Digest, Bytes)>)>,
     holds_answers: bool,
+    is_dark: bool,
     held_calls: Vec<ReplyTo>,
-    delivered: Vec<CallId>,
+    delivered: Vec<(CallId, Instant)>,
     cancelled: Vec<CallId>,
     replies: String,
     /// How often the connections were listed, and which one ends after the next time.
@@ -225,7 +253,7 @@ struct State {
 
 impl TestEdge {
     pub async fn connect(&self, device: &DeviceKey) -> Epoch {
-        let epoch = self.bus.claim(device).await.unwrap();
+        let epoch = self.bus.claim(device).await.unwrap().epoch;
         self.state
             .lock()
             .connections
@@ -247,31 +275,36 @@ impl TestEdge {
     pub async fn try_register(
         &self,
         device: &DeviceKey,
-        services: &'static str,
+        services: impl Into<Bytes>,
     ) -> Result<Digest, BusError> {
-        let json = Bytes::from_static(services.as_bytes());
+        let json = services.into();
         let digest = Digest::compute(&json);
         let (epoch, previous) = {
             let mut state = self.state.lock();
             let connection = state.connections.get_mut(device).unwrap();
             let previous = connection.1.replace((digest, json.clone()));
-            (connection.0, previous.map(|(digest, _)| digest))
+            (connection.0, previous)
         };
-        self.bus
-            .register(device, epoch, previous, (digest, &json))
-            .await?;
-        Ok(digest)
+        let previous_digest = previous.as_ref().map(|(digest, _)| *digest);
+        let registered = self
+            .bus
+            .register(device, epoch, previous_digest, (digest, &json))
+            .await;
+        if let Err(BusError::RegistrationsFull { .. }) = registered {
+            let mut state = self.state.lock();
+            state.connections.get_mut(device).unwrap().1 = previous;
+        }
+        registered.map(|()| digest)
     }
 
     pub fn disconnect(&self, device: &DeviceKey) {
+        self.leave(device, DisconnectReason::Closed);
+    }
+
+    pub fn leave(&self, device: &DeviceKey, reason: DisconnectReason) {
         let (epoch, registration) = self.state.lock().connections.remove(device).unwrap();
         let digest = registration.map(|(digest, _)| digest);
-        self.bus.release(
-            device.clone(),
-            epoch,
-            digest,
-            switchboard_bus::DisconnectReason::Closed,
-        );
+        self.bus.release(device.clone(), epoch, digest, reason);
     }
 
     /// Disconnects a device right after the next listing of the connections.
@@ -281,6 +314,23 @@ impl TestEdge {
 
     pub fn listings(&self) -> usize {
         self.state.lock().listings
+    }
+
+    /// Waits until this node, which has just started, compares entries and connections no more.
+    pub async fn await_comparison(&self) {
+        let (mut listings, mut since) = (self.listings(), Instant::now());
+        // A comparison has two parts, 3 s apart.
+        while since.elapsed() < Duration::from_secs(4) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if self.listings() != listings {
+                (listings, since) = (self.listings(), Instant::now());
+            }
+        }
+    }
+
+    /// The node receives calls, and does nothing with them, as one whose host stands still.
+    pub fn go_dark(&self) {
+        self.state.lock().is_dark = true;
     }
 
     /// Devices do not answer until `release_answers`.
@@ -320,6 +370,12 @@ impl TestEdge {
     }
 
     pub fn delivered(&self) -> Vec<CallId> {
+        let state = self.state.lock();
+        state.delivered.iter().map(|(call, _)| *call).collect()
+    }
+
+    /// The calls that were delivered, each with the time.
+    pub fn deliveries(&self) -> Vec<(CallId, Instant)> {
         self.state.lock().delivered.clone()
     }
 
@@ -353,13 +409,16 @@ impl TestEdge {
 impl ConnectionOwner for TestEdge {
     fn deliver(&self, call: InboundCall) -> Result<(), ReplyTo> {
         let mut state = self.state.lock();
+        if state.is_dark {
+            return Ok(());
+        }
         let is_here = state.connections.iter().any(|(key, (epoch, _))| {
             key.org == call.org && key.device.as_str() == &*call.device && *epoch == call.epoch
         });
         if !is_here {
             return Err(call.reply);
         }
-        state.delivered.push(call.id);
+        state.delivered.push((call.id, Instant::now()));
         if state.holds_answers {
             state.held_calls.push(call.reply);
             return Ok(());

@@ -11,12 +11,15 @@ use switchboard_runtime::clock::unix_time;
 use switchboard_test_support::eventually::eventually;
 use uuid::Uuid;
 
-use crate::{for_each_backend, test_edge::org};
+use crate::{
+    for_each_backend,
+    test_edge::{TestSystem, org},
+};
 
 /// Within this, every node has what was published.
 const TEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn claims(number: u128) -> Claims {
+pub fn claims(number: u128) -> Claims {
     let now = unix_time().as_secs();
     Claims {
         id: TokenId::from_uuid(Uuid::from_u128(number)),
@@ -29,7 +32,7 @@ fn claims(number: u128) -> Claims {
 }
 
 /// Waits until a node verifies a token with this result.
-async fn await_verification(node: &Bus, token: &str, expected: Result<Claims, TokenError>) {
+pub async fn await_verification(node: &Bus, token: &str, expected: Result<Claims, TokenError>) {
     let verify = async || node.verify(token);
     let verified = eventually(TEST_TIMEOUT, verify, |result| *result == expected).await;
     assert_eq!(verified, expected);
@@ -128,7 +131,7 @@ async fn suspended_organisation_is_refused_until_it_is_resumed() {
         await_verification(&edge, &token, Ok(claims.clone())).await;
         let (_, check) = edge.verify_for_connection(&token).unwrap();
         let mut revocations = edge.revocations();
-        control.publish_suspended_orgs(&[org()]).await.unwrap();
+        control.publish_suspended_orgs(&[org()], 1).await.unwrap();
         await_verification(&edge, &token, Err(AccessError::OrgSuspended.into())).await;
         assert!(revocations.changed().await.is_ok());
         assert_eq!(edge.recheck(&check), Err(AccessError::OrgSuspended));
@@ -138,9 +141,32 @@ async fn suspended_organisation_is_refused_until_it_is_resumed() {
         await_verification(&late, &token, Err(AccessError::OrgSuspended.into())).await;
         let set = late.key_set().await.unwrap().unwrap();
         assert_eq!((set.keys, set.suspended), (keys, vec![org()]));
-        control.publish_suspended_orgs(&[]).await.unwrap();
+        control.publish_suspended_orgs(&[], 2).await.unwrap();
         await_verification(&edge, &token, Ok(claims)).await;
         assert_eq!(edge.recheck(&check), Ok(()));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn older_list_of_suspended_organisations_replaces_no_newer_one() {
+    for_each_backend(|system| async move {
+        let (control, edge) = system.start_nodes("control", "edge").await;
+        let key = SigningKey::from_seed(&[7; 32]);
+        let (claims, keys) = (claims(1), vec![key.verifying_key()]);
+        control.publish_suspended_orgs(&[org()], 7).await.unwrap();
+        // As of a replica that read the database before the suspension.
+        control.publish_suspended_orgs(&[], 6).await.unwrap();
+        control.publish_keys(keys, vec![]).await.unwrap();
+        let token = key.sign(&claims).unwrap();
+        await_verification(&edge, &token, Err(AccessError::OrgSuspended.into())).await;
+        let set = control.key_set().await.unwrap().unwrap();
+        assert_eq!(
+            (set.suspended, set.suspended_version),
+            (vec![org()], Some(7))
+        );
+        control.publish_suspended_orgs(&[], 8).await.unwrap();
+        await_verification(&edge, &token, Ok(claims)).await;
     })
     .await;
 }
@@ -161,4 +187,30 @@ async fn missed_revocation_is_read_from_the_backend() {
         assert_eq!(edge.key_set().await.unwrap().unwrap().revocations, 1);
     })
     .await;
+}
+
+/// Such a node has as many revocations as are stored, so their number shows nothing.
+#[tokio::test]
+async fn i11_revocation_in_place_of_another_is_read_within_a_minute() {
+    let system = TestSystem::redis().await;
+    let (control, edge) = system.start_nodes("control", "edge").await;
+    let key = SigningKey::from_seed(&[7; 32]);
+    let (known, missed) = (claims(1), claims(2));
+    let sign = |claims: &Claims| key.sign(claims).unwrap();
+    let keys = vec![key.verifying_key()];
+    control.publish_keys(keys.clone(), vec![]).await.unwrap();
+    await_verification(&edge, &sign(&known), Ok(known.clone())).await;
+    control.revoke(known.id, known.expires_at).await.unwrap();
+    let revoked = Err(AccessError::Revoked.into());
+    await_verification(&edge, &sign(&known), revoked.clone()).await;
+    // A failover loses the one, and the other is published without a broadcast.
+    let mut lose = redis::cmd("ZREM");
+    lose.arg("test:{trust}:revoked").arg(known.id.to_string());
+    assert_eq!(system.query::<usize>(&lose).await, 1);
+    let revocations = vec![(missed.id, missed.expires_at)];
+    control.publish_keys(keys, revocations).await.unwrap();
+    assert_eq!(edge.verify(&sign(&missed)), Ok(missed.clone()));
+    let verify = async || edge.verify(&sign(&missed));
+    let verified = eventually(Duration::from_secs(65), verify, |result| *result == revoked).await;
+    assert_eq!(verified, revoked);
 }

@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use redis::{
@@ -436,6 +436,25 @@ async fn turn_of_an_ended_connection_is_not_reclaimed() {
         assert_eq!(claim(&chat).await.text, "new");
     })
     .await;
+}
+
+/// After an outage of Redis, the worker is back before the edge.
+#[tokio::test(flavor = "multi_thread")]
+async fn in_redis_turn_of_an_edge_without_entries_is_answered() {
+    let system = TestSystem::redis().await;
+    let (chat, edge) = system.start_with_edge("chat").await;
+    let device = connected(&edge).await;
+    enqueue(&edge, &device, TASK, "Hello?").await;
+    let enqueued = Instant::now();
+    let waited = async || enqueued.elapsed();
+    // The presence of a device whose turn has waited for less is not read.
+    let is_old = |waited: &Duration| *waited > Duration::from_millis(1_100);
+    eventually(TEST_TIMEOUT, waited, is_old).await;
+    system.expire_lease(edge.bus.node()).await;
+    assert!(chat.find(&device.0).await.unwrap().is_none());
+    let turn = claim(&chat).await;
+    chat.send_text(&turn, "here");
+    edge.expect_replies("[toy-1 task0001 here]").await;
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use serde_json::json;
+use serde_json::{json, value::to_raw_value};
 use switchboard_completions::{Config, ModelPreference, Providers, Request, Tool};
 
 use crate::{
@@ -90,7 +90,7 @@ async fn list_determines_the_requests() {
         tools: vec![Tool {
             name: "f".to_owned(),
             description: String::new(),
-            parameters: json!({"type": "object"}),
+            parameters: to_raw_value(&json!({"type": "object"})).unwrap().into(),
         }],
         ..request()
     };

@@ -31,21 +31,21 @@ const MAX_CHECK: CheckCost = CheckCost {
     // Bounded exactly, by a `StepBudget`.
     text_steps: usize::MAX,
     name_steps: 1024 * 1024,
-    // How large they are decides only whether the places are listed.
-    error_bytes: usize::MAX,
 };
-/// The cost of a check that takes less than half a millisecond.
+/// The cost of a check that takes less than half a millisecond, without its errors.
 const MAX_QUICK_CHECK: CheckCost = CheckCost {
     values: 16 * 1024,
     bytes: 512 * 1024,
     text_steps: 32 * 1024,
     name_steps: 16 * 1024,
-    error_bytes: 1024 * 1024,
 };
 /// Bytes of all errors of one check. The library creates all of them before it returns the first.
 const MAX_ERROR_BYTES: usize = 32 * 1024 * 1024;
+/// Bytes of all errors that are created in less than half a millisecond.
+const MAX_QUICK_ERROR_BYTES: usize = 1024 * 1024;
 /// Bytes of one error without its quotations.
 const ERROR_BYTES: usize = 256;
+const TOO_LARGE: &str = "the params are too large for this service's schema to be checked";
 
 /// One schema, ready to check values.
 #[derive(Debug)]
@@ -56,7 +56,16 @@ pub(super) struct CompiledSchema {
     steps: PatternSteps,
 }
 
-/// Upper bounds of what a check costs.
+/// What is left of a check, because it may take more than half a millisecond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deferred {
+    /// All of it.
+    Check,
+    /// The params are invalid; their violations are to be found.
+    Places,
+}
+
+/// Upper bounds of what a check costs, without its errors.
 struct CheckCost {
     /// Values of the params times values of the schema.
     values: usize,
@@ -66,9 +75,6 @@ struct CheckCost {
     text_steps: usize,
     /// Bytes of the names of the params times the states of the patterns for names.
     name_steps: usize,
-    /// Each value can violate each part of the schema. The error quotes that part and has a
-    /// pointer; that of a pattern has a copy of the value.
-    error_bytes: usize,
 }
 
 impl CheckCost {
@@ -77,7 +83,6 @@ impl CheckCost {
             && self.bytes <= limit.bytes
             && self.text_steps <= limit.text_steps
             && self.name_steps <= limit.name_steps
-            && self.error_bytes <= limit.error_bytes
     }
 }
 
@@ -114,60 +119,94 @@ impl CompiledSchema {
         })
     }
 
-    /// Whether a check of a value, whose JSON has this many bytes, takes less than half a
+    /// Checks a value whose JSON has this many bytes, as far as that takes less than half a
     /// millisecond.
-    pub(super) fn is_quick(&self, document: &Document, bytes: usize) -> bool {
-        self.check_cost(document, bytes).is_within(&MAX_QUICK_CHECK)
+    ///
+    /// # Errors
+    /// What is left to do.
+    pub(super) fn try_check(
+        &self,
+        document: &Document,
+        bytes: usize,
+    ) -> Result<Result<(), Vec<Violation>>, Deferred> {
+        if !self.check_cost(document, bytes).is_within(&MAX_QUICK_CHECK) {
+            return Err(Deferred::Check);
+        }
+        let steps = StepBudget::start();
+        Ok(match self.is_valid(document, &steps) {
+            Ok(true) => Ok(()),
+            Ok(false) if self.error_bytes(document, bytes) > MAX_QUICK_ERROR_BYTES => {
+                return Err(Deferred::Places);
+            }
+            Ok(false) => Err(self.places(document, bytes, &steps)),
+            Err(violations) => Err(violations),
+        })
     }
 
     /// Checks a value whose JSON has this many bytes.
     pub(super) fn check(&self, document: &Document, bytes: usize) -> Result<(), Vec<Violation>> {
-        const TOO_LARGE: &str = "the params are too large for this service's schema to be checked";
-        const NO_PLACES: &str =
-            "the params do not match the schema, and are too large to list the places";
-        let cost = self.check_cost(document, bytes);
-        if !cost.is_within(&MAX_CHECK) {
+        if !self.check_cost(document, bytes).is_within(&MAX_CHECK) {
             return Err(whole(TOO_LARGE));
         }
         let steps = StepBudget::start();
+        if self.is_valid(document, &steps)? {
+            return Ok(());
+        }
+        Err(self.places(document, bytes, &steps))
+    }
+
+    /// Finds the violations of a value that is known to be invalid, by a check that was within the
+    /// bounds.
+    pub(super) fn explain(&self, document: &Document, bytes: usize) -> Vec<Violation> {
+        self.places(document, bytes, &StepBudget::start())
+    }
+
+    fn is_valid(&self, document: &Document, steps: &StepBudget) -> Result<bool, Vec<Violation>> {
         let is_valid = self.validator.is_valid(&document.value);
         if steps.is_exhausted() {
             return Err(whole(TOO_LARGE));
         }
-        if is_valid {
-            return Ok(());
-        }
-        if cost.error_bytes > MAX_ERROR_BYTES {
-            return Err(whole(NO_PLACES));
+        Ok(is_valid)
+    }
+
+    fn places(&self, document: &Document, bytes: usize, steps: &StepBudget) -> Vec<Violation> {
+        const NO_PLACES: &str =
+            "the params do not match the schema, and are too large to list the places";
+        if self.error_bytes(document, bytes) > MAX_ERROR_BYTES {
+            return whole(NO_PLACES);
         }
         let errors = self.validator.iter_errors(&document.value);
         let violations = errors.take(MAX_VIOLATIONS).map(|error| violation(&error));
         let violations: Vec<_> = violations.collect();
         if steps.is_exhausted() {
-            return Err(whole(NO_PLACES));
+            return whole(NO_PLACES);
         }
-        Err(violations)
+        violations
     }
 
     fn check_cost(&self, document: &Document, bytes: usize) -> CheckCost {
-        let Cost {
-            nodes,
-            patterns,
-            name_patterns,
-            bytes: quotes,
-        } = self.cost;
-        let text_steps = patterns.saturating_mul(self.steps.text);
-        let name_steps = name_patterns.saturating_mul(self.steps.name);
-        let each_error = ERROR_BYTES.saturating_add(document.key_bytes);
-        let errors = nodes.saturating_mul(each_error).saturating_add(quotes);
-        let copies = patterns.saturating_mul(bytes);
+        let cost = &self.cost;
+        let text_steps = cost.patterns.saturating_mul(self.steps.text);
+        let name_steps = cost.name_patterns.saturating_mul(self.steps.name);
         CheckCost {
-            values: document.nodes.saturating_mul(nodes),
-            bytes: bytes.saturating_mul(nodes),
+            values: document.nodes.saturating_mul(cost.nodes),
+            bytes: bytes.saturating_mul(cost.nodes),
             text_steps: bytes.saturating_mul(text_steps),
             name_steps: document.key_bytes.saturating_mul(name_steps),
-            error_bytes: document.nodes.saturating_mul(errors).saturating_add(copies),
         }
+    }
+
+    /// An upper bound of the bytes of all errors. Each value can violate each part of the schema.
+    /// The error quotes that part and has a pointer; that of a pattern has a copy of the value.
+    fn error_bytes(&self, document: &Document, bytes: usize) -> usize {
+        let cost = &self.cost;
+        let each = ERROR_BYTES.saturating_add(document.key_bytes);
+        let of_a_value = cost.nodes.saturating_mul(each).saturating_add(cost.bytes);
+        let copies = cost.patterns.saturating_mul(bytes);
+        document
+            .nodes
+            .saturating_mul(of_a_value)
+            .saturating_add(copies)
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, value::RawValue};
 use super::{
     Digest, RegisterError, SchemaFault, SchemaLimits,
     budget::{self, Located, Measured, join},
-    compiled_schema::CompiledSchema,
+    compiled_schema::{CompiledSchema, Deferred},
     document::{Document, DocumentError},
     error::quoted,
     expansion::Cost,
@@ -213,20 +213,37 @@ impl Service {
         }
     }
 
-    /// Like [`Self::check`]. Returns `None` if the check may take more than half a millisecond.
-    pub fn try_check(&self, params: &RawValue) -> Option<Result<(), Vec<Violation>>> {
+    /// Like [`Self::check`], as far as it takes less than half a millisecond: that params are valid
+    /// is found sooner than where they are not.
+    ///
+    /// # Errors
+    /// What is left to do; see [`Self::finish_check`].
+    pub fn try_check(&self, params: &RawValue) -> Result<Result<(), Vec<Violation>>, Deferred> {
         let bytes = params.get().len();
         if bytes > MAX_QUICK_BYTES {
-            return None;
+            return Err(Deferred::Check);
         }
         let document = match parse_params(params) {
             Ok(document) => document,
-            Err(violations) => return Some(Err(violations)),
+            Err(violations) => return Ok(Err(violations)),
         };
         match &self.params {
-            Some(schema) if !schema.is_quick(&document, bytes) => None,
-            Some(schema) => Some(schema.check(&document, bytes)),
-            None => Some(Ok(())),
+            Some(schema) => schema.try_check(&document, bytes),
+            None => Ok(Ok(())),
+        }
+    }
+
+    /// Completes [`Self::try_check`] of the same params. Takes up to some 100 ms.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn finish_check(&self, params: &RawValue, left: Deferred) -> Result<(), Vec<Violation>> {
+        match (left, &self.params) {
+            (Deferred::Places, Some(schema)) => {
+                let document = parse_params(params)?;
+                Err(schema.explain(&document, params.get().len()))
+            }
+            _ => self.check(params),
         }
     }
 }

@@ -3,6 +3,8 @@
 //! Invariant: EdDSA is the only algorithm, only the given keys are accepted, and every claim is
 //! required.
 
+mod key_set;
+
 use std::{collections::HashMap, fmt, str::FromStr};
 
 use chrono::{DateTime, Utc};
@@ -16,6 +18,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::{AccessError, Claims, Scopes, Subject};
 use crate::id::{OrgId, TokenId};
+
+pub use key_set::{KeySetError, SignedKeySet};
 
 const ISSUER: &str = "switchboard";
 const AUDIENCE: &str = "switchboard";
@@ -128,10 +132,14 @@ pub struct VerifyingKey {
 }
 
 impl VerifyingKey {
-    fn decode(&self) -> Result<(KeyId, dalek::VerifyingKey), AccessError> {
+    fn decode_point(&self) -> Result<dalek::VerifyingKey, AccessError> {
         let jwk = serde_json::json!({ "kty": "OKP", "crv": "Ed25519", "x": self.x });
         let jwk: JsonWebKey<'_> = serde_json::from_value(jwk).map_err(|_| AccessError::BadKey)?;
-        let key = dalek::VerifyingKey::try_from(&jwk).map_err(|_| AccessError::BadKey)?;
+        dalek::VerifyingKey::try_from(&jwk).map_err(|_| AccessError::BadKey)
+    }
+
+    fn decode(&self) -> Result<(KeyId, dalek::VerifyingKey), AccessError> {
+        let key = self.decode_point()?;
         let id = KeyId::compute(&key);
         if id.to_string() == self.kid {
             Ok((id, key))

@@ -32,11 +32,23 @@ pub(super) struct Metrics {
     pub(super) refused: Counters<Scope>,
 }
 
+/// What the amounts of a budget count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Bytes of memory. The memory limit of a container covers the sum of these budgets.
+    Bytes,
+    /// Connections, jobs and other things that are counted.
+    Slots,
+}
+
 /// A budget in the response of `/debug/budgets`.
 #[derive(Debug, Serialize)]
 pub struct BudgetReport {
     /// Its name.
     pub budget: &'static str,
+    /// What its amounts count.
+    pub unit: Unit,
     /// The total amount.
     pub capacity: usize,
     /// The most that one owner may hold.
@@ -88,9 +100,21 @@ impl Budgets {
         })
     }
 
-    /// Returns the budget of this name. Creates it with `capacity` and `kind` at first use.
+    /// Returns the budget of this name, in bytes. Creates it with `capacity` and `kind` at first
+    /// use.
     #[must_use]
-    pub fn budget(&self, name: &'static str, capacity: usize, kind: Kind) -> Budget {
+    pub fn bytes(&self, name: &'static str, capacity: usize, kind: Kind) -> Budget {
+        self.budget(name, Unit::Bytes, capacity, kind)
+    }
+
+    /// Returns the budget of this name, in slots. Creates it with `capacity` and `kind` at first
+    /// use.
+    #[must_use]
+    pub fn slots(&self, name: &'static str, capacity: usize, kind: Kind) -> Budget {
+        self.budget(name, Unit::Slots, capacity, kind)
+    }
+
+    fn budget(&self, name: &'static str, unit: Unit, capacity: usize, kind: Kind) -> Budget {
         let mut budgets = self.budgets.lock();
         let budget = budgets.entry(name).or_insert_with(|| {
             let metrics = Metrics {
@@ -99,7 +123,7 @@ impl Budgets {
             };
             let total = self.families.capacity.with_label_values(&[name]);
             total.set(gauge_value(capacity));
-            Budget::new(name, capacity, kind, metrics)
+            Budget::new(name, unit, capacity, kind, metrics)
         });
         budget.clone()
     }
@@ -127,6 +151,7 @@ impl BudgetReport {
         });
         Self {
             budget: shared.name,
+            unit: shared.unit,
             capacity: shared.capacity,
             share: shared.share(),
             used,

@@ -60,16 +60,33 @@ impl State {
         self.held.iter().map(|(owner, held)| (*owner, *held))
     }
 
+    /// The bound that leaves no room for an amount of an owner.
+    pub(super) fn exhausted(&self, owner: Owner, amount: usize, of: &Shared) -> Option<Scope> {
+        if amount > of.share_of(owner).saturating_sub(self.held_by(owner)) {
+            Some(Scope::Share)
+        } else if amount > of.capacity.saturating_sub(self.used) {
+            Some(Scope::Total)
+        } else {
+            None
+        }
+    }
+
+    /// The bound that the requests of an owner wait for: that of the first one, which the others
+    /// wait for.
+    pub(super) fn awaited(&self, owner: Owner, of: &Shared) -> Scope {
+        let first = self.waiting.get(&owner).and_then(VecDeque::front);
+        let scope = first.and_then(|first| self.exhausted(owner, first.amount, of));
+        // A request that would fit waits for the turns of other owners.
+        scope.unwrap_or(Scope::Total)
+    }
+
     /// Takes an amount for an owner, or nothing.
     pub(super) fn take(&mut self, owner: Owner, amount: usize, of: &Shared) -> Result<(), Scope> {
-        let held = self.held_by(owner);
-        if amount > of.share_of(owner).saturating_sub(held) {
-            return Err(Scope::Share);
-        }
-        if amount > of.capacity.saturating_sub(self.used) {
-            return Err(Scope::Total);
+        if let Some(scope) = self.exhausted(owner, amount, of) {
+            return Err(scope);
         }
         if amount > 0 {
+            let held = self.held_by(owner);
             self.held.insert(owner, held + amount);
             self.used += amount;
             of.metrics.set_used(self.used);
@@ -83,24 +100,18 @@ impl State {
         of.metrics.set_used(self.used);
     }
 
-    /// Moves an amount from one owner to another. The sum does not change.
-    pub(super) fn transfer(
-        &mut self,
-        from: Owner,
-        to: Owner,
-        amount: usize,
-        of: &Shared,
-    ) -> Result<(), Scope> {
+    /// Moves an amount from one owner to another, if its share has room. The sum does not change.
+    pub(super) fn transfer(&mut self, from: Owner, to: Owner, amount: usize, of: &Shared) -> bool {
         if from == to || amount == 0 {
-            return Ok(());
+            return true;
         }
         let held = self.held_by(to);
-        if amount > of.share_of(to).saturating_sub(held) {
-            return Err(Scope::Share);
+        let has_room = amount <= of.share_of(to).saturating_sub(held);
+        if has_room {
+            self.held.insert(to, held + amount);
+            self.charge_off(from, amount);
         }
-        self.held.insert(to, held + amount);
-        self.charge_off(from, amount);
-        Ok(())
+        has_room
     }
 
     /// Adds a request to the queue of its owner. Returns its id.

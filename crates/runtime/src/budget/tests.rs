@@ -16,7 +16,7 @@ fn org(number: u128) -> Owner {
 
 fn budget(capacity: usize, kind: Kind) -> Budget {
     let budgets = Budgets::new(&Registry::new()).unwrap();
-    budgets.budget("tested", capacity, kind)
+    budgets.slots("tested", capacity, kind)
 }
 
 fn far() -> Instant {
@@ -141,6 +141,39 @@ async fn waiter_that_leaves_makes_room_for_the_next_one() {
     assert_eq!(budget.shared.state.lock().waiting(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn refusal_of_a_waiter_names_the_bound_it_waited_for() {
+    let registry = Registry::new();
+    let budgets = Budgets::new(&registry).unwrap();
+    let budget = budgets.slots("tested", 4, Kind::Held { share: 2 });
+    let soon = || Instant::now() + Duration::from_secs(1);
+    let mut own = budget.try_acquire(org(1), 2).unwrap();
+    let refused = budget.acquire(org(1), 1, soon()).await.unwrap_err();
+    assert_eq!(refused.scope, Scope::Share);
+    let other = budget.try_acquire(org(2), 2).unwrap();
+    let refused = budget.acquire(org(1), 1, soon()).await.unwrap_err();
+    assert_eq!(
+        refused.scope,
+        Scope::Share,
+        "its share as well as the total"
+    );
+    own.shrink(1);
+    let third = budget.try_acquire(org(3), 1).unwrap();
+    let refused = budget.acquire(org(1), 1, soon()).await.unwrap_err();
+    assert_eq!(refused.scope, Scope::Total);
+    drop((own, other, third));
+    let text = prometheus::TextEncoder::new()
+        .encode_to_string(&registry.gather())
+        .unwrap();
+    for line in [
+        "switchboard_budget_refused_total{budget=\"tested\",scope=\"share\"} 2",
+        "switchboard_budget_refused_total{budget=\"tested\",scope=\"total\"} 1",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    assert_eq!(budget.shared.state.lock().waiting(), 0);
+}
+
 #[tokio::test]
 async fn permit_that_was_granted_to_a_dropped_waiter_is_returned() {
     let budget = budget(1, Kind::Brief);
@@ -157,8 +190,8 @@ async fn permit_that_was_granted_to_a_dropped_waiter_is_returned() {
 fn metrics_and_report_show_each_budget() {
     let registry = Registry::new();
     let budgets = Budgets::new(&registry).unwrap();
-    let budget = budgets.budget("tested", 8, Kind::Held { share: 4 });
-    let _same = budgets.budget("tested", 9, Kind::Brief);
+    let budget = budgets.slots("tested", 8, Kind::Held { share: 4 });
+    let _same = budgets.slots("tested", 9, Kind::Brief);
     let _permits = [
         budget.try_acquire(org(1), 1).unwrap(),
         budget.try_acquire(org(2), 3).unwrap(),
@@ -179,7 +212,7 @@ fn metrics_and_report_show_each_budget() {
     assert_eq!(
         report,
         serde_json::json!([{
-            "budget": "tested", "capacity": 8, "share": 4, "used": 4, "waiting": 0,
+            "budget": "tested", "unit": "slots", "capacity": 8, "share": 4, "used": 4, "waiting": 0,
             "owners": [
                 {"owner": "org_00000000000000000000000000000002", "held": 3},
                 {"owner": "org_00000000000000000000000000000001", "held": 1},
@@ -200,8 +233,8 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        (1..5_u128, 1..6_usize).prop_map(|(owner, amount)| Step::Try(owner, amount)),
-        (1..5_u128, 1..6_usize).prop_map(|(owner, amount)| Step::Wait(owner, amount)),
+        (1..=OWNERS as u128, 1..6_usize).prop_map(|(owner, amount)| Step::Try(owner, amount)),
+        (1..=OWNERS as u128, 1..6_usize).prop_map(|(owner, amount)| Step::Wait(owner, amount)),
         any::<usize>().prop_map(Step::Poll),
         any::<usize>().prop_map(Step::DropPermit),
         any::<usize>().prop_map(Step::DropWaiter),
@@ -209,8 +242,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
+/// Owners of a random schedule.
+const OWNERS: usize = 4;
+
 proptest! {
-    /// Under any schedule the bounds hold, every waiter is served in the end, and nothing is left.
+    /// Under any schedule the bounds hold, owners take turns, every waiter is served in the end, and
+    /// nothing is left.
     #[test]
     fn bounds_hold_under_any_schedule(steps in steps(), brief: bool) {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -230,12 +267,12 @@ proptest! {
                     let mut waiter = Box::pin(budget.acquire(org(owner), amount, far()));
                     match (&mut waiter).now_or_never() {
                         Some(granted) => permits.push(granted.unwrap()),
-                        None => waiters.push(waiter),
+                        None => waiters.push((org(owner), waiter)),
                     }
                 }
                 Step::Poll(index) if !waiters.is_empty() => {
                     let index = index % waiters.len();
-                    if let Some(granted) = (&mut waiters[index]).now_or_never() {
+                    if let Some(granted) = (&mut waiters[index].1).now_or_never() {
                         permits.push(granted.unwrap());
                         drop(waiters.swap_remove(index));
                     }
@@ -253,18 +290,32 @@ proptest! {
             prop_assert_eq!(state.owners().map(|(_, held)| held).sum::<usize>(), state.used());
             prop_assert!(state.owners().all(|(_, held)| 0 < held && held <= share));
         }
-        // One round: as long as permits are returned, every waiter gets one.
+        // Each amount is returned, and its grants are counted: an owner that waits and holds nothing
+        // is served within as many grants as there are owners.
+        let mut grants_of_others = [0; OWNERS];
+        let mut is_first = true;
         while !waiters.is_empty() {
-            permits.clear();
-            let before = waiters.len();
-            waiters.retain_mut(|waiter| match waiter.now_or_never() {
+            if !is_first {
+                prop_assert!(!permits.is_empty(), "no waiter was served");
+                drop(permits.remove(0));
+            }
+            let before = permits.len();
+            waiters.retain_mut(|(_, waiter)| match waiter.now_or_never() {
                 Some(granted) => {
                     permits.push(granted.unwrap());
                     false
                 }
                 None => true,
             });
-            prop_assert!(waiters.len() < before, "nobody was served");
+            let granted = permits.len() - before;
+            for (owner, grants) in (1..).map(org).zip(&mut grants_of_others) {
+                let holds = permits.iter().any(|permit| permit.owner == owner);
+                let waits = waiters.iter().any(|(waiting, _)| *waiting == owner);
+                // The first round polls what was granted before.
+                *grants = if holds || !waits || is_first { 0 } else { *grants + granted };
+                prop_assert!(*grants < OWNERS, "{owner} was not served within {grants} grants");
+            }
+            is_first = false;
         }
         permits.clear();
         prop_assert_eq!(budget.used(), 0);

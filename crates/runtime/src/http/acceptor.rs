@@ -139,6 +139,8 @@ async fn over_limit() -> Problem {
         ProblemKind::TooManyConnections,
         "This node is at its connection limit; try again, or use another node.",
     )
+    // A call, if this was one, was not sent.
+    .with("delivered", "no")
     .header(header::RETRY_AFTER, 1)
     .header(header::CONNECTION, "close")
 }

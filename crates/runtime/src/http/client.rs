@@ -7,28 +7,43 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
+    time::{Duration, Instant},
 };
 
-use axum::http::Extensions;
+use axum::http::{Extensions, Request};
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{HttpLimits, strangers::Strangers};
-use crate::budget::{Budget, Budgets, Exhausted, Kind, Owner, Permit, Scope};
+use super::{
+    HttpLimits,
+    forwarded::client_address,
+    slow_readers::{Charge, SlowReaders},
+};
+use crate::budget::{Budget, Budgets, Crowds, Exhausted, Kind, Owner, Permit, Scope};
 
 /// Maximum size of a head.
 pub(super) const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// Bytes of an unfinished head that are read without a permit.
 pub(super) const FREE_HEAD_BYTES: usize = 4 * 1024;
 
-/// The budgets of a port, and its connections that have not authenticated.
+/// Between two searches for an idle connection, after one that found none. It bounds what a flood
+/// of connections costs while all are in use.
+const SEARCH_INTERVAL: Duration = Duration::from_millis(10);
+
+/// The budgets of a port, and its connections that can be closed in favour of others.
 pub(super) struct Clients {
     connections: Budget,
     heads: Budget,
     bodies: Budget,
+    slow_readers: SlowReaders,
     trusted_proxies: Vec<IpNet>,
-    strangers: Strangers,
+    /// The connections that have not authenticated, by network.
+    strangers: Mutex<Crowds<Arc<Client>>>,
+    /// The connections of organisations.
+    known: Mutex<Crowds<Arc<Client>>>,
+    /// When an idle one was searched in vain.
+    none_idle_at: Mutex<Option<Instant>>,
     next_number: AtomicU64,
 }
 
@@ -41,7 +56,11 @@ pub(super) struct Client {
     head_bytes: AtomicUsize,
     /// Whether what is read belongs to a body.
     is_reading_body: AtomicBool,
+    /// Requests whose responses have not ended.
+    requests_in_flight: AtomicUsize,
     evicted: Notify,
+    /// Whether its requests in flight end with the eviction.
+    is_aborted: AtomicBool,
     charges: Mutex<Charges>,
 }
 
@@ -50,76 +69,141 @@ struct Charges {
     /// To whom the current request is charged.
     owner: Owner,
     connection: Option<Permit>,
-    /// Whether the connection can be closed in favour of another one.
-    is_stranger: bool,
+    eviction: Eviction,
     /// For a head above [`FREE_HEAD_BYTES`], until its request has authenticated or is answered.
     head: Option<Permit>,
     body: Option<Permit>,
 }
 
+/// When a connection can be closed in favour of another one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Eviction {
+    Never,
+    /// At any time: it has not authenticated, or its organisation is at its share.
+    Always,
+    /// While no request of this organisation is in flight.
+    WhileIdle(Owner),
+}
+
+/// A request whose response has not ended.
+pub(super) struct InFlight(Arc<Client>);
+
 /// A client whose connection is open; dropped when it closes.
 pub(super) struct OpenClient(Arc<Client>);
 
-/// The client in the extensions of its requests.
+/// In the extensions of a request: its client, and when its head was complete.
 #[derive(Clone)]
-struct RequestClient(Arc<Client>);
+struct Received {
+    client: Arc<Client>,
+    at: Instant,
+}
+
+/// Returns when the head of the request with these extensions was complete; now for a request that no
+/// server of this module has received.
+#[must_use]
+pub fn received_at(extensions: &Extensions) -> Instant {
+    let received = extensions.get::<Received>();
+    received.map_or_else(Instant::now, |received| received.at)
+}
 
 /// Charges the request with these extensions to an authenticated owner: its body, and its
 /// connection unless that was charged to another owner before.
 pub fn authenticated(extensions: &Extensions, owner: Owner) {
-    if let Some(RequestClient(client)) = extensions.get() {
+    if let Some(Received { client, .. }) = extensions.get() {
         client.authenticate(owner);
+    }
+}
+
+/// Returns the owner that the request with these extensions is charged to. Until it has
+/// authenticated, that is the organisation that its connection is charged to, if an earlier request
+/// has authenticated, otherwise the network of its client. Behind a trusted proxy, that is the
+/// network of the forwarded address, or the connection if there is none. [`Owner::System`] for a
+/// request that no server of this module has received.
+#[must_use]
+pub fn caller(extensions: &Extensions) -> Owner {
+    let Some(Received { client, .. }) = extensions.get() else {
+        return Owner::System;
+    };
+    let charges = client.charges.lock();
+    match charges.eviction {
+        Eviction::WhileIdle(owner) if charges.owner == client.address => owner,
+        _ => charges.owner,
     }
 }
 
 impl Clients {
     pub(super) fn new(limits: &HttpLimits, budgets: &Budgets) -> Arc<Self> {
-        let half = (limits.connections / 2).max(1);
         // A body of the maximum size fits into the share.
         let share = (limits.bodies_bytes / 4).max(limits.max_body_bytes());
         Arc::new(Self {
-            connections: budgets.budget(
+            connections: budgets.slots(
                 "http_connections",
                 limits.connections,
-                Kind::Held { share: half },
+                Kind::quarter_of(limits.connections),
             ),
-            heads: budgets.budget(
+            heads: budgets.bytes(
                 "http_heads",
                 limits.heads_bytes,
-                Kind::quarter_of(limits.heads_bytes),
+                Kind::Held {
+                    share: (limits.heads_bytes / 4).max(MAX_HEAD_BYTES),
+                },
             ),
-            bodies: budgets.budget("http_bodies", limits.bodies_bytes, Kind::Held { share }),
+            bodies: budgets.bytes("http_bodies", limits.bodies_bytes, Kind::Held { share }),
+            slow_readers: SlowReaders::new(budgets),
             trusted_proxies: limits.trusted_proxies.clone(),
-            strangers: Strangers::default(),
+            strangers: Mutex::default(),
+            known: Mutex::default(),
+            none_idle_at: Mutex::default(),
             next_number: AtomicU64::default(),
         })
     }
 
     /// Admits a connection. Without room for it, the oldest connection that has not authenticated
     /// is closed: of the same network if that is at its share, otherwise of the network that has
-    /// most.
+    /// most. If there is none, the oldest idle one of the organisation that has most is closed.
     ///
     /// # Errors
     /// [`Exhausted`] when no connection can be closed.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<OpenClient, Exhausted> {
         let client = self.client(address);
-        let connection = self.connections.try_acquire(client.address, 1);
-        let connection = connection.or_else(|refused| {
-            let network = (refused.scope == Scope::Share).then_some(client.address);
-            let oldest = self.strangers.pop_oldest(network).ok_or(refused)?;
-            oldest.evict();
-            self.connections.try_acquire(client.address, 1)
-        })?;
-        let is_stranger = matches!(client.address, Owner::Network(_));
+        // Only a connection that replaces no other one is refused, and counted as such.
+        if let Some(scope) = self.connections.exhausted(client.address, 1)
+            && let Some(replaced) = self.pop_replaced(client.address, scope)
+        {
+            replaced.evict();
+        }
+        let connection = self.connections.try_acquire(client.address, 1)?;
         let mut charges = client.charges.lock();
         charges.connection = Some(connection);
-        charges.is_stranger = is_stranger;
-        drop(charges);
-        if is_stranger {
-            let strangers = &self.strangers;
+        if let Owner::Network(_) = client.address {
+            charges.eviction = Eviction::Always;
+            let mut strangers = self.strangers.lock();
             strangers.insert(client.address, client.number, Arc::clone(&client));
         }
+        drop(charges);
         Ok(OpenClient(client))
+    }
+
+    /// The connection that is closed for a new one of this owner.
+    fn pop_replaced(&self, owner: Owner, scope: Scope) -> Option<Arc<Client>> {
+        match scope {
+            Scope::Share => self.strangers.lock().pop_oldest(Some(owner)),
+            Scope::Total => {
+                let stranger = self.strangers.lock().pop_oldest(None);
+                stranger.or_else(|| self.pop_idle())
+            }
+        }
+    }
+
+    fn pop_idle(&self) -> Option<Arc<Client>> {
+        let mut none_idle_at = self.none_idle_at.lock();
+        if none_idle_at.is_some_and(|at| at.elapsed() < SEARCH_INTERVAL) {
+            return None;
+        }
+        let is_idle = |client: &Arc<Client>| !client.is_in_flight();
+        let idle = self.known.lock().pop_oldest_fit(is_idle);
+        *none_idle_at = idle.is_none().then(Instant::now);
+        idle
     }
 
     /// The client of a connection over the limit, which receives one response.
@@ -127,11 +211,27 @@ impl Clients {
         OpenClient(self.client(address))
     }
 
-    fn client(self: &Arc<Self>, address: IpAddr) -> Arc<Client> {
-        let number = self.next_number.fetch_add(1, Relaxed);
+    fn remove(&self, client: &Client, eviction: Eviction) {
+        // It may be the last reference: it is dropped after the locks.
+        let _removed = match eviction {
+            Eviction::Never => None,
+            Eviction::Always => {
+                let mut strangers = self.strangers.lock();
+                strangers.remove(client.address, client.number)
+            }
+            Eviction::WhileIdle(owner) => self.known.lock().remove(owner, client.number),
+        };
+    }
+
+    fn is_proxy(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let mut proxies = self.trusted_proxies.iter();
-        let address = if proxies.any(|network| network.contains(&address)) {
+        proxies.any(|network| network.contains(&address))
+    }
+
+    fn client(self: &Arc<Self>, address: IpAddr) -> Arc<Client> {
+        let number = self.next_number.fetch_add(1, Relaxed);
+        let address = if self.is_proxy(address) {
             Owner::Proxied(number)
         } else {
             Owner::network(address)
@@ -142,11 +242,13 @@ impl Clients {
             address,
             head_bytes: AtomicUsize::new(0),
             is_reading_body: AtomicBool::new(false),
+            requests_in_flight: AtomicUsize::new(0),
             evicted: Notify::new(),
+            is_aborted: AtomicBool::new(false),
             charges: Mutex::new(Charges {
                 owner: address,
                 connection: None,
-                is_stranger: false,
+                eviction: Eviction::Never,
                 head: None,
                 body: None,
             }),
@@ -167,40 +269,104 @@ impl Client {
         self.evicted.notify_one();
     }
 
-    /// The head of a request is complete.
-    pub(super) fn begin_request(self: &Arc<Self>, extensions: &mut Extensions) {
-        self.set_reading_body(false);
-        let mut charges = self.charges.lock();
-        charges.owner = self.address;
-        charges.body = None;
-        drop(charges);
-        extensions.insert(RequestClient(Arc::clone(self)));
+    /// Closes the connection in the middle of a response.
+    pub(super) fn abort(&self) {
+        self.is_aborted.store(true, Relaxed);
+        self.evict();
     }
 
-    fn authenticate(&self, owner: Owner) {
+    /// Whether an evicted connection answers its requests first: one may have begun since.
+    pub(super) fn has_grace(&self) -> bool {
+        !self.is_aborted.load(Relaxed)
+            && matches!(self.charges.lock().eviction, Eviction::WhileIdle(_))
+            && self.is_in_flight()
+    }
+
+    fn is_in_flight(&self) -> bool {
+        self.requests_in_flight.load(Relaxed) > 0
+    }
+
+    /// The head of a request is complete. The request is in flight until the result is dropped.
+    /// Behind a trusted proxy, it is charged to the network of the forwarded address.
+    pub(super) fn begin_request<B>(self: &Arc<Self>, request: &mut Request<B>) -> InFlight {
+        self.requests_in_flight.fetch_add(1, Relaxed);
+        self.set_reading_body(false);
+        let mut owner = self.address;
+        if let Owner::Proxied(_) = owner {
+            let forwarded =
+                client_address(request.headers(), |address| self.clients.is_proxy(address));
+            owner = forwarded.map_or(owner, Owner::network);
+        }
+        let mut charges = self.charges.lock();
+        charges.owner = owner;
+        charges.body = None;
+        drop(charges);
+        request.extensions_mut().insert(Received {
+            client: Arc::clone(self),
+            at: Instant::now(),
+        });
+        InFlight(Arc::clone(self))
+    }
+
+    /// Charges the complete head to the client of the request. A head from a trusted proxy was charged
+    /// to its connection before.
+    pub(super) fn transfer_head(&self) -> Result<(), Exhausted> {
+        if !matches!(self.address, Owner::Proxied(_)) {
+            return Ok(());
+        }
+        let mut charges = self.charges.lock();
+        let owner = charges.owner;
+        match &mut charges.head {
+            Some(head) => head.transfer(owner),
+            None => Ok(()),
+        }
+    }
+
+    fn authenticate(self: &Arc<Self>, owner: Owner) {
         let mut charges = self.charges.lock();
         charges.owner = owner;
         charges.head = None;
-        if !charges.is_stranger {
+        if charges.eviction != Eviction::Always {
             return;
         }
         let Some(connection) = &mut charges.connection else {
             return;
         };
         // Above its share an owner has connections that can be closed in favour of others.
-        if connection.transfer(owner).is_ok() {
-            charges.is_stranger = false;
-            drop(charges);
-            let strangers = &self.clients.strangers;
-            strangers.remove(self.address, self.number);
+        if !connection.try_transfer(owner) {
+            return;
         }
+        charges.eviction = Eviction::Never;
+        if let Owner::Org(_) = owner {
+            charges.eviction = Eviction::WhileIdle(owner);
+            let mut known = self.clients.known.lock();
+            known.insert(owner, self.number, Arc::clone(self));
+        }
+        drop(charges);
+        self.clients.remove(self, Eviction::Always);
     }
 
-    /// Ends a request; returns the permit of its body.
-    pub(super) fn end_request(&self) -> Option<Permit> {
+    /// Ends a request; returns to whom its response is charged, and the permit of its body.
+    pub(super) fn end_request(&self) -> (Owner, Option<Permit>) {
         let mut charges = self.charges.lock();
         charges.head = None;
-        charges.body.take()
+        (charges.owner, charges.body.take())
+    }
+
+    pub(super) fn slow_readers(&self) -> &SlowReaders {
+        &self.clients.slow_readers
+    }
+
+    /// Charges a piece of a response until the client has read it. A small one is not charged.
+    pub(super) fn charge_response(
+        self: &Arc<Self>,
+        owner: Owner,
+        bytes: usize,
+    ) -> Result<Option<Charge>, Exhausted> {
+        if bytes <= SlowReaders::FREE_BYTES {
+            return Ok(None);
+        }
+        self.slow_readers().charge(self, owner, bytes).map(Some)
     }
 
     /// What is read from now on belongs to a body, or to the next head.
@@ -245,6 +411,12 @@ impl Client {
     }
 }
 
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.requests_in_flight.fetch_sub(1, Relaxed);
+    }
+}
+
 impl Deref for OpenClient {
     type Target = Arc<Client>;
 
@@ -262,8 +434,9 @@ impl Drop for OpenClient {
             charges.head.take(),
             charges.body.take(),
         );
+        let eviction = std::mem::replace(&mut charges.eviction, Eviction::Never);
         drop(charges);
         drop(held);
-        self.clients.strangers.remove(self.address, self.number);
+        self.clients.remove(self, eviction);
     }
 }

@@ -1,7 +1,13 @@
 //! One HTTP connection, from the first request until the client leaves, a timeout expires or the
 //! process drains.
 
-use std::{any::Any, convert::Infallible, sync::Arc};
+use std::{
+    any::Any,
+    convert::Infallible,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
 
 use axum::{
     Router,
@@ -9,8 +15,12 @@ use axum::{
     http::{Request, Response, header},
     response::IntoResponse,
 };
-use http_body_util::BodyExt as _;
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use bytes::Bytes;
+use hyper::{
+    body::{Frame, Incoming, SizeHint},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tower::ServiceExt;
@@ -19,10 +29,15 @@ use tower_http::catch_panic::{CatchPanic, ResponseForPanic};
 use super::{
     HttpLimits,
     body::BoundedBody,
-    client::{Client, MAX_HEAD_BYTES, OpenClient},
+    client::{Client, InFlight, MAX_HEAD_BYTES, OpenClient},
+    slow_readers::Charge,
     stream::ClientStream,
 };
-use crate::{budget::Permit, problem, shutdown::Shutdown};
+use crate::{
+    budget::{Owner, Permit},
+    problem::{self, Problem},
+    shutdown::Shutdown,
+};
 
 /// The router and limits shared by all connections of a port.
 #[derive(Clone)]
@@ -46,12 +61,17 @@ impl Handler {
         &self,
         request: Request<Incoming>,
         client: Arc<Client>,
-    ) -> Result<Response<Body>, Infallible> {
+        in_flight: InFlight,
+    ) -> Result<Response<ResponseBody>, Infallible> {
         let response = self.respond(request, &client).await?;
-        Ok(match client.end_request() {
-            Some(permit) => response.map(|body| hold_until_sent(body, permit)),
-            None => response,
-        })
+        let (owner, request_body) = client.end_request();
+        Ok(response.map(|body| ResponseBody {
+            body,
+            client,
+            owner,
+            charge: None,
+            _held: (request_body, in_flight),
+        }))
     }
 
     async fn respond(
@@ -59,6 +79,11 @@ impl Handler {
         request: Request<Incoming>,
         client: &Arc<Client>,
     ) -> Result<Response<Body>, Infallible> {
+        if let Err(exhausted) = client.transfer_head() {
+            return Ok(Problem::from(exhausted)
+                .header(header::CONNECTION, "close")
+                .into_response());
+        }
         let (limit, read_timeout) = self.limits.body(request.uri().path());
         if declared_bytes(&request).is_some_and(|bytes| bytes > limit as u64) {
             return Ok(problem::body_too_large()
@@ -74,12 +99,47 @@ impl Handler {
     }
 }
 
-/// What arises from the body of a request may live as long as its response.
-fn hold_until_sent(body: Body, permit: Permit) -> Body {
-    Body::new(body.map_err(move |error| {
-        let _held = &permit;
-        error
-    }))
+/// The body of a response. What it holds is returned when it has been written: what arises from the
+/// body of a request may live as long as its response.
+struct ResponseBody {
+    body: Body,
+    client: Arc<Client>,
+    owner: Owner,
+    /// Of the piece that is being written.
+    charge: Option<Charge>,
+    _held: (Option<Permit>, InFlight),
+}
+
+impl hyper::body::Body for ResponseBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        // The server asks for more when the client has read most of the piece before.
+        self.charge = None;
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let bytes = match &frame {
+            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
+            _ => 0,
+        };
+        match self.client.charge_response(self.owner, bytes) {
+            Ok(charge) => self.charge = charge,
+            Err(exhausted) => return Poll::Ready(Some(Err(axum::Error::new(exhausted)))),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        // The server drops a body that has ended, before its last piece is written.
+        self.charge.is_none() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 fn declared_bytes(request: &Request<Incoming>) -> Option<u64> {
@@ -119,9 +179,9 @@ pub(super) async fn run(
     let requester = Arc::clone(&client);
     let service = service_fn(move |mut request: Request<Incoming>| {
         // Before anything that follows the head is read.
-        requester.begin_request(request.extensions_mut());
+        let in_flight = requester.begin_request(&mut request);
         let (handler, client) = (handler.clone(), Arc::clone(&requester));
-        async move { handler.handle(request, client).await }
+        async move { handler.handle(request, client, in_flight).await }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -130,17 +190,25 @@ pub(super) async fn run(
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    let result = tokio::select! {
-        result = connection.as_mut() => Some(result),
-        () = client.evicted() => None,
-        () = shutdown.draining() => {
-            connection.as_mut().graceful_shutdown();
-            tokio::select! {
-                result = connection.as_mut() => Some(result),
-                () = shutdown.stopping() => None,
-            }
+    let mut result = None;
+    let has_grace = tokio::select! {
+        // A request that has arrived is read first: an evicted connection answers it.
+        biased;
+        ended = connection.as_mut() => {
+            result = Some(ended);
+            false
         }
+        () = client.evicted() => client.has_grace(),
+        () = shutdown.draining() => true,
     };
+    if has_grace {
+        connection.as_mut().graceful_shutdown();
+        result = tokio::select! {
+            ended = connection.as_mut() => Some(ended),
+            () = client.evicted() => None,
+            () = shutdown.stopping() => None,
+        };
+    }
     if let Some(Err(error)) = result {
         tracing::debug!(%error, "an HTTP connection ended early");
     }

@@ -14,6 +14,7 @@ use axum::{
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
 use tracing::{Instrument as _, Span, field::Empty};
 
+use super::caller;
 use crate::{
     metrics::{Group, SECONDS},
     span_from,
@@ -113,7 +114,8 @@ struct Observation<'a> {
 impl Observation<'_> {
     fn span(&self, request: &Request) -> Span {
         let incoming = Incoming::from_headers(request.headers());
-        let Some(start) = trace::start_for_caller(incoming) else {
+        let caller = || caller(request.extensions());
+        let Some(start) = trace::start_for_caller(incoming, caller) else {
             return Span::none();
         };
         let (method, route) = (self.method, self.route);

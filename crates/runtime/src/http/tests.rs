@@ -1,5 +1,7 @@
 //! Well-behaved and misbehaving clients over real sockets.
 
+mod proxies;
+mod responses;
 mod shares;
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};

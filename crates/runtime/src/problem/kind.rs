@@ -34,6 +34,8 @@ problem_kinds! {
     InvalidQuery: 400 "invalid_query", "Invalid query", "a query parameter is unknown or invalid";
     TooManyConnections: 503 "too_many_connections", "Too many connections", "the node is at its connection limit";
     RateLimited: 429 "rate_limited", "Too many requests", "the caller exceeds its rate limit";
+    QuotaExceeded: 409 "quota_exceeded", "Quota exceeded", "the organisation is at a quota; `quota` names it";
+    DailyQuotaExceeded: 429 "quota_exceeded", "Quota exceeded", "the organisation is at a quota of a day; `quota` names it";
     StoreUnavailable: 503 "store_unavailable", "Record unavailable", "the database is unavailable";
 
     // Bodies.
@@ -134,7 +136,6 @@ problem_kinds! {
     SizeMismatch: 409 "size_mismatch", "Size mismatch", "the parts are smaller than the declared size";
     PartsChanged: 409 "parts_changed", "Parts changed", "a part was written during the check";
     Sha256Mismatch: 422 "sha256_mismatch", "SHA-256 mismatch", "the SHA-256 of the parts differs from the declared one";
-    TooManyTokens: 409 "too_many_tokens", "Too many tokens", "the organisation is at its limit of access tokens that have not expired";
     TooManyWebhooks: 409 "too_many_webhooks", "Too many webhooks", "the organisation is at its webhook limit";
     WebhookDisabled: 409 "webhook_disabled", "Webhook disabled", "the webhook is disabled";
     TooManyDeliveries: 409 "too_many_deliveries", "Too many deliveries", "the webhook's delivery queue is full";

@@ -25,7 +25,7 @@ pub(super) fn explain_invalid_value(
         return error.render().to_string();
     };
     let reason = if is_secret(arg) {
-        format!("invalid value for '--{long}'; it is not display because it is a secret")
+        format!("invalid value for '--{long}'; it is not displayed because it is a secret")
     } else {
         message(error)
     };

@@ -207,3 +207,18 @@ fn help_omits_secrets() {
     assert!(!broken.text.contains("hush"), "{broken}");
     assert_eq!(run(&file(""), &["--version"]).unwrap_err().exit_code, 0);
 }
+
+#[test]
+fn quoted_url_has_no_user() {
+    fn check(text: &str, expected: &str) {
+        assert_eq!(without_users(text), expected);
+    }
+    check(
+        "invalid value 'http://u:hush@h/v1' for '--url': expected http:// or https:// without @",
+        "invalid value 'http://h/v1' for '--url': expected http:// or https:// without @",
+    );
+    check("a://b://u:p/w?@h", "a://b://h");
+    check("'http://hush@", "'http://");
+    check("no URL", "no URL");
+    check("", "");
+}

@@ -9,7 +9,14 @@ use switchboard_protocol::{
 };
 use uuid::Uuid;
 
-use crate::{Store, StoreError, TenantTransaction, access::scope_list, database::with_timeout};
+use crate::{
+    Store, StoreError, TenantTransaction,
+    access::scope_list,
+    database::{
+        purge::{PURGE_BATCH_SIZE, in_batches},
+        with_timeout,
+    },
+};
 
 /// How exactly the last use of a key is known.
 const USE_INTERVAL: TimeDelta = TimeDelta::minutes(1);
@@ -246,6 +253,45 @@ impl Store {
             with_timeout(async { query.fetch_all(&mut *self.tenant_conn(org).await?).await })
                 .await?;
         Ok(rows.into_iter().map(ApiKey::from).collect())
+    }
+
+    /// Deletes keys that were revoked or expired before this time, and the oldest revoked or expired
+    /// ones of each organisation beyond `max_per_org`. Returns how many.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a query fails; earlier batches stay deleted.
+    pub async fn purge_api_keys(
+        &self,
+        before: DateTime<Utc>,
+        max_per_org: i64,
+    ) -> Result<u64, StoreError> {
+        let mut purged = in_batches(|| async {
+            let query = sqlx::query!(
+                "DELETE FROM api_keys WHERE id IN
+                 (SELECT id FROM api_keys WHERE LEAST(revoked_at, expires_at) < $1 LIMIT $2)",
+                before,
+                PURGE_BATCH_SIZE
+            );
+            let done = query.execute(&mut *self.system_conn().await?).await?;
+            Ok(done.rows_affected())
+        })
+        .await?;
+        for org in self.org_ids().await? {
+            purged += in_batches(|| async {
+                let query = sqlx::query!(
+                    "DELETE FROM api_keys WHERE id IN
+                     (SELECT id FROM api_keys WHERE org_id = $1 AND LEAST(revoked_at, expires_at) <= now()
+                      ORDER BY id DESC OFFSET $2 LIMIT $3)",
+                    org.uuid(),
+                    max_per_org,
+                    PURGE_BATCH_SIZE
+                );
+                let done = query.execute(&mut *self.system_conn().await?).await?;
+                Ok(done.rows_affected())
+            })
+            .await?;
+        }
+        Ok(purged)
     }
 
     /// Revokes a key, unless it is the organisation's last key with the scope `admin`. Revoking it

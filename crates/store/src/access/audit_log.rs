@@ -2,7 +2,7 @@
 //! purges them.
 
 use chrono::{DateTime, Utc};
-use switchboard_protocol::id::AuditEntryId;
+use switchboard_protocol::id::{AuditEntryId, OrgId};
 use uuid::Uuid;
 
 use crate::{
@@ -118,12 +118,17 @@ impl Store {
         Ok(rows.into_iter().map(AuditEntry::from).collect())
     }
 
-    /// Deletes entries from before this time; returns how many.
+    /// Deletes entries from before this time, and the oldest ones of each organisation beyond
+    /// `max_per_org`; returns how many.
     ///
     /// # Errors
     /// [`StoreError`] if a query fails; earlier batches stay deleted.
-    pub async fn purge_audit_log(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
-        in_batches(|| async {
+    pub async fn purge_audit_log(
+        &self,
+        before: DateTime<Utc>,
+        max_per_org: i64,
+    ) -> Result<u64, StoreError> {
+        let mut purged = in_batches(|| async {
             let query = sqlx::query!(
                 "DELETE FROM audit_log WHERE id IN (SELECT id FROM audit_log WHERE at < $1 ORDER BY at LIMIT $2)",
                 before,
@@ -132,6 +137,34 @@ impl Store {
             let done = query.execute(&mut *self.system_conn().await?).await?;
             Ok(done.rows_affected())
         })
-        .await
+        .await?;
+        for org in self.org_ids().await? {
+            let Some(newest) = self.newest_entry_beyond(org, max_per_org).await? else {
+                continue;
+            };
+            purged += in_batches(|| async {
+                let query = sqlx::query!(
+                    "DELETE FROM audit_log WHERE id IN
+                     (SELECT id FROM audit_log WHERE org_id = $1 AND id <= $2 ORDER BY id LIMIT $3)",
+                    org.uuid(),
+                    newest,
+                    PURGE_BATCH_SIZE
+                );
+                let done = query.execute(&mut *self.system_conn().await?).await?;
+                Ok(done.rows_affected())
+            })
+            .await?;
+        }
+        Ok(purged)
+    }
+
+    /// The newest entry of an organisation except for this many.
+    async fn newest_entry_beyond(&self, org: OrgId, max: i64) -> Result<Option<Uuid>, StoreError> {
+        let query = sqlx::query_scalar!(
+            "SELECT id FROM audit_log WHERE org_id = $1 ORDER BY id DESC OFFSET $2 LIMIT 1",
+            org.uuid(),
+            max
+        );
+        with_timeout(async { query.fetch_optional(&mut *self.system_conn().await?).await }).await
     }
 }

@@ -3,29 +3,38 @@
 
 use secrecy::{ExposeSecret, SecretBox};
 
+use super::{master_keys::Row, wrapped_keys::StoredKey};
 use crate::{Store, StoreError, database::with_timeout};
 
 impl Store {
     /// The key for this purpose: 32 bytes, the same on every node. Stores `fresh` if there is none.
     ///
     /// # Errors
-    /// [`StoreError`] if the query fails.
+    /// [`StoreError::MasterKey`] if the key is encrypted and cannot be decrypted, or the errors of
+    /// the queries.
     pub async fn sealing_key(
         &self,
         purpose: &str,
         fresh: &SecretBox<[u8; 32]>,
     ) -> Result<SecretBox<Vec<u8>>, StoreError> {
-        let fresh: &[u8] = fresh.expose_secret();
+        let row = Row::Sealing(purpose);
+        let fresh = StoredKey::new(self.master_keys(), &row, fresh.expose_secret());
         let insert = sqlx::query!(
-            "INSERT INTO sealing_keys (purpose, key) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+            "INSERT INTO sealing_keys (purpose, key, wrapped, master_key_id) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
             purpose,
-            fresh
+            fresh.clear(),
+            fresh.wrapped,
+            fresh.master_key_id
         );
         with_timeout(async { insert.execute(&mut *self.system_conn().await?).await }).await?;
-        let select =
-            sqlx::query_scalar!("SELECT key FROM sealing_keys WHERE purpose = $1", purpose);
-        let key =
+        let select = sqlx::query!(
+            "SELECT key, wrapped, master_key_id FROM sealing_keys WHERE purpose = $1",
+            purpose
+        );
+        let stored =
             with_timeout(async { select.fetch_one(&mut *self.system_conn().await?).await }).await?;
-        Ok(SecretBox::new(Box::new(key)))
+        let stored = StoredKey::from_row(stored.key, stored.wrapped, stored.master_key_id);
+        let key = stored.open(self.master_keys(), &row)?;
+        Ok(SecretBox::new(Box::new(key.expose_secret().to_vec())))
     }
 }

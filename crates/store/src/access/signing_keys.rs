@@ -1,11 +1,11 @@
 //! Keys that sign access tokens.
 //! Invariant: one key signs at a time.
 
-use std::fmt;
-
 use chrono::{DateTime, Utc};
-use secrecy::SecretBox;
+use secrecy::{ExposeSecret, SecretBox};
+use switchboard_protocol::id::OrgId;
 
+use super::{master_keys::Row, wrapped_keys::StoredKey};
 use crate::{Store, StoreError, database::with_timeout};
 
 /// An Ed25519 key to insert.
@@ -28,37 +28,45 @@ pub struct StoredSigningKey {
     pub retired_at: Option<DateTime<Utc>>,
 }
 
-/// A stored seed that is not 32 bytes long.
-#[derive(Debug)]
-struct SeedLength;
-
-impl fmt::Display for SeedLength {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a signing key is not 32 bytes long")
-    }
-}
-
-impl std::error::Error for SeedLength {}
-
 impl Store {
     /// All keys that may have signed an unexpired token; the current one first.
     ///
     /// # Errors
-    /// [`StoreError`] if the query fails.
+    /// [`StoreError::MasterKey`] if one of them is encrypted and cannot be decrypted, or the errors
+    /// of the query.
     pub async fn signing_keys(&self) -> Result<Vec<StoredSigningKey>, StoreError> {
+        self.read_signing_keys(None).await
+    }
+
+    /// The same for a request of an organisation, with a connection of its share.
+    ///
+    /// # Errors
+    /// As [`Self::signing_keys`].
+    pub async fn signing_keys_for(&self, org: OrgId) -> Result<Vec<StoredSigningKey>, StoreError> {
+        self.read_signing_keys(Some(org)).await
+    }
+
+    async fn read_signing_keys(
+        &self,
+        requester: Option<OrgId>,
+    ) -> Result<Vec<StoredSigningKey>, StoreError> {
         let query = sqlx::query!(
-            "SELECT kid, seed, retired_at FROM signing_keys ORDER BY retired_at DESC NULLS FIRST, kid"
+            "SELECT kid, seed, wrapped, master_key_id, retired_at FROM signing_keys ORDER BY retired_at DESC NULLS FIRST, kid"
         );
-        let rows =
-            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
+        let rows = with_timeout(async {
+            let mut connection = match requester {
+                Some(org) => self.system_conn_for(org).await?,
+                None => self.system_conn().await?,
+            };
+            query.fetch_all(&mut *connection).await
+        })
+        .await?;
         rows.into_iter()
             .map(|row| {
-                let seed = <[u8; 32]>::try_from(row.seed).map_err(|_| {
-                    StoreError::Unexpected(sqlx::Error::Decode(Box::new(SeedLength)))
-                })?;
+                let stored = StoredKey::from_row(row.seed, row.wrapped, row.master_key_id);
                 Ok(StoredSigningKey {
+                    seed: stored.open(self.master_keys(), &Row::Signing(&row.kid))?,
                     kid: row.kid,
-                    seed: SecretBox::new(Box::new(seed)),
                     retired_at: row.retired_at,
                 })
             })
@@ -71,11 +79,14 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the query fails.
     pub async fn add_first_signing_key(&self, key: &NewSigningKey) -> Result<bool, StoreError> {
-        let seed: &[u8] = secrecy::ExposeSecret::expose_secret(&key.seed);
+        let row = Row::Signing(&key.kid);
+        let stored = StoredKey::new(self.master_keys(), &row, key.seed.expose_secret());
         let query = sqlx::query!(
-            "INSERT INTO signing_keys (kid, seed) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+            "INSERT INTO signing_keys (kid, seed, wrapped, master_key_id) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
             key.kid,
-            seed
+            stored.clear(),
+            stored.wrapped,
+            stored.master_key_id
         );
         Ok(
             with_timeout(async { query.execute(&mut *self.system_conn().await?).await })

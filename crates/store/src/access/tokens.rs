@@ -156,21 +156,6 @@ impl Store {
         Ok(usize::try_from(count).unwrap_or_default())
     }
 
-    /// The number of an organisation's tokens that have not expired, revoked ones included.
-    ///
-    /// # Errors
-    /// [`StoreError`] if the query fails.
-    pub async fn count_live_tokens(&self, org: OrgId) -> Result<u64, StoreError> {
-        let query = sqlx::query_scalar!(
-            r#"SELECT count(*) AS "count!" FROM tokens WHERE org_id = $1 AND expires_at > now()"#,
-            org.uuid()
-        );
-        let count =
-            with_timeout(async { query.fetch_one(&mut *self.tenant_conn(org).await?).await })
-                .await?;
-        Ok(u64::try_from(count).unwrap_or_default())
-    }
-
     /// Deletes tokens that expired before this time; returns how many.
     ///
     /// # Errors

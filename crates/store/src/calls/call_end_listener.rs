@@ -24,8 +24,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the query fails.
     pub async fn listen_call_ends(&self) -> Result<CallEndListener, StoreError> {
-        let options = self.connections.options();
         with_timeout(async {
+            let options = self.connections.primary_options().await;
             let pool = PgPoolOptions::new()
                 .max_connections(1)
                 .acquire_timeout(CONNECT_TIMEOUT)

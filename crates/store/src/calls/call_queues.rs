@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
-use switchboard_protocol::id::{CallId, DeviceKey, OrgId};
+use switchboard_protocol::id::{CallId, DeviceId, DeviceKey, OrgId};
 use uuid::Uuid;
 
 use crate::{
@@ -47,6 +47,40 @@ pub struct ClaimedCall {
     pub timeout: Duration,
     /// Time of the request.
     pub created_at: DateTime<Utc>,
+}
+
+/// An attempt to send a stored call.
+#[derive(Debug, Clone, Copy)]
+pub struct CallAttempt {
+    /// The organisation of the call, whose share of connections its writes use.
+    pub org: OrgId,
+    /// The id of the call.
+    pub call: CallId,
+    /// The number of the attempt. A later attempt invalidates writes by this one.
+    pub number: i32,
+}
+
+impl ClaimedCall {
+    /// Returns this attempt.
+    #[must_use]
+    pub const fn attempt(&self) -> CallAttempt {
+        CallAttempt {
+            org: self.device.org,
+            call: self.id,
+            number: self.attempt,
+        }
+    }
+}
+
+/// Which overdue calls are ended.
+#[derive(Debug, Clone, Copy)]
+pub enum Overdue {
+    /// Those of all organisations.
+    All,
+    /// Those of one organisation, in its share of connections.
+    Of(OrgId),
+    /// One call of this organisation, in its share of connections.
+    Call(OrgId, CallId),
 }
 
 /// How many overdue calls were ended.
@@ -107,8 +141,7 @@ impl Store {
     /// [`StoreError`] if the query fails; the call may have been requeued.
     pub async fn requeue_call(
         &self,
-        call: CallId,
-        attempt: i32,
+        attempt: CallAttempt,
         delay: Duration,
     ) -> Result<bool, StoreError> {
         let query = sqlx::query_scalar!(
@@ -120,14 +153,16 @@ impl Store {
                  UPDATE call_queues queue SET due_at = now() + $3::interval FROM back
                  WHERE queue.org_id = back.org_id AND queue.device_id = back.device_id)
                SELECT count(*) AS "back!" FROM back"#,
-            call.uuid(),
-            attempt,
+            attempt.call.uuid(),
+            attempt.number,
             interval(delay)
         );
-        Ok(
-            with_timeout(async { query.fetch_one(&mut *self.system_conn().await?).await }).await?
-                > 0,
-        )
+        let requeued = with_timeout(async {
+            query
+                .fetch_one(&mut *self.tenant_conn(attempt.org).await?)
+                .await
+        });
+        Ok(requeued.await? > 0)
     }
 
     /// Writes the end of a call, notifies waiters, and frees its key if it was not delivered. False
@@ -135,12 +170,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`] if the query fails; the end may have been written.
-    pub async fn end_call(
-        &self,
-        call: CallId,
-        attempt: i32,
-        end: &CallEnd,
-    ) -> Result<bool, StoreError> {
+    pub async fn end_call(&self, attempt: CallAttempt, end: &CallEnd) -> Result<bool, StoreError> {
         let query = sqlx::query_scalar!(
             r#"WITH ended AS (
                  UPDATE calls SET state = 'ended', outcome = $3, delivered = $4, answer = $5, ended_at = now(),
@@ -155,16 +185,18 @@ impl Store {
                  UPDATE call_queues queue SET due_at = now() FROM ended
                  WHERE queue.org_id = ended.org_id AND queue.device_id = ended.device_id)
                SELECT count(pg_notify('switchboard_calls', call_id::text)) AS "ended!" FROM ended"#,
-            call.uuid(),
-            attempt,
+            attempt.call.uuid(),
+            attempt.number,
             end.outcome.as_str(),
             end.delivered.as_str(),
             end.answer
         );
-        Ok(
-            with_timeout(async { query.fetch_one(&mut *self.system_conn().await?).await }).await?
-                > 0,
-        )
+        let ended = with_timeout(async {
+            query
+                .fetch_one(&mut *self.tenant_conn(attempt.org).await?)
+                .await
+        });
+        Ok(ended.await? > 0)
     }
 
     /// Cancels a queued call; `end` is written as its end.
@@ -213,17 +245,25 @@ impl Store {
     }
 
     /// Ends overdue calls: queued ones past their expiry as `expired`, sent ones past their
-    /// deadline as `lost`. Handles one batch of each, or one call. Returns how many.
+    /// deadline as `lost`. Handles one batch of each. Returns how many.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
     pub async fn end_overdue_calls(
         &self,
-        only: Option<CallId>,
+        which: Overdue,
         expired: &CallEnd,
         lost: &CallEnd,
     ) -> Result<OverdueCalls, StoreError> {
-        let only = only.map(CallId::uuid);
+        let only = match which {
+            Overdue::Call(_, call) => Some(call.uuid()),
+            Overdue::All | Overdue::Of(_) => None,
+        };
+        // Row-level security restricts the statements to the organisation of the connection.
+        let connection = async || match which {
+            Overdue::All => self.system_conn().await,
+            Overdue::Of(org) | Overdue::Call(org, _) => self.tenant_conn(org).await,
+        };
         let mark_expired = sqlx::query_scalar!(
             r#"WITH due AS (
                  SELECT call_id FROM calls
@@ -245,12 +285,8 @@ impl Store {
             expired.delivered.as_str(),
             expired.answer
         );
-        let expired = with_timeout(async {
-            mark_expired
-                .fetch_one(&mut *self.system_conn().await?)
-                .await
-        })
-        .await?;
+        let expired =
+            with_timeout(async { mark_expired.fetch_one(&mut *connection().await?).await }).await?;
         let mark_lost = sqlx::query_scalar!(
             r#"WITH due AS (
                  SELECT call_id FROM calls
@@ -270,8 +306,7 @@ impl Store {
             interval(RESULT_GRACE)
         );
         let lost =
-            with_timeout(async { mark_lost.fetch_one(&mut *self.system_conn().await?).await })
-                .await?;
+            with_timeout(async { mark_lost.fetch_one(&mut *connection().await?).await }).await?;
         Ok(OverdueCalls {
             expired: expired.unsigned_abs(),
             lost: lost.unsigned_abs(),
@@ -288,12 +323,42 @@ impl Store {
         due_only: bool,
         limit: u32,
     ) -> Result<Vec<DeviceKey>, StoreError> {
+        let org = after.map_or(Uuid::nil(), |device| device.org.uuid());
+        let device = after.map_or("", |device| device.device.as_str());
+        self.call_queues_after(org, device, due_only, limit).await
+    }
+
+    /// The same for the queues of one organisation.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn call_queues_of(
+        &self,
+        org: OrgId,
+        after: Option<&DeviceId>,
+        due_only: bool,
+        limit: u32,
+    ) -> Result<Vec<DeviceKey>, StoreError> {
+        let device = after.map_or("", DeviceId::as_str);
+        let queues = self.call_queues_after(org.uuid(), device, due_only, limit);
+        let mut queues = queues.await?;
+        queues.retain(|queue| queue.org == org);
+        Ok(queues)
+    }
+
+    async fn call_queues_after(
+        &self,
+        org: Uuid,
+        device: &str,
+        due_only: bool,
+        limit: u32,
+    ) -> Result<Vec<DeviceKey>, StoreError> {
         let query = sqlx::query!(
             "SELECT org_id, device_id FROM call_queues
              WHERE (org_id, device_id) > ($1, $2) AND (NOT $3 OR due_at <= now())
              ORDER BY org_id, device_id LIMIT $4",
-            after.map_or(Uuid::nil(), |device| device.org.uuid()),
-            after.map_or("", |device| device.device.as_str()),
+            org,
+            device,
             due_only,
             i64::from(limit)
         );

@@ -1,7 +1,7 @@
 //! The tenant boundary: pooled connections whose scope PostgreSQL enforces by row-level security.
 //! Invariant: no statement runs on a pooled connection whose scope was not set in this use of it.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use sqlx::{
     AssertSqlSafe, Executor, PgConnection, PgPool, Postgres,
@@ -10,15 +10,20 @@ use sqlx::{
 };
 use switchboard_protocol::id::OrgId;
 use switchboard_runtime::budget::{self, Budgets};
-use tokio::time::Instant;
+use tokio::{sync::Mutex, time::Instant};
 
-use super::scoped::{Gate, ScopedConnection, ScopedTransaction};
+use super::{
+    primary::{Servers, refuse_standby},
+    scoped::{Gate, ScopedConnection, ScopedTransaction},
+};
 use crate::{Owner, Store};
 
 /// How long a request waits for a working connection: an idle one, or a new one.
 pub(crate) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long an unused connection stays in the pool.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+/// Interval at which a request that waits for a connection looks for the primary.
+const PRIMARY_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The rows that the statements of one connection can see and write.
 ///
@@ -28,10 +33,14 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 enum TenantScope {
     /// One owner's rows. An organisation reads public rows as well.
     Tenant(Owner),
+    /// The rows of [`Self::Tenant`], charged to the process.
+    Operator(Owner),
     /// The skills books that the owner can read, and the chunks of every book; read-only.
     Search(Owner),
     /// All rows of all organisations and of the installation.
     System,
+    /// The rows of [`Self::System`], charged to an organisation.
+    SystemFor(OrgId),
     /// No rows; the login role of the database URL, with its own rights on the schema.
     Unscoped,
 }
@@ -60,7 +69,9 @@ impl RlsRole {
 impl TenantScope {
     const fn role(self) -> RlsRole {
         match self {
-            Self::Tenant(_) | Self::System => RlsRole::Service,
+            Self::Tenant(_) | Self::Operator(_) | Self::System | Self::SystemFor(_) => {
+                RlsRole::Service
+            }
             Self::Search(_) => RlsRole::Search,
             Self::Unscoped => RlsRole::Login,
         }
@@ -70,11 +81,11 @@ impl TenantScope {
     /// compare it.
     fn setting(self) -> String {
         match self {
-            Self::Tenant(Owner::Org(org)) | Self::Search(Owner::Org(org)) => org.uuid().to_string(),
-            Self::Tenant(Owner::Installation) | Self::Search(Owner::Installation) => {
-                "installation".to_owned()
-            }
-            Self::System => "everyone".to_owned(),
+            Self::Tenant(owner) | Self::Operator(owner) | Self::Search(owner) => match owner {
+                Owner::Org(org) => org.uuid().to_string(),
+                Owner::Installation => "installation".to_owned(),
+            },
+            Self::System | Self::SystemFor(_) => "everyone".to_owned(),
             Self::Unscoped => String::new(),
         }
     }
@@ -83,7 +94,8 @@ impl TenantScope {
     fn holder(self) -> budget::Owner {
         match self {
             Self::Tenant(owner) | Self::Search(owner) => owner.into(),
-            Self::System | Self::Unscoped => budget::Owner::System,
+            Self::SystemFor(org) => Owner::from(org).into(),
+            Self::Operator(_) | Self::System | Self::Unscoped => budget::Owner::System,
         }
     }
 
@@ -113,8 +125,10 @@ pub(crate) struct MissingRole(#[source] sqlx::Error);
 /// | method | rows | for |
 /// |---|---|---|
 /// | [`tenant_conn`], [`begin_tenant`] | one owner's; public ones to read | requests of a caller |
+/// | [`operator_conn`] | one owner's; public ones to read | requests of the operator about it |
 /// | [`search_conn`] | that owner's and public books, to read | the book search |
 /// | [`system_conn`], [`begin_system`] | **all** | authentication, jobs, purges |
+/// | [`system_conn_for`] | **all** | keys of the installation that a request of an organisation needs |
 /// | [`unscoped_conn`] | none | schema version, catalogue, health checks |
 ///
 /// A gate is before the pool: an organisation holds at most its share of the connections, and
@@ -141,28 +155,41 @@ pub(crate) struct MissingRole(#[source] sqlx::Error);
 /// [`tenant_conn`]: Store::tenant_conn
 /// [`begin_tenant`]: Store::begin_tenant
 /// [`begin_tenant_in_turn`]: Store::begin_tenant_in_turn
+/// [`operator_conn`]: Store::operator_conn
 /// [`search_conn`]: Store::search_conn
 /// [`system_conn`]: Store::system_conn
+/// [`system_conn_for`]: Store::system_conn_for
 /// [`begin_system`]: Store::begin_system
 /// [`unscoped_conn`]: Store::unscoped_conn
 #[derive(Debug, Clone)]
 pub(crate) struct Connections {
     pool: PgPool,
+    servers: Servers,
+    /// Held by the request that looks for the primary.
+    search: Arc<Mutex<()>>,
     limit: u32,
     gate: Arc<Gate>,
 }
 
 impl Connections {
-    /// Creates the pool, with a gate of these budgets. It connects on first use.
-    pub(crate) fn open(options: PgConnectOptions, limit: u32, budgets: &Budgets) -> Self {
+    /// Creates the pool, with a gate of these budgets. It connects on first use, to the first
+    /// server unless another one turns out to be the primary.
+    pub(crate) fn open(servers: Servers, limit: u32, budgets: &Budgets) -> Self {
         let pool = PgPoolOptions::new()
             .max_connections(limit)
             .acquire_timeout(ACQUIRE_TIMEOUT)
             .idle_timeout(IDLE_TIMEOUT)
             .test_before_acquire(false)
-            .connect_lazy_with(options);
+            .after_connect(|connection, _| Box::pin(refuse_standby(connection)))
+            .connect_lazy_with(servers.first().clone());
         let gate = Arc::new(Gate::new(budgets, limit));
-        Self { pool, limit, gate }
+        Self {
+            pool,
+            servers,
+            search: Arc::default(),
+            limit,
+            gate,
+        }
     }
 
     /// The same pool, with a gate of these budgets.
@@ -171,9 +198,29 @@ impl Connections {
         Self { gate, ..self }
     }
 
-    /// The options that connections are opened with.
-    pub(crate) fn options(&self) -> PgConnectOptions {
+    /// The options for a connection outside the pool. Of several servers, asks which one is the
+    /// primary.
+    pub(crate) async fn primary_options(&self) -> PgConnectOptions {
+        self.find_primary().await;
         (*self.pool.connect_options()).clone()
+    }
+
+    /// Directs new connections to the primary, if one of several servers answers that it is.
+    async fn find_primary(&self) {
+        if let Some(primary) = self.servers.find_primary().await {
+            self.pool.set_connect_options(primary.clone());
+        }
+    }
+
+    /// Looks for the primary for as long as a request waits for a connection: the pool retries
+    /// with the options of the moment.
+    async fn follow_primary(&self) -> Infallible {
+        loop {
+            tokio::time::sleep(PRIMARY_POLL_INTERVAL).await;
+            if let Ok(_search) = self.search.try_lock() {
+                self.find_primary().await;
+            }
+        }
     }
 
     /// The number of open connections, and of idle ones among them.
@@ -201,7 +248,15 @@ impl Connections {
             let permits = permits.map_err(|_| sqlx::Error::PoolTimedOut)?;
             let mut attempts_left = self.limit;
             loop {
-                let mut unverified = Unverified(Some(self.pool.acquire().await?));
+                let acquired = match self.pool.acquire().await {
+                    // The pool retries only a refused connection.
+                    Err(sqlx::Error::Io(_)) if self.servers.are_several() => {
+                        tokio::time::sleep(PRIMARY_POLL_INTERVAL).await;
+                        continue;
+                    }
+                    acquired => acquired?,
+                };
+                let mut unverified = Unverified(Some(acquired));
                 match unverified.configure(&settings).await {
                     Ok(connection) => {
                         let gate = Arc::clone(&self.gate);
@@ -211,6 +266,12 @@ impl Connections {
                 }
             }
         });
+        let scoped = async {
+            tokio::select! {
+                scoped = scoped => scoped,
+                never = self.follow_primary() => match never {},
+            }
+        };
         let scoped = tokio::time::timeout_at(deadline, scoped).await;
         scoped.unwrap_or(Err(sqlx::Error::PoolTimedOut))
     }
@@ -317,6 +378,20 @@ impl Store {
             .await
     }
 
+    /// A connection with the rows of [`Store::tenant_conn`], outside the share of the owner.
+    ///
+    /// Only for what the installation or its operator does to an organisation: its own requests
+    /// must not delay that.
+    pub(crate) async fn operator_conn(
+        &self,
+        owner: impl Into<Owner>,
+    ) -> Result<ScopedConnection, sqlx::Error> {
+        let scope = TenantScope::Operator(owner.into());
+        self.connections
+            .acquire_scoped(scope, self.actor(), false)
+            .await
+    }
+
     /// A connection that sees and writes **all rows of all organisations**.
     ///
     /// Only for statements that belong to no single owner: authentication (the owner is the
@@ -325,6 +400,17 @@ impl Store {
     pub(crate) async fn system_conn(&self) -> Result<ScopedConnection, sqlx::Error> {
         self.connections
             .acquire_scoped(TenantScope::System, self.actor(), false)
+            .await
+    }
+
+    /// A connection with the rows of [`Store::system_conn`], **all of them**, in the share of the
+    /// organisation whose request needs a key of the installation.
+    pub(crate) async fn system_conn_for(
+        &self,
+        org: OrgId,
+    ) -> Result<ScopedConnection, sqlx::Error> {
+        self.connections
+            .acquire_scoped(TenantScope::SystemFor(org), self.actor(), false)
             .await
     }
 
@@ -361,7 +447,20 @@ impl Store {
             .await
     }
 
-    /// The same for a transaction that locks the row of its organisation. Other ones of this
+    /// A transaction with the rows of [`Store::operator_conn`], outside the share of the owner.
+    ///
+    /// Only for what the installation does to an organisation: its own requests must not delay that.
+    pub(crate) async fn begin_operator(
+        &self,
+        owner: impl Into<Owner>,
+    ) -> Result<ScopedTransaction, sqlx::Error> {
+        let scope = TenantScope::Operator(owner.into());
+        self.connections
+            .begin_scoped(scope, self.actor(), false)
+            .await
+    }
+
+    /// As [`Store::begin_tenant`] for a transaction that locks the row of its organisation. Other ones of this
     /// process wait without a connection until it ends.
     pub(crate) async fn begin_tenant_in_turn(
         &self,
@@ -402,6 +501,7 @@ mod tests {
         let org = OrgId::from_uuid(Uuid::now_v7());
         let (service, id) = ("switchboard_service", org.uuid().to_string());
         check(&mut store.tenant_conn(org).await.unwrap(), service, &id).await;
+        check(&mut store.operator_conn(org).await.unwrap(), service, &id).await;
         check(&mut store.system_conn().await.unwrap(), service, "everyone").await;
         let owner = Owner::Installation;
         check(

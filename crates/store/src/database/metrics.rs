@@ -35,8 +35,10 @@ impl Outcome {
             StoreError::Unavailable(_)
             | StoreError::NotMigrated(_)
             | StoreError::NewerSchema { .. }
+            | StoreError::MigrationBlocked { .. }
             | StoreError::Migration(_)
             | StoreError::Setting(_)
+            | StoreError::MasterKey(_)
             | StoreError::Unexpected(_) => Self::Error,
         }
     }

@@ -22,7 +22,7 @@ const RETURN_TIMEOUT: Duration = Duration::from_secs(15);
 /// The bounds before the pool: the owners of statements take turns, and each has a share.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// One for each connection of the pool. An organisation holds at most two thirds of them,
+    /// One for each connection of the pool. An organisation holds at most four fifths of them,
     /// because it decides how long a statement of its own waits for a lock. A smaller share would
     /// slow down the only organisation of an installation.
     connections: Budget,
@@ -44,12 +44,12 @@ impl Gate {
     /// A gate for a pool of this size.
     pub(crate) fn new(budgets: &Budgets, limit: u32) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let two_thirds = Kind::Held {
-            share: (limit * 2 / 3).max(1),
+        let four_fifths = Kind::Held {
+            share: (limit * 4 / 5).max(1),
         };
         Self {
-            connections: budgets.budget("database_connections", limit, two_thirds),
-            org_rows: budgets.budget("database_org_rows", limit, Kind::Held { share: 1 }),
+            connections: budgets.slots("database_connections", limit, four_fifths),
+            org_rows: budgets.slots("database_org_rows", limit, Kind::Held { share: 1 }),
             returns: Shutdown::new(),
         }
     }

@@ -200,7 +200,38 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if the query fails.
     pub async fn npc(&self, org: OrgId, id: NpcId) -> Result<Option<Npc>, StoreError> {
-        with_timeout(async { read_one(&mut *self.tenant_conn(org).await?, org, id).await }).await
+        self.npc_with(org, id, Members::All).await
+    }
+
+    /// One NPC of the organisation, without `persona.card` and overrides.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn npc_without_card(&self, org: OrgId, id: NpcId) -> Result<Option<Npc>, StoreError> {
+        self.npc_with(org, id, Members::AllButCard).await
+    }
+
+    /// One NPC of the organisation, with the settings that its answers need: without `prompt`,
+    /// `persona.card` and overrides.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn npc_for_answers(&self, org: OrgId, id: NpcId) -> Result<Option<Npc>, StoreError> {
+        self.npc_with(org, id, Members::OfAnswers).await
+    }
+
+    async fn npc_with(
+        &self,
+        org: OrgId,
+        id: NpcId,
+        members: Members,
+    ) -> Result<Option<Npc>, StoreError> {
+        with_timeout(async {
+            let mut connection = self.tenant_conn(org).await?;
+            let found = read(&mut connection, org, Selector::Ids(&[id.uuid()]), members).await?;
+            Ok::<_, sqlx::Error>(found.into_iter().next())
+        })
+        .await
     }
 }
 
@@ -225,7 +256,9 @@ async fn write(
     if let Some(taken) = devices::bind(connection, org, id, &settings.devices).await? {
         return Ok(taken);
     }
-    let Some(npc) = read_one(&mut *connection, org, id).await? else {
+    let selector = Selector::Ids(&[id.uuid()]);
+    let written = read(&mut *connection, org, selector, Members::All).await?;
+    let Some(npc) = written.into_iter().next() else {
         return Ok(NpcWrite::Stale);
     };
     if let Some(unknown) = link_pictures(connection, &npc).await? {
@@ -394,15 +427,6 @@ async fn link_voice(
     Ok(unknown)
 }
 
-async fn read_one(
-    connection: &mut PgConnection,
-    org: OrgId,
-    id: NpcId,
-) -> Result<Option<Npc>, sqlx::Error> {
-    let found = read(connection, org, Selector::Ids(&[id.uuid()])).await?;
-    Ok(found.into_iter().next())
-}
-
 /// Selects NPCs.
 #[derive(Debug, Clone, Copy)]
 enum Selector<'a> {
@@ -412,12 +436,23 @@ enum Selector<'a> {
     ForDevice(&'a DeviceId),
 }
 
+/// The members of the settings that are read. Parsed, a card takes up to 85 times its JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Members {
+    All,
+    /// The effective settings without `persona.card`, which only imports and exports use.
+    AllButCard,
+    /// The effective settings without `prompt` and `persona.card`.
+    OfAnswers,
+}
+
 /// NPCs in the order of their ids. The latest version of a template is the latest stored one:
 /// versions written by earlier releases of this program are not stored.
 async fn read(
     connection: &mut PgConnection,
     org: OrgId,
     selector: Selector<'_>,
+    members: Members,
 ) -> Result<Vec<Npc>, sqlx::Error> {
     let (ids, device) = match selector {
         Selector::Ids(ids) => (Some(ids), None),
@@ -427,9 +462,15 @@ async fn read(
     // therefore the ids are in a subquery.
     let rows = sqlx::query_as!(
         Row,
-        r#"SELECT n.id, n.org_id, n.template_id, n.template_version, n.overrides AS "overrides: Json<Map<String, Value>>",
+        r#"SELECT n.id, n.org_id, n.template_id, n.template_version,
+                  CASE WHEN $5 THEN (n.overrides #- '{persona,card}') - 'prompt'::text
+                       WHEN $4 THEN n.overrides #- '{persona,card}'
+                       ELSE n.overrides END AS "overrides!: Json<Map<String, Value>>",
                   ARRAY(SELECT d.device_id FROM npc_devices d WHERE d.npc_id = n.id ORDER BY d.device_id) AS "devices!",
-                  t.version AS "effective_version?", t.settings AS "template?: Json<TemplateSettings>",
+                  t.version AS "effective_version?",
+                  CASE WHEN $5 THEN (t.settings #- '{persona,card}') - 'prompt'::text
+                       WHEN $4 THEN t.settings #- '{persona,card}'
+                       ELSE t.settings END AS "template?: Json<TemplateSettings>",
                   n.version, n.created_at, n.updated_at
            FROM npcs n
            LEFT JOIN LATERAL (
@@ -442,9 +483,17 @@ async fn read(
            ORDER BY n.id"#,
         org.uuid(),
         ids as _,
-        device
+        device,
+        members == Members::AllButCard,
+        members == Members::OfAnswers
     )
     .fetch_all(connection)
     .await?;
-    Ok(rows.into_iter().map(Npc::from).collect())
+    let mut npcs: Vec<_> = rows.into_iter().map(Npc::from).collect();
+    if members != Members::All {
+        for npc in &mut npcs {
+            npc.settings.overrides = Map::new();
+        }
+    }
+    Ok(npcs)
 }

@@ -2,7 +2,9 @@
 //! Invariant: an organisation is created together with its first key.
 
 use chrono::{DateTime, Utc};
+use sqlx::{Row as _, types::Json};
 use switchboard_protocol::id::{NpcId, OrgId};
+use switchboard_runtime::quota::Limits;
 use uuid::Uuid;
 
 use crate::{
@@ -35,6 +37,8 @@ pub struct Org {
     pub updated_at: DateTime<Utc>,
     /// Since when the operator refuses its credentials.
     pub suspended_at: Option<DateTime<Utc>>,
+    /// The quotas that the operator set in place of the defaults.
+    pub quotas: Limits,
 }
 
 /// The result of changing an organisation.
@@ -48,14 +52,31 @@ pub enum OrgWrite {
     UnknownNpc,
 }
 
-struct Row {
-    id: Uuid,
-    name: String,
-    default_npc_id: Option<Uuid>,
-    version: i64,
-    created_at: DateTime<Utc>,
-    updated_at: DateTime<Utc>,
-    suspended_at: Option<DateTime<Utc>>,
+/// The suspended organisations at one time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SuspendedOrgs {
+    /// In the order of their ids.
+    pub orgs: Vec<OrgId>,
+    /// The time in microseconds, by the clock of the database.
+    pub version: u64,
+}
+
+/// The lock orders the readings: each statement of the implicit transaction sees what was committed
+/// when it begins. In one message, so that no client can stop while it holds the lock.
+const READ_SUSPENDED: &str = "\
+    DO $$ BEGIN PERFORM pg_advisory_xact_lock(hashtext('switchboard.suspended_orgs')); END $$;
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS version,
+           ARRAY(SELECT id FROM orgs WHERE suspended_at IS NOT NULL ORDER BY id) AS orgs";
+
+pub(crate) struct Row {
+    pub(crate) id: Uuid,
+    pub(crate) name: String,
+    pub(crate) default_npc_id: Option<Uuid>,
+    pub(crate) version: i64,
+    pub(crate) created_at: DateTime<Utc>,
+    pub(crate) updated_at: DateTime<Utc>,
+    pub(crate) suspended_at: Option<DateTime<Utc>>,
+    pub(crate) quotas: Json<Limits>,
 }
 
 impl From<Row> for Org {
@@ -70,11 +91,20 @@ impl From<Row> for Org {
             created_at: row.created_at,
             updated_at: row.updated_at,
             suspended_at: row.suspended_at,
+            quotas: row.quotas.0,
         }
     }
 }
 
 impl Store {
+    /// The ids of all organisations, for purges.
+    pub(crate) async fn org_ids(&self) -> Result<Vec<OrgId>, StoreError> {
+        let query = sqlx::query_scalar!("SELECT id FROM orgs ORDER BY id");
+        let ids =
+            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
+        Ok(ids.into_iter().map(OrgId::from_uuid).collect())
+    }
+
     /// Calls [`TenantTransaction::create_org`] in a new transaction and commits it.
     ///
     /// # Errors
@@ -98,7 +128,9 @@ impl Store {
     pub async fn org(&self, id: OrgId) -> Result<Option<Org>, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            "SELECT id, name, default_npc_id, version, created_at, updated_at, suspended_at FROM orgs WHERE id = $1",
+            r#"SELECT id, name, default_npc_id, version, created_at, updated_at, suspended_at,
+                      quotas AS "quotas: Json<Limits>"
+               FROM orgs WHERE id = $1"#,
             id.uuid()
         );
         let row = with_timeout(async {
@@ -123,8 +155,9 @@ impl Store {
     ) -> Result<OrgWrite, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            "UPDATE orgs SET name = $3, default_npc_id = $4 WHERE id = $1 AND version = $2
-             RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at",
+            r#"UPDATE orgs SET name = $3, default_npc_id = $4 WHERE id = $1 AND version = $2
+               RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at,
+                         quotas AS "quotas: Json<Limits>""#,
             id.uuid(),
             version,
             settings.name,
@@ -157,8 +190,9 @@ impl Store {
     pub async fn orgs(&self, after: Option<OrgId>, limit: u32) -> Result<Vec<Org>, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            "SELECT id, name, default_npc_id, version, created_at, updated_at, suspended_at FROM orgs
-             WHERE $1::uuid IS NULL OR id > $1 ORDER BY id LIMIT $2",
+            r#"SELECT id, name, default_npc_id, version, created_at, updated_at, suspended_at,
+                      quotas AS "quotas: Json<Limits>"
+               FROM orgs WHERE $1::uuid IS NULL OR id > $1 ORDER BY id LIMIT $2"#,
             after.map(OrgId::uuid),
             i64::from(limit)
         );
@@ -168,7 +202,7 @@ impl Store {
     }
 
     /// Suspends an organisation, or lifts its suspension; `None` if there is none with this id. A
-    /// repetition changes nothing.
+    /// repetition changes nothing. It does not wait for requests of the organisation.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -179,30 +213,39 @@ impl Store {
     ) -> Result<Option<Org>, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            "UPDATE orgs SET suspended_at = CASE WHEN $2 THEN COALESCE(suspended_at, now()) END WHERE id = $1
-             RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at",
+            r#"UPDATE orgs SET suspended_at = CASE WHEN $2 THEN COALESCE(suspended_at, now()) END WHERE id = $1
+               RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at,
+                         quotas AS "quotas: Json<Limits>""#,
             id.uuid(),
             is_suspended
         );
         let row = with_timeout(async {
             query
-                .fetch_optional(&mut *self.tenant_conn(id).await?)
+                .fetch_optional(&mut *self.operator_conn(id).await?)
                 .await
         })
         .await?;
         Ok(row.map(Org::from))
     }
 
-    /// The suspended organisations, in the order of their ids.
+    /// The suspended organisations. Of two lists, the one that was read later has the higher
+    /// version.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
-    pub async fn suspended_orgs(&self) -> Result<Vec<OrgId>, StoreError> {
-        let query =
-            sqlx::query_scalar!("SELECT id FROM orgs WHERE suspended_at IS NOT NULL ORDER BY id");
-        let ids =
-            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
-        Ok(ids.into_iter().map(OrgId::from_uuid).collect())
+    pub async fn suspended_orgs(&self) -> Result<SuspendedOrgs, StoreError> {
+        let row = with_timeout(async {
+            let mut connection = self.system_conn().await?;
+            let read = sqlx::raw_sql(READ_SUSPENDED).fetch_one(&mut *connection);
+            let row = read.await?;
+            let (version, orgs): (i64, Vec<Uuid>) = (row.try_get("version")?, row.try_get("orgs")?);
+            Ok::<_, sqlx::Error>((version, orgs))
+        });
+        let (version, orgs) = row.await?;
+        Ok(SuspendedOrgs {
+            version: version.unsigned_abs(),
+            orgs: orgs.into_iter().map(OrgId::from_uuid).collect(),
+        })
     }
 }
 
@@ -233,5 +276,52 @@ impl TenantTransaction {
             Ok::<_, sqlx::Error>(key)
         })
         .await
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use std::time::Duration;
+
+    use switchboard_test_support::eventually::eventually;
+    use tokio::task::JoinSet;
+
+    use super::*;
+    use crate::testing::TestDatabase;
+
+    #[tokio::test]
+    async fn later_list_of_suspended_organisations_has_the_higher_version() {
+        let database = TestDatabase::create().await.unwrap();
+        let store = database.store();
+        let org = OrgId::from_uuid(Uuid::from_u128(1));
+        let sql = format!(
+            "INSERT INTO orgs (id, name) VALUES ('{}', 'an org')",
+            org.uuid()
+        );
+        database.execute(&sql).await.unwrap();
+        let first = store.suspended_orgs().await.unwrap();
+        assert_eq!(first.orgs, []);
+        // A reading that waits for another one sees what was committed in the meantime.
+        let mut other = store.begin_system().await.unwrap();
+        sqlx::raw_sql("SELECT pg_advisory_xact_lock(hashtext('switchboard.suspended_orgs'))")
+            .execute(&mut *other)
+            .await
+            .unwrap();
+        let (mut readings, reader) = (JoinSet::new(), store.clone());
+        readings.spawn(async move { reader.suspended_orgs().await });
+        let waiting = async || {
+            let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+                       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+            let mut connection = store.unscoped_conn().await.unwrap();
+            let count = sqlx::query_scalar::<_, i64>(sql);
+            count.fetch_one(&mut *connection).await.unwrap()
+        };
+        let waiting = eventually(Duration::from_secs(10), waiting, |count| *count == 1);
+        assert_eq!(waiting.await, 1);
+        store.set_suspended(org, true).await.unwrap();
+        other.rollback().await.unwrap();
+        let second = readings.join_next().await.unwrap().unwrap().unwrap();
+        assert_eq!(second.orgs, [org]);
+        assert!(second.version > first.version, "{second:?} {first:?}");
     }
 }

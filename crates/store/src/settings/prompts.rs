@@ -111,12 +111,12 @@ impl Store {
             return Ok(None);
         }
         if let Some(id) = Npc::id_from_prompt_name(name) {
-            let npc = self.npc(org, id).await?;
+            let npc = self.npc_without_card(org, id).await?;
             return Ok(npc.map(|npc| npc.prompt()));
         }
         let query = sqlx::query_as!(
             WholeRow,
-            r#"SELECT id, prompt_name, name, persona AS "persona: Json<Persona>", prompt AS "prompt: Json<Prompt>"
+            r#"SELECT id, prompt_name, name, persona - 'card' AS "persona!: Json<Persona>", prompt AS "prompt: Json<Prompt>"
                FROM templates WHERE prompt_name = $2 AND (org_id = $1 OR org_id IS NULL)
                ORDER BY org_id NULLS LAST LIMIT 1"#,
             org.uuid(),

@@ -18,15 +18,19 @@ pub enum WebhookEvent {
     /// A call with mode `async` or `queued` has ended.
     #[serde(rename = "call.finished")]
     CallFinished,
+    /// The organisation uses 80 % of a quota.
+    #[serde(rename = "quota.warning")]
+    QuotaWarning,
 }
 
 impl WebhookEvent {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::DeviceOnline,
         Self::DeviceOffline,
         Self::DeviceEvent,
         Self::CallFinished,
+        Self::QuotaWarning,
     ];
 
     /// The name of the event.
@@ -37,6 +41,7 @@ impl WebhookEvent {
             Self::DeviceOffline => "device.offline",
             Self::DeviceEvent => "device.event",
             Self::CallFinished => "call.finished",
+            Self::QuotaWarning => "quota.warning",
         }
     }
 

@@ -189,6 +189,14 @@ impl Phrases {
         )
     }
 
+    /// The organisation is at a quota of the day.
+    pub(crate) const fn quota_exceeded(self) -> &'static str {
+        self.pick(
+            "Sorry, I have talked as much as I may today. Please come back tomorrow.",
+            "抱歉，我今天能说的话已经说完了。请明天再来。",
+        )
+    }
+
     pub(crate) const fn no_model(self) -> &'static str {
         self.pick(
             "Sorry, I cannot think of an answer at the moment. Please ask again in a moment.",

@@ -55,7 +55,7 @@ pub(crate) async fn retrieve(
         return RetrievedContext::default();
     };
     let deadline = Instant::now() + SEARCH_TIMEOUT;
-    let embedding = timeout_at(deadline, embed(embedder, &message.text)).await;
+    let embedding = timeout_at(deadline, embed(embedder, npc, &message.text)).await;
     let embedding = embedding.ok().flatten();
     let (memories, chunks) = tokio::join!(
         or_default_by(deadline, memories(store, npc, message, embedding.as_ref())),
@@ -95,9 +95,9 @@ impl RetrievedContext {
     }
 }
 
-async fn embed(embedder: Option<&QueryEmbedder>, text: &str) -> Option<QueryEmbedding> {
+async fn embed(embedder: Option<&QueryEmbedder>, npc: &Npc, text: &str) -> Option<QueryEmbedding> {
     let embedder = embedder?;
-    let vector = embedder.embed(text).await?;
+    let vector = embedder.embed(Owner::Org(npc.org).into(), text).await?;
     Some(QueryEmbedding {
         model: embedder.model().to_owned(),
         vector,

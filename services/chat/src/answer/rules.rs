@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 use switchboard_catalog::placeholders;
-use switchboard_rule_responder::{Plan, SmallTalk, Target, plan};
+use switchboard_rule_responder::{Offer, Plan, SmallTalk, Target, plan};
 use switchboard_tools::text::clean_to;
 
 use crate::{
@@ -25,35 +25,67 @@ const MAX_COMMAND_BYTES: usize = 1_000;
 /// Bytes of an NPC's greeting.
 const MAX_GREETING_BYTES: usize = 2_000;
 
+/// What to do about a message.
+enum Decision<'a> {
+    Call {
+        callable: Callable<'a>,
+        params: Map<String, Value>,
+        is_read_only: bool,
+    },
+    Say(String),
+    /// No service matches.
+    Nothing,
+}
+
 /// Answers a message.
 pub(crate) async fn answer(chat: &Chat, context: &Context<'_>, sink: &TurnSink<'_>) -> AnswerEnd {
     let phrases = context.phrases(&context.message.text);
-    let offers = context.tools.offers();
+    let text = match decide(context, phrases) {
+        None => return AnswerEnd::Failed,
+        Some(Decision::Call {
+            callable,
+            params,
+            is_read_only,
+        }) => match call(chat, context, sink, (callable, params)).await {
+            Ok(end) => render(phrases.0, is_read_only, &end),
+            Err(ToolCallsDenied::LeaseLost) => return AnswerEnd::LeaseLost,
+            Err(ToolCallsDenied::NotRecorded(error)) => {
+                tracing::warn!(%error, "cannot record a call for a turn; it is not made");
+                sink.send_apology(phrases.unreachable());
+                return AnswerEnd::Failed;
+            }
+        },
+        Some(Decision::Say(text)) => text,
+        Some(Decision::Nothing) => without_service(chat, context, phrases).await,
+    };
+    sink.send_text(&text);
+    AnswerEnd::Answered
+}
+
+/// Decides what to do. The services are prepared for the rule responder here and dropped at once.
+/// `None` if the selected service is unknown.
+fn decide<'a>(context: &Context<'a>, phrases: Phrases) -> Option<Decision<'a>> {
+    let message = context.message.text.as_str();
+    if message.len() > MAX_COMMAND_BYTES {
+        return Some(Decision::Nothing);
+    }
+    let devices = context.tools.prepare();
+    let offers = devices.iter().map(|(device, services)| Offer {
+        device: device.device.as_str(),
+        services,
+    });
+    let offers: Vec<_> = offers.collect();
     let describe = |target: &Target<'_>| {
         let callable = context.tools.service(target.device, &target.service.name);
         callable.map_or_else(String::new, |callable| callable.describe())
     };
-    let message = context.message.text.as_str();
-    let plan = if message.len() > MAX_COMMAND_BYTES {
-        Plan::Nothing
-    } else {
-        plan(&offers, message)
-    };
-    let text = match plan {
-        Plan::Call(target, params) => {
-            let service = target.service;
-            let Some(callable) = context.tools.service(target.device, &service.name) else {
-                return AnswerEnd::Failed;
-            };
-            match call(chat, context, sink, (callable, params)).await {
-                Ok(end) => render(phrases.0, service.is_read_only, &end),
-                Err(ToolCallsDenied::LeaseLost) => return AnswerEnd::LeaseLost,
-                Err(ToolCallsDenied::NotRecorded(error)) => {
-                    tracing::warn!(%error, "cannot record a call for a turn; it is not made");
-                    sink.send_apology(phrases.unreachable());
-                    return AnswerEnd::Failed;
-                }
-            }
+    Some(Decision::Say(match plan(&offers, message) {
+        Plan::Call(Target { device, service }, params) => {
+            return Some(Decision::Call {
+                callable: context.tools.service(device, &service.name)?,
+                params,
+                is_read_only: service.is_read_only,
+            });
         }
         Plan::Missing(target, parameters) => phrases.missing(&describe(&target), &parameters),
         Plan::NoCommand(target) => phrases.no_command(&describe(&target)),
@@ -68,10 +100,8 @@ pub(crate) async fn answer(chat: &Chat, context: &Context<'_>, sink: &TurnSink<'
             }
         }
         Plan::Talk(talk) => small_talk(talk, context, phrases),
-        Plan::Nothing => without_service(chat, context, phrases).await,
-    };
-    sink.send_text(&text);
-    AnswerEnd::Answered
+        Plan::Nothing => return Some(Decision::Nothing),
+    }))
 }
 
 async fn call(

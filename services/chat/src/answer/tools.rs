@@ -1,15 +1,18 @@
 //! The services that an answer can use, for models and for rules.
 //! Invariant: services that the NPC's policy denies are not in the set.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use quick_cache::{Weighter, sync::Cache};
-use serde_json::{Map, Value};
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
 use switchboard_bus::{Bus, BusError};
 use switchboard_catalog::ToolPolicy;
 use switchboard_completions::Tool;
 use switchboard_protocol::{id::DeviceKey, schema::Digest};
-use switchboard_rule_responder::{Offer, Service};
+use switchboard_rule_responder::Service;
 use switchboard_store::Npc;
 use switchboard_tools::{Naming, describe, tool_name};
 use tracing::info;
@@ -19,9 +22,8 @@ use crate::{
     user_message::UserMessage,
 };
 
-/// Capacity of the cache in bytes of registered JSON. Parsed, a registration takes several times
-/// its JSON. Devices with the same firmware share an entry.
-const CACHE_BYTES: u64 = 8 * 1024 * 1024;
+/// Capacity of the cache in bytes of memory. Devices with the same firmware share an entry.
+const CACHE_BYTES: u64 = 32 * 1024 * 1024;
 /// Expected number of cached registrations.
 const CACHE_ENTRIES: usize = 4_096;
 /// Maximum number of tools in a request to a model; providers reject more.
@@ -31,7 +33,7 @@ const MAX_TOOLS_BYTES: usize = 96 * 1024;
 /// Maximum number of devices whose services one answer can use. Protects the model's context.
 const MAX_DEVICES: usize = 16;
 
-/// Cache of parsed registrations.
+/// Cache of described registrations.
 pub(crate) struct ServiceCache {
     entries: Cache<CacheKey, Arc<DeviceServices>, Weight>,
 }
@@ -44,24 +46,21 @@ struct Weight;
 
 impl Weighter<CacheKey, Arc<DeviceServices>> for Weight {
     fn weight(&self, key: &CacheKey, services: &Arc<DeviceServices>) -> u64 {
-        services.json_bytes.saturating_add(key.2.len()) as u64
+        services.bytes().saturating_add(key.2.len()) as u64
     }
 }
 
-/// The services of one device that an NPC may use.
+/// The services of one device that an NPC may use, in the order of their names. JSON stays text:
+/// parsed, it takes up to 85 times as much memory.
 #[derive(Debug, Default)]
-struct DeviceServices {
-    services: Vec<Service>,
-    /// The same as tools, in the same order.
-    tools: Vec<ServiceTool>,
-    json_bytes: usize,
-}
+struct DeviceServices(Vec<KnownService>);
 
-#[derive(Debug, Clone)]
-struct ServiceTool {
+#[derive(Debug)]
+struct KnownService {
+    name: String,
+    /// Its registered definition.
+    definition: Box<RawValue>,
     tool: Tool,
-    /// Length of the schema as JSON.
-    schema_bytes: usize,
     /// The device's own timeout for this service.
     timeout: Option<Duration>,
 }
@@ -135,7 +134,7 @@ impl ServiceCache {
         if let Some(cached) = self.entries.get(&key) {
             return Ok(Some(cached));
         }
-        let Some(json) = bus.services(&presence).await? else {
+        let Some(json) = bus.services(device.org, &presence).await? else {
             return Ok(None);
         };
         match DeviceServices::parse(&json, naming, policy) {
@@ -153,34 +152,38 @@ impl ServiceCache {
 }
 
 impl DeviceServices {
-    /// Parses a services object that passed schema validation.
+    /// Describes a services object that passed schema validation. One definition is parsed at a
+    /// time.
     fn parse(json: &[u8], naming: Naming, policy: &ToolPolicy) -> Result<Self, serde_json::Error> {
-        let mut services: Map<String, Value> = serde_json::from_slice(json)?;
+        let mut services: BTreeMap<String, Box<RawValue>> = serde_json::from_slice(json)?;
         services.retain(|service, _| {
             switchboard_tools::permits(policy.allow.as_deref(), &policy.deny, service)
         });
-        let tools = services.iter().map(|(service, definition)| {
-            let described = describe(service, definition, naming);
-            let parameters = Value::Object(described.parameters);
-            let timeout = definition.get("timeout_ms").and_then(Value::as_u64);
-            ServiceTool {
-                schema_bytes: parameters.to_string().len(),
+        let known = services.into_iter().map(|(name, definition)| {
+            let parsed: Value = serde_json::from_str(definition.get())?;
+            let described = describe(&name, &parsed, naming);
+            let timeout = parsed.get("timeout_ms").and_then(Value::as_u64);
+            Ok(KnownService {
                 tool: Tool {
                     name: described.name,
                     description: described.description.unwrap_or_default(),
-                    parameters,
+                    parameters: to_raw_value(&described.parameters)?.into(),
                 },
                 timeout: timeout.map(Duration::from_millis),
-            }
+                name,
+                definition,
+            })
         });
-        let parsed = services
-            .iter()
-            .map(|(name, definition)| Service::read(name, definition));
-        Ok(Self {
-            json_bytes: json.len(),
-            tools: tools.collect(),
-            services: parsed.collect(),
-        })
+        known.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Estimated size in memory.
+    fn bytes(&self) -> usize {
+        let services = self.0.iter().map(|service| {
+            let text = service.name.len() + service.definition.get().len();
+            size_of::<KnownService>() + text + tool_bytes(&service.tool)
+        });
+        services.sum()
     }
 }
 
@@ -191,20 +194,22 @@ impl Callable<'_> {
     }
 }
 
-impl ServiceTool {
-    fn bytes(&self) -> usize {
-        self.tool.name.len() + self.tool.description.len() + self.schema_bytes
-    }
+fn tool_bytes(tool: &Tool) -> usize {
+    tool.name.len() + tool.description.len() + tool.parameters.get().len()
 }
 
 impl ToolSet {
-    /// The services of each device, for the rule responder.
-    pub(crate) fn offers(&self) -> Vec<Offer<'_>> {
-        let offers = self.devices.iter().map(|(device, known)| Offer {
-            device: device.device.as_str(),
-            services: &known.services,
+    /// The services of each device, prepared for the rule responder. They take much more memory
+    /// than their text; so they are not kept.
+    pub(crate) fn prepare(&self) -> Vec<(&DeviceKey, Vec<Service>)> {
+        let devices = self.devices.iter().map(|(device, known)| {
+            let services = known.0.iter().map(|service| {
+                let definition = serde_json::from_str(service.definition.get());
+                Service::read(&service.name, &definition.unwrap_or_default())
+            });
+            (device, services.collect())
         });
-        offers.collect()
+        devices.collect()
     }
 
     /// All services, in the order of the devices and of the names.
@@ -216,24 +221,21 @@ impl ToolSet {
     /// with the message.
     pub(crate) fn tools(&self, message: &str) -> Vec<Tool> {
         let all = self.all_tools();
-        let bytes = all.iter().map(ServiceTool::bytes).sum::<usize>();
+        let bytes = all.iter().map(tool_bytes).sum::<usize>();
         if all.len() <= MAX_TOOLS && bytes <= MAX_TOOLS_BYTES {
-            return all.into_iter().map(|service| service.tool).collect();
+            return all;
         }
         let score = |tool: &Tool| {
             let text = format!("{}\n{}", tool.name, tool.description);
             overlap(message, &text)
         };
-        let mut ranked: Vec<_> = all
-            .into_iter()
-            .map(|service| (score(&service.tool), service))
-            .collect();
+        let mut ranked: Vec<_> = all.into_iter().map(|tool| (score(&tool), tool)).collect();
         ranked.sort_by(|(one, _), (other, _)| other.total_cmp(one));
         let (mut left, offered) = (MAX_TOOLS_BYTES, ranked.len());
         let selected: Vec<_> = ranked
             .into_iter()
-            .map(|(_, service)| service)
-            .take_while(|service| match left.checked_sub(service.bytes()) {
+            .map(|(_, tool)| tool)
+            .take_while(|tool| match left.checked_sub(tool_bytes(tool)) {
                 Some(rest) => {
                     left = rest;
                     true
@@ -241,7 +243,6 @@ impl ToolSet {
                 None => false,
             })
             .take(MAX_TOOLS)
-            .map(|service| service.tool)
             .collect();
         info!(
             offered,
@@ -251,12 +252,11 @@ impl ToolSet {
         selected
     }
 
-    fn all_tools(&self) -> Vec<ServiceTool> {
-        let tools = self.entries().map(|(callable, service)| {
-            let mut service = service.clone();
-            service.tool.name = self.name(callable.device, &service.tool.name);
-            service.tool.description = self.description(callable.device, &service.tool.description);
-            service
+    fn all_tools(&self) -> Vec<Tool> {
+        let tools = self.entries().map(|(callable, tool)| Tool {
+            name: self.name(callable.device, &tool.name),
+            description: self.description(callable.device, &tool.description),
+            parameters: Arc::clone(&tool.parameters),
         });
         tools.collect()
     }
@@ -264,8 +264,7 @@ impl ToolSet {
     /// The service with this tool name.
     pub(crate) fn find(&self, name: &str) -> Option<Callable<'_>> {
         let mut entries = self.entries();
-        let found = entries
-            .find(|(callable, service)| self.name(callable.device, &service.tool.name) == name);
+        let found = entries.find(|(callable, tool)| self.name(callable.device, &tool.name) == name);
         found.map(|(callable, _)| callable)
     }
 
@@ -277,17 +276,16 @@ impl ToolSet {
         self.callables().find(is_wanted)
     }
 
-    fn entries(&self) -> impl Iterator<Item = (Callable<'_>, &ServiceTool)> {
+    fn entries(&self) -> impl Iterator<Item = (Callable<'_>, &Tool)> {
         self.devices.iter().flat_map(|(device, known)| {
-            let entries = known.services.iter().zip(&known.tools);
-            entries.map(move |(service, tool)| {
+            known.0.iter().map(move |service| {
                 let callable = Callable {
                     device,
                     service: &service.name,
-                    description: &tool.tool.description,
-                    timeout: tool.timeout,
+                    description: &service.tool.description,
+                    timeout: service.timeout,
                 };
-                (callable, tool)
+                (callable, &service.tool)
             })
         })
     }
@@ -318,5 +316,58 @@ impl ToolSet {
         } else {
             own.to_owned()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn cache_is_bounded_by_bytes_of_memory() {
+        let cache = ServiceCache::new();
+        let policy = ToolPolicy::default();
+        let values = vec![r#"{"not":{}}"#; 12_000].join(",");
+        let json = format!(r#"{{"a":{{"parameters":{{"allOf":[{values}]}}}}}}"#);
+        let services = DeviceServices::parse(json.as_bytes(), Naming::Alone, &policy).unwrap();
+        let (weight, text) = (services.bytes(), json.len());
+        // The text of the definition and of the schema, and little else: no parsed tree.
+        assert!((text..3 * text).contains(&weight), "{weight} of {text}");
+        let services = Arc::new(services);
+        for number in 0..400_u32 {
+            let digest = Digest::compute(&number.to_be_bytes());
+            let key = (digest, Naming::Alone, String::new());
+            cache.entries.insert(key, Arc::clone(&services));
+            assert!(cache.entries.weight() <= CACHE_BYTES);
+        }
+        let len = cache.entries.len();
+        assert!((50..400).contains(&len), "{len}");
+    }
+
+    #[test]
+    fn services_are_described_in_the_order_of_their_names() {
+        let json = json!({
+            "b": {"description": "B", "timeout_ms": 5, "parameters": {"properties": {"x": {"type": "integer"}}}},
+            "a": {}, "denied": {},
+        });
+        let policy = ToolPolicy {
+            allow: None,
+            deny: vec!["denied".to_owned()],
+        };
+        let json = json.to_string();
+        let known = DeviceServices::parse(json.as_bytes(), Naming::Alone, &policy).unwrap();
+        let [a, b] = known.0.as_slice() else {
+            panic!("{known:?}");
+        };
+        assert_eq!(
+            (&*a.name, a.tool.parameters.get()),
+            ("a", r#"{"type":"object"}"#)
+        );
+        assert_eq!((&*b.name, &*b.tool.description), ("b", "B"));
+        assert_eq!(b.timeout, Some(Duration::from_millis(5)));
+        let schema = r#"{"properties":{"x":{"type":"integer"}},"type":"object"}"#;
+        assert_eq!(b.tool.parameters.get(), schema);
     }
 }

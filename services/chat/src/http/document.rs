@@ -19,6 +19,7 @@ const PROBLEMS: &[ProblemKind] = &[
     ProblemKind::UnknownNpc,
     ProblemKind::TooManyOrgTurns,
     ProblemKind::RateLimited,
+    ProblemKind::DailyQuotaExceeded,
     ProblemKind::TooManyTurns,
     ProblemKind::StoreUnavailable,
 ];

@@ -1,11 +1,15 @@
 //! Extraction of memories from a part of a conversation.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Deserialize;
 use serde_json::Map;
 use sha2::{Digest as _, Sha256};
 use switchboard_completions::{CompletionError, ModelPreference, Providers};
+use switchboard_identity::QuotaError;
 use switchboard_protocol::id::{MemoryId, OrgId};
+use switchboard_runtime::quota::Quota;
 use switchboard_store::{NewMemory, Npc, Owner, StoreError};
 use switchboard_tools::text::clean_to;
 use tracing::{info, warn};
@@ -59,6 +63,8 @@ enum ModelNote {
 enum ExtractError {
     #[error("{}", .0.report())]
     Store(#[from] StoreError),
+    #[error("{}", .0.report())]
+    Quota(#[from] Arc<StoreError>),
     #[error(transparent)]
     Model(#[from] CompletionError),
 }
@@ -91,7 +97,7 @@ async fn try_extract(
     else {
         return Ok(());
     };
-    let Some(npc) = chat.store.npc(org, npc).await? else {
+    let Some(npc) = chat.store.npc_for_answers(org, npc).await? else {
         return Ok(());
     };
     if !npc.effective.settings.memory.from_conversations {
@@ -124,10 +130,19 @@ async fn try_extract(
             expires_at: expiry(&npc, last),
         });
     let memories: Vec<_> = memories.collect();
+    let count = memories.len();
+    let more = u64::try_from(count).unwrap_or(u64::MAX);
+    match chat.quotas.admit(org, Quota::Settings, more).await {
+        Ok(()) => {}
+        Err(QuotaError::Exceeded(exceeded)) => {
+            warn!(org.id = %org, npc.id = %npc.id, memories = count, %exceeded, "memories of a conversation are not stored");
+            return Ok(());
+        }
+        Err(QuotaError::Store(error)) => return Err(error.into()),
+    }
     let owner = Owner::Org(org);
     match chat.store.add_memories(owner, npc.id, &memories).await {
         Ok(_) => {
-            let count = memories.len();
             info!(
                 npc.id = %npc.id,
                 org.id = %org,

@@ -1,9 +1,10 @@
 //! The background job that extracts memories from ended conversations and summarises long ones.
+//! Nothing is extracted or summarised for a suspended organisation.
 //! Invariant: memories are extracted from each exchange once, and a conversation is deleted only
 //! when all of it is extracted or all attempts failed.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,13 +12,14 @@ use std::{
     time::Duration,
 };
 
-use futures_util::{
-    FutureExt as _,
-    stream::{self, StreamExt as _},
-};
 use parking_lot::Mutex;
-use switchboard_bus::ConversationKey;
-use switchboard_runtime::{clock::unix_now_ms, shutdown::Shutdown};
+use switchboard_bus::{ConversationKey, ConversationsInFlight};
+use switchboard_protocol::id::OrgId;
+use switchboard_runtime::{
+    budget::{Budget, Budgets, Exhausted, Kind, Owner, Permit},
+    clock::unix_now_ms,
+    shutdown::Shutdown,
+};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
@@ -32,8 +34,6 @@ use crate::{
 
 /// Interval of queries for ended conversations.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Conversations that one node processes concurrently.
-const MAX_CONCURRENT: usize = 8;
 /// Lease of an extraction: time for two requests to a model, and a reserve.
 const EXTRACTION_LEASE: Duration = Duration::from_secs(150);
 /// After this many failed attempts a conversation is deleted without an extraction.
@@ -42,25 +42,67 @@ const MAX_ATTEMPTS: u32 = 5;
 /// together cover an outage of 25 minutes.
 const INITIAL_BACKOFF: Duration = Duration::from_secs(5);
 
-/// The conversations that this node summarises at the moment.
-#[derive(Debug, Default)]
-pub(crate) struct ActiveSummaries(Mutex<HashSet<ConversationKey>>);
+/// The conversations that this node processes at the moment.
+#[derive(Debug)]
+pub(crate) struct ConversationJobs {
+    slots: Budget,
+    summaries: Mutex<HashSet<ConversationKey>>,
+}
 
-/// One of them, until it is dropped.
-struct SummaryGuard<'a>(&'a ActiveSummaries, &'a ConversationKey);
+/// A conversation that is summarised, until it is dropped.
+struct SummaryGuard<'a> {
+    jobs: &'a ConversationJobs,
+    key: &'a ConversationKey,
+    _slot: Permit,
+}
 
-impl ActiveSummaries {
-    fn try_acquire<'a>(&'a self, key: &'a ConversationKey) -> Option<SummaryGuard<'a>> {
-        let mut active = self.0.lock();
-        let is_acquired = active.len() < MAX_CONCURRENT && active.insert(key.clone());
-        // Lazy: an unused guard would lock the mutex in its drop, while it is locked here.
-        is_acquired.then(|| SummaryGuard(self, key))
+impl ConversationJobs {
+    /// Jobs of which this many run at the same time, for ended conversations and for long ones. One
+    /// organisation gets a quarter: its models may be slow.
+    pub(crate) fn new(count: usize, budgets: &Budgets) -> Self {
+        let kind = Kind::quarter_of(count);
+        Self {
+            slots: budgets.slots("conversation_jobs", count, kind),
+            summaries: Mutex::default(),
+        }
+    }
+
+    fn acquire_slot(&self, org: OrgId) -> Result<Permit, Exhausted> {
+        self.slots.try_acquire(Owner::Org(org.uuid()), 1)
+    }
+
+    /// What the next claim has to consider. Suspended organisations are at their share, so that
+    /// their conversations stay due.
+    fn in_flight(&self, suspended: &[OrgId]) -> ConversationsInFlight {
+        let share = self.slots.share();
+        let holders = self.slots.holders().into_iter();
+        let by_org = holders.filter_map(|(owner, count)| match owner {
+            Owner::Org(org) => Some((OrgId::from_uuid(org), count)),
+            _ => None,
+        });
+        let mut by_org: HashMap<_, _> = by_org.collect();
+        by_org.extend(suspended.iter().map(|org| (*org, share)));
+        ConversationsInFlight {
+            by_org: by_org.into_iter().collect(),
+            share,
+        }
+    }
+
+    fn start_summary<'a>(&'a self, key: &'a ConversationKey) -> Option<SummaryGuard<'a>> {
+        let slot = self.acquire_slot(key.org).ok()?;
+        let is_first = self.summaries.lock().insert(key.clone());
+        // Lazy: dropping an unused guard would remove the key of the other task.
+        is_first.then(|| SummaryGuard {
+            jobs: self,
+            key,
+            _slot: slot,
+        })
     }
 }
 
 impl Drop for SummaryGuard<'_> {
     fn drop(&mut self) {
-        self.0.0.lock().remove(self.1);
+        self.jobs.summaries.lock().remove(self.key);
     }
 }
 
@@ -84,25 +126,38 @@ pub(crate) async fn run(chat: Arc<Chat>, shutdown: Shutdown) {
             _ = ticks.tick() => {}
             () = shutdown.draining() => return,
         }
+        let in_flight = chat.jobs.in_flight(&chat.bus.suspended_orgs());
+        let free = chat.jobs.slots.free();
         let due = chat
             .bus
-            .claim_due_conversations(MAX_CONCURRENT, EXTRACTION_LEASE);
+            .claim_due_conversations(free, EXTRACTION_LEASE, &in_flight);
         match due.await {
-            Ok(due) => {
-                let ends: Vec<_> = due
-                    .iter()
-                    .map(|stored| end(&chat, stored).boxed())
-                    .collect();
-                let ends = stream::iter(ends).buffer_unordered(MAX_CONCURRENT);
-                tokio::select! {
-                    () = ends.collect() => {}
-                    // Another replica continues when the lease has expired.
-                    () = shutdown.stopping() => return,
-                }
-            }
+            Ok(due) => due
+                .into_iter()
+                .for_each(|stored| start_end(&chat, stored, &shutdown)),
             Err(error) => debug!(%error, "cannot query ended conversations"),
         }
     }
+}
+
+/// Processes an ended conversation in the background. When summaries have taken the slot since the
+/// claim, the conversation is due again after its lease.
+fn start_end(chat: &Arc<Chat>, stored: switchboard_bus::Conversation, shutdown: &Shutdown) {
+    let Ok(slot) = chat.jobs.acquire_slot(stored.key.org) else {
+        return;
+    };
+    let (chat, stop) = (Arc::clone(chat), shutdown.clone());
+    shutdown.spawn(async move {
+        let _slot = slot;
+        tokio::select! {
+            biased;
+            // A replica continues when the lease has expired and the suspension is lifted.
+            () = chat.bus.suspended(stored.key.org) => {}
+            // Another replica continues when the lease has expired.
+            () = stop.stopping() => {}
+            () = end(&chat, &stored) => {}
+        }
+    });
 }
 
 async fn end(chat: &Chat, stored: &switchboard_bus::Conversation) {
@@ -134,7 +189,7 @@ async fn delete_extracted(chat: &Chat, key: &ConversationKey, (id, end): (Uuid, 
 }
 
 /// Summarises the older half of a conversation that is too long for a prompt, after its memories
-/// are extracted.
+/// are extracted. For a suspended organisation a later turn does.
 pub(crate) async fn summarize_if_long(
     chat: &Chat,
     key: &ConversationKey,
@@ -143,7 +198,16 @@ pub(crate) async fn summarize_if_long(
     if conversation.summary_end().is_none() {
         return;
     }
-    let Some(_guard) = chat.summaries.try_acquire(key) else {
+    tokio::select! {
+        biased;
+        () = chat.bus.suspended(key.org) => {}
+        () = summarize_once(chat, key) => {}
+    }
+}
+
+/// Summarises a long conversation unless another task does.
+async fn summarize_once(chat: &Chat, key: &ConversationKey) {
+    let Some(_guard) = chat.jobs.start_summary(key) else {
         return;
     };
     // Another task may just have summarised it.
@@ -257,8 +321,6 @@ async fn start(
 
 #[cfg(test)]
 mod tests {
-    use switchboard_protocol::id::OrgId;
-
     use super::*;
 
     #[test]
@@ -288,22 +350,26 @@ mod tests {
 
     #[test]
     fn conversation_is_summarized_by_one_task_at_a_time() {
-        let key = |name: usize| ConversationKey {
-            org: OrgId::from_uuid(Uuid::from_u128(7)),
+        let budgets = Budgets::new(&prometheus::Registry::new()).unwrap();
+        let jobs = ConversationJobs::new(32, &budgets);
+        let key = |org: u128, name: usize| ConversationKey {
+            org: OrgId::from_uuid(Uuid::from_u128(org)),
             name: name.to_string(),
         };
-        let keys: Vec<_> = (0..=MAX_CONCURRENT).map(key).collect();
-        let summaries = ActiveSummaries::default();
-        let first = summaries.try_acquire(&keys[0]);
-        assert!(first.is_some() && summaries.try_acquire(&keys[0]).is_none());
+        let keys: Vec<_> = (0..=jobs.slots.share()).map(|name| key(7, name)).collect();
+        let first = jobs.start_summary(&keys[0]);
+        assert!(first.is_some() && jobs.start_summary(&keys[0]).is_none());
         // A failed attempt does not release the guard of the first.
-        assert!(summaries.try_acquire(&keys[0]).is_none());
-        let others: Vec<_> = keys[1..]
+        assert!(jobs.start_summary(&keys[0]).is_none());
+        let mut others: Vec<_> = keys[1..]
             .iter()
-            .map(|key| summaries.try_acquire(key))
+            .map(|key| jobs.start_summary(key))
             .collect();
-        assert!(others[MAX_CONCURRENT - 2].is_some() && others[MAX_CONCURRENT - 1].is_none());
+        let beyond_share = others.pop().unwrap();
+        assert!(beyond_share.is_none() && others.iter().all(Option::is_some));
+        assert!(jobs.start_summary(&key(8, 0)).is_some());
+        assert_eq!(jobs.in_flight(&[]).by_org, [(keys[0].org, 8)]);
         drop(first);
-        assert!(summaries.try_acquire(&keys[0]).is_some());
+        assert!(jobs.start_summary(&keys[0]).is_some());
     }
 }

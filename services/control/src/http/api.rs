@@ -93,7 +93,7 @@ const PROBLEMS: &[ProblemKind] = &[
     ProblemKind::PartsChanged,
     ProblemKind::Sha256Mismatch,
     ProblemKind::DevicePrefixMismatch,
-    ProblemKind::TooManyTokens,
+    ProblemKind::QuotaExceeded,
     ProblemKind::TooManyWebhooks,
     ProblemKind::WebhookDisabled,
     ProblemKind::TooManyDeliveries,

@@ -4,6 +4,7 @@
 
 use axum::response::{IntoResponse, Response};
 use http::header;
+use switchboard_identity::QuotaError;
 use switchboard_protocol::token::AccessError;
 use switchboard_runtime::problem::{self, Problem, ProblemKind};
 use switchboard_store::{ObjectError, PictureError, SkillsBookError, StoreError, VoiceError};
@@ -89,6 +90,12 @@ impl ControlError {
 impl From<Problem> for ControlError {
     fn from(problem: Problem) -> Self {
         Self::Problem(problem)
+    }
+}
+
+impl From<QuotaError> for ControlError {
+    fn from(error: QuotaError) -> Self {
+        Self::Problem(error.into())
     }
 }
 

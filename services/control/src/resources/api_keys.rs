@@ -15,8 +15,9 @@ use switchboard_protocol::{
     token::{Scope, Scopes},
 };
 use switchboard_runtime::{
-    paging::{Cursor, Limit, List, Paging},
+    paging::{Cursor, JsonElements, Limit, List, Paging},
     problem::{Json, Path, Problem, ProblemKind, Query},
+    quota::Quota,
 };
 use switchboard_store::{ApiKey, ApiKeyLimits, KeyRevocation, NewApiKey};
 use utoipa::ToSchema;
@@ -117,8 +118,8 @@ impl From<ApiKey> for ApiKeyView {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct ApiKeys {
     /// Oldest first, including revoked keys.
-    #[schema(max_items = 200)]
-    api_keys: Vec<ApiKeyView>,
+    #[schema(max_items = 200, value_type = Vec<ApiKeyView>)]
+    api_keys: JsonElements,
     /// The `cursor` of the next page; null on the last page.
     next_cursor: Option<Cursor>,
 }
@@ -131,7 +132,7 @@ pub(crate) struct ApiKeys {
     request_body(content = KeyRequest),
     responses((status = 201, body = CreatedKey, description = "Created; the response is the only one with the secret", headers(("Cache-Control" = String, description = "`no-store`")))),
     security(("credential" = ["admin"])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "scope_not_held", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "scope_not_held", "quota_exceeded", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
     RequireAdmin(caller): RequireAdmin,
@@ -143,6 +144,8 @@ pub(crate) async fn create(
         None => caller.scopes,
     };
     let limits = checked_limits(&request, scopes)?;
+    let more = [(Quota::ApiKeys, 1)];
+    control.admit(caller.org.into(), &more).await?;
     let secret = ApiKeySecret::generate();
     let key = new_key(request.name.as_str(), &secret, scopes);
     let mut creation = guard.begin(&control.store, caller.org.into()).await?;
@@ -165,7 +168,7 @@ pub(crate) async fn create(
     params(Paging),
     responses((status = 200, body = ApiKeys, description = "A page of keys")),
     security(("credential" = ["admin"])),
-    extensions(("x-problems" = json!(["store_unavailable"]))),
+    extensions(("x-problems" = json!(["overloaded", "store_unavailable"]))),
 )]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
@@ -179,11 +182,16 @@ pub(crate) async fn list(
         .store
         .api_keys(caller.org, after, limit.fetch_count())
         .await?;
-    let (keys, next_cursor) = limit.page(found, |key| list.cursor(key.id));
-    Ok(JsonResponse::ok(&ApiKeys {
-        api_keys: keys.into_iter().map(ApiKeyView::from).collect(),
-        next_cursor,
-    }))
+    let (api_keys, next_cursor) =
+        limit.json_page(found, |key| list.cursor(key.id), ApiKeyView::from);
+    Ok(JsonResponse::page(
+        &control,
+        caller.org,
+        &ApiKeys {
+            api_keys,
+            next_cursor,
+        },
+    )?)
 }
 
 /// Revokes an API key.

@@ -13,7 +13,7 @@ use switchboard_protocol::id::{
     VoiceId, WebhookId,
 };
 use switchboard_runtime::{
-    paging::{self, Cursor, Limit, List},
+    paging::{self, Cursor, JsonElements, Limit, List},
     problem::{Problem, Query},
 };
 use switchboard_store::{AuditEntry, AuditFilter};
@@ -99,8 +99,8 @@ pub(crate) struct AuditEntryView {
 #[derive(Serialize, ToSchema)]
 pub(crate) struct AuditLog {
     /// Oldest first.
-    #[schema(max_items = 200)]
-    entries: Vec<AuditEntryView>,
+    #[schema(max_items = 200, value_type = Vec<AuditEntryView>)]
+    entries: JsonElements,
     /// The `cursor` of the next page; null on the last page.
     next_cursor: Option<Cursor>,
 }
@@ -174,9 +174,13 @@ pub(crate) async fn list(
     };
     let store = &control.store;
     let found = store.audit_log(owner, &filter, after, limit.fetch_count());
-    let (page, next_cursor) = limit.page(found.await?, |entry| list.cursor(entry.id));
+    let (entries, next_cursor) = limit.json_page(
+        found.await?,
+        |entry| list.cursor(entry.id),
+        AuditEntryView::from,
+    );
     let entries = AuditLog {
-        entries: page.into_iter().map(AuditEntryView::from).collect(),
+        entries,
         next_cursor,
     };
     Ok(JsonResponse::page(&control, owner, &entries)?)

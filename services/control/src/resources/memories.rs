@@ -14,8 +14,9 @@ use serde_json::Value;
 use switchboard_catalog::MemoryPolicy;
 use switchboard_protocol::id::{MemoryId, NpcId, TemplateId};
 use switchboard_runtime::{
-    paging::{self, Cursor, Limit, List},
+    paging::{self, Cursor, JsonElements, Limit, List},
     problem::{Json, Path, Problem, ProblemKind, Query},
+    quota::Quota,
 };
 use switchboard_store::{
     Memory, MemoryFilter, MemoryHolder, MemoryQuery, MemoryWrite, Owner, TenantTransaction,
@@ -42,8 +43,8 @@ const MAX_QUERY_CHARS: usize = 500;
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Memories {
     /// Oldest first.
-    #[schema(max_items = 200)]
-    memories: Vec<MemoryView>,
+    #[schema(max_items = 200, value_type = Vec<MemoryView>)]
+    memories: JsonElements,
     /// The `cursor` of the next page; null on the last page.
     next_cursor: Option<Cursor>,
 }
@@ -107,7 +108,7 @@ pub(crate) enum OneOrMany {
     request_body(content = schema::MemoriesRequest),
     responses((status = 201, body = inline(OneOrMany), description = "Created", headers(("Location" = String, description = "Path of the created resource")))),
     security(("credential" = ["admin"]), ("operator" = [])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "not_found", "operator_only", "uri_taken", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "not_found", "operator_only", "uri_taken", "quota_exceeded", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
     Writer(owner): Writer,
@@ -217,6 +218,8 @@ impl Control {
         (guard, document): (IdempotencyGuard, &Value),
     ) -> Result<Response, ControlError> {
         let parsed = schema::parse(document, policy)?;
+        let more = [(Quota::Settings, parsed.memories().len())];
+        self.admit(owner, &more).await?;
         let mut creation = guard.begin(&self.store, owner).await?;
         let stored = add(&mut creation, owner, holder, &parsed).await?;
         let path = match holder {
@@ -261,14 +264,18 @@ impl Control {
             let list = scope.list();
             let after = list.position(params.cursor)?;
             let found = store.memories(reader, &filter, after, limit.fetch_count());
-            let (page, next_cursor) = limit.page(found.await?, |memory| list.cursor(memory.id));
+            let (memories, next_cursor) = limit.json_page(
+                found.await?,
+                |memory| list.cursor(memory.id),
+                MemoryView::from,
+            );
             let memories = Memories {
-                memories: page.into_iter().map(MemoryView::from).collect(),
+                memories,
                 next_cursor,
             };
             return Ok(JsonResponse::page(self, reader, &memories)?);
         };
-        let embedding = self.query_embedding(text).await;
+        let embedding = self.query_embedding(reader, text).await;
         let query = MemoryQuery {
             text,
             locale: scope.locale,
@@ -276,8 +283,10 @@ impl Control {
         };
         let max = params.limit.into();
         let found = store.search_memories(reader, &filter, query, max).await?;
+        // The best matches; a search has no further pages.
+        let (memories, _) = limit.json_page(found, |_| (), MemoryView::from);
         let memories = Memories {
-            memories: found.into_iter().map(MemoryView::from).collect(),
+            memories,
             next_cursor: None,
         };
         Ok(JsonResponse::page(self, reader, &memories)?)

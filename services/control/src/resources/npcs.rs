@@ -15,6 +15,7 @@ use switchboard_protocol::id::{DeviceId, NpcId, OrgId, TemplateId};
 use switchboard_runtime::{
     paging::{self, Cursor, Limit, List},
     problem::{Json, Path, Problem, ProblemKind, Query},
+    quota::Quota,
 };
 use switchboard_store::{Npc, NpcFilter, NpcWrite, Owner, TenantTransaction};
 use utoipa::{IntoParams, ToSchema};
@@ -66,7 +67,7 @@ pub(crate) struct ListParams {
     request_body(content = schema::NpcDocument),
     responses((status = 201, body = NpcView, description = "Created", headers(("Location" = String, description = "Path of the created resource"), ("ETag" = String, description = "Version of the NPC and its template, for `If-Match`")))),
     security(("credential" = ["admin"])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "device_taken", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "device_taken", "quota_exceeded", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
     RequireAdmin(caller): RequireAdmin,
@@ -75,6 +76,9 @@ pub(crate) async fn create(
 ) -> Result<Response, ControlError> {
     let settings = schema::parse_new(&document)?;
     let effective = control.npcs().effective(caller.org, &settings).await?;
+    control
+        .admit(caller.org.into(), &[(Quota::Settings, 1)])
+        .await?;
     let mut creation = guard.begin(&control.store, caller.org.into()).await?;
     let npc = add(&mut creation, caller.org, &settings, &effective).await?;
     let (id, etag) = (npc.id, npc_etag(&npc));

@@ -1,7 +1,7 @@
 //! `POST /v1/orgs`: the operator creates an organisation and its first API key.
 //! `/v1/org`: the settings of the caller's organisation.
 
-pub(crate) mod suspension;
+pub(crate) mod operator;
 
 use std::sync::Arc;
 

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use switchboard_catalog::UriTemplate;
 use switchboard_protocol::id::{OrgId, PictureId};
 use switchboard_runtime::{
-    paging::{Cursor, Limit, List, Paging},
+    paging::{Cursor, JsonElements, Limit, List, Paging},
     problem::{Path, Problem, ProblemKind, Query, RawBody},
+    quota::Quota,
 };
 use switchboard_store::{NewPicture, Owner, Picture, PictureRemoval, PictureWrite};
 use utoipa::{IntoParams, ToSchema};
@@ -100,8 +101,8 @@ pub(crate) struct PictureBytes(Vec<u8>);
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Pictures {
     /// Oldest first.
-    #[schema(max_items = 200)]
-    pictures: Vec<PictureView>,
+    #[schema(max_items = 200, value_type = Vec<PictureView>)]
+    pictures: JsonElements,
     /// The `cursor` of the next page; null on the last page.
     next_cursor: Option<Cursor>,
 }
@@ -135,7 +136,7 @@ impl From<Picture> for PictureView {
     request_body(content = inline(PictureBytes), content_type = "application/octet-stream", description = "A PNG, JPEG, GIF or WebP picture. The type is detected from the bytes; `Content-Type` is ignored."),
     responses((status = 201, body = PictureView, description = "Stored", headers(("Location" = String, description = "Path of the created resource")))),
     security(("credential" = ["admin"]), ("operator" = [])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "uri_taken", "unsupported_picture", "broken_picture", "picture_too_large", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "uri_taken", "unsupported_picture", "broken_picture", "picture_too_large", "objects_not_configured", "objects_unavailable", "quota_exceeded", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
     Writer(owner): Writer,
@@ -158,6 +159,8 @@ pub(crate) async fn create(
         height: image.height,
         bytes,
     };
+    let more = [(Quota::Settings, 1), (Quota::ObjectBytes, new.bytes.len())];
+    control.admit(owner, &more).await?;
     let placed = control.store.upload_picture(owner, new).await?;
     let added = async {
         let mut creation = guard.begin(&control.store, owner).await?;
@@ -181,7 +184,7 @@ pub(crate) async fn create(
     params(Paging),
     responses((status = 200, body = Pictures, description = "A page of pictures")),
     security(("credential" = ["read"]), ("operator" = [])),
-    extensions(("x-problems" = json!(["objects_not_configured", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["objects_not_configured", "overloaded", "store_unavailable"]))),
 )]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
@@ -196,11 +199,16 @@ pub(crate) async fn list(
         .store
         .pictures(reader, after, limit.fetch_count())
         .await?;
-    let (page, next_cursor) = limit.page(found, |picture| list.cursor(picture.id));
-    Ok(JsonResponse::ok(&Pictures {
-        pictures: page.into_iter().map(PictureView::from).collect(),
-        next_cursor,
-    }))
+    let (pictures, next_cursor) =
+        limit.json_page(found, |picture| list.cursor(picture.id), PictureView::from);
+    Ok(JsonResponse::page(
+        &control,
+        reader,
+        &Pictures {
+            pictures,
+            next_cursor,
+        },
+    )?)
 }
 
 /// Gets the metadata of a picture.

@@ -13,8 +13,9 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use switchboard_protocol::id::SkillsBookId;
 use switchboard_runtime::{
-    paging::{Cursor, Limit, List, Paging},
+    paging::{Cursor, JsonElements, Limit, List, Paging},
     problem::{Json, Path, Query, RawBody},
+    quota::Quota,
 };
 use switchboard_store::{
     BookCancel, BookFinish, BookRemoval, Owner, PartWrite, ReadyBook, SkillsBook,
@@ -44,8 +45,8 @@ pub(crate) const MAX_PART_BYTES: usize = 8 * 1024 * 1024;
 #[derive(Serialize, ToSchema)]
 pub(crate) struct SkillsBooks {
     /// Oldest first.
-    #[schema(max_items = 200)]
-    skills_books: Vec<SkillsBookView>,
+    #[schema(max_items = 200, value_type = Vec<SkillsBookView>)]
+    skills_books: JsonElements,
     /// The `cursor` of the next page; null on the last page.
     next_cursor: Option<Cursor>,
 }
@@ -101,7 +102,7 @@ const fn default_results() -> u16 {
     request_body(content = schema::SkillsBookDocument),
     responses((status = 201, body = SkillsBookView, description = "Created", headers(("Location" = String, description = "Path of the created resource")))),
     security(("credential" = ["admin"]), ("operator" = [])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "objects_not_configured", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "objects_not_configured", "quota_exceeded", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
     Writer(owner): Writer,
@@ -110,6 +111,7 @@ pub(crate) async fn create(
 ) -> Result<Response, ControlError> {
     control.objects()?;
     let new = schema::parse_new(&document, SkillsBookId::from_uuid(Uuid::now_v7()))?;
+    control.admit(owner, &[(Quota::Settings, 1)]).await?;
     let mut creation = guard.begin(&control.store, owner).await?;
     let book = creation.begin_skills_book(owner, &new).await?;
     let id = book.id;
@@ -126,7 +128,7 @@ pub(crate) async fn create(
     params(Paging),
     responses((status = 200, body = SkillsBooks, description = "A page of skills books")),
     security(("credential" = ["read"]), ("operator" = [])),
-    extensions(("x-problems" = json!(["store_unavailable"]))),
+    extensions(("x-problems" = json!(["overloaded", "store_unavailable"]))),
 )]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
@@ -140,11 +142,16 @@ pub(crate) async fn list(
     let found = store
         .skills_books(reader, after, limit.fetch_count())
         .await?;
-    let (page, next_cursor) = limit.page(found, |book| list.cursor(book.id));
-    Ok(JsonResponse::ok(&SkillsBooks {
-        skills_books: page.into_iter().map(SkillsBookView::from).collect(),
-        next_cursor,
-    }))
+    let (skills_books, next_cursor) =
+        limit.json_page(found, |book| list.cursor(book.id), SkillsBookView::from);
+    Ok(JsonResponse::page(
+        &control,
+        reader,
+        &SkillsBooks {
+            skills_books,
+            next_cursor,
+        },
+    )?)
 }
 
 /// Gets a skills book, with the progress of its ingestion.
@@ -172,7 +179,7 @@ pub(crate) async fn get(
     request_body(content = inline(PartBytes), content_type = "application/octet-stream", description = "The bytes of the part, at least one; `Content-Type` is ignored."),
     responses((status = 200, body = UploadedPart, description = "Stored")),
     security(("credential" = ["admin"]), ("operator" = [])),
-    extensions(("x-problems" = json!(["invalid_part_number", "not_found", "operator_only", "skills_book_not_uploading", "larger_than_declared", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["invalid_part_number", "not_found", "operator_only", "skills_book_not_uploading", "larger_than_declared", "objects_not_configured", "objects_unavailable", "quota_exceeded", "store_unavailable"]))),
 )]
 pub(crate) async fn upload_part(
     Writer(owner): Writer,
@@ -187,6 +194,8 @@ pub(crate) async fn upload_part(
     }
     let book = control.own_skills_book(owner, &id).await?.id;
     let size_bytes = bytes.len();
+    let more = [(Quota::ObjectBytes, size_bytes)];
+    control.admit(owner, &more).await?;
     let store = &control.store;
     match store
         .write_skills_book_part(owner, book, part.get(), bytes)
@@ -299,7 +308,7 @@ pub(crate) async fn delete(
     params(("id" = SkillsBookId, Path, description = "The skills book"), SearchParams),
     responses((status = 200, body = FoundChunks, description = "The best matches")),
     security(("credential" = ["read"]), ("operator" = [])),
-    extensions(("x-problems" = json!(["not_found", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "overloaded", "store_unavailable"]))),
 )]
 pub(crate) async fn search(
     State(control): State<Arc<Control>>,
@@ -310,7 +319,7 @@ pub(crate) async fn search(
     let limit = Limit::new(params.limit)?;
     let book = control.skills_book(reader, &id).await?.id;
     let query = params.q.as_str();
-    let embedding = control.query_embedding(query).await;
+    let embedding = control.query_embedding(reader, query).await;
     let store = &control.store;
     let found = store
         .search_skills_book(
@@ -321,9 +330,13 @@ pub(crate) async fn search(
             limit.count().into(),
         )
         .await?;
-    Ok(JsonResponse::ok(&FoundChunks {
-        chunks: found.into_iter().map(ChunkView::from).collect(),
-    }))
+    Ok(JsonResponse::page(
+        &control,
+        reader,
+        &FoundChunks {
+            chunks: found.into_iter().map(ChunkView::from).collect(),
+        },
+    )?)
 }
 
 impl From<SkillsBook> for JsonResponse {

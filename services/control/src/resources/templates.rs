@@ -20,6 +20,7 @@ use switchboard_protocol::id::{SkillsBookId, TemplateId, VoiceId};
 use switchboard_runtime::{
     paging::{self, Cursor, Limit, List},
     problem::{Json, Path, Problem, ProblemKind, Query},
+    quota::Quota,
 };
 use switchboard_store::{Owner, Template, TemplateRemoval, TemplateWrite};
 use utoipa::{IntoParams, ToSchema};
@@ -79,7 +80,7 @@ enum VisibilityFilter {
     request_body(content = schema::NewTemplate),
     responses((status = 201, body = TemplateView, description = "Created", headers(("Location" = String, description = "Path of the created resource"), ("ETag" = String, description = "Version, for `If-Match`")))),
     security(("credential" = ["admin"]), ("operator" = [])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "operator_only", "prompt_name_taken", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "operator_only", "prompt_name_taken", "quota_exceeded", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
     Writer(owner): Writer,
@@ -88,6 +89,7 @@ pub(crate) async fn create(
 ) -> Result<Response, ControlError> {
     let settings = schema::parse_new(document, owner)?;
     let id = TemplateId::from_uuid(Uuid::now_v7());
+    control.admit(owner, &[(Quota::Settings, 1)]).await?;
     let mut creation = guard.begin(&control.store, owner).await?;
     let write = creation.create_template(owner, id, &settings).await?;
     let template = into_template(write, &settings)?;

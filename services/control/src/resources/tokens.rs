@@ -3,20 +3,21 @@
 //! Invariant: a token has no scope that its creator does not have. A revocation is in PostgreSQL
 //! before its request is answered.
 
-pub(crate) mod quota;
-
 use std::time::Duration;
 
 use axum::response::Response;
 use chrono::{DateTime, Utc};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
-use switchboard_identity::{Caller, Credential};
+use switchboard_identity::{Caller, Credential, QuotaError};
 use switchboard_protocol::{
     id::TokenId,
     token::{Claims, Scope, Scopes, Subject},
 };
-use switchboard_runtime::problem::{Json, Path, Problem, ProblemKind};
+use switchboard_runtime::{
+    problem::{Json, Path, Problem, ProblemKind},
+    quota::{Quota, QuotaExceeded},
+};
 use switchboard_store::{IssuedToken, RevokedToken};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -76,7 +77,7 @@ pub(crate) struct CreatedToken {
     request_body(content = TokenRequest),
     responses((status = 201, body = CreatedToken, description = "Issued; the response is the only one with the token", headers(("Cache-Control" = String, description = "`no-store`")))),
     security(("credential" = ["admin"]), ("credential" = ["provision"])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "scope_not_held", "device_prefix_mismatch", "too_many_tokens", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "scope_not_held", "device_prefix_mismatch", "quota_exceeded", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
     RequireIssuer(caller): RequireIssuer,
@@ -90,10 +91,10 @@ pub(crate) async fn create(
     };
     check_subject(&request.subject, scopes)?;
     let ttl_s = control.checked_ttl(request.ttl_s)?;
-    control.token_quota.take(&control.store, caller.org).await?;
-    let signing_key = signing_keys::load(&control.store).await?.signing;
+    control.admit_token(&caller, &request.subject).await?;
+    let keys = signing_keys::load(&control.store, Some(caller.org)).await?;
     let claims = claims(&caller, request.subject, scopes, ttl_s);
-    let access_token = signing_key.sign(&claims)?;
+    let access_token = keys.signing.sign(&claims)?;
     let mut creation = guard.begin(&control.store, caller.org.into()).await?;
     creation.add_token(&issued_token(&claims)?).await?;
     let created = CreatedToken {
@@ -142,6 +143,25 @@ pub(crate) async fn revoke(
 }
 
 impl Control {
+    /// Admits a token, and the device that it is for if it has never connected.
+    async fn admit_token(&self, caller: &Caller, subject: &Subject) -> Result<(), ControlError> {
+        let org = caller.org;
+        let quotas = self.authenticator.quotas();
+        if let Subject::Device(device) = subject {
+            let is_new = async { Ok(self.store.device(org, device).await?.is_none()) };
+            let admitted = quotas.admit_if_new(org, Quota::DevicesKnown, is_new);
+            admitted.await?;
+        }
+        if caller.scopes.contains(Scope::Admin) {
+            return self.admit(org.into(), &[(Quota::LiveTokens, 1)]).await;
+        }
+        let half = quotas.admit_part(org, Quota::LiveTokens, 1, 2).await;
+        half.map_err(|error| match error {
+            QuotaError::Exceeded(exceeded) => half_exceeded(exceeded).into(),
+            other => other.into(),
+        })
+    }
+
     fn checked_ttl(&self, ttl_s: Option<u64>) -> Result<u64, ControlError> {
         let max = self.max_token_ttl_s;
         match ttl_s {
@@ -217,6 +237,18 @@ fn scope_not_held(scope: Scope) -> Problem {
         format!("The scope `{scope}` cannot be granted by a caller who does not have it."),
     )
     .with("scope", scope)
+}
+
+/// A leaked key that only issues tokens for devices leaves the other half to administrators.
+fn half_exceeded(exceeded: QuotaExceeded) -> Problem {
+    let mut problem = Problem::from(exceeded);
+    problem.detail = format!(
+        "The organisation has {} access tokens that have not expired. Without the scope `admin`, \
+         tokens are issued up to half of the quota `{}`, which is {}. Wait until some expire, or \
+         use a credential with the scope `admin`.",
+        exceeded.used, exceeded.quota, exceeded.limit
+    );
+    problem
 }
 
 fn device_prefix_mismatch(prefix: &str) -> Problem {

@@ -5,7 +5,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use axum::extract::State;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
-use switchboard_runtime::problem::{Problem, Query};
+use serde_json::Number;
+use switchboard_runtime::{
+    problem::{Problem, Query},
+    quota::{Quota, QuotaUse},
+};
 use switchboard_store::{CallUsage, ResourceCounts, TurnUsage};
 use utoipa::{IntoParams, ToSchema};
 
@@ -67,6 +71,9 @@ pub(crate) struct Usage {
     total: Sums,
     /// The resources that the organisation has now.
     now: CurrentUsage,
+    /// How much of each quota the organisation uses now.
+    #[schema(max_items = 9)]
+    quotas: Vec<QuotaStatus>,
 }
 
 /// Calls and turns of one hour or day.
@@ -106,6 +113,19 @@ struct Sums {
     /// 0 without prices.
     #[schema(minimum = 0, example = 0.004)]
     cost: f64,
+}
+
+/// How much of a quota an organisation uses.
+#[derive(Serialize, ToSchema)]
+struct QuotaStatus {
+    /// The name of the quota.
+    quota: Quota,
+    /// The amount that the organisation has: a count, bytes or a cost.
+    #[schema(value_type = f64, minimum = 0, example = 3)]
+    used: Number,
+    /// The amount that it may have; null is unlimited.
+    #[schema(value_type = Option<f64>, minimum = 0, example = 100)]
+    limit: Option<Number>,
 }
 
 /// The resources that the organisation has now, without public ones.
@@ -216,6 +236,16 @@ fn aggregate(calls: &[CallUsage], turns: &[TurnUsage]) -> (Vec<Period>, Sums) {
     (periods.collect(), total)
 }
 
+impl From<QuotaUse> for QuotaStatus {
+    fn from(QuotaUse { quota, used, limit }: QuotaUse) -> Self {
+        Self {
+            quota,
+            used: quota.to_number(used),
+            limit: limit.map(|limit| quota.to_number(limit)),
+        }
+    }
+}
+
 impl From<ResourceCounts> for CurrentUsage {
     fn from(holdings: ResourceCounts) -> Self {
         Self {
@@ -235,7 +265,8 @@ impl From<ResourceCounts> for CurrentUsage {
     }
 }
 
-/// Gets the calls and conversations of the organisation in a period, and its current resources.
+/// Gets the calls and conversations of the organisation in a period, its current resources, and its
+/// quotas.
 #[utoipa::path(
     get, path = "/v1/usage", tag = "Organisations", operation_id = "getUsage",
     params(UsageParams),
@@ -254,6 +285,7 @@ pub(crate) async fn get(
     let calls = store.usage(caller.org, from, to, by_days).await?;
     let turns = store.turn_usage(caller.org, from, to, by_days).await?;
     let now = store.resource_counts(caller.org, from).await?.into();
+    let quotas = control.authenticator.quotas().measure(caller.org).await?;
     let (periods, total) = aggregate(&calls, &turns);
     Ok(JsonResponse::ok(&Usage {
         from,
@@ -262,6 +294,7 @@ pub(crate) async fn get(
         periods,
         total,
         now,
+        quotas: quotas.into_iter().map(QuotaStatus::from).collect(),
     }))
 }
 

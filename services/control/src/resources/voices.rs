@@ -18,7 +18,10 @@ use std::sync::Arc;
 use axum::{extract::State, response::Response};
 use http::{HeaderMap, StatusCode};
 use switchboard_protocol::id::VoiceId;
-use switchboard_runtime::problem::{Json, Path, Query, RawBody};
+use switchboard_runtime::{
+    problem::{Json, Path, Query, RawBody},
+    quota::Quota,
+};
 use switchboard_store::{NewVoice, Owner, StoredVoice, VoiceChange, VoiceRemake, VoiceRemoval};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -57,7 +60,7 @@ pub(crate) struct SampleBytes(Vec<u8>);
     request_body(content = inline(SampleBytes), content_type = "application/octet-stream", description = "1 second to 5 minutes of WAV, MP3, FLAC, or Opus or Vorbis in Ogg. The type is detected from the bytes; `Content-Type` is ignored."),
     responses((status = 201, body = VoiceView, description = "Created; the training is pending", headers(("Location" = String, description = "Path of the created resource"), ("ETag" = String, description = "Version, for `If-Match`")))),
     security(("credential" = ["admin"]), ("operator" = [])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "consent_required", "unsupported_audio", "broken_audio", "unsuitable_audio", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "consent_required", "unsupported_audio", "broken_audio", "unsuitable_audio", "objects_not_configured", "objects_unavailable", "quota_exceeded", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
     Writer(owner): Writer,
@@ -80,6 +83,8 @@ pub(crate) async fn create(
         sample: audio::read_sample(&bytes).await?,
         bytes,
     };
+    let more = [(Quota::Settings, 1), (Quota::ObjectBytes, new.bytes.len())];
+    control.admit(owner, &more).await?;
     let placed = control.store.upload_voice(owner, new).await?;
     let added = async {
         let mut creation = guard.begin(&control.store, owner).await?;

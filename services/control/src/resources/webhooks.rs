@@ -15,8 +15,9 @@ use http::{HeaderMap, StatusCode};
 use serde::Serialize;
 use switchboard_protocol::id::{OrgId, WebhookId};
 use switchboard_runtime::{
-    paging::{Cursor, Limit, List, Paging},
+    paging::{Cursor, JsonElements, Limit, List, Paging},
     problem::{Json, Path, Problem, ProblemKind, Query, internal},
+    quota::Quota,
 };
 use switchboard_store::{MAX_WEBHOOKS, Webhook};
 use utoipa::ToSchema;
@@ -40,8 +41,8 @@ use schema::{CreatedWebhook, WebhookView};
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Webhooks {
     /// Oldest first.
-    #[schema(max_items = 200)]
-    webhooks: Vec<WebhookView>,
+    #[schema(max_items = 200, value_type = Vec<WebhookView>)]
+    webhooks: JsonElements,
     /// The `cursor` of the next page; null on the last page.
     next_cursor: Option<Cursor>,
 }
@@ -54,7 +55,7 @@ pub(crate) struct Webhooks {
     request_body(content = schema::WebhookDocument),
     responses((status = 201, body = CreatedWebhook, description = "Created; the response is the only one with the secret", headers(("Location" = String, description = "Path of the created resource"), ("ETag" = String, description = "Version, for `If-Match`"), ("Cache-Control" = String, description = "`no-store`")))),
     security(("credential" = ["admin"])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "too_many_webhooks", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "too_many_webhooks", "quota_exceeded", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
     RequireAdmin(caller): RequireAdmin,
@@ -62,6 +63,9 @@ pub(crate) async fn create(
     Idempotent(guard, Json(StrictJson(document))): Idempotent<Json<StrictJson>>,
 ) -> Result<Response, ControlError> {
     let settings = schema::parse_new(&document, &control.webhook_networks)?;
+    control
+        .admit(caller.org.into(), &[(Quota::Settings, 1)])
+        .await?;
     let (secret, sealed) = control.new_secret().await?;
     let id = WebhookId::from_uuid(Uuid::now_v7());
     let mut creation = guard.begin_in_turn(&control.store, caller.org).await?;
@@ -78,7 +82,7 @@ pub(crate) async fn create(
     params(Paging),
     responses((status = 200, body = Webhooks, description = "A page of webhooks")),
     security(("credential" = ["admin"])),
-    extensions(("x-problems" = json!(["store_unavailable"]))),
+    extensions(("x-problems" = json!(["overloaded", "store_unavailable"]))),
 )]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
@@ -90,11 +94,19 @@ pub(crate) async fn list(
     let after = list.position(paging.cursor)?;
     let store = &control.store;
     let found = store.webhooks(caller.org, after, limit.fetch_count());
-    let (page, next_cursor) = limit.page(found.await?, |webhook| list.cursor(webhook.id));
-    Ok(JsonResponse::ok(&Webhooks {
-        webhooks: page.into_iter().map(WebhookView::from).collect(),
-        next_cursor,
-    }))
+    let (webhooks, next_cursor) = limit.json_page(
+        found.await?,
+        |webhook| list.cursor(webhook.id),
+        WebhookView::from,
+    );
+    Ok(JsonResponse::page(
+        &control,
+        caller.org,
+        &Webhooks {
+            webhooks,
+            next_cursor,
+        },
+    )?)
 }
 
 /// Gets a webhook, with the state of its deliveries.

@@ -155,12 +155,13 @@ impl Worker {
         match self.request(&contents).await {
             Ok(vectors) => self.store_vectors(model, texts, &vectors).await,
             // The probe shows whether the texts or the endpoint is at fault.
-            Err(error @ (EmbedError::Rejected(_) | EmbedError::Invalid(_))) => {
-                match self.request(&[PROBE_TEXT]).await {
-                    Ok(_) => self.handle_rejected(model, texts, error).await,
-                    Err(error) => self.release(texts, error).await,
-                }
-            }
+            Err(
+                error
+                @ (EmbedError::Rejected(_) | EmbedError::Invalid(_) | EmbedError::TimedOut(_)),
+            ) => match self.request(&[PROBE_TEXT]).await {
+                Ok(_) => self.handle_rejected(model, texts, error).await,
+                Err(error) => self.release(texts, error).await,
+            },
             Err(error) => self.release(texts, error).await,
         }
     }
@@ -187,9 +188,10 @@ impl Worker {
     async fn release(&self, texts: &[TextToEmbed], error: EmbedError) -> Result<(), BatchError> {
         let after = match error {
             EmbedError::Busy { after } => after,
-            EmbedError::Unreachable(_) | EmbedError::Rejected(_) | EmbedError::Invalid(_) => {
-                Duration::ZERO
-            }
+            EmbedError::Unreachable(_)
+            | EmbedError::TimedOut(_)
+            | EmbedError::Rejected(_)
+            | EmbedError::Invalid(_) => Duration::ZERO,
         };
         self.store.release_texts_to_embed(texts, after).await?;
         Err(error.into())

@@ -1,5 +1,5 @@
-//! Publishes token keys, revocations and suspended organisations to all nodes, and deletes expired
-//! rows.
+//! Publishes token keys, revocations, suspended organisations and quotas to all nodes, and deletes
+//! expired rows.
 //!
 //! It compares what is stored with what is published, and publishes the difference: a bus that lost
 //! its data has all of it within seconds.
@@ -8,14 +8,16 @@ use std::{collections::HashSet, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use switchboard_bus::{Bus, BusError};
-use switchboard_protocol::id::TokenId;
-use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown};
+use switchboard_protocol::{id::TokenId, token::AccessError};
+use switchboard_runtime::{backoff::Backoff, quota::Limits, shutdown::Shutdown};
 use switchboard_store::{Store, StoreError};
 use tokio::time::Instant;
 
 use crate::{
-    Deps,
+    Config, Deps,
+    key_set::KeySetSigner,
     metrics::BackgroundMetrics,
+    quotas,
     signing_keys::{self, PublicKeys},
 };
 
@@ -38,6 +40,12 @@ const PURGE_INTERVAL: Duration = Duration::from_secs(3_600);
 const EXPIRED_TOKEN_TTL: TimeDelta = TimeDelta::days(1);
 /// How long entries of the audit log are stored.
 const AUDIT_LOG_TTL: TimeDelta = TimeDelta::days(365);
+/// Stored entries of one organisation. Protects the disk.
+const MAX_AUDIT_ENTRIES: i64 = 1_000_000;
+/// How long a key is listed after it was revoked or has expired.
+const UNUSABLE_KEY_TTL: TimeDelta = TimeDelta::days(30);
+/// Revoked and expired keys of one organisation. Protects the database.
+const MAX_UNUSABLE_KEYS: i64 = 1_000;
 
 /// Publishes keys and revocations until the process drains.
 pub(super) struct KeyPublisher {
@@ -49,6 +57,8 @@ pub(super) struct KeyPublisher {
     failure: Option<&'static str>,
     purge_at: Instant,
     revocations: PublishedRevocations,
+    quota_defaults: Limits,
+    signer: KeySetSigner,
 }
 
 /// The revocations that this process has published.
@@ -68,6 +78,8 @@ enum PublishError {
     Store(#[from] StoreError),
     #[error("the bus is unavailable")]
     Bus(#[from] BusError),
+    #[error("the keys cannot be signed")]
+    Sign(#[from] AccessError),
 }
 
 impl PublishError {
@@ -75,6 +87,7 @@ impl PublishError {
         match self {
             Self::Store(error) => error.kind(),
             Self::Bus(_) => "bus",
+            Self::Sign(_) => "sign",
         }
     }
 
@@ -82,12 +95,13 @@ impl PublishError {
         match self {
             Self::Store(error) => error.report(),
             Self::Bus(error) => error.to_string(),
+            Self::Sign(error) => error.to_string(),
         }
     }
 }
 
 impl KeyPublisher {
-    pub(super) fn new(deps: &Deps, metrics: BackgroundMetrics) -> Self {
+    pub(super) fn new(config: &Config, deps: &Deps, metrics: BackgroundMetrics) -> Self {
         Self {
             store: deps.store.clone(),
             bus: deps.bus.clone(),
@@ -96,6 +110,8 @@ impl KeyPublisher {
             failure: None,
             purge_at: Instant::now() + PURGE_INTERVAL,
             revocations: PublishedRevocations::default(),
+            quota_defaults: config.quotas.limits(),
+            signer: KeySetSigner::default(),
         }
     }
 
@@ -129,15 +145,28 @@ impl KeyPublisher {
     }
 
     async fn publish_changes(&mut self) -> Result<(), PublishError> {
-        let keys = signing_keys::load(&self.store).await?.verifying;
+        let keys = signing_keys::load(&self.store, None).await?.verifying;
         self.public_keys.set(&keys);
-        let suspended = self.store.suspended_orgs().await?;
         let published = self.bus.key_set().await?;
         let is_lost = published.is_none();
         let published = published.unwrap_or_default();
+        let suspended = self.store.suspended_orgs().await?;
         // First, so that no node has keys without the suspended organisations.
-        if published.suspended != suspended {
-            self.bus.publish_suspended_orgs(&suspended).await?;
+        if published.suspended != suspended.orgs {
+            // Read after the published list, so it is newer, even if the clock was set back.
+            let newer = published.suspended_version.map_or(0, |version| version + 1);
+            let version = suspended.version.max(newer);
+            let published = self.bus.publish_suspended_orgs(&suspended.orgs, version);
+            published.await?;
+        }
+        let quotas = quotas::load(&self.store, &self.quota_defaults).await?;
+        let published_quotas = match self.bus.published_quotas().await {
+            // Unreadable ones are replaced, too; keys and revocations do not depend on them.
+            Err(BusError::Unexpected(_)) => None,
+            read => read?,
+        };
+        if published_quotas.as_ref() != Some(&quotas) {
+            self.bus.publish_quotas(&quotas).await?;
         }
         let since = self.published_until(is_lost, published.revocations).await?;
         let read = self.store.revocations(since).await?;
@@ -151,7 +180,9 @@ impl KeyPublisher {
                 Some((token.id, u64::try_from(token.expires_at.timestamp()).ok()?))
             });
         let new: Vec<_> = new.collect();
-        if is_lost || published.keys != keys || !new.is_empty() {
+        let key = self.store.master_keys().key_set_key();
+        let (keys, has_changed) = self.signer.sign(key, keys, &published, read.read_at)?;
+        if is_lost || has_changed || !new.is_empty() {
             self.bus.publish_keys(keys, new).await?;
         }
         self.revocations.newest = newest;
@@ -234,10 +265,20 @@ impl KeyPublisher {
                 "expired responses to idempotent requests cannot be deleted; retrying in an hour"
             ),
         }
-        if let Err(error) = self.store.purge_audit_log(Utc::now() - AUDIT_LOG_TTL).await {
+        let expired = Utc::now() - AUDIT_LOG_TTL;
+        let purged = self.store.purge_audit_log(expired, MAX_AUDIT_ENTRIES);
+        if let Err(error) = purged.await {
             tracing::warn!(
                 error = error.report(),
                 "expired audit log entries cannot be deleted; retrying in an hour"
+            );
+        }
+        let unusable_since = Utc::now() - UNUSABLE_KEY_TTL;
+        let purged = self.store.purge_api_keys(unusable_since, MAX_UNUSABLE_KEYS);
+        if let Err(error) = purged.await {
+            tracing::warn!(
+                error = error.report(),
+                "revoked and expired API keys cannot be deleted; retrying in an hour"
             );
         }
         let unused_since = Utc::now() - SERVICES_TTL;

@@ -214,7 +214,7 @@ mod tests {
             changed: Arc::default(),
         };
         let budgets = Budgets::new(&Registry::new()).unwrap();
-        let budget = budgets.budget("tested", 2, Kind::quarter_of(2));
+        let budget = budgets.slots("tested", 2, Kind::quarter_of(2));
         let shutdown = Shutdown::new();
         for _ in 0..2 {
             let worker = LeasedWorker::new(queue.clone(), budget.clone());

@@ -65,7 +65,7 @@ impl Worker {
         budgets: &Budgets,
     ) -> Self {
         let senders = usize::from(config.webhooks_senders);
-        let budget = budgets.budget("webhook_attempts", senders, Kind::quarter_of(senders));
+        let budget = budgets.slots("webhook_attempts", senders, Kind::quarter_of(senders));
         let networks = Networks::new(&config.webhooks_allow);
         let client = WebhookClient::new(networks, config.webhooks_ca.clone());
         Self {

@@ -86,7 +86,7 @@ async fn every_change_has_an_entry() {
         // Parts and deliveries are not settings.
         let unrecorded = [
             "createOrg",
-            "updateOrgSuspension",
+            "updateOrgAsOperator",
             "uploadSkillsBookPart",
             "testWebhook",
             "retryDelivery",
@@ -253,14 +253,40 @@ async fn old_entries_are_deleted_and_filters_are_checked() {
     assert_eq!([older, newest].concat(), all);
     let now = chrono::Utc::now();
     let year = chrono::TimeDelta::days(365);
-    assert_eq!(
-        installation
-            .store
-            .purge_audit_log(now - year)
-            .await
-            .unwrap(),
-        0
-    );
-    assert!(installation.store.purge_audit_log(now).await.unwrap() >= 2);
+    let purge = async |before, max| {
+        let purged = installation.store.purge_audit_log(before, max);
+        purged.await.unwrap()
+    };
+    assert_eq!(purge(now - year, 1_000).await, 0);
+    assert!(purge(now, 1_000).await >= 2);
     assert!(entries(&installation, &org.key, "").await.is_empty());
+}
+
+#[tokio::test]
+async fn oldest_entries_beyond_the_maximum_of_an_organisation_are_deleted() {
+    let installation = Installation::start().await;
+    let (org, other) = (
+        installation.new_org("own").await,
+        installation.new_org("other").await,
+    );
+    for _ in 0..3 {
+        let key = Some(json!({"name": "Backend"}));
+        let (status, answer) = installation
+            .send(Method::POST, "/v1/api-keys", Some(&org.key), key)
+            .await;
+        assert_eq!(status, StatusCode::CREATED, "{answer}");
+    }
+    let all = entries(&installation, &org.key, "").await;
+    let others = entries(&installation, &other.key, "").await;
+    let max = all.len() - 2;
+    assert!(others.len() <= max, "{others:?}");
+    let year_ago = chrono::Utc::now() - chrono::TimeDelta::days(365);
+    let purge = async || {
+        let purged = installation.store.purge_audit_log(year_ago, max as i64);
+        purged.await.unwrap()
+    };
+    assert_eq!(purge().await, 2);
+    assert_eq!(entries(&installation, &org.key, "").await, all[2..]);
+    assert_eq!(entries(&installation, &other.key, "").await, others);
+    assert_eq!(purge().await, 0);
 }

@@ -41,7 +41,7 @@ fn key(org: OrgId, device: &str) -> DeviceKey {
 async fn device_events_are_stored() {
     let installation = Installation::start().await;
     let device = key(installation.new_org("Toys").await.id(), "toy-1");
-    let epoch = installation.bus.claim(&device).await.unwrap();
+    let epoch = installation.bus.claim(&device).await.unwrap().epoch;
     let known = installation
         .recorded(&device, "it connected", |_| true)
         .await;
@@ -133,7 +133,7 @@ async fn pending_events_are_written_while_draining() {
     let background = Shutdown::new();
     let deps = installation.deps(&installation.registry);
     switchboard_control::start_workers(&config(), &deps, &background).unwrap();
-    let epoch = installation.bus.claim(&device).await.unwrap();
+    let epoch = installation.bus.claim(&device).await.unwrap().epoch;
     installation
         .bus
         .release(device.clone(), epoch, None, DisconnectReason::Drain);

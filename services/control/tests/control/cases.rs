@@ -114,7 +114,7 @@ fn request_of(operation: &str) -> (&'static str, Content) {
         "createOrg" => ("", Content::Json(json!({"name": "Toys"}))),
         "updateOrg" => ("", Content::Json(json!({"name": "Games"}))),
         // Without effect: the organisation is used again.
-        "updateOrgSuspension" => ("/v1/orgs", Content::Json(json!({"suspended": false}))),
+        "updateOrgAsOperator" => ("/v1/orgs", Content::Json(json!({"suspended": false}))),
         "createApiKey" => ("", Content::Json(json!({"name": "backend"}))),
         "createToken" => (
             "",

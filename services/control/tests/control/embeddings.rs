@@ -5,10 +5,10 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
-use switchboard_test_support::eventually::{eventually_some, eventually_true};
+use switchboard_test_support::eventually::{eventually, eventually_some, eventually_true};
 
 use crate::{
-    endpoint::{Behaviour, Endpoint, HEAVY, UNFIT, VOID},
+    endpoint::{Behaviour, ENDLESS, Endpoint, HEAVY, UNFIT, VOID},
     installation::{Installation, Org},
     npcs::ResourceResponse,
 };
@@ -298,6 +298,19 @@ async fn rejected_text_does_not_block_others() {
     assert_eq!(fixture.first(UNFIT).await.as_deref(), Some(UNFIT));
     let refused = "switchboard_control_texts_refused_total";
     assert!((fixture.installation.metric(refused) - 1.0).abs() < 0.5);
+}
+
+#[tokio::test]
+async fn text_that_hangs_does_not_block_others() {
+    let Some(fixture) = EmbeddingFixture::new().await else {
+        return;
+    };
+    let texts = ["A red automobile", ENDLESS, "The hound sleeps"];
+    fixture.create_memories(&texts).await;
+    // After the timeout of the batch, the endpoint is probed again, and each text is sent alone.
+    let embedded = async || fixture.endpoint.state.embedded.load(Ordering::Relaxed);
+    eventually(Duration::from_secs(90), embedded, |embedded| *embedded >= 4).await;
+    fixture.wait_for_first("car", "A red automobile").await;
 }
 
 #[tokio::test]

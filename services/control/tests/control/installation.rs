@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use switchboard_bus::{Bus, BusConfig, LocalHub};
-use switchboard_control::{Config, Deps, PublicKeys};
+use switchboard_control::{Config, Deps, PublicKeys, QuotaConfig};
 use switchboard_identity::Authenticator;
 use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{budget::Budgets, shutdown::Shutdown};
@@ -30,6 +30,8 @@ pub(crate) struct Installation {
     pub(crate) registry: prometheus::Registry,
     pub(crate) shutdown: Shutdown,
     pub(crate) hub: LocalHub,
+    /// The budgets of the API and the workers.
+    pub(crate) budgets: Budgets,
     config: Config,
     public_keys: PublicKeys,
     api: Router,
@@ -77,13 +79,21 @@ impl Installation {
         Self::new(config, in_folder).await
     }
 
-    /// Without the workers, with this limit of live tokens.
-    pub(crate) async fn with_tokens_per_org(tokens_per_org: u64) -> Self {
+    /// With the workers, these default quotas, and a measurement each second.
+    pub(crate) async fn with_quotas(quotas: QuotaConfig) -> Self {
+        let quotas = QuotaConfig {
+            quota_check_interval_s: 1,
+            ..quotas
+        };
         let config = Config {
-            tokens_per_org,
+            quotas,
             ..with_operator(Some(OPERATOR_KEY))
         };
-        Self::new(config, in_folder).await
+        let installation = Self::new(config, in_folder).await;
+        installation.start_workers();
+        // Quotas are received before the keys.
+        installation.trusted().await;
+        installation
     }
 
     /// Without the workers.
@@ -123,14 +133,15 @@ impl Installation {
         let bus = Bus::start(BusConfig::local(&hub, "control"), &registry, &shutdown).unwrap();
         let folder = TempDir::new().unwrap();
         let store = database.store().with_objects(objects(folder.path()));
-        let authenticator = Authenticator::new(store.clone(), bus.clone());
+        let budgets = Budgets::new(&prometheus::Registry::new()).unwrap();
+        let authenticator = Authenticator::new(store.clone(), bus.clone(), &budgets);
         let public_keys = PublicKeys::default();
         let deps = Deps {
             store: store.clone(),
             bus: bus.clone(),
             authenticator: authenticator.clone(),
             registry: registry.clone(),
-            budgets: Budgets::new(&prometheus::Registry::new()).unwrap(),
+            budgets: budgets.clone(),
             public_keys: public_keys.clone(),
         };
         let api = switchboard_control::router(&config, deps).unwrap();
@@ -141,6 +152,7 @@ impl Installation {
             registry,
             shutdown,
             hub,
+            budgets,
             config,
             public_keys,
             api,
@@ -154,7 +166,10 @@ impl Installation {
     }
 
     pub(crate) fn start_workers_with(&self, config: &Config) {
-        let deps = self.deps(&self.registry);
+        let deps = Deps {
+            budgets: self.budgets.clone(),
+            ..self.deps(&self.registry)
+        };
         switchboard_control::start_workers(config, &deps, &self.shutdown).unwrap();
     }
 
@@ -319,7 +334,7 @@ pub(crate) fn config() -> Config {
     Config {
         operator_key: None,
         longest_token_ttl_s: 86_400,
-        tokens_per_org: 200_000,
+        quotas: QuotaConfig::DEFAULT,
         control_org_rate_per_s: NonZeroU32::MAX,
         control_org_burst: NonZeroU32::MAX,
         facts_batch: 100,

@@ -25,6 +25,7 @@ mod objects;
 mod orgs;
 mod pictures;
 mod provisioning;
+mod quotas;
 mod receiver;
 mod skills_books;
 mod suspension;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use switchboard_bus::{Bus, BusConfig};
@@ -12,6 +13,11 @@ use crate::installation::{Installation, OPERATOR_KEY, Org};
 
 /// Within this, a suspension is in force on every node.
 const IN_FORCE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Shorter than a request waits for a connection.
+const PROMPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Within this, a request finds the share of its organisation exhausted.
+const SHARE_TIMEOUT: Duration = Duration::from_secs(8);
 
 const CLAIM_LEASE: Duration = Duration::from_secs(1);
 
@@ -73,6 +79,41 @@ async fn suspended_organisation_is_refused_until_it_is_resumed() {
     for entry in entries {
         assert_eq!(entry["actor"], "operator");
         assert_eq!(entry["changed"], json!(["suspended_at"]));
+    }
+}
+
+#[tokio::test]
+async fn suspension_does_not_wait_for_the_requests_of_its_organisation() {
+    let installation = Installation::idle(Some(OPERATOR_KEY)).await;
+    let org = installation.new_org("Toys").await;
+    let _lock = installation.database.lock("npcs").await.unwrap();
+    // They hold the organisation's share of database connections until their statements time out.
+    let blocked = async {
+        let request = || installation.send(Method::GET, "/v1/npcs", Some(&org.key), None);
+        let mut blocked: FuturesUnordered<_> = (0..12).map(|_| request()).collect();
+        while blocked.next().await.is_some() {}
+    };
+    let suspension = async {
+        let status = async || {
+            let answer = installation.send(Method::GET, "/v1/org", Some(&org.key), None);
+            answer.await.0
+        };
+        let exhausted = StatusCode::SERVICE_UNAVAILABLE;
+        let status = eventually(SHARE_TIMEOUT, status, |status| *status == exhausted).await;
+        assert_eq!(status, exhausted);
+        let path = format!("/v1/orgs/{}", org.id);
+        let body = Some(json!({"suspended": true, "quotas": {"api_keys": 1}}));
+        let change = installation.send(Method::PATCH, &path, Some(OPERATOR_KEY), body);
+        let changed = tokio::time::timeout(PROMPT_TIMEOUT, change).await;
+        let (status, changed) = changed.expect("the suspension waits for the organisation");
+        assert_eq!(status, StatusCode::OK, "{changed}");
+        assert_eq!(changed["suspended"], true);
+        assert_eq!(changed["quotas"], json!({"api_keys": 1}));
+    };
+    tokio::select! {
+        biased;
+        () = blocked => panic!("the share is free again"),
+        () = suspension => {}
     }
 }
 

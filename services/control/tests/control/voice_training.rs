@@ -17,7 +17,7 @@ use http::{HeaderMap, Method, StatusCode};
 use serde_json::{Value, json};
 use switchboard_store::{JobTurn, Store, VoiceJob};
 use switchboard_test_support::eventually::{eventually_some, eventually_true};
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
 use uuid::Uuid;
 
 use crate::{
@@ -210,6 +210,8 @@ struct ProviderState {
     moods: Vec<u16>,
     /// Whether it creates voices without a response.
     is_mute: bool,
+    /// One for each sample that it reads; it reads all without them.
+    turns: Option<Arc<Semaphore>>,
     /// The samples by key.
     sent: BTreeMap<String, (String, Bytes)>,
     /// The state of each voice.
@@ -260,6 +262,9 @@ async fn create(
     let id = format!("provider/{key}");
     if sample.is_empty() {
         return provider.voice_response(&id);
+    }
+    if let Some(turns) = provider.state(|state| state.turns.clone()) {
+        turns.acquire().await.unwrap().forget();
     }
     if let Some(mood) = provider.state(|state| state.moods.pop()) {
         return StatusCode::from_u16(mood).unwrap().into_response();
@@ -488,4 +493,48 @@ async fn voice_of_a_removed_provider_is_not_trained_again() {
         (StatusCode::CONFLICT, &json!("/problems/provider_missing"))
     );
     installation.wait_for_state(key, &voice, "ready").await;
+}
+
+#[tokio::test]
+async fn voices_of_one_organisation_leave_providers_to_others() {
+    const BUDGET: &str = "voice_jobs";
+    let (provider, endpoint, _open) = FakeVoiceProvider::start().await;
+    let turns = Arc::new(Semaphore::new(0));
+    provider.state(|state| state.turns = Some(Arc::clone(&turns)));
+    let installation = Installation::with_voices_at(&endpoint).await;
+    let (noisy, quiet) = (
+        installation.new_org("Noisy").await,
+        installation.new_org("Quiet").await,
+    );
+    for _ in 0..3 {
+        installation
+            .voice(&noisy.key, "provider=http", wav(1_300))
+            .await;
+    }
+    eventually_true("its first voice is being trained", || {
+        let mut reports = installation.budgets.report().into_iter();
+        let report = reports.find(|report| report.budget == BUDGET).unwrap();
+        let noisy = noisy.id().to_string();
+        report.owners.iter().any(|owner| owner.owner == noisy)
+    })
+    .await;
+    // The embedded provider is free.
+    let embedded = installation.voice(&quiet.key, "", wav(1_300)).await;
+    installation
+        .wait_for_state(&quiet.key, &embedded, "ready")
+        .await;
+
+    // The other one trains a voice of each organisation in turn.
+    let waits = installation
+        .voice(&quiet.key, "provider=http", wav(1_300))
+        .await;
+    turns.add_permits(2);
+    let sent = || provider.state(|state| state.sent.keys().cloned().collect::<Vec<_>>());
+    eventually_true("two samples are sent", || sent().len() == 2).await;
+    let id = waits["id"].as_str().unwrap();
+    assert!(
+        sent().iter().any(|key| key.contains(id)),
+        "{id} of {:?}",
+        sent()
+    );
 }

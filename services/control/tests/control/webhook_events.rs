@@ -10,7 +10,8 @@ use switchboard_protocol::{
     outcome::{Delivered, Outcome},
 };
 use switchboard_store::{
-    CallDispatch, CallEnd, DeviceEvent, DeviceEventKind, Expiry, NewStoredCall, QueueLimits,
+    CallAttempt, CallDispatch, CallEnd, DeviceEvent, DeviceEventKind, Expiry, NewStoredCall,
+    Overdue, QueueLimits,
 };
 use switchboard_test_support::eventually::eventually_some;
 use uuid::Uuid;
@@ -53,7 +54,12 @@ impl Installation {
             delivered: Delivered::Yes,
             answer: answer.to_vec(),
         };
-        assert!(self.store.end_call(id, 1, &end).await.unwrap());
+        let attempt = CallAttempt {
+            org: device.org,
+            call: id,
+            number: 1,
+        };
+        assert!(self.store.end_call(attempt, &end).await.unwrap());
         id
     }
 
@@ -231,7 +237,9 @@ async fn unsent_call_is_delivered_when_it_ends() {
         .insert_call(&device, queued(Expiry::In(Duration::ZERO)))
         .await;
     let (expired, lost) = (end(Outcome::Expired), end(Outcome::Lost));
-    let settled = installation.store.end_overdue_calls(None, &expired, &lost);
+    let settled = installation
+        .store
+        .end_overdue_calls(Overdue::All, &expired, &lost);
     assert_eq!(settled.await.unwrap().all(), 1);
     check(2, "expired", json!({"call_id": id})).await;
 }
@@ -245,7 +253,7 @@ async fn connected_and_disconnected_device_is_delivered() {
         .webhook(&org, receiver.webhook(&["device.online", "device.offline"]))
         .await;
     let device = device_key(&org);
-    let epoch = installation.bus.claim(&device).await.unwrap();
+    let epoch = installation.bus.claim(&device).await.unwrap().epoch;
     let online = receiver.received(1).await.remove(0).json();
     assert_eq!(
         (&online["type"], &online["data"]),

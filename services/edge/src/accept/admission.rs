@@ -11,25 +11,21 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use switchboard_runtime::budget::{Budget, Budgets, Exhausted, Kind, Owner, Permit};
+use switchboard_runtime::budget::{Budgets, Exhausted, Owner};
 use tokio::time::Instant;
 
 use super::{
     rate::AcceptRate,
+    tls_sessions::{TlsSession, TlsSessions},
     unauthenticated::{Slot, Unauthenticated},
 };
 use crate::{config::Config, edge::Edge, metrics::Limit};
-
-/// What a TLS session holds at most before AUTH: buffers for the bytes of its handshake, afterwards
-/// for one record, and its keys.
-const TLS_SESSION_BYTES: usize = 24 * 1024;
 
 /// The counters behind the limits.
 pub(crate) struct Admission {
     connections: AtomicUsize,
     unauthenticated: Unauthenticated,
-    /// TLS sessions before AUTH, in bytes.
-    tls: Budget,
+    tls: TlsSessions,
     rate: Mutex<AcceptRate>,
 }
 
@@ -44,12 +40,10 @@ pub(crate) struct ConnectionPermit {
 
 impl Admission {
     pub(crate) fn new(config: &Config, budgets: &Budgets) -> Self {
-        let tls_bytes = config.device_tls_handshake_bytes;
-        let share = (tls_bytes / 4).max(TLS_SESSION_BYTES);
         Self {
             connections: AtomicUsize::new(0),
             unauthenticated: Unauthenticated::new(budgets, config.device_max_unauthenticated),
-            tls: budgets.budget("tls_handshakes", tls_bytes, Kind::Held { share }),
+            tls: TlsSessions::new(budgets, config.device_tls_handshake_bytes),
             rate: Mutex::new(AcceptRate::new(config.device_accepts_per_address_per_s)),
         }
     }
@@ -155,20 +149,25 @@ impl ConnectionPermit {
         }
     }
 
-    /// Waits until the TLS session of this connection may begin.
+    /// Waits until there is memory for the TLS session of this connection.
     ///
     /// # Errors
-    /// When the budget has no room in time.
-    pub(crate) async fn acquire_tls(&self) -> Result<Permit, Exhausted> {
+    /// When there is none in time.
+    pub(crate) async fn acquire_tls(&self) -> Result<Option<TlsSession>, Exhausted> {
+        let Some(slot) = &self.slot else {
+            return Ok(None);
+        };
+        let shed = &self.edge.metrics.shed;
+        let on_eviction = || shed.inc(Limit::TlsHandshakes);
         let tls = &self.edge.admission.tls;
-        tls.acquire(self.network(), TLS_SESSION_BYTES, self.deadline())
-            .await
+        let session = tls.acquire(self.network(), &slot.evicted, slot.deadline, on_eviction);
+        session.await.map(Some)
     }
 
-    /// Keeps the permit of the TLS session until the connection has authenticated.
-    pub(crate) fn hold_tls(&mut self, session: Permit) {
+    /// Keeps the memory of the TLS session until the connection has authenticated.
+    pub(crate) fn hold_tls(&mut self, session: Option<TlsSession>) {
         if let Some(slot) = &mut self.slot {
-            slot.tls = Some(session);
+            slot.tls = session;
         }
     }
 

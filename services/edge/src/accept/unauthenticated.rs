@@ -1,15 +1,13 @@
 //! The slots of connections that have not authenticated, and which connection is evicted when all
 //! are taken.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use switchboard_runtime::budget::{Budget, Budgets, Kind, Owner, Permit};
+use switchboard_runtime::budget::{Budget, Budgets, Crowds, Kind, Owner, Permit};
 use tokio::{sync::Notify, time::Instant};
+
+use super::tls_sessions::TlsSession;
 
 /// The connections that have not authenticated, by network.
 ///
@@ -19,10 +17,8 @@ use tokio::{sync::Notify, time::Instant};
 /// network. A crowd is a network, or one connection of a balancer whose device is unknown yet: all
 /// devices share the balancer's address.
 ///
-/// Cost: per connection a few steps in ordered maps, and one allocation besides their nodes; all
-/// are freed with the slot.
-///
-/// Invariant: `sizes` and `ranks` have one entry for each crowd with members.
+/// Cost: per connection the steps of [`Crowds`], and one allocation besides its nodes; all are freed
+/// with the slot.
 pub(super) struct Unauthenticated {
     /// Counts and shows what the members hold. It never refuses: a member is evicted before.
     budget: Budget,
@@ -32,20 +28,13 @@ pub(super) struct Unauthenticated {
 #[derive(Default)]
 struct State {
     next_number: u64,
-    /// By crowd and age.
-    members: BTreeMap<(Owner, u64), Member>,
-    sizes: BTreeMap<Owner, usize>,
-    /// The last one is the largest crowd; of crowds with one size, that of the oldest member.
-    ranks: BTreeSet<Rank>,
+    crowds: Crowds<Member>,
 }
 
 struct Member {
     evicted: Arc<Notify>,
     permit: Permit,
 }
-
-/// A crowd's size and its oldest member.
-type Rank = (usize, Reverse<u64>, Owner);
 
 /// The slot of one connection, and what it holds until it has authenticated.
 pub(super) struct Slot {
@@ -54,15 +43,15 @@ pub(super) struct Slot {
     pub(super) evicted: Arc<Notify>,
     /// The connection must authenticate before.
     pub(super) deadline: Instant,
-    /// What its TLS session may hold.
-    pub(super) tls: Option<Permit>,
+    /// The memory of its TLS session.
+    pub(super) tls: Option<TlsSession>,
 }
 
 impl Unauthenticated {
     pub(super) fn new(budgets: &Budgets, capacity: usize) -> Self {
         let kind = Kind::Held { share: capacity };
         Self {
-            budget: budgets.budget("device_unauthenticated", capacity, kind),
+            budget: budgets.slots("device_unauthenticated", capacity, kind),
             state: Mutex::default(),
         }
     }
@@ -75,7 +64,7 @@ impl Unauthenticated {
         deadline: Instant,
     ) -> Option<(Box<Slot>, bool)> {
         let mut state = self.state.lock();
-        let evicted = self.budget.used() >= self.budget.capacity() && state.evict_one();
+        let evicted = self.budget.free() == 0 && state.evict_one();
         let number = state.next_number;
         let crowd = network.unwrap_or(Owner::Proxied(number));
         let permit = self.budget.try_acquire(crowd, 1).ok()?;
@@ -91,7 +80,7 @@ impl Unauthenticated {
             evicted: Arc::clone(&slot.evicted),
             permit,
         };
-        state.insert(crowd, number, member);
+        state.crowds.insert(crowd, number, member);
         Some((Box::new(slot), evicted))
     }
 
@@ -100,17 +89,17 @@ impl Unauthenticated {
     pub(super) fn set_network(&self, slot: &mut Slot, network: Owner) {
         let mut state = self.state.lock();
         // An evicted connection is in no crowd.
-        if let Some(mut member) = state.remove(slot.crowd, slot.number) {
+        if let Some(mut member) = state.crowds.remove(slot.crowd, slot.number) {
             // One owner may hold the whole capacity, so there is room.
             let _ = member.permit.transfer(network);
             slot.crowd = network;
-            state.insert(slot.crowd, slot.number, member);
+            state.crowds.insert(slot.crowd, slot.number, member);
         }
     }
 
     /// Frees a slot.
     pub(super) fn leave(&self, slot: &Slot) {
-        self.state.lock().remove(slot.crowd, slot.number);
+        self.state.lock().crowds.remove(slot.crowd, slot.number);
     }
 
     /// Evicts the oldest connection of the largest crowd. Returns false when there is none.
@@ -120,54 +109,11 @@ impl Unauthenticated {
 }
 
 impl State {
-    fn insert(&mut self, crowd: Owner, number: u64, member: Member) {
-        self.remove_rank(crowd);
-        self.members.insert((crowd, number), member);
-        *self.sizes.entry(crowd).or_default() += 1;
-        self.insert_rank(crowd);
-    }
-
-    fn remove(&mut self, crowd: Owner, number: u64) -> Option<Member> {
-        self.remove_rank(crowd);
-        let member = self.members.remove(&(crowd, number));
-        if member.is_some()
-            && let Some(size) = self.sizes.get_mut(&crowd)
-        {
-            *size -= 1;
-            if *size == 0 {
-                self.sizes.remove(&crowd);
-            }
-        }
-        self.insert_rank(crowd);
-        member
-    }
-
     fn evict_one(&mut self) -> bool {
-        let Some(&(_, Reverse(oldest), crowd)) = self.ranks.last() else {
-            return false;
-        };
-        if let Some(member) = self.remove(crowd, oldest) {
-            member.evicted.notify_one();
-        }
-        true
-    }
-
-    fn insert_rank(&mut self, crowd: Owner) {
-        let rank = self.rank(crowd);
-        self.ranks.extend(rank);
-    }
-
-    fn remove_rank(&mut self, crowd: Owner) {
-        if let Some(rank) = self.rank(crowd) {
-            self.ranks.remove(&rank);
-        }
-    }
-
-    fn rank(&self, crowd: Owner) -> Option<Rank> {
-        let size = *self.sizes.get(&crowd)?;
-        let mut members = self.members.range((crowd, 0)..);
-        let ((_, oldest), _) = members.next()?;
-        Some((size, Reverse(*oldest), crowd))
+        let oldest = self.crowds.pop_oldest(None);
+        oldest
+            .inspect(|member| member.evicted.notify_one())
+            .is_some()
     }
 }
 
@@ -223,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn largest_crowd_loses_its_oldest_connection() {
+    fn crowd_of_greatest_size_loses_its_oldest_connection() {
         let mut slots = Slots::new(4);
         for address in ["10.0.0.1", "10.0.0.2", "10.0.0.2", "2001:db8::1"] {
             assert!(!slots.enter(Some(address)));
@@ -271,7 +217,7 @@ mod tests {
             slots.registry.leave(slot);
         }
         let state = slots.registry.state.lock();
-        assert!(state.members.is_empty() && state.sizes.is_empty() && state.ranks.is_empty());
+        assert!(state.crowds.is_empty());
         assert_eq!(slots.registry.budget.used(), 0);
     }
 

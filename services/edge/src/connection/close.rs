@@ -142,8 +142,7 @@ pub(super) async fn reject<S>(
             () = shut_down(io) => return,
         }
     }
-    // A newer connection has its slot, so there is no time for an orderly shutdown.
-    let _ = poll_fn(|cx| Poll::Ready(io.poll_flush(cx))).await;
+    send_last(io).await;
 }
 
 /// Releases the device, then closes its connection.
@@ -156,9 +155,18 @@ pub(super) async fn close<S>(
     S: AsyncRead + AsyncWrite + Unpin,
 {
     log_close(&guard, permit, &reason);
-    guard.release(reason.left_reason());
+    // Until the socket is closed, it counts as a connection of the organisation.
+    let slot = guard.handle().take_slot();
+    let left = match reason.left_reason() {
+        DisconnectReason::Closed if guard.handle().is_leaving() => DisconnectReason::Drain,
+        left => left,
+    };
+    guard.release(left);
     put_last(io, reason.final_frame(), permit.edge().retry_after_ms());
-    shut_down(io).await;
+    match slot {
+        Some(_) => shut_down(io).await,
+        None => send_last(io).await,
+    }
 }
 
 fn log_refusal(refusal: &HandshakeError, permit: &ConnectionPermit) {
@@ -203,6 +211,15 @@ where
             |payload| io.put(Kind::Auth, TaskId::MCP, 0, payload),
         ),
     }
+}
+
+/// Sends what the socket accepts. A newer connection has the slot of this one, so there is no time
+/// for an orderly shutdown.
+async fn send_last<S>(io: &mut FrameIo<S>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let _ = poll_fn(|cx| Poll::Ready(io.poll_flush(cx))).await;
 }
 
 /// Sends what is buffered and shuts the socket down.

@@ -1,7 +1,10 @@
 //! Calls on the connection: checks and writes them, completes them with the device's results, and
 //! forwards its notifications about them.
 
-use std::time::{Duration, Instant};
+use std::{
+    future::poll_fn,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -11,7 +14,7 @@ use switchboard_protocol::{
     id::CallId,
     message::{self, DeviceResult},
     outcome::{Delivered, Outcome, Refusal, Violation},
-    schema::Service,
+    schema::{Deferred, Service},
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -34,11 +37,13 @@ type RefusedCall = (Outcome, Refusal);
 
 /// Why no further command is written for the moment.
 pub(super) enum Pause {
+    /// The connection is entered in the directory first.
+    Enter,
     /// Other tasks of this worker run first.
     Yield,
-    /// The params of this call are checked off the worker. Later calls wait, so that the device
-    /// receives them in their order.
-    Check(Box<OutgoingCall>),
+    /// What is left of the check of this call's params is made off the worker. Later calls wait, so
+    /// that the device receives them in their order.
+    Check(Box<OutgoingCall>, Deferred),
 }
 
 /// A call whose params are to be checked.
@@ -55,7 +60,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         let started = Instant::now();
         while self.io.unsent_bytes() < MAX_BATCH_BYTES {
             match self.handle.next_command()? {
-                Command::Goaway => put_goaway(self.io, "drain", self.edge.retry_after_ms()),
+                Command::Enter => return Some(Pause::Enter),
+                Command::Goaway => {
+                    put_goaway(self.io, "drain", self.edge.drain_retry_after_ms());
+                }
                 Command::Ping => self.io.put(Kind::Ping, TaskId::MCP, 0, &[]),
                 Command::Cancel(id) => self.send_cancel(id),
                 Command::Call(call) => {
@@ -73,8 +81,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     pub(super) async fn resume(&mut self, pause: Pause) {
         self.write_ready().await;
         match pause {
+            Pause::Enter => self.enter().await,
             Pause::Yield => tokio::task::yield_now().await,
-            Pause::Check(call) => self.check_in_pool(&call).await,
+            Pause::Check(call, left) => self.check_in_pool(&call, left).await,
         }
     }
 
@@ -97,8 +106,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         let now = Instant::now();
         let sent = match prepare_call(registration, &call, now) {
             Ok(prepared) => match prepared.service.try_check(prepared.params) {
-                Some(checked) => self.write_checked(&call, &prepared, checked, now),
-                None => return Some(Pause::Check(Box::new(call))),
+                Ok(checked) => self.write_checked(&call, &prepared, checked, now),
+                Err(left) => {
+                    self.handle.defer_write(call.id);
+                    return Some(Pause::Check(Box::new(call), left));
+                }
             },
             Err(refused) => Err(refused),
         };
@@ -106,18 +118,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         (now.duration_since(started) > MAX_SLICE).then_some(Pause::Yield)
     }
 
-    /// Checks a call off the worker and writes it, unless it ended in the meantime.
-    async fn check_in_pool(&mut self, call: &OutgoingCall) {
+    /// Completes the check of a call off the worker and writes it, unless it ended in the meantime.
+    async fn check_in_pool(&mut self, call: &OutgoingCall, left: Deferred) {
         let registration = self.handle.registration();
         let job = {
             let (registration, call) = (registration.clone(), call.clone());
             move || {
                 let prepared = prepare_call(registration.as_deref(), &call, Instant::now());
-                prepared.map(|prepared| prepared.service.check(prepared.params))
+                prepared.map(|prepared| prepared.service.finish_check(prepared.params, left))
             }
         };
-        let org = self.handle.key.org;
-        let checked = match self.edge.schemas.check(org, call.deadline, job).await {
+        let checked = self
+            .edge
+            .schemas
+            .check(self.handle.key.org, call.deadline, job);
+        // While nothing is written, its only signal is to close. The call then ends as not
+        // delivered, or the next connection of the device receives it.
+        let closing = poll_fn(|cx| self.handle.poll_signal(cx, false));
+        let checked = tokio::select! {
+            biased;
+            _ = closing => return,
+            checked = checked => checked,
+        };
+        let checked = match checked {
             Ok(Some(checked)) => checked,
             Ok(None) => Err(refusal(
                 Outcome::Overloaded,
@@ -129,7 +152,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 Err(refusal(Outcome::Overloaded, detail))
             }
         };
-        if !self.handle.is_in_flight(call.id) {
+        if !self.handle.resume_write(call.id) {
             return;
         }
         let now = Instant::now();

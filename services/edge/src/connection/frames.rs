@@ -4,12 +4,15 @@ use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
+use switchboard_bus::BusError;
 use switchboard_protocol::schema::Digest;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::{debug, warn};
 
 use super::Connection;
 use crate::{
+    connections::Inserted,
+    handle::Eviction,
     metrics::{Note, Registered},
     schemas::{CompiledServices, NewServices},
     token_bucket::TokenBucket,
@@ -83,6 +86,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             self.edge.config.device_register_burst,
             self.edge.config.device_register_every_ms,
         );
+        if self.handle.has_left() {
+            // It would enter the directory again, and accepts no calls.
+            let detail = "This connection is about to close. Register on the next one.";
+            self.refuse_registration(call_id.as_deref(), detail);
+            return None;
+        }
         let now_ms = self.edge.now_ms();
         if let Err(wait_ms) = self.registrations.take(burst, every_ms, now_ms) {
             let detail = format!("Too many registrations in a row. Try again in {wait_ms} ms.");
@@ -118,7 +127,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
 
     /// Compiles services that are new, puts them into force and announces them in the directory.
     /// While the directory is unreachable they are in force here, and the bus announces them when
-    /// it is back.
+    /// it is back. When it has no room for them, the previous ones stay in force.
     pub(super) async fn register(&mut self, registration: Box<PendingRegistration>) {
         let PendingRegistration { call_id, services } = *registration;
         let registration = match services {
@@ -137,11 +146,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 }
             }
         };
-        let previous = self.handle.replace_registration(Arc::clone(&registration));
-        let previous = previous.map(|previous| previous.digest);
+        let new = Some(Arc::clone(&registration));
+        let previous = self.handle.replace_registration(new);
+        let previous_digest = previous.as_ref().map(|previous| previous.digest);
         let (key, epoch) = (&self.handle.key, self.handle.epoch);
         let services = (registration.digest, &registration.json);
-        let announced = self.edge.bus.register(key, epoch, previous, services).await;
+        let announced = self
+            .edge
+            .bus
+            .register(key, epoch, previous_digest, services);
+        let announced = announced.await;
+        if let Err(full @ BusError::RegistrationsFull { .. }) = announced {
+            self.handle.replace_registration(previous);
+            let detail = format!("No room for these services: {full}.");
+            return self.refuse_registration(call_id.as_deref(), &detail);
+        }
+        self.replace_older();
         self.edge.metrics.registrations.inc(if announced.is_ok() {
             Registered::Accepted
         } else {
@@ -152,5 +172,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 "directory is unreachable; services are announced when it is back");
         }
         self.send_result(call_id.as_deref().unwrap_or(REGISTER), None);
+    }
+
+    /// Enters a connection whose device has not registered in place of an older one that has.
+    pub(super) async fn enter(&mut self) {
+        let (key, epoch) = (&self.handle.key, self.handle.epoch);
+        if let Err(error) = self.edge.bus.enter(key, epoch).await {
+            warn!(device.id = %key.device, org.id = %key.org, %error,
+                "directory is unreachable; the connection is entered when it is back");
+        }
+        self.replace_older();
+    }
+
+    /// Ends the older connection of the device here, once the directory's entry points to this one.
+    fn replace_older(&self) {
+        if !self.handle.set_entered() {
+            return;
+        }
+        match self.edge.connections.enter(self.handle) {
+            Inserted::New => {}
+            Inserted::Replaced(older) => self.edge.take_over(&older),
+            Inserted::Superseded => self.handle.evict(Eviction::Takeover),
+        }
     }
 }

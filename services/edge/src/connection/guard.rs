@@ -45,13 +45,16 @@ impl Drop for ConnectionGuard<'_> {
         }
         edge.connections.remove(handle);
         // The map may keep the handle for a while.
+        drop(handle.take_slot());
         let registration = handle.take_registration();
         let digest = registration.map(|registration| registration.digest);
-        edge.bus
-            .release(handle.key.clone(), handle.epoch, digest, reason);
+        if handle.is_entered() || handle.has_left() {
+            edge.bus
+                .release(handle.key.clone(), handle.epoch, digest, reason);
+        }
         edge.metrics.left.inc(reason);
         for call in unfinished {
-            if call.dispatched {
+            if call.written {
                 let detail = "The connection closed before the device sent a result.";
                 edge.fail_call(&call, Outcome::Lost, detail);
             } else {
@@ -98,7 +101,8 @@ mod tests {
         };
         let epoch = Epoch(presence.epoch.0);
         let handle = Arc::new(ConnectionHandle::new(identity, epoch, 0));
-        edge.connections.insert(&handle);
+        handle.set_entered();
+        edge.connections.enter(&handle);
         let task_edge = Arc::clone(&edge);
         let task = shutdown.spawn(async move {
             let _guard = ConnectionGuard::new(&task_edge, handle);

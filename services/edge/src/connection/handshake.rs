@@ -13,7 +13,10 @@ use switchboard_protocol::{
     session::{Event, Session, SessionError},
     token::{AccessError, Claims, Scope, Subject},
 };
-use switchboard_runtime::budget::{Exhausted, Owner};
+use switchboard_runtime::{
+    budget::{Exhausted, Owner, Permit},
+    quota::QuotaExceeded,
+};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     time::timeout_at,
@@ -23,6 +26,7 @@ use tracing::{debug, warn};
 use super::{
     buffers,
     close::FinalFrame,
+    guard::ConnectionGuard,
     io::{FrameIo, ReadChunk},
 };
 use crate::{
@@ -50,6 +54,8 @@ pub(super) enum HandshakeError {
     Evicted,
     #[error("an incomplete frame exceeds the share of its owner")]
     Overload(#[source] Exhausted),
+    #[error("the organisation of the device has its share of the connections")]
+    Connections(#[source] Exhausted),
     #[error("the device violated the protocol before AUTH")]
     Protocol(#[source] SessionError),
     #[error("the access token was not accepted")]
@@ -58,12 +64,14 @@ pub(super) enum HandshakeError {
     NotADevice,
     #[error("the device could not be claimed in the directory")]
     Bus(#[source] BusError),
+    #[error(transparent)]
+    Quota(QuotaExceeded),
     #[error("a newer connection of the device is present")]
     Superseded,
 }
 
 impl HandshakeError {
-    /// The metric label, and the code that the device receives.
+    /// The metric label. It is also the code that the device receives, unless that is `overload`.
     pub(super) fn label(&self) -> &'static str {
         match self {
             Self::Disconnected => "left",
@@ -71,10 +79,12 @@ impl HandshakeError {
             Self::Timeout => "auth_timeout",
             Self::Draining => "drain",
             Self::Evicted | Self::Overload(_) => "overload",
+            Self::Connections(_) => "device_connections",
             Self::Protocol(error) => error.code(),
             Self::Token(error) => token_code(error),
             Self::NotADevice => "not_a_device",
             Self::Bus(_) => "bus_unavailable",
+            Self::Quota(_) => "quota_exceeded",
             Self::Superseded => "takeover",
         }
     }
@@ -106,6 +116,16 @@ impl HandshakeError {
                 code,
                 message: "Use a token with a subject `device:ID` and the scope `device`.".into(),
             },
+            Self::Connections(_) => FinalFrame::ErrorAndGoaway {
+                code: "overload",
+                message: "The organisation has its share of the connections of this node. \
+                    Try again: another node may have room."
+                    .into(),
+            },
+            Self::Quota(exceeded) => FinalFrame::ErrorAndGoaway {
+                code,
+                message: exceeded.to_string().into(),
+            },
             Self::Bus(_) => FinalFrame::ErrorAndGoaway {
                 code,
                 message: "The directory of devices cannot be reached now. Try again.".into(),
@@ -122,9 +142,11 @@ pub(crate) fn refusal_labels() -> impl Iterator<Item = &'static str> {
         "auth_timeout",
         "drain",
         "overload",
+        "device_connections",
         "no_keys",
         "not_a_device",
         "bus_unavailable",
+        "quota_exceeded",
         "takeover",
         "tls",
     ];
@@ -247,23 +269,58 @@ fn identity(claims: Claims, token: TokenCheck) -> Result<Identity, HandshakeErro
     }
 }
 
-/// Claims the device for this node and inserts its connection. The newest connection wins in the
-/// directory and here.
-async fn claim(edge: &Edge, identity: Identity) -> Result<Arc<ConnectionHandle>, HandshakeError> {
-    let epoch = edge.bus.claim(&identity.key).await.map_err(|error| {
-        warn!(device.id = %identity.key.device, org.id = %identity.key.org, %error,
-            "device refused: the directory is unreachable");
-        HandshakeError::Bus(error)
+/// Claims the device for this node and adds its connection. The newest connection wins in the
+/// directory and here. If the device has a registered connection, the new one joins, and replaces it
+/// when it has registered.
+async fn claim(
+    edge: &Arc<Edge>,
+    identity: Identity,
+) -> Result<Arc<ConnectionHandle>, HandshakeError> {
+    let slot = acquire_slot(edge, &identity.key)?;
+    let claimed = edge.bus.claim(&identity.key).await;
+    let claimed = claimed.map_err(|error| match error {
+        BusError::Quota(exceeded) => HandshakeError::Quota(exceeded),
+        error => {
+            warn!(device.id = %identity.key.device, org.id = %identity.key.org, %error,
+                "device refused: the directory is unreachable");
+            HandshakeError::Bus(error)
+        }
     })?;
-    let handle = Arc::new(ConnectionHandle::new(identity, epoch, edge.now_ms()));
-    match edge.connections.insert(&handle) {
-        Inserted::New => {}
-        Inserted::Replaced(older) => older.evict(Eviction::Takeover),
+    let handle = Arc::new(ConnectionHandle::new(
+        identity,
+        claimed.epoch,
+        edge.now_ms(),
+    ));
+    let inserted = if claimed.is_entered {
+        handle.set_entered();
+        edge.connections.enter(&handle)
+    } else {
+        edge.connections.join(&handle)
+    };
+    let older = match inserted {
+        Inserted::New => None,
+        Inserted::Replaced(older) => Some(older),
         Inserted::Superseded => {
-            let reason = DisconnectReason::Takeover;
-            edge.bus
-                .release(handle.key.clone(), handle.epoch, None, reason);
+            if claimed.is_entered {
+                let reason = DisconnectReason::Takeover;
+                edge.bus
+                    .release(handle.key.clone(), handle.epoch, None, reason);
+            }
             return Err(HandshakeError::Superseded);
+        }
+    };
+    // Before the older connection is evicted, so that it closes without its slot.
+    let slot = slot.or_else(|| take_slot(edge, &handle, older.as_ref()));
+    if let Some(older) = older {
+        edge.take_over(&older);
+    }
+    let slot = slot.map_or_else(|| edge.devices.try_acquire(handle.owner(), 1), Ok);
+    match slot {
+        Ok(slot) => handle.set_slot(slot),
+        Err(exhausted) => {
+            // The older connection has closed in the meantime, and another device has its slot.
+            ConnectionGuard::new(edge, handle).release(DisconnectReason::Closed);
+            return Err(HandshakeError::Connections(exhausted));
         }
     }
     // A takeover or a revocation before the insertion found no connection to close.
@@ -274,4 +331,41 @@ async fn claim(edge: &Edge, identity: Identity) -> Result<Arc<ConnectionHandle>,
         handle.evict(error.into());
     }
     Ok(handle)
+}
+
+/// Acquires a slot among the connections of the organisation. Returns `None` if there is none, and
+/// the device is connected here: the older connection leaves its slot to the newer one.
+fn acquire_slot(edge: &Edge, key: &DeviceKey) -> Result<Option<Permit>, HandshakeError> {
+    let owner = Owner::Org(key.org.uuid());
+    match edge.devices.acquire_if_free(owner, 1) {
+        Ok(slot) => Ok(Some(slot)),
+        Err(_) if edge.connections.has(key) => Ok(None),
+        Err(_) => {
+            let slot = edge.devices.try_acquire(owner, 1);
+            slot.map(Some).map_err(HandshakeError::Connections)
+        }
+    }
+}
+
+/// Takes the slot of an older connection of the device, which closes: no connection stays without one.
+fn take_slot(
+    edge: &Edge,
+    newer: &ConnectionHandle,
+    replaced: Option<&Arc<ConnectionHandle>>,
+) -> Option<Permit> {
+    let mut slot = None;
+    let mut close = |older: &Arc<ConnectionHandle>| {
+        slot = slot.take().or_else(|| older.take_slot());
+        older.evict(Eviction::Takeover);
+        slot.is_some()
+    };
+    if !replaced.is_some_and(&mut close) {
+        let (org, device) = (newer.key.org, newer.key.device.as_str());
+        edge.connections.for_each_of(org, device, |older| {
+            if older.epoch < newer.epoch {
+                close(older);
+            }
+        });
+    }
+    slot
 }

@@ -8,10 +8,11 @@ use std::{
 };
 
 use switchboard_protocol::frame::{self, Decoder, Frame, FrameError, Kind, SeqFormat, TaskId};
-use switchboard_runtime::budget::{Budget, Exhausted, Owner, Permit};
+use switchboard_runtime::budget::{Budget, Exhausted, Owner, Permit, Scope};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::buffers::{self, ReadBuffer};
+use crate::handle::WaitingBytes;
 
 /// The bytes of an incomplete frame that are not charged to the budget of frames.
 const MAX_UNCHARGED_BYTES: usize = 4 * 1024;
@@ -28,6 +29,7 @@ pub(super) struct FrameIo<S> {
     unsent_is_borrowed: bool,
     /// How many bytes of `unsent` the socket has accepted.
     written: usize,
+    unsent_charge: WaitingBytes,
     /// The stream may still buffer written bytes (TLS records).
     needs_flush: bool,
 }
@@ -126,6 +128,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
             unsent: Vec::new(),
             unsent_is_borrowed: false,
             written: 0,
+            unsent_charge: WaitingBytes::default(),
             needs_flush: false,
         }
     }
@@ -235,6 +238,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
         self.unsent.len().saturating_sub(self.written)
     }
 
+    /// Charges what the socket does not accept. What other owners have left no room for stays
+    /// uncharged: `device_max_unsent_bytes` bounds it.
+    ///
+    /// # Errors
+    /// When the owner is at its share.
+    pub(super) fn charge_unsent(&mut self, budget: &Budget, owner: Owner) -> Result<(), Exhausted> {
+        let bytes = self.unsent.capacity();
+        match self.unsent_charge.set(bytes, budget, owner) {
+            Err(exhausted) if exhausted.scope == Scope::Share => Err(exhausted),
+            _ => Ok(()),
+        }
+    }
+
     /// Sends the buffered frames. Ready when all of them are sent.
     pub(super) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self
@@ -300,6 +316,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> FrameIo<S> {
         }
         self.unsent_is_borrowed = false;
         self.written = 0;
+        self.unsent_charge = WaitingBytes::default();
     }
 }
 
@@ -334,7 +351,7 @@ mod tests {
             Self {
                 io: FrameIo::new(stream, LIMIT),
                 device,
-                budget: budgets.budget("frames", budget_bytes, BudgetKind::Brief),
+                budget: budgets.bytes("frames", budget_bytes, BudgetKind::Brief),
             }
         }
 
@@ -388,6 +405,32 @@ mod tests {
         assert_eq!(fixture.budget.used(), 5_000);
         assert_eq!(fixture.receive(b"##END").await, (1, Ok(Kept::Nothing)));
         assert_eq!(fixture.budget.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn slow_reader_is_closed_only_for_the_share_of_its_organisation() {
+        let network = |host| Owner::network([192, 0, 2, host].into());
+        let budgets = Budgets::new(&Registry::new()).unwrap();
+        let budget = budgets.bytes("unsent", 40_000, BudgetKind::quarter_of(40_000));
+        let hosts = 1..=4;
+        let held = hosts.map(|host| budget.try_acquire(network(host), 10_000).unwrap());
+        let held: Vec<_> = held.collect();
+        let mut fixture = Fixture::new(1 << 20);
+        let length = (1 << 20) + 8_000;
+        fixture.io.out().resize(length, b'x');
+        poll_fn(|cx| {
+            assert!(fixture.io.poll_flush(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        assert_eq!(fixture.io.unsent_bytes(), 8_000);
+        assert!(fixture.io.charge_unsent(&budget, network(1)).is_err());
+        // Others hold everything: it stays uncharged until there is room.
+        assert_eq!(fixture.io.charge_unsent(&budget, network(5)), Ok(()));
+        assert_eq!(budget.used(), 40_000);
+        drop(held);
+        assert_eq!(fixture.io.charge_unsent(&budget, network(5)), Ok(()));
+        assert_eq!(budget.used(), 8_000);
     }
 
     #[tokio::test]

@@ -8,9 +8,12 @@ use std::{
 use bytes::Bytes;
 use switchboard_bus::{InboundCall, ReplyTo, ServerSpan, Text};
 use switchboard_protocol::id::CallId;
-use switchboard_runtime::label;
+use switchboard_runtime::{
+    budget::{Budget, Exhausted, Owner, Permit},
+    label,
+};
 
-use super::{ConnectionHandle, Phase};
+use super::{ConnectionHandle, Phase, waiting::FREE_BYTES};
 use crate::token_bucket::TokenBucket;
 
 /// Completed calls that are kept to classify a result that matches no call in flight.
@@ -32,8 +35,8 @@ pub(crate) struct OutgoingCall {
 /// A call that ends without a result of the device.
 pub(crate) struct UnfinishedCall {
     pub(crate) reply: ReplyTo,
-    /// It was taken from the queue, so the device may have received it.
-    pub(crate) dispatched: bool,
+    /// It was written to the socket, so the device may have received it.
+    pub(crate) written: bool,
 }
 
 /// Why a result matches no call in flight.
@@ -86,6 +89,8 @@ pub(crate) enum EnqueueError {
     Closed,
     /// A limit is reached.
     Full,
+    /// The memory of all connections has no room for it.
+    Exhausted(Exhausted),
     /// The connection has, or recently had, a call with this id.
     Repeated,
 }
@@ -104,26 +109,37 @@ pub(crate) struct ExpiredCalls {
 /// ────────► queued ─────────► in flight ───────────► completed ──► forgotten after 30 s
 ///              │                   │
 ///              │ cancel, expire,   │ retract: the frame was not written
-///              │ close             │ cancel, expire, close: result unknown
+///              │ close, take       │ cancel, expire, close: result unknown
 ///              ▼                   ▼
 ///              └──► UnfinishedCall ◄┘
 /// ```
+///
+/// A call in flight counts as written, except while the check of its params is deferred
+/// (`defer_write`, `resume_write`): until then it ends like a queued one.
 ///
 /// Invariant: each call leaves the table exactly once (I1), and a connection receives a call id at
 /// most once (I2). The collections are freed when they are empty, so an idle connection holds none.
 #[derive(Default)]
 pub(super) struct CallTable {
-    queued: VecDeque<InboundCall>,
+    queued: VecDeque<QueuedCall>,
     queued_bytes: usize,
     in_flight: Vec<InFlightCall>,
     /// Oldest first.
     completed: VecDeque<CompletedCall>,
 }
 
+struct QueuedCall {
+    call: InboundCall,
+    /// Absent if the call is small and the only one.
+    _permit: Option<Permit>,
+}
+
 struct InFlightCall {
     id: CallId,
     deadline: Instant,
     reply: ReplyTo,
+    /// Its frame is written, or will be before the connection's task waits.
+    written: bool,
     /// Limits the device's notifications; created with the first one.
     notifications: Option<TokenBucket>,
 }
@@ -155,7 +171,7 @@ impl CallTable {
 
     fn contains(&self, id: CallId) -> bool {
         self.in_flight.iter().any(|call| call.id == id)
-            || self.queued.iter().any(|call| call.id == id)
+            || self.queued.iter().any(|queued| queued.call.id == id)
             || self.completed.iter().any(|call| call.id == id)
     }
 
@@ -165,15 +181,30 @@ impl CallTable {
             && self.len() < limits.max_in_flight
     }
 
-    fn enqueue(&mut self, call: InboundCall) {
+    /// Acquires the memory of a call that is to be queued.
+    fn charge(
+        &self,
+        call: &InboundCall,
+        budget: &Budget,
+        owner: Owner,
+    ) -> Result<Option<Permit>, Exhausted> {
+        let bytes = payload_bytes(call);
+        if bytes <= FREE_BYTES && self.queued.is_empty() {
+            return Ok(None);
+        }
+        budget.try_acquire(owner, bytes).map(Some)
+    }
+
+    fn enqueue(&mut self, call: InboundCall, permit: Option<Permit>) {
         call.reply.span().note("queued");
         self.queued_bytes += payload_bytes(&call);
-        self.queued.push_back(call);
+        let _permit = permit;
+        self.queued.push_back(QueuedCall { call, _permit });
     }
 
     /// Moves the next queued call in flight and returns what is to be written of it.
     pub(super) fn dispatch(&mut self) -> Option<OutgoingCall> {
-        let call = self.queued.pop_front()?;
+        let QueuedCall { call, .. } = self.queued.pop_front()?;
         self.queued_bytes -= payload_bytes(&call);
         let InboundCall {
             id,
@@ -189,6 +220,7 @@ impl CallTable {
             id,
             deadline,
             reply,
+            written: true,
             notifications: None,
         });
         Some(OutgoingCall {
@@ -221,6 +253,12 @@ impl CallTable {
         }
     }
 
+    /// Sets whether a call in flight counts as written. Returns false if there is no such call.
+    fn set_written(&mut self, id: CallId, written: bool) -> bool {
+        let call = self.in_flight.iter_mut().find(|call| call.id == id);
+        call.map(|call| call.written = written).is_some()
+    }
+
     fn shorten_deadline(&mut self, id: CallId, deadline: Instant) {
         if let Some(call) = self.in_flight.iter_mut().find(|call| call.id == id) {
             call.deadline = call.deadline.min(deadline);
@@ -228,34 +266,34 @@ impl CallTable {
     }
 
     fn complete(&mut self, id: CallId) -> Result<ReplyTo, UnmatchedResult> {
-        if let Some(reply) = self.take_in_flight(id) {
+        if let Some(call) = self.take_in_flight(id) {
             self.record_completed(id, UnmatchedResult::Repeated);
-            return Ok(reply);
+            return Ok(call.reply);
         }
         let known = self.completed.iter().find(|call| call.id == id);
         Err(known.map_or(UnmatchedResult::Foreign, |call| call.next_result))
     }
 
     fn cancel(&mut self, id: CallId) -> Option<UnfinishedCall> {
-        if let Some(at) = self.queued.iter().position(|call| call.id == id) {
-            let call = self.queued.remove(at)?;
+        let mut queued = self.queued.iter();
+        if let Some(at) = queued.position(|queued| queued.call.id == id) {
+            let QueuedCall { call, .. } = self.queued.remove(at)?;
             self.queued_bytes -= payload_bytes(&call);
             return Some(UnfinishedCall::queued(call));
         }
-        let reply = self.take_in_flight(id)?;
-        self.record_completed(id, UnmatchedResult::Late);
-        Some(UnfinishedCall::dispatched(reply))
+        let call = self.take_in_flight(id)?;
+        Some(self.abandon(call))
     }
 
     fn expire(&mut self, now: Instant) -> Vec<UnfinishedCall> {
         let mut expired = Vec::new();
         while let Some(at) = self.in_flight.iter().position(|call| call.deadline <= now) {
             let call = self.in_flight.swap_remove(at);
-            self.record_completed(call.id, UnmatchedResult::Late);
-            expired.push(UnfinishedCall::dispatched(call.reply));
+            expired.push(self.abandon(call));
         }
-        while let Some(at) = self.queued.iter().position(|call| call.deadline <= now) {
-            let Some(call) = self.queued.remove(at) else {
+        let is_due = |queued: &QueuedCall| queued.call.deadline <= now;
+        while let Some(at) = self.queued.iter().position(is_due) {
+            let Some(QueuedCall { call, .. }) = self.queued.remove(at) else {
                 break;
             };
             self.queued_bytes -= payload_bytes(&call);
@@ -281,19 +319,38 @@ impl CallTable {
         }
     }
 
+    /// Removes the calls that the device did not receive.
+    pub(super) fn take_unwritten(&mut self) -> Vec<ReplyTo> {
+        self.queued_bytes = 0;
+        let queued = std::mem::take(&mut self.queued).into_iter();
+        let unwritten = self.in_flight.extract_if(.., |call| !call.written);
+        let unwritten = unwritten.map(|call| call.reply);
+        unwritten
+            .chain(queued.map(|queued| queued.call.reply))
+            .collect()
+    }
+
     fn close(&mut self) -> Vec<UnfinishedCall> {
         let closed = std::mem::take(self);
         let in_flight = closed.in_flight.into_iter();
         let queued = closed.queued.into_iter();
         in_flight
-            .map(|call| UnfinishedCall::dispatched(call.reply))
-            .chain(queued.map(UnfinishedCall::queued))
+            .map(UnfinishedCall::in_flight)
+            .chain(queued.map(|queued| UnfinishedCall::queued(queued.call)))
             .collect()
     }
 
-    fn take_in_flight(&mut self, id: CallId) -> Option<ReplyTo> {
+    /// Ends a call that left the table without a result.
+    fn abandon(&mut self, call: InFlightCall) -> UnfinishedCall {
+        if call.written {
+            self.record_completed(call.id, UnmatchedResult::Late);
+        }
+        UnfinishedCall::in_flight(call)
+    }
+
+    fn take_in_flight(&mut self, id: CallId) -> Option<InFlightCall> {
         let at = self.in_flight.iter().position(|call| call.id == id)?;
-        Some(self.in_flight.swap_remove(at).reply)
+        Some(self.in_flight.swap_remove(at))
     }
 
     fn record_completed(&mut self, id: CallId, next_result: UnmatchedResult) {
@@ -312,14 +369,14 @@ impl UnfinishedCall {
     fn queued(call: InboundCall) -> Self {
         Self {
             reply: call.reply,
-            dispatched: false,
+            written: false,
         }
     }
 
-    const fn dispatched(reply: ReplyTo) -> Self {
+    fn in_flight(call: InFlightCall) -> Self {
         Self {
-            reply,
-            dispatched: true,
+            reply: call.reply,
+            written: call.written,
         }
     }
 }
@@ -334,6 +391,7 @@ impl ConnectionHandle {
         &self,
         mut call: InboundCall,
         limits: CallLimits,
+        messages: &Budget,
     ) -> Result<(), (ReplyTo, EnqueueError)> {
         let mut state = self.state.lock();
         if state.phase >= Phase::Finishing {
@@ -345,11 +403,15 @@ impl ConnectionHandle {
         if !state.calls.has_room(&call, limits) {
             return Err((call.reply, EnqueueError::Full));
         }
-        if self.is_stalled() {
+        let permit = match state.calls.charge(&call, messages, self.owner()) {
+            Ok(permit) => permit,
+            Err(exhausted) => return Err((call.reply, EnqueueError::Exhausted(exhausted))),
+        };
+        if self.is_stalled() || state.registration.is_none() {
             // The call will wait. A copy does not keep the whole received batch in memory.
             call.detach();
         }
-        state.calls.enqueue(call);
+        state.calls.enqueue(call, permit);
         let waker = state.waker.take();
         drop(state);
         waker.into_iter().for_each(std::task::Waker::wake);
@@ -360,7 +422,7 @@ impl ConnectionHandle {
     pub(crate) fn cancel_call(&self, id: CallId) -> Option<UnfinishedCall> {
         self.change(|state| {
             let call = state.calls.cancel(id)?;
-            if call.dispatched {
+            if call.written {
                 state.cancels.push(id);
             }
             Some(call)
@@ -390,16 +452,22 @@ impl ConnectionHandle {
 
 /// Calls as the connection's own task sees them.
 impl ConnectionHandle {
-    /// Whether this call was dispatched and has not ended.
-    pub(crate) fn is_in_flight(&self, id: CallId) -> bool {
-        let state = self.state.lock();
-        state.calls.in_flight.iter().any(|call| call.id == id)
+    /// A dispatched call will be written later, by [`Self::resume_write`]. Until then it ends as
+    /// not delivered.
+    pub(crate) fn defer_write(&self, id: CallId) {
+        self.state.lock().calls.set_written(id, false);
+    }
+
+    /// A deferred call is about to be written. Returns false if it has ended in the meantime.
+    pub(crate) fn resume_write(&self, id: CallId) -> bool {
+        self.state.lock().calls.set_written(id, true)
     }
 
     /// Takes back a dispatched call that will not be written. Returns `None` when its caller has
     /// cancelled it in the meantime.
     pub(crate) fn retract_call(&self, id: CallId) -> Option<ReplyTo> {
-        self.state.lock().calls.take_in_flight(id)
+        let call = self.state.lock().calls.take_in_flight(id);
+        call.map(|call| call.reply)
     }
 
     /// Brings the deadline of a call in flight forward.

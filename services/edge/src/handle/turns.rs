@@ -9,10 +9,13 @@ use std::{
 };
 
 use switchboard_protocol::frame::TaskId;
-use switchboard_runtime::label;
+use switchboard_runtime::{
+    budget::{Budget, Exhausted, Owner},
+    label,
+};
 use tokio::sync::Notify;
 
-use super::{Command, ConnectionHandle, Eviction, Phase, State};
+use super::{Command, ConnectionHandle, Eviction, Phase, State, WaitingBytes};
 use crate::edge::Edge;
 
 // What the device's user reads when a turn has no reply. These texts are part of the behaviour.
@@ -145,6 +148,7 @@ pub(crate) struct Turns {
     changed: Arc<Notify>,
     /// Ends that the metric does not count yet.
     ended: Vec<TurnEnd>,
+    waiting: WaitingBytes,
 }
 
 /// A message whose END frame has not arrived.
@@ -156,6 +160,8 @@ struct Message {
 enum Content {
     Text(String),
     TooLong,
+    /// Too much waits in other connections.
+    TooMany,
     Cancelled,
 }
 
@@ -192,6 +198,26 @@ impl Turns {
         self.turns.iter().map(bytes).sum::<usize>() > limits.max_unsent_bytes
     }
 
+    /// Charges the text that waits, of messages and of replies, and returns what no longer waits.
+    ///
+    /// # Errors
+    /// When there is no room for more.
+    fn charge(&mut self, budget: &Budget, owner: Owner) -> Result<(), Exhausted> {
+        self.waiting.set(self.bytes(), budget, owner)
+    }
+
+    fn bytes(&self) -> usize {
+        let messages = self.messages.iter().map(|message| match &message.content {
+            Content::Text(text) => text.len(),
+            _ => 0,
+        });
+        let turns = self.turns.iter().map(|turn| match &turn.state {
+            TurnState::Queued(message) => message.len() + turn.unsent.len(),
+            _ => turn.unsent.len(),
+        });
+        messages.chain(turns).sum()
+    }
+
     // From the device.
 
     fn append_text(&mut self, task: TaskId, text: &str, max_bytes: usize) {
@@ -213,6 +239,14 @@ impl Turns {
         }
     }
 
+    /// Drops the text of a message for which there is no room.
+    fn drop_message(&mut self, task: TaskId) {
+        let mut messages = self.messages.iter_mut();
+        if let Some(message) = messages.find(|message| message.task == task) {
+            message.content = Content::TooMany;
+        }
+    }
+
     /// Ends the task's message. Returns true when the caller has to start a forwarder.
     fn end_message(&mut self, task: TaskId, now: Instant, max_in_flight: usize) -> bool {
         let found = self.messages.iter().position(|part| part.task == task);
@@ -229,6 +263,7 @@ impl Turns {
                 self.changed.notify_one();
                 return !mem::replace(&mut self.has_forwarder, true);
             }
+            Some(Content::TooMany) => self.refuse(task, TOO_MANY, TurnEnd::TooMany),
             Some(Content::TooLong) => self.refuse(task, TOO_LONG, TurnEnd::TooLong),
             Some(Content::Cancelled) => self.refuse(task, "", TurnEnd::Cancelled),
             None => self.refuse(task, NOT_TEXT, TurnEnd::NotText),
@@ -489,6 +524,9 @@ impl ConnectionHandle {
         let mut state = self.state.lock();
         let turns = state.turns.get_or_insert_default();
         turns.append_text(task, text, edge.turn_limits().max_message_bytes);
+        if turns.charge(&edge.messages, self.owner()).is_err() {
+            turns.drop_message(task);
+        }
     }
 
     /// Ends a message of the device, which begins a turn unless `is_allowed` is false. Returns true
@@ -505,7 +543,7 @@ impl ConnectionHandle {
             };
             let turns = state.turns.get_or_insert_default();
             let start_forwarder = turns.end_message(task, Instant::now(), max_in_flight);
-            state.evict_slow_reader(edge);
+            state.evict_slow_reader(edge, self.owner());
             state.count_ended(edge);
             start_forwarder
         })
@@ -520,7 +558,7 @@ impl ConnectionHandle {
     ) -> Option<T> {
         self.change(|state| {
             let result = state.turns.as_deref_mut().map(update);
-            state.evict_slow_reader(edge);
+            state.evict_slow_reader(edge, self.owner());
             state.count_ended(edge);
             result
         })
@@ -533,6 +571,7 @@ impl ConnectionHandle {
         if let Some(turns) = &mut state.turns {
             edit(turns);
         }
+        state.evict_slow_reader(edge, self.owner());
         state.count_ended(edge);
     }
 
@@ -547,9 +586,12 @@ impl ConnectionHandle {
 }
 
 impl State {
-    fn evict_slow_reader(&mut self, edge: &Edge) {
-        let turns = self.turns.as_deref();
-        if turns.is_some_and(|turns| turns.exceeds(edge.turn_limits())) {
+    fn evict_slow_reader(&mut self, edge: &Edge, owner: Owner) {
+        let Some(turns) = &mut self.turns else {
+            return;
+        };
+        let charged = turns.charge(&edge.messages, owner);
+        if charged.is_err() || turns.exceeds(edge.turn_limits()) {
             self.eviction = self.eviction.or(Some(Eviction::SlowReader));
         }
     }

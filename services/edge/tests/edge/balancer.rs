@@ -61,7 +61,7 @@ async fn devices_behind_haproxy_are_limited_by_own_address() {
         device_accepts_per_address_per_s: 1,
         ..Config::default()
     };
-    let nodes = Node::start_two(config, &pki.server).await;
+    let nodes = Node::start_two(config, Some(&pki.server)).await;
     let plain = [nodes[0].addr, nodes[1].addr];
     let tls = [nodes[0].tls_addr.unwrap(), nodes[1].tls_addr.unwrap()];
     let [text, binary, over_tls] = [free_port(), free_port(), free_port()];

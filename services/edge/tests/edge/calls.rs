@@ -122,14 +122,6 @@ async fn invalid_call_never_reaches_the_device() {
 }
 
 #[tokio::test]
-async fn call_to_a_device_without_services_is_unknown_service() {
-    let node = Node::start(Config::default()).await;
-    let _device = node.device("toy").await;
-    let answer = node.call(node.prepare("toy", ON)).await.unwrap();
-    check(&answer, Outcome::UnknownService, Delivered::No);
-}
-
-#[tokio::test]
 async fn unmatched_result_is_dropped() {
     let node = Node::start(Config::default()).await;
     let (mut lamp, mut other) = (node.lamp("lamp").await, node.lamp("other").await);

@@ -116,13 +116,13 @@ async fn suspended_organisation_closes_its_connections() {
     claims.org = OrgId::from_uuid(Uuid::now_v7());
     other.authenticate(&node.sign(&claims)).await;
     let caller = &node.caller;
-    caller.publish_suspended_orgs(&[node.org]).await.unwrap();
+    caller.publish_suspended_orgs(&[node.org], 1).await.unwrap();
     device.expect_error("org_suspended").await;
     other.sync().await;
     let mut again = Device::connect(node.addr).await;
     let answer = again.auth(&node.token("toy")).await;
     assert_eq!(answer["data"]["code"], "org_suspended", "{answer}");
-    caller.publish_suspended_orgs(&[]).await.unwrap();
+    caller.publish_suspended_orgs(&[], 2).await.unwrap();
     eventually_true("the edge has received it", || {
         !node.bus.is_suspended(node.org)
     })

@@ -1,6 +1,9 @@
 //! A minimal device: sends and receives frames.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 use switchboard_protocol::frame::{self, Decoder, Kind, SeqFormat, TaskId};
@@ -92,6 +95,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Device<S> {
         timeout(TEST_TIMEOUT, self.read())
             .await
             .expect("no frame and no end in time")
+    }
+
+    /// The next frame, or `None` when there is none in this time.
+    pub async fn next_within(&mut self, within: Duration) -> Option<Frame> {
+        let frame = timeout(within, self.read()).await.ok()?;
+        Some(frame.expect("the connection is open"))
     }
 
     async fn read(&mut self) -> Option<Frame> {

@@ -1,10 +1,12 @@
 //! Which devices are accepted, and what the others receive.
 
+use switchboard_bus::QuotaLimits;
 use switchboard_edge::Config;
 use switchboard_protocol::{
     frame::{Kind, TaskId},
     token::{Scope, SigningKey, Subject},
 };
+use switchboard_runtime::quota::{Limits, Quota};
 use switchboard_test_support::eventually::eventually_true;
 
 use crate::{
@@ -108,6 +110,50 @@ async fn edge_without_keys_refuses_devices() {
     device.expect_goaway("no_keys").await;
     node.publish_keys().await;
     node.device("toy").await;
+}
+
+#[tokio::test]
+async fn device_beyond_the_quota_of_its_organisation_is_refused() {
+    let node = Node::start(Config::default()).await;
+    let limit = |limit| QuotaLimits {
+        orgs: vec![(
+            node.org,
+            Limits([(Quota::DevicesConnected, limit)].into_iter().collect()),
+        )],
+        ..QuotaLimits::default()
+    };
+    let publish = async |quotas: QuotaLimits| {
+        node.caller.publish_quotas(&quotas).await.unwrap();
+        let expected = quotas.orgs[0].1.0[&Quota::DevicesConnected];
+        eventually_true("the edge has the quota", || {
+            node.bus.quota_limit(node.org, Quota::DevicesConnected) == Some(expected)
+        })
+        .await;
+    };
+    publish(limit(1)).await;
+    let mut first = node.device("first").await;
+    let refused = async || {
+        let mut device = Device::connect(node.addr).await;
+        let payload = format!(r#"{{"token":"{}"}}"#, node.token("second"));
+        device
+            .send(Kind::Auth, TaskId::MCP, 0, payload.as_bytes())
+            .await;
+        let error = device.expect(Kind::Error).await.json();
+        assert_eq!(error["code"], "quota_exceeded", "{error}");
+        let message = error["message"].as_str().unwrap();
+        assert!(message.contains("`devices_connected` is 1"), "{error}");
+        device.expect_goaway("quota_exceeded").await;
+    };
+    refused().await;
+    node.metric_is("refused_total", Some("quota_exceeded"), 1.0)
+        .await;
+    // Those that are connected stay, and may reconnect.
+    first.sync().await;
+    let mut again = node.device("first").await;
+    first.expect_goaway("takeover").await;
+    publish(limit(2)).await;
+    node.device("second").await.sync().await;
+    again.sync().await;
 }
 
 #[tokio::test]

@@ -32,6 +32,8 @@ pub struct Node {
     pub shutdown: Shutdown,
     pub org: OrgId,
     pub registry: Registry,
+    /// Those of the edge.
+    pub budgets: Budgets,
     /// Tracks the tasks of the edge; shuts down with `shutdown`.
     pub edge: Shutdown,
     key: SigningKey,
@@ -56,6 +58,15 @@ impl Node {
         node
     }
 
+    /// An edge whose organisations have room for this many bytes of registrations.
+    pub async fn with_registration_bytes(limit: u64) -> Self {
+        let hub = LocalHub::default();
+        let bus = |name| BusConfig::local(&hub, name).with_registration_bytes(limit);
+        let node = Self::start_on(["edge", "caller"].map(bus), Config::default(), None).await;
+        node.publish_keys().await;
+        node
+    }
+
     /// An edge and a caller with a Redis between them.
     pub async fn start_over(redis_url: &str, config: Config) -> Self {
         let url = redis_url.to_owned().into();
@@ -65,12 +76,12 @@ impl Node {
         node
     }
 
-    /// Two edges of one installation with the same certificate, each with a caller.
-    pub async fn start_two(config: Config, tls: &Arc<rustls::ServerConfig>) -> [Self; 2] {
+    /// Two edges of one installation, each with a caller, and with the same certificate if any.
+    pub async fn start_two(config: Config, tls: Option<&Arc<rustls::ServerConfig>>) -> [Self; 2] {
         let hub = LocalHub::default();
         let start = async |names: [&str; 2]| {
             let buses = names.map(|name| BusConfig::local(&hub, name));
-            Self::start_on(buses, config.clone(), Some(Arc::clone(tls))).await
+            Self::start_on(buses, config.clone(), tls.cloned()).await
         };
         let nodes = [
             start(["edge-1", "caller-1"]).await,
@@ -102,11 +113,12 @@ impl Node {
             .map(|(listener, _)| listener.local_addr().unwrap());
         let listeners = Listeners { plain, tls };
         let edge = shutdown.child();
+        let budgets = Budgets::new(&registry).unwrap();
         let deps = Deps {
             listeners,
             bus: bus.clone(),
             registry: registry.clone(),
-            budgets: Budgets::new(&registry).unwrap(),
+            budgets: budgets.clone(),
         };
         switchboard_edge::run(&config, deps, &edge).unwrap();
         let org = OrgId::from_uuid(Uuid::now_v7());
@@ -119,6 +131,7 @@ impl Node {
             shutdown,
             org,
             registry,
+            budgets,
             edge,
             key,
         }
@@ -168,6 +181,15 @@ impl Node {
         let mut device = self.device(id).await;
         device.register(crate::device::LIGHT).await;
         device
+    }
+
+    /// A connected device of another organisation.
+    pub async fn foreign_device(&self, id: &str) -> (OrgId, Device) {
+        let mut claims = self.claims(id);
+        claims.org = OrgId::from_uuid(Uuid::now_v7());
+        let mut device = Device::connect(self.addr).await;
+        device.authenticate(&self.sign(&claims)).await;
+        (claims.org, device)
     }
 
     pub fn device_key(&self, id: &str) -> DeviceKey {

@@ -62,6 +62,22 @@ async fn refused_registration_keeps_the_previous_services() {
         .await;
 }
 
+#[tokio::test]
+async fn registration_without_room_keeps_the_previous_services() {
+    let node = Node::with_registration_bytes(2 * LIGHT.len() as u64).await;
+    let mut device = node.lamp("toy").await;
+    let description = "d".repeat(2 * LIGHT.len());
+    let large =
+        format!(r#"{{"a":{{"description":"{description}","parameters":{{"type":"object"}}}}}}"#);
+    let answer = device.try_register(&large).await;
+    assert_eq!(answer["result"]["success"], false, "{answer}");
+    let error = answer["result"]["error"].as_str().unwrap();
+    let limit = format!("at most {} bytes together", 2 * LIGHT.len());
+    assert!(error.contains(&limit), "{error}");
+    assert!(is_callable(&node, &mut device, "light").await);
+    assert!(!is_callable(&node, &mut device, "a").await);
+}
+
 /// References that double at each of thirty steps.
 fn reference_bomb() -> String {
     let steps = (0..30).map(|step| {
@@ -86,13 +102,10 @@ async fn new_registration_replaces_the_previous_at_once() {
         .await;
     assert!(!is_callable(&node, &mut device, "light").await);
     assert!(is_callable(&node, &mut device, "lamp").await);
-    let presence = node
-        .caller
-        .find(&node.device_key("toy"))
-        .await
-        .unwrap()
-        .unwrap();
-    let services = node.caller.services(&presence).await.unwrap().unwrap();
+    let key = node.device_key("toy");
+    let presence = node.caller.find(&key).await.unwrap().unwrap();
+    let services = node.caller.services(key.org, &presence).await;
+    let services = services.unwrap().unwrap();
     assert!(crate::node::json(&services)["lamp"].is_object());
 }
 

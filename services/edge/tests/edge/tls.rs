@@ -1,6 +1,6 @@
 //! The TLS port: the same protocol inside TLS 1.3 only.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use rustls_pki_types::ServerName;
@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     device::{Device, LIGHT},
-    node::{Node, check},
+    node::{Node, TEST_TIMEOUT, check},
 };
 
 /// What a TLS session is charged before AUTH.
@@ -150,12 +150,64 @@ async fn unfinished_handshakes_of_one_network_leave_room_for_others() {
     eventually_true("two handshakes have begun", || held() == 2 * SESSION_BYTES).await;
     let mut other = connect([127, 0, 0, 2]).await;
     other.sync().await;
-    // An authenticated device holds nothing, and the other four still wait.
-    assert_eq!(held(), 2 * SESSION_BYTES);
-    node.metric_is("unauthenticated", None, 6.0).await;
+    // An authenticated device holds nothing.
+    assert!(held() <= 2 * SESSION_BYTES);
     drop(unfinished);
     connect([127, 0, 0, 1]).await.sync().await;
     eventually_true("nothing is held", || held() == 0).await;
+}
+
+#[tokio::test]
+async fn unfinished_handshakes_of_one_network_make_room_for_its_devices() {
+    let pki = pki();
+    let node = node_with_eight_sessions(&pki).await;
+    let addr = node.tls_addr.unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..6 {
+        silent.push(Device::connect(addr).await);
+    }
+    node.metric_is("unauthenticated", None, 6.0).await;
+    let held = || node.budget_used("tls_handshakes");
+    eventually_true("the share is held", || held() == 2 * SESSION_BYTES).await;
+
+    let tcp = Device::connect(addr).await.stream;
+    let name = ServerName::try_from("localhost").unwrap();
+    let connector = client(pki.roots, &rustls::version::TLS13);
+    let handshake = tokio::time::timeout(TEST_TIMEOUT, connector.connect(name, tcp)).await;
+    let mut device = Device::over(handshake.expect("a handshake in time").unwrap());
+    device.authenticate(&node.token("toy")).await;
+    device.sync().await;
+    assert!(node.metric("shed_total", Some("tls_handshakes")) > 0.5);
+    drop(silent);
+}
+
+#[tokio::test]
+async fn unfinished_handshakes_of_many_networks_make_room_for_another() {
+    let pki = pki();
+    let node = node_with_eight_sessions(&pki).await;
+    let addr = node.tls_addr.unwrap();
+    let mut silent = Vec::new();
+    for network in 2..=5 {
+        // Each network has its share and one connection that waits.
+        for _ in 0..3 {
+            silent.push(Device::connect_from([127, 0, 0, network], addr).await);
+        }
+    }
+    let held = || node.budget_used("tls_handshakes");
+    eventually_true("all memory is held", || held() == 8 * SESSION_BYTES).await;
+    node.metric_is("unauthenticated", None, 12.0).await;
+
+    let started = Instant::now();
+    let tcp = Device::connect(addr).await.stream;
+    let name = ServerName::try_from("localhost").unwrap();
+    let connector = client(pki.roots, &rustls::version::TLS13);
+    let mut device = Device::over(connector.connect(name, tcp).await.unwrap());
+    device.authenticate(&node.token("toy")).await;
+    device.sync().await;
+    let took = started.elapsed();
+    assert!(took < TEST_TIMEOUT / 2, "the device waited for {took:?}");
+    assert!(node.metric("shed_total", Some("tls_handshakes")) > 0.5);
+    drop(silent);
 }
 
 #[test]

@@ -49,7 +49,7 @@ async fn silent_connections_of_one_network_leave_the_port_open() {
 }
 
 #[tokio::test]
-async fn most_crowded_network_loses_its_oldest_connection() {
+async fn crowded_network_loses_its_oldest_connection() {
     let node = Node::start(slots(3)).await;
     let mut first = Device::connect_from(OTHER, node.addr).await;
     node.metric_is("unauthenticated", None, 1.0).await;
@@ -71,6 +71,7 @@ async fn most_crowded_network_loses_its_oldest_connection() {
 async fn strangers_make_room_for_devices_at_the_connection_limit() {
     let config = Config {
         device_max_connections: 4,
+        device_connections_per_org: 4,
         ..Config::default()
     };
     let node = Node::start(config).await;

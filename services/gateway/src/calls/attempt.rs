@@ -27,13 +27,13 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// A call whose time starts now.
-    pub(crate) fn new(device: DeviceKey, request: CallRequest) -> Self {
+    /// A call whose time started when the head of its request was complete.
+    pub(crate) fn new(device: DeviceKey, request: CallRequest, started: Instant) -> Self {
         Self {
             id: CallId::from_uuid(Uuid::now_v7()),
             device,
             request,
-            started: Instant::now(),
+            started,
             cancel_key: None,
         }
     }
@@ -159,7 +159,7 @@ mod tests {
                 input: bytes::Bytes::new(),
                 timeout,
             };
-            let attempt = Attempt::new(device, request);
+            let attempt = Attempt::new(device, request, Instant::now());
             let answer = attempt.answer_for(error);
             let expected = expected.map(|outcome| (outcome, Delivered::No));
             let seen = answer.map(|answer| (answer.outcome, answer.delivered));

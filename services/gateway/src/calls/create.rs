@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     Gateway,
-    admission::{self, RequireCall},
+    admission::{self, MakeCall},
     bus_unavailable,
 };
 
@@ -59,13 +59,13 @@ struct CallResult {
         ("x-idempotent" = json!(true)),
         ("x-problems" = json!([
             "invalid_path", "unknown_device", "unknown_service", "invalid", "offline", "call_in_progress",
-            "overloaded", "queue_full", "cancelled", "lost", "timed_out", "bus_unavailable", "store_unavailable"
+            "overloaded", "queue_full", "quota_exceeded", "cancelled", "lost", "timed_out", "bus_unavailable", "store_unavailable"
         ])),
     ),
 )]
 pub(crate) async fn create(
     State(gateway): State<Arc<Gateway>>,
-    RequireCall(caller): RequireCall,
+    MakeCall { caller, started }: MakeCall,
     Path(device): Path<DeviceId>,
     headers: HeaderMap,
     Json(body): Json<CallBody>,
@@ -75,7 +75,7 @@ pub(crate) async fn create(
         device,
     };
     let (request, mode) = body.parse()?;
-    let attempt = Attempt::new(device, request);
+    let attempt = Attempt::new(device, request, started);
     let key = IdempotencyKey::from_headers(&headers)?;
     if let Err(refused) = gateway.rate_limits.admit_call(&attempt.device) {
         return Err(attempt.not_sent(admission::rate_limited(refused)));

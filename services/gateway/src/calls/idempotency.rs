@@ -2,7 +2,7 @@
 //!
 //! Invariant: no call is made under a key unless the key is reserved in the database.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     http::{HeaderMap, StatusCode, header},
@@ -17,6 +17,7 @@ use switchboard_protocol::{
 use switchboard_runtime::{
     idempotency,
     problem::{Problem, ProblemKind},
+    quota::Quota,
 };
 use switchboard_store::{
     CallKey, Expiry, NewCall, RESULT_GRACE, ReservedCall, StoreError, StoredOutcome,
@@ -29,6 +30,8 @@ use crate::{Gateway, store_unavailable};
 pub(super) const KEY_TTL: Duration = Duration::from_secs(24 * 3600);
 /// Limits the reservation of a key, whatever the timeout of the call.
 pub(super) const RESERVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Limits the release of a key, most of which happens in the background if it takes long.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limits how long writing an outcome delays the response to the caller.
 const OUTCOME_WRITE_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -136,6 +139,10 @@ pub(super) async fn perform_once(
     if let Some(existing) = reserve(gateway, attempt, key).await? {
         return replay(existing, &attempt.request);
     }
+    if let Err(problem) = admit_result(gateway, attempt).await {
+        release(gateway, attempt, key).await;
+        return Err(problem);
+    }
     let (delivered, response) = match attempt.respond(gateway).await {
         Ok(responded) => responded,
         Err(problem) => {
@@ -149,6 +156,47 @@ pub(super) async fn perform_once(
         store_outcome(gateway, attempt, key, &response).await;
     }
     Ok(response.into_response())
+}
+
+/// Admits a call whose result is stored.
+async fn admit_result(gateway: &Gateway, attempt: &Attempt) -> Result<(), Problem> {
+    let org = attempt.device.org;
+    let quotas = gateway.authenticator.quotas();
+    let admit = quotas.admit(org, Quota::StoredResultBytes, 1);
+    let timeout = RESERVE_TIMEOUT.min(attempt.time_left());
+    let admitted = tokio::time::timeout(timeout, admit).await;
+    let admitted = admitted.unwrap_or_else(|_| Err(Arc::new(StoreError::Unavailable(None)).into()));
+    admitted.map_err(|error| attempt.not_sent(error.into()))
+}
+
+/// Admits a call whose result is stored, unless its key belongs to an earlier one, which is
+/// returned.
+pub(super) async fn admit_or_find(
+    gateway: &Gateway,
+    attempt: &Attempt,
+    key: Option<&CallKey>,
+) -> Result<Option<ReservedCall>, Problem> {
+    let Err(refused) = admit_result(gateway, attempt).await else {
+        return Ok(None);
+    };
+    let existing = find(gateway, attempt, key).await?;
+    existing.map(Some).ok_or(refused)
+}
+
+/// Returns the earlier call that the key belongs to.
+pub(super) async fn find(
+    gateway: &Gateway,
+    attempt: &Attempt,
+    key: Option<&CallKey>,
+) -> Result<Option<ReservedCall>, Problem> {
+    let Some(key) = key else {
+        return Ok(None);
+    };
+    let existing = reserve(gateway, attempt, key).await?;
+    if existing.is_none() {
+        release(gateway, attempt, key).await;
+    }
+    Ok(existing)
 }
 
 /// Reserves the key, or returns the call that has it.
@@ -200,16 +248,23 @@ pub(super) fn in_progress(call: CallId) -> Problem {
     .header(header::RETRY_AFTER, 1)
 }
 
-/// Releases the key of a call that did not reach its device, so that it can be repeated.
+/// Releases the key of a call that did not reach its device, so that it can be repeated. The caller
+/// waits for it within the time of the call only.
 async fn release(gateway: &Gateway, attempt: &Attempt, key: &CallKey) {
-    let release = gateway.store.release_call(key, attempt.id);
-    if let Err(error) = with_timeout(OUTCOME_WRITE_TIMEOUT, release).await {
-        tracing::warn!(
-            call.id = %attempt.id,
-            error = error.report(),
-            "the idempotency key of an undelivered call could not be released; it stays reserved"
-        );
-    }
+    let (store, key, call) = (gateway.store.clone(), key.clone(), attempt.id);
+    let released = gateway.async_calls.shutdown.spawn(async move {
+        let release = store.release_call(&key, call);
+        if let Err(error) = with_timeout(RELEASE_TIMEOUT, release).await {
+            tracing::warn!(
+                call.id = %call,
+                error = error.report(),
+                "the idempotency key of an undelivered call could not be released; it stays reserved"
+            );
+        }
+    });
+    let wait = OUTCOME_WRITE_TIMEOUT.min(attempt.time_left());
+    // After that, the release goes on in the background.
+    let _ = tokio::time::timeout(wait, released).await;
 }
 
 /// Stores the response under the key. If that fails, repeated requests receive `lost`.
@@ -220,6 +275,7 @@ async fn store_outcome(
     response: &CallResponse,
 ) {
     let outcome = response.clone().into();
+    gateway.result_stored(key.org, response.body.len()).await;
     let finish = gateway.store.finish_call(key, attempt.id, &outcome);
     if let Err(error) = with_timeout(OUTCOME_WRITE_TIMEOUT, finish).await {
         tracing::warn!(

@@ -15,10 +15,10 @@ use switchboard_protocol::{
     outcome::Delivered,
 };
 use switchboard_runtime::{
-    paging::{self, Cursor, Limit, List},
+    paging::{self, Cursor, JsonElements, Limit, List},
     problem::{Path, Problem, ProblemKind, Query},
 };
-use switchboard_store::{CallCancellation, CallFilter, CallState, StoreError, StoredCall};
+use switchboard_store::{CallCancellation, CallFilter, CallState, Overdue, StoreError, StoredCall};
 use tokio::time::Instant;
 use utoipa::{IntoParams, ToSchema};
 
@@ -26,7 +26,7 @@ use super::{
     queue::{calls_unavailable, completion},
     view::CallView,
 };
-use crate::{Gateway, admission::RequireCall};
+use crate::{Gateway, admission::RequireCall, page_response};
 
 /// The limit of `wait_ms`.
 pub(crate) const MAX_WAIT_MS: u64 = 60_000;
@@ -70,10 +70,10 @@ pub(crate) struct ListQuery {
 /// A page of calls.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Calls)]
-pub(crate) struct CallPage<'a> {
+pub(crate) struct CallPage {
     /// The calls in order of creation, without their results.
-    #[schema(max_items = 200)]
-    calls: Vec<CallView<'a>>,
+    #[schema(max_items = 200, value_type = Vec<CallView<'static>>)]
+    calls: JsonElements,
     /// `cursor` of the next page; null on the last page.
     next_cursor: Option<Cursor>,
 }
@@ -114,12 +114,14 @@ pub(crate) async fn get(
 }
 
 /// Lists asynchronous and queued calls, without their results.
+///
+/// A page also ends at 4 MiB, with at least one call.
 #[utoipa::path(
     get, path = "/v1/calls", tag = "Calls", operation_id = "listCalls",
     params(ListQuery),
-    responses((status = 200, body = CallPage<'static>, description = "A page of calls")),
+    responses((status = 200, body = CallPage, description = "A page of calls")),
     security(("credential" = ["call"])),
-    extensions(("x-problems" = json!(["store_unavailable"]))),
+    extensions(("x-problems" = json!(["overloaded", "store_unavailable"]))),
 )]
 pub(crate) async fn list(
     State(gateway): State<Arc<Gateway>>,
@@ -134,19 +136,21 @@ pub(crate) async fn list(
         state: query.state,
     };
     let calls = async {
-        end_overdue(&gateway, None).await?;
+        end_overdue(&gateway, Overdue::Of(caller.org)).await?;
         let store = &gateway.store;
         store
             .stored_calls(caller.org, filter, after, limit.fetch_count())
             .await
     };
     let calls = calls.await.map_err(|error| calls_unavailable(&error))?;
-    let (calls, next_cursor) = limit.page(calls, |call| list.cursor(call.id));
-    let page = CallPage {
-        calls: calls.iter().map(CallView::from).collect(),
-        next_cursor,
-    };
-    Ok(axum::Json(page).into_response())
+    let (calls, next_cursor) = limit.json_page(
+        calls.iter().collect(),
+        |call| list.cursor(call.id),
+        CallView::from,
+    );
+    let bytes = calls.bytes();
+    let page = CallPage { calls, next_cursor };
+    page_response(&gateway, caller.org, bytes, page).await
 }
 
 /// Cancels a call that is queued for its device.
@@ -217,7 +221,7 @@ async fn read(gateway: &Gateway, org: OrgId, id: CallId) -> Result<StoredCall, P
         let found = gateway.store.stored_call(org, id).await?;
         match &found {
             Some(call) if call.due_at().is_some_and(|due| due <= call.read_at) => {
-                end_overdue(gateway, Some(id)).await?;
+                end_overdue(gateway, Overdue::Call(org, id)).await?;
                 gateway.store.stored_call(org, id).await
             }
             _ => Ok(found),
@@ -228,11 +232,11 @@ async fn read(gateway: &Gateway, org: OrgId, id: CallId) -> Result<StoredCall, P
 }
 
 /// Ends calls that have expired or are lost.
-async fn end_overdue(gateway: &Gateway, only: Option<CallId>) -> Result<(), StoreError> {
+async fn end_overdue(gateway: &Gateway, which: Overdue) -> Result<(), StoreError> {
     let (expired, lost) = (completion::expired(), completion::lost());
     let ended = gateway
         .store
-        .end_overdue_calls(only, &expired, &lost)
+        .end_overdue_calls(which, &expired, &lost)
         .await?;
     gateway.metrics.count_overdue(ended);
     Ok(())

@@ -4,6 +4,7 @@
 //! its device; any gateway sends it:
 //! - [`watch`] finds the queues whose devices are connected;
 //! - [`dispatch`] sends the calls of one queue in order;
+//! - [`refused`] remembers the organisations whose queues have to wait for a slot;
 //! - [`completion`] stores how a call ended;
 //! - [`waiters`] wakes the requests that wait for the end of a call.
 //!
@@ -11,6 +12,7 @@
 
 pub(super) mod completion;
 mod dispatch;
+mod refused;
 mod waiters;
 mod watch;
 
@@ -21,21 +23,23 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use chrono::Utc;
+use switchboard_bus::BusError;
 use switchboard_protocol::outcome::{Delivered, Outcome};
 use switchboard_runtime::{
-    budget::{Budget, Budgets, Kind, Owner, Permit},
+    budget::{Budget, Budgets, Exhausted, Kind, Owner, Permit},
     idempotency::mark_replayed,
     problem::{Problem, ProblemKind},
     shutdown::Shutdown,
     span,
 };
 use switchboard_store::{
-    CallCancellation, CallDispatch, CallInsert, CallKey, Expiry, InsertCallError, NewCall,
-    NewStoredCall, QueueLimits, ReservedCall, StoreError, StoredCall,
+    CallAttempt, CallCancellation, CallDispatch, CallInsert, CallKey, Expiry, InsertCallError,
+    NewCall, NewStoredCall, QueueLimits, ReservedCall, StoreError, StoredCall,
 };
 
 use self::{
     dispatch::{ActiveQueues, WakeMode},
+    refused::RefusedQueues,
     waiters::Waiters,
 };
 use super::{
@@ -44,21 +48,26 @@ use super::{
     mode::Mode,
     view::CallView,
 };
-use crate::{Config, Gateway, metrics::ShedReason, store_unavailable};
+use crate::{Config, Gateway, bus_unavailable, metrics::ShedReason, store_unavailable};
 
 /// Limits the cancellation of a call whose insertion has an unknown result.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 /// The attempt number of an asynchronous call, which is sent once.
 const ONLY_ATTEMPT: i32 = 1;
+/// Smaller params are not charged: the slots bound their number.
+const SMALL_PARAMS_BYTES: usize = 4 * 1024;
 
 /// The state of one gateway's asynchronous and queued calls.
 pub(crate) struct AsyncCalls {
     pub(super) waiters: Waiters,
     active_queues: ActiveQueues,
+    refused_queues: RefusedQueues,
     /// One slot for each asynchronous call in flight.
     slots: Budget,
     /// One slot for each queue whose calls are being sent.
     queue_slots: Budget,
+    /// The params of both, which stay in memory until the device has answered.
+    params: Budget,
     sweep_interval: Duration,
     pub(super) shutdown: Shutdown,
     limits: QueueLimits,
@@ -71,8 +80,17 @@ impl AsyncCalls {
         Self {
             waiters: Waiters::default(),
             active_queues: ActiveQueues::default(),
-            slots: budgets.budget("async_calls", capacity, kind),
-            queue_slots: budgets.budget("queued_calls", capacity, kind),
+            refused_queues: RefusedQueues::default(),
+            slots: budgets.slots("async_calls", capacity, kind),
+            queue_slots: budgets.slots("queued_calls", capacity, kind),
+            params: budgets.bytes(
+                "call_params",
+                config.call_params_bytes,
+                // At least the params of one call.
+                Kind::Held {
+                    share: (config.call_params_bytes / 4).max(config.params_limit_bytes),
+                },
+            ),
             sweep_interval: Duration::from_millis(config.queue_sweep_ms),
             shutdown: shutdown.clone(),
             limits: QueueLimits {
@@ -81,6 +99,22 @@ impl AsyncCalls {
             },
         }
     }
+
+    /// Acquires the bytes of the params of a call. Small params need no permit.
+    fn reserve_params(&self, attempt: &Attempt) -> Result<Option<Permit>, Exhausted> {
+        let bytes = attempt.request.bytes();
+        if bytes <= SMALL_PARAMS_BYTES {
+            return Ok(None);
+        }
+        let owner = Owner::Org(attempt.device.org.uuid());
+        self.params.try_acquire(owner, bytes).map(Some)
+    }
+}
+
+/// What an asynchronous call holds until it has ended.
+struct AsyncPermits {
+    _slot: Permit,
+    _params: Option<Permit>,
 }
 
 /// Starts the background tasks, which end when `shutdown` drains.
@@ -96,10 +130,22 @@ pub(super) async fn accept(
     mode: &Mode,
     key: Option<CallKey>,
 ) -> Result<Response, Problem> {
-    let slot = match mode {
+    let permits = match mode {
         Mode::Queued(_) => None,
-        Mode::Sync | Mode::Async => Some(acquire_slot(gateway, &attempt)?),
+        Mode::Sync | Mode::Async => match acquire_permits(gateway, &attempt) {
+            Ok(permits) => Some(permits),
+            // The first request with its key may have been accepted.
+            Err(refused) => {
+                return match idempotency::find(gateway, &attempt, key.as_ref()).await? {
+                    Some(existing) => replay(gateway, &attempt, mode, existing).await,
+                    None => Err(refused),
+                };
+            }
+        },
     };
+    if let Some(existing) = idempotency::admit_or_find(gateway, &attempt, key.as_ref()).await? {
+        return replay(gateway, &attempt, mode, existing).await;
+    }
     let stored = match insert(gateway, &attempt, mode, key.as_ref()).await {
         Ok(CallInsert::Inserted(stored)) => stored,
         Ok(CallInsert::Existing(existing)) => {
@@ -120,10 +166,10 @@ pub(super) async fn accept(
             return Err(insert_failed(gateway, &attempt, mode, &error).await);
         }
     };
-    match slot {
-        Some(slot) => {
+    match permits {
+        Some(permits) => {
             let span = span!("call.async", switchboard.call.id = %attempt.id);
-            let perform = perform_async(Arc::clone(gateway), attempt, slot);
+            let perform = perform_async(Arc::clone(gateway), attempt, permits);
             gateway.async_calls.shutdown.spawn_in(span, perform);
         }
         None => dispatch::wake(gateway, attempt.device, WakeMode::IfDue),
@@ -176,7 +222,7 @@ fn max_wait(expiry: Expiry) -> Duration {
 }
 
 /// Makes an asynchronous call and stores its end.
-async fn perform_async(gateway: Arc<Gateway>, attempt: Attempt, _slot: Permit) {
+async fn perform_async(gateway: Arc<Gateway>, attempt: Attempt, _held: AsyncPermits) {
     let shutdown = &gateway.async_calls.shutdown;
     let end = tokio::select! {
         answer = attempt.perform(&gateway, None) => match answer {
@@ -185,7 +231,14 @@ async fn perform_async(gateway: Arc<Gateway>, attempt: Attempt, _slot: Permit) {
         },
         () = shutdown.stopping() => completion::aborted(),
     };
-    completion::store(&gateway, shutdown, (attempt.id, ONLY_ATTEMPT), &end).await;
+    let org = attempt.device.org;
+    gateway.result_stored(org, end.answer.len()).await;
+    let stored = CallAttempt {
+        org,
+        call: attempt.id,
+        number: ONLY_ATTEMPT,
+    };
+    completion::store(&gateway, shutdown, stored, &end).await;
 }
 
 /// Responds to a request whose key belongs to an earlier call.
@@ -203,7 +256,10 @@ async fn replay(
         Ok(Some(call)) => Ok(mark_replayed(accepted(&call))),
         // The key is being released at this moment.
         Ok(None) => Err(idempotency::in_progress(existing.id)),
-        Err(error) => Err(calls_unavailable(&error)),
+        // The earlier request may have been sent.
+        Err(error) => Err(calls_unavailable(&error)
+            .with("call_id", existing.id)
+            .with("delivered", Delivered::Unknown)),
     }
 }
 
@@ -216,13 +272,20 @@ fn accepted(call: &StoredCall) -> Response {
     response
 }
 
-fn acquire_slot(gateway: &Gateway, attempt: &Attempt) -> Result<Permit, Problem> {
+/// Acquires what a call holds that is sent at once. Without the bus it would be lost.
+fn acquire_permits(gateway: &Gateway, attempt: &Attempt) -> Result<AsyncPermits, Problem> {
+    if !gateway.bus.is_connected() {
+        return Err(attempt.not_sent(bus_unavailable(&BusError::Unavailable)));
+    }
+    let calls = &gateway.async_calls;
     let org = attempt.device.org;
-    let slot = gateway
-        .async_calls
-        .slots
-        .try_acquire(Owner::Org(org.uuid()), 1);
-    slot.map_err(|exhausted| {
+    let acquire = || {
+        Ok(AsyncPermits {
+            _slot: calls.slots.try_acquire(Owner::Org(org.uuid()), 1)?,
+            _params: calls.reserve_params(attempt)?,
+        })
+    };
+    acquire().map_err(|exhausted: Exhausted| {
         gateway.metrics.shed.inc(ShedReason::AsyncCalls);
         gateway
             .metrics

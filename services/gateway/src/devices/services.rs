@@ -18,6 +18,8 @@ pub(super) struct ServicesCache<'a> {
     gateway: &'a Gateway,
     org: OrgId,
     entries: HashMap<Digest, Option<Arc<RawValue>>>,
+    /// The size of all entries.
+    bytes: usize,
     /// A read from the database has failed: there is no second one.
     failed: bool,
 }
@@ -28,6 +30,7 @@ impl<'a> ServicesCache<'a> {
             gateway,
             org,
             entries: HashMap::new(),
+            bytes: 0,
             failed: false,
         }
     }
@@ -41,9 +44,20 @@ impl<'a> ServicesCache<'a> {
             digests.extend(stored.filter(|_| !is_live));
         }
         let services = self.read(&digests).await?;
-        let services = services.into_iter().map(|services| services.map(Arc::from));
-        self.entries.extend(digests.into_iter().zip(services));
+        for (digest, services) in digests.into_iter().zip(services) {
+            self.insert(digest, services.map(Arc::from));
+        }
         Ok(())
+    }
+
+    /// The size of the registrations read so far.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn insert(&mut self, digest: Digest, services: Option<Arc<RawValue>>) {
+        self.bytes += services.as_ref().map_or(0, |services| services.get().len());
+        self.entries.insert(digest, services);
     }
 
     /// The services of a device; `None` if it has not registered any.
@@ -79,7 +93,7 @@ impl<'a> ServicesCache<'a> {
         if let Some(Some(cached)) = self.entries.get(&digest) {
             return Some(Arc::clone(cached));
         }
-        let services = match self.gateway.bus.services(presence).await {
+        let services = match self.gateway.live_services(self.org, presence).await {
             Ok(bytes) => serde_json::from_slice::<Box<RawValue>>(&bytes?).ok(),
             Err(error) => {
                 tracing::warn!(%error, "the services of a connected device could not be read");
@@ -87,7 +101,7 @@ impl<'a> ServicesCache<'a> {
             }
         };
         let services: Arc<RawValue> = services?.into();
-        self.entries.insert(digest, Some(Arc::clone(&services)));
+        self.insert(digest, Some(Arc::clone(&services)));
         Some(services)
     }
 
@@ -97,7 +111,7 @@ impl<'a> ServicesCache<'a> {
         }
         let read = self.read(&[digest]).await?;
         let services: Option<Arc<RawValue>> = read.into_iter().next().flatten().map(Arc::from);
-        self.entries.insert(digest, services.clone());
+        self.insert(digest, services.clone());
         Ok(services)
     }
 

@@ -22,7 +22,7 @@ pub(super) async fn find(gateway: &Gateway, org: OrgId, id: &str) -> Result<Arc<
         )
     };
     let id: NpcId = id.parse().map_err(|_| unknown())?;
-    let found = gateway.store.npc(org, id).await;
+    let found = gateway.store.npc_without_card(org, id).await;
     let npc = found.map_err(|error| npc_unavailable(&error))?;
     npc.map(Arc::new).ok_or_else(unknown)
 }

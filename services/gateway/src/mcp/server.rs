@@ -18,8 +18,9 @@ use rmcp::{
         InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
         ListToolsResult, MetaObject, PaginatedRequestParams, ProtocolVersion,
         ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Reference,
-        ServerCapabilities, ServerConfig, SetLevelRequestParams, SubscribeRequestParams,
-        SubscriptionFilter, SubscriptionsListenRequestParams, UnsubscribeRequestParams,
+        RequestMetaObject, ServerCapabilities, ServerConfig, SetLevelRequestParams,
+        SubscribeRequestParams, SubscriptionFilter, SubscriptionsListenRequestParams,
+        UnsubscribeRequestParams,
     },
     service::{RequestContext, SubscriptionContext},
 };
@@ -33,13 +34,15 @@ use super::{
     resources,
     subscriptions::subscribe,
     tools::{
-        call, list,
+        call,
+        elicitation::without_settings,
+        list,
         trace::{self, CallSpan},
     },
     transport::{
         auth::ClientContext,
         protocol_version::{self, is_stateless},
-        reservation::reserve_page,
+        reservation::{Reservation, reserve_page},
     },
 };
 use crate::Gateway;
@@ -49,6 +52,13 @@ use crate::Gateway;
 const TTL_MS: u64 = 5_000;
 /// The member of `_meta` in a list without the devices that are not connected.
 const INCOMPLETE: &str = "switchboard/incomplete";
+
+/// The members of `_meta` that a call needs after its start, besides the capabilities.
+const NEEDED_META: [&str; 3] = [
+    "progressToken",
+    "io.modelcontextprotocol/protocolVersion",
+    "io.modelcontextprotocol/logLevel",
+];
 
 /// One gateway as an MCP server; cheap to clone.
 #[derive(Clone)]
@@ -85,6 +95,17 @@ fn params_error<P: DeserializeOwned>(params: Value) -> Option<String> {
     serde_json::from_value::<P>(params)
         .err()
         .map(|error| error.to_string())
+}
+
+/// Drops what a call does not need of `_meta`, since it may take minutes.
+fn keep_needed(meta: &mut RequestMetaObject) {
+    let capabilities = meta.client_capabilities();
+    meta.retain(|name, value| {
+        NEEDED_META.contains(&name.as_str()) && !value.is_object() && !value.is_array()
+    });
+    if let Some(capabilities) = capabilities {
+        meta.set_client_capabilities(without_settings(capabilities));
+    }
 }
 
 /// The client of a request, which the transport put into its extensions.
@@ -145,7 +166,9 @@ impl ServerHandler for Server {
         let client = client(&context)?;
         let cursor = request.and_then(|request| request.cursor);
         let page = list::list(&self.gateway, client, cursor.as_deref()).await?;
-        reserve_page(&self.gateway, client, &page.tools, &context)?;
+        if let Some(permit) = page.permit {
+            Reservation::add_page(&context, permit)?;
+        }
         let mut result = ListToolsResult::with_all_items(page.tools);
         result.next_cursor = page.next_cursor;
         (result.ttl_ms, result.cache_scope) = caching(&context);
@@ -160,10 +183,11 @@ impl ServerHandler for Server {
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
+        mut context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let client = client(&context)?;
         let span = trace::call_span(&request, &context);
+        keep_needed(&mut context.meta);
+        let client = client(&context)?;
         let call = CallSpan::new(&span);
         let ended = call::perform(&self.gateway, client, request, &context)
             .instrument(span)

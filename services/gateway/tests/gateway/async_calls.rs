@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use reqwest::Method;
 use serde_json::{Value, json};
-use switchboard_bus::{BusConfig, LocalHub};
+use switchboard_bus::{Answer, BusConfig, LocalHub};
 use switchboard_protocol::token::Scope;
 use switchboard_test_support::eventually::eventually_true;
 
@@ -141,6 +142,36 @@ async fn i18_refused_call_keeps_its_place() {
     );
     let order = json!([first.json["call_id"], second.json["call_id"]]);
     assert_eq!(json!(*gateway.edge.received.lock()), order);
+}
+
+#[tokio::test]
+async fn queue_that_waits_for_a_slot_is_sent_when_one_is_free() {
+    // One slot for each organisation. The sweep comes later than the end of the test.
+    let flags = ["--kept-calls-under-way", "4", "--queue-sweep-ms", "600000"];
+    let gateway = TestGateway::with_flags(&flags).await;
+    let mut accepted = Vec::new();
+    for device in 0..20 {
+        let call = queued(if device == 0 { "silent" } else { "echo" });
+        accepted.push(accept(&gateway, &format!("toy-{device:02}"), call).await);
+    }
+    gateway.connect("toy-00").await;
+    let (_, reply) = gateway.edge.next_unanswered().await;
+    for device in 1..20 {
+        gateway.connect(&format!("toy-{device:02}")).await;
+    }
+    let refused = "switchboard_budget_refused_total{budget=\"queued_calls\",scope=\"share\"} 0\n";
+    eventually_true("a queue is refused", || {
+        !gateway.metrics().contains(refused)
+    })
+    .await;
+    // A call for a connected device waits for the slot as well.
+    accepted.push(accept(&gateway, "toy-07", queued("echo")).await);
+    let answer = Answer::result(true, Bytes::from_static(b"{\"success\":true}"));
+    gateway.edge.bus.answer(&reply, answer);
+    for accepted in &accepted {
+        let ended = wait_for_end(&gateway, accepted).await;
+        assert_eq!(outcome(&ended), ("succeeded", "yes"));
+    }
 }
 
 #[tokio::test]
@@ -289,6 +320,50 @@ async fn async_calls_of_an_org_leave_room_for_others() {
     gateway.assert_metric(
         "switchboard_budget_refused_total{budget=\"async_calls\",scope=\"share\"} 1",
     );
+}
+
+#[tokio::test]
+async fn large_params_of_an_org_leave_room_for_others() {
+    let gateway = TestGateway::with_flags(QUICK).await;
+    gateway.connect("toy-1").await;
+    let large = |service: &str, mode: &str| {
+        let params = json!({"text": "x".repeat(250_000)});
+        json!({"service": service, "mode": mode, "timeout_ms": 300_000, "params": params})
+    };
+    let silent = large("silent", "async").to_string();
+    let mut accepted = 0;
+    let refused = loop {
+        let answer = gateway.call("toy-1", &silent).await;
+        if answer.status != 202 {
+            break answer;
+        }
+        accepted += 1;
+    };
+    assert_eq!((accepted, refused.status), (67, 429), "{}", refused.text);
+    assert_eq!(refused.json["budget"], "call_params");
+    assert_eq!(refused.json["delivered"], "no");
+    let key = gateway.foreign_key().await;
+    let request = gateway.request_as(&key, Method::POST, "/v1/devices/other/calls");
+    let answer = send(request.json(&large("echo", "async"))).await;
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    let small = json!({"service": "echo", "mode": "async"});
+    accept(&gateway, "toy-1", small).await;
+
+    // A queued call of this size waits until others have ended.
+    let refused = "switchboard_budget_refused_total{budget=\"call_params\",scope=\"share\"}";
+    gateway.assert_metric(&format!("{refused} 1"));
+    let queued = accept(&gateway, "toy-1", large("echo", "queued")).await;
+    eventually_true("the queued call is refused", || {
+        !gateway.metrics().contains(&format!("{refused} 1\n"))
+    })
+    .await;
+    for _ in 0..accepted {
+        let (_, reply) = gateway.edge.next_unanswered().await;
+        let answer = Answer::result(true, Bytes::from_static(b"{\"success\":true}"));
+        gateway.edge.bus.answer(&reply, answer);
+    }
+    let ended = wait_for_end(&gateway, &queued).await;
+    assert_eq!(outcome(&ended), ("succeeded", "yes"));
 }
 
 #[tokio::test]

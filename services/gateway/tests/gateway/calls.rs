@@ -202,6 +202,52 @@ async fn absent_device_is_offline_without_the_database() {
 }
 
 #[tokio::test]
+async fn call_with_a_known_key_does_not_wait_for_the_database() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("toy-1").await;
+    let call = async || {
+        let answer = gateway
+            .call("toy-1", r#"{"service":"echo","timeout_ms":300}"#)
+            .await;
+        assert_eq!(answer.json["outcome"], "succeeded", "{}", answer.text);
+    };
+    call().await;
+    let lock = gateway.database.lock("api_keys").await.unwrap();
+    // The key is looked up again after 3 s, and each lookup takes longer than the calls.
+    let end = std::time::Instant::now() + Duration::from_secs(9);
+    while std::time::Instant::now() < end {
+        call().await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    lock.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn deadline_counts_from_the_head_of_the_request() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("toy-1").await;
+    let mut lock = gateway.database.lock("api_keys").await.unwrap();
+    let request = gateway.call_request("toy-1", r#"{"service":"echo","timeout_ms":1}"#);
+    let mut sent = tokio::task::JoinSet::from_iter([send(request)]);
+    while !lock.is_waited_for().await.unwrap() {}
+    lock.release().await.unwrap();
+    let answer = sent.join_next().await.unwrap().unwrap();
+    let seen = [&answer.json["outcome"], &answer.json["delivered"]];
+    assert_eq!(seen, ["timed_out", "no"], "{}", answer.text);
+    assert!(gateway.edge.received.lock().is_empty());
+}
+
+#[tokio::test]
+async fn call_whose_key_cannot_be_looked_up_was_not_sent() {
+    let gateway = TestGateway::start().await;
+    gateway.database.set_unavailable(true).await.unwrap();
+    let answer = gateway.call("toy-1", r#"{"service":"echo"}"#).await;
+    gateway.database.set_unavailable(false).await.unwrap();
+    assert_eq!(answer.status, 503, "{}", answer.text);
+    assert_eq!(answer.json["delivered"], "no", "{}", answer.text);
+}
+
+#[tokio::test]
 async fn call_is_refused_without_the_bus() {
     let hub = LocalHub::default();
     let nowhere = secrecy::SecretString::from("redis://127.0.0.1:1/");
@@ -219,6 +265,8 @@ async fn call_is_refused_without_the_bus() {
     tokio::time::timeout(Duration::from_secs(8), async {
         check(call()).await;
         check(call().header("idempotency-key", "k")).await;
+        // It would be lost: nothing would repeat it.
+        check(gateway.call_request("toy-1", r#"{"service":"echo","mode":"async"}"#)).await;
     })
     .await
     .expect("a refusal does not take long");

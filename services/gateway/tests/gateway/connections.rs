@@ -1,17 +1,27 @@
 //! Connections over HTTP: authentication decides which ones can be replaced, and to whom bodies are
-//! charged.
+//! charged; networks take turns with lookups of keys.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
 
 use secrecy::ExposeSecret;
 use switchboard_identity::ApiKeySecret;
+use switchboard_test_support::eventually::eventually_true;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
+    task::JoinSet,
     time::timeout,
 };
 
 use crate::test_gateway::{TEST_TIMEOUT, TestGateway};
 
 const CONNECTIONS: usize = 4;
+const STRANGER: &str = "127.0.0.1";
+const OTHER: &str = "127.0.0.2";
+const INVENTED_KEYS: usize = 300;
 const TOOLS_LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
 
 /// Sends a request on a connection that stays open, and returns the status.
@@ -48,5 +58,66 @@ async fn authenticated_connection_outlives_silent_ones() {
         let closed = timeout(TEST_TIMEOUT, silent[0].read(&mut [0; 1])).await;
         assert!(!matches!(closed.unwrap(), Ok(1..)));
         assert_eq!(status(&mut socket, &gateway.key, line, body).await, "200");
+    }
+}
+
+async fn connect_from(gateway: &TestGateway, address: &str) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket
+        .bind(format!("{address}:0").parse().unwrap())
+        .unwrap();
+    let server = gateway.address().parse().unwrap();
+    socket.connect(server).await.unwrap()
+}
+
+#[tokio::test]
+async fn invented_keys_of_one_network_do_not_delay_the_first_use_of_a_key() {
+    let gateway = TestGateway::start().await;
+    let lookups = |is_reached: fn(usize, usize) -> bool| {
+        let reports = gateway.budgets.report();
+        let report = reports.iter().find(|report| report.budget == "key_lookups");
+        report.is_some_and(|report| is_reached(report.used, report.waiting))
+    };
+    let lock = gateway.database.lock("api_keys").await.unwrap();
+    let rejected = Arc::new(AtomicUsize::new(0));
+    let mut strangers = JoinSet::new();
+    for _ in 0..INVENTED_KEYS {
+        let mut socket = connect_from(&gateway, STRANGER).await;
+        let rejected = Arc::clone(&rejected);
+        strangers.spawn(async move {
+            // It has a valid checksum.
+            let key = ApiKeySecret::generate();
+            assert_eq!(
+                status(&mut socket, &key, "GET /v1/devices", "").await,
+                "401"
+            );
+            rejected.fetch_add(1, Relaxed);
+        });
+    }
+    eventually_true("a lookup or a wait for each invented key", || {
+        lookups(|used, waiting| used + waiting == INVENTED_KEYS)
+    })
+    .await;
+    let mut socket = connect_from(&gateway, OTHER).await;
+    // It is refused as soon as its key is known: a list would take longer than many lookups.
+    let first_use = async {
+        let status = status(&mut socket, &gateway.key, "GET /v1/devices?limit=x", "").await;
+        (status, rejected.load(Relaxed))
+    };
+    let release = async {
+        eventually_true("the real key waits as well", || {
+            lookups(|used, waiting| used + waiting == INVENTED_KEYS + 1)
+        })
+        .await;
+        lock.release().await.unwrap();
+    };
+    let ((first_use, rejected_before), ()) = tokio::join!(first_use, release);
+    assert_eq!(first_use, "400");
+    assert!(
+        rejected_before < INVENTED_KEYS / 2,
+        "the real key waited for {rejected_before} invented ones"
+    );
+    while let Some(stranger) = strangers.join_next().await {
+        stranger.unwrap();
     }
 }

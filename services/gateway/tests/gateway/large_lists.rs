@@ -9,8 +9,9 @@ use switchboard_protocol::{
     id::{DeviceKey, OrgId},
     schema::Digest,
 };
+use switchboard_runtime::budget::{Kind, Owner};
 use switchboard_store::{DeviceEvent, DeviceEventKind};
-use switchboard_test_support::eventually::eventually_some;
+use switchboard_test_support::eventually::{eventually_some, eventually_true};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpSocket, TcpStream},
@@ -220,7 +221,10 @@ async fn slow_readers_hold_the_share_of_their_organisation() {
     );
     assert_eq!(refused.headers["retry-after"], "1");
     let tools = exchange(modern(&gateway, "/mcp", "tools/list", json!({}))).await;
-    assert_eq!(tools.error_code(), -32603, "{:?}", tools.last());
+    let error = &tools.last()["error"];
+    assert_eq!(error["code"], -32000, "{error}");
+    let data = json!({"budget": "http_responses", "retry_after_ms": 1_000});
+    assert_eq!(error["data"], data, "{error}");
     // Small responses and other organisations are served.
     let small = gateway.get("/v1/devices/toy-000").await;
     assert_eq!(small.status, 200);
@@ -235,4 +239,87 @@ async fn slow_readers_hold_the_share_of_their_organisation() {
     .await;
     let tools = exchange(modern(&gateway, "/mcp", "tools/list", json!({}))).await;
     assert!(!names(tools.result()).is_empty());
+}
+
+#[tokio::test]
+async fn large_page_of_calls_is_charged_to_its_organisation() {
+    let gateway = TestGateway::start().await;
+    // In JSON each character takes six bytes.
+    let service = "\u{1}".repeat(256);
+    let call = json!({"service": service, "mode": "queued"}).to_string();
+    for _ in 0..50 {
+        let queued = gateway.call("toy-1", &call).await;
+        assert_eq!(queued.status, 202, "{}", queued.text);
+    }
+    let responses = gateway
+        .budgets
+        .bytes("http_responses", 1, Kind::quarter_of(1));
+    let owner = Owner::Org(gateway.org.uuid());
+    let share = responses.try_acquire(owner, responses.share()).unwrap();
+    let refused = gateway.get("/v1/calls?limit=50").await;
+    assert_eq!(
+        (refused.status, &refused.json["budget"]),
+        (429, &json!("http_responses"))
+    );
+    let small = gateway.get("/v1/calls?limit=1").await;
+    assert_eq!(small.status, 200, "{}", small.text);
+    drop(share);
+    let page = gateway.get("/v1/calls?limit=50").await;
+    assert_eq!(page.json["calls"].as_array().unwrap().len(), 50);
+    assert!(page.text.len() > 64 * 1024, "{}", page.text.len());
+}
+
+/// Waits until the organisation holds more than this much of `http_responses`.
+async fn responses_exceed(gateway: &TestGateway, bytes: usize) {
+    eventually_true("the registrations are charged", || {
+        let mut reports = gateway.budgets.report().into_iter();
+        let report = reports.find(|report| report.budget == "http_responses");
+        report.is_some_and(|report| report.used > bytes)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn page_is_charged_while_it_is_assembled() {
+    let gateway = TestGateway::start().await;
+    store_devices(&gateway, gateway.org, &ids(8)).await;
+    gateway.connect_with("waiting", &services("waiting")).await;
+    // The last registration cannot be read yet, and the others have been read.
+    let reads = gateway.budgets.slots("registration_reads", 1, Kind::Brief);
+    for path in ["rest", "mcp"] {
+        let slots = reads.try_acquire(Owner::System, reads.free()).unwrap();
+        let listing = async {
+            if path == "rest" {
+                gateway.get("/v1/devices").await.status
+            } else {
+                let list = modern(&gateway, "/mcp", "tools/list", json!({}));
+                exchange(list).await.status
+            }
+        };
+        let waiting = async {
+            responses_exceed(&gateway, 7 * SERVICES_BYTES).await;
+            drop(slots);
+        };
+        let (status, ()) = tokio::join!(listing, waiting);
+        assert_eq!(status, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn page_of_tools_ends_by_memory() {
+    let gateway = TestGateway::start().await;
+    // Parsed, each takes more than 6 MiB.
+    let schemas = vec![r#"{"not":{}}"#; 10_000].join(",");
+    for id in ids(3) {
+        let services =
+            format!(r#"{{"echo":{{"parameters":{{"$id":"{id}","allOf":[{schemas}]}}}}}}"#);
+        gateway.connect_with(&id, &services).await;
+    }
+    let mut params = json!({});
+    for id in ids(3) {
+        let page = exchange(modern(&gateway, "/mcp", "tools/list", params)).await;
+        assert_eq!(names(page.result()), [format!("{id}__echo")]);
+        params = json!({"cursor": page.result()["nextCursor"]});
+    }
+    assert_eq!(params, json!({"cursor": null}));
 }

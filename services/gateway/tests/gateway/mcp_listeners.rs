@@ -205,14 +205,14 @@ async fn listeners_of_a_suspended_organisation_end() {
         streams.push(Stream::open(request.timeout(3 * TEST_TIMEOUT)).await);
     }
     let bus = &gateway.edge.bus;
-    bus.publish_suspended_orgs(&[gateway.org]).await.unwrap();
+    bus.publish_suspended_orgs(&[gateway.org], 1).await.unwrap();
     for mut stream in streams {
         stream.end(REVOCATION_TIMEOUT).await;
     }
     let refused = exchange(get(&gateway, DEVICE)).await;
     assert_eq!(refused.status, 403);
     assert_eq!(refused.last()["type"], "/problems/org_suspended");
-    bus.publish_suspended_orgs(&[]).await.unwrap();
+    bus.publish_suspended_orgs(&[], 2).await.unwrap();
     wait_until_admitted(|| get(&gateway, DEVICE)).await;
 }
 

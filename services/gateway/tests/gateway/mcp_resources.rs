@@ -59,7 +59,7 @@ async fn memory(gateway: &TestGateway, template: TemplateId, uri: &str, text: &s
         .unwrap();
 }
 
-async fn picture(gateway: &TestGateway, uri: &str) -> PictureId {
+pub(crate) async fn picture(gateway: &TestGateway, uri: &str) -> PictureId {
     picture_of(gateway, uri, bytes::Bytes::from_static(b"\x89PNG")).await
 }
 

@@ -40,8 +40,11 @@ pub(crate) struct TestGateway {
     pub(crate) store: Store,
     _objects: tempfile::TempDir,
     pub(crate) org: OrgId,
+    /// The gateway's node.
+    pub(crate) bus: Bus,
     pub(crate) edge: Arc<TestEdge>,
     pub(crate) registry: prometheus::Registry,
+    pub(crate) budgets: Budgets,
     base: String,
     pub(crate) key: ApiKeySecret,
     client: reqwest::Client,
@@ -76,11 +79,15 @@ impl TestGateway {
     /// Asserts that a line of the metrics begins with `prefix`.
     #[track_caller]
     pub(crate) fn assert_metric(&self, prefix: &str) {
-        let families = self.registry.gather();
-        let text = prometheus::TextEncoder::new().encode_to_string(&families);
-        let text = text.unwrap();
+        let text = self.metrics();
         let found = text.lines().any(|line| line.starts_with(prefix));
         assert!(found, "{prefix} is not in {text}");
+    }
+
+    pub(crate) fn metrics(&self) -> String {
+        let families = self.registry.gather();
+        let encoder = prometheus::TextEncoder::new();
+        encoder.encode_to_string(&families).unwrap()
     }
 
     pub(crate) async fn start() -> Self {
@@ -119,12 +126,13 @@ impl TestGateway {
         let folder = Objects::in_folder(objects.path()).unwrap();
         let store = database.store().clone().with_objects(Some(folder));
         let registry = prometheus::Registry::new();
+        let budgets = Budgets::new(&registry).unwrap();
         let deps = Deps {
             store: store.clone(),
-            authenticator: Authenticator::new(store.clone(), bus.clone()),
-            bus,
+            authenticator: Authenticator::new(store.clone(), bus.clone(), &budgets),
+            bus: bus.clone(),
             registry: registry.clone(),
-            budgets: Budgets::new(&registry).unwrap(),
+            budgets: budgets.clone(),
         };
         let config = parse_config(flags);
         let limits = config.http_limits();
@@ -149,8 +157,10 @@ impl TestGateway {
             store,
             _objects: objects,
             org,
+            bus,
             edge,
             registry,
+            budgets,
             base,
             key,
             client,
@@ -176,7 +186,7 @@ impl TestGateway {
 
     pub(crate) async fn connect_with(&self, id: &str, services: &str) -> Epoch {
         let device = self.device(id);
-        let epoch = self.edge.bus.claim(&device).await.unwrap();
+        let epoch = self.edge.bus.claim(&device).await.unwrap().epoch;
         self.register(id, epoch, services).await;
         epoch
     }

@@ -11,6 +11,7 @@ use crate::{
     exit::Failure,
     http_service::{Deps, HttpService, HttpServiceArguments},
     process::{Process, Telemetry},
+    stored_keys::StoredKeys,
 };
 
 /// Answers users of devices and NPCs, using DATABASE_URL and REDIS_URL.
@@ -86,6 +87,7 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
         // NPCs in the cache answer without it.
         database: Need::Optional,
         needs_token_keys: true,
+        stored_keys: StoredKeys::Unused,
         document: chat::document,
     };
     let (config, embeddings) = (arguments.chat, arguments.embeddings);

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use switchboard_control as control;
 use switchboard_runtime::{admin::Need, http::HttpLimits};
+use switchboard_store::MasterKeyConfig;
 
 use crate::{
     exit::Failure,
     http_service::{Deps, HttpService, HttpServiceArguments},
     process::{Process, Telemetry},
+    stored_keys::StoredKeys,
 };
 
 /// Manages organisations, keys, tokens and settings, using DATABASE_URL and REDIS_URL.
@@ -27,6 +29,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     service: HttpServiceArguments,
     #[command(flatten)]
+    master_key: MasterKeyConfig,
+    #[command(flatten)]
     control: control::Config,
 }
 
@@ -36,6 +40,7 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
         configure_bus: std::convert::identity,
         database: Need::Required,
         needs_token_keys: false,
+        stored_keys: StoredKeys::Own(arguments.master_key),
         document: control::document,
     };
     let config = arguments.control;

@@ -14,7 +14,7 @@ use switchboard_chat::RULE_RESPONDER;
 use switchboard_completions::Providers;
 use switchboard_embeddings::Endpoint;
 use switchboard_runtime::shutdown::Shutdown;
-use switchboard_store::{ObjectError, Objects, ObjectsConfig, StoreError};
+use switchboard_store::{MasterKeyConfig, ObjectError, Objects, ObjectsConfig, Store, StoreError};
 use tokio::{net::TcpStream, time::timeout};
 
 use crate::{
@@ -39,6 +39,8 @@ pub(crate) struct Arguments {
     data: DataArguments,
     #[command(flatten)]
     database: switchboard_store::Config,
+    #[command(flatten)]
+    master_key: MasterKeyConfig,
     #[command(flatten)]
     objects: ObjectsConfig,
     #[command(flatten)]
@@ -70,6 +72,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     findings.push(("data folder", data_folder(&arguments, instance.as_ref())));
     if arguments.database.database_url.is_some() {
         findings.push(("Postgres", database(&arguments).await));
+        findings.push(("keys in Postgres", stored_keys(&arguments).await));
     } else {
         findings.push(("PostgreSQL programs", binaries(&arguments)));
     }
@@ -145,8 +148,7 @@ fn binaries(arguments: &Arguments) -> Finding {
 }
 
 async fn database(arguments: &Arguments) -> Finding {
-    let store = switchboard_store::Store::from_config(&arguments.database)
-        .map_err(|error| format!("{error}: correct DATABASE_URL"))?;
+    let store = open_store(arguments)?;
     let away = |error: StoreError| {
         format!(
             "{}: start Postgres, or correct DATABASE_URL",
@@ -185,6 +187,27 @@ async fn database(arguments: &Arguments) -> Finding {
         "reachable, at version {}; statements run as {} with row security",
         version.known, security.role
     ))
+}
+
+fn open_store(arguments: &Arguments) -> Result<Store, String> {
+    Store::from_config(&arguments.database)
+        .map_err(|error| format!("{error}: correct DATABASE_URL"))
+}
+
+/// Checks the master key, if one is given: control and gateways have it, other processes do not.
+async fn stored_keys(arguments: &Arguments) -> Finding {
+    let Some(master_keys) = arguments.master_key.keys() else {
+        return Ok("not checked: no master key is given here".to_owned());
+    };
+    let store = open_store(arguments)?.with_master_keys(master_keys.clone());
+    match store.check_keys().await {
+        Ok(()) => Ok(format!(
+            "readable with {master_keys}; --key-set-public-key {}",
+            master_keys.key_set_public_keys().join(",")
+        )),
+        Err(StoreError::MasterKey(error)) => Err(error.to_string()),
+        Err(error) => Err(error.report()),
+    }
 }
 
 async fn objects(config: &ObjectsConfig) -> Finding {
@@ -231,7 +254,16 @@ async fn redis(arguments: &Arguments) -> Finding {
                 bus.health().detail
             )
         })?;
-        Ok("reachable; messages are delivered".to_owned())
+        if arguments.bus.key_set_public_key.is_empty() {
+            return Ok("reachable; messages are delivered".to_owned());
+        }
+        let received = bus.wait_for_keys(CHECK_TIMEOUT).await;
+        if let Some(reason) = bus.key_set_refusal() {
+            return Err(arguments::describe_refusal(reason));
+        }
+        received
+            .map_err(|_| "no token keys are published: start `switchboard control`".to_owned())?;
+        Ok("reachable; messages are delivered, and the token keys are signed".to_owned())
     };
     let finding = checked.await;
     shutdown.stop();
@@ -257,8 +289,7 @@ async fn embeddings(arguments: &Arguments) -> Finding {
         return Ok("not configured: search matches words only".to_owned());
     };
     if arguments.database.database_url.is_some() {
-        let store = switchboard_store::Store::from_config(&arguments.database)
-            .map_err(|error| format!("{error}: correct DATABASE_URL"))?;
+        let store = open_store(arguments)?;
         let extension = store.vector_extension().await;
         extension.map_err(|error| format!("{error}; until then search matches words only"))?;
     }

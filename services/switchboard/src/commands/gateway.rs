@@ -6,11 +6,13 @@ use anyhow::Context as _;
 use switchboard_bus::BusConfig;
 use switchboard_gateway as gateway;
 use switchboard_runtime::admin::Need;
+use switchboard_store::MasterKeyConfig;
 
 use crate::{
     exit::Failure,
     http_service::{Deps, HttpService, HttpServiceArguments},
     process::{Process, Telemetry},
+    stored_keys::StoredKeys,
 };
 
 /// Accepts calls over REST and MCP, using DATABASE_URL and REDIS_URL.
@@ -29,6 +31,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     service: HttpServiceArguments,
     #[command(flatten)]
+    master_key: MasterKeyConfig,
+    #[command(flatten)]
     gateway: gateway::Config,
 }
 
@@ -39,6 +43,7 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
         // Access tokens and cached API keys work without it.
         database: Need::Optional,
         needs_token_keys: true,
+        stored_keys: StoredKeys::Read(arguments.master_key),
         document: gateway::document,
     };
     let config = arguments.gateway;

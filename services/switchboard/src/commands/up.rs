@@ -12,12 +12,11 @@ use switchboard_edge::Listeners;
 use switchboard_embeddings::{Endpoint, QueryEmbedder};
 use switchboard_gateway as gateway;
 use switchboard_identity::Authenticator;
-use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{
     admin::Need,
     http::{HttpConfig, HttpLimits},
 };
-use switchboard_store::{Objects, Store};
+use switchboard_store::{MasterKeyConfig, MasterKeys, Objects, Store, StoreError};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -28,6 +27,7 @@ use crate::{
     http_service::Deps,
     postgres::{self, PostgresError},
     process::{self, Process, Ready, Telemetry},
+    stored_keys,
     tls::TlsArguments,
 };
 
@@ -67,6 +67,8 @@ pub(crate) struct Arguments {
     postgres_bin_dir: Option<PathBuf>,
     #[command(flatten)]
     database: switchboard_store::Config,
+    #[command(flatten)]
+    master_key: MasterKeyConfig,
     #[command(flatten)]
     objects: switchboard_store::ObjectsConfig,
     #[command(flatten)]
@@ -131,9 +133,28 @@ async fn start(
     // Stored before the key is used, so that a crash does not leave data behind a lost key.
     folder.save(&instance)?;
     let api_key = SecretString::from(instance.api_key.as_str());
+    let has_private_database = arguments.database.database_url.is_none();
     let store = open_store(&mut arguments, folder, process).await?;
     arguments::register_store_metrics(&store, process)?;
-    let org = prepare(&store, &api_key, process).await?;
+    migrate(&store, process).await?;
+    let master_keys = match arguments.master_key.keys() {
+        Some(keys) => keys.clone(),
+        None if has_private_database => private_master_keys(&store, folder).await?,
+        None => MasterKeys::default(),
+    };
+    let store = store.with_master_keys(master_keys);
+    stored_keys::warn_without_master_key(store.master_keys());
+    stored_keys::rewrap(&store)
+        .await
+        .map_err(|error| Failure::general(error.report()))?;
+    let org = control::bootstrap(&store, &api_key)
+        .await
+        .map_err(|error| {
+            Failure::general(format!(
+                "cannot create the first organisation: {}",
+                error.report()
+            ))
+        })?;
 
     let ready = Ready {
         device_addr: Some(process::reachable(&ports.devices.plain)?.to_string()),
@@ -181,25 +202,30 @@ async fn open_store(
     Ok(store.with_objects(Some(objects)))
 }
 
-/// Waits for the database, applies migrations, and creates the organisation of the API key.
-async fn prepare(
-    store: &Store,
-    api_key: &SecretString,
-    process: &Process,
-) -> Result<OrgId, Failure> {
+/// Waits for the database and applies migrations.
+async fn migrate(store: &Store, process: &Process) -> Result<(), Failure> {
     let mut answer = arguments::watch_store(store, Need::Required, process);
     arguments::await_database(&mut answer).await;
     store.migrate().await.map_err(|error| {
         Failure::general(format!("cannot migrate the database: {}", error.report()))
-    })?;
-    switchboard_control::bootstrap(store, api_key)
-        .await
-        .map_err(|error| {
-            Failure::general(format!(
-                "cannot create the first organisation: {}",
-                error.report()
-            ))
-        })
+    })
+}
+
+/// Reads the master key in the data folder. Creates it, unless a former one encrypted the keys in
+/// the database.
+async fn private_master_keys(store: &Store, folder: &DataFolder) -> Result<MasterKeys, Failure> {
+    if let Some(keys) = folder.master_keys()? {
+        return Ok(keys);
+    }
+    match store.check_keys().await {
+        Ok(()) => folder.create_master_key(),
+        Err(StoreError::MasterKey(error)) => Err(Failure::general(format!(
+            "{} is missing; restore it from a backup, or delete the keys in the database as \
+             docs/operations.md describes: {error}",
+            folder.master_key_path().display()
+        ))),
+        Err(error) => Err(Failure::general(error.report())),
+    }
 }
 
 /// Starts all services on an in-process bus.
@@ -218,12 +244,17 @@ fn serve(
     arguments::watch_bus("bus", &bus, &process.readiness);
     arguments::watch_token_keys(&bus, &process.readiness);
     let deps = Deps {
-        authenticator: process.with_auth_metrics(Authenticator::new(store.clone(), bus.clone()))?,
+        authenticator: process.with_auth_metrics(Authenticator::new(
+            store.clone(),
+            bus.clone(),
+            &process.budgets,
+        ))?,
         bus: bus.clone(),
         store,
         registry: process.registry.clone(),
         budgets: process.budgets.clone(),
     };
+    arguments.http.create_budgets(&process.budgets);
     let router = start_http_services(&arguments, deps, process)?;
     let limits = HttpLimits {
         larger_bodies: control::LARGER_BODIES,

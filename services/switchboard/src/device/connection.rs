@@ -13,7 +13,7 @@ use switchboard_protocol::{
 };
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::{
-    sync::mpsc,
+    sync::{mpsc, oneshot},
     task::AbortHandle,
     time::{Instant, MissedTickBehavior, interval_at, timeout},
 };
@@ -138,12 +138,13 @@ impl Connection {
             .await
     }
 
-    /// Answers calls until the connection ends. If the edge drains, calls in flight are finished
-    /// and the server closes the connection.
+    /// Answers calls until the connection ends. If the edge drains, its GOAWAY goes to `drain`, calls
+    /// are still answered, and the server closes the connection.
     pub(super) async fn answer_calls(
         mut self,
         services: &Arc<Services>,
         tasks: &Shutdown,
+        mut drain: Option<oneshot::Sender<Disconnect>>,
     ) -> Result<Infallible, Disconnect> {
         let (finish, mut finished) = mpsc::channel::<FinishedCall>(MAX_CALLS);
         let mut running: HashMap<String, AbortHandle> = HashMap::new();
@@ -165,7 +166,11 @@ impl Connection {
                     match calls.take(received, &mut running) {
                         Ok(Some((kind, payload))) => self.wire.send(kind, OWN_TASK, &payload).await?,
                         Ok(None) => {}
-                        Err(ended) if ended.is_drain() => leaving = Some(ended),
+                        Err(ended) if ended.is_drain() => match drain.take() {
+                            // The receiver waits as long as this connection is the current one.
+                            Some(drain) => drop(drain.send(ended)),
+                            None => leaving = Some(ended),
+                        },
                         Err(ended) => return Err(ended),
                     }
                 }

@@ -21,7 +21,7 @@ const MAX_BATCHES: usize = 500_000;
 /// published again, and both copies may arrive.
 ///
 /// Invariant: nothing is dropped unless the inbox has moved within the last 10 s.
-pub(in crate::redis) struct Deduplicator {
+pub(crate) struct Deduplicator {
     active: AtomicBool,
     state: Mutex<State>,
     hasher: RandomState,
@@ -34,7 +34,7 @@ struct State {
 }
 
 impl Deduplicator {
-    pub(in crate::redis) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             active: AtomicBool::new(false),
             state: Mutex::default(),
@@ -43,13 +43,13 @@ impl Deduplicator {
     }
 
     /// The inbox is moving.
-    pub(in crate::redis) fn activate(&self) {
+    pub(crate) fn activate(&self) {
         let mut state = self.state.lock();
         state.until = Some(Instant::now() + ACTIVE_WINDOW);
         self.active.store(true, Ordering::Release);
     }
 
-    pub(in crate::redis) fn is_duplicate(&self, batch: &[u8]) -> bool {
+    pub(crate) fn is_duplicate(&self, batch: &[u8]) -> bool {
         if !self.active.load(Ordering::Acquire) {
             return false;
         }

@@ -197,7 +197,7 @@ impl Cluster {
             // The lease exists before the first device is entered under it, unless its shard is
             // unavailable.
             let shared = &self.shared;
-            let renewal = directory::renew_lease(&self.keys, &shared.node, &shared.scripts);
+            let renewal = directory::renew_lease(&self.keys, &shared.node, &shared.scripts, false);
             let _ = self.query_all(renewal).await;
             self.health.connected();
         }

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     error::BusError,
     redis::{
-        address::{host_and_port, with_address},
+        address::{self, host_and_port, with_address},
         server::{Endpoint, Server, Subscriptions},
     },
 };
@@ -83,12 +83,12 @@ impl Cluster {
             }
         }
         for seed in std::iter::once(&self.seeds.0).chain(&self.seeds.1) {
-            match timeout(QUERY_TIMEOUT, query_seed(seed)).await {
+            match timeout(QUERY_TIMEOUT, self.query_seed(seed)).await {
                 Ok(Ok(reply)) => {
                     self.apply(&parse_slots(&reply, seed));
                     return Ok(());
                 }
-                Ok(Err(error)) => last_error = error.into(),
+                Ok(Err(error)) => last_error = error,
                 Err(_) => last_error = BusError::Timeout(QUERY_TIMEOUT),
             }
         }
@@ -130,6 +130,14 @@ impl Cluster {
             self.routes.store(Arc::new(routes));
         }
         self.routes_suspect.notify_one();
+    }
+
+    async fn query_seed(&self, seed: &ConnectionInfo) -> Result<Vec<Vec<Value>>, BusError> {
+        let config = AsyncConnectionConfig::new();
+        let connector = &self.shared.connector;
+        let driver = connector.connect_driver(seed, &config, QUERY_TIMEOUT);
+        let mut driver = driver.await?;
+        Ok(cluster_slots().query_async(&mut driver.commands).await?)
     }
 
     fn apply(self: &Arc<Self>, ranges: &[SlotRange]) {
@@ -199,15 +207,6 @@ fn cluster_slots() -> redis::Cmd {
     command
 }
 
-async fn query_seed(seed: &ConnectionInfo) -> Result<Vec<Vec<Value>>, redis::RedisError> {
-    let config = AsyncConnectionConfig::new().set_connection_timeout(Some(QUERY_TIMEOUT));
-    let client = redis::Client::open(seed.clone())?;
-    let mut connection = client
-        .get_multiplexed_async_connection_with_config(&config)
-        .await?;
-    cluster_slots().query_async(&mut connection).await
-}
-
 /// Parses the reply to `CLUSTER SLOTS`: from, to, the master, its replicas. An unknown host means
 /// the host of the server that replied.
 fn parse_slots(reply: &[Vec<Value>], server: &ConnectionInfo) -> Vec<SlotRange> {
@@ -223,8 +222,8 @@ fn parse_slots(reply: &[Vec<Value>], server: &ConnectionInfo) -> Vec<SlotRange> 
             Value::BulkString(host) => String::from_utf8(host.clone()).ok()?,
             _ => String::new(),
         };
-        let host = match server.addr() {
-            redis::ConnectionAddr::Tcp(server, _) if host.is_empty() || host == "?" => server,
+        let host = match address::host(server) {
+            Some(server) if host.is_empty() || host == "?" => server,
             _ => &host,
         };
         Some(SlotRange {

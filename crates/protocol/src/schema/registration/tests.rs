@@ -430,15 +430,15 @@ fn steps_of_all_patterns_of_a_check_are_bounded() {
 
 #[test]
 fn only_quick_checks_are_made_at_once() {
-    fn check(parameters: Value, params: &Value, expect: Option<bool>) {
+    fn check(parameters: Value, params: &Value, expect: Result<bool, Deferred>) {
         let registration = with_parameters(parameters).unwrap();
         let service = registration.service("s").unwrap();
         let params = raw(params);
-        let at_once = service.try_check(&params).map(|result| result.is_ok());
-        assert_eq!(at_once, expect, "{params:.80}");
-        if let Some(is_ok) = at_once {
-            assert_eq!(service.check(&params).is_ok(), is_ok, "{params:.80}");
-        }
+        let at_once = service.try_check(&params);
+        let is_ok = at_once.as_ref().map(Result::is_ok);
+        assert_eq!(is_ok, expect.as_ref().copied(), "{params:.80}");
+        let checked = at_once.unwrap_or_else(|left| service.finish_check(&params, left));
+        assert_eq!(checked, service.check(&params), "{params:.80}");
     }
     let ordinary = json!({ "properties": {
         "id": { "type": "string", "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$" },
@@ -449,19 +449,37 @@ fn only_quick_checks_are_made_at_once() {
     check(
         ordinary.clone(),
         &json!({ "id": id, "mode": "on", "level": 5 }),
-        Some(true),
+        Ok(true),
     );
     check(
         ordinary.clone(),
         &json!({ "id": "x", "mode": "up" }),
-        Some(false),
+        Ok(false),
     );
-    check(ordinary, &json!({ "id": "x".repeat(20_000) }), None);
-    check(json!({}), &json!({ "p": vec![1; 10_000] }), None);
+    check(
+        ordinary,
+        &json!({ "id": "x".repeat(20_000) }),
+        Err(Deferred::Check),
+    );
+    check(
+        json!({}),
+        &json!({ "p": vec![1; 10_000] }),
+        Err(Deferred::Check),
+    );
     let costly =
         json!({ "properties": { "p": { "pattern": "(?:a?){900}a{900}c", "maxLength": 700 } } });
-    check(costly.clone(), &json!({ "p": "a".repeat(700) }), None);
-    check(costly, &json!({}), Some(true));
+    check(
+        costly.clone(),
+        &json!({ "p": "a".repeat(700) }),
+        Err(Deferred::Check),
+    );
+    check(costly, &json!({}), Ok(true));
+    // A large form: 180 values in the schema, 60 in the params.
+    let form =
+        |value: Value| Value::Object((0..60).map(|i| (format!("p{i}"), value.clone())).collect());
+    let large = json!({ "properties": form(json!({ "type": "integer", "minimum": 0 })) });
+    check(large.clone(), &form(json!(1)), Ok(true));
+    check(large, &form(json!(-1)), Err(Deferred::Places));
 }
 
 #[test]

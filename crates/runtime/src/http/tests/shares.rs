@@ -2,18 +2,23 @@
 
 use axum::{
     body::{Body, Bytes},
-    extract::FromRequestParts,
+    extract::{FromRequestParts, Request},
     http::{StatusCode, request::Parts},
 };
 use tokio::net::TcpSocket;
 use uuid::Uuid;
 
 use super::*;
-use crate::budget::{Budgets, Owner};
+use crate::{
+    budget::{Budgets, Owner},
+    response_budget::{ResponseBudget, hold_body},
+};
 
-const ATTACKER: &str = "127.0.0.1";
-const OTHER: &str = "127.0.0.2";
-const KIB: usize = 1024;
+pub(super) const ATTACKER: &str = "127.0.0.1";
+pub(super) const OTHER: &str = "127.0.0.2";
+pub(super) const KIB: usize = 1024;
+/// A response that does not fit into the buffers of a socket; an organisation's share has two.
+const LARGE_BYTES: usize = 8 * KIB * KIB;
 
 /// An organisation, which is in the header `x-org` instead of a credential.
 struct Org;
@@ -29,8 +34,9 @@ impl<S: Sync> FromRequestParts<S> for Org {
     }
 }
 
-struct Shares {
-    addr: SocketAddr,
+pub(super) struct Shares {
+    pub(super) addr: SocketAddr,
+    registry: prometheus::Registry,
     budgets: Budgets,
     shutdown: Shutdown,
 }
@@ -41,10 +47,24 @@ impl Drop for Shares {
     }
 }
 
-fn serve_shares(limits: HttpLimits) -> Shares {
+pub(super) fn serve_shares(limits: HttpLimits) -> Shares {
+    let registry = prometheus::Registry::new();
+    let budgets = Budgets::new(&registry).unwrap();
+    let responses = ResponseBudget::new(&budgets);
+    let page = async move |_: Org, request: Request| {
+        let page = Bytes::from(vec![b'x'; 16 * KIB * KIB]);
+        let permit = responses.reserve(caller(request.extensions()), page.len())?;
+        Ok::<_, problem::Problem>(hold_body(page, permit))
+    };
     let router = Router::new()
         .route("/open", get(|| async { "open" }))
+        .route(
+            "/caller",
+            get(async |request: Request| caller(request.extensions()).to_string()),
+        )
+        .route("/page", get(page))
         .route("/org", get(async |_: Org| "org"))
+        .route("/large", get(async |_: Org| vec![b'x'; LARGE_BYTES]))
         .route("/org", post(async |_: Org, body: problem::RawBody| body.0))
         .route(
             "/anonymous",
@@ -54,8 +74,6 @@ fn serve_shares(limits: HttpLimits) -> Shares {
             "/stream",
             post(async |_: Org, _: problem::RawBody| endless()),
         );
-    let registry = prometheus::Registry::new();
-    let budgets = Budgets::new(&registry).unwrap();
     let metrics = HttpMetrics::new("test", &registry).unwrap();
     let listener = listen("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
@@ -66,6 +84,7 @@ fn serve_shares(limits: HttpLimits) -> Shares {
     });
     Shares {
         addr,
+        registry,
         budgets,
         shutdown,
     }
@@ -83,14 +102,14 @@ impl Shares {
         socket.connect(self.addr).await.unwrap()
     }
 
-    async fn send(&self, from: &str, request: &[u8]) -> TcpStream {
+    pub(super) async fn send(&self, from: &str, request: &[u8]) -> TcpStream {
         let mut socket = self.connect(from).await;
         socket.write_all(request).await.unwrap();
         socket
     }
 
     /// The status of a request on a connection of its own.
-    async fn status(&self, from: &str, request: &[u8]) -> String {
+    pub(super) async fn status(&self, from: &str, request: &[u8]) -> String {
         status(&mut self.send(from, request).await).await
     }
 
@@ -102,7 +121,36 @@ impl Shares {
         held.map_or(0, |held| held.held)
     }
 
-    async fn wait_for(&self, budget: &str, owner: &str, expected: usize) {
+    /// Refused connections, by the metric of the budget.
+    fn refused(&self, scope: &str) -> f64 {
+        let text = prometheus::TextEncoder::new()
+            .encode_to_string(&self.registry.gather())
+            .unwrap();
+        let series = format!(
+            "switchboard_budget_refused_total{{budget=\"http_connections\",scope=\"{scope}\"}} "
+        );
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(&series));
+        value.unwrap().parse().unwrap()
+    }
+
+    /// A connection on which an organisation has had one response.
+    pub(super) async fn idle(&self, org: u128) -> TcpStream {
+        let request = format!("GET /org HTTP/1.1\r\nHost: x\r\nx-org: {org}\r\n\r\n");
+        let mut socket = self.send(ATTACKER, request.as_bytes()).await;
+        assert_eq!(status(&mut socket).await, "200");
+        socket
+    }
+
+    /// A connection on which an organisation reads a response that does not end.
+    async fn listening(&self, org: u128) -> TcpStream {
+        let request = upload("/stream", org, "Content-Length: 0");
+        let mut socket = self.send(ATTACKER, &request).await;
+        assert_eq!(status(&mut socket).await, "200");
+        socket
+    }
+
+    pub(super) async fn wait_for(&self, budget: &str, owner: &str, expected: usize) {
         let reached = async {
             while self.held(budget, owner) != expected {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -118,7 +166,7 @@ impl Shares {
 }
 
 /// Reads a response, without a body of unknown length; returns its status.
-async fn status(socket: &mut TcpStream) -> String {
+pub(super) async fn status(socket: &mut TcpStream) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let byte = timeout(LONG_TIMEOUT, socket.read_u8()).await;
@@ -138,7 +186,7 @@ async fn is_closed(socket: &mut TcpStream) -> bool {
     !matches!(read.expect("the server closes the connection"), Ok(1..))
 }
 
-fn org_name(number: u128) -> String {
+pub(super) fn org_name(number: u128) -> String {
     Owner::Org(Uuid::from_u128(number)).to_string()
 }
 
@@ -147,9 +195,9 @@ fn upload(path: &str, org: u128, framing: &str) -> Vec<u8> {
 }
 
 const OPEN: &[u8] = b"GET /open HTTP/1.1\r\nHost: x\r\n\r\n";
-const ORG_1: &[u8] = b"GET /org HTTP/1.1\r\nHost: x\r\nx-org: 1\r\n\r\n";
+pub(super) const ORG_1: &[u8] = b"GET /org HTTP/1.1\r\nHost: x\r\nx-org: 1\r\n\r\n";
 
-fn limits() -> HttpLimits {
+pub(super) fn limits() -> HttpLimits {
     // Silence must not close the connections of these tests.
     HttpLimits {
         header_read_timeout: LONG_TIMEOUT * 10,
@@ -171,14 +219,16 @@ async fn silent_connections_do_not_keep_others_out() {
     for _ in 0..40 {
         silent.push(server.connect(ATTACKER).await);
     }
-    server.wait_for("http_connections", ATTACKER, 8).await;
+    server.wait_for("http_connections", ATTACKER, 4).await;
     assert!(is_closed(&mut silent[0]).await);
-    // A second network fills the rest.
-    let mut second = Vec::new();
-    for _ in 0..8 {
-        second.push(server.connect("127.0.0.3").await);
+    // Three more networks fill the rest.
+    let mut others = Vec::new();
+    for network in 3..6 {
+        for _ in 0..4 {
+            others.push(server.connect(&format!("127.0.0.{network}")).await);
+        }
     }
-    assert!(is_closed(&mut silent[32]).await);
+    assert!(is_closed(&mut silent[36]).await);
     for address in [OTHER, ATTACKER] {
         assert_eq!(server.status(address, OPEN).await, "200", "{address}");
     }
@@ -188,27 +238,71 @@ async fn silent_connections_do_not_keep_others_out() {
 }
 
 #[tokio::test]
-async fn authenticated_connections_are_not_replaced() {
+async fn connections_with_requests_in_flight_are_not_replaced() {
     let server = serve_shares(HttpLimits {
         connections: 2,
         ..limits()
     });
-    let mut known = Vec::new();
-    for org in [1, 2] {
-        let request = format!("GET /org HTTP/1.1\r\nHost: x\r\nx-org: {org}\r\n\r\n");
-        let mut socket = server.send(ATTACKER, request.as_bytes()).await;
-        assert_eq!(status(&mut socket).await, "200");
-        server.wait_for("http_connections", &org_name(org), 1).await;
-        known.push(socket);
-    }
+    let mut listening = vec![server.listening(1).await, server.listening(2).await];
     let answer = rest(&mut server.send(OTHER, OPEN).await).await;
     assert!(
         answer.starts_with("HTTP/1.1 503") && answer.contains("/problems/too_many_connections"),
         "{answer}"
     );
-    drop(known);
-    server.wait_for("http_connections", &org_name(1), 0).await;
+    assert_eq!(
+        (server.refused("total"), server.refused("share")),
+        (1.0, 0.0)
+    );
+    listening.truncate(1);
+    server.wait_for("http_connections", &org_name(2), 0).await;
     assert_eq!(server.status(OTHER, OPEN).await, "200");
+}
+
+#[tokio::test]
+async fn idle_connection_of_the_org_with_most_is_replaced() {
+    let server = serve_shares(HttpLimits {
+        connections: 12,
+        ..limits()
+    });
+    let mut listening = Vec::new();
+    let (mut second, mut third, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..3 {
+        listening.push(server.listening(1).await);
+    }
+    for _ in 0..3 {
+        second.push(server.idle(2).await);
+    }
+    for _ in 0..3 {
+        third.push(server.idle(3).await);
+    }
+    for org in [4, 4, 5] {
+        rest.push(server.idle(org).await);
+    }
+    // Each newcomer stays, as a connection of another organisation.
+    let mut newcomers = Vec::new();
+    for (org, former) in [(6, 2), (7, 3)] {
+        newcomers.push(server.idle(org).await);
+        server
+            .wait_for("http_connections", &org_name(former), 2)
+            .await;
+    }
+    assert!(is_closed(&mut second[0]).await && is_closed(&mut third[0]).await);
+    assert_eq!(server.held("http_connections", &org_name(1)), 3);
+    for socket in second[1..]
+        .iter_mut()
+        .chain(&mut third[1..])
+        .chain(&mut rest)
+    {
+        socket.write_all(OPEN).await.unwrap();
+        assert_eq!(status(socket).await, "200");
+    }
+    assert_eq!(
+        (server.refused("total"), server.refused("share")),
+        (0.0, 0.0)
+    );
+    // A response that ends leaves an idle connection; one that is aborted leaves none.
+    drop(listening);
+    server.wait_for("http_connections", &org_name(1), 0).await;
 }
 
 #[tokio::test]
@@ -217,15 +311,26 @@ async fn connections_of_an_org_above_its_share_are_replaced() {
         connections: 4,
         ..limits()
     });
-    let mut sockets = Vec::new();
-    for _ in 0..4 {
-        let mut socket = server.send(ATTACKER, ORG_1).await;
+    let mut first = server.idle(1).await;
+    let mut above = Vec::new();
+    // From networks with room.
+    for network in 3..6 {
+        let mut socket = server.send(&format!("127.0.0.{network}"), ORG_1).await;
         assert_eq!(status(&mut socket).await, "200");
-        sockets.push(socket);
+        above.push(socket);
     }
-    assert_eq!(server.held("http_connections", &org_name(1)), 2);
+    assert_eq!(server.held("http_connections", &org_name(1)), 1);
+    // Their requests are served: none is refused.
+    above[0].write_all(ORG_1).await.unwrap();
+    assert_eq!(status(&mut above[0]).await, "200");
     assert_eq!(server.status(OTHER, OPEN).await, "200");
-    assert!(is_closed(&mut sockets[2]).await);
+    assert!(is_closed(&mut above[0]).await);
+    first.write_all(ORG_1).await.unwrap();
+    assert_eq!(status(&mut first).await, "200");
+    assert_eq!(
+        (server.refused("total"), server.refused("share")),
+        (0.0, 0.0)
+    );
 }
 
 #[tokio::test]
@@ -368,4 +473,42 @@ async fn body_is_charged_until_its_response_ends() {
     assert_eq!(server.held("http_bodies", &org_name(1)), 20 * KIB);
     drop(socket);
     server.wait_for("http_bodies", &org_name(1), 0).await;
+}
+
+#[tokio::test]
+async fn slow_readers_leave_room_for_other_responses() {
+    let server = serve_shares(limits());
+    let request = |org: u128| format!("GET /large HTTP/1.1\r\nHost: x\r\nx-org: {org}\r\n\r\n");
+    let read_large = async |mut socket: TcpStream| {
+        let mut body = vec![0; LARGE_BYTES];
+        let read = async {
+            while socket.read_u8().await? != b'x' {}
+            socket.read_exact(&mut body[1..]).await
+        };
+        timeout(LONG_TIMEOUT, read).await.expect("in time").is_ok()
+    };
+    // Four organisations hold everything.
+    let mut slow = std::collections::VecDeque::new();
+    for org in 1..=4 {
+        for count in 1..=2 {
+            slow.push_back(server.send(ATTACKER, request(org).as_bytes()).await);
+            let held = count * LARGE_BYTES;
+            server
+                .wait_for("http_responses", &org_name(org), held)
+                .await;
+        }
+    }
+    // At its share, an organisation loses its own oldest response.
+    let newest = server.send(ATTACKER, request(2).as_bytes()).await;
+    assert!(!read_large(slow.remove(2).unwrap()).await);
+    // Another organisation's response replaces the oldest one of all.
+    let other = server.send(OTHER, request(5).as_bytes()).await;
+    assert!(read_large(other).await);
+    assert!(!read_large(slow.pop_front().unwrap()).await);
+    for complete in slow.into_iter().chain([newest]) {
+        assert!(read_large(complete).await);
+    }
+    for org in 1..=5 {
+        server.wait_for("http_responses", &org_name(org), 0).await;
+    }
 }

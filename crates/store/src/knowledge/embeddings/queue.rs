@@ -28,7 +28,7 @@ pub struct TextToEmbed {
 
 impl Store {
     /// Claims texts that are due, `limit` in all, as many of one owner as of another; `None` if
-    /// another model was set since.
+    /// another model was set since. Texts of suspended organisations wait.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -61,16 +61,21 @@ impl Store {
         lease: Duration,
         turn: &JobTurn,
     ) -> Result<Vec<TextToEmbed>, StoreError> {
-        // Walks the index from owner to owner, to at most as many owners as texts are claimed.
+        // Walks the index from owner to owner, to at most as many owners as texts are claimed. A
+        // suspended one takes no place.
         let query = sqlx::query!(
-            r#"WITH RECURSIVE owners AS (
-                   (SELECT owner_id, 1::bigint AS place FROM embedding_queue
+            r#"WITH RECURSIVE walked AS (
+                   (SELECT owner_id, 0::bigint AS before FROM embedding_queue
                     WHERE owner_id >= $4 AND due_at <= now() ORDER BY owner_id LIMIT 1)
                    UNION ALL
                    SELECT (SELECT next.owner_id FROM embedding_queue next
-                           WHERE next.owner_id > owners.owner_id AND next.due_at <= now()
-                           ORDER BY next.owner_id LIMIT 1), owners.place + 1
-                   FROM owners WHERE owners.owner_id IS NOT NULL AND owners.place < $1),
+                           WHERE next.owner_id > walked.owner_id AND next.due_at <= now()
+                           ORDER BY next.owner_id LIMIT 1),
+                          walked.before + (walked.owner_id <> ALL (ARRAY(SELECT id FROM orgs WHERE suspended_at IS NOT NULL)))::int
+                   FROM walked WHERE walked.owner_id IS NOT NULL AND walked.before < $1),
+               owners AS (
+                   SELECT owner_id FROM walked
+                   WHERE owner_id <> ALL (ARRAY(SELECT id FROM orgs WHERE suspended_at IS NOT NULL)) AND before < $1),
                due AS (
                    SELECT one.id FROM owners
                    CROSS JOIN LATERAL (

@@ -96,7 +96,8 @@ impl Store {
         // texts are enqueued.
         let options = self
             .connections
-            .options()
+            .primary_options()
+            .await
             .options([("statement_timeout", "0")]);
         let mut connection = with_timeout(PgConnection::connect_with(&options)).await?;
         let applied = apply_model(&mut connection, model, dimensions).await;

@@ -8,7 +8,10 @@ use switchboard_protocol::id::{MemoryId, NpcId, TemplateId};
 use uuid::Uuid;
 
 use super::{Memory, MemoryHolder, language};
-use crate::{Owner, QueryEmbedding, Store, StoreError, database::with_timeout};
+use crate::{
+    Owner, QueryEmbedding, Store, StoreError,
+    database::{page::MAX_PAGE_BYTES, with_timeout},
+};
 
 /// Restricts the memories of a query. Without a template and an NPC there are none.
 #[derive(Debug, Clone, Default)]
@@ -92,6 +95,7 @@ impl From<Row> for MemoryMatch {
 
 impl Store {
     /// Memories that the reader can read, in the order of their upload, strictly after `after`.
+    /// At most `limit`, and at most one beyond 4 MiB of text.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -113,15 +117,18 @@ impl Store {
                SELECT m.id AS "id!", m.org_id, m.template_id, m.npc_id, r.uri, m.subject, m.text AS "text!", m.kind,
                       m.importance AS "importance!", m.source, m.metadata AS "metadata!: Json<Map<String, Value>>",
                       m.mime_type AS "mime_type!", m.expires_at, m.created_at AS "created_at!", 0::float8 AS "score!"
-               FROM (SELECT * FROM templates UNION ALL SELECT * FROM own) m JOIN resources r ON r.memory_id = m.id
-               ORDER BY m.id LIMIT $7"#,
+               FROM (SELECT *, sum(octet_length(text)) OVER (ORDER BY id) - octet_length(text) AS bytes_before
+                     FROM (SELECT * FROM templates UNION ALL SELECT * FROM own ORDER BY id LIMIT $7) page) m
+               JOIN resources r ON r.memory_id = m.id
+               WHERE m.bytes_before <= $8 ORDER BY m.id"#,
             reader.column(),
             filter.template.map(TemplateId::uuid),
             filter.npc.map(NpcId::uuid),
             after.map_or(Uuid::nil(), MemoryId::uuid),
             filter.about.as_deref(),
             filter.kind,
-            i64::from(limit)
+            i64::from(limit),
+            MAX_PAGE_BYTES
         );
         let rows =
             with_timeout(async { query.fetch_all(&mut *self.tenant_conn(reader).await?).await })
@@ -131,7 +138,7 @@ impl Store {
     }
 
     /// Memories that the reader can read and that match a query, best first; of equal ones the
-    /// newest.
+    /// newest. At most `limit`, and at most one beyond 4 MiB of text.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -165,12 +172,16 @@ impl Store {
                    SELECT coalesce(w.id, n.id) AS id,
                           CASE WHEN $9::uuid[] IS NULL THEN w.score ELSE fused_score(w.place, n.place) END AS score
                    FROM by_words w FULL JOIN by_meaning n ON n.id = w.id
-                   ORDER BY score DESC, id DESC LIMIT $8)
+                   ORDER BY score DESC, id DESC LIMIT $8),
+               page AS (
+                   SELECT best.*, sum(octet_length(m.text)) OVER (ORDER BY best.score DESC, best.id DESC)
+                                  - octet_length(m.text) AS bytes_before
+                   FROM best JOIN memories m ON m.id = best.id)
                SELECT m.id, m.org_id, m.template_id, m.npc_id, r.uri, m.subject, m.text, m.kind, m.importance, m.source,
                       m.metadata AS "metadata: Json<Map<String, Value>>", m.mime_type, m.expires_at, m.created_at,
-                      best.score AS "score!"
-               FROM best JOIN memories m ON m.id = best.id JOIN resources r ON r.memory_id = m.id
-               ORDER BY best.score DESC, m.id DESC"#,
+                      page.score AS "score!"
+               FROM page JOIN memories m ON m.id = page.id JOIN resources r ON r.memory_id = m.id
+               WHERE page.bytes_before <= $10 ORDER BY page.score DESC, m.id DESC"#,
             reader.column(),
             filter.template.map(TemplateId::uuid),
             filter.npc.map(NpcId::uuid),
@@ -179,7 +190,8 @@ impl Store {
             filter.about.as_deref(),
             filter.kind,
             i64::from(limit),
-            nearest.as_deref() as Option<&[Uuid]>
+            nearest.as_deref() as Option<&[Uuid]>,
+            MAX_PAGE_BYTES
         );
         let rows =
             with_timeout(async { query.fetch_all(&mut *self.tenant_conn(reader).await?).await })

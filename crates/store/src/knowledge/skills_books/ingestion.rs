@@ -41,6 +41,7 @@ pub struct NewChunk {
 
 impl Store {
     /// Claims a book that is ready for processing and not leased, of the owner whose turn it is.
+    /// Books of suspended organisations wait.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -86,7 +87,7 @@ impl Store {
                  WHERE coalesce(org_id, '00000000-0000-0000-0000-000000000000') = owners.owner
                    AND state IN ('parsing', 'indexing') AND (leased_until IS NULL OR leased_until < now())
                  ORDER BY updated_at LIMIT 1 FOR UPDATE SKIP LOCKED) book
-               WHERE owners.owner <> ALL ($4) LIMIT 1)
+               WHERE owners.owner <> ALL ($4 || ARRAY(SELECT id FROM orgs WHERE suspended_at IS NOT NULL)) LIMIT 1)
              UPDATE skills_books SET worker = $1, leased_until = now() + $2::interval, attempts = attempts + 1
              WHERE id = (SELECT book_id FROM next)
              RETURNING id, org_id, mime_type, size_bytes, attempts",

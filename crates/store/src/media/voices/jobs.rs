@@ -84,6 +84,7 @@ impl VoiceJob {
 
 impl Store {
     /// Claims a voice of this provider that is due and not leased, of the owner whose turn it is.
+    /// Voices of suspended organisations wait, except for the end of their consent.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -132,6 +133,7 @@ impl Store {
                    SELECT id FROM voices
                    WHERE provider = $3 AND coalesce(org_id, '00000000-0000-0000-0000-000000000000') = owners.owner
                      AND due_at <= now()
+                     AND (owners.owner <> ALL (ARRAY(SELECT id FROM orgs WHERE suspended_at IS NOT NULL)) OR consent_expires_at <= now())
                    ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED) voice
                  WHERE owners.owner <> ALL ($5) LIMIT 1)
                UPDATE voices

@@ -4,12 +4,12 @@
 use sqlx::PgConnection;
 use switchboard_protocol::id::{DeviceId, NpcId, OrgId};
 
-use super::{Npc, NpcWrite, Selector, read};
+use super::{Members, Npc, NpcWrite, Selector, read};
 use crate::{Store, StoreError, database::with_timeout};
 
 impl Store {
     /// The NPC that answers for a device: the one assigned to it, otherwise the organisation's
-    /// default NPC.
+    /// default NPC. It has the settings that its answers need, like [`Store::npc_for_answers`].
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -20,7 +20,8 @@ impl Store {
     ) -> Result<Option<Npc>, StoreError> {
         with_timeout(async {
             let mut connection = self.tenant_conn(org).await?;
-            let found = read(&mut connection, org, Selector::ForDevice(device)).await?;
+            let selector = Selector::ForDevice(device);
+            let found = read(&mut connection, org, selector, Members::OfAnswers).await?;
             Ok::<_, sqlx::Error>(found.into_iter().next())
         })
         .await

@@ -4,7 +4,7 @@ use sqlx::PgConnection;
 use switchboard_protocol::id::{DeviceId, NpcId, OrgId, TemplateId};
 use uuid::Uuid;
 
-use super::{Npc, NpcFilter, Selector, read};
+use super::{Members, Npc, NpcFilter, Selector, read};
 use crate::{
     Store, StoreError,
     database::{
@@ -26,12 +26,23 @@ impl Store {
         after: Option<NpcId>,
         limit: u16,
     ) -> Result<Page<Npc>, StoreError> {
+        self.npcs_with(org, filter, (after, limit), Members::All)
+            .await
+    }
+
+    pub(super) async fn npcs_with(
+        &self,
+        org: OrgId,
+        filter: &NpcFilter,
+        (after, limit): (Option<NpcId>, u16),
+        members: Members,
+    ) -> Result<Page<Npc>, StoreError> {
         let after = after.map_or(Uuid::nil(), NpcId::uuid);
         with_timeout(async {
             let mut connection = self.tenant_conn(org).await?;
             let sizes = next_sizes(&mut connection, org, after, filter, limit).await?;
             let (ids, more) = page_ids(&sizes, limit);
-            let elements = read(&mut connection, org, Selector::Ids(&ids)).await?;
+            let elements = read(&mut connection, org, Selector::Ids(&ids), members).await?;
             Ok::<_, sqlx::Error>(Page { elements, more })
         })
         .await

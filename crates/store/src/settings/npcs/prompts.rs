@@ -4,7 +4,7 @@
 use switchboard_catalog::{ListedPrompt, PromptSource, WholePrompt};
 use switchboard_protocol::id::{NpcId, OrgId};
 
-use super::{Npc, NpcFilter};
+use super::{Members, Npc, NpcFilter};
 use crate::{Store, StoreError, settings::id_names};
 
 /// The prefix of the names. Names of templates' prompts contain no `/`.
@@ -55,7 +55,9 @@ impl Store {
         // Page by page, since whole NPCs are read for a small part of them.
         while listed.len() < limit {
             let remaining = u16::try_from(limit - listed.len()).unwrap_or(u16::MAX);
-            let page = self.npcs(org, &filter, after_id, remaining).await?;
+            let page = self
+                .npcs_with(org, &filter, (after_id, remaining), Members::AllButCard)
+                .await?;
             listed.extend(page.elements.iter().map(|npc| npc.prompt().listed));
             after_id = page.next_page_after().map(|last| last.id);
             if after_id.is_none() {

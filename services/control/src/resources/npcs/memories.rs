@@ -26,7 +26,7 @@ use crate::{
     request_body(content = MemoriesRequest),
     responses((status = 201, body = inline(OneOrMany), description = "Created", headers(("Location" = String, description = "Path of the created resource")))),
     security(("credential" = ["admin"])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "not_found", "uri_taken", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "not_found", "uri_taken", "quota_exceeded", "store_unavailable"]))),
 )]
 pub(crate) async fn create(
     RequireAdmin(caller): RequireAdmin,

@@ -13,7 +13,10 @@ use http::{HeaderMap, header};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use switchboard_protocol::id::{PictureId, TemplateId};
-use switchboard_runtime::problem::{self, Path, Problem, ProblemKind, Query, RawBody};
+use switchboard_runtime::{
+    problem::{self, Path, Problem, ProblemKind, Query, RawBody},
+    quota::Quota,
+};
 use switchboard_store::{NewPicture, PictureWrite, Template};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -80,7 +83,7 @@ enum ExportFormat {
     request_body(content((CharacterCard = "application/json"), (inline(PictureBytes) = "image/png")), description = "The card, up to 1 MiB, or a PNG of up to 10 MiB with the card as Base64 in a `tEXt` chunk `chara`. The type is detected from the first bytes; `Content-Type` is ignored."),
     responses((status = 201, body = TemplateView, description = "Created", headers(("Location" = String, description = "Path of the created resource"), ("ETag" = String, description = "Version, for `If-Match`")))),
     security(("credential" = ["admin"]), ("operator" = [])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "broken_card", "broken_picture", "picture_too_large", "prompt_name_taken", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "broken_card", "broken_picture", "picture_too_large", "prompt_name_taken", "objects_not_configured", "objects_unavailable", "quota_exceeded", "store_unavailable"]))),
 )]
 pub(crate) async fn import(
     Writer(owner): Writer,
@@ -103,6 +106,14 @@ pub(crate) async fn import(
     if let Some(picture) = &picture {
         settings.avatar = Some(picture.id);
     }
+    let more = match &picture {
+        Some(picture) => [
+            (Quota::Settings, 2),
+            (Quota::ObjectBytes, picture.bytes.len()),
+        ],
+        None => [(Quota::Settings, 1), (Quota::ObjectBytes, 0)],
+    };
+    control.admit(owner, &more).await?;
     let placed = match picture {
         Some(picture) => Some(control.store.upload_picture(owner, picture).await?),
         None => None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use switchboard_runtime::{
-    paging::{self, Cursor, Limit, List},
+    paging::{self, Cursor, JsonElements, Limit, List},
     problem::{Problem, Query},
 };
 use switchboard_store::{VoiceFilter, VoiceState};
@@ -21,8 +21,8 @@ use crate::{
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Voices {
     /// Oldest first.
-    #[schema(max_items = 200)]
-    voices: Vec<VoiceView>,
+    #[schema(max_items = 200, value_type = Vec<VoiceView>)]
+    voices: JsonElements,
     /// The `cursor` of the next page; null on the last page.
     next_cursor: Option<Cursor>,
 }
@@ -58,7 +58,7 @@ const MAX_PROVIDER_CHARS: usize = 64;
     params(ListParams),
     responses((status = 200, body = Voices, description = "A page of voices")),
     security(("credential" = ["read"]), ("operator" = [])),
-    extensions(("x-problems" = json!(["store_unavailable"]))),
+    extensions(("x-problems" = json!(["overloaded", "store_unavailable"]))),
 )]
 pub(crate) async fn list(
     State(control): State<Arc<Control>>,
@@ -91,9 +91,14 @@ pub(crate) async fn list(
         .store
         .voices(reader, &filter, after, limit.fetch_count())
         .await?;
-    let (page, next_cursor) = limit.page(found, |voice| list.cursor(voice.id));
-    Ok(JsonResponse::ok(&Voices {
-        voices: page.into_iter().map(VoiceView::from).collect(),
-        next_cursor,
-    }))
+    let (voices, next_cursor) =
+        limit.json_page(found, |voice| list.cursor(voice.id), VoiceView::from);
+    Ok(JsonResponse::page(
+        &control,
+        reader,
+        &Voices {
+            voices,
+            next_cursor,
+        },
+    )?)
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use switchboard_protocol::id::{DeliveryId, WebhookId};
 use switchboard_runtime::{
-    paging::{self, Cursor, Limit, List},
+    paging::{self, Cursor, JsonElements, Limit, List},
     problem::{Path, Problem, ProblemKind, Query, RawBody},
 };
 use switchboard_store::{Delivery, DeliveryState, Redelivery};
@@ -38,8 +38,8 @@ const TEST_EVENT: &str = "webhook.test";
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Deliveries {
     /// Newest first.
-    #[schema(max_items = 200)]
-    deliveries: Vec<DeliveryView>,
+    #[schema(max_items = 200, value_type = Vec<DeliveryView>)]
+    deliveries: JsonElements,
     /// The `cursor` of the next page; null on the last page.
     next_cursor: Option<Cursor>,
 }
@@ -79,9 +79,13 @@ pub(crate) async fn list(
     let state = params.state.map(DeliveryState::from);
     let store = &control.store;
     let found = store.webhook_deliveries(caller.org, webhook, state, after, limit.fetch_count());
-    let (page, next_cursor) = limit.page(found.await?, |delivery| list.cursor(delivery.id));
+    let (deliveries, next_cursor) = limit.json_page(
+        found.await?,
+        |delivery| list.cursor(delivery.id),
+        DeliveryView::from,
+    );
     let deliveries = Deliveries {
-        deliveries: page.into_iter().map(DeliveryView::from).collect(),
+        deliveries,
         next_cursor,
     };
     Ok(JsonResponse::page(&control, caller.org, &deliveries)?)

@@ -97,6 +97,15 @@ impl HttpProvider {
         let response = response.map_err(|_| unavailable("the request timed out"))?;
         response.map_err(|error| unavailable(&error.to_string()))
     }
+
+    /// The voice in a response. Its reason, which the organisation reads, does not have the key.
+    fn voice(&self, response: &Response<Bytes>) -> Result<ProviderVoice, ProviderError> {
+        let mut voice = parse(response)?;
+        if let (Some(reason), Some(key)) = (&mut voice.error, &self.key) {
+            reason.detail = outbound::redact(&reason.detail, key.expose_secret());
+        }
+        Ok(voice)
+    }
 }
 
 impl Provider for HttpProvider {
@@ -112,7 +121,11 @@ impl Provider for HttpProvider {
             .request(Method::POST, &query)
             .header("Idempotency-Key", key)
             .header(header::CONTENT_TYPE, &job.mime_type);
-        Box::pin(async move { Ok(parse(&self.send(request, sample).await?)?.into_status()) })
+        Box::pin(async move {
+            Ok(self
+                .voice(&self.send(request, sample).await?)?
+                .into_status())
+        })
     }
 
     fn status<'a>(&'a self, made_as: &'a str) -> ProviderFuture<'a, VoiceStatus> {
@@ -124,7 +137,7 @@ impl Provider for HttpProvider {
                     VoiceFault::new("provider_lost_it", "The provider no longer has this voice.");
                 return Ok(VoiceStatus::Expired(fault));
             }
-            Ok(parse(&response)?.into_status())
+            Ok(self.voice(&response)?.into_status())
         })
     }
 

@@ -92,7 +92,7 @@ impl ActiveAttempts {
 
     /// How many more attempts can start.
     pub(super) fn free(&self) -> usize {
-        self.budget.capacity().saturating_sub(self.budget.used())
+        self.budget.free()
     }
 
     /// Waits for all attempts in flight.
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn slow_webhook_is_busy_with_one_attempt() {
         let budgets = Budgets::new(&Registry::new()).unwrap();
-        let budget = budgets.budget("webhook_attempts", 64, Kind::quarter_of(64));
+        let budget = budgets.slots("webhook_attempts", 64, Kind::quarter_of(64));
         let mut active = ActiveAttempts::new(budget);
         let webhook = WebhookId::from_uuid(Uuid::now_v7());
         let took = |seconds| FinishedAttempt {

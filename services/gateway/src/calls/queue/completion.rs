@@ -11,7 +11,7 @@ use switchboard_protocol::{
     outcome::{Delivered, Outcome, Refusal},
 };
 use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown};
-use switchboard_store::{CallEnd, StoreError};
+use switchboard_store::{CallAttempt, CallEnd, StoreError};
 
 use crate::{
     Gateway,
@@ -87,10 +87,11 @@ pub(in crate::calls) fn refusal(end: &CallEnd) -> Refusal {
 pub(super) async fn store(
     gateway: &Gateway,
     shutdown: &Shutdown,
-    (call, attempt): (CallId, i32),
+    attempt: CallAttempt,
     end: &CallEnd,
 ) {
-    let write = || gateway.store.end_call(call, attempt, end);
+    let call = attempt.call;
+    let write = || gateway.store.end_call(attempt, end);
     match retry(shutdown, call, write).await {
         Some(true) => {}
         Some(false) => tracing::warn!(
@@ -111,10 +112,11 @@ pub(super) async fn store(
 pub(super) async fn requeue(
     gateway: &Gateway,
     shutdown: &Shutdown,
-    (call, attempt): (CallId, i32),
+    attempt: CallAttempt,
     backoff: Duration,
 ) {
-    let write = || gateway.store.requeue_call(call, attempt, backoff);
+    let call = attempt.call;
+    let write = || gateway.store.requeue_call(attempt, backoff);
     if retry(shutdown, call, write).await != Some(true) {
         tracing::error!(
             call.id = %call,

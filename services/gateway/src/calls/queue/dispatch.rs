@@ -17,7 +17,7 @@ use switchboard_protocol::{
     outcome::{Delivered, Outcome},
 };
 use switchboard_runtime::{
-    budget::Owner,
+    budget::{Exhausted, Owner},
     span_from,
     trace::{self, Incoming},
 };
@@ -50,11 +50,26 @@ pub(super) enum WakeMode {
 }
 
 /// Dispatches a device's queue in the background, or lets the task that is dispatching it look
-/// again.
+/// again. Without a slot the queue is woken when one is free.
 pub(super) fn wake(gateway: &Arc<Gateway>, device: DeviceKey, mode: WakeMode) {
+    let org = device.org;
+    if try_wake(gateway, device, mode).is_err() {
+        gateway.async_calls.refused_queues.add(org, mode);
+    }
+}
+
+/// Like [`wake`], for a queue that its caller wakes again.
+///
+/// # Errors
+/// When no slot is free.
+pub(super) fn try_wake(
+    gateway: &Arc<Gateway>,
+    device: DeviceKey,
+    mode: WakeMode,
+) -> Result<(), Exhausted> {
     let async_calls = &gateway.async_calls;
     if async_calls.shutdown.is_draining() {
-        return;
+        return Ok(());
     }
     let mut queues = async_calls.active_queues.0.lock();
     match queues.entry(device) {
@@ -63,11 +78,8 @@ pub(super) fn wake(gateway: &Arc<Gateway>, device: DeviceKey, mode: WakeMode) {
             *pending = Some(mode).max(*pending);
         }
         Entry::Vacant(idle) => {
-            // Without a slot the next sweep wakes the queue again.
             let owner = Owner::Org(idle.key().org.uuid());
-            let Ok(slot) = async_calls.queue_slots.try_acquire(owner, 1) else {
-                return;
-            };
+            let slot = async_calls.queue_slots.try_acquire(owner, 1)?;
             let device = idle.key().clone();
             idle.insert(None);
             let gateway = Arc::clone(gateway);
@@ -75,9 +87,11 @@ pub(super) fn wake(gateway: &Arc<Gateway>, device: DeviceKey, mode: WakeMode) {
             async_calls.shutdown.spawn_in(Span::none(), async move {
                 dispatch(&gateway, &device, mode).await;
                 drop(slot);
+                gateway.async_calls.refused_queues.slot_freed();
             });
         }
     }
+    Ok(())
 }
 
 async fn dispatch(gateway: &Arc<Gateway>, device: &DeviceKey, mut mode: WakeMode) {
@@ -140,14 +154,18 @@ async fn deliver(gateway: &Gateway, call: ClaimedCall, started: Instant) -> bool
 
 async fn send(gateway: &Gateway, call: ClaimedCall, started: Instant) -> bool {
     let shutdown = &gateway.async_calls.shutdown;
-    let (id, number) = (call.id, call.attempt);
+    let (stored, number) = (call.attempt(), call.attempt);
     let attempt = attempt(call, started);
+    let Ok(_params) = gateway.async_calls.reserve_params(&attempt) else {
+        completion::requeue(gateway, shutdown, stored, backoff(number)).await;
+        return false;
+    };
     let in_flight = gateway.metrics.begin_call(attempt.device.org);
     let answer = tokio::select! {
         answer = attempt.send(gateway, None) => answer,
         () = shutdown.stopping() => {
             in_flight.complete(Outcome::Lost);
-            completion::store(gateway, shutdown, (id, number), &completion::aborted()).await;
+            completion::store(gateway, shutdown, stored, &completion::aborted()).await;
             return false;
         }
     };
@@ -155,7 +173,10 @@ async fn send(gateway: &Gateway, call: ClaimedCall, started: Instant) -> bool {
         Ok(answer) if !should_requeue(&answer) => {
             in_flight.complete(answer.outcome);
             let end = completion::from_answer(answer);
-            completion::store(gateway, shutdown, (id, number), &end).await;
+            gateway
+                .result_stored(attempt.device.org, end.answer.len())
+                .await;
+            completion::store(gateway, shutdown, stored, &end).await;
             true
         }
         answer => {
@@ -163,11 +184,11 @@ async fn send(gateway: &Gateway, call: ClaimedCall, started: Instant) -> bool {
             if let Err(error) = answer {
                 tracing::warn!(
                     %error,
-                    call.id = %id,
+                    call.id = %stored.call,
                     "a queued call was not sent and stays queued: the bus is unavailable"
                 );
             }
-            completion::requeue(gateway, shutdown, (id, number), backoff(number)).await;
+            completion::requeue(gateway, shutdown, stored, backoff(number)).await;
             false
         }
     }

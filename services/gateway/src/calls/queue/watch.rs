@@ -1,17 +1,18 @@
-//! Finds the queues to dispatch: those of devices that have just connected, and periodically all
-//! that are due.
+//! Finds the queues to dispatch: those of devices that have just connected, those that waited for a
+//! slot, all after a change of the suspended organisations, and periodically all that are due.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use switchboard_bus::{BusError, CatalogEvent, CatalogWatch};
+use switchboard_bus::{AccessChange, BusError, CatalogEvent, CatalogWatch};
 use switchboard_protocol::id::{DeviceId, DeviceKey};
-use switchboard_runtime::shutdown::Shutdown;
-use switchboard_store::StoreError;
+use switchboard_runtime::{budget::Owner, shutdown::Shutdown};
+use switchboard_store::{Overdue, StoreError};
 use tokio::time::Instant;
 
 use super::{
-    completion,
-    dispatch::{WakeMode, wake},
+    AsyncCalls, completion,
+    dispatch::{WakeMode, try_wake, wake},
+    refused::Walk,
 };
 use crate::Gateway;
 
@@ -21,6 +22,8 @@ const BATCH_WINDOW: Duration = Duration::from_millis(20);
 const MAX_BATCH_DEVICES: usize = 512;
 /// After missed events all queues are read, but not more often than this.
 const RESYNC_INTERVAL: Duration = Duration::from_millis(500);
+/// Between two reads of the queues that waited for a slot: many slots that become free cost one.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// Queues read at a time.
 const PAGE_LEN: u32 = 500;
 /// How long the queue of an absent device is postponed, in case its connection event is lost.
@@ -30,8 +33,11 @@ const ABSENT_BACKOFF: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 struct Arrivals {
     devices: HashSet<DeviceKey>,
-    /// Events were missed: any device may have connected.
+    /// Any device may have connected, or may be callable again: events were missed, or the
+    /// suspended organisations changed.
     missed: bool,
+    /// Queues that waited for a slot may be woken.
+    may_retry: bool,
 }
 
 /// Why queues could not be read.
@@ -55,16 +61,36 @@ impl ScanError {
 /// Wakes queues until `shutdown` drains.
 pub(super) async fn run(gateway: Arc<Gateway>, shutdown: Shutdown) {
     let mut events = gateway.bus.watch_catalog();
+    let mut access_changes = gateway.bus.access_changes();
     let mut arrivals = Arrivals {
         devices: HashSet::new(),
         missed: true,
+        may_retry: false,
     };
     let mut sweep_at = Instant::now();
+    let mut retry_at = Instant::now();
     let mut failing = false;
+    let slot_freed = async |retry_at| {
+        tokio::time::sleep_until(retry_at).await;
+        gateway.async_calls.refused_queues.changed().await;
+    };
     loop {
         let sweep_due = tokio::select! {
             () = shutdown.draining() => return,
             () = tokio::time::sleep_until(sweep_at) => true,
+            () = slot_freed(retry_at) => {
+                arrivals.may_retry = true;
+                retry_at = Instant::now() + RETRY_INTERVAL;
+                false
+            }
+            // An organisation that is no longer suspended may have connected devices.
+            Some(change) = access_changes.next() => {
+                if change == AccessChange::Any {
+                    arrivals.missed = true;
+                    sweep_at = sweep_at.min(Instant::now() + RESYNC_INTERVAL);
+                }
+                false
+            }
             event = next_event(&mut events) => {
                 arrivals.add(event);
                 arrivals.collect(&mut events).await;
@@ -147,9 +173,41 @@ async fn scan(
             wake(gateway, device, WakeMode::Immediate);
         }
     }
+    if std::mem::take(&mut arrivals.may_retry) {
+        let retried = retry_refused(gateway).await;
+        arrivals.missed |= retried.is_err();
+        retried?;
+    }
     if sweep_due {
         sweep(gateway, !arrivals.missed).await?;
         arrivals.missed = false;
+    }
+    Ok(())
+}
+
+/// Wakes queues that waited for a slot: a page of each organisation that has a free one.
+async fn retry_refused(gateway: &Arc<Gateway>) -> Result<(), ScanError> {
+    let AsyncCalls {
+        refused_queues,
+        queue_slots,
+        ..
+    } = &gateway.async_calls;
+    for (org, Walk { mode, after, .. }) in refused_queues.walks(queue_slots) {
+        if queue_slots.room(Owner::Org(org.uuid())) == 0 {
+            continue;
+        }
+        let due_only = mode == WakeMode::IfDue;
+        let queues = gateway
+            .store
+            .call_queues_of(org, after.as_ref(), due_only, PAGE_LEN);
+        let page = queues.await?;
+        let woken = wake_connected(gateway, &page, mode).await?;
+        let has_ended = woken == page.len() && page.len() < PAGE_LEN as usize;
+        let last = woken
+            .checked_sub(1)
+            .and_then(|last| page.into_iter().nth(last));
+        let after = last.map(|last| last.device).or(after);
+        refused_queues.advance(org, after.filter(|_| !has_ended));
     }
     Ok(())
 }
@@ -165,7 +223,7 @@ async fn sweep(gateway: &Arc<Gateway>, due_only: bool) -> Result<(), ScanError> 
     loop {
         let ended = gateway
             .store
-            .end_overdue_calls(None, &expired, &lost)
+            .end_overdue_calls(Overdue::All, &expired, &lost)
             .await?;
         gateway.metrics.count_overdue(ended);
         if ended.all() < PAGE_LEN.into() {
@@ -181,7 +239,10 @@ async fn sweep(gateway: &Arc<Gateway>, due_only: bool) -> Result<(), ScanError> 
             .call_queues(after.as_ref(), due_only, PAGE_LEN);
         let page = queues.await?;
         for devices in page.chunk_by(|one, other| one.org == other.org) {
-            wake_connected(gateway, devices, mode).await?;
+            let woken = wake_connected(gateway, devices, mode).await?;
+            if let Some(refused) = devices.get(woken) {
+                gateway.async_calls.refused_queues.add(refused.org, mode);
+            }
         }
         if page.len() < PAGE_LEN as usize {
             return Ok(());
@@ -190,27 +251,34 @@ async fn sweep(gateway: &Arc<Gateway>, due_only: bool) -> Result<(), ScanError> 
     }
 }
 
-/// Wakes the queues of connected devices of one organisation and postpones the others.
+/// Wakes the queues of connected devices of one organisation and postpones the others. Ends at the
+/// first queue that no slot is free for. Returns the number of queues before it.
 async fn wake_connected(
     gateway: &Arc<Gateway>,
     devices: &[DeviceKey],
     mode: WakeMode,
-) -> Result<(), ScanError> {
+) -> Result<usize, ScanError> {
     let Some(org) = devices.first().map(|device| device.org) else {
-        return Ok(());
+        return Ok(0);
     };
     let ids: Vec<DeviceId> = devices.iter().map(|key| key.device.clone()).collect();
     let found = gateway.bus.find_many(org, &ids).await?;
     let mut absent = Vec::new();
+    let mut woken = 0;
     for (device, presence) in devices.iter().zip(found) {
         match presence {
-            Some(presence) if presence.digest.is_some() => wake(gateway, device.clone(), mode),
+            Some(presence) if presence.digest.is_some() => {
+                if try_wake(gateway, device.clone(), mode).is_err() {
+                    break;
+                }
+            }
             _ => absent.push(device.clone()),
         }
+        woken += 1;
     }
     if !absent.is_empty() {
         let store = &gateway.store;
         store.postpone_call_queues(&absent, ABSENT_BACKOFF).await?;
     }
-    Ok(())
+    Ok(woken)
 }

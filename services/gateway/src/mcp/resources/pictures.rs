@@ -13,24 +13,23 @@ use switchboard_runtime::budget::{Budget, Budgets, Kind, Owner};
 use switchboard_store::ObjectKey;
 use tokio::time::Instant;
 
-use crate::{Gateway, mcp::transport::reservation::Reservation};
+use crate::{
+    Gateway,
+    mcp::transport::reservation::{Reservation, exhausted},
+};
 
-/// Stored size of the pictures in all responses of a node. Protects memory: encoded as Base64 and
-/// JSON, a picture takes a multiple until its client has read it.
-const BUDGET_BYTES: usize = 48 * 1024 * 1024;
 /// How long a response waits until others are sent.
 const RESERVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The budget of one node. One organisation may hold half of it: clients decide how slowly they
-/// read.
+/// The stored size of the pictures in all responses of a node: encoded as Base64 and JSON, a picture
+/// takes a multiple until its client has read it. One organisation may hold half of it: clients
+/// decide how slowly they read.
 pub(in crate::mcp) struct PictureBudget(Budget);
 
 impl PictureBudget {
-    const SHARE: usize = BUDGET_BYTES / 2;
-
-    pub(in crate::mcp) fn new(budgets: &Budgets) -> Self {
-        let kind = Kind::Held { share: Self::SHARE };
-        Self(budgets.budget("mcp_pictures", BUDGET_BYTES, kind))
+    pub(in crate::mcp) fn new(capacity_bytes: usize, budgets: &Budgets) -> Self {
+        let share = (capacity_bytes / 2).max(1);
+        Self(budgets.bytes("mcp_pictures", capacity_bytes, Kind::Held { share }))
     }
 
     /// Reserves bytes for the response to a request, waiting if necessary.
@@ -43,17 +42,14 @@ impl PictureBudget {
         if bytes == 0 {
             return Ok(());
         }
-        let bytes = usize::try_from(bytes).map_or(Self::SHARE, |bytes| bytes.min(Self::SHARE));
+        let share = self.0.share();
+        let bytes = usize::try_from(bytes).map_or(share, |bytes| bytes.min(share));
         let deadline = Instant::now() + RESERVE_TIMEOUT;
         let permit = self
             .0
             .acquire(Owner::Org(org.uuid()), bytes, deadline)
             .await;
-        let permit = permit.map_err(|_| {
-            let detail = "too many pictures are being read at the moment; retry later";
-            ErrorData::internal_error(detail, None)
-        })?;
-        Reservation::add(context, permit)
+        Reservation::add(context, permit.map_err(exhausted)?)
     }
 }
 

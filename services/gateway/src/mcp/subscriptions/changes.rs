@@ -5,10 +5,7 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use switchboard_bus::{CatalogEvent, CatalogWatch};
-use switchboard_protocol::{
-    id::{DeviceKey, OrgId},
-    schema::Digest,
-};
+use switchboard_protocol::{id::DeviceKey, schema::Digest};
 use tokio::{sync::watch, time::Instant};
 
 use super::{editions::CatalogEditions, npc_changes::NpcWatch};
@@ -25,7 +22,6 @@ const DEBOUNCE_INTERVAL: Duration = Duration::from_millis(500);
 pub(in crate::mcp) struct Changes {
     gateway: Arc<Gateway>,
     events: Option<CatalogWatch>,
-    org: OrgId,
     tools: ToolSource,
     /// Whether the client can see prompts and resources.
     can_read: bool,
@@ -57,8 +53,8 @@ enum ToolSource {
 impl Changes {
     pub(in crate::mcp) async fn subscribe(gateway: &Arc<Gateway>, client: &ClientContext) -> Self {
         // Subscribe before reading, so that no change in between is missed.
-        let events = gateway.bus.watch_catalog();
         let org = client.caller.org;
+        let events = gateway.bus.watch_catalog_of(org);
         let can_read = client.readable().is_some();
         let tools = match &client.endpoint {
             Endpoint::Device(device) => {
@@ -74,7 +70,6 @@ impl Changes {
         Self {
             gateway: Arc::clone(gateway),
             events,
-            org,
             tools,
             can_read,
             pending: VecDeque::new(),
@@ -109,29 +104,25 @@ impl Changes {
 
     /// Adds what the client can see of an event.
     async fn apply(&mut self, event: CatalogEvent) {
-        let concerns = |org: Option<OrgId>| org.is_none_or(|org| org == self.org);
         if let (
             ToolSource::Npc(npc),
-            CatalogEvent::Prompts { org } | CatalogEvent::Resources { org, .. },
+            CatalogEvent::Prompts { .. } | CatalogEvent::Resources { .. },
         ) = (&mut self.tools, &event)
         {
             // Reading the NPC again shows whether the event concerns it.
-            if concerns(*org) {
-                npc.schedule_refresh();
-            }
+            npc.schedule_refresh();
             return;
         }
-        let is_visible = |org| self.can_read && concerns(org);
         match event {
             CatalogEvent::Services { device, digest } => {
                 if self.tools.update(Some(&device), digest) {
                     self.schedule_tools();
                 }
             }
-            CatalogEvent::Prompts { org } if is_visible(org) => {
+            CatalogEvent::Prompts { .. } if self.can_read => {
                 self.pending.push_back(Change::Prompts);
             }
-            CatalogEvent::Resources { org, uri } if is_visible(org) => {
+            CatalogEvent::Resources { uri, .. } if self.can_read => {
                 self.pending.push_back(Change::Resources(uri));
             }
             CatalogEvent::Prompts { .. } | CatalogEvent::Resources { .. } => {}

@@ -63,7 +63,7 @@ impl CatalogEditions {
         let catalog = OrgCatalog {
             gateway: Arc::clone(gateway),
             org,
-            events: gateway.bus.watch_catalog()?,
+            events: gateway.bus.watch_catalog_of(org)?,
             registrations: HashMap::new(),
             hasher: RandomState::new(),
         };
@@ -115,7 +115,7 @@ impl OrgCatalog {
             CatalogEvent::Services {
                 device,
                 digest: Some(digest),
-            } => device.org == self.org && self.insert(&device.device, digest),
+            } => self.insert(&device.device, digest),
             CatalogEvent::Lagged => {
                 self.read().await;
                 true

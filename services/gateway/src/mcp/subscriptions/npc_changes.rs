@@ -3,6 +3,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use sha2::{Digest as _, Sha256};
 use switchboard_catalog::{ToolPolicy, WholePrompt};
 use switchboard_protocol::{
     id::{DeviceId, DeviceKey, NpcId, OrgId},
@@ -33,13 +34,12 @@ pub(super) struct NpcWatch {
     refreshed: Instant,
 }
 
-/// What the content of the endpoint depends on.
-#[derive(PartialEq)]
+/// What the content of the endpoint depends on. Prompts are large, and each listener has a snapshot.
 struct NpcSnapshot {
     devices: Vec<DeviceId>,
     policy: ToolPolicy,
-    /// `None` if the client cannot see it.
-    prompt: Option<WholePrompt>,
+    /// Digest of the prompt. `None` if the client cannot see it.
+    prompt: Option<[u8; 32]>,
     /// Digest of the resources. `None` if the client cannot see them.
     resources: Option<String>,
 }
@@ -131,12 +131,12 @@ impl NpcWatch {
 
     async fn read(&self) -> Result<Option<NpcSnapshot>, StoreError> {
         let store = &self.gateway.store;
-        let Some(npc) = store.npc(self.org, self.npc).await? else {
+        let Some(npc) = store.npc_without_card(self.org, self.npc).await? else {
             return Ok(None);
         };
         let (prompt, resources) = match self.can_read {
             true => (
-                Some(npc.prompt()),
+                Some(digest(&npc.prompt())),
                 Some(store.npc_resources_digest(&npc).await?),
             ),
             false => (None, None),
@@ -195,4 +195,17 @@ impl NpcWatch {
         }
         changed
     }
+}
+
+fn digest(prompt: &WholePrompt) -> [u8; 32] {
+    let WholePrompt { listed, messages } = prompt;
+    let (title, description) = (&listed.title, &listed.description);
+    let content = (
+        &listed.name,
+        title,
+        description,
+        &listed.arguments,
+        messages,
+    );
+    Sha256::digest(serde_json::to_vec(&content).unwrap_or_default()).into()
 }

@@ -26,14 +26,13 @@ use crate::{
         auth::ClientContext,
         encoding::{self, Encoding},
         protocol_version,
+        reservation::OVERLOADED,
     },
 };
 
 /// The header that names the method. rmcp refuses a body with another method.
 const METHOD_HEADER: HeaderName = HeaderName::from_static("mcp-method");
 const METHOD: &str = "subscriptions/listen";
-/// The error of a caller that has reached its limit of listeners.
-const TOO_MANY: ErrorCode = ErrorCode(-32_000);
 
 /// An admitted listener, until rmcp serves it. It is subscribed to changes before the client
 /// receives the acknowledgement.
@@ -183,7 +182,7 @@ fn not_acceptable() -> Problem {
 
 fn too_many(limit: usize, id: &Value) -> Response {
     let status = StatusCode::TOO_MANY_REQUESTS;
-    let mut response = encoding::refusal(status, TOO_MANY, &ListenError::too_many(limit), id);
+    let mut response = encoding::refusal(status, OVERLOADED, &ListenError::too_many(limit), id);
     let seconds = HeaderValue::from(RETRY_AFTER_S);
     response.headers_mut().insert(header::RETRY_AFTER, seconds);
     response

@@ -6,6 +6,7 @@
 use std::{
     pin::pin,
     sync::{Arc, OnceLock},
+    time::Instant,
 };
 
 use bytes::Bytes;
@@ -14,7 +15,7 @@ use http::request::Parts;
 use rmcp::{
     ErrorData, RoleServer,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ErrorCode,
+        CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities,
         InputRequiredResult, InputResponses,
     },
     service::RequestContext,
@@ -22,7 +23,7 @@ use rmcp::{
 use serde_json::{Value, json, value::RawValue};
 use switchboard_bus::{Answer, BusError, CancelKey};
 use switchboard_protocol::outcome::{Delivered, Outcome};
-use switchboard_runtime::rate_limit::RateLimited;
+use switchboard_runtime::{http::received_at, rate_limit::RateLimited};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -39,13 +40,12 @@ use crate::{
         auth::ClientContext,
         binding::Binding,
         protocol_version::is_stateless,
+        reservation::OVERLOADED,
         session::{InFlightRequest, SessionId},
     },
 };
 
 pub(in crate::mcp) const METHOD: &str = "tools/call";
-/// The error of a rate-limited call.
-const RATE_LIMITED: ErrorCode = ErrorCode(-32_000);
 
 /// A `tools/call` request.
 pub(in crate::mcp) struct ToolCall<'a> {
@@ -56,6 +56,8 @@ pub(in crate::mcp) struct ToolCall<'a> {
     pub(in crate::mcp) arguments: Bytes,
     /// The request in its session, if its protocol revision has sessions.
     pub(in crate::mcp) session: Option<SessionRequest>,
+    /// When the head of the request was complete.
+    pub(in crate::mcp) started: Instant,
 }
 
 /// A request of a session, which the client can cancel with another request.
@@ -129,7 +131,7 @@ pub(in crate::mcp) async fn prepare<'g>(
         input: elicitation::input(sealer, store, &call.binding(), input).await?,
         timeout: tool.timeout,
     };
-    let mut attempt = Attempt::new(device, request);
+    let mut attempt = Attempt::new(device, request, call.started);
     let in_flight = match &call.session {
         Some(SessionRequest { cancel_key, id }) => {
             attempt.cancel_key = Some(*cancel_key);
@@ -151,9 +153,15 @@ pub(in crate::mcp) async fn prepare<'g>(
 pub(in crate::mcp) async fn perform(
     gateway: &Gateway,
     client: &ClientContext,
-    request: CallToolRequestParams,
+    mut request: CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
+    // The call may take minutes: parsed JSON, which takes up to 85 times its text, is not kept.
+    request.meta = None;
+    let arguments = match request.arguments.take() {
+        Some(arguments) => serde_json::to_vec(&arguments).unwrap_or_default().into(),
+        None => Bytes::from_static(b"{}"),
+    };
     let parts = context.extensions.get::<Parts>();
     let unresolved = parts.and_then(|parts| parts.extensions.get::<UnresolvedTool>());
     if let Some(UnresolvedTool(error)) = unresolved {
@@ -161,18 +169,14 @@ pub(in crate::mcp) async fn perform(
     }
     let target = ResolvedTool::find(gateway, client, &request.name).await?;
     if let Some(parts) = parts.filter(|_| is_stateless(context)) {
-        let arguments = request.arguments.as_ref();
-        target.tool.headers.check(arguments, &parts.headers)?;
+        target.tool.headers.check(&arguments, &parts.headers)?;
     }
-    let arguments = match &request.arguments {
-        Some(arguments) => serde_json::to_vec(arguments).unwrap_or_default().into(),
-        None => Bytes::from_static(b"{}"),
-    };
     let call = ToolCall {
         client,
         name: &request.name,
         arguments,
         session: session_request(client, context),
+        started: parts.map_or_else(Instant::now, |parts| received_at(&parts.extensions)),
     };
     let input = ElicitedInput {
         responses: request.input_responses,
@@ -315,7 +319,7 @@ pub(in crate::mcp) fn rate_limited(refused: RateLimited) -> ErrorData {
     let data = json!({
         "outcome": Outcome::Overloaded, "delivered": Delivered::No, "retry_after_ms": wait_ms,
     });
-    ErrorData::new(RATE_LIMITED, detail, Some(data))
+    ErrorData::new(OVERLOADED, detail, Some(data))
 }
 
 fn too_large(gateway: &Gateway, attempt: &Attempt) -> Option<CallToolResult> {

@@ -65,7 +65,7 @@ impl ToolCatalog {
         naming: Naming,
     ) -> Result<Option<Arc<Toolset>>, CatalogError> {
         if let Some(presence) = gateway.bus.find(device).await?
-            && let Some(live) = self.live(gateway, &presence, naming).await?
+            && let Some(live) = self.live(gateway, (device.org, &presence), naming).await?
         {
             return Ok(Some(live));
         }
@@ -85,7 +85,7 @@ impl ToolCatalog {
         (naming, name): (Naming, &str),
     ) -> Result<Option<Arc<Toolset>>, CatalogError> {
         if let Some(presence) = gateway.bus.find_cached(device).await?
-            && let Some(known) = self.live(gateway, &presence, naming).await?
+            && let Some(known) = self.live(gateway, (device.org, &presence), naming).await?
             && known.find(name).is_some()
         {
             return Ok(Some(known));
@@ -97,7 +97,7 @@ impl ToolCatalog {
     async fn live(
         &self,
         gateway: &Gateway,
-        presence: &Presence,
+        (org, presence): (OrgId, &Presence),
         naming: Naming,
     ) -> Result<Option<Arc<Toolset>>, CatalogError> {
         let Some(digest) = presence.digest else {
@@ -106,7 +106,7 @@ impl ToolCatalog {
         if let Some(known) = self.cache.get(&(digest, naming)) {
             return Ok(Some(known));
         }
-        match gateway.bus.services(presence).await? {
+        match gateway.live_services(org, presence).await? {
             Some(json) => self.parsed(digest, &json, naming).map(Some),
             None => Ok(None),
         }
@@ -120,7 +120,9 @@ impl ToolCatalog {
         entry: &DeviceEntry,
     ) -> Result<Arc<Toolset>, CatalogError> {
         if let Some(presence) = &entry.live
-            && let Some(live) = self.live(gateway, presence, Naming::Prefixed).await?
+            && let Some(live) = self
+                .live(gateway, (org, presence), Naming::Prefixed)
+                .await?
         {
             return Ok(live);
         }

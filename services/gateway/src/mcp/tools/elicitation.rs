@@ -16,7 +16,7 @@ use rmcp::{
     ErrorData,
     model::{
         ClientCapabilities, InputRequest, InputRequests, InputRequiredResult, InputResponses,
-        RequestStateCodec, SealOptions,
+        RequestStateCodec, SamplingCapability, SealOptions,
     },
 };
 use secrecy::{ExposeSecret as _, SecretBox};
@@ -196,6 +196,15 @@ pub(in crate::mcp) fn check_responses(responses: &InputResponses) -> Result<(), 
         }
         None => Ok(()),
     }
+}
+
+/// What a client can answer, without the settings of its capabilities: parsed, they can be large.
+pub(in crate::mcp) fn without_settings(declared: ClientCapabilities) -> ClientCapabilities {
+    let mut capabilities = ClientCapabilities::default();
+    capabilities.elicitation = declared.elicitation;
+    capabilities.sampling = declared.sampling.map(|_| SamplingCapability::default());
+    capabilities.roots = declared.roots;
+    capabilities
 }
 
 const fn can_answer(capabilities: &ClientCapabilities, request: &InputRequest) -> bool {

@@ -55,12 +55,13 @@ impl ParamHeaders {
         self.0.is_empty()
     }
 
-    /// Compares the headers of a request with the arguments in its body.
-    pub(super) fn check(
-        &self,
-        arguments: Option<&JsonObject>,
-        headers: &HeaderMap,
-    ) -> Result<(), ErrorData> {
+    /// Compares the headers of a request with the arguments in its body, a JSON object.
+    pub(super) fn check(&self, arguments: &[u8], headers: &HeaderMap) -> Result<(), ErrorData> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let arguments = serde_json::from_slice::<JsonObject>(arguments).ok();
+        let arguments = arguments.as_ref();
         let mismatches = self
             .0
             .iter()
@@ -157,7 +158,7 @@ mod tests {
             for (name, value) in sent {
                 map.append(*name, HeaderValue::from_str(value).unwrap());
             }
-            let found = headers.check(Some(&object(arguments.clone())), &map).err();
+            let found = headers.check(arguments.to_string().as_bytes(), &map).err();
             match (&found, expected) {
                 (None, None) => {}
                 (Some(error), Some(part)) => {

@@ -6,31 +6,95 @@ use std::sync::Arc;
 
 use rmcp::{ErrorData, model::Tool};
 use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId};
-use switchboard_runtime::paging::{Limit, PageBytes};
+use switchboard_runtime::{
+    budget::{Owner, Permit},
+    paging::{Limit, PageBytes},
+    response_budget::PageCharge,
+};
 use switchboard_store::Npc;
 use switchboard_tools::tool_name::{self, Naming};
 
 use super::{
     catalog::CatalogError,
-    toolset::{self, ServiceTool},
+    toolset::{self, ServiceTool, Toolset},
 };
 use crate::{
     Gateway, devices,
     mcp::{
         npc,
-        transport::auth::{ClientContext, Endpoint},
+        transport::{
+            auth::{ClientContext, Endpoint},
+            reservation::exhausted,
+        },
     },
 };
 
 /// Devices whose tools form one page, at most. A page also ends at 4 MiB, with at least one device.
 const PAGE_LIMIT: Limit = Limit::fixed(25);
 
+/// The memory of the parsed registrations of one page, unless it is one device. With its JSON, a page
+/// fits into the share of an organisation.
+const MAX_PARSED_BYTES: usize = 10 * 1024 * 1024;
+
 /// A page of tools.
 pub(in crate::mcp) struct ToolPage {
     pub(in crate::mcp) tools: Vec<Tool>,
+    /// The charge of a large page.
+    pub(in crate::mcp) permit: Option<Permit>,
     pub(in crate::mcp) next_cursor: Option<String>,
     /// The database was unavailable: tools of devices that are not connected are missing.
     pub(in crate::mcp) incomplete: bool,
+}
+
+/// A page that is assembled. It is charged as registrations are read.
+struct PageBuilder<'a> {
+    tools: Vec<Tool>,
+    listed: PageBytes,
+    /// Each registration of the page once, and their size in memory.
+    toolsets: Vec<Arc<Toolset>>,
+    parsed_bytes: usize,
+    charge: PageCharge<'a>,
+}
+
+impl<'a> PageBuilder<'a> {
+    fn new(gateway: &'a Gateway, org: OrgId) -> Self {
+        Self {
+            tools: Vec::new(),
+            listed: PageBytes::default(),
+            toolsets: Vec::new(),
+            parsed_bytes: 0,
+            charge: PageCharge::new(&gateway.responses, Owner::Org(org.uuid())),
+        }
+    }
+
+    /// Makes room for the tools of a device. False if they belong to the next page.
+    fn admit(&mut self, toolset: &Arc<Toolset>) -> Result<bool, ErrorData> {
+        let mut parsed_bytes = self.parsed_bytes;
+        if !self.toolsets.iter().any(|one| Arc::ptr_eq(one, toolset)) {
+            let bytes = usize::try_from(toolset.bytes()).unwrap_or(usize::MAX);
+            parsed_bytes = parsed_bytes.saturating_add(bytes);
+        }
+        let is_first = self.toolsets.is_empty();
+        if (!is_first && parsed_bytes > MAX_PARSED_BYTES)
+            || !self.listed.add(toolset.listed_bytes())
+        {
+            return Ok(false);
+        }
+        self.parsed_bytes = parsed_bytes;
+        self.toolsets.push(Arc::clone(toolset));
+        let bytes = parsed_bytes.saturating_add(self.listed.total());
+        self.charge.hold(bytes).map_err(exhausted)?;
+        Ok(true)
+    }
+
+    fn build(self, next_cursor: Option<String>, incomplete: bool) -> ToolPage {
+        ToolPage {
+            tools: self.tools,
+            permit: self.charge.into_permit(usize::MAX),
+            next_cursor,
+            incomplete,
+        }
+    }
 }
 
 pub(in crate::mcp) async fn list(
@@ -61,12 +125,11 @@ async fn list_device(
     let toolset = toolset
         .map_err(|error| unavailable(&error))?
         .ok_or_else(|| unknown_device(&device.device))?;
+    let mut page = PageBuilder::new(gateway, device.org);
+    page.admit(&toolset)?;
     let tools = toolset.tools().iter();
-    Ok(ToolPage {
-        tools: tools.map(|tool| tool.tool.clone()).collect(),
-        next_cursor: None,
-        incomplete: false,
-    })
+    page.tools.extend(tools.map(|tool| tool.tool.clone()));
+    Ok(page.build(None, false))
 }
 
 /// The tools of the next devices in byte order of their IDs. The cursor is the last device.
@@ -80,25 +143,21 @@ async fn list_org(
     {
         return Err(unknown_cursor(cursor));
     }
-    let page = devices::page(gateway, org, cursor, PAGE_LIMIT).await;
-    let page = page.map_err(|error| unavailable(&error.into()))?;
-    let (mut tools, mut bytes) = (Vec::new(), PageBytes::default());
-    let (mut last, mut more) = (None, page.more);
-    for entry in &page.entries {
+    let devices = devices::page(gateway, org, cursor, PAGE_LIMIT).await;
+    let devices = devices.map_err(|error| unavailable(&error.into()))?;
+    let mut page = PageBuilder::new(gateway, org);
+    let (mut last, mut more) = (None, devices.more);
+    for entry in &devices.entries {
         let toolset = gateway.mcp.catalog.for_entry(gateway, org, entry).await;
         let toolset = toolset.map_err(|error| unavailable(&error))?;
-        if !bytes.add(toolset.listed_bytes()) {
+        if !page.admit(&toolset)? {
             more = true;
             break;
         }
         last = Some(entry.id.to_string());
-        tools.extend(prefixed(&entry.id, toolset.tools()));
+        page.tools.extend(prefixed(&entry.id, toolset.tools()));
     }
-    Ok(ToolPage {
-        tools,
-        next_cursor: last.filter(|_| more),
-        incomplete: page.incomplete,
-    })
+    Ok(page.build(last.filter(|_| more), devices.incomplete))
 }
 
 /// The tools that an NPC may use of its next devices in byte order of their IDs. The cursor is
@@ -119,7 +178,7 @@ async fn list_npc(
     let devices: Vec<&DeviceId> = devices.collect();
     let limit = usize::from(PAGE_LIMIT.count());
     let mut more = devices.len() > limit;
-    let (mut tools, mut bytes) = (Vec::new(), PageBytes::default());
+    let mut page = PageBuilder::new(gateway, npc.org);
     let mut last = None;
     for device in devices.into_iter().take(limit) {
         let key = DeviceKey {
@@ -130,24 +189,19 @@ async fn list_npc(
         // A device may be assigned to an NPC before it connects for the first time.
         let toolset = toolset.map_err(|error| unavailable(&error))?;
         let toolset = toolset.unwrap_or_default();
-        if !bytes.add(toolset.listed_bytes()) {
+        if !page.admit(&toolset)? {
             more = true;
             break;
         }
         let permitted = toolset.tools().iter();
         let permitted = permitted.filter(|tool| npc::may_use(npc, &tool.service));
         match naming {
-            Naming::Alone => tools.extend(permitted.map(|tool| tool.tool.clone())),
-            Naming::Prefixed => tools.extend(prefixed(device, permitted)),
+            Naming::Alone => page.tools.extend(permitted.map(|tool| tool.tool.clone())),
+            Naming::Prefixed => page.tools.extend(prefixed(device, permitted)),
         }
         last = Some(device.to_string());
     }
-    let next_cursor = last.filter(|_| more);
-    Ok(ToolPage {
-        tools,
-        next_cursor,
-        incomplete: false,
-    })
+    Ok(page.build(last.filter(|_| more), false))
 }
 
 fn prefixed<'a>(

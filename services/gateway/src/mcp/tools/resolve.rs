@@ -21,7 +21,10 @@ use crate::{
     Gateway,
     mcp::{
         npc,
-        transport::auth::{ClientContext, Endpoint},
+        transport::{
+            auth::{ClientContext, Endpoint},
+            reservation::exhausted,
+        },
     },
 };
 
@@ -129,7 +132,7 @@ impl DeviceNameCache {
         let kind = Kind::Held { share: 1 };
         Self {
             devices: Cache::new(CACHE_CAPACITY),
-            searches: budgets.budget("mcp_device_searches", SEARCH_CAPACITY, kind),
+            searches: budgets.slots("mcp_device_searches", SEARCH_CAPACITY, kind),
         }
     }
 
@@ -210,10 +213,7 @@ async fn search_live(
     let deadline = Instant::now() + SEARCH_TIMEOUT;
     let slots = &gateway.mcp.device_names.searches;
     let slot = slots.acquire(Owner::Org(org.uuid()), 1, deadline).await;
-    let _slot = slot.map_err(|_| {
-        let detail = "too many tools of unknown devices are being searched; retry later";
-        ErrorData::internal_error(detail, None)
-    })?;
+    let _slot = slot.map_err(exhausted)?;
     let mut after: Option<DeviceId> = None;
     let (mut found, mut searched) = (Vec::new(), 0);
     loop {

@@ -342,7 +342,7 @@ mod tests {
             input: bytes::Bytes::new(),
             timeout: std::time::Duration::from_secs(1),
         };
-        Attempt::new(key, request)
+        Attempt::new(key, request, std::time::Instant::now())
     }
 
     fn result_of(json: &str) -> Value {

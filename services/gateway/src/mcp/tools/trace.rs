@@ -10,7 +10,8 @@ use rmcp::{
     service::RequestContext,
 };
 use switchboard_runtime::{
-    http::RequestTrace,
+    budget::Owner,
+    http::{RequestTrace, caller},
     span_from,
     trace::{self, Incoming},
 };
@@ -27,8 +28,7 @@ pub(in crate::mcp) fn call_span(
     let own = request.meta.as_ref().and_then(trace_context);
     let sent = own.or_else(|| trace_context(&context.meta));
     let parts = context.extensions.get::<Parts>();
-    let http = parts.and_then(|parts| http_trace(&parts.extensions));
-    span(&request.name, sent, http)
+    span(&request.name, sent, parts.map(|parts| &parts.extensions))
 }
 
 /// The span of a call on the fast path.
@@ -42,7 +42,7 @@ pub(in crate::mcp) fn fast_path_span(
         return Span::none();
     }
     let sent = traceparent.map(|parent| Incoming::parse(parent, tracestate));
-    span(tool, sent, http_trace(request))
+    span(tool, sent, Some(request))
 }
 
 /// The outcome of a `tools/call` for its span. If dropped without an end, the call was cancelled.
@@ -83,18 +83,18 @@ fn trace_context(meta: &RequestMetaObject) -> Option<Incoming> {
     Some(Incoming::parse(parent, meta.get_tracestate()))
 }
 
-fn http_trace(request: &Extensions) -> Option<&RequestTrace> {
-    request.get::<RequestTrace>()
-}
-
-fn span(tool: &str, sent: Option<Incoming>, http: Option<&RequestTrace>) -> Span {
+fn span(tool: &str, sent: Option<Incoming>, request: Option<&Extensions>) -> Span {
+    let http = request.and_then(|request| request.get::<RequestTrace>());
     // The name has not been validated yet.
     let tool = trace::truncate_name(tool);
     // An invalid trace context counts as absent.
     let sent = sent.filter(|sent| *sent != Incoming::Nothing);
     let is_other_trace = sent.is_some();
     let start = match sent {
-        Some(sent) => trace::start_for_caller(sent),
+        Some(sent) => {
+            let caller = || request.map_or(Owner::System, caller);
+            trace::start_for_caller(sent, caller)
+        }
         None => trace::start(http.map(|http| http.0.clone()).into()),
     };
     let span = span_from!(

@@ -183,17 +183,22 @@ async fn serve(
         }
         head.extensions.insert(session);
     }
+    let service = services.select(&client);
     if subscribe::is_subscription(&head.headers) {
         let request = (&head.headers, encoding);
         match subscribe::admit(&gateway, &client, request, &body).await {
-            Ok(subscription) => head.extensions.insert(subscription),
+            Ok(subscription) => {
+                // Without the client, whose NPC would stay in memory as long as the stream.
+                head.extensions.insert(subscription);
+                drop(client);
+            }
             Err(refusal) => return encoding.encode(refusal).await,
-        };
+        }
+    } else {
+        head.extensions.insert(client);
     }
     let starts_session = action == SessionAction::Start;
-    let service = services.select(&client);
     head.extensions.insert(encoding);
-    head.extensions.insert(client);
     forward(service, encoding, starts_session, (head, body)).await
 }
 

@@ -14,7 +14,7 @@ use rmcp::{
 };
 use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
 use serde_json::value::RawValue;
-use switchboard_runtime::{problem::internal, rate_limit::RateLimited};
+use switchboard_runtime::{http::received_at, problem::internal, rate_limit::RateLimited};
 use tracing::{Instrument as _, Span};
 
 use super::{auth::ClientContext, protocol_version::VERSION_HEADER};
@@ -22,6 +22,7 @@ use crate::{
     Gateway,
     mcp::tools::{
         call::{self, ElicitedInput, METHOD, Refusal, ToolCall},
+        elicitation::without_settings,
         resolve::ResolvedTool,
         trace::{self, CallSpan},
     },
@@ -138,6 +139,7 @@ pub(super) async fn respond(
         name: &request.name,
         arguments: request.arguments.clone(),
         session: None,
+        started: received_at(&head.extensions),
     };
     let (parent, state) = (
         request.traceparent.as_deref(),
@@ -190,7 +192,7 @@ impl<'a> Request<'a> {
             id,
             name: params.name,
             arguments,
-            capabilities,
+            capabilities: without_settings(capabilities),
             traceparent,
             tracestate,
         })

@@ -1,0 +1,186 @@
+//! What happened to each call, as devices and callers saw it, and what must not have happened.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use switchboard_protocol::{
+    id::CallId,
+    outcome::{Delivered, Outcome},
+};
+use tokio::time::Instant;
+
+use super::{actors::Host, process::elapsed};
+use crate::{Answer, BusError};
+
+/// How much later than its deadline a call may be executed, or end; and during a failure.
+const GRACE: Duration = Duration::from_millis(250);
+const FAILURE_GRACE: Duration = Duration::from_secs(1);
+
+/// The number of calls with each outcome, and of executions.
+pub(super) type Counts = BTreeMap<&'static str, usize>;
+
+/// Everything that was observed.
+#[derive(Default)]
+pub(super) struct Ledger {
+    calls: Mutex<BTreeMap<CallId, Record>>,
+    violations: Mutex<Vec<String>>,
+    log: Mutex<Vec<String>>,
+}
+
+struct Record {
+    caller: Arc<Host>,
+    began: Instant,
+    /// The latest that it may be executed, or end.
+    limit: Instant,
+    /// Whether the caller stops waiting earlier.
+    is_dropped: bool,
+    executions: Vec<Execution>,
+    ended: Option<(Instant, Result<Answer, BusError>)>,
+}
+
+struct Execution {
+    at: Instant,
+    /// Whether the call waited at its node, after the bus had delivered it.
+    was_queued: bool,
+}
+
+/// The result with which a device answers a call.
+pub(super) fn result_of(call: CallId) -> Bytes {
+    format!("{{\"success\":true,\"data\":\"{call}\"}}").into()
+}
+
+impl Ledger {
+    pub(super) fn log(&self, line: impl FnOnce() -> String) {
+        let line = format!("{:>7} ms: {}", elapsed().as_millis(), line());
+        self.log.lock().push(line);
+    }
+
+    pub(super) fn violation(&self, what: &str) {
+        self.log(|| format!("VIOLATION: {what}"));
+        self.violations.lock().push(what.to_owned());
+    }
+
+    pub(super) fn begin(
+        &self,
+        call: CallId,
+        caller: &Arc<Host>,
+        timeout: Duration,
+        is_dropped: bool,
+    ) {
+        let began = Instant::now();
+        let is_rough = *caller.redis.is_rough.lock();
+        let grace = if is_rough { FAILURE_GRACE } else { GRACE };
+        let record = Record {
+            caller: Arc::clone(caller),
+            began,
+            limit: began + timeout + grace,
+            is_dropped,
+            executions: Vec::new(),
+            ended: None,
+        };
+        self.calls.lock().insert(call, record);
+    }
+
+    pub(super) fn execute(&self, call: CallId, was_queued: bool) {
+        let at = Instant::now();
+        self.log(|| format!("{call} is executed"));
+        let mut calls = self.calls.lock();
+        if let Some(record) = calls.get_mut(&call) {
+            record.executions.push(Execution { at, was_queued });
+        }
+    }
+
+    pub(super) fn end(&self, call: CallId, result: Result<Answer, BusError>) {
+        self.log(|| match &result {
+            Ok(answer) => format!(
+                "{call} ends: {} {}",
+                answer.outcome.as_str(),
+                answer.delivered.as_str()
+            ),
+            Err(error) => format!("{call} is refused: {error}"),
+        });
+        if let Some(record) = self.calls.lock().get_mut(&call) {
+            record.ended = Some((Instant::now(), result));
+        }
+    }
+
+    /// The violations, with what led to them; `None` when there are none.
+    pub(super) fn verdict(&self) -> Option<String> {
+        for (call, record) in &*self.calls.lock() {
+            for offence in record.offences(*call) {
+                self.violation(&format!("{call}: {offence}"));
+            }
+        }
+        let violations = self.violations.lock();
+        let log = self.log.lock().join("\n");
+        (!violations.is_empty()).then(|| format!("{log}\n\n{}", violations.join("\n")))
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let mut counts = BTreeMap::new();
+        for record in self.calls.lock().values() {
+            let name = match &record.ended {
+                None => "none",
+                Some((_, Err(_))) => "refused",
+                Some((_, Ok(answer))) => answer.outcome.as_str(),
+            };
+            *counts.entry(name).or_default() += 1;
+            *counts.entry("executed").or_default() += record.executions.len();
+        }
+        counts
+    }
+}
+
+impl Record {
+    fn offences(&self, call: CallId) -> Vec<String> {
+        let mut offences = Vec::new();
+        let mut offence = |is_offence: bool, what: &str| {
+            if is_offence {
+                offences.push(what.to_owned());
+            }
+        };
+        let executed = self.executions.len();
+        offence(executed > 1, "I2: executed more than once");
+        let late = |execution: &Execution| execution.at > self.limit;
+        offence(
+            self.executions.iter().any(late),
+            "I1: executed after its deadline",
+        );
+        let Some((ended_at, result)) = &self.ended else {
+            let waits = !self.is_dropped && self.caller.is_alive();
+            offence(waits, "I1: without an outcome");
+            return offences;
+        };
+        let caller_ran = !self.caller.was_stopped_since(self.began);
+        let is_late = *ended_at > self.limit;
+        offence(is_late && caller_ran, "I1: ended after its deadline");
+        let was_not_delivered = match result {
+            Ok(answer) => answer.delivered == Delivered::No,
+            Err(_) => true,
+        };
+        offence(
+            was_not_delivered && executed > 0,
+            "I3: executed, and `delivered: no`",
+        );
+        let Ok(answer) = result else { return offences };
+        if answer.outcome == Outcome::Succeeded {
+            offence(executed != 1, "I3: succeeded without its execution");
+            offence(
+                answer.body != result_of(call),
+                "I4: the result of another call",
+            );
+        }
+        let lost_lease = answer
+            .refusal()
+            .is_some_and(|refusal| refusal.detail.contains("lease"));
+        let resurrected = |execution: &Execution| execution.at > *ended_at && !execution.was_queued;
+        offence(
+            answer.outcome == Outcome::Lost
+                && lost_lease
+                && self.executions.iter().any(resurrected),
+            "I1: executed after the lease of its node had ended",
+        );
+        offences
+    }
+}

@@ -1,0 +1,86 @@
+//! Attacks on a chat process.
+
+use reqwest::Response;
+use serde_json::json;
+
+use super::{
+    super::{Service, Takes, Target, sized},
+    at_once, devices,
+};
+use crate::{cluster::Org, device::Device, system::TestSystem, turns::task};
+
+/// A service whose call lasts as long as it may.
+fn endless_service() -> String {
+    json!({"wave": {"description": "Waves", "parameters": {"type": "object"}, "timeout_ms": 89_000}})
+        .to_string()
+}
+
+impl Target {
+    fn system(&self, org: &Org) -> TestSystem {
+        let mut system = TestSystem::new(&self.cluster, self.chat.as_ref().unwrap());
+        system.key.clone_from(&org.key);
+        system
+    }
+}
+
+/// Sends a message to an NPC over HTTP. Returns the response as soon as it begins.
+async fn talk(system: &TestSystem, npc: &str, text: &str) -> Response {
+    let url = format!("{}/v1/npcs/{npc}/chat", system.talk);
+    let message = system.http.post(url).bearer_auth(&system.key);
+    message.json(&json!({"text": text})).send().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endless_turns_leave_turns_to_others() {
+    let turns = sized(16, 256).to_string();
+    let setting = ("SWITCHBOARD_CHAT_TURNS", &*turns);
+    let target = Target::start(Service::Chat, &[setting]).await;
+    let attack = async {
+        // At full size, also more than the share of the turn queue.
+        let mut devices = devices(&target.cluster, sized(16, 700)).await;
+        for device in &mut devices {
+            device.register(&endless_service()).await;
+            for number in 0..sized(1, 4) {
+                device.send_text(task(number), "Please wave").await;
+            }
+        }
+        devices.into_iter().map(Device::stall).collect::<Vec<_>>()
+    };
+    target
+        .measure("endless turns", Takes::Share("chat_turns"), attack)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endless_answers_over_http_leave_room_to_others() {
+    let settings = [
+        ("SWITCHBOARD_CHAT_TURNS", &*sized(32, 256).to_string()),
+        ("SWITCHBOARD_CHAT_CALLER_RATE_PER_S", "1000"),
+        ("SWITCHBOARD_CHAT_CALLER_BURST", "1000"),
+        ("SWITCHBOARD_CHAT_ORG_RATE_PER_S", "1000"),
+        ("SWITCHBOARD_CHAT_ORG_BURST", "1000"),
+    ];
+    let target = Target::start(Service::Chat, &settings).await;
+    let cluster = &target.cluster;
+    let other = cluster.another_org("Newcomer").await;
+    let (noisy, quiet) = (target.system(&cluster.org), target.system(&other));
+    let attack = async {
+        let mut device = devices(cluster, 1).await.remove(0);
+        device.register(&endless_service()).await;
+        let waving = device.stall();
+        let npc = noisy.npc(&json!({"name": "Noisy"}), &["noisy-0"]).await;
+        let messages = (0..sized(40, 300)).map(|_| talk(&noisy, &npc, "Please wave"));
+        let answers = at_once(messages).await;
+        let npc = quiet.npc(&json!({"name": "Quiet"}), &[]).await;
+        let answer = talk(&quiet, &npc, "Hello").await.text().await.unwrap();
+        assert!(answer.contains("event: end"), "{answer}");
+        (answers, waving)
+    };
+    target
+        .measure(
+            "endless answers over HTTP",
+            Takes::Share("chat_http_answers"),
+            attack,
+        )
+        .await;
+}
