@@ -14,5 +14,6 @@ pub mod redis_server;
 pub mod run;
 pub mod s3_server;
 pub mod sentinels;
+mod signals;
 pub mod snapshot;
 pub mod switchboard;

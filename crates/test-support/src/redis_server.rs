@@ -8,14 +8,10 @@ use std::{
     process::Command,
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
-
 use crate::{
     certificates::ServerCertificate,
     child::{ChildGuard, free_port, wait_listening},
+    signals,
 };
 
 /// A Redis server. Dropping it stops it.
@@ -84,20 +80,19 @@ impl RedisServer {
         self.child = None;
     }
 
-    /// SIGSTOP: connections stay open, requests are buffered without a response.
+    /// SIGSTOP: the server has stopped on return. Connections stay open, requests are buffered without
+    /// a response.
     pub fn pause(&self) {
-        self.signal(Signal::SIGSTOP);
+        signals::pause(self.pid());
     }
 
     /// SIGCONT: buffered requests are executed.
     pub fn resume(&self) {
-        self.signal(Signal::SIGCONT);
+        signals::resume(self.pid());
     }
 
-    fn signal(&self, signal: Signal) {
-        let pid = self.child.as_ref().expect("it runs").pid();
-        let pid = Pid::from_raw(i32::try_from(pid).expect("a pid"));
-        kill(pid, signal).expect("a child of this process");
+    fn pid(&self) -> u32 {
+        self.child.as_ref().expect("it runs").pid()
     }
 
     /// Restarts the server on the same port, empty.

@@ -14,11 +14,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use nix::sys::signal::Signal;
 use serde_json::Value;
+
+use crate::signals;
 
 /// Time until a process must print its ready line.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -116,22 +115,17 @@ impl Program {
 
     /// Sends SIGTERM without waiting for the exit.
     pub fn terminate(&self) {
-        self.signal(Signal::SIGTERM);
+        signals::send(self.pid(), Signal::SIGTERM);
     }
 
-    /// SIGSTOP: the process stands still, and its connections stay open.
+    /// SIGSTOP: all threads of the process have stopped on return, and its connections stay open.
     pub fn pause(&self) {
-        self.signal(Signal::SIGSTOP);
+        signals::pause(self.pid());
     }
 
     /// SIGCONT: it goes on with what has arrived in the meantime.
     pub fn resume(&self) {
-        self.signal(Signal::SIGCONT);
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
-        kill(pid, signal).expect("a child of this process");
+        signals::resume(self.pid());
     }
 
     /// Waits for the exit code.
