@@ -19,7 +19,7 @@ mod registration;
 pub use compiled_schema::Deferred;
 pub use error::{RegisterError, SchemaFault};
 pub use interner::Interner;
-pub use registration::{MeasuredServices, Registration, Service};
+pub use registration::{Compilation, MeasuredServices, Registration, Service};
 
 /// Limits on what a device may register. Schemas come from devices, so they are untrusted.
 #[derive(Debug, Clone)]

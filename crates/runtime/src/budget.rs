@@ -367,6 +367,36 @@ impl Permit {
         moved
     }
 
+    /// Whether another owner waits. Long work is divided, and then passes its turn.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        self.shared.state.lock().is_awaited_beside(self.owner)
+    }
+
+    /// Returns the amount to the owners that wait, and acquires it again after one request of each.
+    /// Other requests of the same owner do not come first.
+    ///
+    /// # Errors
+    /// [`Exhausted`] at the deadline.
+    pub async fn pass_turn(self, deadline: Instant) -> Result<Self, Exhausted> {
+        let (owner, amount) = (self.owner, self.amount);
+        let budget = self.budget();
+        let (sender, receiver) = oneshot::channel();
+        let id = budget
+            .shared
+            .state
+            .lock()
+            .enqueue_first(owner, amount, sender);
+        let waiter = Waiter {
+            budget: &budget,
+            owner,
+            id,
+            receiver,
+        };
+        drop(self);
+        waiter.wait(deadline).await
+    }
+
     fn give_back(&self, amount: usize) {
         if amount == 0 {
             return;
@@ -395,7 +425,7 @@ impl Drop for Permit {
 struct Waiter<'a> {
     budget: &'a Budget,
     owner: Owner,
-    id: u64,
+    id: i64,
     receiver: oneshot::Receiver<Permit>,
 }
 

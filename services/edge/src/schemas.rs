@@ -14,7 +14,9 @@ use std::{
 use serde_json::value::RawValue;
 use switchboard_protocol::{
     id::OrgId,
-    schema::{Digest, Interner, MeasuredServices, RegisterError, Registration, SchemaLimits},
+    schema::{
+        Compilation, Digest, Interner, MeasuredServices, RegisterError, Registration, SchemaLimits,
+    },
 };
 use switchboard_runtime::{
     budget::{Budget, Budgets, Exhausted, Kind, Owner, Permit},
@@ -61,6 +63,18 @@ pub(crate) struct NewServices {
     json: Box<RawValue>,
     digest: Digest,
     memory: Permit,
+}
+
+/// Services of which a part is compiled.
+struct PartlyCompiled {
+    compilation: Compilation,
+    memory: Permit,
+}
+
+enum Progress {
+    Complete(Box<CompiledServices>),
+    /// Another organisation waits for its turn.
+    Paused(PartlyCompiled),
 }
 
 /// Why services are refused.
@@ -138,7 +152,8 @@ impl Schemas {
         })
     }
 
-    /// Compiles new services, unless another connection has done so in the meantime.
+    /// Compiles new services, unless another connection has done so in the meantime. When another
+    /// organisation waits, it goes first after the pattern or schema that is being compiled.
     ///
     /// # Errors
     /// When they are invalid, or when a limit of the organisation or the node forbids it.
@@ -154,16 +169,28 @@ impl Schemas {
             return Ok(known);
         }
         let schemas = Arc::clone(self);
-        let compiled = run_blocking(job, move || schemas.compile_now(new)).await;
-        compiled.ok_or(RefusedServices::Failed)?
+        let digest = new.digest;
+        let mut slice =
+            run_blocking(job, move |job| schemas.measure(new)?.compile_slice(job)).await;
+        loop {
+            let (job, progress) = slice.ok_or(RefusedServices::Failed)?;
+            let rest = match progress? {
+                Progress::Complete(services) => return Ok(self.interner.insert(digest, *services)),
+                Progress::Paused(rest) => rest,
+            };
+            let job = job.pass_turn(Instant::now() + COMPILE_TIMEOUT).await;
+            let job = job.map_err(RefusedServices::Busy)?;
+            slice = run_blocking(job, move |job| rest.compile_slice(job)).await;
+        }
     }
 
-    fn compile_now(&self, new: NewServices) -> Result<Arc<CompiledServices>, RefusedServices> {
+    /// Parses and measures new services.
+    fn measure(&self, new: NewServices) -> Result<PartlyCompiled, RefusedServices> {
         let NewServices {
             org,
             json,
-            digest,
             mut memory,
+            ..
         } = new;
         let measured = MeasuredServices::measure(&json, &self.limits)?;
         let work = u32::try_from(measured.work()).unwrap_or(u32::MAX);
@@ -173,15 +200,10 @@ impl Schemas {
             wait_ms: limited.retry_after.as_millis(),
         })?;
         grow_to(&mut memory, measured.memory_bytes())?;
-        let registration = measured.compile()?;
-        grow_to(&mut memory, registration.memory_bytes())?;
-        Ok(self.interner.insert(
-            digest,
-            CompiledServices {
-                registration,
-                _memory: memory,
-            },
-        ))
+        Ok(PartlyCompiled {
+            compilation: measured.into_compilation(),
+            memory,
+        })
     }
 
     /// Runs a check of params that may take a while. Returns `None` if it failed.
@@ -200,7 +222,8 @@ impl Schemas {
         let until = now + CHECK_TIMEOUT.min(left / 4 * 3);
         let owner = Owner::Org(org.uuid());
         let job = self.check_jobs.acquire(owner, 1, until).await?;
-        Ok(run_blocking(job, check).await)
+        let checked = run_blocking(job, |_| check()).await;
+        Ok(checked.map(|(_, result)| result))
     }
 
     /// Forgets the rates of organisations that did not register new services for a while.
@@ -209,16 +232,32 @@ impl Schemas {
     }
 }
 
+impl PartlyCompiled {
+    /// Compiles what is left, or as much as there is time for until another organisation waits.
+    fn compile_slice(mut self, job: &Permit) -> Result<Progress, RefusedServices> {
+        while self.compilation.step()? {
+            if job.is_awaited() {
+                return Ok(Progress::Paused(self));
+            }
+        }
+        let registration = self.compilation.finish()?;
+        grow_to(&mut self.memory, registration.memory_bytes())?;
+        Ok(Progress::Complete(Box::new(CompiledServices {
+            registration,
+            _memory: self.memory,
+        })))
+    }
+}
+
 /// Runs a job in the blocking pool. It keeps its permit until it ends, even when the connection
 /// no longer waits. Returns `None` if the job panics or the process ends.
 async fn run_blocking<T: Send + 'static>(
     permit: Permit,
-    job: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
+    job: impl FnOnce(&Permit) -> T + Send + 'static,
+) -> Option<(Permit, T)> {
     let job = tokio::task::spawn_blocking(move || {
-        let result = job();
-        drop(permit);
-        result
+        let result = job(&permit);
+        (permit, result)
     });
     job.await.ok()
 }

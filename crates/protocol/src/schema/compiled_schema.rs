@@ -86,39 +86,67 @@ impl CheckCost {
     }
 }
 
-impl CompiledSchema {
-    /// Compiles a schema that was measured.
-    pub(super) fn build(
-        schema: &Value,
-        measured: &Measured,
-        patterns: &mut Patterns,
-    ) -> Result<Self, Located> {
-        let mut steps = PatternSteps::default();
-        for used in &measured.patterns {
-            let found = patterns.add(used).map_err(|fault| Located {
-                pointer: used.pointer.clone(),
-                fault,
-            })?;
-            steps.text = steps.text.max(found.text);
-            steps.name = steps.name.max(found.name);
+/// A measured schema of which some patterns are compiled.
+#[derive(Debug)]
+pub(super) struct SchemaCompilation {
+    schema: Value,
+    measured: Measured,
+    compiled_patterns: usize,
+    steps: PatternSteps,
+}
+
+impl SchemaCompilation {
+    pub(super) fn new(schema: Value, measured: Measured) -> Self {
+        Self {
+            schema,
+            measured,
+            compiled_patterns: 0,
+            steps: PatternSteps::default(),
         }
+    }
+
+    pub(super) const fn cost(&self) -> Cost {
+        self.measured.cost
+    }
+
+    /// Compiles the next pattern, or the schema if there is none.
+    pub(super) fn step(
+        &mut self,
+        patterns: &mut Patterns,
+    ) -> Result<Option<CompiledSchema>, Located> {
+        let Some(used) = self.measured.patterns.get(self.compiled_patterns) else {
+            return self.build(patterns).map(Some);
+        };
+        let found = patterns.add(used).map_err(|fault| Located {
+            pointer: used.pointer.clone(),
+            fault,
+        })?;
+        self.steps.text = self.steps.text.max(found.text);
+        self.steps.name = self.steps.name.max(found.name);
+        self.compiled_patterns = self.compiled_patterns.saturating_add(1);
+        Ok(None)
+    }
+
+    fn build(&self, patterns: &Patterns) -> Result<CompiledSchema, Located> {
         let mut options = jsonschema::options()
             .with_draft(Draft::Draft202012)
             .should_validate_formats(false);
-        if !measured.patterns.is_empty() {
+        if !self.measured.patterns.is_empty() {
             options = patterns.apply_to(options);
         }
         let validator = options
             .offline()
-            .build(&without_id(schema))
+            .build(&without_id(&self.schema))
             .map_err(|error| invalid(&error))?;
-        Ok(Self {
+        Ok(CompiledSchema {
             validator,
-            cost: measured.cost,
-            steps,
+            cost: self.measured.cost,
+            steps: self.steps,
         })
     }
+}
 
+impl CompiledSchema {
     /// Checks a value whose JSON has this many bytes, as far as that takes less than half a
     /// millisecond.
     ///

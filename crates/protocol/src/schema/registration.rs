@@ -1,12 +1,14 @@
-//! A device's services: parsed and measured, then compiled.
+//! A device's services: parsed and measured, then compiled in short steps.
+
+use std::vec;
 
 use bytes::Bytes;
 use serde_json::{Map, Value, value::RawValue};
 
 use super::{
     Digest, RegisterError, SchemaFault, SchemaLimits,
-    budget::{self, Located, Measured, join},
-    compiled_schema::{CompiledSchema, Deferred},
+    budget::{self, Located, join},
+    compiled_schema::{CompiledSchema, Deferred, SchemaCompilation},
     document::{Document, DocumentError},
     error::quoted,
     expansion::Cost,
@@ -59,9 +61,25 @@ pub struct MeasuredServices {
 struct MeasuredService {
     name: Box<str>,
     timeout_ms: Option<u32>,
-    params: Option<(Value, Measured)>,
+    params: Option<Schema>,
     /// The schema of the results is published, so it must be a valid schema too.
-    output: Option<(Value, Measured)>,
+    output: Option<Schema>,
+}
+
+#[derive(Debug)]
+enum Schema {
+    Measured(Box<SchemaCompilation>),
+    Compiled(CompiledSchema),
+}
+
+/// A device's services, of which some schemas and patterns are compiled.
+#[derive(Debug)]
+pub struct Compilation {
+    json: Bytes,
+    memory_bytes: usize,
+    patterns: Patterns,
+    left: vec::IntoIter<MeasuredService>,
+    services: Vec<Service>,
 }
 
 /// One callable service.
@@ -106,7 +124,7 @@ impl MeasuredServices {
         })
     }
 
-    /// The work of [`Self::compile`], in values of schemas.
+    /// The work of compiling all of it, in values of schemas.
     #[must_use]
     pub fn work(&self) -> usize {
         let patterns = self.cost.patterns.saturating_add(self.cost.name_patterns);
@@ -121,11 +139,8 @@ impl MeasuredServices {
     /// The memory of the registration without its patterns, at most.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let params = self
-            .services
-            .iter()
-            .filter_map(|service| service.params.as_ref());
-        let values = params.map(|(_, measured)| measured.cost.nodes);
+        let services = self.services.iter();
+        let values = services.map(MeasuredService::nodes);
         let values = values
             .fold(0, usize::saturating_add)
             .saturating_mul(VALUE_BYTES);
@@ -136,22 +151,46 @@ impl MeasuredServices {
             .saturating_add(services)
     }
 
-    /// Compiles every schema.
+    /// Begins to compile every schema.
+    #[must_use]
+    pub fn into_compilation(self) -> Compilation {
+        Compilation {
+            memory_bytes: self.memory_bytes(),
+            json: self.json,
+            patterns: Patterns::default(),
+            services: Vec::with_capacity(self.services.len()),
+            left: self.services.into_iter(),
+        }
+    }
+}
+
+impl Compilation {
+    /// Compiles one pattern, or one schema whose patterns are compiled, which takes some
+    /// milliseconds at most. Returns whether anything was left to compile.
     ///
     /// # Errors
-    /// The first error, in the order of the services' names.
-    pub fn compile(self) -> Result<Registration, RegisterError> {
-        let memory_bytes = self.memory_bytes();
-        let mut patterns = Patterns::default();
-        let services = self.services.into_iter();
-        let services: Vec<_> = services
-            .map(|service| service.compile(&mut patterns))
-            .collect::<Result<_, _>>()?;
+    /// The first error, in the order of the services' names. The compilation has failed then.
+    pub fn step(&mut self) -> Result<bool, RegisterError> {
+        let Some(service) = self.left.as_mut_slice().first_mut() else {
+            return Ok(false);
+        };
+        if !service.step(&mut self.patterns)? {
+            self.services.extend(self.left.next().map(Service::from));
+        }
+        Ok(true)
+    }
+
+    /// Completes the steps that are left.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub fn finish(mut self) -> Result<Registration, RegisterError> {
+        while self.step()? {}
         Ok(Registration {
             digest: Digest::compute(&self.json),
             json: self.json,
-            services: services.into(),
-            memory_bytes: memory_bytes.saturating_add(patterns.bytes()),
+            services: self.services.into(),
+            memory_bytes: self.memory_bytes.saturating_add(self.patterns.bytes()),
         })
     }
 }
@@ -160,9 +199,11 @@ impl Registration {
     /// Measures and compiles `services`.
     ///
     /// # Errors
-    /// As [`MeasuredServices::measure`] and [`MeasuredServices::compile`].
+    /// As [`MeasuredServices::measure`] and [`Compilation::step`].
     pub fn build(services: &RawValue, limits: &SchemaLimits) -> Result<Self, RegisterError> {
-        MeasuredServices::measure(services, limits)?.compile()
+        MeasuredServices::measure(services, limits)?
+            .into_compilation()
+            .finish()
     }
 
     /// The memory that the registration takes, at most.
@@ -287,24 +328,43 @@ impl MeasuredService {
         })
     }
 
-    fn compile(self, patterns: &mut Patterns) -> Result<Service, RegisterError> {
-        let name = self.name;
-        let mut compile = |field, schema: Option<(Value, Measured)>| {
-            let Some((schema, measured)) = schema else {
-                return Ok(None);
+    /// The values of the schema of the params.
+    fn nodes(&self) -> usize {
+        match &self.params {
+            Some(Schema::Measured(schema)) => schema.cost().nodes,
+            _ => 0,
+        }
+    }
+
+    /// Compiles one pattern or schema. Returns whether anything was left to compile.
+    fn step(&mut self, patterns: &mut Patterns) -> Result<bool, RegisterError> {
+        let fields = [(PARAMETERS, &mut self.params), (OUTPUT, &mut self.output)];
+        for (field, schema) in fields {
+            let Some(Schema::Measured(compilation)) = schema else {
+                continue;
             };
-            let compiled = CompiledSchema::build(&schema, &measured, patterns);
-            compiled
-                .map(Some)
-                .map_err(|located| bad_schema(&name, field, located))
+            let compiled = compilation.step(patterns);
+            let compiled = compiled.map_err(|located| bad_schema(&self.name, field, located))?;
+            if let Some(compiled) = compiled {
+                *schema = Some(Schema::Compiled(compiled));
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+}
+
+impl From<MeasuredService> for Service {
+    fn from(service: MeasuredService) -> Self {
+        let params = match service.params {
+            Some(Schema::Compiled(compiled)) => Some(compiled),
+            _ => None,
         };
-        let params = compile(PARAMETERS, self.params)?;
-        compile(OUTPUT, self.output)?;
-        Ok(Service {
-            name,
-            timeout_ms: self.timeout_ms,
+        Self {
+            name: service.name,
+            timeout_ms: service.timeout_ms,
             params,
-        })
+        }
     }
 }
 
@@ -375,7 +435,7 @@ fn measure_schema(
     field: &str,
     fields: &mut Map<String, Value>,
     total: &mut TotalCost<'_>,
-) -> Result<Option<(Value, Measured)>, RegisterError> {
+) -> Result<Option<Schema>, RegisterError> {
     let Some(schema) = fields.remove(field) else {
         return Ok(None);
     };
@@ -385,7 +445,8 @@ fn measure_schema(
     }
     let measured = budget::measure(&schema, total.limits).map_err(refuse)?;
     total.add(measured.cost)?;
-    Ok(Some((schema, measured)))
+    let compilation = SchemaCompilation::new(schema, measured);
+    Ok(Some(Schema::Measured(Box::new(compilation))))
 }
 
 fn bad_schema(service: &str, field: &str, Located { pointer, fault }: Located) -> RegisterError {

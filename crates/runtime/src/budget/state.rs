@@ -15,11 +15,13 @@ pub(super) struct State {
     turns: VecDeque<Owner>,
     /// The requests of each owner, with ascending ids.
     waiting: HashMap<Owner, VecDeque<Request>>,
-    next_id: u64,
+    /// Ids of requests at the end of a queue ascend from 0, those at the front descend from -1.
+    next_id: i64,
+    next_front_id: i64,
 }
 
 struct Request {
-    id: u64,
+    id: i64,
     amount: usize,
     sender: oneshot::Sender<Permit>,
 }
@@ -114,21 +116,47 @@ impl State {
         has_room
     }
 
-    /// Adds a request to the queue of its owner. Returns its id.
+    /// Adds a request at the end of the queue of its owner. Returns its id.
     pub(super) fn enqueue(
         &mut self,
         owner: Owner,
         amount: usize,
         sender: oneshot::Sender<Permit>,
-    ) -> u64 {
+    ) -> i64 {
         let id = self.next_id;
         self.next_id += 1;
+        self.queue(owner).push_back(Request { id, amount, sender });
+        id
+    }
+
+    /// Adds a request at the front of the queue of its owner, whose turn comes after those of the
+    /// other owners. Returns its id.
+    pub(super) fn enqueue_first(
+        &mut self,
+        owner: Owner,
+        amount: usize,
+        sender: oneshot::Sender<Permit>,
+    ) -> i64 {
+        self.next_front_id -= 1;
+        let id = self.next_front_id;
+        self.queue(owner).push_front(Request { id, amount, sender });
+        self.turns.retain(|turn| *turn != owner);
+        self.turns.push_back(owner);
+        id
+    }
+
+    /// The queue of an owner, which is in `turns`.
+    fn queue(&mut self, owner: Owner) -> &mut VecDeque<Request> {
         let requests = self.waiting.entry(owner).or_default();
         if requests.is_empty() {
             self.turns.push_back(owner);
         }
-        requests.push_back(Request { id, amount, sender });
-        id
+        requests
+    }
+
+    /// Whether another owner than this one waits.
+    pub(super) fn is_awaited_beside(&self, owner: Owner) -> bool {
+        self.turns.iter().any(|turn| *turn != owner)
     }
 
     /// Takes what fits for waiting requests: one for each owner in turn. Ends at the first request
@@ -165,7 +193,7 @@ impl State {
     }
 
     /// Removes a request, if it still waits. Searches by id: thousands of requests may wait.
-    pub(super) fn forget(&mut self, owner: Owner, id: u64) {
+    pub(super) fn forget(&mut self, owner: Owner, id: i64) {
         if let Entry::Occupied(mut entry) = self.waiting.entry(owner) {
             let requests = entry.get_mut();
             if let Ok(index) = requests.binary_search_by_key(&id, |request| request.id) {

@@ -111,6 +111,34 @@ async fn waiting_owners_take_turns() {
 }
 
 #[tokio::test]
+async fn owner_that_passes_its_turn_is_next_after_the_other_owners() {
+    let budget = budget(1, Kind::Brief);
+    let acquire = |number| Box::pin(budget.acquire(org(number), 1, far()));
+    let permit = budget.try_acquire(org(1), 1).unwrap();
+    let mut later = acquire(1);
+    assert!((&mut later).now_or_never().is_none());
+    assert!(!permit.is_awaited(), "only its own owner waits");
+    let mut others = [acquire(2), acquire(3)];
+    for waiter in &mut others {
+        assert!(waiter.now_or_never().is_none());
+    }
+    assert!(permit.is_awaited());
+    let mut passed = Box::pin(permit.pass_turn(far()));
+    assert!((&mut passed).now_or_never().is_none());
+    for waiter in &mut others {
+        assert!((&mut passed).now_or_never().is_none());
+        drop(waiter.now_or_never().unwrap().unwrap());
+    }
+    let permit = passed.now_or_never().unwrap().unwrap();
+    assert!((&mut later).now_or_never().is_none());
+    // Without other owners, the turn returns at once.
+    let permit = permit.pass_turn(far()).now_or_never().unwrap().unwrap();
+    drop(permit);
+    assert!(later.now_or_never().is_some());
+    assert_eq!(budget.used(), 0);
+}
+
+#[tokio::test]
 async fn owner_at_its_share_is_passed_over() {
     let budget = budget(4, Kind::Held { share: 2 });
     let held = budget.try_acquire(org(1), 2).unwrap();

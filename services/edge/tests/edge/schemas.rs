@@ -347,6 +347,31 @@ async fn known_services_wait_for_no_compilation() {
     new.join_all().await;
 }
 
+#[tokio::test]
+async fn compilation_lets_another_organisation_go_first() {
+    const BUDGET: &str = "compile_jobs";
+    let node = Node::start(Config::default()).await;
+    let jobs = node.budgets.slots(BUDGET, 1, BudgetKind::Brief);
+    let all = jobs.free();
+    let mut heavy = node.device("heavy").await;
+    let paused = pause(&node, BUDGET);
+    // One service, so that its patterns are the steps.
+    let registered = tokio::spawn(async move { heavy.register(&distinct(1, 1, 8)).await });
+    eventually_true("new services wait", || waiting(&node, BUDGET) == 1).await;
+    let another = tokio::spawn(async move {
+        let deadline = tokio::time::Instant::now() + TEST_TIMEOUT;
+        let owner = Owner::Org(Uuid::now_v7());
+        jobs.acquire(owner, all, deadline).await
+    });
+    eventually_true("both wait", || waiting(&node, BUDGET) == 2).await;
+    drop(paused);
+    let permit = another.await.unwrap().unwrap();
+    // The device is in the middle of its services.
+    assert_eq!(waiting(&node, BUDGET), 1);
+    drop(permit);
+    registered.await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_new_registrations_do_not_delay_other_organisations() {
     let node = Node::start(Config::default()).await;

@@ -494,7 +494,7 @@ fn work_and_memory_follow_the_schemas() {
     let larger = measure(&json!({ "a": { "parameters": pattern } }));
     assert_eq!(larger.work(), 1 + 4 + 64);
     let without_patterns = larger.memory_bytes();
-    let registration = larger.compile().unwrap();
+    let registration = larger.into_compilation().finish().unwrap();
     assert!(registration.memory_bytes() > without_patterns);
 }
 
