@@ -114,10 +114,9 @@ impl Authenticator {
         secret: &ApiKeySecret,
         client: Owner,
     ) -> Result<Caller, Problem> {
-        if secret.checksum() == Checksum::Wrong {
-            return Err(problems::unknown_api_key());
-        }
-        match self.keys.lookup(KeyHash::of(secret), client).await {
+        let may_exist = || secret.checksum() != Checksum::Wrong;
+        let key = KeyHash::of(secret);
+        match self.keys.lookup(key, client, may_exist).await {
             Ok(Some(caller)) if self.bus.is_suspended(caller.org) => Err(problems::org_suspended()),
             Ok(Some(caller)) => Ok(caller),
             Ok(None) => Err(problems::unknown_api_key()),

@@ -55,7 +55,7 @@ impl Authenticator {
     /// fallback lasts.
     pub async fn is_still_valid(&self, check: &CredentialCheck) -> bool {
         match check.0 {
-            Basis::Key(hash) => match self.keys.lookup(hash, Owner::System).await {
+            Basis::Key(hash) => match self.keys.lookup(hash, Owner::System, || true).await {
                 Ok(Some(caller)) => !self.bus.is_suspended(caller.org),
                 Ok(None) | Err(_) => false,
             },

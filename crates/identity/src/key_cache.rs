@@ -113,16 +113,19 @@ impl KeyCache {
     }
 
     /// The caller with this key, or `None` if the key is unknown, revoked or expired. Concurrent
-    /// requests with the same key share one lookup, which is charged to the `client` of the first.
+    /// requests with the same key share one lookup, which is charged to the `client` of the first. A
+    /// key that is not cached is looked up if it `may_exist`.
     pub(crate) async fn lookup(
         &self,
         key: KeyHash,
         client: Owner,
+        may_exist: impl FnOnce() -> bool,
     ) -> Result<Option<Caller>, Arc<StoreError>> {
         let found = match self.fresh.get(&key.0).await {
             Some(found) => found,
             None => match self.fallback.get(&key.0).await {
                 Some(known) => self.refresh(key, client, known).await?,
+                None if !may_exist() => None,
                 None => {
                     let query = self.query(key, client);
                     self.fresh.try_get_with(key.0, query).await?
@@ -247,12 +250,22 @@ mod tests {
                   VALUES (gen_random_uuid(), '{org}', 'a key', 'sb_', '\x{hash}', '{{call}}', {expires_at})"
             );
             database.execute(&sql).await.unwrap();
-            assert!(keys.lookup(key, STRANGER).await.unwrap().is_some());
+            assert!(keys.lookup(key, STRANGER, || true).await.unwrap().is_some());
         }
         database.set_unavailable(true).await.unwrap();
-        let lookup = async || keys.lookup(expiring, STRANGER).await.unwrap().is_none();
+        let lookup = async || {
+            keys.lookup(expiring, STRANGER, || true)
+                .await
+                .unwrap()
+                .is_none()
+        };
         assert!(eventually(EXPIRY_TIMEOUT, lookup, |expired| *expired).await);
-        assert!(keys.lookup(permanent, STRANGER).await.unwrap().is_some());
+        assert!(
+            keys.lookup(permanent, STRANGER, || true)
+                .await
+                .unwrap()
+                .is_some()
+        );
     }
 
     #[tokio::test]
@@ -264,7 +277,7 @@ mod tests {
         let mut lookups = tokio::task::JoinSet::new();
         for byte in 0..UNKNOWN_KEYS {
             let keys = keys.clone();
-            lookups.spawn(async move { keys.lookup(KeyHash([byte; 32]), STRANGER).await });
+            lookups.spawn(async move { keys.lookup(KeyHash([byte; 32]), STRANGER, || true).await });
         }
         let taken = || keys.lookups.free() == 0;
         eventually_true("a permit for each lookup", taken).await;

@@ -405,7 +405,7 @@ mod tests {
         assert!(render(&registry).contains("test_peel_seconds_count{fruit=\"pear\"} 0"));
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", feature = "process-metrics"))]
     #[test]
     fn process_metrics_are_registered() {
         let registry = Registry::new();

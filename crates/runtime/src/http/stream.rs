@@ -3,6 +3,7 @@
 
 use std::{
     io,
+    mem::MaybeUninit,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -67,13 +68,14 @@ impl AsyncRead for ClientStream {
             return Pin::new(&mut self.socket).poll_read(cx, buffer);
         }
         self.client.charge_head().map_err(io::Error::other)?;
-        // What follows a head in the same read is not charged, so it is little.
+        // What follows a head in the same read is not charged, so it is little. A copy of the few
+        // bytes that have arrived costs less than zeroing a part of `buffer`.
+        let mut part = [const { MaybeUninit::uninit() }; FREE_HEAD_BYTES];
         let room = FREE_HEAD_BYTES.min(buffer.remaining());
-        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(room));
+        let mut part = ReadBuf::uninit(part.split_at_mut(room).0);
         ready!(Pin::new(&mut self.socket).poll_read(cx, &mut part))?;
-        let count = part.filled().len();
-        buffer.advance(count);
-        self.client.count_head(count);
+        buffer.put_slice(part.filled());
+        self.client.count_head(part.filled().len());
         Poll::Ready(Ok(()))
     }
 }

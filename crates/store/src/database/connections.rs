@@ -242,10 +242,41 @@ impl Connections {
     ) -> Result<ScopedConnection, sqlx::Error> {
         let deadline = Instant::now() + ACQUIRE_TIMEOUT;
         let settings = scope.session_settings(actor);
-        // Boxed: the future of a new connection is large, and every query's future contains it.
-        let scoped = Box::pin(async {
+        let scoped = async {
             let permits = self.gate.enter(scope.holder(), locks_org, deadline).await;
             let permits = permits.map_err(|_| sqlx::Error::PoolTimedOut)?;
+            let connection = match self.configure_idle(&settings).await? {
+                Some(connection) => connection,
+                // Boxed: these futures are large, and every query's future contains them.
+                None => Box::pin(self.connect(&settings)).await?,
+            };
+            Ok(ScopedConnection::new(
+                connection,
+                permits,
+                Arc::clone(&self.gate),
+            ))
+        };
+        let scoped = tokio::time::timeout_at(deadline, scoped).await;
+        scoped.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+    }
+
+    /// Sets the scope of an idle connection. `None` if there is none, or it had died.
+    async fn configure_idle(
+        &self,
+        settings: &str,
+    ) -> Result<Option<PoolConnection<Postgres>>, sqlx::Error> {
+        let Some(idle) = self.pool.try_acquire() else {
+            return Ok(None);
+        };
+        match Unverified(Some(idle)).configure(settings).await {
+            Ok(connection) => Ok(Some(connection)),
+            Err(error) => skip_dead(error, &mut 1).map(|()| None),
+        }
+    }
+
+    /// Waits for a connection, idle or new, and sets its scope.
+    async fn connect(&self, settings: &str) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        let connected = async {
             let mut attempts_left = self.limit;
             loop {
                 let acquired = match self.pool.acquire().await {
@@ -256,24 +287,16 @@ impl Connections {
                     }
                     acquired => acquired?,
                 };
-                let mut unverified = Unverified(Some(acquired));
-                match unverified.configure(&settings).await {
-                    Ok(connection) => {
-                        let gate = Arc::clone(&self.gate);
-                        return Ok(ScopedConnection::new(connection, permits, gate));
-                    }
+                match Unverified(Some(acquired)).configure(settings).await {
+                    Ok(connection) => return Ok(connection),
                     Err(error) => skip_dead(error, &mut attempts_left)?,
                 }
             }
-        });
-        let scoped = async {
-            tokio::select! {
-                scoped = scoped => scoped,
-                never = self.follow_primary() => match never {},
-            }
         };
-        let scoped = tokio::time::timeout_at(deadline, scoped).await;
-        scoped.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+        tokio::select! {
+            connected = connected => connected,
+            never = self.follow_primary() => match never {},
+        }
     }
 
     async fn begin_scoped(
@@ -292,7 +315,7 @@ impl Connections {
 struct Unverified(Option<PoolConnection<Postgres>>);
 
 impl Unverified {
-    async fn configure(&mut self, settings: &str) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+    async fn configure(mut self, settings: &str) -> Result<PoolConnection<Postgres>, sqlx::Error> {
         let connection = self.0.as_mut().ok_or(sqlx::Error::PoolClosed)?;
         let settings = AssertSqlSafe(settings.to_owned());
         connection.execute(settings).await?;
