@@ -126,10 +126,8 @@ impl KeyCache {
             None => match self.fallback.get(&key.0).await {
                 Some(known) => self.refresh(key, client, known).await?,
                 None if !may_exist() => None,
-                None => {
-                    let query = self.query(key, client);
-                    self.fresh.try_get_with(key.0, query).await?
-                }
+                // Boxed: the future is large, and that of every request contains it.
+                None => Box::pin(self.query_once(key, client)).await?,
             },
         };
         let valid = found.filter(|key| !key.is_expired());
@@ -145,10 +143,9 @@ impl KeyCache {
         known: CachedKey,
     ) -> Result<Option<CachedKey>, Arc<StoreError>> {
         let cache = self.clone();
-        let lookup = self.refreshes.spawn(async move {
-            let query = cache.query(key, client);
-            cache.fresh.try_get_with(key.0, query).await
-        });
+        let lookup = self
+            .refreshes
+            .spawn(async move { cache.query_once(key, client).await });
         let wait = if known.verified_at.elapsed() < RECENT {
             Duration::ZERO
         } else {
@@ -158,6 +155,16 @@ impl KeyCache {
             Ok(Ok(found)) => found,
             _ => Ok(Some(known)),
         }
+    }
+
+    async fn query_once(
+        &self,
+        key: KeyHash,
+        client: Owner,
+    ) -> Result<Option<CachedKey>, Arc<StoreError>> {
+        self.fresh
+            .try_get_with(key.0, self.query(key, client))
+            .await
     }
 
     async fn query(

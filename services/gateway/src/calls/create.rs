@@ -84,13 +84,16 @@ pub(crate) async fn create(
         return Ok(attempt.too_large(&gateway).into_response());
     }
     let key = key.map(|key| key.scoped(&caller, &attempt.device));
+    // Boxed: the futures of stored calls are large, and that of every call contains them.
     match (mode, key) {
-        (Mode::Sync, Some(key)) => idempotency::perform_once(&gateway, &attempt, &key).await,
+        (Mode::Sync, Some(key)) => {
+            Box::pin(idempotency::perform_once(&gateway, &attempt, &key)).await
+        }
         (Mode::Sync, None) => {
             let (_, response) = attempt.respond(&gateway).await?;
             Ok(response.into_response())
         }
-        (mode, key) => queue::accept(&gateway, attempt, &mode, key).await,
+        (mode, key) => Box::pin(queue::accept(&gateway, attempt, &mode, key)).await,
     }
 }
 

@@ -22,6 +22,8 @@ const CONNECTIONS: usize = 4;
 const STRANGER: &str = "127.0.0.1";
 const OTHER: &str = "127.0.0.2";
 const INVENTED_KEYS: usize = 300;
+/// The default maximum of the pool.
+const DATABASE_CONNECTIONS: u8 = 10;
 const TOOLS_LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
 
 /// Sends a request on a connection that stays open, and returns the status.
@@ -70,6 +72,15 @@ async fn connect_from(gateway: &TestGateway, address: &str) -> TcpStream {
     socket.connect(server).await.unwrap()
 }
 
+/// Opens all connections of the pool. While one is opened, the others serve hundreds of lookups.
+async fn open_database_connections(gateway: &TestGateway) {
+    let lookups = (0..DATABASE_CONNECTIONS).map(|number| {
+        let store = gateway.store.clone();
+        async move { store.api_key_by_hash(&[number; 32]).await.unwrap() }
+    });
+    JoinSet::from_iter(lookups).join_all().await;
+}
+
 #[tokio::test]
 async fn invented_keys_of_one_network_do_not_delay_the_first_use_of_a_key() {
     let gateway = TestGateway::start().await;
@@ -78,6 +89,7 @@ async fn invented_keys_of_one_network_do_not_delay_the_first_use_of_a_key() {
         let report = reports.iter().find(|report| report.budget == "key_lookups");
         report.is_some_and(|report| is_reached(report.used, report.waiting))
     };
+    open_database_connections(&gateway).await;
     let lock = gateway.database.lock("api_keys").await.unwrap();
     let rejected = Arc::new(AtomicUsize::new(0));
     let mut strangers = JoinSet::new();
