@@ -5,6 +5,7 @@ mod chat;
 mod control;
 mod edge;
 mod gateway;
+mod mcp;
 
 use std::net::SocketAddr;
 
@@ -102,6 +103,13 @@ fn unfinished_body(org: &Org, path: &str) -> String {
         org.key,
         " ".repeat(sent)
     )
+}
+
+/// Sends a request again and again. Refused requests are repeated.
+async fn ask_forever(request: reqwest::RequestBuilder) {
+    while let Some(request) = request.try_clone() {
+        request.send().await.unwrap().bytes().await.unwrap();
+    }
 }
 
 /// Calls again and again from this many tasks. Refused calls are repeated as well.

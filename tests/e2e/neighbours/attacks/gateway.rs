@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 
 use super::{
     super::{Service, Takes, Target, sized},
-    LARGE_BYTES, at_once, call_forever, devices, get, http_address, large_services, open,
-    unfinished_body,
+    LARGE_BYTES, ask_forever, at_once, call_forever, devices, get, http_address, large_services,
+    open, unfinished_body,
 };
 use crate::{
     cluster::{Org, TestCluster, echo_services},
@@ -316,13 +316,6 @@ async fn reads_of_registrations_leave_redis_to_others() {
             attack,
         )
         .await;
-}
-
-/// Sends a request again and again. Refused requests are repeated.
-async fn ask_forever(request: reqwest::RequestBuilder) {
-    while let Some(request) = request.try_clone() {
-        request.send().await.unwrap().bytes().await.unwrap();
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
