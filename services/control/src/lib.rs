@@ -92,7 +92,8 @@ impl Control {
             max_token_ttl_s: config.longest_token_ttl_s,
             quota_defaults: config.quotas.limits(),
             webhook_networks: workers::webhooks::Networks::new(&config.webhooks_allow),
-            embedder: Endpoint::from_config(&config.embeddings).map(QueryEmbedder::new),
+            embedder: Endpoint::from_config(&config.embeddings)
+                .map(|endpoint| QueryEmbedder::new(endpoint, &deps.budgets)),
             metrics: RequestMetrics::new(&deps.registry)?,
             public_keys: deps.public_keys,
             responses: ResponseBudget::new(&deps.budgets),

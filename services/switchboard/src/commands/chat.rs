@@ -96,7 +96,8 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
             bus: deps.bus,
             store: deps.store,
             authenticator: deps.authenticator,
-            embedder: Endpoint::from_config(&embeddings).map(QueryEmbedder::new),
+            embedder: Endpoint::from_config(&embeddings)
+                .map(|endpoint| QueryEmbedder::new(endpoint, &deps.budgets)),
             registry: deps.registry,
             budgets: deps.budgets,
         };

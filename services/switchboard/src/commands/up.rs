@@ -286,7 +286,8 @@ fn start_http_services(
         bus: deps.bus.clone(),
         store: deps.store.clone(),
         authenticator: deps.authenticator.clone(),
-        embedder: Endpoint::from_config(&arguments.control.embeddings).map(QueryEmbedder::new),
+        embedder: Endpoint::from_config(&arguments.control.embeddings)
+            .map(|endpoint| QueryEmbedder::new(endpoint, &deps.budgets)),
         registry: deps.registry.clone(),
         budgets: deps.budgets.clone(),
     };
