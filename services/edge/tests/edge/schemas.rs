@@ -13,7 +13,7 @@ use switchboard_protocol::{
 };
 use switchboard_runtime::budget::{Kind as BudgetKind, Owner, Permit};
 use switchboard_test_support::eventually::eventually_true;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use uuid::Uuid;
 
 use crate::{
@@ -335,7 +335,7 @@ async fn known_services_wait_for_no_compilation() {
     let _lamp = node.lamp("lamp").await;
     let mut new = node.device("new").await;
     let paused = pause(&node, BUDGET);
-    let new = tokio::task::JoinSet::from_iter([async move {
+    let new = JoinSet::from_iter([async move {
         new.register(&distinct(1, 1, 1)).await;
     }]);
     eventually_true("new services wait", || waiting(&node, BUDGET) == 1).await;
@@ -356,27 +356,29 @@ async fn compilation_lets_another_organisation_go_first() {
     let mut heavy = node.device("heavy").await;
     let paused = pause(&node, BUDGET);
     // One service, so that its patterns are the steps.
-    let registered = tokio::spawn(async move { heavy.register(&distinct(1, 1, 8)).await });
+    let registered = JoinSet::from_iter([async move {
+        heavy.register(&distinct(1, 1, 8)).await;
+    }]);
     eventually_true("new services wait", || waiting(&node, BUDGET) == 1).await;
-    let another = tokio::spawn(async move {
+    let mut another = JoinSet::from_iter([async move {
         let deadline = tokio::time::Instant::now() + TEST_TIMEOUT;
         let owner = Owner::Org(Uuid::now_v7());
         jobs.acquire(owner, all, deadline).await
-    });
+    }]);
     eventually_true("both wait", || waiting(&node, BUDGET) == 2).await;
     drop(paused);
-    let permit = another.await.unwrap().unwrap();
+    let permit = another.join_next().await.unwrap().unwrap().unwrap();
     // The device is in the middle of its services.
     assert_eq!(waiting(&node, BUDGET), 1);
     drop(permit);
-    registered.await.unwrap();
+    registered.join_all().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_new_registrations_do_not_delay_other_organisations() {
     let node = Node::start(Config::default()).await;
     let mut other = OtherOrg::join(&node).await;
-    let mut registrations = tokio::task::JoinSet::new();
+    let mut registrations = JoinSet::new();
     for number in 0..40 {
         let mut device = node.device(&format!("toy-{number}")).await;
         registrations.spawn(async move {
