@@ -11,11 +11,16 @@ use crate::{bus::Bus, error::BusError};
 pub const MAX_CONVERSATION_BYTES: usize = 64 * 1024;
 /// The maximum length of a conversation's name, in bytes.
 pub const MAX_CONVERSATION_NAME_BYTES: usize = 200;
-/// Conversations of one organisation. Protects the others, and memory: usually 10 to 20 MB, and
-/// 320 MiB when each has the maximum size.
-pub(crate) const MAX_CONVERSATIONS_PER_ORG: usize = 5_000;
-/// Conversations of all organisations. Protects memory: usually 200 to 400 MB.
-pub(crate) const MAX_CONVERSATIONS: usize = 100_000;
+/// Conversations of one organisation. Protects the others, and memory.
+pub(crate) const ORG_LIMIT: ConversationLimit = ConversationLimit {
+    number: 5_000,
+    bytes: 32 * 1024 * 1024,
+};
+/// Conversations of all organisations. Protects memory.
+pub(crate) const TOTAL_LIMIT: ConversationLimit = ConversationLimit {
+    number: 100_000,
+    bytes: 128 * 1024 * 1024,
+};
 /// Conversations in one reply. Protects memory, and the time that Redis takes.
 pub(crate) const MAX_CLAIMED: usize = 64;
 /// How long a conversation is stored after it was due.
@@ -61,6 +66,13 @@ pub enum SaveOutcome {
     Saved(u64),
     /// Another version is stored, or none: nothing was saved.
     Conflict,
+}
+
+/// How many conversations are stored at most, and how many bytes they have together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ConversationLimit {
+    pub(crate) number: usize,
+    pub(crate) bytes: usize,
 }
 
 /// A conversation to be saved.
@@ -121,9 +133,9 @@ impl ConversationKey {
 /// A worker that claims a due conversation writes what it derives from it, and then deletes it in
 /// the claimed version. If it was saved in the meantime it is not deleted, and is due again later.
 ///
-/// When a new conversation exceeds the limit of its organisation or of all, another is evicted: an
-/// expired one, else the one that would be due first of those that are not due. Due and leased
-/// ones are evicted last.
+/// When a save exceeds a limit of its organisation or of all, in number or in bytes, others are
+/// evicted: an expired one, else the one that would be due first of those that are not due. Due and
+/// leased ones are evicted last.
 impl Bus {
     /// Reads a conversation.
     ///

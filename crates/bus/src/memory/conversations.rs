@@ -14,8 +14,8 @@ use switchboard_protocol::id::OrgId;
 use switchboard_runtime::clock::unix_now_ms;
 
 use crate::conversations::{
-    Conversation, ConversationKey, ConversationWrite, ConversationsInFlight, DUE_TTL,
-    MAX_CONVERSATIONS, MAX_CONVERSATIONS_PER_ORG, SaveOutcome, SaveResult,
+    Conversation, ConversationKey, ConversationLimit, ConversationWrite, ConversationsInFlight,
+    DUE_TTL, ORG_LIMIT, SaveOutcome, SaveResult, TOTAL_LIMIT,
 };
 
 #[derive(Default)]
@@ -23,14 +23,21 @@ pub(super) struct Conversations {
     stored: HashMap<Arc<ConversationKey>, StoredConversation>,
     /// By the time when they are claimed next.
     by_due: TimeIndex,
-    by_expiry: TimeIndex,
-    /// Each organisation's, by expiry.
-    by_org: HashMap<OrgId, TimeIndex>,
+    all: ByExpiry,
+    by_org: HashMap<OrgId, ByExpiry>,
     last_version: u64,
 }
 
 /// Keys by time and version.
 type TimeIndex = BTreeMap<(Instant, u64), Arc<ConversationKey>>;
+
+/// Conversations by expiry.
+#[derive(Default)]
+struct ByExpiry {
+    index: TimeIndex,
+    /// The sum of their sizes.
+    bytes: usize,
+}
 
 struct StoredConversation {
     version: u64,
@@ -57,10 +64,11 @@ impl Conversations {
                 evicted: 0,
             };
         }
-        let (key, evicted) = match self.remove(write.key) {
-            Some((key, _)) => (key, 0),
-            None => (Arc::new(write.key.clone()), self.make_room(write.key.org)),
+        let key = match self.remove(write.key) {
+            Some((key, _)) => key,
+            None => Arc::new(write.key.clone()),
         };
+        let evicted = self.make_room(key.org, write.bytes.len());
         let now_us = unix_now_ms().saturating_mul(1000);
         let version = now_us.max(self.last_version + 1);
         self.last_version = version;
@@ -79,14 +87,20 @@ impl Conversations {
         }
     }
 
-    /// Evicts one conversation for a new one of this organisation, if a limit is reached.
-    fn make_room(&mut self, org: OrgId) -> u64 {
-        let of_org = self.by_org.get(&org);
-        let evicted = of_org
-            .and_then(|of_org| select_eviction(of_org, MAX_CONVERSATIONS_PER_ORG))
-            .or_else(|| select_eviction(&self.by_expiry, MAX_CONVERSATIONS));
-        let evicted = evicted.and_then(|key| self.remove(&key));
-        evicted.map_or(0, |(_, stored)| u64::from(!stored.has_expired()))
+    /// Evicts conversations for another one of this organisation, with this many bytes. Returns how
+    /// many had not expired.
+    fn make_room(&mut self, org: OrgId, bytes: usize) -> u64 {
+        let mut evicted = 0;
+        loop {
+            let of_org = self.by_org.get(&org);
+            let next = of_org
+                .and_then(|of_org| of_org.select_eviction(ORG_LIMIT, bytes))
+                .or_else(|| self.all.select_eviction(TOTAL_LIMIT, bytes));
+            let Some((_, stored)) = next.and_then(|key| self.remove(&key)) else {
+                return evicted;
+            };
+            evicted += u64::from(!stored.has_expired());
+        }
     }
 
     pub(super) fn delete(&mut self, key: &ConversationKey, version: u64) -> bool {
@@ -103,7 +117,7 @@ impl Conversations {
         in_flight: &ConversationsInFlight,
     ) -> Vec<Conversation> {
         let now = Instant::now();
-        let expired = self.by_expiry.range(..=(now, u64::MAX));
+        let expired = self.all.index.range(..=(now, u64::MAX));
         let expired: Vec<_> = expired.map(|(_, key)| Arc::clone(key)).collect();
         for key in expired {
             self.remove(&key);
@@ -125,9 +139,11 @@ impl Conversations {
     fn insert(&mut self, key: Arc<ConversationKey>, stored: StoredConversation) {
         let (due, expiry) = stored.index_keys();
         self.by_due.insert(due, Arc::clone(&key));
-        self.by_expiry.insert(expiry, Arc::clone(&key));
         let of_org = self.by_org.entry(key.org).or_default();
-        of_org.insert(expiry, Arc::clone(&key));
+        for one in [&mut self.all, of_org] {
+            one.index.insert(expiry, Arc::clone(&key));
+            one.bytes += stored.bytes.len();
+        }
         self.stored.insert(key, stored);
     }
 
@@ -138,12 +154,17 @@ impl Conversations {
         let (key, stored) = self.stored.remove_entry(key)?;
         let (due, expiry) = stored.index_keys();
         self.by_due.remove(&due);
-        self.by_expiry.remove(&expiry);
-        if let Some(of_org) = self.by_org.get_mut(&key.org) {
-            of_org.remove(&expiry);
-            if of_org.is_empty() {
-                self.by_org.remove(&key.org);
-            }
+        let of_org = self.by_org.entry(key.org).or_default();
+        for one in [&mut self.all, of_org] {
+            one.index.remove(&expiry);
+            one.bytes -= stored.bytes.len();
+        }
+        if self
+            .by_org
+            .get(&key.org)
+            .is_some_and(|of_org| of_org.index.is_empty())
+        {
+            self.by_org.remove(&key.org);
         }
         Some((key, stored))
     }
@@ -170,21 +191,28 @@ fn select_fair<'a>(
     selected.map(|(_, key)| Arc::clone(key)).collect()
 }
 
-/// Selects the one to evict when the limit is reached: an expired one, else the one that would be
-/// due first of those that are not due, else the one that has been due for longest.
-fn select_eviction(by_expiry: &TimeIndex, max: usize) -> Option<Arc<ConversationKey>> {
-    let ((expires_at, _), first) = by_expiry.first_key_value()?;
-    if by_expiry.len() < max {
-        return None;
+impl ByExpiry {
+    /// Selects the one to evict when another one, with this many bytes, exceeds the limit: an expired
+    /// one, else the one that would be due first of those that are not due, else the one that has been
+    /// due for longest.
+    fn select_eviction(
+        &self,
+        limit: ConversationLimit,
+        bytes: usize,
+    ) -> Option<Arc<ConversationKey>> {
+        let ((expires_at, _), first) = self.index.first_key_value()?;
+        if self.index.len() < limit.number && self.bytes + bytes <= limit.bytes {
+            return None;
+        }
+        let now = Instant::now();
+        if *expires_at <= now {
+            return Some(Arc::clone(first));
+        }
+        let due_now = (now + DUE_TTL, u64::MAX);
+        let mut not_due = self.index.range((Excluded(due_now), Unbounded));
+        let selected = not_due.next().map_or(first, |(_, key)| key);
+        Some(Arc::clone(selected))
     }
-    let now = Instant::now();
-    if *expires_at <= now {
-        return Some(Arc::clone(first));
-    }
-    let due_now = (now + DUE_TTL, u64::MAX);
-    let mut not_due = by_expiry.range((Excluded(due_now), Unbounded));
-    let selected = not_due.next().map_or(first, |(_, key)| key);
-    Some(Arc::clone(selected))
 }
 
 impl StoredConversation {
@@ -245,25 +273,25 @@ mod tests {
         assert_eq!(all.claim_due(1, LONG_DELAY / 2, &in_flight).len(), 1);
         save(&mut all, &due, Duration::ZERO);
         save(&mut all, &first, LONG_DELAY);
-        for number in 3..MAX_CONVERSATIONS {
+        for number in 3..TOTAL_LIMIT.number {
             let org = 10 + number as u128 % 50;
             assert_eq!(save(&mut all, &key(org, number), LONG_DELAY * 2), 0);
         }
         assert_eq!(save(&mut all, &key(4, "one more"), LONG_DELAY), 1);
         assert!(all.find(&first).is_none());
         assert!(all.find(&due).is_some() && all.find(&leased).is_some());
-        assert_eq!(all.by_expiry.len(), MAX_CONVERSATIONS);
-        let of_orgs: usize = all.by_org.values().map(TimeIndex::len).sum();
+        assert_eq!(all.all.index.len(), TOTAL_LIMIT.number);
+        let of_orgs: usize = all.by_org.values().map(|of_org| of_org.index.len()).sum();
         assert_eq!(
             (of_orgs, all.by_due.len()),
-            (all.by_expiry.len(), all.stored.len())
+            (all.all.index.len(), all.stored.len())
         );
     }
 
     #[test]
     fn first_due_is_evicted_when_all_are_due() {
         let mut all = Conversations::default();
-        for number in 0..MAX_CONVERSATIONS_PER_ORG {
+        for number in 0..ORG_LIMIT.number {
             save(&mut all, &key(1, number), Duration::ZERO);
         }
         assert_eq!(save(&mut all, &key(1, "one more"), Duration::ZERO), 1);

@@ -162,16 +162,18 @@ HGETALL event-bytes
 XLEN events
 strike_events 2 events event-bytes control 1-0 org 2
 HGETALL event-bytes
-keep_conversation 3 conv:org/a conv conv:org org/a '' bytes 1000 5000 10 100 conv: conv: 3600000
-keep_conversation 3 conv:org/a conv conv:org org/a 1 bytes 1000 5000 10 100 conv: conv: 3600000
-keep_conversation 3 conv:org/b conv conv:org org/b '' bytes 1000 5000 1 100 conv: conv: 3600000
+keep_conversation 4 conv:org/a conv conv:org sizes org/a '' bytes 1000 5000 conv: conv: 3600000 10 99 100 99
+keep_conversation 4 conv:org/a conv conv:org sizes org/a 1 bytes 1000 5000 conv: conv: 3600000 10 99 100 99
+keep_conversation 4 conv:org/b conv conv:org sizes org/b '' bytes 1000 5000 conv: conv: 3600000 1 99 100 99
 GET conv:org/b
+keep_conversation 4 conv:org/d conv conv:org sizes org/d '' more 1000 5000 conv: conv: 3600000 10 8 100 99
+HGETALL sizes
 SET conv:org/c 7_old
 ZADD conv 1 org/c
 ZADD conv:org 1 org/c
-due 1 conv conv: 10 60000 conv: 3600000 8 1000 org 2
-drop_conversation 3 conv:org/c conv conv:org org/c 6
-drop_conversation 3 conv:org/c conv conv:org org/c 7
+due 1 conv conv: 10 60000 conv: 3600000 8 1000 sizes org 2
+drop_conversation 4 conv:org/c conv conv:org sizes org/c 6
+drop_conversation 4 conv:org/c conv conv:org sizes org/c 7
 ZRANGE conv 0 -1
 "#;
 

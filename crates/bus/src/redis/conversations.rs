@@ -13,7 +13,7 @@ use crate::{
     backend::{BackendFuture, ConversationStore},
     conversations::{
         Conversation, ConversationKey, ConversationWrite, ConversationsInFlight, DUE_TTL,
-        MAX_CLAIMED, MAX_CONVERSATIONS, MAX_CONVERSATIONS_PER_ORG, SaveOutcome, SaveResult,
+        MAX_CLAIMED, ORG_LIMIT, SaveOutcome, SaveResult, TOTAL_LIMIT,
     },
 };
 
@@ -25,11 +25,12 @@ fn member(key: &ConversationKey) -> String {
     format!("{}/{}", key.org, key.name)
 }
 
-fn names(keys: &Keys, key: &ConversationKey) -> [String; 3] {
+fn names(keys: &Keys, key: &ConversationKey) -> [String; 4] {
     [
         keys.conversation(&member(key)),
         keys.conversations(),
         keys.org_conversations(&key.org.to_string()),
+        keys.conversation_sizes(),
     ]
 }
 
@@ -59,10 +60,12 @@ impl ConversationStore for RedisClient {
             save.arg(member(write.key));
             save.arg(replaces.unwrap_or_default()).arg(&write.bytes[..]);
             save.arg(millis(write.due_after)).arg(millis(ttl));
-            save.arg(MAX_CONVERSATIONS_PER_ORG).arg(MAX_CONVERSATIONS);
             save.arg(self.keys.conversation(""));
             save.arg(self.keys.org_conversations(""));
             save.arg(millis(DUE_TTL));
+            for limit in [ORG_LIMIT, TOTAL_LIMIT] {
+                save.arg(limit.number).arg(limit.bytes);
+            }
             let (version, evicted): (String, u64) = self.query(&names[0], &save).await?;
             let version = version.parse();
             let outcome = version.map_or(SaveOutcome::Conflict, SaveOutcome::Saved);
@@ -97,6 +100,7 @@ impl ConversationStore for RedisClient {
             claim.arg(self.keys.org_conversations(""));
             claim.arg(millis(DUE_TTL));
             claim.arg(in_flight.share.min(MAX_CLAIMED)).arg(MAX_READ);
+            claim.arg(self.keys.conversation_sizes());
             for (org, count) in &in_flight.by_org {
                 claim.arg(org.to_string()).arg(*count);
             }

@@ -219,6 +219,11 @@ impl Keys {
         self.key(format_args!("{{conversations}}:{org}"))
     }
 
+    /// Hash: conversation → bytes, organisation → the sum of its own, and '' → the sum of all.
+    pub(super) fn conversation_sizes(&self) -> String {
+        self.key("{conversations}-sizes")
+    }
+
     /// String: `version bytes` of a conversation, by its member in that set; expires.
     pub(super) fn conversation(&self, member: &str) -> String {
         self.key(format_args!("{{conversations}}:{member}"))
@@ -253,6 +258,7 @@ mod tests {
             &[
                 keys.conversations(),
                 keys.org_conversations("org"),
+                keys.conversation_sizes(),
                 keys.conversation("org/name"),
             ],
         ];

@@ -481,6 +481,51 @@ async fn org_limit_evicts_a_conversation_of_the_same_org() {
 }
 
 #[tokio::test]
+async fn bytes_of_an_org_evict_its_own_conversations() {
+    const MAX_BYTES: usize = 64 * 1024;
+    /// As many of the maximum size fit into the 32 MiB of an organisation.
+    const FIT: usize = 512;
+    for_each_backend(|system| async move {
+        let (bus, metrics) = system.start_node_with_metrics("chat").await;
+        let largest = "x".repeat(MAX_BYTES);
+        let neighbour = ConversationKey {
+            org: OrgId::from_uuid(Uuid::from_u128(1)),
+            name: "neighbour".to_owned(),
+        };
+        create(&bus, &neighbour, &largest, TEST_TIMEOUT * 10).await;
+        let key_of = |number: usize| conversation_key(&number.to_string());
+        let mut version = 0;
+        for number in 0..FIT {
+            version = create(&bus, &key_of(number), &largest, LONG_DELAY).await;
+        }
+        // What is replaced makes room for what replaces it.
+        let last = key_of(FIT - 1);
+        let saved = save(&bus, &last, Some(version), (&largest, LONG_DELAY)).await;
+        let SaveOutcome::Saved(version) = saved else {
+            panic!("{saved:?}");
+        };
+        assert_eq!(evicted(&metrics), 0.0);
+        create(&bus, &key_of(FIT), &largest, LONG_DELAY).await;
+        assert_eq!(evicted(&metrics), 1.0);
+        // A deleted one makes room for a small one, which may grow to the same size.
+        assert!(bus.delete_conversation(&last, version).await.unwrap());
+        let small = conversation_key("small");
+        let version = create(&bus, &small, "x", LONG_DELAY * 2).await;
+        assert_eq!(evicted(&metrics), 1.0);
+        let grown = save(&bus, &small, Some(version), (&largest, LONG_DELAY * 2)).await;
+        assert_ne!(grown, SaveOutcome::Conflict);
+        assert_eq!(evicted(&metrics), 1.0);
+        create(&bus, &conversation_key("one byte"), "x", LONG_DELAY * 2).await;
+        assert_eq!(evicted(&metrics), 2.0);
+        for (stored, expected) in [(&neighbour, true), (&small, true), (&key_of(0), false)] {
+            let found = read(&bus, stored).await.is_some();
+            assert_eq!(found, expected, "{stored:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn in_redis_total_limit_spares_due_conversations() {
     const MAX_TOTAL: usize = 100_000;
     const STEP: usize = 1_000;

@@ -115,7 +115,7 @@ async fn conversation_survives_when_its_name_migrates_first() {
     fill.arg(MAX_PER_ORG).arg(org().to_string());
     query::<Value>(cluster.address(migration.from), &fill).await;
     migration.open().await;
-    let sets = [all.clone(), org_set.clone()];
+    let sets = [all.clone(), org_set.clone(), format!("{all}-sizes")];
     migration.migrate(&sets).await;
     let claimed = bus
         .claim_due_conversations(10, LONG_DELAY, &none_in_flight())
