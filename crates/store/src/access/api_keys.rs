@@ -12,10 +12,7 @@ use uuid::Uuid;
 use crate::{
     Store, StoreError, TenantTransaction,
     access::scope_list,
-    database::{
-        purge::{PURGE_BATCH_SIZE, in_batches},
-        with_timeout,
-    },
+    database::{purge::PURGE_BATCH_SIZE, with_timeout},
 };
 
 /// How exactly the last use of a key is known.
@@ -265,30 +262,27 @@ impl Store {
         before: DateTime<Utc>,
         max_per_org: i64,
     ) -> Result<u64, StoreError> {
-        let mut purged = in_batches(|| async {
-            let query = sqlx::query!(
-                "DELETE FROM api_keys WHERE id IN
+        let mut purged = self
+            .purge(|| {
+                sqlx::query!(
+                    "DELETE FROM api_keys WHERE id IN
                  (SELECT id FROM api_keys WHERE LEAST(revoked_at, expires_at) < $1 LIMIT $2)",
-                before,
-                PURGE_BATCH_SIZE
-            );
-            let done = query.execute(&mut *self.system_conn().await?).await?;
-            Ok(done.rows_affected())
-        })
-        .await?;
+                    before,
+                    PURGE_BATCH_SIZE
+                )
+            })
+            .await?;
         for org in self.org_ids().await? {
-            purged += in_batches(|| async {
-                let query = sqlx::query!(
+            purged += self.purge(|| {
+            sqlx::query!(
                     "DELETE FROM api_keys WHERE id IN
                      (SELECT id FROM api_keys WHERE org_id = $1 AND LEAST(revoked_at, expires_at) <= now()
                       ORDER BY id DESC OFFSET $2 LIMIT $3)",
                     org.uuid(),
                     max_per_org,
                     PURGE_BATCH_SIZE
-                );
-                let done = query.execute(&mut *self.system_conn().await?).await?;
-                Ok(done.rows_affected())
-            })
+                )
+        })
             .await?;
         }
         Ok(purged)

@@ -7,10 +7,7 @@ use uuid::Uuid;
 
 use crate::{
     Owner, Store, StoreError,
-    database::{
-        purge::{PURGE_BATCH_SIZE, in_batches},
-        with_timeout,
-    },
+    database::{purge::PURGE_BATCH_SIZE, with_timeout},
 };
 
 /// One change.
@@ -128,31 +125,27 @@ impl Store {
         before: DateTime<Utc>,
         max_per_org: i64,
     ) -> Result<u64, StoreError> {
-        let mut purged = in_batches(|| async {
-            let query = sqlx::query!(
+        let mut purged = self.purge(|| {
+            sqlx::query!(
                 "DELETE FROM audit_log WHERE id IN (SELECT id FROM audit_log WHERE at < $1 ORDER BY at LIMIT $2)",
                 before,
                 PURGE_BATCH_SIZE
-            );
-            let done = query.execute(&mut *self.system_conn().await?).await?;
-            Ok(done.rows_affected())
+            )
         })
         .await?;
         for org in self.org_ids().await? {
             let Some(newest) = self.newest_entry_beyond(org, max_per_org).await? else {
                 continue;
             };
-            purged += in_batches(|| async {
-                let query = sqlx::query!(
+            purged += self.purge(|| {
+            sqlx::query!(
                     "DELETE FROM audit_log WHERE id IN
                      (SELECT id FROM audit_log WHERE org_id = $1 AND id <= $2 ORDER BY id LIMIT $3)",
                     org.uuid(),
                     newest,
                     PURGE_BATCH_SIZE
-                );
-                let done = query.execute(&mut *self.system_conn().await?).await?;
-                Ok(done.rows_affected())
-            })
+                )
+        })
             .await?;
         }
         Ok(purged)

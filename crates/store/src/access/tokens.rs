@@ -10,10 +10,7 @@ use switchboard_protocol::{
 use crate::{
     Store, StoreError, TenantTransaction,
     access::scope_list,
-    database::{
-        purge::{PURGE_BATCH_SIZE, in_batches},
-        with_timeout,
-    },
+    database::{purge::PURGE_BATCH_SIZE, with_timeout},
 };
 
 /// A token to insert.
@@ -161,15 +158,13 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if a query fails; earlier batches stay deleted.
     pub async fn purge_tokens(&self, expired_before: DateTime<Utc>) -> Result<u64, StoreError> {
-        in_batches(|| async {
-            let query = sqlx::query!(
+        self.purge(|| {
+            sqlx::query!(
                 "DELETE FROM tokens WHERE id IN
                  (SELECT id FROM tokens WHERE expires_at < $1 ORDER BY expires_at LIMIT $2)",
                 expired_before,
                 PURGE_BATCH_SIZE
-            );
-            let done = query.execute(&mut *self.system_conn().await?).await?;
-            Ok(done.rows_affected())
+            )
         })
         .await
     }

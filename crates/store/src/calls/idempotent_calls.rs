@@ -10,11 +10,7 @@ use uuid::Uuid;
 
 use crate::{
     Store, StoreError,
-    database::{
-        interval,
-        purge::{PURGE_BATCH_SIZE, in_batches},
-        with_timeout,
-    },
+    database::{interval, purge::PURGE_BATCH_SIZE, with_timeout},
 };
 
 /// The idempotency key of a call.
@@ -168,16 +164,14 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if a query fails; earlier batches stay deleted.
     pub async fn purge_calls(&self) -> Result<u64, StoreError> {
-        in_batches(|| async {
-            let query = sqlx::query!(
+        self.purge(|| {
+            sqlx::query!(
                 "DELETE FROM idempotent_calls WHERE (org_id, key_hash) IN
                  (SELECT org_id, key_hash FROM idempotent_calls
                   WHERE expires_at <= now() ORDER BY expires_at LIMIT $1)
                  AND expires_at <= now()",
                 PURGE_BATCH_SIZE
-            );
-            let done = query.execute(&mut *self.system_conn().await?).await?;
-            Ok(done.rows_affected())
+            )
         })
         .await
     }

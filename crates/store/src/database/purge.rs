@@ -1,10 +1,30 @@
 //! Batched deletion of old rows.
 //! Invariant: the number of rows that one statement locks is bounded.
 
-use crate::{StoreError, database::with_timeout};
+use sqlx::{Postgres, postgres::PgArguments, query::Query};
+
+use crate::{Store, StoreError, database::with_timeout};
 
 /// The maximum number of rows that one statement deletes.
 pub(crate) const PURGE_BATCH_SIZE: i64 = 5_000;
+
+impl Store {
+    /// Executes `query`, which deletes at most [`PURGE_BATCH_SIZE`] rows, until a batch is
+    /// incomplete; returns the number of deleted rows.
+    ///
+    /// # Errors
+    /// [`StoreError`] if a batch fails; earlier batches stay deleted.
+    pub(crate) async fn purge<'q>(
+        &self,
+        query: impl Fn() -> Query<'q, Postgres, PgArguments>,
+    ) -> Result<u64, StoreError> {
+        in_batches(|| async {
+            let done = query().execute(&mut *self.system_conn().await?).await?;
+            Ok(done.rows_affected())
+        })
+        .await
+    }
+}
 
 /// Repeats `delete_batch` until a batch is incomplete; returns the number of deleted rows. Each
 /// call deletes at most [`PURGE_BATCH_SIZE`] rows and returns how many.

@@ -5,12 +5,7 @@ use std::time::Duration;
 
 use crate::{
     Owner, Store, StoreError,
-    database::{
-        interval,
-        purge::{PURGE_BATCH_SIZE, in_batches},
-        transaction::TenantTransaction,
-        with_timeout,
-    },
+    database::{interval, purge::PURGE_BATCH_SIZE, transaction::TenantTransaction, with_timeout},
 };
 
 /// The idempotency key of a request.
@@ -97,15 +92,13 @@ impl Store {
     /// # Errors
     /// [`StoreError`] if a query fails; earlier batches stay deleted.
     pub async fn purge_responses(&self) -> Result<u64, StoreError> {
-        in_batches(|| async {
-            let query = sqlx::query!(
+        self.purge(|| {
+            sqlx::query!(
                 "DELETE FROM idempotent_requests WHERE key_hash IN
                  (SELECT key_hash FROM idempotent_requests WHERE expires_at <= now() ORDER BY expires_at LIMIT $1)
                  AND expires_at <= now()",
                 PURGE_BATCH_SIZE
-            );
-            let done = query.execute(&mut *self.system_conn().await?).await?;
-            Ok(done.rows_affected())
+            )
         })
         .await
     }

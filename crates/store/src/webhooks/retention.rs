@@ -5,11 +5,7 @@ use std::time::Duration;
 
 use crate::{
     Store, StoreError,
-    database::{
-        interval,
-        purge::{PURGE_BATCH_SIZE, in_batches},
-        with_timeout,
-    },
+    database::{interval, purge::PURGE_BATCH_SIZE, with_timeout},
 };
 
 /// Statistics of all webhooks.
@@ -45,8 +41,8 @@ impl Store {
         retention: Duration,
         max_per_webhook: i64,
     ) -> Result<u64, StoreError> {
-        in_batches(|| async {
-            let query = sqlx::query!(
+        self.purge(|| {
+            sqlx::query!(
                 "WITH beyond AS (
                    SELECT hook.id AS webhook_id, edge.id FROM webhooks hook CROSS JOIN LATERAL (
                      SELECT one.id FROM webhook_deliveries one WHERE one.webhook_id = hook.id
@@ -60,9 +56,7 @@ impl Store {
                 interval(retention),
                 max_per_webhook,
                 PURGE_BATCH_SIZE
-            );
-            let done = query.execute(&mut *self.system_conn().await?).await?;
-            Ok(done.rows_affected())
+            )
         })
         .await
     }
