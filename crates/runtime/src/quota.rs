@@ -42,7 +42,7 @@ pub enum Quota {
     ApiKeys,
     /// Access tokens that have not expired, revoked ones included.
     LiveTokens,
-    /// Bytes of stored results of calls.
+    /// Bytes of stored results of calls, and of stored responses to requests with an idempotency key.
     StoredResultBytes,
     /// Turns of conversations since midnight UTC.
     TurnsPerDay,
@@ -91,7 +91,7 @@ impl Quota {
             }
             Self::ApiKeys => "API keys",
             Self::LiveTokens => "access tokens that have not expired",
-            Self::StoredResultBytes => "bytes of stored results of calls",
+            Self::StoredResultBytes => "bytes of stored results and responses",
             Self::TurnsPerDay => "turns today",
             Self::ModelCostPerDay => "cost of language models today",
         }
@@ -104,7 +104,7 @@ impl Quota {
             Self::ObjectBytes | Self::Settings => "Delete what is not used.",
             Self::ApiKeys => "Revoke those that are not used.",
             Self::LiveTokens => "Issue tokens with a shorter lifetime, and wait until some expire.",
-            Self::StoredResultBytes => "Results are deleted after a day.",
+            Self::StoredResultBytes => "They are deleted after a day.",
             Self::TurnsPerDay | Self::ModelCostPerDay => "Try again after midnight UTC.",
         }
     }

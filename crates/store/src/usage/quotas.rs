@@ -166,6 +166,7 @@ async fn amounts(
                  CASE WHEN 'stored_result_bytes' = ANY ($2) THEN (
                    (SELECT coalesce(sum(octet_length(answer)), 0) FROM calls WHERE org_id = $1)
                    + (SELECT coalesce(sum(octet_length(body)), 0) FROM idempotent_calls WHERE org_id = $1)
+                   + (SELECT coalesce(sum(octet_length(body)), 0) FROM idempotent_requests WHERE org_id = $1)
                  )::bigint END AS stored_result_bytes,
                  CASE WHEN 'turns_per_day' = ANY ($2) THEN
                    (SELECT coalesce(sum(turns), 0)::bigint FROM usage_turns

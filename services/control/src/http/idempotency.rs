@@ -21,6 +21,7 @@ use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{
     idempotency,
     problem::{Problem, ProblemKind, internal, read_body},
+    quota::Quota,
 };
 use switchboard_store::{
     Owner, RequestClaim, RequestKey, Store, StoredResponse, TenantTransaction,
@@ -45,6 +46,7 @@ struct KeyedRequest {
     /// The hash of method, target and body.
     fingerprint: [u8; 32],
     seal: Seal,
+    control: Arc<Control>,
 }
 
 /// The response to a request that created something: 201.
@@ -106,8 +108,12 @@ where
 }
 
 impl IdempotencyGuard {
-    /// Reads the key. Fails with the stored response when the request was processed before.
-    async fn new(request: Request, control: &Control) -> Result<(Self, Request), ControlError> {
+    /// Reads the key. Fails with the stored response when the request was processed before, and when
+    /// the organisation is at its quota of stored results.
+    async fn new(
+        request: Request,
+        control: &Arc<Control>,
+    ) -> Result<(Self, Request), ControlError> {
         let Some(key) = idempotency::key(request.headers())?.map(str::to_owned) else {
             return Ok((Self(None), request));
         };
@@ -116,6 +122,9 @@ impl IdempotencyGuard {
         if let Some(stored) = control.store.stored_response(&keyed.key).await? {
             return Err(keyed.replay(stored));
         }
+        let owner = keyed.key.owner;
+        let one_byte = [(Quota::StoredResultBytes, 1)];
+        control.admit(owner, &one_byte).await?;
         let request = Request::from_parts(head, Body::from(body));
         Ok((Self(Some(keyed)), request))
     }
@@ -164,8 +173,11 @@ impl IdempotencyGuard {
             creation
                 .store_response(&keyed.key, &stored, created.ttl)
                 .await?;
+            creation.commit().await?;
+            keyed.count(stored.body.len()).await;
+        } else {
+            creation.commit().await?;
         }
-        creation.commit().await?;
         Ok(response(
             (created.location, created.etag),
             JSON,
@@ -182,7 +194,7 @@ impl KeyedRequest {
         head: &mut Parts,
         body: &[u8],
         key: &str,
-        control: &Control,
+        control: &Arc<Control>,
     ) -> Result<Self, Problem> {
         let (owner, actor) = auth::identify(head, control).await?;
         let target = head
@@ -200,7 +212,17 @@ impl KeyedRequest {
             },
             fingerprint: hash(&[head.method.as_str().as_bytes(), target.as_bytes(), body]),
             seal: Seal::for_credential(&head.headers, key),
+            control: Arc::clone(control),
         })
+    }
+
+    /// Counts a response of this length that was stored.
+    async fn count(&self, bytes: usize) {
+        if let Owner::Org(org) = self.key.owner {
+            let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+            let quotas = self.control.authenticator.quotas();
+            quotas.add(org, Quota::StoredResultBytes, bytes).await;
+        }
     }
 
     fn stored(&self, created: &Created) -> Result<StoredResponse, Problem> {

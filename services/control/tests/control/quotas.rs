@@ -135,6 +135,49 @@ async fn check_limit(
 }
 
 #[tokio::test]
+async fn responses_to_requests_with_a_key_are_stored_up_to_a_quota() {
+    const LIMIT: u64 = 2_000;
+    let quotas = QuotaConfig {
+        quota_stored_result_bytes: LIMIT,
+        ..NONE
+    };
+    let installation = Installation::with_quotas(quotas).await;
+    let (org, other) = (
+        installation.new_org("Toys").await,
+        installation.new_org("Others").await,
+    );
+    let create = async |org: &Org, key: Option<u64>| {
+        let mut request = Request::post("/v1/templates")
+            .header(header::AUTHORIZATION, format!("Bearer {}", org.key))
+            .header(header::CONTENT_TYPE, "application/json");
+        if let Some(key) = key {
+            request = request.header("Idempotency-Key", key.to_string());
+        }
+        let request = request.body(Body::from(r#"{"name": "Bello"}"#)).unwrap();
+        let response = installation.answer(request).await;
+        (response.status(), body(response).await)
+    };
+    let (_, first) = create(&org, Some(0)).await;
+    let mut key = 1;
+    let refused = loop {
+        let (status, answer) = create(&org, Some(key)).await;
+        if status != StatusCode::CREATED {
+            assert_eq!(status, StatusCode::CONFLICT, "{answer}");
+            break answer;
+        }
+        key += 1;
+        assert!(key < LIMIT, "a response has more than a byte");
+    };
+    assert_eq!(refused["quota"], "stored_result_bytes", "{refused}");
+    let (used, limit) = installation.quota(&org, "stored_result_bytes").await;
+    assert!(used.as_u64().unwrap() >= LIMIT && limit == LIMIT, "{used}");
+    // Stored responses are replayed, and requests without a key are executed.
+    assert_eq!(create(&org, Some(0)).await, (StatusCode::CREATED, first));
+    assert_eq!(create(&org, None).await.0, StatusCode::CREATED);
+    assert_eq!(create(&other, Some(0)).await.0, StatusCode::CREATED);
+}
+
+#[tokio::test]
 async fn creations_beyond_a_quota_are_refused() {
     let quotas = QuotaConfig {
         quota_api_keys: 3,

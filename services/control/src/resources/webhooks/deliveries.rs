@@ -116,7 +116,7 @@ pub(crate) async fn get(
     params(("id" = WebhookId, Path, description = "The webhook")),
     responses((status = 201, body = DeliveryView, description = "The delivery is pending", headers(("Location" = String, description = "Path of the delivery")))),
     security(("credential" = ["admin"])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "not_found", "webhook_disabled", "too_many_deliveries", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "quota_exceeded", "not_found", "webhook_disabled", "too_many_deliveries", "store_unavailable"]))),
 )]
 pub(crate) async fn test(
     State(control): State<Arc<Control>>,
@@ -151,7 +151,7 @@ pub(crate) async fn test(
     params(("id" = DeliveryId, Path, description = "The delivery")),
     responses((status = 201, body = DeliveryView, description = "The delivery is pending again", headers(("Location" = String, description = "Path of the delivery")))),
     security(("credential" = ["admin"])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "not_found", "webhook_disabled", "delivery_not_failed", "too_many_deliveries", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "quota_exceeded", "not_found", "webhook_disabled", "delivery_not_failed", "too_many_deliveries", "store_unavailable"]))),
 )]
 pub(crate) async fn redeliver(
     State(control): State<Arc<Control>>,

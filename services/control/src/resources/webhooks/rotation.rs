@@ -22,7 +22,7 @@ use crate::http::{
     params(("id" = WebhookId, Path, description = "The webhook")),
     responses((status = 201, body = CreatedWebhook, description = "The webhook, with the new secret; no other response has it", headers(("Location" = String, description = "Path of the created resource"), ("ETag" = String, description = "Version, for `If-Match`"), ("Cache-Control" = String, description = "`no-store`")))),
     security(("credential" = ["admin"])),
-    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "not_found", "store_unavailable"]))),
+    extensions(("x-idempotent" = json!(true)), ("x-problems" = json!(["request_in_progress", "idempotency_answer_sealed", "quota_exceeded", "not_found", "store_unavailable"]))),
 )]
 pub(crate) async fn rotate(
     RequireAdmin(caller): RequireAdmin,
