@@ -47,8 +47,7 @@ pub(crate) struct Schemas {
     check_jobs: Budget,
 }
 
-/// The services of all devices that registered the same text. The memory is charged to the
-/// organisation that registered it first.
+/// The services of all devices of an organisation that registered the same text.
 ///
 /// Schemas are compiled at registration and not at the first call, because an invalid one must be
 /// refused there, and a call must not be refused because its schema no longer fits.
@@ -87,7 +86,7 @@ pub(crate) enum RefusedServices {
     )]
     RateLimited { wait_ms: u128 },
     #[error(
-        "overloaded: {0}. Devices with equal services share one copy: register fewer different ones, or raise `--schema-max-compiled-bytes` of the edge. Try again in {retry_ms} ms.",
+        "overloaded: {0}. Devices of an organisation with equal services share one copy: register fewer different ones, or raise `--schema-max-compiled-bytes` of the edge. Try again in {retry_ms} ms.",
         retry_ms = RETRY_BACKOFF.as_millis()
     )]
     OutOfMemory(#[source] Exhausted),
@@ -126,9 +125,9 @@ impl Schemas {
         })
     }
 
-    /// Returns the services with this digest if a connection has them in use.
-    pub(crate) fn find(&self, digest: Digest) -> Option<Arc<CompiledServices>> {
-        self.interner.get(digest)
+    /// Returns the services with this digest if a connection of the organisation has them in use.
+    pub(crate) fn find(&self, org: OrgId, digest: Digest) -> Option<Arc<CompiledServices>> {
+        self.interner.get(org, digest)
     }
 
     /// Copies new services. Charges their text.
@@ -162,20 +161,22 @@ impl Schemas {
         new: NewServices,
     ) -> Result<Arc<CompiledServices>, RefusedServices> {
         let deadline = Instant::now() + COMPILE_TIMEOUT;
-        let owner = Owner::Org(new.org.uuid());
+        let (org, digest) = (new.org, new.digest);
+        let owner = Owner::Org(org.uuid());
         let job = self.compile_jobs.acquire(owner, 1, deadline).await;
         let job = job.map_err(RefusedServices::Busy)?;
-        if let Some(known) = self.find(new.digest) {
+        if let Some(known) = self.find(org, digest) {
             return Ok(known);
         }
         let schemas = Arc::clone(self);
-        let digest = new.digest;
         let mut slice =
             run_blocking(job, move |job| schemas.measure(new)?.compile_slice(job)).await;
         loop {
             let (job, progress) = slice.ok_or(RefusedServices::Failed)?;
             let rest = match progress? {
-                Progress::Complete(services) => return Ok(self.interner.insert(digest, *services)),
+                Progress::Complete(services) => {
+                    return Ok(self.interner.insert(org, digest, *services));
+                }
                 Progress::Paused(rest) => rest,
             };
             let job = job.pass_turn(Instant::now() + COMPILE_TIMEOUT).await;

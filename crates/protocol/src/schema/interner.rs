@@ -1,4 +1,4 @@
-//! Shares one compiled registration between all devices with the same firmware.
+//! Shares one compiled registration between the devices of an organisation with the same firmware.
 //!
 //! Invariant: a registration lives only as long as a connection uses it. (I13)
 
@@ -10,6 +10,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{Digest, Registration};
+use crate::id::OrgId;
 
 /// The number of locks. Many devices of one firmware meet on one of them, but only to clone an
 /// `Arc`.
@@ -17,7 +18,8 @@ const SHARDS: usize = 16;
 /// A shard below this many entries is not swept.
 const MIN_SWEEP: usize = 16;
 
-/// Registrations by the digest of their JSON. Ten thousand devices with one firmware share one.
+/// Registrations by organisation and the digest of their JSON. Ten thousand devices with one firmware
+/// share one. Organisations share none: the memory of each is charged to who uses it.
 #[derive(Debug)]
 pub struct Interner<T = Registration> {
     shards: [Mutex<Shard<T>>; SHARDS],
@@ -25,7 +27,7 @@ pub struct Interner<T = Registration> {
 
 #[derive(Debug)]
 struct Shard<T> {
-    entries: HashMap<Digest, Weak<T>>,
+    entries: HashMap<(OrgId, Digest), Weak<T>>,
     /// Dead entries are removed at this many entries. It follows the number of live entries, so the
     /// amortised cost per insertion is constant.
     sweep_at: usize,
@@ -46,23 +48,23 @@ impl<T> Interner<T> {
         }
     }
 
-    /// Returns the registration of the services with this digest if it is in use.
+    /// Returns the registration of an organisation's services with this digest if it is in use.
     #[must_use]
-    pub fn get(&self, digest: Digest) -> Option<Arc<T>> {
-        self.shard(digest).lock().get(digest)
+    pub fn get(&self, org: OrgId, digest: Digest) -> Option<Arc<T>> {
+        self.shard(digest).lock().get((org, digest))
     }
 
     /// Shares a registration. Returns the one that is in use if another connection has built it in
     /// the meantime.
-    pub fn insert(&self, digest: Digest, built: T) -> Arc<T> {
+    pub fn insert(&self, org: OrgId, digest: Digest, built: T) -> Arc<T> {
         let mut shard = self.shard(digest).lock();
-        if let Some(known) = shard.get(digest) {
+        if let Some(known) = shard.get((org, digest)) {
             // Dropped outside of the lock.
             drop(shard);
             return known;
         }
         let built = Arc::new(built);
-        shard.insert(digest, &built);
+        shard.insert((org, digest), &built);
         built
     }
 
@@ -101,15 +103,15 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T> Shard<T> {
-    fn get(&self, digest: Digest) -> Option<Arc<T>> {
-        self.entries.get(&digest)?.upgrade()
+    fn get(&self, key: (OrgId, Digest)) -> Option<Arc<T>> {
+        self.entries.get(&key)?.upgrade()
     }
 
-    fn insert(&mut self, digest: Digest, registration: &Arc<T>) {
+    fn insert(&mut self, key: (OrgId, Digest), registration: &Arc<T>) {
         if self.entries.len() >= self.sweep_at {
             self.sweep();
         }
-        self.entries.insert(digest, Arc::downgrade(registration));
+        self.entries.insert(key, Arc::downgrade(registration));
     }
 
     fn sweep(&mut self) {
@@ -122,23 +124,31 @@ impl<T> Shard<T> {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
 
     fn intern(interner: &Interner<String>, text: &str) -> Arc<String> {
+        intern_for(OrgId::from_uuid(Uuid::nil()), interner, text)
+    }
+
+    fn intern_for(org: OrgId, interner: &Interner<String>, text: &str) -> Arc<String> {
         let digest = Digest::compute(text.as_bytes());
-        let known = interner.get(digest);
-        known.unwrap_or_else(|| interner.insert(digest, text.to_owned()))
+        let known = interner.get(org, digest);
+        known.unwrap_or_else(|| interner.insert(org, digest, text.to_owned()))
     }
 
     #[test]
-    fn equal_text_shares_one_registration() {
+    fn equal_text_of_one_organisation_shares_one_registration() {
         let interner = Interner::new();
         let one = intern(&interner, r#"{"a":{}}"#);
         let same = intern(&interner, r#"{"a":{}}"#);
         let other = intern(&interner, r#"{"a": {}}"#);
+        let of_org = intern_for(OrgId::from_uuid(Uuid::max()), &interner, r#"{"a":{}}"#);
         assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &other));
-        assert_eq!(interner.len(), 2);
-        drop((one, same, other));
+        assert!(!Arc::ptr_eq(&one, &of_org));
+        assert_eq!(interner.len(), 3);
+        drop((one, same, other, of_org));
         assert!(interner.is_empty());
     }
 

@@ -101,7 +101,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         let started = Instant::now();
         let (schemas, org) = (&self.edge.schemas, self.handle.key.org);
         let digest = Digest::compute(services.get().as_bytes());
-        let services = match schemas.find(digest) {
+        let services = match schemas.find(org, digest) {
             Some(known) => {
                 let seconds = started.elapsed().as_secs_f64();
                 self.edge.metrics.register_seconds.observe(seconds);
