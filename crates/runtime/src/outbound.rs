@@ -9,7 +9,7 @@ pub use hyper::Uri;
 use hyper::{
     Request, Response,
     body::{Body, Incoming},
-    header::{HeaderValue, InvalidHeaderValue},
+    header::{self, HeaderValue, InvalidHeaderValue},
 };
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -149,13 +149,33 @@ pub async fn send(
     client.request(request).await
 }
 
-/// Whether a GET of this URL is answered with a success within `timeout`, over a new connection.
-pub async fn is_ok(url: &Uri, timeout: Duration) -> bool {
-    let Ok(client) = client::<Empty<Bytes>>(true) else {
-        return false;
-    };
-    let answered = tokio::time::timeout(timeout, client.get(url.clone())).await;
-    matches!(answered, Ok(Ok(answer)) if answer.status().is_success())
+/// Asks a URL whether what it belongs to is ready.
+#[derive(Debug)]
+pub struct Probe {
+    client: Client<Empty<Bytes>>,
+    url: Uri,
+}
+
+impl Probe {
+    /// Creates a probe of an HTTP or HTTPS URL.
+    ///
+    /// # Errors
+    /// As [`tls_config`].
+    pub fn new(url: Uri) -> Result<Self, rustls::Error> {
+        let client = client(true)?;
+        Ok(Self { client, url })
+    }
+
+    /// Whether a GET is answered with a success within `timeout`. Each opens a connection, because a
+    /// balancer decides then who answers.
+    pub async fn is_ok(&self, timeout: Duration) -> bool {
+        let mut get = Request::new(Empty::new());
+        *get.uri_mut() = self.url.clone();
+        let close = HeaderValue::from_static("close");
+        get.headers_mut().insert(header::CONNECTION, close);
+        let answered = tokio::time::timeout(timeout, self.client.request(get)).await;
+        matches!(answered, Ok(Ok(answer)) if answer.status().is_success())
+    }
 }
 
 /// Like [`send`], and reads a body of at most `max_bytes`.

@@ -2,9 +2,9 @@
 
 use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
 
-use switchboard_runtime::outbound::{self, Uri};
+use switchboard_runtime::outbound::Probe;
 use tokio::time::sleep;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::{drain, edge::Edge};
 
@@ -34,16 +34,23 @@ pub(crate) async fn watch(edge: Arc<Edge>) {
     let Some(url) = &edge.config.edge_readiness_url else {
         return;
     };
+    let other_edges = match Probe::new(url.clone()) {
+        Ok(probe) => probe,
+        Err(error) => {
+            error!(%error, "no probe of other edges: devices stay while this edge is cut off");
+            return;
+        }
+    };
     tokio::select! {
         biased;
         () = edge.tasks.draining() => {}
-        () = keep_callable(&edge, url) => {}
+        () = keep_callable(&edge, &other_edges) => {}
     }
 }
 
-async fn keep_callable(edge: &Edge, url: &Uri) {
+async fn keep_callable(edge: &Edge, other_edges: &Probe) {
     loop {
-        other_edge_needed(edge, url).await;
+        other_edge_needed(edge, other_edges).await;
         warn!(
             connections.open = edge.connections.len(),
             "cut off from the bus, and another edge is ready: sending devices there"
@@ -68,13 +75,13 @@ fn is_cut_off(edge: &Edge) -> bool {
 }
 
 /// Waits until this edge is cut off, and another one has been ready for a while.
-async fn other_edge_needed(edge: &Edge, url: &Uri) {
+async fn other_edge_needed(edge: &Edge, other_edges: &Probe) {
     let mut checks = 0;
     while checks < MIN_CHECKS {
         sleep(CHECK_INTERVAL).await;
         let is_needed = is_cut_off(edge)
             && edge.connections.len() > 0
-            && outbound::is_ok(url, PROBE_TIMEOUT).await;
+            && other_edges.is_ok(PROBE_TIMEOUT).await;
         checks = if is_needed { checks + 1 } else { 0 };
     }
 }
