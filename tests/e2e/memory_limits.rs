@@ -1,4 +1,5 @@
-//! The memory limits of the compose file and of the chart cover the budgets of each process.
+//! The memory limits of the compose file and of the chart cover the budgets, caches and buffers of
+//! each process.
 
 use std::{collections::HashMap, fs, path::Path};
 
@@ -8,8 +9,8 @@ use switchboard_test_support::{data_folder::DataFolder, switchboard::Program};
 use crate::{cluster::TestCluster, system::start_chat};
 
 const MIB: u64 = 1024 * 1024;
-/// The part of a memory limit that budgets in bytes may use, in percent. The rest is for
-/// connections, small messages and the process itself.
+/// The part of a memory limit that budgets in bytes, caches and buffers may use, in percent. The rest
+/// is for connections, small messages and the process itself.
 const BUDGETS_PERCENT: u64 = 70;
 /// Memory of a child process of control, one for each slot of `ingestion_jobs`.
 const INGESTION_BYTES: u64 = 1024 * MIB;
@@ -48,7 +49,7 @@ struct BudgetReport {
 }
 
 #[tokio::test]
-async fn memory_limits_cover_the_budgets() {
+async fn memory_limits_cover_budgets_and_caches() {
     let objects = tempfile::tempdir().unwrap();
     let objects = format!("file://{}", objects.path().display());
     let cluster = TestCluster::start_with(1, &[("SWITCHBOARD_OBJECTS", &objects)]).await;
@@ -117,17 +118,30 @@ async fn flags_set_the_capacities_of_budgets() {
     }
 }
 
-/// The memory that a process with default settings needs when its budgets are exhausted.
+/// The memory that a process with default settings needs when its budgets are exhausted, and its
+/// caches and buffers full.
 async fn needed_bytes(program: &Program) -> u64 {
     let report = budgets(program).await;
     let in_bytes = report.iter().filter(|budget| budget.unit == "bytes");
     let bytes: u64 = in_bytes.map(|budget| budget.capacity).sum();
     assert!(bytes > 0, "each process has budgets in bytes");
+    let reserved = reserved_bytes(program).await;
     let mut jobs = report
         .iter()
         .filter(|budget| budget.budget == "ingestion_jobs");
     let children = jobs.next().map_or(0, |jobs| jobs.capacity);
-    bytes * 100 / BUDGETS_PERCENT + children * INGESTION_BYTES
+    (bytes + reserved) * 100 / BUDGETS_PERCENT + children * INGESTION_BYTES
+}
+
+/// What the caches and buffers of a process take when they are full.
+async fn reserved_bytes(program: &Program) -> u64 {
+    let url = format!("{}/metrics", program.address("admin_url"));
+    let metrics = reqwest::get(url).await.unwrap().text().await.unwrap();
+    let reserved = metrics
+        .lines()
+        .filter(|line| line.starts_with("switchboard_memory_reserved_bytes{"));
+    let bytes = reserved.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap());
+    bytes.sum()
 }
 
 fn read_yaml<T: for<'de> Deserialize<'de>>(path: &str) -> T {

@@ -23,7 +23,7 @@ use crate::{
     config::{self, BusConfig},
     directory::{CatalogChannels, PendingDevices, PresenceCache, RegistrationCache},
     error::BusError,
-    events::{DeviceEvent, EventId, WriteBuffer},
+    events::{DeviceEvent, EventId, MAX_BUFFER_BYTES, WriteBuffer},
     lease::OwnLease,
     memory,
     metrics::{self, Metrics},
@@ -129,6 +129,9 @@ pub struct Health {
 }
 
 impl Bus {
+    /// The most that events and removed entries take in memory while the bus is not reachable.
+    pub const BUFFERED_BYTES: usize = 2 * MAX_BUFFER_BYTES;
+
     /// Starts a node. Returns immediately: the connection is built, verified and rebuilt in the
     /// background until `shutdown` stops.
     ///

@@ -5,7 +5,7 @@ mod device_event;
 
 pub use self::device_event::{DeviceEvent, DisconnectReason, EventId};
 pub(crate) use self::{
-    buffer::{ByteSize, PendingWrite, WriteBuffer},
+    buffer::{ByteSize, MAX_BYTES as MAX_BUFFER_BYTES, PendingWrite, WriteBuffer},
     device_event::EVENT_ACK_TIMEOUT,
 };
 

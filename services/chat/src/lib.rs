@@ -41,7 +41,7 @@ pub use http::document::document;
 use active_turns::ActiveTurns;
 use answer::tools::ServiceCache;
 use conversation::store::ConversationStore;
-use http::HttpState;
+use http::{HttpState, channel::MAX_BUFFER_BYTES};
 use memory::job::ConversationJobs;
 use metrics::Metrics;
 use npc_cache::NpcCache;
@@ -181,6 +181,8 @@ fn new_chat(config: &Config, deps: Deps) -> Result<Chat, StartError> {
         None => info!("{RULE_RESPONDER}"),
     }
     let idle_timeout = Duration::from_secs(config.chat_conversation_rest_s);
+    let buffers = usize::from(config.chat_turns) * MAX_BUFFER_BYTES;
+    deps.budgets.reserve("chat_http_answers", buffers);
     Ok(Chat {
         conversations: ConversationStore::new(deps.bus.clone(), idle_timeout),
         metrics: Metrics::new(registry)?,
@@ -189,8 +191,8 @@ fn new_chat(config: &Config, deps: Deps) -> Result<Chat, StartError> {
         store: deps.store,
         providers,
         embedder: deps.embedder,
-        npcs: NpcCache::new(),
-        services: ServiceCache::new(),
+        npcs: NpcCache::new(&deps.budgets),
+        services: ServiceCache::new(&deps.budgets),
         active_turns: ActiveTurns::default(),
         jobs: ConversationJobs::new(config.chat_conversation_jobs.into(), &deps.budgets),
         turns: deps.budgets.slots(

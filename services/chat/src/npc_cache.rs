@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use quick_cache::{Weighter, sync::Cache};
 use switchboard_protocol::id::{DeviceKey, NpcId};
-use switchboard_runtime::response_budget::json_bytes;
+use switchboard_runtime::{budget::Budgets, response_budget::json_bytes};
 use switchboard_store::{Npc, Store};
 use tracing::warn;
 
@@ -16,7 +16,7 @@ const UNCACHED_LOOKUP_TIMEOUT: Duration = Duration::from_secs(8);
 /// Number of devices in the cache.
 const CACHED_DEVICES: usize = 4_096;
 /// Size of the cached NPCs in memory. One NPC takes about 1 MiB at most.
-const CACHE_BYTES: u64 = 32 * 1024 * 1024;
+const CACHE_BYTES: usize = 32 * 1024 * 1024;
 /// Estimated number of cached NPCs. A small one, because it determines into how many parts the
 /// capacity is divided, and the largest NPC fits into each.
 const EXPECTED_NPCS: usize = 128;
@@ -61,10 +61,11 @@ fn bytes(npc: &Npc) -> usize {
 pub(crate) struct UnknownNpc;
 
 impl NpcCache {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(budgets: &Budgets) -> Self {
+        budgets.reserve("npcs", CACHE_BYTES);
         Self {
             by_device: Cache::new(CACHED_DEVICES),
-            npcs: Cache::with_weighter(EXPECTED_NPCS, CACHE_BYTES, Weight),
+            npcs: Cache::with_weighter(EXPECTED_NPCS, CACHE_BYTES as u64, Weight),
         }
     }
 

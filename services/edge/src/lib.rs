@@ -56,6 +56,7 @@ pub struct Deps {
 /// When `deps.registry` already has metrics of these names. Nothing is started then.
 pub fn run(config: &Config, deps: Deps, shutdown: &Shutdown) -> Result<(), prometheus::Error> {
     let metrics = Metrics::new(&deps.registry)?;
+    deps.budgets.reserve("bus_buffers", Bus::BUFFERED_BYTES);
     let edge = Edge::new(config.clone(), deps.bus, metrics, &deps.budgets, shutdown);
     let edge = Arc::new(edge);
     edge.bus.attach(Arc::new(BusHandler::new(&edge)));

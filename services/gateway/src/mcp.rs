@@ -50,7 +50,7 @@ impl Mcp {
         Self {
             metadata: MetadataSource::new(config, &host_policy),
             host_policy,
-            catalog: ToolCatalog::new(),
+            catalog: ToolCatalog::new(budgets),
             device_names: DeviceNameCache::new(budgets),
             picture_budget: PictureBudget::new(config.mcp_pictures_bytes, budgets),
             sealer: StateSealer::default(),

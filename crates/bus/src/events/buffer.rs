@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// Limits of a buffer. They protect memory while the bus is not reachable.
 const MAX_ITEMS: usize = 200_000;
-const MAX_BYTES: usize = 64 * 1024 * 1024;
+pub(crate) const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Limits of one write, which must complete within the timeout of a command.
 const WRITE_ITEMS: usize = 512;
 const WRITE_BYTES: usize = 1024 * 1024;

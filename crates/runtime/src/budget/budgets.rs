@@ -24,6 +24,7 @@ struct Families {
     used: IntGaugeVec,
     capacity: IntGaugeVec,
     refused: IntCounterVec,
+    reserved: IntGaugeVec,
 }
 
 /// The metrics of one budget.
@@ -90,10 +91,18 @@ impl Budgets {
                 ),
                 &["budget", "scope"],
             )?,
+            reserved: IntGaugeVec::new(
+                Opts::new(
+                    "switchboard_memory_reserved_bytes",
+                    "The most that a cache or a buffer takes, by its use.",
+                ),
+                &["use"],
+            )?,
         };
         registry.register(Box::new(families.used.clone()))?;
         registry.register(Box::new(families.capacity.clone()))?;
         registry.register(Box::new(families.refused.clone()))?;
+        registry.register(Box::new(families.reserved.clone()))?;
         Ok(Self {
             families: Arc::new(families),
             budgets: Arc::default(),
@@ -112,6 +121,13 @@ impl Budgets {
     #[must_use]
     pub fn slots(&self, name: &'static str, capacity: usize, kind: Kind) -> Budget {
         self.budget(name, Unit::Slots, capacity, kind)
+    }
+
+    /// States the most that a cache or a buffer takes. Memory limits cover the sum of these and of the
+    /// budgets in bytes.
+    pub fn reserve(&self, name: &'static str, bytes: usize) {
+        let reserved = self.families.reserved.with_label_values(&[name]);
+        reserved.set(gauge_value(bytes));
     }
 
     fn budget(&self, name: &'static str, unit: Unit, capacity: usize, kind: Kind) -> Budget {

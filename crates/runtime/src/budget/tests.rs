@@ -225,10 +225,12 @@ fn metrics_and_report_show_each_budget() {
         budget.try_acquire(org(2), 3).unwrap(),
     ];
     assert!(budget.try_acquire(org(2), 2).is_err());
+    budgets.reserve("cache", 100);
     let text = prometheus::TextEncoder::new()
         .encode_to_string(&registry.gather())
         .unwrap();
     for line in [
+        "switchboard_memory_reserved_bytes{use=\"cache\"} 100",
         "switchboard_budget_used{budget=\"tested\"} 4",
         "switchboard_budget_capacity{budget=\"tested\"} 8",
         "switchboard_budget_refused_total{budget=\"tested\",scope=\"share\"} 1",

@@ -13,6 +13,7 @@ use switchboard_catalog::ToolPolicy;
 use switchboard_completions::Tool;
 use switchboard_protocol::{id::DeviceKey, schema::Digest};
 use switchboard_rule_responder::Service;
+use switchboard_runtime::budget::Budgets;
 use switchboard_store::Npc;
 use switchboard_tools::{Naming, describe, tool_name};
 use tracing::info;
@@ -23,7 +24,7 @@ use crate::{
 };
 
 /// Capacity of the cache in bytes of memory. Devices with the same firmware share an entry.
-const CACHE_BYTES: u64 = 32 * 1024 * 1024;
+const CACHE_BYTES: usize = 32 * 1024 * 1024;
 /// Expected number of cached registrations.
 const CACHE_ENTRIES: usize = 4_096;
 /// Maximum number of tools in a request to a model; providers reject more.
@@ -83,9 +84,10 @@ pub(crate) struct Callable<'a> {
 }
 
 impl ServiceCache {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(budgets: &Budgets) -> Self {
+        budgets.reserve("described_services", CACHE_BYTES);
         Self {
-            entries: Cache::with_weighter(CACHE_ENTRIES, CACHE_BYTES, Weight),
+            entries: Cache::with_weighter(CACHE_ENTRIES, CACHE_BYTES as u64, Weight),
         }
     }
 
@@ -327,7 +329,7 @@ mod tests {
 
     #[test]
     fn cache_is_bounded_by_bytes_of_memory() {
-        let cache = ServiceCache::new();
+        let cache = ServiceCache::new(&Budgets::new(&prometheus::Registry::new()).unwrap());
         let policy = ToolPolicy::default();
         let values = vec![r#"{"not":{}}"#; 12_000].join(",");
         let json = format!(r#"{{"a":{{"parameters":{{"allOf":[{values}]}}}}}}"#);
@@ -340,7 +342,7 @@ mod tests {
             let digest = Digest::compute(&number.to_be_bytes());
             let key = (digest, Naming::Alone, String::new());
             cache.entries.insert(key, Arc::clone(&services));
-            assert!(cache.entries.weight() <= CACHE_BYTES);
+            assert!(cache.entries.weight() <= CACHE_BYTES as u64);
         }
         let len = cache.entries.len();
         assert!((50..400).contains(&len), "{len}");

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::conversation::model::ToolCallRecord;
 
 /// Maximum bytes of texts and calls that wait for a slow reader.
-const MAX_BUFFER_BYTES: usize = 1024 * 1024;
+pub(crate) const MAX_BUFFER_BYTES: usize = 128 * 1024;
 
 /// A part of an answer.
 #[derive(Debug, PartialEq)]
@@ -140,14 +140,14 @@ mod tests {
     #[tokio::test]
     async fn waiting_texts_are_merged_within_the_bound() {
         let (sender, mut receiver) = channel(CancellationToken::new());
-        for _ in 0..100_000 {
+        for _ in 0..20_000 {
             sender.send(text("word "));
         }
         sender.send(call("on".to_owned()));
         sender.send(text("Done."));
         assert!(!sender.disconnected.is_cancelled());
         drop(sender);
-        assert_eq!(receiver.next().await, Some(text("word ".repeat(100_000))));
+        assert_eq!(receiver.next().await, Some(text("word ".repeat(20_000))));
         assert_eq!(receiver.next().await, Some(call("on".to_owned())));
         assert_eq!(receiver.next().await, Some(text("Done.")));
         assert_eq!(receiver.next().await, None);

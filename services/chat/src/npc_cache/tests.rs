@@ -9,6 +9,10 @@ use uuid::Uuid;
 
 use super::*;
 
+fn new_cache() -> NpcCache {
+    NpcCache::new(&Budgets::new(&prometheus::Registry::new()).unwrap())
+}
+
 fn npc(prompt: &str) -> Npc {
     let mut settings = TemplateSettings::default();
     settings.persona.system_prompt = Some(prompt.to_owned());
@@ -32,7 +36,7 @@ fn device(org: OrgId, number: usize) -> DeviceKey {
 
 #[test]
 fn devices_share_the_npc_until_it_changes() {
-    let cache = NpcCache::new();
+    let cache = new_cache();
     let mut default = npc("Be kind.");
     let first = cache.insert(&device(default.org, 0), Some(default.clone()));
     let second = cache.insert(&device(default.org, 1), Some(default.clone()));
@@ -53,7 +57,7 @@ fn devices_share_the_npc_until_it_changes() {
 
 #[test]
 fn cache_is_bounded_by_bytes_and_holds_the_largest_npc() {
-    let cache = NpcCache::new();
+    let cache = new_cache();
     // Measured once: that takes long for the largest one.
     let npc = Arc::new(npc(&"x".repeat(1024 * 1024 - 8 * 1024)));
     let bytes = bytes(&npc) as u64;
@@ -66,7 +70,7 @@ fn cache_is_bounded_by_bytes_and_holds_the_largest_npc() {
         };
         cache.npcs.insert(id, cached);
         assert!(cache.npcs.get(&id).is_some());
-        assert!(cache.npcs.weight() <= CACHE_BYTES);
+        assert!(cache.npcs.weight() <= CACHE_BYTES as u64);
     }
     assert!(cache.npcs.len() >= 8, "{}", cache.npcs.len());
 }
@@ -91,7 +95,7 @@ async fn lookup_without_a_connection_is_retried_once() {
             .map(|metric| metric.get_counter().get_value())
             .sum::<f64>()
     };
-    let cache = NpcCache::new();
+    let cache = new_cache();
     let free_after_a_refusal = async {
         while refused() < 1.0 {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -10,6 +10,7 @@ use switchboard_protocol::{
     id::{DeviceKey, OrgId},
     schema::Digest,
 };
+use switchboard_runtime::budget::Budgets;
 use switchboard_store::StoreError;
 use switchboard_tools::Naming;
 
@@ -18,7 +19,7 @@ use crate::{Gateway, devices::DeviceEntry};
 
 /// Size of the parsed registrations that a node caches. Protects memory. Devices with the same
 /// firmware share one registration.
-const CACHE_BYTES: u64 = 64 * 1024 * 1024;
+const CACHE_BYTES: usize = 64 * 1024 * 1024;
 /// Estimated number of cached registrations.
 const CACHE_CAPACITY: usize = 4_096;
 
@@ -51,9 +52,10 @@ pub(super) enum CatalogError {
 }
 
 impl ToolCatalog {
-    pub(in crate::mcp) fn new() -> Self {
+    pub(in crate::mcp) fn new(budgets: &Budgets) -> Self {
+        budgets.reserve("mcp_tools", CACHE_BYTES);
         Self {
-            cache: Cache::with_weighter(CACHE_CAPACITY, CACHE_BYTES, Weight),
+            cache: Cache::with_weighter(CACHE_CAPACITY, CACHE_BYTES as u64, Weight),
         }
     }
 
@@ -173,7 +175,7 @@ mod tests {
 
     #[test]
     fn cache_is_bounded_by_bytes() {
-        let catalog = ToolCatalog::new();
+        let catalog = ToolCatalog::new(&Budgets::new(&prometheus::Registry::new()).unwrap());
         // The parsed form is much larger than the text.
         let services = |at: usize| {
             let schemas = vec![r#"{"not":{"not":{}}}"#; 2_000].join(",");
@@ -184,7 +186,7 @@ mod tests {
             catalog
                 .parsed(Digest::compute(&json), &json, Naming::Alone)
                 .unwrap();
-            assert!(catalog.cache.weight() <= CACHE_BYTES);
+            assert!(catalog.cache.weight() <= CACHE_BYTES as u64);
         }
         assert!(!catalog.cache.is_empty() && catalog.cache.len() < 50);
     }
