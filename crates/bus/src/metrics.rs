@@ -34,6 +34,7 @@ pub(crate) struct Metrics {
     pub(crate) batches: IntCounter,
     pub(crate) received: IntCounter,
     pub(crate) malformed: IntCounter,
+    pub(crate) unknown: IntCounter,
     pub(crate) late: IntCounter,
     pub(crate) dropped: IntCounter,
     pub(crate) notices_dropped: IntCounter,
@@ -185,6 +186,10 @@ impl Metrics {
             malformed: counter(
                 "malformed_total",
                 "Batches or messages that could not be decoded",
+            )?,
+            unknown: counter(
+                "envelopes_unknown_total",
+                "Messages skipped because this release does not know their kind",
             )?,
             late: counter(
                 "answers_late_total",

@@ -9,6 +9,6 @@ mod turn_codec;
 
 pub use self::text::Text;
 pub(crate) use self::{
-    message::{CallMessage, Chunk, ChunkMessage, Message},
+    message::{CallMessage, Chunk, ChunkMessage, DecodeError, Message},
     outbox::Outbox,
 };

@@ -24,7 +24,7 @@ use crate::{
     directory::{CatalogChannels, CatalogEvent},
     node::NodeId,
     trace::{ServerSpan, SpanFields},
-    transport::{CallMessage, Message, codec},
+    transport::{CallMessage, DecodeError, Message, codec},
 };
 
 /// Bounds the deadline that another node requests.
@@ -54,7 +54,8 @@ impl Node {
         for message in messages {
             match message {
                 Ok(message) => self.handle(&sender, message),
-                Err(_) => self.metrics.malformed.inc(),
+                Err(DecodeError::UnknownKind) => self.metrics.unknown.inc(),
+                Err(DecodeError::Malformed(_)) => self.metrics.malformed.inc(),
             }
         }
     }
@@ -441,6 +442,28 @@ mod tests {
         lease.clock_known().await;
         bus.0.receive(call_batch(deadline));
         assert_eq!(owner.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn unknown_message_is_skipped_and_counted_and_its_batch_is_handled() {
+        let config = BusConfig::local(&LocalHub::default(), "gateway");
+        let bus = Bus::start(config, &Registry::new(), &Shutdown::new()).unwrap();
+        let sender = NodeId::from("edge~1");
+        let insert = || bus.0.pending.insert(sender.clone(), None, None);
+        let ((first, first_end), (last, last_end)) = (insert(), insert());
+        let mut batch = Vec::new();
+        codec::begin_batch(&mut batch, &sender);
+        codec::encode(&mut batch, &Message::NotConnected { token: first });
+        // A length, and a kind of a later release.
+        batch.extend_from_slice(&[2, 0, 0, 0, u8::MAX, 0]);
+        codec::encode(&mut batch, &Message::NotConnected { token: last });
+        bus.0.receive(batch.into());
+        for end in [first_end, last_end] {
+            let end = end.await.unwrap();
+            assert!(matches!(end, CallEnd::NotConnected), "{end:?}");
+        }
+        let metrics = &bus.0.metrics;
+        assert_eq!((metrics.unknown.get(), metrics.malformed.get()), (1, 0));
     }
 
     #[tokio::test]

@@ -2,7 +2,8 @@
 //!
 //! A *batch* is `version, sender, message*`; a message is `length, kind, fields`. Integers are
 //! little-endian. A text has its length in front; the last field takes the rest of the message.
-//! Decoding copies no payload: everything is a slice of the received buffer.
+//! Decoding copies no payload: everything is a slice of the received buffer. A message that is not
+//! decoded is skipped: its length says where the next one begins.
 
 use bytes::{Buf, Bytes};
 use switchboard_protocol::{
@@ -13,7 +14,7 @@ use switchboard_runtime::trace::TraceContext;
 use uuid::Uuid;
 
 use super::{
-    message::{CallMessage, Malformed, Message},
+    message::{CallMessage, DecodeError, Malformed, Message},
     text::Text,
     turn_codec,
 };
@@ -203,29 +204,24 @@ pub(crate) fn decode_batch(mut batch: Bytes) -> Result<BatchReader, Malformed> {
     })
 }
 
+/// Invariant: the messages before and after one that is not decoded are read.
 impl Iterator for BatchReader {
-    type Item = Result<Message, Malformed>;
+    type Item = Result<Message, DecodeError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;
         }
-        let message = self
-            .rest
-            .try_get_u32_le()
-            .map_err(|_| Malformed)
-            .and_then(|length| {
-                let body = take(&mut self.rest, length as usize)?;
-                decode(body)
-            });
-        if message.is_err() {
+        let length = self.rest.try_get_u32_le().map_err(|_| Malformed);
+        let body = length.and_then(|length| take(&mut self.rest, length as usize));
+        if body.is_err() {
             self.rest.clear();
         }
-        Some(message)
+        Some(body.map_err(DecodeError::from).and_then(decode))
     }
 }
 
-fn decode(mut body: Bytes) -> Result<Message, Malformed> {
+fn decode(mut body: Bytes) -> Result<Message, DecodeError> {
     let body = &mut body;
     let message = match body.try_get_u8().map_err(|_| Malformed)? {
         CALL => Message::Call(decode_call(body, None, None)?),
@@ -292,7 +288,7 @@ fn decode(mut body: Bytes) -> Result<Message, Malformed> {
         },
         CHUNK => Message::Chunk(turn_codec::decode_chunk(body)?),
         CANCEL_TURNS => Message::CancelTurns(turn_codec::decode_cancellation(body)?),
-        _ => return Err(Malformed),
+        _ => return Err(DecodeError::UnknownKind),
     };
     Ok(message)
 }
@@ -518,6 +514,31 @@ mod tests {
         assert_eq!(reader.sender, NodeId::from("edge~1"));
         let decoded: Vec<_> = reader.map(Result::unwrap).collect();
         assert_eq!(decoded, samples());
+    }
+
+    #[test]
+    fn messages_that_are_not_decoded_are_skipped() {
+        let unknown = [u8::MAX, 1, 2, 3].as_slice();
+        let unknown_chunk = [CHUNK; 80].as_slice();
+        for (other, error) in [
+            (unknown, DecodeError::UnknownKind),
+            (unknown_chunk, DecodeError::Malformed(Malformed)),
+            (&[], DecodeError::Malformed(Malformed)),
+        ] {
+            let sent = samples();
+            for index in 0..=sent.len() {
+                let mut bytes = batch(&sent[..index]);
+                bytes.extend_from_slice(&u32::try_from(other.len()).unwrap().to_le_bytes());
+                bytes.extend_from_slice(other);
+                sent[index..]
+                    .iter()
+                    .for_each(|message| encode(&mut bytes, message));
+                let decoded = decode_batch(bytes.into()).unwrap();
+                let mut expected: Vec<_> = sent.iter().cloned().map(Ok).collect();
+                expected.insert(index, Err(error));
+                assert_eq!(decoded.collect::<Vec<_>>(), expected);
+            }
+        }
     }
 
     #[test]

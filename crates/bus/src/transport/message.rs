@@ -19,6 +19,16 @@ use crate::{
 #[error("the message is malformed, or of another version")]
 pub struct Malformed;
 
+/// Why a message of a batch was skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DecodeError {
+    /// A newer release may have sent it.
+    #[error("the message is of an unknown kind")]
+    UnknownKind,
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+}
+
 /// One message of a node to another, or to all nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Message {
