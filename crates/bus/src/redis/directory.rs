@@ -41,7 +41,8 @@ impl Directory for RedisClient {
     fn claim<'a>(&'a self, device: &'a DeviceKey, limit: Option<u64>) -> BackendFuture<'a, Claim> {
         self.timed(Command::Claim, async move {
             let [live, ids, orgs, _] = self.directory_keys(device.org);
-            let names = [live, ids, orgs];
+            let last_epoch = self.keys.last_epoch(Keys::part(device.org));
+            let names = [live, ids, orgs, last_epoch];
             let mut claim = scripts::call(&self.scripts.claim, &names);
             claim
                 .arg(device.device.as_str())

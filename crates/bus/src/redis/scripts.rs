@@ -179,13 +179,13 @@ end
     };
 }
 
-/// keys: live, ids, orgs · args: device, node, org, limit → epoch, previous entry, whether the
-/// connection is entered; or '' and the number of entries, if the device has none and there are as
+/// keys: live, ids, orgs, last epoch · args: device, node, org, limit → epoch, previous entry, whether
+/// the connection is entered; or '' and the number of entries, if the device has none and there are as
 /// many as the limit allows (0: any number). A registered connection keeps its entry until the new
 /// one has registered. Epochs are microseconds of Redis's clock, and grow even if the clock steps
-/// back.
+/// back: each one is above the last one of the part. A full Redis does not store that one.
 const CLAIM: &str = concat!(
-    keys!(3),
+    keys!(4),
     r"
 local t = redis.call('TIME')
 local epoch = t[1] * 1000000 + t[2]
@@ -195,11 +195,10 @@ if not former and limit > 0 then
   local count = redis.call('HLEN', KEYS[1])
   if count >= limit then return {'', tostring(count), 0} end
 end
-if former then
-  local old = tonumber(string.match(former, '^%d+'))
-  if old >= epoch then epoch = old + 1 end
-end
-local text = string.format('%.0f', epoch)
+local last = tonumber(redis.call('GET', KEYS[4]) or '0')
+if former then last = math.max(last, tonumber(string.match(former, '^%d+'))) end
+local text = string.format('%.0f', math.max(epoch, last + 1))
+redis.pcall('SET', KEYS[4], text)
 if former and string.sub(former, -2) ~= ' -' then return {text, former, 0} end
 redis.call('HSET', KEYS[1], ARGV[1], text .. ' ' .. ARGV[2] .. ' -')
 redis.call('ZADD', KEYS[2], 0, ARGV[1])

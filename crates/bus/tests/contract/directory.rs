@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use switchboard_bus::{Bus, DisconnectReason, Presence};
+use redis::cmd;
+use switchboard_bus::{Bus, DisconnectReason, Epoch, Presence};
 use switchboard_protocol::{
     id::{DeviceId, DeviceKey},
     outcome::Outcome,
@@ -12,7 +13,7 @@ use switchboard_test_support::eventually::eventually;
 use crate::{
     catalog_events::{await_event, services},
     for_each_backend,
-    test_edge::{call, device, org},
+    test_edge::{TestSystem, call, device, org},
 };
 
 const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,6 +50,26 @@ async fn newest_connection_wins_and_old_owner_is_notified() {
         assert_eq!((&presence.node, presence.epoch), (second.bus.node(), new));
     })
     .await;
+}
+
+#[tokio::test]
+async fn epochs_of_a_device_without_an_entry_grow_after_the_clock_stepped_back() {
+    let system = TestSystem::redis().await;
+    let (first, second) = system.start_edges("first", "second").await;
+    let lamp = device("toy-1");
+    let before = first.connect(&lamp).await;
+    // The clock of Redis was an hour ahead when the device connected.
+    let former = Epoch(before.0 + 3_600_000_000);
+    let live: Vec<String> = system.query(cmd("KEYS").arg("test:*:live")).await;
+    let entry = format!("{} {} -", former.0, first.bus.node());
+    let mut set = cmd("HSET");
+    set.arg(&live[0]).arg("toy-1").arg(entry);
+    system.query::<()>(&set).await;
+    let last = second.connect(&lamp).await;
+    assert!(last > former);
+    second.disconnect(&lamp);
+    await_offline(&second.bus, &lamp).await;
+    assert!(first.connect(&lamp).await > last);
 }
 
 #[tokio::test]
