@@ -8,6 +8,7 @@
 
 mod access;
 mod baseline;
+mod budgets;
 mod calls;
 mod clients;
 mod cluster;
