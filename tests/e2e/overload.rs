@@ -178,8 +178,8 @@ fn peak_memory_kib(cluster: &TestCluster) -> [u64; 2] {
         .map(|process| status_kib(process.pid(), "VmHWM:").unwrap())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn i10_overload_is_refused_at_once_and_goodput_stays() {
+/// A device with `SLOTS` slots, which receives its calls from the caller.
+async fn start() -> (TestCluster, Device, Arc<Caller>) {
     let slots = SLOTS.to_string();
     let settings = [("SWITCHBOARD_DEVICE_MAX_CALLS_IN_FLIGHT", slots.as_str())];
     let cluster = TestCluster::start_with(1, &settings).await;
@@ -187,8 +187,44 @@ async fn i10_overload_is_refused_at_once_and_goodput_stays() {
     let parameters = json!({"type": "object", "properties": {"text": {"type": "string"}}});
     let service = json!({"work": {"description": "Works", "parameters": parameters}});
     device.register(&service.to_string()).await;
-    let _device = JoinSet::from_iter([work(device)]);
     let caller = Arc::new(Caller::new(&cluster));
+    (cluster, device, caller)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i10_calls_are_refused_before_any_call_in_progress_ends() {
+    let (_cluster, mut device, caller) = start().await;
+    let call = || {
+        let caller = Arc::clone(&caller);
+        async move { caller.call().await }
+    };
+    let mut admitted: JoinSet<_> = (0..SLOTS).map(|_| call()).collect();
+    let mut call_ids = Vec::new();
+    for _ in 0..SLOTS {
+        call_ids.push(device.next_call().await.0);
+    }
+    // A call that waited for a slot would not end: the device answers after all of these.
+    let refused: JoinSet<_> = (0..5 * SLOTS).map(|_| call()).collect();
+    let refused = refused.join_all().await;
+    assert!(refused.iter().all(|call| !call.succeeded));
+    assert!(admitted.try_join_next().is_none(), "a call ended too early");
+    let done = json!({"success": true, "data": "done"});
+    for call_id in call_ids {
+        device.answer(&call_id, &done).await;
+    }
+    let mut admitted = admitted.join_all().await;
+    // None of the refused calls was delivered: the device receives this one next.
+    let last = JoinSet::from_iter([call()]);
+    let (call_id, ..) = device.next_call().await;
+    device.answer(&call_id, &done).await;
+    admitted.extend(last.join_all().await);
+    assert!(admitted.iter().all(|call| call.succeeded));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i10_overload_is_refused_and_goodput_stays() {
+    let (cluster, device, caller) = start().await;
+    let _device = JoinSet::from_iter([work(device)]);
 
     let peak = caller.saturate().await;
     let slots_per_s = SLOTS as f64 / WORK_TIME.as_secs_f64();
