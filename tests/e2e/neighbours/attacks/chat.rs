@@ -7,7 +7,16 @@ use super::{
     super::{Service, Takes, Target, sized},
     at_once, devices,
 };
-use crate::{cluster::Org, device::Device, system::TestSystem, turns::task};
+use crate::{
+    cluster::Org,
+    device::Device,
+    provider::{Provider, ProviderRequest},
+    system::{MODEL, TestSystem},
+    turns::task,
+};
+
+/// The name of the user in the conversations of the attacker.
+const NOISY_USER: &str = "Nora";
 
 /// A service whose call lasts as long as it may.
 fn endless_service() -> String {
@@ -80,6 +89,60 @@ async fn endless_answers_over_http_leave_room_to_others() {
         .measure(
             "endless answers over HTTP",
             Takes::Share("chat_http_answers"),
+            attack,
+        )
+        .await;
+}
+
+/// A model that answers at once, except when it extracts the memories of the attacker.
+async fn answer(request: ProviderRequest) {
+    if !request.system().starts_with("Below is a conversation") {
+        return request.reply("I see.").await;
+    }
+    if request.body.to_string().contains(NOISY_USER) {
+        let _open = request;
+        return std::future::pending().await;
+    }
+    request.reply(r#"["The user has a name."]"#).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_extractions_leave_conversation_jobs_to_others() {
+    let provider = Provider::scripted(answer).await;
+    let jobs = sized(8, 32);
+    let settings = [
+        ("SWITCHBOARD_COMPLETIONS_ENDPOINT", &*provider.url),
+        ("SWITCHBOARD_COMPLETIONS_MODEL", MODEL),
+        ("SWITCHBOARD_CHAT_CONVERSATION_JOBS", &*jobs.to_string()),
+        ("SWITCHBOARD_CHAT_CONVERSATION_REST_S", "1"),
+    ];
+    let target = Target::start(Service::Chat, &settings).await;
+    let cluster = &target.cluster;
+    let other = cluster.another_org("Reminded").await;
+    let (noisy, quiet) = (target.system(&cluster.org), target.system(&other));
+    let attack = async {
+        let mut devices = devices(cluster, sized(12, 200)).await;
+        let npc = noisy.npc(&json!({"name": "Noisy"}), &[]).await;
+        noisy.set_default_npc(&npc).await;
+        for (number, device) in devices.iter_mut().enumerate() {
+            let text = format!("My name is {NOISY_USER}.");
+            device.ask(task(number), &text).await;
+        }
+        let share = format!(
+            "switchboard_budget_used{{budget=\"conversation_jobs\"}} {}\n",
+            jobs / 4
+        );
+        noisy.metric(&share).await;
+        let npc = quiet.npc(&json!({"name": "Quiet"}), &["quiet"]).await;
+        let mut device = cluster.device_of(&other, "quiet").await;
+        device.ask(task(0), "My name is Quinn.").await;
+        quiet.memories_when(&npc, 1).await;
+        devices
+    };
+    target
+        .measure(
+            "slow extractions",
+            Takes::Share("conversation_jobs"),
             attack,
         )
         .await;
