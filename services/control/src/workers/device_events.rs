@@ -1,8 +1,9 @@
-//! Writes device events from the bus to the store, in batches.
+//! Writes device events from the bus to the store, in batches. Organisations take turns.
 //!
 //! Invariant: an event is acknowledged after its commit. An invalid event does not block others.
 
 mod batch;
+mod turns;
 
 use std::time::Duration;
 
@@ -11,8 +12,14 @@ use switchboard_bus::{Bus, BusError, DeviceEvent, EventId};
 use switchboard_runtime::{backoff::Backoff, shutdown::Shutdown};
 use switchboard_store::{DeviceEvent as StoredEvent, Store, StoreError};
 
+use self::turns::EventTurns;
 use crate::metrics::BackgroundMetrics;
 
+/// Maximum number of events of one read.
+const READ_EVENTS: usize = 1_000;
+/// Reads before the next write, at most. The events of an organisation may be behind many thousands
+/// of another one.
+const MAX_READS: usize = 16;
 /// How long a read from the bus waits for events.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the last read waits while the process drains: for events that nodes are still sending.
@@ -24,6 +31,7 @@ pub(super) struct EventWriter {
     bus: Bus,
     batch: usize,
     metrics: BackgroundMetrics,
+    waiting: EventTurns,
     /// The kind of the last failure. A log line is written when it changes.
     failure: Option<&'static str>,
 }
@@ -35,6 +43,7 @@ impl EventWriter {
             bus,
             batch: batch.into(),
             metrics,
+            waiting: EventTurns::default(),
             failure: None,
         }
     }
@@ -46,30 +55,44 @@ impl EventWriter {
         let mut backoff = Backoff::new();
         loop {
             let draining = shutdown.is_draining();
-            let Ok(events) = self.next(&shutdown).await else {
-                if draining || !backoff.pause(&shutdown).await {
-                    return;
-                }
-                continue;
-            };
-            backoff.reset();
-            if events.is_empty() {
-                self.report(None, "");
-                if draining {
+            let read = self.read_waiting(&shutdown).await;
+            if !self.waiting.is_empty() {
+                backoff.reset();
+                if !self.write_next(&shutdown).await {
                     return;
                 }
                 continue;
             }
-            if !self.write(events, &shutdown).await {
+            if read.is_ok() {
+                backoff.reset();
+                self.report(None, "");
+            }
+            if draining || read.is_err() && !backoff.pause(&shutdown).await {
                 return;
             }
         }
     }
 
-    /// The next events; none after the timeout, or when draining begins. Events of a dropped read
-    /// are not lost: without an acknowledgement, they are delivered again.
+    /// Reads the events that wait on the bus, those of all organisations.
+    async fn read_waiting(&mut self, shutdown: &Shutdown) -> Result<(), ()> {
+        for _ in 0..MAX_READS {
+            let events = self.next(shutdown).await?;
+            let is_last = events.len() < READ_EVENTS;
+            self.waiting.extend(events);
+            if is_last {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next events; none after the timeout, or when draining begins. It does not wait while
+    /// there are events to write. Events of a dropped read are not lost: without an acknowledgement,
+    /// they are delivered again.
     async fn next(&mut self, shutdown: &Shutdown) -> Result<Vec<(EventId, DeviceEvent)>, ()> {
-        let read = if shutdown.is_draining() {
+        let read = if !self.waiting.is_empty() {
+            self.read(Duration::ZERO).await
+        } else if shutdown.is_draining() {
             self.read(DRAIN_READ_TIMEOUT).await
         } else {
             tokio::select! {
@@ -83,12 +106,12 @@ impl EventWriter {
 
     async fn read(&self, timeout: Duration) -> Result<Vec<(EventId, DeviceEvent)>, BusError> {
         let consumer = self.bus.node().as_str();
-        self.bus.read_events(consumer, self.batch, timeout).await
+        self.bus.read_events(consumer, READ_EVENTS, timeout).await
     }
 
-    /// Writes and acknowledges events. False when the process drains before that was possible.
-    async fn write(&mut self, events: Vec<(EventId, DeviceEvent)>, shutdown: &Shutdown) -> bool {
-        let (ids, events): (Vec<EventId>, Vec<DeviceEvent>) = events.into_iter().unzip();
+    /// Writes and acknowledges a batch. False when the process drains before that was possible.
+    async fn write_next(&mut self, shutdown: &Shutdown) -> bool {
+        let (ids, events) = self.waiting.next(self.batch);
         let received = events.len();
         let events: Vec<StoredEvent> = events.into_iter().filter_map(batch::convert).collect();
         self.metrics

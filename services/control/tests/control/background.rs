@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use chrono::{TimeDelta, Utc};
 use switchboard_bus::{Bus, BusConfig, DisconnectReason};
-use switchboard_control::Deps;
+use switchboard_control::{Config, Deps};
 use switchboard_protocol::{
     id::{DeviceKey, OrgId, TokenId},
     schema::Digest,
@@ -124,6 +124,32 @@ async fn event_that_cannot_be_stored_blocks_no_other() {
         installation.metric("switchboard_control_facts_skipped_total") >= 1.0
     })
     .await;
+}
+
+#[tokio::test]
+async fn events_of_an_organisation_do_not_wait_behind_those_of_another() {
+    let installation = Installation::idle(Some(OPERATOR_KEY)).await;
+    let noisy = key(installation.new_org("Noisy").await.id(), "toy-1");
+    let quiet = key(installation.new_org("Quiet").await.id(), "toy-1");
+    let epoch = installation.bus.claim(&noisy).await.unwrap().epoch;
+    for _ in 0..2_000 {
+        let event = Bytes::from_static(br#"{"name": "button"}"#);
+        installation
+            .bus
+            .record_custom_event(noisy.clone(), epoch, event);
+    }
+    // Some hundreds of them are on the bus before its event is.
+    installation.bus.claim(&quiet).await.unwrap();
+    let one_by_one = Config {
+        facts_batch: 1,
+        ..config()
+    };
+    installation.start_workers_with(&one_by_one);
+    installation
+        .recorded(&quiet, "its event is written", |_| true)
+        .await;
+    let written = installation.metric("switchboard_control_facts_written_total");
+    assert!(written < 200.0, "{written} events were written first");
 }
 
 #[tokio::test]
