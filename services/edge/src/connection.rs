@@ -38,10 +38,15 @@ use crate::{
     token_bucket::TokenBucket,
 };
 
+/// After a read of this size, more is probably waiting, and other tasks of this worker run first. The
+/// smallest frames that fit take about a millisecond.
+const LARGE_READ_BYTES: usize = MAX_READ_BYTES / 2;
+
 /// What an established connection waits for.
 enum Input {
-    /// Bytes of the device. They are handled before the next wait.
-    Bytes(ReadChunk),
+    /// Bytes of the device, and how many of them were just read. They are handled before the next
+    /// wait.
+    Bytes(ReadChunk, usize),
     /// The handle has commands to write.
     Commands,
     /// Another task closes the connection.
@@ -140,8 +145,10 @@ where
     loop {
         // No wait within this match: the input would be stored in the task.
         let work = match poll_fn(|cx| connection.poll_input(cx)).await {
-            Input::Bytes(chunk) => match connection.handle_frames(chunk) {
-                Ok(registration) => registration.map(Work::Register),
+            Input::Bytes(chunk, length) => match connection.handle_frames(chunk) {
+                Ok(Some(registration)) => Some(Work::Register(registration)),
+                Ok(None) if length >= LARGE_READ_BYTES => Some(Work::Resume(Pause::Yield)),
+                Ok(None) => None,
                 Err(reason) => return reason,
             },
             Input::Commands => connection.send_commands().map(Work::Resume),
@@ -175,7 +182,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         match self.io.poll_read(cx) {
             Poll::Ready(Ok(Some((chunk, length)))) => {
                 self.edge.metrics.received_bytes.inc_by(length as u64);
-                Poll::Ready(Input::Bytes(chunk))
+                Poll::Ready(Input::Bytes(chunk, length))
             }
             Poll::Ready(Ok(None)) => Poll::Ready(Input::End),
             Poll::Ready(Err(error)) => Poll::Ready(Input::IoError(error)),
