@@ -81,6 +81,13 @@ enum Takes {
     Share(&'static str),
     /// All of it. Others take turns with the attack, or replace what it holds.
     All(&'static str),
+    /// One slot of it: each of the others is for another resource.
+    Slot(&'static str),
+    /// The share of one organisation of a budget of the bus, which names no owners. The edge was
+    /// refused more.
+    BusShare(&'static str),
+    /// All that a rate allows. The edge counts in this series what is beyond it.
+    Rate(&'static str),
 }
 
 /// A system of which one process is attacked.
@@ -153,10 +160,9 @@ impl Target {
         }
         let process = self.process();
         let memory_before_kib = memory_kib(process.pid());
-        let (Takes::Share(budget) | Takes::All(budget)) = takes;
-        let usage = PeakUsage::start(process, budget);
+        let usage = PeakUsage::start(self, takes);
         let held = attack.await;
-        usage.share_is_taken().await;
+        usage.is_taken().await;
         attacked.send(true).unwrap();
         let mut times = workers.join_all().await;
         if let Takes::Share(_) = takes {

@@ -10,10 +10,13 @@ use serde_json::Value;
 use switchboard_test_support::{eventually::eventually, switchboard::Program};
 use tokio::task::JoinSet;
 
+use super::{Takes, Target};
 use crate::hostile::{resident_kib, status_kib};
 
 /// Interval between two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
+/// What the bus has refused, by budget.
+const BUS_REFUSALS: &str = "switchboard_bus_budget_refused_total";
 /// Within this time an attack takes its share.
 const SHARE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -28,22 +31,36 @@ pub(super) struct Peak {
     pub(super) memory_kib: u64,
     /// The most that one owner held.
     held: u64,
+    /// What the attack may take.
     share: u64,
     capacity: u64,
 }
 
 impl PeakUsage {
-    /// Takes samples of a process and of a budget until it is dropped.
-    pub(super) fn start(process: &Program, budget: &'static str) -> Self {
+    /// Takes samples of the attacked process and of a budget until it is dropped.
+    pub(super) fn start(target: &Target, takes: Takes) -> Self {
         let peak = Arc::<Mutex<Peak>>::default();
-        let url = format!("{}/debug/budgets", process.address("admin_url"));
+        let process = target.process();
+        let admin = |process: &Program| process.address("admin_url");
+        let (own, edge) = (admin(process), admin(&target.cluster.edges[0]));
         let (pid, sampled) = (process.pid(), Arc::clone(&peak));
         let sampler = JoinSet::from_iter([async move {
             let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
             loop {
                 ticks.tick().await;
                 let memory_kib = memory_kib(pid);
-                let held = top_holder(&url, budget).await;
+                let held = match takes {
+                    Takes::Share(budget) | Takes::All(budget) => top_holder(&own, budget).await,
+                    Takes::Slot(budget) => Peak {
+                        share: 1,
+                        ..top_holder(&own, budget).await
+                    },
+                    Takes::BusShare(budget) => {
+                        let series = format!("{BUS_REFUSALS}{{budget=\"{budget}\"}}");
+                        counted(&edge, &series).await
+                    }
+                    Takes::Rate(series) => counted(&edge, series).await,
+                };
                 let mut peak = sampled.lock().unwrap();
                 peak.memory_kib = peak.memory_kib.max(memory_kib);
                 peak.held = peak.held.max(held.held);
@@ -60,8 +77,8 @@ impl PeakUsage {
         *self.peak.lock().unwrap()
     }
 
-    /// Waits until an owner holds three quarters of its share, or more.
-    pub(super) async fn share_is_taken(&self) {
+    /// Waits until an owner holds three quarters of what it may take, or more.
+    pub(super) async fn is_taken(&self) {
         let peak = async || self.peak();
         let is_taken = |peak: &Peak| peak.share > 0 && 4 * peak.held >= 3 * peak.share;
         eventually(SHARE_TIMEOUT, peak, is_taken).await;
@@ -75,7 +92,8 @@ impl PeakUsage {
 }
 
 /// What the largest owner of a budget holds. The process itself is no owner.
-async fn top_holder(url: &str, name: &str) -> Peak {
+async fn top_holder(admin: &str, name: &str) -> Peak {
+    let url = format!("{admin}/debug/budgets");
     let report: Value = reqwest::get(url).await.unwrap().json().await.unwrap();
     let mut budgets = report.as_array().unwrap().iter();
     let budget = budgets.find(|budget| budget["budget"] == name);
@@ -89,6 +107,19 @@ async fn top_holder(url: &str, name: &str) -> Peak {
         held: held.max().unwrap_or_default(),
         share: budget["share"].as_u64().unwrap(),
         capacity: budget["capacity"].as_u64().unwrap(),
+    }
+}
+
+/// What an edge has counted in a series. The first refusal shows that everything is taken.
+async fn counted(admin: &str, series: &str) -> Peak {
+    let url = format!("{admin}/metrics");
+    let metrics = reqwest::get(url).await.unwrap().text().await.unwrap();
+    let mut lines = metrics.lines();
+    let count = lines.find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    Peak {
+        held: count.unwrap().parse().unwrap(),
+        share: 1,
+        ..Peak::default()
     }
 }
 

@@ -1,10 +1,22 @@
 //! Attacks on a control plane.
 
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{
+    Json, Router,
+    extract::{Query, State},
+    routing::post,
+};
 use chrono::{DateTime, FixedOffset};
 use reqwest::Method;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use switchboard_protocol::frame::Kind;
-use tokio::task::JoinSet;
+use switchboard_test_support::eventually::eventually;
+use tokio::{net::TcpListener, sync::Semaphore, task::JoinSet};
 
 use super::{
     super::{Service, Takes, Target, sized},
@@ -19,6 +31,10 @@ use crate::{
 const MIB: usize = 1024 * 1024;
 /// The maximum number of webhooks of an organisation.
 const WEBHOOKS: usize = 16;
+/// Within this time the voice of the other organisation is trained, whatever voices others have.
+const VOICE_TIMEOUT: Duration = Duration::from_secs(20);
+const SAMPLE: &[u8] = include_bytes!("../../../../services/control/tests/control/voices/tone.mp3");
+const EVENT_BYTES: usize = 4 * 1024;
 
 /// The API as an administrator of this organisation uses it.
 fn administration(cluster: &TestCluster, org: &Org) -> TestSystem {
@@ -146,5 +162,93 @@ async fn unfinished_settings_leave_memory_to_others() {
     };
     target
         .measure("unfinished settings", Takes::Share("http_bodies"), attack)
+        .await;
+}
+
+/// The names of the voices that a provider was asked to train, in the order of the requests.
+type Trained = Arc<Mutex<Vec<String>>>;
+
+#[derive(Deserialize)]
+struct Training {
+    name: String,
+}
+
+async fn train(
+    State((trained, may_end)): State<(Trained, Arc<Semaphore>)>,
+    Query(training): Query<Training>,
+) -> Json<Value> {
+    let id = training.name.clone();
+    trained.lock().unwrap().push(training.name);
+    may_end.acquire().await.unwrap().forget();
+    Json(json!({"id": id, "state": "ready"}))
+}
+
+async fn upload_voice(system: &TestSystem, name: &str) {
+    let url = format!(
+        "{}/v1/voices?name={name}&provider=http&consent_by=Anna&consent_statement=Yes.",
+        system.settings
+    );
+    let upload = system.http.post(url).bearer_auth(&system.key).body(SAMPLE);
+    let uploaded = upload.send().await.unwrap();
+    assert_eq!(uploaded.status(), 201, "{}", uploaded.text().await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_voices_leave_the_provider_to_others() {
+    let (trained, may_end) = (Trained::default(), Arc::new(Semaphore::new(0)));
+    let router = Router::new()
+        .route("/", post(train))
+        .with_state((Arc::clone(&trained), Arc::clone(&may_end)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}/", listener.local_addr().unwrap());
+    let _provider = JoinSet::from_iter([async { axum::serve(listener, router).await.unwrap() }]);
+    let settings = [("SWITCHBOARD_VOICES_ENDPOINT", &*endpoint)];
+    let target = Target::start(Service::Control, &settings).await;
+    let cluster = &target.cluster;
+    let other = cluster.another_org("Speaker").await;
+    let noisy = administration(cluster, &cluster.org);
+    let quiet = administration(cluster, &other);
+    let attack = async {
+        for number in 0..sized(8, 200) {
+            upload_voice(&noisy, &format!("noisy-{number}")).await;
+        }
+        let names = async || trained.lock().unwrap().clone();
+        eventually(VOICE_TIMEOUT, names, |names| !names.is_empty()).await;
+        upload_voice(&quiet, "quiet").await;
+        // The first one, and one of those that wait. Then the provider is slow again.
+        may_end.add_permits(2);
+        eventually(VOICE_TIMEOUT, names, |names| {
+            names.iter().any(|name| name == "quiet")
+        })
+        .await;
+    };
+    target
+        .measure("many voices", Takes::Slot("voice_jobs"), attack)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn floods_of_device_events_leave_room_to_others() {
+    let settings = [
+        // As many as thousands of devices may send.
+        ("SWITCHBOARD_DEVICE_EVENT_BURST", "1000000"),
+        ("SWITCHBOARD_FACTS_BATCH", &*sized(10, 1_000).to_string()),
+    ];
+    let target = Target::start(Service::Control, &settings).await;
+    let event = json!({"name": "button", "data": "x".repeat(EVENT_BYTES)}).to_string();
+    let attack = async {
+        let mut sending = JoinSet::new();
+        for mut device in devices(&target.cluster, sized(4, 40)).await {
+            let event = event.clone();
+            sending.spawn(async move {
+                loop {
+                    device.send(Kind::Event, &event).await;
+                }
+            });
+        }
+        sending
+    };
+    target
+        .measure("device events", Takes::BusShare("device_events"), attack)
         .await;
 }

@@ -7,7 +7,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
 use serde_json::{Value, json};
-use switchboard_protocol::frame::Kind as FrameKind;
+use switchboard_protocol::frame::{Kind as FrameKind, SeqFormat, TaskId, encode};
 use switchboard_test_support::{certificates::Authority, eventually::eventually};
 use tokio::{
     net::{TcpSocket, TcpStream},
@@ -38,6 +38,10 @@ const REGISTER_INTERVAL: Duration = Duration::from_secs(1);
 const COSTLY_CHARS: usize = 700;
 /// The maximum number of calls of a device in flight.
 const CALLS_IN_FLIGHT: usize = 64;
+/// What a device that floods an edge sends at a time.
+const FLOOD_BYTES: usize = 256 * 1024;
+/// Events of devices that exceed their rate.
+const DROPPED_EVENTS: &str = "switchboard_edge_notes_total{kind=\"event_dropped\"}";
 /// Between two looks for calls that have ended.
 const REFILL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -374,4 +378,29 @@ fn fill_with_calls(cluster: &TestCluster, device: &str) -> impl Future<Output = 
             }
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn floods_of_frames_leave_the_processors_to_others() {
+    let target = Target::start(Service::Edge, &[]).await;
+    let mut frame = Vec::new();
+    let event = br#"{"name": "button"}"#;
+    let (task, format) = (TaskId::MCP, SeqFormat::Plain);
+    encode(&mut frame, FrameKind::Event, task, 0, format, event);
+    let frames: Arc<[u8]> = frame.repeat(FLOOD_BYTES / frame.len()).into();
+    let attack = async {
+        let mut flooding = JoinSet::new();
+        for mut device in devices(&target.cluster, sized(8, 40)).await {
+            let frames = Arc::clone(&frames);
+            flooding.spawn(async move {
+                loop {
+                    device.send_bytes(&frames).await;
+                }
+            });
+        }
+        flooding
+    };
+    target
+        .measure("floods of frames", Takes::Rate(DROPPED_EVENTS), attack)
+        .await;
 }
