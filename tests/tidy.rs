@@ -8,6 +8,8 @@
 
 #[path = "tidy/api.rs"]
 mod api;
+#[path = "tidy/attacks.rs"]
+mod attacks;
 #[path = "tidy/dependencies.rs"]
 mod dependencies;
 #[path = "tidy/documents.rs"]
