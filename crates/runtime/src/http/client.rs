@@ -45,6 +45,7 @@ pub(super) struct Clients {
     /// When an idle one was searched in vain.
     none_idle_at: Mutex<Option<Instant>>,
     next_number: AtomicU64,
+    started: tokio::time::Instant,
 }
 
 /// The client of one connection. It is charged as its address until it authenticates.
@@ -58,6 +59,8 @@ pub(super) struct Client {
     is_reading_body: AtomicBool,
     /// Requests whose responses have not ended.
     requests_in_flight: AtomicUsize,
+    /// When bytes of a response were last written, in microseconds since the port was opened.
+    written_at_micros: AtomicU64,
     evicted: Notify,
     /// Whether its requests in flight end with the eviction.
     is_aborted: AtomicBool,
@@ -155,6 +158,7 @@ impl Clients {
             known: Mutex::default(),
             none_idle_at: Mutex::default(),
             next_number: AtomicU64::default(),
+            started: tokio::time::Instant::now(),
         })
     }
 
@@ -243,6 +247,7 @@ impl Clients {
             head_bytes: AtomicUsize::new(0),
             is_reading_body: AtomicBool::new(false),
             requests_in_flight: AtomicUsize::new(0),
+            written_at_micros: AtomicU64::new(0),
             evicted: Notify::new(),
             is_aborted: AtomicBool::new(false),
             charges: Mutex::new(Charges {
@@ -351,6 +356,18 @@ impl Client {
         let mut charges = self.charges.lock();
         charges.head = None;
         (charges.owner, charges.body.take())
+    }
+
+    /// The client has read enough for bytes of a response to be written.
+    pub(super) fn note_written(&self) {
+        let micros = self.clients.started.elapsed().as_micros();
+        let micros = u64::try_from(micros).unwrap_or(u64::MAX);
+        self.written_at_micros.store(micros, Relaxed);
+    }
+
+    /// When bytes of a response were last written.
+    pub(super) fn written_at(&self) -> tokio::time::Instant {
+        self.clients.started + Duration::from_micros(self.written_at_micros.load(Relaxed))
     }
 
     pub(super) fn slow_readers(&self) -> &SlowReaders {

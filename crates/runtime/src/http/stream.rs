@@ -45,6 +45,9 @@ impl ClientStream {
     ) -> Poll<io::Result<T>> {
         if let Poll::Ready(written) = write(Pin::new(&mut self.socket), cx) {
             self.timer = None;
+            if written.is_ok() {
+                self.client.note_written();
+            }
             return Poll::Ready(written);
         }
         let write_timeout = self.write_timeout;

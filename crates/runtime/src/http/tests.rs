@@ -3,6 +3,7 @@
 mod proxies;
 mod responses;
 mod shares;
+mod slow_readers;
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 

@@ -2,10 +2,10 @@
 
 use axum::{
     body::{Body, Bytes},
-    extract::{FromRequestParts, Request},
+    extract::{FromRequestParts, Path, Request},
     http::{StatusCode, request::Parts},
 };
-use tokio::net::TcpSocket;
+use tokio::net::{TcpListener, TcpSocket};
 use uuid::Uuid;
 
 use super::*;
@@ -48,6 +48,10 @@ impl Drop for Shares {
 }
 
 pub(super) fn serve_shares(limits: HttpLimits) -> Shares {
+    serve_shares_at(listen("127.0.0.1:0").unwrap(), limits)
+}
+
+pub(super) fn serve_shares_at(listener: TcpListener, limits: HttpLimits) -> Shares {
     let registry = prometheus::Registry::new();
     let budgets = Budgets::new(&registry).unwrap();
     let responses = ResponseBudget::new(&budgets);
@@ -65,6 +69,11 @@ pub(super) fn serve_shares(limits: HttpLimits) -> Shares {
         .route("/page", get(page))
         .route("/org", get(async |_: Org| "org"))
         .route("/large", get(async |_: Org| vec![b'x'; LARGE_BYTES]))
+        .route("/bytes/{count}", get(bytes))
+        .route(
+            "/org/bytes/{count}",
+            get(async |_: Org, count: Path<usize>| bytes(count).await),
+        )
         .route("/org", post(async |_: Org, body: problem::RawBody| body.0))
         .route(
             "/anonymous",
@@ -75,7 +84,6 @@ pub(super) fn serve_shares(limits: HttpLimits) -> Shares {
             post(async |_: Org, _: problem::RawBody| endless()),
         );
     let metrics = HttpMetrics::new("test", &registry).unwrap();
-    let listener = listen("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
     let (serving, used) = (shutdown.clone(), budgets.clone());
@@ -88,6 +96,11 @@ pub(super) fn serve_shares(limits: HttpLimits) -> Shares {
         budgets,
         shutdown,
     }
+}
+
+/// A response of this many bytes, in one piece.
+async fn bytes(Path(count): Path<usize>) -> Vec<u8> {
+    vec![b'x'; count]
 }
 
 /// A response that has begun and does not end.
@@ -113,7 +126,7 @@ impl Shares {
         status(&mut self.send(from, request).await).await
     }
 
-    fn held(&self, budget: &str, owner: &str) -> usize {
+    pub(super) fn held(&self, budget: &str, owner: &str) -> usize {
         let report = self.budgets.report();
         let budget = report.iter().find(|report| report.budget == budget);
         let mut owners = budget.unwrap().owners.iter();
