@@ -5,9 +5,7 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use switchboard_protocol::frame::Kind;
-use switchboard_test_support::{
-    child::free_port, eventually::eventually, haproxy::HaProxy, switchboard::Program,
-};
+use switchboard_test_support::{eventually::eventually, switchboard::Program, tcp_proxy::TcpProxy};
 use tokio::time::timeout;
 
 use crate::{
@@ -15,42 +13,14 @@ use crate::{
     device::{Device, Received},
 };
 
-/// The way of an edge to Redis.
-struct Proxy {
-    config: String,
-    running: Option<HaProxy>,
-}
-
-impl Proxy {
-    fn start(&mut self) {
-        self.running = Some(HaProxy::start(&self.config));
-    }
-
-    fn stop(&mut self) {
-        self.running = None;
-    }
-}
-
 /// A cluster of two edges. The second one reaches Redis through a proxy, and its readiness URL is the
 /// one of the first.
-async fn start_cluster() -> (TestCluster, Proxy) {
+async fn start_cluster() -> (TestCluster, TcpProxy) {
     let mut cluster = TestCluster::start(1).await;
-    let port = free_port();
-    let url = cluster.redis.url();
-    let redis = url.trim_start_matches("redis://").trim_end_matches('/');
-    let config = format!(
-        "defaults\n mode tcp\n timeout connect 3s\n timeout client 2m\n timeout server 2m\n\
-         listen redis\n bind 127.0.0.1:{port}\n server redis {redis}\n"
-    );
-    let mut proxy = Proxy {
-        config,
-        running: None,
-    };
-    proxy.start();
+    let proxy = TcpProxy::start(cluster.redis.address()).await;
     let readiness = format!("{}/readyz", cluster.edges[0].address("admin_url"));
     let mut environment = cluster.environment();
-    environment.retain(|(name, _)| *name != "REDIS_URL");
-    environment.push(("REDIS_URL", format!("redis://127.0.0.1:{port}/")));
+    environment.push(("REDIS_URL", proxy.redis_url()));
     environment.push(("SWITCHBOARD_EDGE_READINESS_URL", readiness));
     let listen = [
         "edge",
@@ -107,10 +77,10 @@ async fn receives_nothing(device: &mut Device, time: Duration) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn devices_leave_an_edge_that_is_cut_off_from_redis() {
-    let (cluster, mut proxy) = start_cluster().await;
+    let (cluster, proxy) = start_cluster().await;
     let mut cut_off = cluster.echo(1, "toy-1").await;
     let mut waiting = cluster.echo(1, "toy-2").await;
-    proxy.stop();
+    proxy.close();
     for device in [&mut cut_off, &mut waiting] {
         let goaway = device.next(Kind::Goaway).await.json();
         assert_eq!(goaway["reason"], "drain", "{goaway}");
@@ -125,11 +95,11 @@ async fn devices_leave_an_edge_that_is_cut_off_from_redis() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i14_device_that_follows_after_its_edge_is_connected_again_loses_no_call() {
-    let (cluster, mut proxy) = start_cluster().await;
+    let (cluster, proxy) = start_cluster().await;
     let mut old = cluster.echo(1, "toy-1").await;
-    proxy.stop();
+    proxy.close();
     old.next(Kind::Goaway).await;
-    proxy.start();
+    proxy.pass();
     let online = async || cluster.get("/v1/devices/toy-1").await.1["online"].clone();
     eventually(Duration::from_secs(5), online, |online| *online == true).await;
     let call = queue_call(&cluster, "toy-1").await;
@@ -144,10 +114,10 @@ async fn i14_device_that_follows_after_its_edge_is_connected_again_loses_no_call
 
 #[tokio::test(flavor = "multi_thread")]
 async fn outage_of_redis_moves_no_device() {
-    let (mut cluster, mut proxy) = start_cluster().await;
+    let (mut cluster, proxy) = start_cluster().await;
     let mut lamp = cluster.echo(1, "toy-1").await;
     cluster.redis.kill();
-    proxy.stop();
+    proxy.close();
     for edge in [0, 1] {
         await_readiness(&cluster, edge, StatusCode::SERVICE_UNAVAILABLE).await;
     }
@@ -156,7 +126,7 @@ async fn outage_of_redis_moves_no_device() {
     cluster.redis.restart();
     await_readiness(&cluster, 0, StatusCode::OK).await;
     receives_nothing(&mut lamp, Duration::from_millis(1_500)).await;
-    proxy.start();
+    proxy.pass();
     await_readiness(&cluster, 1, StatusCode::OK).await;
     // Nothing was sent to the device before the call that it is called with afterwards.
     let call = queue_call(&cluster, "toy-1").await;

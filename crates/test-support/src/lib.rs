@@ -17,3 +17,4 @@ pub mod sentinels;
 mod signals;
 pub mod snapshot;
 pub mod switchboard;
+pub mod tcp_proxy;

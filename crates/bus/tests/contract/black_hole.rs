@@ -8,12 +8,14 @@ use switchboard_protocol::{
     id::CallId,
     outcome::{Delivered, Outcome},
 };
-use switchboard_test_support::redis_server::RedisServer;
+use switchboard_test_support::{
+    redis_server::RedisServer,
+    tcp_proxy::{Direction, TcpProxy},
+};
 use tokio::{task::JoinSet, time::interval};
 
 use crate::{
     faults::await_success,
-    tcp_proxy::TcpProxy,
     test_edge::{TestSystem, call_for, device},
 };
 
@@ -61,15 +63,15 @@ async fn check_calls(cut_off: impl FnOnce(TcpProxy, TcpProxy) -> [TcpProxy; 2]) 
         TcpProxy::start(server.address()).await,
         TcpProxy::start(server.address()).await,
     ];
-    let callers = TestSystem::with_url(near.url());
-    let edges = TestSystem::with_url(far.url());
+    let callers = TestSystem::with_url(near.redis_url());
+    let edges = TestSystem::with_url(far.redis_url());
     let caller = callers.start_node("caller").await;
     let edge = edges.start_edge("edge").await;
     edge.connect_device("toy-1").await;
     await_success(&caller, Duration::from_secs(5)).await;
     let [hole, _other] = cut_off(near, far);
     let mut calls = JoinSet::new();
-    hole.drop_all();
+    hole.black_hole(Direction::Both);
     keep_calling(&caller, HOLE, &mut calls).await;
     hole.pass();
     await_success(&caller, HEAL_TIMEOUT).await;

@@ -7,13 +7,13 @@ use switchboard_protocol::{id::OrgId, outcome::Outcome};
 use switchboard_test_support::{
     eventually::{eventually, eventually_true},
     redis_server::RedisServer,
+    tcp_proxy::{Direction, TcpProxy},
 };
 use tokio::time::interval_at;
 use uuid::Uuid;
 
 use crate::{
     catalog_events::{await_event, services},
-    tcp_proxy::TcpProxy,
     test_edge::{TestSystem, call, call_for, device, org, spawn_calls},
 };
 
@@ -312,12 +312,12 @@ async fn i8_entries_of_a_dead_node_expire_within_10_s() {
     let caller = system.start_watcher("caller").await;
     let mut events = caller.watch_catalog().unwrap();
     let proxy = TcpProxy::start(system.redis_address()).await;
-    let doomed = TestSystem::with_url(proxy.url());
+    let doomed = TestSystem::with_url(proxy.redis_url());
     let edge = doomed.start_edge("doomed").await;
     edge.connect(&device("toy-1")).await;
     let digest = edge.register(&device("toy-1"), "{}").await;
     assert!(caller.find(&device("toy-1")).await.unwrap().is_some());
-    proxy.drop_all();
+    proxy.black_hole(Direction::Both);
     let found = async || caller.find(&device("toy-1")).await.unwrap();
     eventually(Duration::from_secs(10), found, Option::is_none).await;
     let left = async || caller.list(org(), None, 10).await.unwrap();
@@ -437,13 +437,13 @@ async fn i1_call_of_a_moving_device_ends_at_its_deadline() {
     let proxy = TcpProxy::start(server.address()).await;
     let system = TestSystem::with_url(server.url());
     let edge = system.start_edge("edge").await;
-    let callers = TestSystem::with_url(proxy.url());
+    let callers = TestSystem::with_url(proxy.redis_url());
     let caller = callers.start_node("caller").await;
     let toy = edge.connect_device("toy-1").await;
     edge.leave(&toy, DisconnectReason::Drain);
     let found = async || edge.bus.find(&toy).await.unwrap();
     eventually(Duration::from_secs(1), found, Option::is_none).await;
-    proxy.drop_from("\r\nEXISTS\r\n");
+    proxy.black_hole_from("\r\nEXISTS\r\n");
     let mut brief = call_for(&toy, "{}");
     brief.timeout = Duration::from_millis(300);
     let started = Instant::now();
@@ -457,12 +457,12 @@ async fn i1_call_of_a_moving_device_ends_at_its_deadline() {
 async fn i9_silent_redis_connection_heals_within_6_s() {
     let server = RedisServer::start();
     let proxy = TcpProxy::start(server.address()).await;
-    let system = TestSystem::with_url(proxy.url());
+    let system = TestSystem::with_url(proxy.redis_url());
     let (caller, edge) = system.start_with_edge("caller").await;
     edge.connect(&device("toy-1")).await;
     await_success(&caller, Duration::from_secs(5)).await;
     // Existing connections stay open and forward nothing; new ones work.
-    proxy.drop_existing();
+    proxy.black_hole_existing();
     await_success(&caller, Duration::from_secs(6)).await;
 }
 

@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use switchboard_bus::NodeId;
 use switchboard_protocol::{id::OrgId, outcome::Outcome};
-use switchboard_test_support::{eventually::eventually_true, redis_server::RedisServer};
+use switchboard_test_support::{
+    eventually::eventually_true,
+    redis_server::RedisServer,
+    tcp_proxy::{Direction, TcpProxy},
+};
 use uuid::Uuid;
 
-use crate::{
-    tcp_proxy::TcpProxy,
-    test_edge::{TestSystem, call, call_for, device, spawn_calls},
-};
+use crate::test_edge::{TestSystem, call, call_for, device, spawn_calls};
 
 /// Longer than a lease and a renewal.
 const LEASE_END: Duration = Duration::from_secs(12);
@@ -49,8 +50,8 @@ async fn call_in_flight_outlasts_an_outage_that_ends_later_for_its_node() {
     let near = TcpProxy::start(server.address()).await;
     let far = TcpProxy::start(server.address()).await;
     let (callers, edges) = (
-        TestSystem::with_url(near.url()),
-        TestSystem::with_url(far.url()),
+        TestSystem::with_url(near.redis_url()),
+        TestSystem::with_url(far.redis_url()),
     );
     let (caller, edge) = (
         callers.start_node("caller").await,
@@ -70,8 +71,8 @@ async fn call_in_flight_outlasts_an_outage_that_ends_later_for_its_node() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    near.drop_all();
-    far.drop_all();
+    near.black_hole(Direction::Both);
+    far.black_hole(Direction::Both);
     is_pending_for(LEASE_END).await;
     near.pass();
     eventually_true("the caller is connected", || caller.is_connected()).await;
@@ -89,7 +90,7 @@ async fn lease_is_renewed_while_a_dead_node_is_removed() {
     let server = RedisServer::start();
     let proxy = TcpProxy::start(server.address()).await;
     let system = TestSystem::with_url(server.url());
-    let slowed = TestSystem::with_url(proxy.url());
+    let slowed = TestSystem::with_url(proxy.redis_url());
     let slow = slowed.start_node("slow").await;
     let doomed = system.start_edge("doomed").await;
     for org in 0..ORGS {

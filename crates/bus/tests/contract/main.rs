@@ -25,7 +25,6 @@ mod registrations;
 mod sentinel;
 mod slot_migration;
 mod superseded_turns;
-mod tcp_proxy;
 mod test_edge;
 mod tls;
 mod token_keys;
