@@ -66,16 +66,14 @@ pub struct ClaimedEpoch {
 ///
 /// Invariant: an older connection never replaces a newer one.
 impl Bus {
-    /// The live connection of a device, if it has one.
+    /// The live connection of a device, if it has one. A cached entry that turns out to be outdated
+    /// is removed.
     ///
     /// # Errors
     /// When the bus is not reachable.
     pub async fn find(&self, device: &DeviceKey) -> Result<Option<Presence>, BusError> {
-        let found = self
-            .0
-            .backend
-            .find(device.org, std::slice::from_ref(&device.device))
-            .await?;
+        let devices = std::slice::from_ref(&device.device);
+        let found = self.find_many(device.org, devices).await?;
         Ok(found.into_iter().next().flatten())
     }
 
@@ -90,7 +88,7 @@ impl Bus {
         }
     }
 
-    /// The live connections of several devices of an organisation, in the order of `devices`.
+    /// Like [`Self::find`] for several devices of an organisation, in the order of `devices`.
     ///
     /// # Errors
     /// When the bus is not reachable.
@@ -99,7 +97,14 @@ impl Bus {
         org: OrgId,
         devices: &[DeviceId],
     ) -> Result<Vec<Option<Presence>>, BusError> {
-        self.0.backend.find(org, devices).await
+        let found = self.0.backend.find(org, devices).await?;
+        for (device, presence) in devices.iter().zip(&found) {
+            let device = device.clone();
+            let key = DeviceKey { org, device };
+            let cache = &self.0.presence_cache;
+            cache.remove_outdated(&key, presence.as_ref());
+        }
+        Ok(found)
     }
 
     /// An organisation's live devices in byte order of their ids, strictly after `after`.
@@ -339,5 +344,40 @@ impl Node {
         if let Some(digest) = digest {
             self.registrations.release((org, digest));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+    use switchboard_runtime::shutdown::Shutdown;
+
+    use super::*;
+    use crate::{BusConfig, LocalHub};
+
+    #[tokio::test]
+    async fn lookup_removes_an_outdated_cached_entry() {
+        let config = BusConfig::local(&LocalHub::default(), "node");
+        let bus = Bus::start(config, &Registry::new(), &Shutdown::new()).unwrap();
+        let [here, gone] = ["toy-1", "toy-2"].map(|id| DeviceKey {
+            org: OrgId::from_uuid(Uuid::nil()),
+            device: id.parse().unwrap(),
+        });
+        let epoch = bus.claim(&here).await.unwrap().epoch;
+        let check = async |device: &DeviceKey, cached: u64, stays: bool| {
+            let cached = Presence {
+                node: NodeId::from("former"),
+                epoch: Epoch(cached),
+                digest: None,
+            };
+            let cache = &bus.0.presence_cache;
+            cache.insert(device.clone(), cached);
+            bus.find(device).await.unwrap();
+            assert_eq!(cache.get(device).is_some(), stays);
+        };
+        check(&here, epoch.0 - 1, false).await;
+        // It was read after this lookup began.
+        check(&here, epoch.0 + 1, true).await;
+        check(&gone, 1, false).await;
     }
 }

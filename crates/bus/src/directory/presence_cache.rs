@@ -27,7 +27,7 @@ const UNREAD_LEASE: Duration = Duration::from_millis(1_500);
 ///             insert            get, while the lease lasts
 ///   unknown ──────────► cached ────────────────────────────► used for a call
 ///      ▲                  │
-///      ├── remove, remove_older ── not connected, timed out, device left, moved or registered
+///      ├── remove, remove_… ────── not connected, timed out, device left, moved or registered
 ///      └── end_leases ──────────── the lease of its node has ended
 /// ```
 ///
@@ -74,6 +74,14 @@ impl PresenceCache {
     pub(crate) fn remove_older(&self, device: &DeviceKey, epoch: Epoch) {
         self.entries
             .remove_if(device, |presence| presence.epoch < epoch);
+    }
+
+    /// Removes an entry that differs from the one that the directory has just returned, unless a
+    /// newer one is cached.
+    pub(crate) fn remove_outdated(&self, device: &DeviceKey, found: Option<&Presence>) {
+        self.entries.remove_if(device, |cached| {
+            found.is_none_or(|found| cached.epoch <= found.epoch && cached != found)
+        });
     }
 
     /// The nodes whose leases are to be read.
