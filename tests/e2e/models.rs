@@ -10,6 +10,7 @@ mod memories;
 mod npc_selection;
 mod providers;
 mod quotas;
+mod registration;
 mod replicas;
 mod summaries;
 mod suspension;
