@@ -208,3 +208,59 @@ impl Flow {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// How long nothing may arrive.
+    const SILENCE: Duration = Duration::from_millis(50);
+    const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// The sides of a connection through a proxy.
+    async fn connect() -> (TcpProxy, TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let proxy = TcpProxy::start(listener.local_addr().expect("bound")).await;
+        let client = TcpStream::connect(proxy.address()).await.expect("a proxy");
+        let (server, _) = listener.accept().await.expect("a connection");
+        (proxy, client, server)
+    }
+
+    async fn send(from: &mut TcpStream) {
+        from.write_all(b"x").await.expect("an open connection");
+        from.shutdown().await.expect("an open connection");
+    }
+
+    /// Checks that a byte and the end of the connection arrive, or that nothing does.
+    async fn check_arrival(to: &mut TcpStream, arrives: bool) {
+        let mut bytes = Vec::new();
+        let within = if arrives { ARRIVAL_TIMEOUT } else { SILENCE };
+        let end = timeout(within, to.read_to_end(&mut bytes)).await;
+        assert_eq!(end.is_ok(), arrives);
+        assert_eq!(bytes == b"x", arrives);
+    }
+
+    #[tokio::test]
+    async fn black_hole_holds_back_bytes_and_ends_in_its_direction() {
+        for (direction, to_server, from_server) in [
+            (Direction::ToServer, false, true),
+            (Direction::FromServer, true, false),
+            (Direction::Both, false, false),
+        ] {
+            let (proxy, mut client, mut server) = connect().await;
+            proxy.black_hole(direction);
+            send(&mut client).await;
+            send(&mut server).await;
+            check_arrival(&mut server, to_server).await;
+            check_arrival(&mut client, from_server).await;
+            proxy.pass();
+            for (to, arrived) in [(&mut server, to_server), (&mut client, from_server)] {
+                if !arrived {
+                    check_arrival(to, true).await;
+                }
+            }
+        }
+    }
+}
