@@ -70,22 +70,18 @@ impl TestCluster {
     }
 
     /// Waits until every node has the token keys, which are published in the background.
-    async fn wait_ready(&self) {
-        let admin = self.edges.iter().map(|edge| edge.address("admin_url"));
-        for admin in admin.chain([self.gateway.address("admin_url")]) {
-            let ready = async || {
-                self.http
-                    .get(format!("{admin}/readyz"))
-                    .send()
-                    .await
-                    .unwrap()
-                    .status()
-            };
-            eventually(Duration::from_secs(10), ready, |status| {
-                *status == StatusCode::OK
-            })
-            .await;
+    pub async fn wait_ready(&self) {
+        for program in self.edges.iter().chain([&self.gateway]) {
+            self.await_ready(program).await;
         }
+    }
+
+    /// Waits until a process is ready.
+    pub async fn await_ready(&self, program: &Program) {
+        let url = format!("{}/readyz", program.address("admin_url"));
+        let status = async || self.http.get(&url).send().await.unwrap().status();
+        let is_ready = |status: &StatusCode| *status == StatusCode::OK;
+        eventually(Duration::from_secs(10), status, is_ready).await;
     }
 
     /// All running processes.

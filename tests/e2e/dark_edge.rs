@@ -1,7 +1,7 @@
 //! An edge whose host stands still: nothing of it answers, and its connections stay open.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -10,19 +10,16 @@ use serde_json::{Value, json};
 use switchboard_test_support::eventually::eventually;
 use tokio::task::JoinSet;
 
-use crate::cluster::TestCluster;
-
-/// The params of all calls that a device has executed.
-type Executed = Arc<Mutex<Vec<Value>>>;
+use crate::{cluster::TestCluster, device::Ledger};
 
 fn echo(text: &str, timeout_ms: u64) -> Value {
     json!({"service": "echo", "params": {"text": text}, "timeout_ms": timeout_ms})
 }
 
 /// Connects a device to an edge and serves it. It was called once, so that its owner is cached.
-async fn serve(cluster: &TestCluster, edge: usize, id: &str) -> (Executed, JoinSet<usize>) {
+async fn serve(cluster: &TestCluster, edge: usize, id: &str) -> (Ledger, JoinSet<usize>) {
     let device = cluster.echo(edge, id).await;
-    let executed = Arc::clone(&device.executed);
+    let executed = device.executed.clone();
     let served = device.serve();
     cluster.answers(id, Duration::from_secs(5)).await;
     (executed, served)
@@ -78,8 +75,8 @@ async fn i8_devices_leave_a_dark_edge_and_the_others_are_offline_in_10_s() {
         *outcome == "succeeded"
     })
     .await;
-    let executed = executed.lock().unwrap();
-    assert_eq!(executed.last(), Some(&json!({"text": "queued"})));
+    let params = executed.params();
+    assert_eq!(params.last(), Some(&json!({"text": "queued"})));
 }
 
 /// The gateway has cached that it is at the edge that goes dark.
@@ -125,7 +122,7 @@ async fn i1_dark_edge_executes_no_call_after_its_deadline() {
         let id = format!("toy-{number}");
         // The device receives its calls in order: the late one would be before this one.
         cluster.answers(&id, Duration::from_secs(5)).await;
-        let executed = executed.lock().unwrap();
+        let executed = executed.params();
         assert!(!executed.contains(&json!({"text": "late"})), "{executed:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Mutex},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
@@ -22,8 +22,29 @@ pub struct Device {
     buffer: Vec<u8>,
     decoder: Decoder,
     pub accepted: Value,
-    /// Params of the calls that `serve` executed, oldest first.
-    pub executed: Arc<Mutex<Vec<Value>>>,
+    /// The calls that `serve` executed, oldest first.
+    pub executed: Ledger,
+}
+
+/// The calls that a device executed. Clones are the same ledger.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger(Arc<Mutex<Vec<(Instant, Value)>>>);
+
+impl Ledger {
+    fn add(&self, params: Value) {
+        let mut calls = self.0.lock().expect("no panic under it");
+        calls.push((Instant::now(), params));
+    }
+
+    /// When each call was executed, and its params.
+    pub fn calls(&self) -> Vec<(Instant, Value)> {
+        self.0.lock().expect("no panic under it").clone()
+    }
+
+    /// The params of all calls.
+    pub fn params(&self) -> Vec<Value> {
+        self.calls().into_iter().map(|(_, params)| params).collect()
+    }
 }
 
 /// A received frame.
@@ -50,7 +71,7 @@ impl Device {
             buffer: Vec::new(),
             decoder: Decoder::new(MAX_FRAME_BYTES),
             accepted: Value::Null,
-            executed: Arc::default(),
+            executed: Ledger::default(),
         }
     }
 
@@ -193,11 +214,7 @@ impl Device {
                     Kind::Control => {
                         let message = received.json();
                         if message["type"] == "call" {
-                            let params = message["data"]["params"].clone();
-                            self.executed
-                                .lock()
-                                .expect("no panic under it")
-                                .push(params);
+                            self.executed.add(message["data"]["params"].clone());
                             let result =
                                 json!({"success": true, "data": message["data"]["params"]});
                             let call_id = message["data"]["call_id"]

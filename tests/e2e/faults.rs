@@ -1,9 +1,6 @@
 //! Faults of Redis, PostgreSQL and edges: effects during the fault, and time to heal.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -110,7 +107,7 @@ async fn i9_redis_outage_heals_within_five_seconds_without_restart() {
 async fn i3_calls_during_redis_kill_have_one_true_outcome() {
     let mut cluster = TestCluster::start(1).await;
     let device = cluster.echo(0, "toy-1").await;
-    let executed = Arc::clone(&device.executed);
+    let executed = device.executed.clone();
     let served = device.serve();
     cluster.answers("toy-1", Duration::from_secs(5)).await;
     let mut calls = tokio::task::JoinSet::new();
@@ -142,13 +139,13 @@ async fn i3_calls_during_redis_kill_have_one_true_outcome() {
             ends
         });
     }
-    let under_load = async || executed.lock().unwrap().len();
+    let under_load = async || executed.params().len();
     eventually(Duration::from_secs(10), under_load, |count| *count > 100).await;
     cluster.redis.kill();
     cluster.redis.restart();
     let ends: Vec<_> = calls.join_all().await.into_iter().flatten().collect();
     cluster.answers("toy-1", Duration::from_secs(5)).await;
-    let executed = executed.lock().unwrap().clone();
+    let executed = executed.params();
     let mut succeeded = 0;
     for (text, outcome, delivered) in ends {
         let times = executed
@@ -289,13 +286,12 @@ async fn i2_i5_newest_connection_receives_only_its_own_calls() {
     .await;
     let answer = waiting.join_next().await.unwrap().unwrap();
     assert_eq!(answer["result"]["data"], "the new one's");
-    let executed = Arc::clone(&new.executed);
+    let executed = new.executed.clone();
     let served = new.serve();
     cluster.answers("toy-1", Duration::from_secs(5)).await;
     assert!(
         executed
-            .lock()
-            .unwrap()
+            .params()
             .iter()
             .all(|params| params["text"] == "again")
     );

@@ -1,14 +1,9 @@
 //! Three edges, and two of each other service, over a Redis with sentinels and a PostgreSQL with a
 //! synchronous standby.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashMap, time::Duration};
 
 use reqwest::StatusCode;
-use serde_json::Value;
 use switchboard_test_support::{
     eventually::eventually, postgres_pair::PostgresPair, sentinels::SentinelSetup,
     switchboard::Program,
@@ -17,7 +12,7 @@ use switchboard_test_support::{
 use super::load::{Client, Load};
 use crate::{
     cluster::{ANY_PORT, OPERATOR_KEY, Org, create_org, echo_services, issue_token},
-    device::Device,
+    device::{Device, Ledger},
 };
 
 /// When the sentinels consider a silent master down, as docs/operations.md recommends.
@@ -35,8 +30,8 @@ pub struct Deployment {
     _chats: Vec<Program>,
     org: Org,
     http: reqwest::Client,
-    /// The params of the calls that each device executed.
-    executed: Vec<Arc<Mutex<Vec<Value>>>>,
+    /// The calls that each device executed.
+    executed: Vec<Ledger>,
     devices: Vec<tokio::task::JoinSet<usize>>,
 }
 
@@ -123,7 +118,7 @@ impl Deployment {
             let id = format!("toy-{edge}");
             let mut device = self.device(edge, &id).await;
             device.register(&echo_services()).await;
-            self.executed.push(Arc::clone(&device.executed));
+            self.executed.push(device.executed.clone());
             self.devices.push(device.serve());
             toys.push(id);
         }
@@ -152,7 +147,7 @@ impl Deployment {
     pub fn executed(&self) -> HashMap<String, usize> {
         let mut counts = HashMap::new();
         for device in &self.executed {
-            for params in device.lock().unwrap().iter() {
+            for params in device.params() {
                 let text = params["text"].as_str().unwrap().to_owned();
                 *counts.entry(text).or_default() += 1;
             }
