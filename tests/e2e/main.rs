@@ -8,6 +8,7 @@
 
 mod access;
 mod baseline;
+mod black_hole;
 mod budgets;
 mod calls;
 mod clients;

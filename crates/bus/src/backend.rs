@@ -128,6 +128,11 @@ pub(crate) trait Directory: Send + Sync + 'static {
     /// Whether the last connection of a device was released as moving, and that time has not passed.
     fn is_moving<'a>(&'a self, device: &'a DeviceKey) -> BackendFuture<'a, bool>;
 
+    /// Waits for a reply of the server with the leases.
+    fn lease_reply(&self) -> BackendFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Renews this node's lease, and announces whether the node accepts devices.
     fn renew_lease(&self, accepts_devices: bool) -> BackendFuture<'_, Renewal>;
 

@@ -106,20 +106,10 @@ async fn renew_lease(node: Arc<Node>, dead: watch::Sender<Vec<NodeId>>) {
         let mut reconnected = pin!(node.reconnected.notified());
         reconnected.as_mut().enable();
         node.outbox.remove_unused();
-        let sent = Instant::now();
         // The connection's supervision handles failures; the lease outlives two of them.
-        let accepts_devices = node.accepts_devices.load(Ordering::Acquire);
-        if let Ok(renewal) = node.backend.renew_lease(accepts_devices).await {
-            node.other_edges
-                .store(renewal.other_edges, Ordering::Release);
-            node.lease.renewed(sent, renewal.now);
-            if let Some(nonce) = node.lease.awaited_probe() {
-                node.outbox
-                    .send_or_drop(&node.id, &Message::Probe { nonce });
-            }
-            node.token_keys.remove_expired(renewal.now.as_secs());
+        if let Ok(newly_dead) = node.renew_lease_once().await {
             dead.send_if_modified(|dead| {
-                *dead = renewal.dead;
+                *dead = newly_dead;
                 !dead.is_empty()
             });
         }
@@ -277,6 +267,26 @@ impl ClockCheck {
 }
 
 impl Node {
+    /// Renews the lease of this node. Returns the nodes whose lease has ended.
+    ///
+    /// Invariant: a node that receives nothing from the backend renews no lease, though what it sends
+    /// may arrive. Calls would be sent to it for as long as it does.
+    async fn renew_lease_once(&self) -> Result<Vec<NodeId>, BusError> {
+        self.backend.lease_reply().await?;
+        let sent = Instant::now();
+        let accepts_devices = self.accepts_devices.load(Ordering::Acquire);
+        let renewal = self.backend.renew_lease(accepts_devices).await?;
+        self.other_edges
+            .store(renewal.other_edges, Ordering::Release);
+        self.lease.renewed(sent, renewal.now);
+        if let Some(nonce) = self.lease.awaited_probe() {
+            self.outbox
+                .send_or_drop(&self.id, &Message::Probe { nonce });
+        }
+        self.token_keys.remove_expired(renewal.now.as_secs());
+        Ok(renewal.dead)
+    }
+
     /// The nodes of pending calls whose inbox has no subscriber.
     async fn unsubscribed_peers(&self) -> Vec<NodeId> {
         let mut peers = self.pending.nodes_pending_for(PEER_MONITOR_INTERVAL);

@@ -162,6 +162,14 @@ impl Directory for RedisClient {
         })
     }
 
+    fn lease_reply(&self) -> BackendFuture<'_, ()> {
+        Box::pin(async move {
+            let nodes = self.keys.nodes();
+            let _: bool = self.query(&nodes, &Cmd::exists(&nodes)).await?;
+            Ok(())
+        })
+    }
+
     fn renew_lease(&self, accepts_devices: bool) -> BackendFuture<'_, Renewal> {
         self.timed(Command::Renew, async move {
             let commands = renew_lease(&self.keys, &self.node, &self.scripts, accepts_devices);
