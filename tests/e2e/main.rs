@@ -37,6 +37,7 @@ mod objects;
 mod overload;
 mod presence;
 mod provider;
+mod releases;
 mod restart;
 mod rolling;
 mod secrets;

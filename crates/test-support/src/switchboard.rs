@@ -9,7 +9,7 @@
 use std::{
     env,
     io::{BufRead, BufReader},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -69,8 +69,27 @@ impl Program {
     /// Starts a subcommand without waiting for anything.
     #[must_use]
     pub fn launch(arguments: &[&str], environment: &[(&str, String)]) -> Self {
+        Self::launch_release(&executable(), arguments, environment)
+    }
+
+    /// Starts a subcommand of this executable, which may be another release, and waits for its ready
+    /// line.
+    #[must_use]
+    pub fn start_release(
+        executable: &Path,
+        arguments: &[&str],
+        environment: &[(&str, String)],
+    ) -> Self {
+        Self::launch_release(executable, arguments, environment).until_ready()
+    }
+
+    fn launch_release(
+        executable: &Path,
+        arguments: &[&str],
+        environment: &[(&str, String)],
+    ) -> Self {
         let log = tempfile::NamedTempFile::new().expect("a log file");
-        let child = Command::new(executable())
+        let child = Command::new(executable)
             .args(arguments)
             .env_remove("DATABASE_URL")
             .env_remove("REDIS_URL")
