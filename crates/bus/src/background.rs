@@ -114,10 +114,11 @@ async fn renew_lease(node: Arc<Node>, dead: watch::Sender<Vec<NodeId>>) {
             });
         }
         tokio::select! {
-            _ = ticks.tick() => {}
-            () = node.acceptance_changed.notified() => {}
+            biased;
             // The clock of the server may be another one.
             () = reconnected => ticks.reset(),
+            () = node.acceptance_changed.notified() => {}
+            _ = ticks.tick() => {}
         }
     }
 }

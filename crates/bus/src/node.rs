@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use uuid::Uuid;
+use crate::clock::unique_id;
 
 /// The message level of nodes that know calls with a deadline on the shared clock.
 pub(crate) const DEADLINES: u8 = 1;
@@ -23,7 +23,7 @@ impl NodeId {
     /// `[A-Za-z0-9._-]` become `-`.
     #[must_use]
     pub fn generate(name: &str) -> Self {
-        let incarnation = Uuid::now_v7().simple().to_string();
+        let incarnation = unique_id().simple().to_string();
         let suffix = format!("~{MESSAGE_LEVEL}.{incarnation}");
         let max = Self::MAX_BYTES.saturating_sub(suffix.len());
         let name: String = name

@@ -7,12 +7,12 @@
 //!      └── faults   └──► ledger: calls, executions, outcomes ──► violations of docs/invariants.md
 //! ```
 //!
-//! A seed draws everything that the simulation decides. Ids of calls and nodes, and the order in
-//! hash maps, are not drawn: a violation that depends on them may need several runs of its seed.
+//! A seed draws everything that the simulation decides, and its run is the same each time: ids are
+//! counted, and nothing depends on the order in a hash map.
 
 mod process;
 
-pub(crate) use self::process::{gated, unix_now_ms, unix_time};
+pub(crate) use self::process::{gated, unique_id, unix_now_ms, unix_time};
 
 mod tests {
     mod actors;
@@ -20,17 +20,23 @@ mod tests {
     mod network;
     mod scenario;
 
-    use std::collections::BTreeMap;
+    use std::{collections::BTreeMap, sync::Arc};
 
     use super::process;
 
     /// How many seeds all tests together run, unless the variable of [`setting`] says otherwise.
-    const SEEDS: u64 = 200;
+    const SEEDS: u64 = 1_000;
     const TESTS: u64 = 4;
 
     fn setting(name: &str) -> Option<u64> {
         let value = std::env::var(name).ok()?;
         Some(value.parse().unwrap())
+    }
+
+    fn run(seed: u64) -> Arc<ledger::Ledger> {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build();
+        runtime.unwrap().block_on(scenario::run(seed))
     }
 
     /// Runs the seeds of one of the tests.
@@ -39,16 +45,11 @@ mod tests {
         let first = setting("SWITCHBOARD_SIMULATION_FIRST_SEED").unwrap_or(0);
         let mut outcomes = BTreeMap::new();
         for seed in (first..first + seeds).filter(|seed| seed % TESTS == test) {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_time()
-                .start_paused(true)
-                .build()
-                .unwrap();
-            let (counts, violations) = runtime.block_on(scenario::run(seed));
-            if let Some(violations) = violations {
+            let ledger = run(seed);
+            if let Some(violations) = ledger.verdict() {
                 panic!("{violations}\nseed {seed}");
             }
-            for (outcome, count) in counts {
+            for (outcome, count) in ledger.counts() {
                 *outcomes.entry(outcome).or_insert(0) += count;
             }
         }
@@ -76,5 +77,12 @@ mod tests {
         i2_simulated_faults_repeat_no_call: 1,
         i3_simulated_faults_leave_outcomes_true: 2,
         i8_simulated_faults_leave_devices_callable: 3,
+    }
+
+    #[test]
+    fn simulated_seed_repeats_its_run() {
+        for seed in 0..10 {
+            assert_eq!(run(seed).trace(), run(seed).trace(), "seed {seed}");
+        }
     }
 }

@@ -8,12 +8,11 @@ use switchboard_protocol::{
     schema::Digest,
 };
 use switchboard_runtime::quota::Quota;
-use uuid::Uuid;
 
 use crate::{
     backend::{Entry, Presence, Release, Upserted},
     bus::{Bus, Node},
-    clock::unix_now_ms,
+    clock::{unique_id, unix_now_ms},
     error::BusError,
     events::{DeviceEvent, DisconnectReason},
     metrics::BusBudget,
@@ -227,7 +226,7 @@ impl Bus {
             device,
             epoch,
             at_ms: unix_now_ms(),
-            id: Uuid::now_v7(),
+            id: unique_id(),
             json,
         });
     }

@@ -84,9 +84,11 @@ impl PresenceCache {
         });
     }
 
-    /// The nodes whose leases are to be read.
+    /// The nodes whose leases are to be read, in order.
     pub(crate) fn nodes(&self) -> Vec<NodeId> {
-        self.leases.pin().keys().cloned().collect()
+        let mut nodes: Vec<_> = self.leases.pin().keys().cloned().collect();
+        nodes.sort_unstable();
+        nodes
     }
 
     /// Records how long leases last from `at`, in the order of the nodes; zero for a node without

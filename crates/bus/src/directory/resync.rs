@@ -1,7 +1,7 @@
 //! Makes the directory and this node's live connections agree after the bus was not reachable.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -41,7 +41,7 @@ const COMPARE_INTERVAL: Duration = Duration::from_secs(300);
 /// Devices whose entries need attention; at most as many as are or were connecting here.
 #[derive(Default)]
 pub(crate) struct PendingDevices {
-    devices: Mutex<HashSet<DeviceKey>>,
+    devices: Mutex<BTreeSet<DeviceKey>>,
     added: Notify,
 }
 
@@ -56,7 +56,7 @@ impl PendingDevices {
         self.devices.lock().insert(device.clone());
     }
 
-    fn take(&self) -> HashSet<DeviceKey> {
+    fn take(&self) -> BTreeSet<DeviceKey> {
         std::mem::take(&mut *self.devices.lock())
     }
 }
@@ -155,7 +155,7 @@ impl Node {
     /// devices have failed, and may have been executed.
     async fn upsert_where(
         &self,
-        uncertain: &HashSet<DeviceKey>,
+        uncertain: &BTreeSet<DeviceKey>,
         matches: impl Fn(&LiveConnection) -> bool,
     ) -> usize {
         // Events have the time of this snapshot: a device that disconnects while it is entered
@@ -201,7 +201,7 @@ impl Node {
         }
         let entries: HashSet<(DeviceKey, Epoch)> =
             self.backend.entries().await?.into_iter().collect();
-        self.upsert_where(&HashSet::new(), |connection| {
+        self.upsert_where(&BTreeSet::new(), |connection| {
             !entries.contains(&(connection.device.clone(), connection.epoch))
         })
         .await;
@@ -209,7 +209,7 @@ impl Node {
     }
 
     /// Removes the entries of these devices under this node whose connection is not here.
-    async fn remove_unconnected(&self, devices: &HashSet<DeviceKey>) -> Result<(), BusError> {
+    async fn remove_unconnected(&self, devices: &BTreeSet<DeviceKey>) -> Result<(), BusError> {
         let suspects = self.stale_entries_of(devices).await?;
         if suspects.is_empty() {
             return Ok(());
@@ -225,7 +225,7 @@ impl Node {
     /// Entries of these devices under this node whose connection is not here.
     async fn stale_entries_of(
         &self,
-        devices: &HashSet<DeviceKey>,
+        devices: &BTreeSet<DeviceKey>,
     ) -> Result<Vec<(DeviceKey, Epoch)>, BusError> {
         let mut entries = Vec::new();
         for device in devices {
@@ -263,7 +263,7 @@ impl Node {
     async fn upsert_batch(
         &self,
         connections: &[LiveConnection],
-        uncertain: &HashSet<DeviceKey>,
+        uncertain: &BTreeSet<DeviceKey>,
         at_ms: u64,
     ) {
         let is_connected = || self.backend.status().disconnected_for.is_none();
@@ -463,7 +463,7 @@ mod tests {
             });
         }
         other.claim(&device("toy-1")).await.unwrap();
-        one.0.upsert_batch(&connections, &HashSet::new(), 1).await;
+        one.0.upsert_batch(&connections, &BTreeSet::new(), 1).await;
         let mut found = Vec::new();
         for device in ids.map(device) {
             let presence = other.find(&device).await.unwrap().unwrap();

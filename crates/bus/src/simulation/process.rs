@@ -1,5 +1,5 @@
 //! The processes of a simulation: what runs in one is polled only while that process runs, and
-//! sees its wall clock.
+//! sees its wall clock. Ids are counted, so that a seed repeats them.
 
 use std::{
     cell::{Cell, RefCell},
@@ -15,7 +15,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::Instant;
+use uuid::Uuid;
 
 /// The wall clock of Redis at the start of every simulation, in Unix seconds.
 const START_UNIX_S: u64 = 1_800_000_000;
@@ -25,6 +26,8 @@ thread_local! {
     static START: Cell<Option<Instant>> = const { Cell::new(None) };
     /// The process that is running; `None` outside of processes: devices, the network and Redis.
     static CURRENT: RefCell<Option<Arc<Process>>> = const { RefCell::new(None) };
+    /// The last id.
+    static LAST_ID: Cell<u64> = const { Cell::new(0) };
 }
 
 /// A process, which can be stopped as by `SIGSTOP`, continued, and killed.
@@ -54,13 +57,12 @@ pub(super) enum Status {
     Killed,
 }
 
-/// Restores the process that ran before.
-struct Entered(Option<Arc<Process>>);
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        CURRENT.set(self.0.take());
-    }
+/// Runs `work` in a process; without one, in Redis.
+fn enter<T>(process: Option<Arc<Process>>, work: impl FnOnce() -> T) -> T {
+    let before = CURRENT.replace(process);
+    let done = work();
+    CURRENT.set(before);
+    done
 }
 
 impl Process {
@@ -74,8 +76,7 @@ impl Process {
 
     /// Runs `work` in this process.
     pub(super) fn enter<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
-        let _entered = Entered(CURRENT.replace(Some(Arc::clone(self))));
-        work()
+        enter(Some(Arc::clone(self)), work)
     }
 
     /// Runs `arrival` in this process, when it runs and has handled what arrived before.
@@ -91,24 +92,19 @@ impl Process {
         self.enter(arrival);
     }
 
-    pub(super) fn stop(&self) {
+    /// Stops, continues or kills the process. What arrived while it was stopped waits for
+    /// [`receive_waiting`](Self::receive_waiting). Its tasks end when they are polled after its end.
+    pub(super) fn set(&self, status: Status) {
         let mut state = self.state.lock();
-        if state.status == Status::Running {
-            state.status = Status::Stopped;
+        if state.status == Status::Killed {
+            return;
         }
-    }
-
-    /// Continues the process. What arrived in the meantime waits for
-    /// [`receive_waiting`](Self::receive_waiting).
-    pub(super) fn resume(&self) {
-        let woken = {
-            let mut state = self.state.lock();
-            if state.status != Status::Stopped {
-                return;
-            }
-            state.status = Status::Running;
-            mem::take(&mut state.woken)
-        };
+        state.status = status;
+        let woken = mem::take(&mut state.woken);
+        let is_killed = status == Status::Killed;
+        let lost = is_killed.then(|| mem::take(&mut state.arrived));
+        drop(state);
+        drop(lost);
         woken.into_iter().for_each(Waker::wake);
     }
 
@@ -124,17 +120,6 @@ impl Process {
             let Some(arrival) = next else { return };
             self.enter(arrival);
         }
-    }
-
-    /// Ends the process at once. Its tasks end when they are polled.
-    pub(super) fn kill(&self) {
-        let (woken, arrived) = {
-            let mut state = self.state.lock();
-            state.status = Status::Killed;
-            (mem::take(&mut state.woken), mem::take(&mut state.arrived))
-        };
-        drop(arrived);
-        woken.into_iter().for_each(Waker::wake);
     }
 
     fn poll_status(&self, cx: &Context<'_>) -> Status {
@@ -176,6 +161,7 @@ where
 pub(super) fn start_clock() {
     START.set(Some(Instant::now()));
     CURRENT.set(None);
+    LAST_ID.set(0);
 }
 
 pub(super) fn stop_clock() {
@@ -187,15 +173,9 @@ pub(super) fn elapsed() -> Duration {
     START.get().map_or(Duration::ZERO, |start| start.elapsed())
 }
 
-/// Lets virtual time pass: what is due until then happens first.
-pub(super) fn pass(time: Duration) -> Sleep {
-    sleep(time)
-}
-
 /// Executes `work` by Redis, with its wall clock.
 pub(super) fn at_redis<T>(work: impl FnOnce() -> T) -> T {
-    let _entered = Entered(CURRENT.replace(None));
-    work()
+    enter(None, work)
 }
 
 /// The wall clock of the process that is running, or of the system if this thread simulates
@@ -214,4 +194,12 @@ pub(crate) fn unix_time() -> Duration {
 
 pub(crate) fn unix_now_ms() -> u64 {
     u64::try_from(unix_time().as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn unique_id() -> Uuid {
+    if START.get().is_none() {
+        return Uuid::now_v7();
+    }
+    LAST_ID.set(LAST_ID.get() + 1);
+    Uuid::from_u128(LAST_ID.get().into())
 }

@@ -14,13 +14,13 @@ use parking_lot::Mutex;
 use prometheus::Registry;
 use switchboard_protocol::{
     id::{CallId, DeviceKey, OrgId},
-    outcome::{Delivered, Outcome},
+    outcome::Outcome,
     schema::Digest,
 };
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::{
     sync::{Notify, oneshot},
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -28,7 +28,7 @@ use uuid::Uuid;
 use super::{
     ledger::{Ledger, result_of},
     network::{Link, Redis},
-    process::{Process, Status, pass},
+    process::{Process, Status, unique_id},
 };
 use crate::{
     Answer, Bus, BusConfig, Call, ConnectionOwner, DisconnectReason, Epoch, InboundCall,
@@ -116,23 +116,25 @@ impl Host {
     }
 
     pub(super) fn was_stopped_since(&self, at: Instant) -> bool {
-        !self.is_running()
-            || self
-                .continued_at
-                .lock()
-                .is_some_and(|continued| continued >= at)
+        !self.is_running() || self.continued_at.lock().is_some_and(|last| last >= at)
     }
 
     /// Continues the process. Its tasks may run before it reads its sockets.
-    pub(super) async fn resume(&self) {
-        self.process.resume();
+    pub(super) fn resume(&self) {
+        if self.process.status() != Status::Stopped {
+            return;
+        }
+        self.process.set(Status::Running);
         *self.continued_at.lock() = Some(Instant::now());
-        pass(self.redis.draw_ms(0, 20)).await;
-        self.process.receive_waiting();
+        let (process, reads_after) = (Arc::clone(&self.process), self.redis.draw_ms(0, 20));
+        self.redis.tasks.spawn(async move {
+            sleep(reads_after).await;
+            process.receive_waiting();
+        });
     }
 
     pub(super) fn kill(&self) {
-        self.process.kill();
+        self.process.set(Status::Killed);
         for connection in self.connections.lock().values() {
             connection.closed.cancel();
         }
@@ -156,7 +158,7 @@ impl Host {
         }
         let call = Call {
             device: device.clone(),
-            id: CallId::from_uuid(Uuid::now_v7()),
+            id: CallId::from_uuid(unique_id()),
             service: "echo".into(),
             params: "{}".into(),
             input: Bytes::new(),
@@ -241,18 +243,13 @@ impl Host {
         }
     }
 
-    fn execute(
-        self: &Arc<Self>,
-        connection: &Arc<Connection>,
-        call: CallId,
-        reply: ReplyTo,
-        was_queued: bool,
-    ) {
-        connection.pending.lock().insert(call, reply);
+    fn execute(self: &Arc<Self>, connection: &Arc<Connection>, inbound: InboundCall) {
+        let call = inbound.id;
+        connection.pending.lock().insert(call, inbound.reply);
         if connection.has_left.load(Ordering::Relaxed) {
             return;
         }
-        self.ledger.execute(call, was_queued);
+        self.ledger.execute(call, inbound.deadline.into());
         if self.redis.misfortune(10) {
             return;
         }
@@ -260,7 +257,7 @@ impl Host {
         let time = self.redis.draw_ms(0, max);
         let (host, connection) = (Arc::clone(self), Arc::clone(connection));
         self.redis.tasks.spawn(async move {
-            pass(time).await;
+            sleep(time).await;
             if connection.has_left.load(Ordering::Relaxed) {
                 return;
             }
@@ -273,20 +270,6 @@ impl Host {
                 }
             });
         });
-    }
-
-    /// A call waits until the device can take it, or its deadline has passed.
-    async fn queue(self: Arc<Self>, connection: Arc<Connection>, call: InboundCall) {
-        pass(self.redis.draw_ms(0, 2_000)).await;
-        if connection.closed.is_cancelled() {
-            self.bus.answer_not_connected(&call.reply);
-        } else if Instant::now().into_std() >= call.deadline {
-            let late = Answer::ended(Outcome::TimedOut, "the call waited too long");
-            self.bus
-                .answer(&call.reply, late.with_delivered(Delivered::No));
-        } else {
-            self.execute(&connection, call.id, call.reply, true);
-        }
     }
 }
 
@@ -309,11 +292,7 @@ impl ConnectionOwner for Edge {
         let Some(connection) = connection else {
             return Err(call.reply);
         };
-        if host.redis.misfortune(8) {
-            host.spawn(Arc::clone(&host).queue(connection, call));
-        } else {
-            host.execute(&connection, call.id, call.reply, false);
-        }
+        host.execute(&connection, call);
         Ok(())
     }
 
@@ -351,15 +330,10 @@ impl ConnectionOwner for Edge {
 /// A device, which stays connected to some edge.
 pub(super) struct Device {
     pub(super) key: DeviceKey,
-    state: Mutex<DeviceState>,
+    /// The connection on which the device has registered.
+    current: Mutex<Option<Arc<Connection>>>,
+    next: Mutex<Move>,
     plan: Notify,
-}
-
-#[derive(Default)]
-struct DeviceState {
-    /// The connection on which the device has registered, and since when.
-    current: Option<(Arc<Connection>, Instant)>,
-    next: Move,
 }
 
 /// How a device leaves its connection.
@@ -384,20 +358,21 @@ impl Device {
         let device = format!("toy-{number}").parse().unwrap();
         Arc::new(Self {
             key: DeviceKey { org: org(), device },
-            state: Mutex::default(),
+            current: Mutex::default(),
+            next: Mutex::default(),
             plan: Notify::new(),
         })
     }
 
     pub(super) fn move_to(&self, next: Move) {
-        self.state.lock().next = next;
+        *self.next.lock() = next;
         self.plan.notify_one();
     }
 
-    /// The connection that the device has, and since when.
-    pub(super) fn current(&self) -> Option<(Arc<Connection>, Instant)> {
-        let current = self.state.lock().current.clone();
-        current.filter(|(connection, _)| !connection.closed.is_cancelled())
+    /// The connection that the device has.
+    pub(super) fn current(&self) -> Option<Arc<Connection>> {
+        let current = self.current.lock().clone();
+        current.filter(|connection| !connection.closed.is_cancelled())
     }
 
     /// Connects for ever.
@@ -408,7 +383,7 @@ impl Device {
     ) {
         let mut former: Option<Arc<Connection>> = None;
         loop {
-            let next = std::mem::take(&mut self.state.lock().next);
+            let next = std::mem::take(&mut *self.next.lock());
             let edges = edges();
             let any = redis.draw(edges.len() as u64) as usize;
             let edge = next.to.unwrap_or_else(|| Arc::clone(&edges[any]));
@@ -419,8 +394,7 @@ impl Device {
             let registered = timeout(DIAL_TIMEOUT, registered).await;
             Self::leave(&redis, former.take(), false);
             if matches!(registered, Ok(Ok(()))) {
-                let since = Instant::now();
-                self.state.lock().current = Some((Arc::clone(&connection), since));
+                *self.current.lock() = Some(Arc::clone(&connection));
                 tokio::select! {
                     biased;
                     () = connection.closed.cancelled() => {}
@@ -431,7 +405,7 @@ impl Device {
                 }
             }
             Self::leave(&redis, Some(connection), false);
-            pass(redis.draw_ms(50, 600)).await;
+            sleep(redis.draw_ms(50, 600)).await;
         }
     }
 
@@ -461,7 +435,7 @@ impl Device {
         connection.has_left.store(true, Ordering::Relaxed);
         let noticed_after = if vanishes { 6_000 } else { 1 };
         redis.tasks.spawn(async move {
-            pass(Duration::from_millis(noticed_after)).await;
+            sleep(Duration::from_millis(noticed_after)).await;
             let edge = Arc::clone(&connection.edge);
             let process = Arc::clone(&edge.process);
             process.receive(move || edge.close(&connection, DisconnectReason::Closed));

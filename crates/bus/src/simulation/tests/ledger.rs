@@ -35,14 +35,9 @@ struct Record {
     limit: Instant,
     /// Whether the caller stops waiting earlier.
     is_dropped: bool,
-    executions: Vec<Execution>,
+    /// When a device executed it, and until when it could, as its node knew.
+    executions: Vec<(Instant, Instant)>,
     ended: Option<(Instant, Result<Answer, BusError>)>,
-}
-
-struct Execution {
-    at: Instant,
-    /// Whether the call waited at its node, after the bus had delivered it.
-    was_queued: bool,
 }
 
 /// The result with which a device answers a call.
@@ -82,12 +77,10 @@ impl Ledger {
         self.calls.lock().insert(call, record);
     }
 
-    pub(super) fn execute(&self, call: CallId, was_queued: bool) {
-        let at = Instant::now();
+    pub(super) fn execute(&self, call: CallId, deadline: Instant) {
         self.log(|| format!("{call} is executed"));
-        let mut calls = self.calls.lock();
-        if let Some(record) = calls.get_mut(&call) {
-            record.executions.push(Execution { at, was_queued });
+        if let Some(record) = self.calls.lock().get_mut(&call) {
+            record.executions.push((Instant::now(), deadline));
         }
     }
 
@@ -105,16 +98,24 @@ impl Ledger {
         }
     }
 
-    /// The violations, with what led to them; `None` when there are none.
-    pub(super) fn verdict(&self) -> Option<String> {
+    /// Checks the calls, when all have ended.
+    pub(super) fn check(&self) {
         for (call, record) in &*self.calls.lock() {
             for offence in record.offences(*call) {
                 self.violation(&format!("{call}: {offence}"));
             }
         }
+    }
+
+    /// The violations, with what led to them; `None` when there are none.
+    pub(super) fn verdict(&self) -> Option<String> {
         let violations = self.violations.lock();
-        let log = self.log.lock().join("\n");
-        (!violations.is_empty()).then(|| format!("{log}\n\n{}", violations.join("\n")))
+        (!violations.is_empty()).then(|| format!("{}\n\n{}", self.trace(), violations.join("\n")))
+    }
+
+    /// What happened, a line each.
+    pub(super) fn trace(&self) -> String {
+        self.log.lock().join("\n")
     }
 
     pub(super) fn counts(&self) -> Counts {
@@ -142,10 +143,10 @@ impl Record {
         };
         let executed = self.executions.len();
         offence(executed > 1, "I2: executed more than once");
-        let late = |execution: &Execution| execution.at > self.limit;
+        let is_late = |(at, deadline): &(Instant, Instant)| *at.max(deadline) > self.limit;
         offence(
-            self.executions.iter().any(late),
-            "I1: executed after its deadline",
+            self.executions.iter().any(is_late),
+            "I1: executed after its deadline, or allowed to be",
         );
         let Some((ended_at, result)) = &self.ended else {
             let waits = !self.is_dropped && self.caller.is_alive();
@@ -174,11 +175,9 @@ impl Record {
         let lost_lease = answer
             .refusal()
             .is_some_and(|refusal| refusal.detail.contains("lease"));
-        let resurrected = |execution: &Execution| execution.at > *ended_at && !execution.was_queued;
+        let resurrected = self.executions.iter().any(|(at, _)| at > ended_at);
         offence(
-            answer.outcome == Outcome::Lost
-                && lost_lease
-                && self.executions.iter().any(resurrected),
+            answer.outcome == Outcome::Lost && lost_lease && resurrected,
             "I1: executed after the lease of its node had ended",
         );
         offences

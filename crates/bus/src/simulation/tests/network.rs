@@ -9,10 +9,10 @@ use switchboard_protocol::id::{DeviceId, DeviceKey, OrgId, TokenId};
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::{
     sync::Notify,
-    time::{Instant, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
-use super::process::{Process, at_redis, pass};
+use super::process::{Process, at_redis};
 use crate::{
     LocalHub,
     backend::{
@@ -130,22 +130,21 @@ pub(super) struct Link {
     deduplicator: Deduplicator,
     state: Mutex<State>,
     changed: Notify,
-    /// Commands are executed in the order in which they were sent.
-    commands: tokio::sync::Mutex<()>,
+    /// What is sent in a lane arrives in the order in which it was sent.
+    lanes: [tokio::sync::Mutex<()>; 4],
 }
 
+#[derive(Default)]
 struct State {
-    /// Counts connections that were lost or built.
+    /// Counts connections that were lost or built: even while there is one.
     incarnation: u64,
-    generation: u64,
     disconnected_at: Option<Instant>,
     is_cut: bool,
     /// Redis has closed the connection, which the node may not have noticed.
     is_closed: bool,
     is_subscribed: bool,
-    /// Batches that left and that arrived so far, to Redis and to the node.
-    sent: [u64; 2],
-    arrived: [u64; 2],
+    /// The number of batches that were published.
+    published: u64,
     unacknowledged: BTreeMap<u64, (NodeId, Bytes)>,
 }
 
@@ -156,8 +155,11 @@ impl State {
     }
 }
 
-const TO_REDIS: usize = 0;
-const TO_NODE: usize = 1;
+/// The lanes of a link.
+const BATCHES: usize = 0;
+const INBOX: usize = 1;
+const COMMANDS: usize = 2;
+const REPLIES: usize = 3;
 
 impl Link {
     pub(super) fn join(
@@ -176,18 +178,11 @@ impl Link {
             inbox,
             deduplicator: Deduplicator::new(),
             state: Mutex::new(State {
-                incarnation: 0,
-                generation: 1,
-                disconnected_at: None,
-                is_cut: false,
-                is_closed: false,
                 is_subscribed: true,
-                sent: [0; 2],
-                arrived: [0; 2],
-                unacknowledged: BTreeMap::new(),
+                ..State::default()
             }),
             changed: Notify::new(),
-            commands: tokio::sync::Mutex::default(),
+            lanes: Default::default(),
             node: node.clone(),
         });
         link.deduplicator.activate();
@@ -245,7 +240,7 @@ impl Link {
             self.disconnect();
             let backoff = self.redis.draw_ms(0, 1_000);
             self.wait(|state| (!state.is_cut).then_some(())).await;
-            pass(backoff).await;
+            sleep(backoff).await;
             self.connect();
         }
     }
@@ -254,7 +249,6 @@ impl Link {
         let unacknowledged = self.update(|state| {
             state.incarnation += 1;
             state.disconnected_at = Some(Instant::now());
-            state.arrived = state.sent;
             std::mem::take(&mut state.unacknowledged)
         });
         for (to, batch) in unacknowledged.into_values() {
@@ -265,8 +259,6 @@ impl Link {
     fn connect(&self) {
         self.update(|state| {
             state.incarnation += 1;
-            state.generation += 1;
-            state.arrived = state.sent;
             state.disconnected_at = None;
             (state.is_closed, state.is_subscribed) = (false, true);
         });
@@ -276,71 +268,47 @@ impl Link {
 
     fn send_to_node(self: &Arc<Self>, batch: &Bytes) {
         let (link, batch) = (Arc::clone(self), batch.clone());
-        let arrival = self.send(TO_NODE);
+        let incarnation = self.state.lock().incarnation;
         self.redis.tasks.spawn(async move {
-            let (process, inbox) = (Arc::clone(&link.process), Arc::clone(&link.inbox));
-            let is_new = arrival.await && !link.deduplicator.is_duplicate(&batch);
-            if is_new {
-                process.receive(move || inbox.receive(batch));
+            if link.travel(INBOX, incarnation).await && !link.deduplicator.is_duplicate(&batch) {
+                let inbox = Arc::clone(&link.inbox);
+                link.process.receive(move || inbox.receive(batch));
             }
         });
     }
 
-    /// Sends something in one of the directions. Returns whether it arrives, at that time.
-    fn send(self: &Arc<Self>, direction: usize) -> impl Future<Output = bool> + Send + use<> {
-        let (link, delay) = (Arc::clone(self), self.redis.delay());
-        let (incarnation, number) = self.update(|state| {
-            state.sent[direction] += 1;
-            (state.incarnation, state.sent[direction] - 1)
-        });
-        async move {
-            pass(delay).await;
-            let arrived = link.wait(|state| {
-                let is_next = !state.blocks() && state.arrived[direction] == number;
-                let is_lost = state.incarnation != incarnation;
-                state.arrived[direction] += u64::from(is_next && !is_lost);
-                (is_next || is_lost).then_some(!is_lost)
-            });
-            let arrived = arrived.await;
-            link.changed.notify_waiters();
-            arrived
-        }
+    /// Something passes in a lane. Returns whether it arrives, at that time.
+    async fn travel(&self, lane: usize, incarnation: u64) -> bool {
+        let arrives_at = Instant::now() + self.redis.delay();
+        let _order = self.lanes[lane].lock().await;
+        sleep_until(arrives_at).await;
+        self.wait(|state| {
+            let is_lost = state.incarnation != incarnation;
+            (is_lost || !state.blocks()).then_some(!is_lost)
+        })
+        .await
     }
 
     /// Executes a command at Redis, and returns its reply.
     fn command<'a, T: Send + 'a>(
         &'a self,
-        limit: Duration,
         execute: impl FnOnce() -> BackendFuture<'a, T> + Send + 'a,
     ) -> BackendFuture<'a, T> {
-        Box::pin(async move {
+        let run = async move {
             let status = |state: &State| (state.incarnation, state.disconnected_at.is_none());
             let (incarnation, is_connected) = status(&self.state.lock());
-            let pass = async || {
-                pass(self.redis.delay()).await;
-                self.wait(|state| {
-                    let is_lost = state.incarnation != incarnation;
-                    (is_lost || !state.blocks()).then_some(!is_lost)
-                })
-                .await
-            };
-            let run = async {
-                let order = self.commands.lock().await;
-                if !is_connected || !pass().await {
-                    return Err(BusError::Unavailable);
-                }
-                let executed = at_redis(execute);
-                drop(order);
-                let reply = executed.await;
-                let has_arrived = pass().await;
-                if has_arrived {
-                    reply
-                } else {
-                    Err(BusError::Unavailable)
-                }
-            };
-            let reply = timeout(limit, run).await;
-            reply.unwrap_or(Err(BusError::Timeout(limit)))
+            if !is_connected || !self.travel(COMMANDS, incarnation).await {
+                return Err(BusError::Unavailable);
+            }
+            let reply = at_redis(execute).await;
+            match self.travel(REPLIES, incarnation).await {
+                true => reply,
+                false => Err(BusError::Unavailable),
+            }
+        };
+        Box::pin(async move {
+            let reply = timeout(COMMAND_TIMEOUT, run).await;
+            reply.unwrap_or(Err(BusError::Timeout(COMMAND_TIMEOUT)))
         })
     }
 
@@ -349,9 +317,7 @@ impl Link {
         &'a self,
         execute: impl FnOnce() -> T + Send + 'a,
     ) -> BackendFuture<'a, T> {
-        self.command(COMMAND_TIMEOUT, || {
-            Box::pin(std::future::ready(Ok(execute())))
-        })
+        self.command(|| Box::pin(std::future::ready(Ok(execute()))))
     }
 }
 
@@ -359,7 +325,7 @@ impl Transport for Arc<Link> {
     fn status(&self) -> ConnectionStatus {
         let state = self.state.lock();
         ConnectionStatus {
-            generation: state.generation,
+            generation: state.incarnation / 2 + 1,
             disconnected_for: state.disconnected_at.map(|at| at.elapsed()),
         }
     }
@@ -369,24 +335,22 @@ impl Transport for Arc<Link> {
             return self.inbox.undelivered(to, batch, DeliveryFailure::NotSent);
         }
         let (link, to) = (Self::clone(self), to.clone());
-        let number = self.update(|state| {
-            let number = state.sent[TO_REDIS];
-            state
-                .unacknowledged
-                .insert(number, (to.clone(), batch.clone()));
-            number
+        let (incarnation, number) = self.update(|state| {
+            state.published += 1;
+            let sent = (to.clone(), batch.clone());
+            state.unacknowledged.insert(state.published, sent);
+            (state.incarnation, state.published)
         });
-        let departure = self.send(TO_REDIS);
         self.redis.tasks.spawn(async move {
-            if !departure.await {
+            if !link.travel(BATCHES, incarnation).await {
                 return;
             }
             let has_subscriber = link.redis.deliver(&to, &batch);
-            if !link.send(TO_NODE).await {
+            if !link.travel(REPLIES, incarnation).await {
                 return;
             }
-            let sent = link.update(|state| state.unacknowledged.remove(&number));
-            if sent.is_some() && !has_subscriber {
+            link.update(|state| state.unacknowledged.remove(&number));
+            if !has_subscriber {
                 let inbox = Arc::clone(&link.inbox);
                 let reason = DeliveryFailure::NoSubscriber;
                 link.process
@@ -438,12 +402,11 @@ impl Transport for Arc<Link> {
     }
 
     fn close_inbox(&self) -> BackendFuture<'_, ()> {
-        self.command(COMMAND_TIMEOUT, move || {
+        self.command(move || {
             self.unsubscribe();
-            let sent = self.state.lock().sent[TO_NODE];
             Box::pin(async move {
-                self.wait(|state| (state.arrived[TO_NODE] >= sent).then_some(()))
-                    .await;
+                // Behind what is on the way.
+                drop(self.lanes[INBOX].lock().await);
                 Ok(())
             })
         })
@@ -462,7 +425,7 @@ impl Transport for Arc<Link> {
 macro_rules! commands {
     ($($name:ident($($argument:ident: $type:ty),*) -> $reply:ty;)*) => {$(
         fn $name<'a>(&'a self, $($argument: $type),*) -> BackendFuture<'a, $reply> {
-            self.command(COMMAND_TIMEOUT, move || self.member.$name($($argument),*))
+            self.command(move || self.member.$name($($argument),*))
         }
     )*};
     ($($trait:ident { $($commands:tt)* })*) => {
@@ -521,7 +484,7 @@ impl Directory for Arc<Link> {
         org: OrgId,
         devices: &'a [DeviceId],
     ) -> BackendFuture<'a, Vec<Option<Presence>>> {
-        self.command(COMMAND_TIMEOUT, move || {
+        self.command(move || {
             let found = self.member.find(org, devices);
             Box::pin(async move {
                 let is_live = |presence: &Presence| !self.redis.left(&presence.node).is_zero();
@@ -535,7 +498,7 @@ impl Directory for Arc<Link> {
         Box::pin(async move {
             let mut has_expired = false;
             let expired = &mut has_expired;
-            let renewal = self.command(COMMAND_TIMEOUT, move || {
+            let renewal = self.command(move || {
                 *expired = self.redis.left(&self.node).is_zero();
                 self.redis.renew(&self.node);
                 let renewed = self.member.renew_lease(accepts_devices);
@@ -560,7 +523,7 @@ impl Directory for Arc<Link> {
     }
 
     fn remove_dead<'a>(&'a self, node: &'a NodeId) -> BackendFuture<'a, Vec<(DeviceKey, Epoch)>> {
-        self.command(COMMAND_TIMEOUT, move || {
+        self.command(move || {
             let dead = self.redis.link(node);
             Box::pin(async move {
                 self.redis.leases.lock().remove(node);
