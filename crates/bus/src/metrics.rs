@@ -162,13 +162,6 @@ impl Metrics {
     pub(crate) fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let group = Group::new(registry, PREFIX);
         let counter = |name, help| group.counter(name, help);
-        let last_activity = LastActivity::new();
-        let age = last_activity.clone();
-        group.pulling_gauge(
-            "probe_age_seconds",
-            "Seconds since the node's pub/sub subscription last received a probe or other traffic",
-            move || age.age(Instant::now()).as_secs_f64(),
-        )?;
         Ok(Self {
             up: group.gauge(
                 "up",
@@ -232,9 +225,20 @@ impl Metrics {
                 &BUCKETS_SECONDS,
             )?,
             totals: Totals::new(&group)?,
-            last_activity,
+            last_activity: last_activity(&group)?,
         })
     }
+}
+
+fn last_activity(group: &Group<'_>) -> Result<LastActivity, prometheus::Error> {
+    let last_activity = LastActivity::new();
+    let age = last_activity.clone();
+    group.pulling_gauge(
+        "probe_age_seconds",
+        "Seconds since the node's pub/sub subscription last received a probe or other traffic",
+        move || age.age(Instant::now()).as_secs_f64(),
+    )?;
+    Ok(last_activity)
 }
 
 /// Totals of all nodes, as last read by this one. Every node exports the same values, so they must

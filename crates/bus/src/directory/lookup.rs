@@ -350,6 +350,7 @@ impl Node {
 mod tests {
     use prometheus::Registry;
     use switchboard_runtime::shutdown::Shutdown;
+    use uuid::Uuid;
 
     use super::*;
     use crate::{BusConfig, LocalHub};

@@ -60,7 +60,7 @@ impl Reader {
     }
 
     /// Reads everything; returns whether the response was complete.
-    async fn is_complete(self) -> bool {
+    async fn completes(self) -> bool {
         let (unwatched, _) = watch::channel(0);
         let (_, hurry) = watch::channel(true);
         self.read(unwatched, hurry).await
@@ -117,11 +117,11 @@ async fn client_that_reads_keeps_its_connection_beside_slow_ones() {
         }
     }
     let newcomer = Reader::ask(&server, ATTACKER, Some(1), 2 * MIB).await;
-    assert!(newcomer.is_complete().await);
+    assert!(newcomer.completes().await);
     hurry.send_replace(true);
     assert!(tasks.join_next().await.unwrap().unwrap(), "it was cut off");
     let [larger, smaller] = slow;
-    assert!(!larger.is_complete().await && smaller.is_complete().await);
+    assert!(!larger.completes().await && smaller.completes().await);
 }
 
 #[tokio::test]
@@ -135,11 +135,11 @@ async fn small_response_is_not_cut_off_for_large_ones() {
     }
     stall().await;
     let newcomer = Reader::ask(&server, ATTACKER, Some(1), 4 * MIB).await;
-    assert!(newcomer.is_complete().await);
-    assert!(small.is_complete().await);
+    assert!(newcomer.completes().await);
+    assert!(small.completes().await);
     let mut complete = 0;
     for large in large {
-        complete += usize::from(large.is_complete().await);
+        complete += usize::from(large.completes().await);
     }
     assert_eq!(complete, 2);
 }
@@ -161,13 +161,13 @@ async fn slow_reader_of_an_address_below_its_part_is_not_cut_off() {
     stall().await;
     // There are 12 MiB left for it.
     let newcomer = Reader::ask(&server, ATTACKER, Some(3), 14 * MIB).await;
-    assert!(newcomer.is_complete().await);
+    assert!(newcomer.completes().await);
     for modest in modest {
-        assert!(modest.is_complete().await);
+        assert!(modest.completes().await);
     }
     let mut complete = 0;
     for large in large {
-        complete += usize::from(large.is_complete().await);
+        complete += usize::from(large.completes().await);
     }
     assert_eq!(complete, 5);
 }
