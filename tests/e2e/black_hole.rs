@@ -23,9 +23,7 @@ use crate::{
 };
 
 const CALL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Shorter than a device may be without calls.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
-const CALL_INTERVAL: Duration = Duration::from_millis(150);
+const CALL_INTERVAL: Duration = Duration::from_millis(200);
 /// How late a call may be executed, and how late it may end during a failure.
 const MAX_EXECUTION_DELAY: Duration = Duration::from_millis(250);
 const MAX_END_DELAY: Duration = Duration::from_secs(1);
@@ -97,9 +95,9 @@ impl Caller {
         }
     }
 
-    async fn call(&self, device: &str, text: String, within: Duration) -> Ended {
+    async fn call(&self, device: &str, text: String) -> Ended {
         let url = format!("{}/v1/devices/{device}/calls", self.url);
-        let timeout_ms = u64::try_from(within.as_millis()).unwrap();
+        let timeout_ms = u64::try_from(CALL_TIMEOUT.as_millis()).unwrap();
         let body = json!({"service": "echo", "params": {"text": text}, "timeout_ms": timeout_ms});
         let request = self.http.post(url).bearer_auth(&self.key).json(&body);
         let made = Instant::now();
@@ -118,8 +116,10 @@ impl Caller {
 
     /// Waits until a call of this device succeeds.
     async fn succeeds(&self, device: &str, within: Duration) {
-        let call = async || self.call(device, "probe".to_owned(), PROBE_TIMEOUT).await;
-        let outcome = async || call().await.answer["outcome"].clone();
+        let outcome = async || {
+            let call = self.call(device, "probe".to_owned()).await;
+            call.answer["outcome"].clone()
+        };
         eventually(within, outcome, |outcome| *outcome == "succeeded").await;
     }
 }
@@ -144,7 +144,7 @@ impl Load {
                         let text = format!("{name}/{}", calls.len());
                         let (gateway, failed) = (gateway.clone(), Arc::clone(&failed));
                         calls.spawn(async move {
-                            let ended = gateway.call(device, text, CALL_TIMEOUT).await;
+                            let ended = gateway.call(device, text).await;
                             if device == STAYS && ended.answer["outcome"] != "succeeded" {
                                 failed.fetch_add(1, Ordering::Relaxed);
                             }
@@ -262,8 +262,7 @@ impl Fixture {
         let online = async || self.cluster.get(&path).await.1["online"].clone();
         let left = OFFLINE_TIMEOUT.saturating_sub(begun.elapsed());
         eventually(left, online, |online| *online == false).await;
-        let call = self.direct.call(STAYS, "offline".to_owned(), CALL_TIMEOUT);
-        let answer = call.await.answer;
+        let answer = self.direct.call(STAYS, "offline".to_owned()).await.answer;
         assert_eq!(answer["outcome"], "offline", "{answer}");
         let took = begun.elapsed();
         assert!(took < OFFLINE_TIMEOUT, "{took:?}");
@@ -271,12 +270,7 @@ impl Fixture {
 
     /// The gateway refuses calls instead of sending them into the hole.
     async fn await_refusal(&self) {
-        let call = async || {
-            self.failing
-                .call(STAYS, "refused".to_owned(), PROBE_TIMEOUT)
-                .await
-        };
-        let answer = async || call().await.answer;
+        let answer = async || self.failing.call(STAYS, "refused".to_owned()).await.answer;
         let is_refused = |answer: &Value| answer["status"] == 503;
         let answer = eventually(OFFLINE_TIMEOUT, answer, is_refused).await;
         assert_eq!(answer["delivered"], "no", "{answer}");
