@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     /// How long nothing may arrive.
-    const SILENCE: Duration = Duration::from_millis(50);
+    const SILENCE_WINDOW: Duration = Duration::from_millis(50);
     const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
     /// The sides of a connection through a proxy.
@@ -236,7 +236,11 @@ mod tests {
     /// Checks that a byte and the end of the connection arrive, or that nothing does.
     async fn check_arrival(to: &mut TcpStream, arrives: bool) {
         let mut bytes = Vec::new();
-        let within = if arrives { ARRIVAL_TIMEOUT } else { SILENCE };
+        let within = if arrives {
+            ARRIVAL_TIMEOUT
+        } else {
+            SILENCE_WINDOW
+        };
         let end = timeout(within, to.read_to_end(&mut bytes)).await;
         assert_eq!(end.is_ok(), arrives);
         assert_eq!(bytes == b"x", arrives);
