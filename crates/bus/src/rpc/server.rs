@@ -157,12 +157,6 @@ impl Node {
         };
         let timeout = Duration::from_millis(call.timeout_ms).min(MAX_CALL_TIMEOUT);
         let left = left.flatten().map_or(timeout, |left| left.min(timeout));
-        if left.is_zero() {
-            let detail = "the call reached the device's node after its deadline";
-            let answer = Answer::ended(Outcome::TimedOut, detail).with_delivered(Delivered::No);
-            reply.span.end(answer.outcome);
-            return self.send_answer(&reply, answer);
-        }
         let call = InboundCall {
             org: call.org,
             device: call.device,
@@ -177,8 +171,15 @@ impl Node {
         self.deliver_call(&*owner, call);
     }
 
-    /// Passes a call to its connection, or answers that the connection is not here.
+    /// Passes a call to its connection, or answers that the connection is not here, or that the deadline
+    /// has passed: this process may have been suspended since the call began.
     pub(crate) fn deliver_call(&self, owner: &dyn ConnectionOwner, call: InboundCall) {
+        if call.deadline <= Instant::now().into_std() {
+            let detail = "the call reached the device's node after its deadline";
+            let answer = Answer::ended(Outcome::TimedOut, detail).with_delivered(Delivered::No);
+            call.reply.span.end(answer.outcome);
+            return self.send_answer(&call.reply, answer);
+        }
         if let Err(reply) = owner.deliver(call) {
             self.send_not_connected(&reply);
         }
@@ -464,6 +465,48 @@ mod tests {
         }
         let metrics = &bus.0.metrics;
         assert_eq!((metrics.unknown.get(), metrics.malformed.get()), (1, 0));
+    }
+
+    #[tokio::test]
+    async fn call_of_the_same_node_is_not_delivered_after_its_deadline() {
+        let config = BusConfig::local(&LocalHub::default(), "node");
+        let bus = Bus::start(config, &Registry::new(), &Shutdown::new()).unwrap();
+        let (node, owner) = (&bus.0, CallCounter::default());
+        for (left, delivered) in [(Duration::ZERO, 0), (Duration::from_secs(60), 1)] {
+            let (token, mut ended) = node.pending.insert(node.id.clone(), None, None);
+            let fields = SpanFields {
+                id: CallId::from_uuid(Uuid::nil()),
+                org: OrgId::from_uuid(Uuid::nil()),
+                device: "toy-1",
+                service: "echo",
+                node: &node.id,
+            };
+            let call = InboundCall {
+                org: fields.org,
+                device: "toy-1".into(),
+                epoch: Epoch(1),
+                id: fields.id,
+                service: "echo".into(),
+                params: Bytes::new(),
+                input: Bytes::new(),
+                deadline: Instant::now().into_std() + left,
+                reply: ReplyTo {
+                    node: node.id.clone(),
+                    org: fields.org,
+                    token,
+                    wants_notifications: false,
+                    span: ServerSpan::begin(None, &fields),
+                },
+            };
+            node.deliver_call(&owner, call);
+            assert_eq!(owner.0.load(Ordering::Relaxed), delivered);
+            let answer = ended.try_recv().ok().and_then(|end| match end {
+                CallEnd::Answered(answer) => Some((answer.outcome, answer.delivered)),
+                _ => None,
+            });
+            let expected = (delivered == 0).then_some((Outcome::TimedOut, Delivered::No));
+            assert_eq!(answer, expected);
+        }
     }
 
     #[tokio::test]
