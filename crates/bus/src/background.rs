@@ -279,7 +279,10 @@ impl Node {
         let renewal = self.backend.renew_lease(accepts_devices).await?;
         self.other_edges
             .store(renewal.other_edges, Ordering::Release);
-        self.lease.renewed(sent, renewal.now);
+        // The first renewal after the end may have been one whose answer was lost.
+        if self.lease.renewed(sent, renewal.now) {
+            self.resync.notify_one();
+        }
         if let Some(nonce) = self.lease.awaited_probe() {
             self.outbox
                 .send_or_drop(&self.id, &Message::Probe { nonce });

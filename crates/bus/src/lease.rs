@@ -70,9 +70,11 @@ impl OwnLease {
     }
 
     /// Records a renewal that was sent at this time and has just been answered. `shared` is the
-    /// backend's clock, since the Unix epoch.
-    pub(crate) fn renewed(&self, sent: Instant, shared: Duration) {
-        if self.has_ended() {
+    /// backend's clock, since the Unix epoch. Returns whether the lease had ended: other nodes may have
+    /// removed the entries of this one.
+    pub(crate) fn renewed(&self, sent: Instant, shared: Duration) -> bool {
+        let had_ended = self.has_ended();
+        if had_ended {
             // Before the end is moved: the lease is over all the time.
             let probe = rand::random_range(1..=u64::MAX);
             self.awaited_probe.store(probe, Ordering::Release);
@@ -90,6 +92,7 @@ impl OwnLease {
             self.offset_us.store(offset, Ordering::Release);
             self.clock_learnt.notify_waiters();
         }
+        had_ended
     }
 
     /// Waits until the shared clock is known.
@@ -205,5 +208,7 @@ mod tests {
         assert!(!lease.is_over());
         tokio::time::advance(Duration::from_millis(1)).await;
         assert!(lease.is_over());
+        assert!(lease.renewed(Instant::now(), NOON));
+        assert!(!lease.renewed(Instant::now(), NOON));
     }
 }
