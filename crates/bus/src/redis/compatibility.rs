@@ -72,18 +72,18 @@ fn redis_keys_and_channels_keep_their_names() {
 /// space, `''` is empty.
 const STEPS: &str = r#"
 ZADD nodes 9999999999999 edge~1 1 edge~9
-claim 4 live ids orgs epoch toy-1 edge~1 org 0
-claim 4 live ids orgs epoch toy-1 edge~2 org 0
+claim 3 live ids orgs toy-1 edge~1 org 0 epoch
+claim 3 live ids orgs toy-1 edge~2 org 0 epoch
 claim 1 live ids orgs epoch toy-4 edge~1 org 3
-claim 4 live ids orgs epoch toy-8 edge~1 org 2
+claim 3 live ids orgs toy-8 edge~1 org 2 epoch
 enter 4 live ids orgs services toy-2 edge~1 org 7 d1 PUBLISH changes text 9
 enter 4 live ids orgs services toy-2 edge~2 org 6 d2 PUBLISH changes text 9
 enter 4 live ids orgs services toy-3 edge~9 org 5 - PUBLISH changes text 9
 HGET live toy-2
-claim 4 live ids orgs epoch toy-2 edge~2 org 1
+claim 3 live ids orgs toy-2 edge~2 org 1 epoch
 HGET live toy-2
 SET epoch 8000000000000000
-claim 4 live ids orgs epoch toy-9 edge~1 org 0
+claim 3 live ids orgs toy-9 edge~1 org 0 epoch
 GET epoch
 release 4 live ids orgs services toy-9 org 8000000000000001 PUBLISH changes 0 missing
 enter 4 live ids orgs services toy-5 edge~1 org 7 d1 PUBLISH changes '' 9

@@ -42,13 +42,14 @@ impl Directory for RedisClient {
         self.timed(Command::Claim, async move {
             let [live, ids, orgs, _] = self.directory_keys(device.org);
             let last_epoch = self.keys.last_epoch(Keys::part(device.org));
-            let names = [live, ids, orgs, last_epoch];
+            let names = [live, ids, orgs];
             let mut claim = scripts::call(&self.scripts.claim, &names);
             claim
                 .arg(device.device.as_str())
                 .arg(self.node.as_str())
                 .arg(device.org.to_string())
-                .arg(limit.unwrap_or(0));
+                .arg(limit.unwrap_or(0))
+                .arg(last_epoch);
             let (epoch, previous, is_entered): (String, String, bool) =
                 self.query(&names[0], &claim).await?;
             let Ok(epoch) = epoch.parse() else {
