@@ -126,7 +126,8 @@ impl Host {
         }
         self.process.set(Status::Running);
         *self.continued_at.lock() = Some(Instant::now());
-        let (process, reads_after) = (Arc::clone(&self.process), self.redis.draw_ms(0, 20));
+        let max = if self.redis.draw(4) == 0 { 1_000 } else { 20 };
+        let (process, reads_after) = (Arc::clone(&self.process), self.redis.draw_ms(0, max));
         self.redis.tasks.spawn(async move {
             sleep(reads_after).await;
             process.receive_waiting();
@@ -167,10 +168,13 @@ impl Host {
             cancel_key: None,
         };
         let (id, host) = (call.id, Arc::clone(self));
-        self.ledger.begin(id, self, limit, dropped_after < limit);
-        self.ledger
-            .log(|| format!("{id}: {} calls {} for {limit:?}", self.name, device.device));
         self.spawn(async move {
+            // The process may have been stopped before this task ran.
+            host.ledger.begin(id, &host, limit, dropped_after < limit);
+            host.ledger.log(|| {
+                let device = &call.device.device;
+                format!("{id}: {} calls {device} for {limit:?}", host.name)
+            });
             if let Ok(result) = timeout(dropped_after, host.bus.call(call)).await {
                 let outcome = result.as_ref().ok().map(|answer| answer.outcome);
                 host.ledger.end(id, result);
@@ -345,6 +349,8 @@ pub(super) struct Move {
     pub(super) keeps_connection: bool,
     /// Whether its edge does not notice for a while that it has left.
     pub(super) vanishes: bool,
+    /// Whether it does not connect again.
+    pub(super) is_last: bool,
 }
 
 impl std::fmt::Debug for Host {
@@ -375,7 +381,7 @@ impl Device {
         current.filter(|connection| !connection.closed.is_cancelled())
     }
 
-    /// Connects for ever.
+    /// Connects until its last move.
     pub(super) async fn run(
         self: Arc<Self>,
         redis: Arc<Redis>,
@@ -384,6 +390,9 @@ impl Device {
         let mut former: Option<Arc<Connection>> = None;
         loop {
             let next = std::mem::take(&mut *self.next.lock());
+            if next.is_last {
+                return Self::leave(&redis, former.take(), next.vanishes);
+            }
             let edges = edges();
             let any = redis.draw(edges.len() as u64) as usize;
             let edge = next.to.unwrap_or_else(|| Arc::clone(&edges[any]));

@@ -264,6 +264,8 @@ impl Link {
         });
         self.redis.renew(&self.node);
         self.inbox.reconnected();
+        // What the former connection brought before it was lost.
+        self.process.receive_waiting();
     }
 
     fn send_to_node(self: &Arc<Self>, batch: &Bytes) {

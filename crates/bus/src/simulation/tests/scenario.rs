@@ -7,7 +7,7 @@ use switchboard_protocol::outcome::Outcome;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    actors::{Device, Host, Move},
+    actors::{Connection, Device, Host, Move},
     ledger::Ledger,
     network::Redis,
     process::{Status, start_clock, stop_clock},
@@ -15,7 +15,8 @@ use super::{
 
 const EDGES: usize = 3;
 const CALLERS: usize = 2;
-const DEVICES: usize = 4;
+/// Of these the last one leaves for good.
+const DEVICES: usize = 5;
 /// How long the faults last, together.
 const ROUGH: Duration = Duration::from_secs(14);
 /// After the last fault, before the directory is compared with the devices (I8).
@@ -163,6 +164,7 @@ impl World {
             to: None,
             keeps_connection: how == 0,
             vanishes: how == 1,
+            is_last: false,
         };
         let device = self.any_device();
         self.ledger
@@ -214,6 +216,10 @@ impl World {
 
     /// Ends all faults.
     async fn recover(&self) {
+        self.devices[DEVICES - 1].move_to(Move {
+            is_last: true,
+            ..Move::default()
+        });
         self.ledger.log(|| "the faults end".to_owned());
         *self.redis.is_rough.lock() = false;
         for host in self.hosts() {
@@ -223,32 +229,38 @@ impl World {
         sleep(RECOVERY).await;
     }
 
-    /// I8, I9: every device is connected, found by all nodes, and callable from all.
+    /// I8, I9: every device but the last one is connected, found by all nodes, and callable from all.
     async fn check_all(&self) {
         let hosts = self.hosts();
-        for device in &self.devices {
+        for (number, device) in self.devices.iter().enumerate() {
+            let name = &device.key.device;
+            if device.current().is_some() == (number == DEVICES - 1) {
+                self.ledger
+                    .violation(&format!("I8: {name} is not where it was sent"));
+            }
             self.check(device, &hosts).await;
         }
     }
 
     async fn check(&self, device: &Device, hosts: &[Arc<Host>]) {
-        let name = &device.key.device;
-        let Some(connection) = device.current() else {
-            return self
-                .ledger
-                .violation(&format!("I8: {name} is not connected"));
+        let place = |connection: Arc<Connection>| {
+            let epoch = connection.epoch.get().copied();
+            (connection.edge.bus.node().clone(), epoch)
+        };
+        let expected = device.current().map(place);
+        let outcome = match expected {
+            Some(_) => Outcome::Succeeded,
+            None => Outcome::Offline,
         };
         for host in hosts {
             let found = host.bus.find(&device.key).await.ok().flatten();
-            let expected = (connection.edge.bus.node(), connection.epoch.get());
-            let found = found
-                .as_ref()
-                .map(|found| (&found.node, Some(&found.epoch)));
-            if found != Some(expected) {
+            let found = found.map(|found| (found.node, Some(found.epoch)));
+            if found != expected {
+                let name = &device.key.device;
                 self.ledger
                     .violation(&format!("I8: {name} is at {expected:?}, found {found:?}"));
             }
-            self.expect(host, device, Outcome::Succeeded).await;
+            self.expect(host, device, outcome).await;
         }
     }
 
@@ -264,7 +276,7 @@ impl World {
 
     /// I8: a device that leaves a node that stands still is callable soon.
     async fn check_move(&self) {
-        let device = self.any_device();
+        let device = &self.devices[self.redis.draw(DEVICES as u64 - 1) as usize];
         let Some(connection) = device.current() else {
             return;
         };
@@ -283,15 +295,19 @@ impl World {
         let mut hosts = self.hosts();
         hosts.retain(|host| !Arc::ptr_eq(host, dark));
         // Those to the dark edge end as lost with its lease, and must not be executed when it continues.
-        for host in &hosts {
-            for device in &self.devices {
-                drop(host.call(&device.key, OUTLASTING, OUTLASTING * 2));
-            }
-        }
+        let calls = hosts.iter().flat_map(|host| {
+            let call =
+                move |device: &Arc<Device>| host.call(&device.key, OUTLASTING, OUTLASTING * 2);
+            self.devices.iter().map(call)
+        });
+        let mut calls: Vec<_> = calls.collect();
         sleep(CALLABLE).await;
         self.check(device, &hosts).await;
         // The devices of the dark edge are offline when its lease has ended.
         sleep(RECOVERY - CALLABLE).await;
+        if calls.iter_mut().any(|call| call.try_recv().is_err()) {
+            self.ledger.violation("I1: calls wait for a dark edge");
+        }
         for device in &self.devices {
             if device
                 .current()
