@@ -441,4 +441,6 @@ pub(crate) struct Stats {
     pub(crate) turns: i64,
     /// All turns, claimed ones included.
     pub(crate) turn_places: i64,
+    /// Bytes of stored conversations.
+    pub(crate) conversation_bytes: i64,
 }

@@ -23,7 +23,7 @@ use crate::{
     config::{self, BusConfig},
     directory::{CatalogChannels, PendingDevices, PresenceCache, RegistrationCache},
     error::BusError,
-    events::{DeviceEvent, EventId, MAX_BUFFER_BYTES, WriteBuffer},
+    events::{DeviceEvent, EventId, MAX_BUFFER_BYTES, MAX_EVENT_BYTES, WriteBuffer},
     lease::OwnLease,
     memory,
     metrics::{self, Metrics},
@@ -129,6 +129,10 @@ pub struct Health {
 }
 
 impl Bus {
+    /// The most that cached entries of the directory take in memory.
+    pub const CACHED_BYTES: usize = PresenceCache::CAPACITY * 200;
+    /// The most that the device events take that no process has acknowledged.
+    pub const EVENT_BYTES: usize = MAX_EVENT_BYTES;
     /// The most that events and removed entries take in memory while the bus is not reachable.
     pub const BUFFERED_BYTES: usize = 2 * MAX_BUFFER_BYTES;
 

@@ -250,6 +250,7 @@ pub(crate) struct Totals {
     event_bytes: IntGauge,
     turns: IntGauge,
     turn_places: IntGauge,
+    conversation_bytes: IntGauge,
 }
 
 impl Totals {
@@ -275,6 +276,10 @@ impl Totals {
                 "turn_places_used",
                 "Turns on their stream, waiting or in progress, over all nodes",
             )?,
+            conversation_bytes: group.gauge(
+                "conversation_bytes",
+                "Bytes of stored conversations, over all nodes",
+            )?,
         })
     }
 
@@ -284,6 +289,7 @@ impl Totals {
         self.event_bytes.set(stats.event_bytes);
         self.turns.set(stats.turns);
         self.turn_places.set(stats.turn_places);
+        self.conversation_bytes.set(stats.conversation_bytes);
     }
 }
 

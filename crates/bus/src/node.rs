@@ -73,8 +73,8 @@ impl fmt::Display for NodeId {
 }
 
 /// Identifies a connection of a device. The directory assigns epochs: microseconds of its own
-/// clock, which grow even after the directory lost its data, or after the clock has stepped back. The
-/// newest connection wins.
+/// clock, which grow even after the directory lost its data, and at each node even after the clock has
+/// stepped back. The newest connection wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 

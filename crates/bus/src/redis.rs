@@ -27,7 +27,10 @@ mod stream;
 mod subscriber;
 mod turns;
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use secrecy::{ExposeSecret, SecretString};
 use switchboard_runtime::shutdown::Shutdown;
@@ -120,6 +123,7 @@ pub(crate) fn start(
         turns: StreamReader::new(turns::stream_group(&keys), &connector),
         postponed: PostponedSchedule::default(),
         timings: metrics.commands.clone(),
+        last_epoch: AtomicU64::default(),
         keys,
         node: node.clone(),
         scripts: Arc::clone(&scripts),

@@ -10,6 +10,7 @@ mod quotas;
 pub(crate) mod voices;
 pub(crate) mod webhooks;
 
+use switchboard_bus::Bus;
 use switchboard_embeddings::Endpoint;
 use switchboard_runtime::{budget::Kind, shutdown::Shutdown};
 
@@ -83,6 +84,7 @@ pub fn start_workers(
         let worker = embeddings::Worker::new(store.clone(), endpoint, embeddings);
         shutdown.spawn(worker.run(shutdown.clone()));
     }
+    budgets.reserve("device_events", Bus::EVENT_BYTES);
     let (batch, store) = (config.facts_batch, store.clone());
     let writer = device_events::EventWriter::new(store, bus.clone(), batch, background);
     shutdown.spawn(writer.run(shutdown.clone()));

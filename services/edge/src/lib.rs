@@ -57,6 +57,7 @@ pub struct Deps {
 pub fn run(config: &Config, deps: Deps, shutdown: &Shutdown) -> Result<(), prometheus::Error> {
     let metrics = Metrics::new(&deps.registry)?;
     deps.budgets.reserve("bus_buffers", Bus::BUFFERED_BYTES);
+    deps.budgets.reserve("directory_cache", Bus::CACHED_BYTES);
     let edge = Edge::new(config.clone(), deps.bus, metrics, &deps.budgets, shutdown);
     let edge = Arc::new(edge);
     edge.bus.attach(Arc::new(BusHandler::new(&edge)));

@@ -11,8 +11,6 @@ use crate::{
     node::{Epoch, NodeId},
 };
 
-/// Entries that a node caches. Protects memory; an entry is about 200 bytes.
-const CAPACITY: usize = 200_000;
 /// How long a lease counts after a lookup has found an entry of its node, until its end is read.
 /// Longer than two checks take.
 const UNREAD_LEASE: Duration = Duration::from_millis(1_500);
@@ -42,9 +40,12 @@ pub(crate) struct PresenceCache {
 }
 
 impl PresenceCache {
+    /// Entries that a node caches. Protects memory; an entry is about 200 bytes.
+    pub(crate) const CAPACITY: usize = 200_000;
+
     pub(crate) fn new() -> Self {
         Self {
-            entries: Cache::new(CAPACITY),
+            entries: Cache::new(Self::CAPACITY),
             leases: papaya::HashMap::new(),
         }
     }
@@ -76,8 +77,8 @@ impl PresenceCache {
             .remove_if(device, |presence| presence.epoch < epoch);
     }
 
-    /// Removes an entry that differs from the one that the directory has just returned, unless a
-    /// newer one is cached.
+    /// Removes an entry that differs from the one that the directory has just returned, unless it is
+    /// newer than that. If the directory returned none, it removes any: a fresh one is read again.
     pub(crate) fn remove_outdated(&self, device: &DeviceKey, found: Option<&Presence>) {
         self.entries.remove_if(device, |cached| {
             found.is_none_or(|found| cached.epoch <= found.epoch && cached != found)

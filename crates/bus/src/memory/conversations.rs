@@ -55,6 +55,11 @@ impl Conversations {
         Some(stored.to_conversation(key))
     }
 
+    /// What all count with.
+    pub(super) const fn bytes(&self) -> usize {
+        self.all.bytes
+    }
+
     pub(super) fn save(&mut self, write: ConversationWrite<'_>) -> SaveResult {
         let stored = self.stored.get(write.key);
         let current = stored.filter(|stored| !stored.has_expired());
@@ -68,7 +73,7 @@ impl Conversations {
             Some((key, _)) => key,
             None => Arc::new(write.key.clone()),
         };
-        let evicted = self.make_room(key.org, write.bytes.len());
+        let evicted = self.make_room(key.org, counted_bytes(&write.bytes));
         let now_us = unix_now_ms().saturating_mul(1000);
         let version = now_us.max(self.last_version + 1);
         self.last_version = version;
@@ -87,20 +92,32 @@ impl Conversations {
         }
     }
 
-    /// Evicts conversations for another one of this organisation, with this many bytes. Returns how
+    /// Evicts conversations for another one of this organisation, which counts with `size`. Returns how
     /// many had not expired.
-    fn make_room(&mut self, org: OrgId, bytes: usize) -> u64 {
+    fn make_room(&mut self, org: OrgId, size: usize) -> u64 {
         let mut evicted = 0;
-        loop {
-            let of_org = self.by_org.get(&org);
-            let next = of_org
-                .and_then(|of_org| of_org.select_eviction(ORG_LIMIT, bytes))
-                .or_else(|| self.all.select_eviction(TOTAL_LIMIT, bytes));
-            let Some((_, stored)) = next.and_then(|key| self.remove(&key)) else {
-                return evicted;
-            };
-            evicted += u64::from(!stored.has_expired());
+        while let Some(key) = self.select_eviction(org, size) {
+            let removed = self.remove(&key);
+            evicted += removed.map_or(0, |(_, stored)| u64::from(!stored.has_expired()));
         }
+        evicted
+    }
+
+    /// Selects one of the organisation if that exceeds its limit. Beyond the total number it is one of
+    /// all, and beyond the total bytes one of the organisation that has most.
+    fn select_eviction(&self, org: OrgId, size: usize) -> Option<Arc<ConversationKey>> {
+        let own = self.by_org.get(&org);
+        let own = own.filter(|own| own.is_full(ORG_LIMIT) || own.exceeds(ORG_LIMIT, size));
+        let from = if own.is_some() {
+            own
+        } else if self.all.is_full(TOTAL_LIMIT) {
+            Some(&self.all)
+        } else if self.all.exceeds(TOTAL_LIMIT, size) {
+            self.by_org.values().max_by_key(|of_org| of_org.bytes)
+        } else {
+            None
+        };
+        from?.select_eviction()
     }
 
     pub(super) fn delete(&mut self, key: &ConversationKey, version: u64) -> bool {
@@ -142,7 +159,7 @@ impl Conversations {
         let of_org = self.by_org.entry(key.org).or_default();
         for one in [&mut self.all, of_org] {
             one.index.insert(expiry, Arc::clone(&key));
-            one.bytes += stored.bytes.len();
+            one.bytes += counted_bytes(&stored.bytes);
         }
         self.stored.insert(key, stored);
     }
@@ -157,7 +174,7 @@ impl Conversations {
         let of_org = self.by_org.entry(key.org).or_default();
         for one in [&mut self.all, of_org] {
             one.index.remove(&expiry);
-            one.bytes -= stored.bytes.len();
+            one.bytes -= counted_bytes(&stored.bytes);
         }
         if self
             .by_org
@@ -191,19 +208,25 @@ fn select_fair<'a>(
     selected.map(|(_, key)| Arc::clone(key)).collect()
 }
 
+/// What a conversation counts with: 300 bytes are for its names and entries, as in Redis.
+const fn counted_bytes(bytes: &Bytes) -> usize {
+    bytes.len() + 300
+}
+
 impl ByExpiry {
-    /// Selects the one to evict when another one, with this many bytes, exceeds the limit: an expired
-    /// one, else the one that would be due first of those that are not due, else the one that has been
-    /// due for longest.
-    fn select_eviction(
-        &self,
-        limit: ConversationLimit,
-        bytes: usize,
-    ) -> Option<Arc<ConversationKey>> {
+    fn is_full(&self, limit: ConversationLimit) -> bool {
+        self.index.len() >= limit.number
+    }
+
+    /// Whether another one, which counts with `size`, exceeds the limit in bytes.
+    const fn exceeds(&self, limit: ConversationLimit, size: usize) -> bool {
+        self.bytes.saturating_add(size) > limit.bytes
+    }
+
+    /// Selects an expired one, else the one that would be due first of those that are not due, else the
+    /// one that has been due for longest.
+    fn select_eviction(&self) -> Option<Arc<ConversationKey>> {
         let ((expires_at, _), first) = self.index.first_key_value()?;
-        if self.index.len() < limit.number && self.bytes + bytes <= limit.bytes {
-            return None;
-        }
         let now = Instant::now();
         if *expires_at <= now {
             return Some(Arc::clone(first));

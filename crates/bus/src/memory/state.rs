@@ -65,6 +65,7 @@ impl State {
             event_bytes: count(self.event_bytes),
             turns: count(self.turns.waiting_count()),
             turn_places: count(self.turns.count()),
+            conversation_bytes: count(self.conversations.bytes()),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -61,6 +61,8 @@ pub(super) struct RedisClient {
     pub(super) turns: StreamReader,
     pub(super) postponed: PostponedSchedule,
     pub(super) timings: Histograms<Command>,
+    /// The greatest epoch that this node has been given, in case the clock steps back.
+    pub(super) last_epoch: AtomicU64,
 }
 
 #[expect(

@@ -59,7 +59,6 @@ fn redis_keys_and_channels_keep_their_names() {
         let part = Keys::part(OrgId::from_uuid(Uuid::from_u128(number)));
         lines.push(format!("partition-of-org {number:x} {part}"));
         lines.push(format!("orgs {}", single.orgs(part)));
-        lines.push(format!("last-epoch {}", single.last_epoch(part)));
         lines.push(format!("registrations {}", single.catalog_channel(part)));
     }
     snapshot::check("redis-keys.txt", lines);
@@ -72,19 +71,17 @@ fn redis_keys_and_channels_keep_their_names() {
 /// space, `''` is empty.
 const STEPS: &str = r#"
 ZADD nodes 9999999999999 edge~1 1 edge~9
-claim 3 live ids orgs toy-1 edge~1 org 0 epoch
-claim 3 live ids orgs toy-1 edge~2 org 0 epoch
-claim 1 live ids orgs epoch toy-4 edge~1 org 3
-claim 3 live ids orgs toy-8 edge~1 org 2 epoch
+claim 3 live ids orgs toy-1 edge~1 org 0 0
+claim 3 live ids orgs toy-1 edge~2 org 0 0
+claim 1 live ids orgs toy-4 edge~1 org 3 0
+claim 3 live ids orgs toy-8 edge~1 org 2 0
 enter 4 live ids orgs services toy-2 edge~1 org 7 d1 PUBLISH changes text 9
 enter 4 live ids orgs services toy-2 edge~2 org 6 d2 PUBLISH changes text 9
 enter 4 live ids orgs services toy-3 edge~9 org 5 - PUBLISH changes text 9
 HGET live toy-2
-claim 3 live ids orgs toy-2 edge~2 org 1 epoch
+claim 3 live ids orgs toy-2 edge~2 org 1 0
 HGET live toy-2
-SET epoch 8000000000000000
-claim 3 live ids orgs toy-9 edge~1 org 0 epoch
-GET epoch
+claim 3 live ids orgs toy-9 edge~1 org 0 8000000000000000
 release 4 live ids orgs services toy-9 org 8000000000000001 PUBLISH changes 0 missing
 enter 4 live ids orgs services toy-5 edge~1 org 7 d1 PUBLISH changes '' 9
 enter 4 live ids orgs services toy-6 edge~1 org 7 d2 PUBLISH changes '' 9
@@ -167,16 +164,16 @@ HGETALL event-bytes
 XLEN events
 strike_events 2 events event-bytes control 1-0 org 2
 HGETALL event-bytes
-keep_conversation 4 conv:org/a conv conv:org sizes org/a '' bytes 1000 5000 conv: conv: 3600000 10 99 100 99
-keep_conversation 4 conv:org/a conv conv:org sizes org/a 1 bytes 1000 5000 conv: conv: 3600000 10 99 100 99
-keep_conversation 4 conv:org/b conv conv:org sizes org/b '' bytes 1000 5000 conv: conv: 3600000 1 99 100 99
+keep_conversation 4 conv:org/a conv conv:org sizes org/a '' bytes 1000 5000 conv: conv: 3600000 10 999 100 999
+keep_conversation 4 conv:org/a conv conv:org sizes org/a 1 bytes 1000 5000 conv: conv: 3600000 10 999 100 999
+keep_conversation 4 conv:org/b conv conv:org sizes org/b '' bytes 1000 5000 conv: conv: 3600000 1 999 100 999
 GET conv:org/b
-keep_conversation 4 conv:org/d conv conv:org sizes org/d '' more 1000 5000 conv: conv: 3600000 10 8 100 99
-HGETALL sizes
+keep_conversation 4 conv:org/d conv conv:org sizes org/d '' more 1000 5000 conv: conv: 3600000 10 400 100 999
+ZRANGE sizes 0 -1 WITHSCORES
 SET conv:org/c 7_old
 ZADD conv 1 org/c
 ZADD conv:org 1 org/c
-due 1 conv conv: 10 60000 conv: 3600000 8 1000 sizes org 2
+due 1 conv conv: 10 60000 conv: 3600000 8 1000 org 2
 drop_conversation 4 conv:org/c conv conv:org sizes org/c 6
 drop_conversation 4 conv:org/c conv conv:org sizes org/c 7
 ZRANGE conv 0 -1

@@ -100,7 +100,6 @@ impl ConversationStore for RedisClient {
             claim.arg(self.keys.org_conversations(""));
             claim.arg(millis(DUE_TTL));
             claim.arg(in_flight.share.min(MAX_CLAIMED)).arg(MAX_READ);
-            claim.arg(self.keys.conversation_sizes());
             for (org, count) in &in_flight.by_org {
                 claim.arg(org.to_string()).arg(*count);
             }

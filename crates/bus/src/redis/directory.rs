@@ -1,6 +1,6 @@
 //! The directory's entries in Redis: written, read, and removed when their node's lease expired.
 
-use std::{collections::HashSet, time::Duration};
+use std::{collections::HashSet, sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
 use redis::{Cmd, RedisError, Value};
@@ -41,7 +41,6 @@ impl Directory for RedisClient {
     fn claim<'a>(&'a self, device: &'a DeviceKey, limit: Option<u64>) -> BackendFuture<'a, Claim> {
         self.timed(Command::Claim, async move {
             let [live, ids, orgs, _] = self.directory_keys(device.org);
-            let last_epoch = self.keys.last_epoch(Keys::part(device.org));
             let names = [live, ids, orgs];
             let mut claim = scripts::call(&self.scripts.claim, &names);
             claim
@@ -49,13 +48,14 @@ impl Directory for RedisClient {
                 .arg(self.node.as_str())
                 .arg(device.org.to_string())
                 .arg(limit.unwrap_or(0))
-                .arg(last_epoch);
+                .arg(self.last_epoch.load(Ordering::Relaxed));
             let (epoch, previous, is_entered): (String, String, bool) =
                 self.query(&names[0], &claim).await?;
             let Ok(epoch) = epoch.parse() else {
                 let used = previous.parse().unwrap_or_default();
                 return Err(too_many_devices(used, limit.unwrap_or(0)));
             };
+            self.last_epoch.fetch_max(epoch, Ordering::Relaxed);
             Ok(Claim {
                 epoch: Epoch(epoch),
                 previous: parse_entry(&previous),

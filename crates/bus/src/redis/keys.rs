@@ -147,11 +147,6 @@ impl Keys {
         self.key(format_args!("{{{part}}}:orgs"))
     }
 
-    /// Number: the last epoch of this part. It is never deleted, so epochs grow if the clock steps back.
-    pub(super) fn last_epoch(&self, part: u16) -> String {
-        self.key(format_args!("{{{part}}}:epoch"))
-    }
-
     /// Hash: an organisation's live devices, `epoch node digest` each.
     pub(super) fn directory(&self, org: OrgId) -> String {
         self.key(format_args!("{{{}}}:{org}:live", Self::part(org)))
@@ -224,7 +219,7 @@ impl Keys {
         self.key(format_args!("{{conversations}}:{org}"))
     }
 
-    /// Hash: conversation → bytes, organisation → the sum of its own, and '' → the sum of all.
+    /// Sorted set: organisation → bytes of its conversations, `~` → bytes of all.
     pub(super) fn conversation_sizes(&self) -> String {
         self.key("{conversations}-sizes")
     }

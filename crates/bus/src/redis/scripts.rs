@@ -179,13 +179,11 @@ end
     };
 }
 
-/// keys: live, ids, orgs · args: device, node, org, limit, key of the last epoch → epoch, previous
+/// keys: live, ids, orgs · args: device, node, org, limit, the node's last epoch → epoch, previous
 /// entry, whether the connection is entered; or '' and the number of entries, if the device has none
 /// and there are as many as the limit allows (0: any number). A registered connection keeps its entry
-/// until the new one has registered. Epochs are microseconds of Redis's clock, and grow even if the
-/// clock steps back: each one is above the last one of the part. A full Redis does not store that one.
-/// Its key is no key of the command: it exists before the others do, and a slot that moves refuses
-/// commands of which some keys exist. A server that imports the slot may not have it yet.
+/// until the new one has registered. Epochs are microseconds of Redis's clock. If the clock steps back,
+/// they grow for each node, and for a device with an entry.
 const CLAIM: &str = concat!(
     keys!(3),
     r"
@@ -197,10 +195,9 @@ if not former and limit > 0 then
   local count = redis.call('HLEN', KEYS[1])
   if count >= limit then return {'', tostring(count), 0} end
 end
-local last = tonumber(redis.call('GET', ARGV[5]) or '0')
+local last = tonumber(ARGV[5])
 if former then last = math.max(last, tonumber(string.match(former, '^%d+'))) end
 local text = string.format('%.0f', math.max(epoch, last + 1))
-redis.pcall('SET', ARGV[5], text)
 if former and string.sub(former, -2) ~= ' -' then return {text, former, 0} end
 redis.call('HSET', KEYS[1], ARGV[1], text .. ' ' .. ARGV[2] .. ' -')
 redis.call('ZADD', KEYS[2], 0, ARGV[1])

@@ -45,8 +45,11 @@ impl RedisClient {
         }
         let bytes = self.keys.event_bytes();
         read.add(&bytes, Cmd::hget(&bytes, "total"));
+        let sizes = self.keys.conversation_sizes();
+        read.add(&sizes, Cmd::zscore(&sizes, "~"));
         let values = Value::Array(self.query_all(read).await?);
-        let (devices, events, turn_places, event_bytes): (Option<i64>, i64, i64, Option<i64>) =
+        type Read = (Option<i64>, i64, i64, Option<i64>, Option<i64>);
+        let (devices, events, turn_places, event_bytes, conversation_bytes): Read =
             redis::from_redis_value(values).map_err(RedisError::from)?;
         // Claimed turns are on the stream as well; postponed ones wait.
         let claimed = if turn_places > 0 {
@@ -60,6 +63,7 @@ impl RedisClient {
             event_bytes: event_bytes.unwrap_or_default(),
             turns: (turn_places - claimed).max(0),
             turn_places,
+            conversation_bytes: conversation_bytes.unwrap_or_default(),
         })
     }
 

@@ -484,7 +484,7 @@ async fn org_limit_evicts_a_conversation_of_the_same_org() {
 async fn bytes_of_an_org_evict_its_own_conversations() {
     const MAX_BYTES: usize = 64 * 1024;
     /// As many of the maximum size fit into the 32 MiB of an organisation.
-    const FIT: usize = 512;
+    const FIT: usize = 509;
     for_each_backend(|system| async move {
         let (bus, metrics) = system.start_node_with_metrics("chat").await;
         let largest = "x".repeat(MAX_BYTES);
@@ -515,7 +515,7 @@ async fn bytes_of_an_org_evict_its_own_conversations() {
         let grown = save(&bus, &small, Some(version), (&largest, LONG_DELAY * 2)).await;
         assert_ne!(grown, SaveOutcome::Conflict);
         assert_eq!(evicted(&metrics), 1.0);
-        create(&bus, &conversation_key("one byte"), "x", LONG_DELAY * 2).await;
+        create(&bus, &conversation_key("next"), &largest, LONG_DELAY * 2).await;
         assert_eq!(evicted(&metrics), 2.0);
         for (stored, expected) in [(&neighbour, true), (&small, true), (&key_of(0), false)] {
             let found = read(&bus, stored).await.is_some();
@@ -523,6 +523,44 @@ async fn bytes_of_an_org_evict_its_own_conversations() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn in_redis_bytes_that_are_gone_evict_nothing() {
+    const MIB: u64 = 1024 * 1024;
+    let system = TestSystem::redis().await;
+    let (bus, metrics) = system.start_node_with_metrics("chat").await;
+    let other = ConversationKey {
+        org: OrgId::from_uuid(Uuid::from_u128(1)),
+        name: "other".to_owned(),
+    };
+    let count = async |member: &str, amount: i64| {
+        let mut count = redis::cmd("ZADD");
+        count
+            .arg("test:{conversations}-sizes")
+            .arg(amount)
+            .arg(member);
+        system.query::<()>(&count).await;
+    };
+    create(&bus, &other, "", LONG_DELAY).await;
+    create(&bus, &conversation_key("own"), "", LONG_DELAY).await;
+    // As if nodes of an earlier release had deleted them.
+    let sums = [
+        (other.org.to_string(), 140),
+        (org().to_string(), 60),
+        ("~".to_owned(), 200),
+    ];
+    for (member, mib) in &sums {
+        count(member, (mib * MIB).cast_signed()).await;
+    }
+    create(&bus, &conversation_key("next"), "", LONG_DELAY).await;
+    assert_eq!(evicted(&metrics), 0.0);
+    // The one that has most has just been counted, so its bytes are true.
+    count(&other.org.to_string(), (128 * MIB).cast_signed()).await;
+    count("~", (128 * MIB).cast_signed()).await;
+    create(&bus, &conversation_key("last"), "", LONG_DELAY).await;
+    assert_eq!(read(&bus, &other).await, None);
+    assert_eq!(evicted(&metrics), 1.0);
 }
 
 #[tokio::test]

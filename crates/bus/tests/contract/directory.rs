@@ -69,7 +69,7 @@ async fn epochs_of_a_device_without_an_entry_grow_after_the_clock_stepped_back()
     assert!(last > former);
     second.disconnect(&lamp);
     await_offline(&second.bus, &lamp).await;
-    assert!(first.connect(&lamp).await > last);
+    assert!(second.connect(&lamp).await > last);
 }
 
 #[tokio::test]

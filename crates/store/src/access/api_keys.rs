@@ -273,8 +273,8 @@ impl Store {
             })
             .await?;
         for org in self.org_ids().await? {
-            purged += self.purge(|| {
-            sqlx::query!(
+            let query = || {
+                sqlx::query!(
                     "DELETE FROM api_keys WHERE id IN
                      (SELECT id FROM api_keys WHERE org_id = $1 AND LEAST(revoked_at, expires_at) <= now()
                       ORDER BY id DESC OFFSET $2 LIMIT $3)",
@@ -282,8 +282,8 @@ impl Store {
                     max_per_org,
                     PURGE_BATCH_SIZE
                 )
-        })
-            .await?;
+            };
+            purged += self.purge(query).await?;
         }
         Ok(purged)
     }

@@ -137,16 +137,16 @@ impl Store {
             let Some(newest) = self.newest_entry_beyond(org, max_per_org).await? else {
                 continue;
             };
-            purged += self.purge(|| {
-            sqlx::query!(
+            let query = || {
+                sqlx::query!(
                     "DELETE FROM audit_log WHERE id IN
                      (SELECT id FROM audit_log WHERE org_id = $1 AND id <= $2 ORDER BY id LIMIT $3)",
                     org.uuid(),
                     newest,
                     PURGE_BATCH_SIZE
                 )
-        })
-            .await?;
+            };
+            purged += self.purge(query).await?;
         }
         Ok(purged)
     }

@@ -17,9 +17,10 @@ use crate::metrics::BackgroundMetrics;
 
 /// Maximum number of events of one read.
 const READ_EVENTS: usize = 1_000;
-/// Reads before the next write, at most. The events of an organisation may be behind many thousands
-/// of another one.
-const MAX_READS: usize = 16;
+/// Events that wait to be written, beyond which no more are read. The events of an organisation may be
+/// behind many thousands of another one. Fewer than are written before the bus delivers those that wait
+/// to another process.
+const MAX_WAITING_EVENTS: usize = 16 * READ_EVENTS;
 /// How long a read from the bus waits for events.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the last read waits while the process drains: for events that nodes are still sending.
@@ -75,7 +76,7 @@ impl EventWriter {
 
     /// Reads the events that wait on the bus, those of all organisations.
     async fn read_waiting(&mut self, shutdown: &Shutdown) -> Result<(), ()> {
-        for _ in 0..MAX_READS {
+        while self.waiting.len() < MAX_WAITING_EVENTS {
             let events = self.next(shutdown).await?;
             let is_last = events.len() < READ_EVENTS;
             self.waiting.extend(events);

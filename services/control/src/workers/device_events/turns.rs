@@ -61,4 +61,8 @@ impl EventTurns {
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
 }
