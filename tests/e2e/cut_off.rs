@@ -5,7 +5,11 @@ use std::time::Duration;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use switchboard_protocol::frame::Kind;
-use switchboard_test_support::{eventually::eventually, switchboard::Program, tcp_proxy::TcpProxy};
+use switchboard_test_support::{
+    eventually::eventually,
+    switchboard::Program,
+    tcp_proxy::{Direction, TcpProxy},
+};
 use tokio::time::timeout;
 
 use crate::{
@@ -75,12 +79,12 @@ async fn receives_nothing(device: &mut Device, time: Duration) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn devices_leave_an_edge_that_is_cut_off_from_redis() {
+/// Cuts an edge off, and checks that its devices are sent to the other one.
+async fn check_departure(cut: impl FnOnce(&TcpProxy)) {
     let (cluster, proxy) = start_cluster().await;
     let mut cut_off = cluster.echo(1, "toy-1").await;
     let mut waiting = cluster.echo(1, "toy-2").await;
-    proxy.close();
+    cut(&proxy);
     for device in [&mut cut_off, &mut waiting] {
         let goaway = device.next(Kind::Goaway).await.json();
         assert_eq!(goaway["reason"], "drain", "{goaway}");
@@ -91,6 +95,21 @@ async fn devices_leave_an_edge_that_is_cut_off_from_redis() {
     assert_eq!(receive(&mut waiting).await, None);
     let _moved = cluster.echo(0, "toy-2").await.serve();
     cluster.answers("toy-2", Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_leave_an_edge_that_is_cut_off_from_redis() {
+    check_departure(TcpProxy::close).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_leave_an_edge_in_a_black_hole() {
+    check_departure(|proxy| proxy.black_hole(Direction::Both)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_leave_an_edge_that_does_not_receive_redis() {
+    check_departure(|proxy| proxy.black_hole(Direction::FromServer)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
