@@ -27,6 +27,8 @@ const CALL_INTERVAL: Duration = Duration::from_millis(200);
 /// How late a call may be executed, and how late it may end during a failure.
 const MAX_EXECUTION_DELAY: Duration = Duration::from_millis(250);
 const MAX_END_DELAY: Duration = Duration::from_secs(1);
+/// How much later the caller has the answer than the gateway by its own measure.
+const MAX_ANSWER_DELAY: Duration = Duration::from_secs(1);
 /// How long a device may be without a call when it has registered elsewhere.
 const MOVE_TIMEOUT: Duration = Duration::from_secs(1);
 const OFFLINE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -61,6 +63,8 @@ struct Ended {
     /// The latest that the gateway received it: its deadline counts from then.
     received: Instant,
     took: Duration,
+    /// The same by the caller's clock.
+    waited: Duration,
     answer: Value,
 }
 
@@ -96,22 +100,28 @@ impl Caller {
     }
 
     async fn call(&self, device: &str, text: String) -> Ended {
-        let url = format!("{}/v1/devices/{device}/calls", self.url);
-        let timeout_ms = u64::try_from(CALL_TIMEOUT.as_millis()).unwrap();
-        let body = json!({"service": "echo", "params": {"text": text}, "timeout_ms": timeout_ms});
-        let request = self.http.post(url).bearer_auth(&self.key).json(&body);
         let made = Instant::now();
-        let answer: Value = request.send().await.unwrap().json().await.unwrap();
+        let answer = self.post(device, &text, "sync").await;
+        let waited = made.elapsed();
         // Refused ones have not been measured by the gateway.
         let elapsed_ms = answer["elapsed_ms"].as_f64();
-        let took =
-            elapsed_ms.map_or_else(|| made.elapsed(), |ms| Duration::from_secs_f64(ms / 1e3));
+        let took = elapsed_ms.map_or(waited, |ms| Duration::from_secs_f64(ms / 1e3));
         Ended {
             text,
             received: Instant::now() - took,
             took,
+            waited,
             answer,
         }
+    }
+
+    async fn post(&self, device: &str, text: &str, mode: &str) -> Value {
+        let url = format!("{}/v1/devices/{device}/calls", self.url);
+        let timeout_ms = u64::try_from(CALL_TIMEOUT.as_millis()).unwrap();
+        let body = json!({"service": "echo", "params": {"text": text}, "mode": mode,
+            "timeout_ms": timeout_ms});
+        let request = self.http.post(url).bearer_auth(&self.key).json(&body);
+        request.send().await.unwrap().json().await.unwrap()
     }
 
     /// Waits until a call of this device succeeds.
@@ -274,6 +284,9 @@ impl Fixture {
         let is_refused = |answer: &Value| answer["status"] == 503;
         let answer = eventually(OFFLINE_TIMEOUT, answer, is_refused).await;
         assert_eq!(answer["delivered"], "no", "{answer}");
+        let answer = self.failing.post(STAYS, "refused", "async").await;
+        assert_eq!(answer["status"], 503, "{answer}");
+        assert_eq!(answer["delivered"], "no", "{answer}");
     }
 
     /// How often and when a call was executed.
@@ -285,11 +298,17 @@ impl Fixture {
 
     /// Checks that a call has one true outcome, in time.
     fn check(&self, call: &Ended) {
-        let Ended { text, answer, .. } = call;
-        let took = call.took;
+        let Ended {
+            text, took, answer, ..
+        } = call;
         assert!(
-            took < CALL_TIMEOUT + MAX_END_DELAY,
+            *took < CALL_TIMEOUT + MAX_END_DELAY,
             "{text}: {took:?}: {answer}"
+        );
+        let waited = call.waited;
+        assert!(
+            waited < CALL_TIMEOUT + MAX_END_DELAY + MAX_ANSWER_DELAY,
+            "{text}: {waited:?}: {answer}"
         );
         let executed = self.executions(text);
         for at in &executed {
