@@ -4,6 +4,10 @@
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -29,6 +33,8 @@ const BUFFER_BYTES: usize = 16 * 1024;
 pub struct TcpProxy {
     address: SocketAddr,
     mode: watch::Sender<Mode>,
+    /// That of new connections.
+    generation: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
 
@@ -76,20 +82,21 @@ impl TcpProxy {
             .expect("a free port");
         let address = listener.local_addr().expect("a bound socket");
         let (mode, current) = watch::channel(Mode::Pass);
+        let generation = Arc::new(AtomicU64::new(0));
+        let generations = Arc::clone(&generation);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
-            let (mut connections, mut generation) = (JoinSet::new(), 0);
+            let mut connections = JoinSet::new();
             loop {
                 let (client, _) = listener.accept().await.expect("a listening socket");
-                if let Mode::BlackHoleBefore(before) = *current.borrow() {
-                    generation = before;
-                }
+                let generation = generations.load(Ordering::Relaxed);
                 connections.spawn(relay(client, server, current.clone(), generation));
             }
         });
         Self {
             address,
             mode,
+            generation,
             _tasks: tasks,
         }
     }
@@ -118,7 +125,8 @@ impl TcpProxy {
 
     /// Forwards nothing on the connections that exist. New ones work.
     pub fn black_hole_existing(&self) {
-        self.mode.send_replace(Mode::BlackHoleBefore(1));
+        let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        self.mode.send_replace(Mode::BlackHoleBefore(generation));
     }
 
     /// Forwards nothing to the server from the command on that contains this text.
@@ -244,6 +252,31 @@ mod tests {
         let end = timeout(within, to.read_to_end(&mut bytes)).await;
         assert_eq!(end.is_ok(), arrives);
         assert_eq!(bytes == b"x", arrives);
+    }
+
+    #[tokio::test]
+    async fn black_hole_of_existing_connections_swallows_none_that_begins_later() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let proxy = TcpProxy::start(listener.local_addr().expect("bound")).await;
+        let connect = async || {
+            let client = TcpStream::connect(proxy.address()).await.expect("a proxy");
+            let (server, _) = listener.accept().await.expect("a connection");
+            (client, server)
+        };
+        let (mut first, mut first_server) = connect().await;
+        proxy.black_hole_existing();
+        let (mut second, mut second_server) = connect().await;
+        // Once more, after which the second one exists as well.
+        proxy.black_hole_existing();
+        let (mut third, mut third_server) = connect().await;
+        for (client, server, arrives) in [
+            (&mut first, &mut first_server, false),
+            (&mut second, &mut second_server, false),
+            (&mut third, &mut third_server, true),
+        ] {
+            send(client).await;
+            check_arrival(server, arrives).await;
+        }
     }
 
     #[tokio::test]
