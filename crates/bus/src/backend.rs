@@ -129,9 +129,7 @@ pub(crate) trait Directory: Send + Sync + 'static {
     fn is_moving<'a>(&'a self, device: &'a DeviceKey) -> BackendFuture<'a, bool>;
 
     /// Waits for a reply of the server with the leases.
-    fn lease_reply(&self) -> BackendFuture<'_, ()> {
-        Box::pin(async { Ok(()) })
-    }
+    fn await_reply(&self) -> BackendFuture<'_, ()>;
 
     /// Renews this node's lease, and announces whether the node accepts devices.
     fn renew_lease(&self, accepts_devices: bool) -> BackendFuture<'_, Renewal>;

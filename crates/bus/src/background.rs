@@ -50,7 +50,7 @@ pub(crate) const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// Starts the tasks. They retry for ever, and end with the process.
 pub(crate) fn start(node: &Arc<Node>, shutdown: &Shutdown) {
     let (dead, to_remove) = watch::channel(Vec::new());
-    spawn(shutdown, renew_lease(Arc::clone(node), dead));
+    spawn(shutdown, keep_lease(Arc::clone(node), dead));
     spawn(shutdown, remove_dead(Arc::clone(node), to_remove));
     spawn(shutdown, monitor_peers(Arc::clone(node)));
     spawn(shutdown, follow_keys(Arc::clone(node)));
@@ -98,7 +98,7 @@ pub(crate) fn spawn_task(shutdown: &Shutdown, task: impl Future<Output = ()> + S
     shutdown.spawn(task);
 }
 
-async fn renew_lease(node: Arc<Node>, dead: watch::Sender<Vec<NodeId>>) {
+async fn keep_lease(node: Arc<Node>, dead: watch::Sender<Vec<NodeId>>) {
     let mut ticks = interval(LEASE_RENEWAL_INTERVAL);
     ticks.reset();
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -107,7 +107,7 @@ async fn renew_lease(node: Arc<Node>, dead: watch::Sender<Vec<NodeId>>) {
         reconnected.as_mut().enable();
         node.outbox.remove_unused();
         // The connection's supervision handles failures; the lease outlives two of them.
-        if let Ok(newly_dead) = node.renew_lease_once().await {
+        if let Ok(newly_dead) = node.renew_lease().await {
             dead.send_if_modified(|dead| {
                 *dead = newly_dead;
                 !dead.is_empty()
@@ -272,8 +272,8 @@ impl Node {
     ///
     /// Invariant: a node that receives nothing from the backend renews no lease, though what it sends
     /// may arrive. Calls would be sent to it for as long as it does.
-    async fn renew_lease_once(&self) -> Result<Vec<NodeId>, BusError> {
-        self.backend.lease_reply().await?;
+    async fn renew_lease(&self) -> Result<Vec<NodeId>, BusError> {
+        self.backend.await_reply().await?;
         let sent = Instant::now();
         let accepts_devices = self.accepts_devices.load(Ordering::Acquire);
         let renewal = self.backend.renew_lease(accepts_devices).await?;

@@ -276,6 +276,10 @@ impl Directory for Member {
         })
     }
 
+    fn await_reply(&self) -> BackendFuture<'_, ()> {
+        self.with_state(|_| ())
+    }
+
     fn renew_lease(&self, accepts_devices: bool) -> BackendFuture<'_, Renewal> {
         self.with_state(|state| {
             state.edges.remove(&self.node);

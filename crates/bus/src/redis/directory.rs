@@ -163,7 +163,7 @@ impl Directory for RedisClient {
         })
     }
 
-    fn lease_reply(&self) -> BackendFuture<'_, ()> {
+    fn await_reply(&self) -> BackendFuture<'_, ()> {
         Box::pin(async move {
             let nodes = self.keys.nodes();
             let _: bool = self.query(&nodes, &Cmd::exists(&nodes)).await?;

@@ -496,6 +496,10 @@ impl Directory for Arc<Link> {
         })
     }
 
+    fn await_reply(&self) -> BackendFuture<'_, ()> {
+        self.at_redis(|| ())
+    }
+
     fn renew_lease(&self, accepts_devices: bool) -> BackendFuture<'_, Renewal> {
         Box::pin(async move {
             let mut has_expired = false;
