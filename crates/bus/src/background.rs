@@ -428,6 +428,30 @@ mod tests {
     use super::*;
     use crate::{Bus, BusConfig, LocalHub};
 
+    #[test]
+    fn clock_that_was_set_has_stepped() {
+        fn check(seconds: f64, back: bool, has_stepped: bool) {
+            let (step, began) = (Duration::from_secs_f64(seconds), ClockCheck::begin());
+            let unix = if back {
+                began.unix + step
+            } else {
+                began.unix - step
+            };
+            let clock = ClockCheck { unix, ..began };
+            assert_eq!(
+                clock.has_stepped(),
+                has_stepped,
+                "{seconds} s, back: {back}"
+            );
+        }
+        for back in [false, true] {
+            check(0.0, back, false);
+            check(0.5, back, false);
+            check(1.5, back, true);
+            check(3_600.0, back, true);
+        }
+    }
+
     /// The virtual time passes, and the wall clock does not: it is set back all the time.
     #[tokio::test(start_paused = true)]
     async fn all_revocations_are_read_when_the_clock_was_set() {
