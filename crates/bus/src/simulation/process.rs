@@ -15,7 +15,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep};
 use uuid::Uuid;
 
 /// The wall clock of Redis at the start of every simulation, in Unix seconds.
@@ -171,6 +171,11 @@ pub(super) fn stop_clock() {
 /// How long the simulation of this thread has lasted.
 pub(super) fn elapsed() -> Duration {
     START.get().map_or(Duration::ZERO, |start| start.elapsed())
+}
+
+/// Lets virtual time pass: what is due until then happens first.
+pub(super) fn pass(time: Duration) -> Sleep {
+    sleep(time)
 }
 
 /// Executes `work` by Redis, with its wall clock.

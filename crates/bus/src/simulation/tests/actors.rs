@@ -20,7 +20,7 @@ use switchboard_protocol::{
 use switchboard_runtime::shutdown::Shutdown;
 use tokio::{
     sync::{Notify, oneshot},
-    time::{Instant, sleep, timeout},
+    time::{Instant, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -28,7 +28,7 @@ use uuid::Uuid;
 use super::{
     ledger::{Ledger, result_of},
     network::{Link, Redis},
-    process::{Process, Status, unique_id},
+    process::{Process, Status, pass, unique_id},
 };
 use crate::{
     Answer, Bus, BusConfig, Call, ConnectionOwner, DisconnectReason, Epoch, InboundCall,
@@ -129,7 +129,7 @@ impl Host {
         let max = if self.redis.draw(4) == 0 { 1_000 } else { 20 };
         let (process, reads_after) = (Arc::clone(&self.process), self.redis.draw_ms(0, max));
         self.redis.tasks.spawn(async move {
-            sleep(reads_after).await;
+            pass(reads_after).await;
             process.receive_waiting();
         });
     }
@@ -254,14 +254,14 @@ impl Host {
             return;
         }
         self.ledger.execute(call, inbound.deadline.into());
-        if self.redis.misfortune(10) {
+        if self.redis.one_in(10) {
             return;
         }
-        let max = if self.redis.misfortune(5) { 3_000 } else { 20 };
+        let max = if self.redis.one_in(5) { 3_000 } else { 20 };
         let time = self.redis.draw_ms(0, max);
         let (host, connection) = (Arc::clone(self), Arc::clone(connection));
         self.redis.tasks.spawn(async move {
-            sleep(time).await;
+            pass(time).await;
             if connection.has_left.load(Ordering::Relaxed) {
                 return;
             }
@@ -414,7 +414,7 @@ impl Device {
                 }
             }
             Self::leave(&redis, Some(connection), false);
-            sleep(redis.draw_ms(50, 600)).await;
+            pass(redis.draw_ms(50, 600)).await;
         }
     }
 
@@ -444,7 +444,7 @@ impl Device {
         connection.has_left.store(true, Ordering::Relaxed);
         let noticed_after = if vanishes { 6_000 } else { 1 };
         redis.tasks.spawn(async move {
-            sleep(Duration::from_millis(noticed_after)).await;
+            pass(Duration::from_millis(noticed_after)).await;
             let edge = Arc::clone(&connection.edge);
             let process = Arc::clone(&edge.process);
             process.receive(move || edge.close(&connection, DisconnectReason::Closed));

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::{actors::Host, process::elapsed};
 use crate::{Answer, BusError};
 
-/// How much later than its deadline a call may be executed, or end; and during a failure.
+/// How much later than its deadline a call may be executed, or end; and end during a failure.
 const GRACE: Duration = Duration::from_millis(250);
 const FAILURE_GRACE: Duration = Duration::from_secs(1);
 
@@ -31,7 +31,8 @@ pub(super) struct Ledger {
 struct Record {
     caller: Arc<Host>,
     began: Instant,
-    /// The latest that it may be executed, or end.
+    /// The latest that it may be executed, and end.
+    execution_limit: Instant,
     limit: Instant,
     /// Whether the caller stops waiting earlier.
     is_dropped: bool,
@@ -64,11 +65,12 @@ impl Ledger {
         is_dropped: bool,
     ) {
         let began = Instant::now();
-        let is_rough = *caller.redis.is_rough.lock();
-        let grace = if is_rough { FAILURE_GRACE } else { GRACE };
+        let has_faults = *caller.redis.has_faults.lock();
+        let grace = if has_faults { FAILURE_GRACE } else { GRACE };
         let record = Record {
             caller: Arc::clone(caller),
             began,
+            execution_limit: began + timeout + GRACE,
             limit: began + timeout + grace,
             is_dropped,
             executions: Vec::new(),
@@ -101,8 +103,8 @@ impl Ledger {
     /// Checks the calls, when all have ended.
     pub(super) fn check(&self) {
         for (call, record) in &*self.calls.lock() {
-            for offence in record.offences(*call) {
-                self.violation(&format!("{call}: {offence}"));
+            for violation in record.violations(*call) {
+                self.violation(&format!("{call}: {violation}"));
             }
         }
     }
@@ -134,40 +136,43 @@ impl Ledger {
 }
 
 impl Record {
-    fn offences(&self, call: CallId) -> Vec<String> {
-        let mut offences = Vec::new();
-        let mut offence = |is_offence: bool, what: &str| {
-            if is_offence {
-                offences.push(what.to_owned());
+    fn violations(&self, call: CallId) -> Vec<String> {
+        let mut violations = Vec::new();
+        let mut check = |is_violated: bool, what: &str| {
+            if is_violated {
+                violations.push(what.to_owned());
             }
         };
         let executed = self.executions.len();
-        offence(executed > 1, "I2: executed more than once");
-        let is_late = |(at, deadline): &(Instant, Instant)| *at.max(deadline) > self.limit;
-        offence(
+        check(executed > 1, "I2: executed more than once");
+        let is_late =
+            |(at, deadline): &(Instant, Instant)| *at.max(deadline) > self.execution_limit;
+        check(
             self.executions.iter().any(is_late),
             "I1: executed after its deadline, or allowed to be",
         );
         let Some((ended_at, result)) = &self.ended else {
             let waits = !self.is_dropped && self.caller.is_alive();
-            offence(waits, "I1: without an outcome");
-            return offences;
+            check(waits, "I1: without an outcome");
+            return violations;
         };
         let caller_ran = !self.caller.was_stopped_since(self.began);
         let is_late = *ended_at > self.limit;
-        offence(is_late && caller_ran, "I1: ended after its deadline");
+        check(is_late && caller_ran, "I1: ended after its deadline");
         let was_not_delivered = match result {
             Ok(answer) => answer.delivered == Delivered::No,
             Err(_) => true,
         };
-        offence(
+        check(
             was_not_delivered && executed > 0,
             "I3: executed, and `delivered: no`",
         );
-        let Ok(answer) = result else { return offences };
+        let Ok(answer) = result else {
+            return violations;
+        };
         if answer.outcome == Outcome::Succeeded {
-            offence(executed != 1, "I3: succeeded without its execution");
-            offence(
+            check(executed != 1, "I3: succeeded without its execution");
+            check(
                 answer.body != result_of(call),
                 "I4: the result of another call",
             );
@@ -176,10 +181,10 @@ impl Record {
             .refusal()
             .is_some_and(|refusal| refusal.detail.contains("lease"));
         let resurrected = self.executions.iter().any(|(at, _)| at > ended_at);
-        offence(
+        check(
             answer.outcome == Outcome::Lost && lost_lease && resurrected,
             "I1: executed after the lease of its node had ended",
         );
-        offences
+        violations
     }
 }

@@ -46,7 +46,7 @@ pub(super) struct Redis {
     /// The last renewal of each lease.
     leases: Mutex<BTreeMap<NodeId, Instant>>,
     /// Whether messages are slow, and some arrive twice or are lost.
-    pub(super) is_rough: Mutex<bool>,
+    pub(super) has_faults: Mutex<bool>,
     pub(super) tasks: Shutdown,
 }
 
@@ -57,7 +57,7 @@ impl Redis {
             rng: Mutex::new(StdRng::seed_from_u64(seed)),
             links: Mutex::default(),
             leases: Mutex::default(),
-            is_rough: Mutex::new(false),
+            has_faults: Mutex::new(false),
             tasks: Shutdown::new(),
         })
     }
@@ -71,13 +71,13 @@ impl Redis {
         Duration::from_millis(from + self.draw(to - from))
     }
 
-    /// Whether one of so many cases occurs, while the network is rough.
-    pub(super) fn misfortune(&self, cases: u64) -> bool {
-        *self.is_rough.lock() && self.draw(cases) == 0
+    /// Whether one of so many cases occurs, while there are faults.
+    pub(super) fn one_in(&self, cases: u64) -> bool {
+        *self.has_faults.lock() && self.draw(cases) == 0
     }
 
     fn delay(&self) -> Duration {
-        let max = if self.misfortune(20) { 150 } else { 3 };
+        let max = if self.one_in(20) { 150 } else { 3 };
         self.draw_ms(0, max)
     }
 
@@ -99,7 +99,7 @@ impl Redis {
     fn deliver(&self, to: &NodeId, batch: &Bytes) -> bool {
         let link = self.link(to).filter(|link| link.state.lock().is_subscribed);
         if let Some(link) = &link {
-            let copies = 1 + u64::from(self.misfortune(10));
+            let copies = 1 + u64::from(self.one_in(10));
             (0..copies).for_each(|_| link.send_to_node(batch));
         }
         link.is_some()
@@ -387,7 +387,7 @@ impl Transport for Arc<Link> {
         self.at_redis(move || {
             let mut links: Vec<_> = self.redis.links.lock().values().cloned().collect();
             // Broadcasts may be lost.
-            links.retain(|link| link.state.lock().is_subscribed && !self.redis.misfortune(10));
+            links.retain(|link| link.state.lock().is_subscribed && !self.redis.one_in(10));
             links.iter().for_each(|link| link.send_to_node(&batch));
         })
     }

@@ -4,13 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use switchboard_protocol::outcome::Outcome;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::{
     actors::{Connection, Device, Host, Move},
     ledger::Ledger,
     network::Redis,
-    process::{Status, start_clock, stop_clock},
+    process::{Status, pass, start_clock, stop_clock},
 };
 
 const EDGES: usize = 3;
@@ -18,7 +18,7 @@ const CALLERS: usize = 2;
 /// Of these the last one leaves for good.
 const DEVICES: usize = 5;
 /// How long the faults last, together.
-const ROUGH: Duration = Duration::from_secs(14);
+const FAULTS_DURATION: Duration = Duration::from_secs(14);
 /// After the last fault, before the directory is compared with the devices (I8).
 const RECOVERY: Duration = Duration::from_secs(10);
 /// How long a call of a check may take.
@@ -92,11 +92,11 @@ pub(super) async fn run(seed: u64) -> Arc<Ledger> {
         let edges = move || edges.edges();
         redis.tasks.spawn(device.run(Arc::clone(&redis), edges));
     }
-    world.rough().await;
+    world.inject_faults().await;
     world.recover().await;
     world.check_all().await;
     world.check_move().await;
-    sleep(Duration::from_secs(2)).await;
+    pass(Duration::from_secs(2)).await;
     ledger.check();
     redis.close();
     stop_clock();
@@ -131,12 +131,12 @@ impl World {
         &self.devices[self.redis.draw(self.devices.len() as u64) as usize]
     }
 
-    async fn rough(&self) {
-        sleep(Duration::from_millis(500)).await;
-        *self.redis.is_rough.lock() = true;
+    async fn inject_faults(&self) {
+        pass(Duration::from_millis(500)).await;
+        *self.redis.has_faults.lock() = true;
         let began = Instant::now();
         let weights: u64 = ACTIONS.iter().map(|(weight, _)| weight).sum();
-        while began.elapsed() < ROUGH {
+        while began.elapsed() < FAULTS_DURATION {
             let mut drawn = self.redis.draw(weights);
             for (weight, act) in ACTIONS {
                 if drawn < weight {
@@ -145,7 +145,7 @@ impl World {
                 }
                 drawn -= weight;
             }
-            sleep(self.redis.draw_ms(0, 250)).await;
+            pass(self.redis.draw_ms(0, 250)).await;
         }
     }
 
@@ -187,8 +187,8 @@ impl World {
         hosts.iter().for_each(|host| begin(host));
         let redis = Arc::clone(&self.redis);
         self.redis.tasks.spawn(async move {
-            sleep(lasts).await;
-            if *redis.is_rough.lock() {
+            pass(lasts).await;
+            if *redis.has_faults.lock() {
                 hosts.iter().for_each(|host| end(host));
             }
         });
@@ -221,12 +221,12 @@ impl World {
             ..Move::default()
         });
         self.ledger.log(|| "the faults end".to_owned());
-        *self.redis.is_rough.lock() = false;
+        *self.redis.has_faults.lock() = false;
         for host in self.hosts() {
             host.link.heal();
             host.resume();
         }
-        sleep(RECOVERY).await;
+        pass(RECOVERY).await;
     }
 
     /// I8, I9: every device but the last one is connected, found by all nodes, and callable from all.
@@ -301,10 +301,10 @@ impl World {
             self.devices.iter().map(call)
         });
         let mut calls: Vec<_> = calls.collect();
-        sleep(CALLABLE).await;
+        pass(CALLABLE).await;
         self.check(device, &hosts).await;
         // The devices of the dark edge are offline when its lease has ended.
-        sleep(RECOVERY - CALLABLE).await;
+        pass(RECOVERY - CALLABLE).await;
         if calls.iter_mut().any(|call| call.try_recv().is_err()) {
             self.ledger.violation("I1: calls wait for a dark edge");
         }
