@@ -79,8 +79,20 @@ async fn authenticate(cluster: &TestCluster) {
     assert_eq!(list.status(), 200);
     list.bytes().await.unwrap();
     let url = format!("{}/debug/budgets", cluster.gateway.address("admin_url"));
-    let report = async || cluster.http.get(&url).send().await.unwrap().text().await;
-    let is_known = |report: &Result<String, _>| report.as_ref().unwrap().contains("\"org_");
+    let report = async || -> Value {
+        let report = cluster.http.get(&url).send().await.unwrap();
+        report.json().await.unwrap()
+    };
+    // Other budgets have the organisation as an owner before its connection has authenticated.
+    let is_known = |report: &Value| {
+        let budgets = report.as_array().unwrap();
+        let connections = budgets
+            .iter()
+            .find(|one| one["budget"] == "http_connections");
+        let owners = connections.unwrap()["owners"].as_array().unwrap();
+        let owners = owners.iter().filter_map(|one| one["owner"].as_str());
+        owners.into_iter().any(|owner| owner.starts_with("org_"))
+    };
     let _report = eventually(WAIT_TIMEOUT, report, is_known).await;
 }
 

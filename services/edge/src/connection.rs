@@ -38,14 +38,15 @@ use crate::{
     token_bucket::TokenBucket,
 };
 
-/// After this many bytes without a wait, other tasks of this worker run first. The smallest frames that
-/// fit take about a millisecond.
-const MAX_UNBROKEN_BYTES: usize = MAX_READ_BYTES / 2;
+/// After a read of this size, more is probably waiting, and other tasks of this worker run first. Over
+/// TLS, a read has 16 KiB at most.
+const LARGE_READ_BYTES: usize = MAX_READ_BYTES / 8;
 
 /// What an established connection waits for.
 enum Input {
-    /// Bytes of the device. They are handled before the next wait.
-    Bytes(ReadChunk),
+    /// Bytes of the device, and how many of them were just read. They are handled before the next
+    /// wait.
+    Bytes(ReadChunk, usize),
     /// The handle has commands to write.
     Commands,
     /// Another task closes the connection.
@@ -94,8 +95,6 @@ struct Connection<'a, S> {
     handle: &'a Arc<ConnectionHandle>,
     edge: &'a Arc<Edge>,
     registrations: TokenBucket,
-    /// Bytes that were read since the task has let others run.
-    unbroken_bytes: usize,
     /// Allocated by the first event or turn of the device.
     unsolicited: Option<Box<UnsolicitedLimits>>,
 }
@@ -141,18 +140,14 @@ where
         handle,
         edge,
         registrations: TokenBucket::new(edge.config.device_register_burst, edge.now_ms()),
-        unbroken_bytes: 0,
         unsolicited: None,
     };
     loop {
         // No wait within this match: the input would be stored in the task.
         let work = match poll_fn(|cx| connection.poll_input(cx)).await {
-            Input::Bytes(chunk) => match connection.handle_frames(chunk) {
+            Input::Bytes(chunk, length) => match connection.handle_frames(chunk) {
                 Ok(Some(registration)) => Some(Work::Register(registration)),
-                Ok(None) if connection.unbroken_bytes >= MAX_UNBROKEN_BYTES => {
-                    connection.unbroken_bytes = 0;
-                    Some(Work::Resume(Pause::Yield))
-                }
+                Ok(None) if length >= LARGE_READ_BYTES => Some(Work::Resume(Pause::Yield)),
                 Ok(None) => None,
                 Err(reason) => return reason,
             },
@@ -184,15 +179,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             Poll::Ready(Signal::Drained { confirmed }) => Some(confirmed),
             Poll::Pending => None,
         };
-        let read = self.io.poll_read(cx);
-        if read.is_pending() {
-            self.unbroken_bytes = 0;
-        }
-        match read {
+        match self.io.poll_read(cx) {
             Poll::Ready(Ok(Some((chunk, length)))) => {
                 self.edge.metrics.received_bytes.inc_by(length as u64);
-                self.unbroken_bytes += length;
-                Poll::Ready(Input::Bytes(chunk))
+                Poll::Ready(Input::Bytes(chunk, length))
             }
             Poll::Ready(Ok(None)) => Poll::Ready(Input::End),
             Poll::Ready(Err(error)) => Poll::Ready(Input::IoError(error)),

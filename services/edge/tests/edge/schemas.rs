@@ -339,9 +339,7 @@ async fn known_services_wait_for_no_compilation() {
         new.register(&distinct(1, 1, 1)).await;
     }]);
     eventually_true("new services wait", || waiting(&node, BUDGET) == 1).await;
-    // Of the same organisation, and of another one.
     node.device("same").await.register(LIGHT).await;
-    OtherOrg::join(&node).await.is_served().await;
     assert_eq!(waiting(&node, BUDGET), 1);
     drop(paused);
     new.join_all().await;
