@@ -153,6 +153,7 @@ async fn sampled_caller_trace_reaches_device_unsampled_none() {
     let (_, unsampled) = parent(2, "00");
     call(&cluster, None).await;
     call(&cluster, Some(&unsampled)).await;
+    authenticate(&cluster).await;
     call(&cluster, Some(&sampled)).await;
     let spans = collector
         .trace(&trace, &[CALL, "device.call", "device.execute"])
@@ -194,6 +195,7 @@ async fn sampled_caller_trace_reaches_device_unsampled_none() {
 
     // A process flushes its spans on exit.
     let (trace, sampled) = parent(3, "01");
+    authenticate(&cluster).await;
     call(&cluster, Some(&sampled)).await;
     cluster.gateway.terminate();
     assert_eq!(cluster.gateway.exit_code(WAIT_TIMEOUT).await, Some(0));
