@@ -191,7 +191,8 @@ impl Quotas {
     }
 
     /// Adds what was used without admission, until the next measurement.
-    pub async fn add(&self, org: OrgId, quota: Quota, more: u64) {
+    pub async fn add(&self, org: OrgId, quota: Quota, more: usize) {
+        let more = u64::try_from(more).unwrap_or(u64::MAX);
         if let Some(amount) = self.amounts.get(&(org, quota)).await {
             amount.used.fetch_add(more, Ordering::Relaxed);
         }

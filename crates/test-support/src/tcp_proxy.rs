@@ -227,13 +227,18 @@ mod tests {
     const SILENCE_WINDOW: Duration = Duration::from_millis(50);
     const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
+    /// A server, and a proxy to it.
+    async fn start() -> (TcpListener, TcpProxy) {
+        let server = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let proxy = TcpProxy::start(server.local_addr().expect("bound")).await;
+        (server, proxy)
+    }
+
     /// The sides of a connection through a proxy.
-    async fn connect() -> (TcpProxy, TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let proxy = TcpProxy::start(listener.local_addr().expect("bound")).await;
+    async fn connect(server: &TcpListener, proxy: &TcpProxy) -> (TcpStream, TcpStream) {
         let client = TcpStream::connect(proxy.address()).await.expect("a proxy");
-        let (server, _) = listener.accept().await.expect("a connection");
-        (proxy, client, server)
+        let (server, _) = server.accept().await.expect("a connection");
+        (client, server)
     }
 
     async fn send(from: &mut TcpStream) {
@@ -256,19 +261,13 @@ mod tests {
 
     #[tokio::test]
     async fn black_hole_of_existing_connections_swallows_none_that_begins_later() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let proxy = TcpProxy::start(listener.local_addr().expect("bound")).await;
-        let connect = async || {
-            let client = TcpStream::connect(proxy.address()).await.expect("a proxy");
-            let (server, _) = listener.accept().await.expect("a connection");
-            (client, server)
-        };
-        let (mut first, mut first_server) = connect().await;
+        let (server, proxy) = start().await;
+        let (mut first, mut first_server) = connect(&server, &proxy).await;
         proxy.black_hole_existing();
-        let (mut second, mut second_server) = connect().await;
+        let (mut second, mut second_server) = connect(&server, &proxy).await;
         // Once more, after which the second one exists as well.
         proxy.black_hole_existing();
-        let (mut third, mut third_server) = connect().await;
+        let (mut third, mut third_server) = connect(&server, &proxy).await;
         for (client, server, arrives) in [
             (&mut first, &mut first_server, false),
             (&mut second, &mut second_server, false),
@@ -286,7 +285,8 @@ mod tests {
             (Direction::FromServer, true, false),
             (Direction::Both, false, false),
         ] {
-            let (proxy, mut client, mut server) = connect().await;
+            let (server, proxy) = start().await;
+            let (mut client, mut server) = connect(&server, &proxy).await;
             proxy.black_hole(direction);
             send(&mut client).await;
             send(&mut server).await;

@@ -120,7 +120,6 @@ impl Gateway {
 
     /// Counts the result of a call that is about to be stored.
     async fn result_stored(&self, org: OrgId, bytes: usize) {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let quotas = self.authenticator.quotas();
         quotas.add(org, Quota::StoredResultBytes, bytes).await;
     }

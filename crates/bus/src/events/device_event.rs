@@ -112,7 +112,7 @@ pub enum DeviceEvent {
 }
 
 /// The position of an event in the stream, for its acknowledgement.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EventId {
     pub(crate) entry: String,
     /// Whose share of the stream the event takes, and the length of its stored form.

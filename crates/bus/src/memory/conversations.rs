@@ -172,15 +172,11 @@ impl Conversations {
         let (due, expiry) = stored.index_keys();
         self.by_due.remove(&due);
         let of_org = self.by_org.entry(key.org).or_default();
-        for one in [&mut self.all, of_org] {
+        for one in [&mut self.all, &mut *of_org] {
             one.index.remove(&expiry);
             one.bytes -= counted_bytes(&stored.bytes);
         }
-        if self
-            .by_org
-            .get(&key.org)
-            .is_some_and(|of_org| of_org.index.is_empty())
-        {
+        if of_org.index.is_empty() {
             self.by_org.remove(&key.org);
         }
         Some((key, stored))

@@ -3,7 +3,7 @@
 //! A *batch* is `version, sender, message*`; a message is `length, kind, fields`. Integers are
 //! little-endian. A text has its length in front; the last field takes the rest of the message.
 //! Decoding copies no payload: everything is a slice of the received buffer. A message that is not
-//! decoded is skipped: its length says where the next one begins.
+//! decoded is skipped by its length.
 
 use bytes::{Buf, Bytes};
 use switchboard_protocol::{

@@ -219,7 +219,6 @@ impl KeyedRequest {
     /// Counts a response of this length that was stored.
     async fn count(&self, bytes: usize) {
         if let Owner::Org(org) = self.key.owner {
-            let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
             let quotas = self.control.authenticator.quotas();
             quotas.add(org, Quota::StoredResultBytes, bytes).await;
         }

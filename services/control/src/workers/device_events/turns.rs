@@ -15,14 +15,14 @@ pub(super) struct EventTurns {
     queues: HashMap<OrgId, VecDeque<(EventId, DeviceEvent)>>,
     turns: VecDeque<OrgId>,
     /// The entries in the queues. The bus delivers an event that waits for long again.
-    entries: HashSet<String>,
+    entries: HashSet<EventId>,
 }
 
 impl EventTurns {
     /// Adds events, those of one organisation in their order.
     pub(super) fn extend(&mut self, events: Vec<(EventId, DeviceEvent)>) {
         for (id, event) in events {
-            if !self.entries.insert(id.to_string()) {
+            if !self.entries.insert(id.clone()) {
                 continue;
             }
             let org = event.device().org;
@@ -45,7 +45,7 @@ impl EventTurns {
                 continue;
             };
             if let Some((id, event)) = queue.pop_front() {
-                self.entries.remove(&id.to_string());
+                self.entries.remove(&id);
                 ids.push(id);
                 events.push(event);
             }
