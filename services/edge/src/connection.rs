@@ -38,9 +38,8 @@ use crate::{
     token_bucket::TokenBucket,
 };
 
-/// After a read of this size, more is probably waiting, and other tasks of this worker run first. Over
-/// TLS, a read has 16 KiB at most.
-const LARGE_READ_BYTES: usize = MAX_READ_BYTES / 8;
+/// After a read of this size, more is probably waiting, and other tasks of this worker run first.
+const LARGE_READ_BYTES: usize = MAX_READ_BYTES / 2;
 
 /// What an established connection waits for.
 enum Input {

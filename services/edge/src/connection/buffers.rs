@@ -6,8 +6,9 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-/// The maximum number of bytes of one read.
-pub(crate) const MAX_READ_BYTES: usize = 64 * 1024;
+/// The maximum number of bytes of one read. The frames of one read are handled before other tasks of the
+/// worker run: the smallest ones take a quarter of a millisecond.
+pub(crate) const MAX_READ_BYTES: usize = 16 * 1024;
 /// Larger write buffers are freed instead of reused.
 const MAX_REUSED_WRITE_BYTES: usize = 256 * 1024;
 /// Two are in use at a time: the frames being collected, and the payload being written.
