@@ -106,6 +106,21 @@ need_haproxy() {
     command -v haproxy >/dev/null 2>&1 || fail "HAProxy was installed, but \`haproxy\` was not found"
 }
 
+# Speaks where no other synthesis is configured; tests listen to it.
+need_espeak() {
+    command -v espeak-ng >/dev/null 2>&1 && return 0
+    install "eSpeak NG" espeak-ng espeak-ng espeak-ng espeak-ng espeak-ng espeak-ng
+    command -v espeak-ng >/dev/null 2>&1 || fail "eSpeak NG was installed, but \`espeak-ng\` was not found"
+}
+
+# Recordings of people, with transcripts. Only Debian and its relatives package them.
+need_speech() {
+    [ -e "${SWITCHBOARD_SPEECH_SAMPLES:-/usr/share/pocketsphinx/test/data}/goforward.raw" ] && return 0
+    command -v apt-get >/dev/null 2>&1 ||
+        fail "the test data of pocketsphinx are missing: unpack Debian's pocketsphinx-testdata, and set SWITCHBOARD_SPEECH_SAMPLES to its folder"
+    install "recordings of speech" pocketsphinx-testdata
+}
+
 # Checks and tests alerts. Debian packages it with the server.
 need_promtool() {
     command -v promtool >/dev/null 2>&1 && return 0

@@ -2,8 +2,10 @@
 
 mod flatbuffers;
 mod protocol;
+mod voice;
 
 pub use self::{
     flatbuffers::flatbuffers,
     protocol::{decoder, messages, schema_gate},
+    voice::audio_stream,
 };

@@ -4,8 +4,8 @@ use serde_json::value::RawValue;
 use switchboard_protocol::{
     frame::{Decoder, Frame, FrameError, Kind, SeqFormat, encode},
     message::{
-        Call, DeviceEvent, DeviceMessage, MessageError, ServerMessage, parse_auth_answer,
-        write_result,
+        Call, DeviceEvent, DeviceMessage, DeviceVoice, MessageError, ServerMessage,
+        parse_auth_answer, write_result,
     },
     schema::{Registration, SchemaLimits},
     session::Session,
@@ -91,6 +91,7 @@ pub fn messages(input: &[u8]) {
         DeviceMessage::parse(input).err(),
         ServerMessage::parse(input).err(),
         DeviceEvent::parse(input).err(),
+        DeviceVoice::parse(input).err(),
         parse_auth_answer(input).err(),
     ] {
         match error {

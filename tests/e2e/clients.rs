@@ -382,7 +382,7 @@ fn pinned() -> PathBuf {
 }
 
 /// A path below the folder where the clients are installed.
-fn installed(path: &str) -> PathBuf {
+pub fn installed(path: &str) -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     let found = root().join(target).join("clients").join(path);

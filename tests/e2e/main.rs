@@ -42,6 +42,7 @@ mod restart;
 mod rolling;
 mod secrets;
 mod skills;
+mod speech;
 mod stdio;
 mod stored_calls;
 mod system;

@@ -3,7 +3,7 @@
 use super::{Offence, Source, check, sources, verdict};
 
 /// Our crates and which of our crates each may use. `*` stands for all of them.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 21] = [
     ("switchboard-protocol", &[]),
     ("switchboard-mcp-flatbuffers", &["switchboard-protocol"]),
     ("switchboard-runtime", &[]),
@@ -11,6 +11,8 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("switchboard-rule-responder", &[]),
     ("switchboard-embeddings", &["switchboard-runtime"]),
     ("switchboard-completions", &["switchboard-runtime"]),
+    ("switchboard-speech", &["switchboard-runtime"]),
+    ("switchboard-voice", &["switchboard-protocol"]),
     (
         "switchboard-bus",
         &["switchboard-protocol", "switchboard-runtime"],
@@ -39,6 +41,8 @@ const ARROWS: [(&str, &[&str]); 19] = [
             "switchboard-bus",
             "switchboard-protocol",
             "switchboard-runtime",
+            "switchboard-speech",
+            "switchboard-voice",
         ],
     ),
     ("switchboard-chat", CHAT),

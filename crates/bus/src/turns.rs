@@ -5,6 +5,7 @@ mod orphan_replies;
 mod position;
 mod queue;
 mod room;
+mod style;
 mod superseded;
 mod tracker;
 mod turn;
@@ -12,7 +13,8 @@ mod turn;
 pub use self::{
     cancel::{CancelReason, TurnCancellation, TurnCancellations},
     queue::{TURN_LEASE, TURN_TTL},
-    turn::{Turn, TurnId},
+    style::SpeakingStyle,
+    turn::{NewMessage, Turn, TurnId},
 };
 pub(crate) use self::{
     cancel::{CancellationSender, cancellation_channel},

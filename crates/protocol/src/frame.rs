@@ -6,7 +6,7 @@ mod decoder;
 mod encoder;
 
 pub use decoder::Decoder;
-pub use encoder::{StreamTooLong, encode, encode_stream};
+pub use encoder::{StreamTooLong, encode, encode_stream, next_seq};
 
 /// The first bytes of every frame.
 pub const START: &[u8] = b"##START";
@@ -41,11 +41,13 @@ pub enum Kind {
     Cancel = 0x16,
     /// An event on the device; JSON. (ours)
     Event = 0x17,
+    /// The course of a spoken conversation, in either direction; JSON. (ours)
+    Voice = 0x18,
 }
 
 impl Kind {
     /// All kinds, in the order of their bytes.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::End,
         Self::Text,
         Self::Control,
@@ -57,6 +59,7 @@ impl Kind {
         Self::Audio,
         Self::Cancel,
         Self::Event,
+        Self::Voice,
     ];
 
     /// Returns the byte on the wire.
@@ -80,6 +83,7 @@ impl Kind {
             0x15 => Self::Audio,
             0x16 => Self::Cancel,
             0x17 => Self::Event,
+            0x18 => Self::Voice,
             _ => return None,
         })
     }
@@ -88,7 +92,9 @@ impl Kind {
     #[must_use]
     pub const fn is_json(self) -> bool {
         match self {
-            Self::Control | Self::Auth | Self::Goaway | Self::Error | Self::Event => true,
+            Self::Control | Self::Auth | Self::Goaway | Self::Error | Self::Event | Self::Voice => {
+                true
+            }
             Self::End | Self::Text | Self::Ping | Self::Pong | Self::Audio | Self::Cancel => false,
         }
     }
@@ -126,7 +132,7 @@ pub struct Frame<'a> {
     pub kind: Kind,
     /// The task it belongs to.
     pub task: TaskId,
-    /// The sequence number within the task, `0..=9999`.
+    /// The sequence number within the task, `0..=9999`. That of audio continues at 0 after 9999.
     pub seq: u16,
     /// The format of the sequence number; plain unless the kind is `Control`.
     pub seq_format: SeqFormat,
@@ -142,7 +148,7 @@ pub enum FrameError {
     #[error("a frame begins with `##START`, and only white space may be between frames")]
     Garbage,
     /// The byte after `##START` is not a frame type.
-    #[error("0x{0:02x} is no frame type; known are 0x03, 0x04, 0x06 and 0x10 to 0x17")]
+    #[error("0x{0:02x} is no frame type; known are 0x03, 0x04, 0x06 and 0x10 to 0x18")]
     UnknownKind(u8),
     /// The sequence number is not four digits, and not four digits in brackets on a 0x06 frame.
     #[error("a sequence number is four digits, like `0042`, or on a 0x06 frame `[0042]`")]

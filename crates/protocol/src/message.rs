@@ -1,15 +1,18 @@
-//! The JSON payloads of 0x06, AUTH, GOAWAY, ERROR and EVENT frames, in both directions: the edge is
+//! The JSON payloads of 0x06, AUTH, GOAWAY, ERROR, EVENT and VOICE frames, in both directions: the edge is
 //! the server, `switchboard device` the client. (S 3 to 6)
 //!
 //! Messages borrow from the payload where they can. The frame encoder escapes `#`, not this module.
 
+mod audio;
 mod auth;
 mod device;
 mod envelope;
 pub mod nesting;
 mod notice;
 mod server;
+mod voice;
 
+pub use audio::{AudioFormat, AudioTerms, Codec, ListenMode};
 pub use auth::{
     AuthAccepted, AuthRequest, ClientInfo, parse_auth_answer, write_auth_accepted,
     write_auth_refused,
@@ -17,6 +20,7 @@ pub use auth::{
 pub use device::{DeviceMessage, DeviceResult};
 pub use notice::{DeviceEvent, ErrorNotice, Goaway};
 pub use server::{Call, ServerMessage, write_cancel, write_result};
+pub use voice::{DeviceVoice, Listen, ServerVoice, VoiceProblem, VoiceState};
 
 use serde::Serialize;
 

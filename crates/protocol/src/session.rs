@@ -2,16 +2,17 @@
 //! one means.
 
 use crate::{
-    frame::{Frame, Kind, MAX_SEQ, SeqFormat, TaskId},
-    message::{AuthRequest, DeviceEvent, DeviceMessage, MessageError},
+    frame::{Frame, Kind, MAX_SEQ, SeqFormat, TaskId, next_seq},
+    message::{AuthRequest, DeviceEvent, DeviceMessage, DeviceVoice, MessageError},
 };
 
 mod error;
 
 pub use error::SessionError;
 
-/// The call id of the answer to an invalid EVENT, which has none of its own.
+/// The call ids of the answers to an invalid EVENT and an invalid VOICE, which have none of their own.
 const EVENT_CALL_ID: &str = "event";
+const VOICE_CALL_ID: &str = "voice";
 
 /// The meaning of one frame.
 #[derive(Debug)]
@@ -20,10 +21,10 @@ pub enum Event<'a> {
     Auth(AuthRequest<'a>),
     /// A message in a 0x06 frame.
     Message(DeviceMessage<'a>),
-    /// A 0x06 or EVENT payload that is malformed or invalid. Answer with an error result under this
+    /// A 0x06, EVENT or VOICE payload that is malformed or invalid. Answer with an error result under this
     /// call id (`register` if none) and keep the connection. (S 6.1, 6.3)
     Rejected {
-        /// The message's own call id; `event` for an EVENT frame.
+        /// The message's own call id; `event` for an EVENT frame, `voice` for a VOICE frame.
         call_id: Option<String>,
         /// What is wrong.
         detail: String,
@@ -41,8 +42,6 @@ pub enum Event<'a> {
     Audio {
         /// The audio's task.
         task: TaskId,
-        /// The piece's position, from 0.
-        seq: u16,
         /// The piece.
         chunk: &'a [u8],
     },
@@ -50,6 +49,8 @@ pub enum Event<'a> {
     End {
         /// The task.
         task: TaskId,
+        /// `Text` or `Audio`.
+        kind: Kind,
     },
     /// Cancel the server's work on this task. (ours)
     Cancel {
@@ -60,6 +61,13 @@ pub enum Event<'a> {
     DeviceEvent {
         /// The object's JSON.
         raw: &'a [u8],
+    },
+    /// What the device reports about its spoken conversation. (ours)
+    Voice {
+        /// The conversation's task.
+        task: TaskId,
+        /// The message.
+        message: DeviceVoice<'a>,
     },
     /// The payload to return in a PONG. (ours)
     Ping(&'a [u8]),
@@ -86,11 +94,12 @@ pub enum Event<'a> {
 ///
 /// - Before AUTH no other frame is valid; after it, no second AUTH. (ours)
 /// - TEXT and AUDIO open a task with seq 0. Each further frame has the next seq and the same kind,
-///   up to 9998, so that END has one. A gap or a repetition ends the connection. (S 7.1, I12)
+///   up to 9998, so that END has one. A gap or a repetition ends the connection. (S 7.1, I12) The seq
+///   of audio continues at 0 after 9999, so its task has no end of its own. (ours)
 /// - A 0x06 frame is a complete message. Its seq is 0 or continues the last 0x06 frame of the same
 ///   task id. (S 7.1) Answers use the device's task id and [`SeqFormat`].
-/// - An invalid 0x06 or EVENT payload is [`Event::Rejected`]; the connection stays. (S 6.1)
-/// - CANCEL, PING, PONG and EVENT have no state.
+/// - An invalid 0x06, EVENT or VOICE payload is [`Event::Rejected`]; the connection stays. (S 6.1)
+/// - CANCEL, PING, PONG, EVENT and VOICE have no state.
 ///
 /// Invariant: a connection with no open task holds no memory besides this struct, and at most
 /// `max_open_tasks` are open. (I15)
@@ -135,7 +144,6 @@ impl Session {
         let Frame {
             kind,
             task,
-            seq,
             payload,
             ..
         } = frame;
@@ -150,13 +158,13 @@ impl Session {
                 self.advance(frame)?;
                 Ok(Event::Audio {
                     task,
-                    seq,
                     chunk: payload,
                 })
             }
             (Kind::End, true) => self.end(frame),
             (Kind::Cancel, true) => Ok(Event::Cancel { task }),
             (Kind::Event, true) => Ok(read_event(payload)),
+            (Kind::Voice, true) => Ok(read_voice(task, payload)),
             (Kind::Ping, true) => Ok(Event::Ping(payload)),
             (Kind::Pong, true) => Ok(Event::Pong(payload)),
         }
@@ -210,11 +218,7 @@ impl Session {
             });
         }
         self.control_task = task;
-        self.control_next = if seq < MAX_SEQ {
-            seq.saturating_add(1)
-        } else {
-            0
-        };
+        self.control_next = next_seq(seq);
         self.seq_format.get_or_insert(seq_format);
         Ok(match DeviceMessage::parse(payload) {
             Ok(message) => Event::Message(message),
@@ -255,10 +259,10 @@ impl Session {
         if open.kind != kind {
             return Err(SessionError::MixedTask { task });
         }
-        if got >= MAX_SEQ {
+        if got >= MAX_SEQ && kind != Kind::Audio {
             return Err(SessionError::TaskTooLong { task });
         }
-        open.next = got.saturating_add(1);
+        open.next = next_seq(got);
         Ok(())
     }
 
@@ -298,7 +302,10 @@ impl Session {
         let Some(index) = self.open.iter().position(|open| open.task == task) else {
             return Err(SessionError::NothingToEnd { task });
         };
-        let expected = self.open.get(index).map_or(0, |open| open.next);
+        let (expected, kind) = match self.open.get(index) {
+            Some(open) => (open.next, open.kind),
+            None => (0, Kind::Text),
+        };
         if got != expected {
             return Err(SessionError::SeqGap {
                 task,
@@ -314,7 +321,7 @@ impl Session {
             // An idle connection holds no memory.
             self.open = Vec::new();
         }
-        Ok(Event::End { task })
+        Ok(Event::End { task, kind })
     }
 }
 
@@ -329,6 +336,13 @@ fn read_event(payload: &[u8]) -> Event<'_> {
     match DeviceEvent::parse(payload) {
         Ok(_) => Event::DeviceEvent { raw: payload },
         Err(error) => rejected(&error, Some(EVENT_CALL_ID)),
+    }
+}
+
+fn read_voice(task: TaskId, payload: &[u8]) -> Event<'_> {
+    match DeviceVoice::parse(payload) {
+        Ok(message) => Event::Voice { task, message },
+        Err(error) => rejected(&error, Some(VOICE_CALL_ID)),
     }
 }
 

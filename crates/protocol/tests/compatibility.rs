@@ -92,6 +92,8 @@ fn messages_of_the_server_keep_their_json() {
         session: "s1".into(),
         heartbeat_s: 30,
         max_frame_bytes: 262_144,
+        audio: None,
+        audio_notice: None,
     };
     let call = |input| {
         let (method, params) = ("现在", raw);
@@ -227,6 +229,7 @@ fn messages_of_devices_are_read_as_before() {
         client: Some(ClientInfo {
             name: "toy".into(),
             version: "1".into(),
+            audio: None,
         }),
     };
     assert_eq!(

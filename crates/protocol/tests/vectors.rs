@@ -101,7 +101,7 @@ fn conversation(vectors: [&[u8]; 10], question: &str, answer: &str) {
     assert!(
         matches!(event, Ok(Event::Text { task: t, seq: 0, text }) if t == task && text == question)
     );
-    assert!(matches!(session.handle(question_end), Ok(Event::End { task: t }) if t == task));
+    assert!(matches!(session.handle(question_end), Ok(Event::End { task: t, .. }) if t == task));
     for result in [result, result_plain] {
         let event = session.handle(result);
         let Ok(Event::Message(DeviceMessage::Result(result))) = event else {

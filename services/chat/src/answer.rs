@@ -1,5 +1,4 @@
-//! One answer: loads the conversation and the services, runs the model or the rules, and stores
-//! the exchange.
+//! One answer: loads the conversation, runs the model or the rules, and stores the exchange.
 
 pub(crate) mod llm;
 mod overlap;
@@ -9,6 +8,7 @@ pub(crate) mod rendering;
 pub(crate) mod retrieval;
 pub(crate) mod rules;
 pub(crate) mod sink;
+pub(crate) mod style;
 pub(crate) mod tool_call;
 pub(crate) mod tools;
 
@@ -26,7 +26,7 @@ use phrases::{Language, Phrases};
 use sink::TurnSink;
 use tools::ToolSet;
 
-/// How long an answer waits until the answers that it supersedes are stored.
+/// How long an answer waits until those that it supersedes are stored.
 const SUPERSEDED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Input of an answer.

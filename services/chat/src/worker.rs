@@ -23,6 +23,7 @@ use crate::{
         self, AnswerEnd,
         phrases::{Language, Phrases},
         sink::TurnSink,
+        style,
     },
     conversation::model::{Conversation, Exchange},
     memory::job,
@@ -146,7 +147,10 @@ async fn process(
         Ok(npc) => {
             let message = user_message(&turn, npc);
             match chat.admit_turn(message.org).await {
-                Ok(()) => answer(chat, (&turn, message), &active).await,
+                Ok(()) => {
+                    style::send(chat, &turn, &message).await;
+                    answer(chat, (&turn, message), &active).await
+                }
                 Err(exceeded) => {
                     debug!(%exceeded, turn = %turn.id, "turn refused");
                     let phrases = answer::phrases(&message, &turn.text);

@@ -7,7 +7,9 @@ use std::{
     time::Instant,
 };
 
-use switchboard_bus::{Answer, ConnectionOwner, Epoch, InboundCall, LiveConnection, ReplyTo, Text};
+use switchboard_bus::{
+    Answer, ConnectionOwner, Epoch, InboundCall, LiveConnection, ReplyTo, SpeakingStyle, Text,
+};
 use switchboard_protocol::{
     frame::TaskId,
     id::{CallId, OrgId},
@@ -79,6 +81,20 @@ impl ConnectionOwner for BusHandler {
         self.with_connection(org, device, epoch, |edge, handle| {
             // The text that follows wakes the connection's task.
             handle.edit_turns(edge, |turns| turns.restart_reply(TaskId(task)));
+        });
+    }
+
+    fn set_style(
+        &self,
+        org: OrgId,
+        device: &str,
+        epoch: Epoch,
+        task: [u8; 8],
+        style: SpeakingStyle,
+    ) {
+        self.with_connection(org, device, epoch, |edge, handle| {
+            // The text that follows wakes the conversation.
+            handle.edit_turns(edge, |turns| turns.set_style(TaskId(task), style));
         });
     }
 
@@ -251,7 +267,14 @@ mod tests {
 
         let metrics = Metrics::new(&registry).unwrap();
         let budgets = Budgets::new(&registry).unwrap();
-        let edge = Edge::new(Config::default(), bus, metrics, &budgets, &shutdown);
+        let edge = Edge::new(
+            Config::default(),
+            bus,
+            metrics,
+            switchboard_speech::Speech::default(),
+            &budgets,
+            &shutdown,
+        );
         let token = TokenCheck {
             id: TokenId::from_uuid(Uuid::nil()),
             org: key.org,

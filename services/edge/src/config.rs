@@ -64,6 +64,15 @@ pub struct Config {
     #[arg(long, env, default_value_t = Config::default().device_max_open_tasks)]
     pub device_max_open_tasks: u8,
 
+    /// Maximum number of spoken conversations at the same time, each with 3 MiB of memory; one
+    /// organisation has a quarter. Protects memory and processors.
+    #[arg(long, env, default_value_t = Config::default().voice_max_sessions)]
+    pub voice_max_sessions: usize,
+
+    /// Providers of speech recognition and synthesis.
+    #[command(flatten)]
+    pub speech: switchboard_speech::Config,
+
     /// Maximum bytes of a device's message in one turn; a longer one is answered with a fixed
     /// sentence. Protects memory and the chat workers.
     #[arg(long, env, default_value_t = Config::default().device_max_turn_bytes)]
@@ -253,6 +262,8 @@ impl Default for Config {
             device_max_hello_bytes: 4_096,
             device_max_frame_bytes: 262_144,
             device_max_open_tasks: 16,
+            voice_max_sessions: 48,
+            speech: switchboard_speech::Config::default(),
             device_max_turn_bytes: 32_768,
             device_max_turns: 4,
             device_turn_burst: 20,

@@ -8,6 +8,7 @@ mod guard;
 mod handshake;
 mod io;
 mod turns;
+mod voice;
 
 use std::{
     future::poll_fn,
@@ -34,7 +35,6 @@ use crate::{
     accept::ConnectionPermit,
     edge::Edge,
     handle::{ConnectionHandle, Eviction, Signal},
-    metrics::Note,
     token_bucket::TokenBucket,
 };
 
@@ -299,9 +299,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             }
             Event::DeviceEvent { raw } => self.publish_event(raw),
             Event::Text { task, text, .. } => self.append_text(task, text),
-            Event::End { task } => self.end_message(task),
+            Event::End { task, kind } => self.end_message(task, kind),
             Event::Cancel { task } => self.cancel_turn(task),
-            Event::Audio { .. } => metrics.notes.inc(Note::Audio),
+            Event::Audio { task, chunk } => self.append_audio(task, chunk),
+            Event::Voice { task, message } => self.handle_voice(task, message),
             Event::Ping(payload) => self.io.put(Kind::Pong, task, seq, payload),
             Event::Pong(_) => {}
             Event::Auth(_) => return Err(SessionError::AlreadyAuthenticated),
@@ -324,6 +325,6 @@ mod tests {
         let task = size(serve::<TcpStream>);
         let handle = size_of::<ConnectionHandle>();
         let sizes = format!("the task has {task} bytes, the handle {handle}");
-        assert!(task <= 368 && handle <= 344, "{sizes}");
+        assert!(task <= 368 && handle <= 352, "{sizes}");
     }
 }

@@ -10,10 +10,11 @@ use switchboard_runtime::{
     budget::{Budget, Budgets, Kind},
     shutdown::Shutdown,
 };
+use switchboard_speech::Speech;
 
 use crate::{
     accept::Admission, config::Config, connection::MAX_READ_BYTES, connections::Connections,
-    handle::TurnLimits, metrics::Metrics, schemas::Schemas,
+    handle::TurnLimits, metrics::Metrics, schemas::Schemas, voice::Voices,
 };
 
 /// One edge: its settings, the bus, and its connections.
@@ -30,6 +31,8 @@ pub(crate) struct Edge {
     pub(crate) frames: Budget,
     /// What waits for devices or for the bus, in bytes.
     pub(crate) messages: Budget,
+    /// Spoken conversations.
+    pub(crate) voice: Voices,
     /// Tracks the connections' tasks; drains and stops with the process.
     pub(crate) tasks: Shutdown,
     started: Instant,
@@ -40,10 +43,12 @@ impl Edge {
         config: Config,
         bus: Bus,
         metrics: Metrics,
+        speech: Speech,
         budgets: &Budgets,
         shutdown: &Shutdown,
     ) -> Self {
         Self {
+            voice: Voices::new(&config, speech, budgets),
             admission: Admission::new(&config, budgets),
             devices: devices_budget(&config, budgets),
             frames: frames_budget(&config, budgets),

@@ -4,7 +4,9 @@
 //! Invariant: no method awaits, does I/O, or blocks longer than the short lock.
 
 mod calls;
+mod connection_turns;
 mod turns;
+mod voice;
 mod waiting;
 
 use std::{
@@ -23,13 +25,14 @@ use switchboard_protocol::{
 };
 use switchboard_runtime::budget::Permit;
 
-use self::{calls::CallTable, turns::Turns};
+use self::{calls::CallTable, turns::Turns, voice::Voice};
 pub(crate) use self::{
     calls::{
         CallLimits, DropReason, EnqueueError, NotificationRate, OutgoingCall, UnfinishedCall,
         UnmatchedResult,
     },
     turns::{BusAction, ReplyChunk, TurnEnd, TurnLimits},
+    voice::{Delivery, VoiceFrame, VoiceInput},
     waiting::WaitingBytes,
 };
 
@@ -124,6 +127,7 @@ pub(crate) enum Command {
     Enter,
     Call(OutgoingCall),
     Reply(ReplyChunk),
+    Voice(VoiceFrame),
     Cancel(CallId),
     Ping,
     Goaway,
@@ -183,6 +187,8 @@ struct State {
     slot: Option<Permit>,
     /// Present only while a message or a turn is open.
     turns: Option<Box<Turns>>,
+    /// Present only for a device with audio.
+    voice: Option<Box<Voice>>,
     /// The device has begun a turn, so the bus may hold turns of this connection.
     had_turns: bool,
     waker: Option<Waker>,
@@ -229,6 +235,7 @@ impl State {
             || !self.cancels.is_empty()
             || self.has_sendable_calls()
             || self.has_chunk()
+            || self.has_voice_frame()
     }
 
     /// Accepts no further calls and turns. Returns the calls that the device did not receive.
@@ -461,7 +468,8 @@ impl ConnectionHandle {
         {
             return Some(Command::Call(call));
         }
-        state.next_chunk()
+        let frame = state.next_voice_frame();
+        frame.or_else(|| state.next_chunk())
     }
 
     /// Replaces the device's services and returns the previous ones.

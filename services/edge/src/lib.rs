@@ -16,11 +16,13 @@ mod sweeper;
 pub mod tls;
 mod token_bucket;
 mod turn_forwarder;
+mod voice;
 
 use std::{sync::Arc, time::Duration};
 
 use switchboard_bus::Bus;
 use switchboard_runtime::{budget::Budgets, rate_limit, shutdown::Shutdown};
+use switchboard_speech::Speech;
 use tokio::net::TcpListener;
 
 pub use self::config::{Config, SchemaConfig};
@@ -47,6 +49,8 @@ pub struct Deps {
     pub registry: prometheus::Registry,
     /// Bounds what the process holds at the same time.
     pub budgets: Budgets,
+    /// Speech recognition and synthesis.
+    pub speech: Speech,
 }
 
 /// Starts the edge: its tasks run on `shutdown`. It serves devices until `shutdown` drains, then
@@ -58,7 +62,8 @@ pub fn run(config: &Config, deps: Deps, shutdown: &Shutdown) -> Result<(), prome
     let metrics = Metrics::new(&deps.registry)?;
     deps.budgets.reserve("bus_buffers", Bus::BUFFERED_BYTES);
     deps.budgets.reserve("directory_cache", Bus::CACHED_BYTES);
-    let edge = Edge::new(config.clone(), deps.bus, metrics, &deps.budgets, shutdown);
+    let (config, budgets) = (config.clone(), &deps.budgets);
+    let edge = Edge::new(config, deps.bus, metrics, deps.speech, budgets, shutdown);
     let edge = Arc::new(edge);
     edge.bus.attach(Arc::new(BusHandler::new(&edge)));
     let background = start_background(&edge, deps.listeners);

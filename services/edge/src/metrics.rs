@@ -14,6 +14,7 @@ use crate::{
     accept::PROXY_HEADER_LABELS,
     connection::refusal_labels,
     handle::{TurnEnd, UnmatchedResult},
+    voice::VoiceMetrics,
 };
 
 /// From services that another device already registered to a set that uses the whole budget.
@@ -125,6 +126,7 @@ pub(crate) struct Metrics {
     pub(crate) registrations: Counters<Registered>,
     /// Time to validate and compile the services of a register message.
     pub(crate) register_seconds: Histogram,
+    pub(crate) voice: VoiceMetrics,
     /// Calls that this edge ended.
     calls: Counters<CallOutcome>,
 }
@@ -170,6 +172,7 @@ impl Metrics {
             notifications_dropped: group.counters("notices_dropped_total", dropped, "limit")?,
             registrations: group.counters("registrations_total", "Registrations", "result")?,
             register_seconds: group.histogram("register_seconds", registering, bounds)?,
+            voice: VoiceMetrics::new(registry)?,
             calls: group.counters("calls_total", "Calls ended by this edge", "outcome")?,
         })
     }

@@ -71,6 +71,7 @@ async fn start(key: &SigningKey) -> SocketAddr {
         bus,
         budgets: Budgets::new(&registry).unwrap(),
         registry,
+        speech: switchboard_speech::Speech::default(),
     };
     switchboard_edge::run(&Config::default(), deps, &shutdown).unwrap();
     addr

@@ -9,16 +9,23 @@ use tokio::sync::oneshot;
 
 use crate::exit::{self, Failure, print_stderr};
 
-use self::{connection::Connection, wire::WireError};
+use self::{connection::Connection, dialogue::Dialogue, wire::WireError};
 
 mod command;
 mod connection;
 mod demo;
+mod dialogue;
 mod services;
 mod tokens;
+mod voice;
 mod wire;
 
-pub(crate) use self::{services::Services, tokens::Tokens, wire::Address};
+pub(crate) use self::{
+    services::Services,
+    tokens::Tokens,
+    voice::{Listening, Voice},
+    wire::Address,
+};
 
 /// Time that calls in flight have to finish on shutdown.
 pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -37,6 +44,15 @@ pub(crate) struct Device {
     pub(crate) services: Arc<Services>,
     /// Text to send once online; the device exits after the response.
     pub(crate) text: Option<String>,
+    /// What the device listens to; it exits after the last answer.
+    pub(crate) voice: Option<Voice>,
+}
+
+impl Device {
+    /// Whether the device exits after an answer.
+    const fn exits(&self) -> bool {
+        self.text.is_some() || self.voice.is_some()
+    }
 }
 
 /// Why a connection ended.
@@ -65,6 +81,9 @@ enum Disconnect {
     /// The response to the text is complete.
     #[error("the response is complete")]
     Answered,
+    /// The microphone, the speaker, or the server's terms do not fit.
+    #[error("{0}")]
+    Voice(String),
     /// The server was silent for too long.
     #[error("the server has been silent for {} s", .0.as_secs())]
     Silent(Duration),
@@ -93,8 +112,9 @@ pub(crate) async fn run(mut device: Device, shutdown: &Shutdown) -> Result<(), F
         let wait = match ended {
             Ok(never) => match never {},
             Err(Disconnect::Answered) => return Ok(()),
-            // Sending the text again could repeat its effects.
-            Err(ended) if registered && device.text.is_some() => {
+            Err(Disconnect::Voice(error)) => return Err(Failure::general(error)),
+            // Sending the message again could repeat its effects.
+            Err(ended) if registered && device.exits() => {
                 return Err(Failure::general(format!("no complete response: {ended}")));
             }
             Err(Disconnect::ServicesRefused(reason)) => {
@@ -126,7 +146,12 @@ async fn serve_connection(
         .await
         .map_err(|error| Disconnect::NoToken(error.to_string()))?;
     let mut connection = Connection::open(&device.address).await?;
-    let welcome = match connection.authenticate(&token).await? {
+    let mut dialogue = match &device.voice {
+        Some(voice) => Some(Dialogue::open(voice)?),
+        None => None,
+    };
+    let offer = dialogue.as_ref().map(Dialogue::terms);
+    let welcome = match connection.authenticate(&token, offer).await? {
         Ok(welcome) => welcome,
         Err(reason) => {
             device.tokens.invalidate();
@@ -139,18 +164,22 @@ async fn serve_connection(
         "online as {} at {}",
         welcome.device_id, device.address.host_and_port
     ));
+    if let Some(dialogue) = &mut dialogue {
+        dialogue.accept(&welcome)?;
+    }
     match &device.text {
         Some(text) => connection.send_text(text).await?,
+        None if dialogue.is_some() => {}
         None => print_online(&welcome.device_id),
     }
     let (drain, drained) = oneshot::channel();
-    // The response to a text arrives on this connection only.
-    let drain = device.text.is_none().then_some(drain);
+    // The response to a message arrives on this connection only.
+    let drain = (!device.exits()).then_some(drain);
     let (services, stop) = (Arc::clone(&device.services), shutdown.clone());
     let serving = shutdown.spawn(async move {
         let calls = stop.child();
         let ended = tokio::select! {
-            ended = connection.answer_calls(&services, &calls, drain) => Some(ended),
+            ended = connection.answer_calls(&services, &calls, drain, dialogue) => Some(ended),
             () = stop.stopping() => None,
         };
         calls.stop();

@@ -18,6 +18,7 @@ use switchboard_runtime::{
     signals,
     trace::Traces,
 };
+use switchboard_speech::Speech;
 use tokio::{net::TcpListener, sync::watch};
 use tracing::{error, info, warn};
 
@@ -171,11 +172,14 @@ impl Process {
         config: &edge::Config,
         bus: &Bus,
     ) -> Result<(), Failure> {
+        let speech = Speech::from_config(&config.speech, &self.registry);
+        let speech = speech.map_err(Failure::usage)?;
         let deps = edge::Deps {
             listeners,
             bus: bus.clone(),
             registry: self.registry.clone(),
             budgets: self.budgets.clone(),
+            speech,
         };
         let started = edge::run(config, deps, &self.stages.serving);
         Ok(started.context("the edge cannot start")?)

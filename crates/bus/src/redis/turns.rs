@@ -19,8 +19,8 @@ use crate::{
     metrics::Command,
     node::{Epoch, NodeId},
     turns::{
-        ClaimedTurn, Lease, MAX_ORG_TURNS, MAX_TURNS, NewTurn, OrgRoom, ReplyTarget, Rooms,
-        TURN_LEASE, TURN_TTL, TurnPosition,
+        ClaimedTurn, Lease, MAX_ORG_TURNS, MAX_TURNS, NewMessage, NewTurn, OrgRoom, ReplyTarget,
+        Rooms, TURN_LEASE, TURN_TTL, TurnPosition,
     },
 };
 
@@ -47,7 +47,7 @@ impl TurnQueue for RedisClient {
             let NewTurn {
                 target,
                 node,
-                text,
+                message,
                 trace,
             } = turn;
             let names = [self.keys.turns()];
@@ -60,7 +60,10 @@ impl TurnQueue for RedisClient {
             add.arg("device").arg(target.device.device.as_str());
             add.arg("epoch").arg(target.epoch.0);
             add.arg("task").arg(&target.task[..]);
-            add.arg("text").arg(text);
+            add.arg("text").arg(message.text);
+            if message.is_spoken {
+                add.arg("spoken").arg(1);
+            }
             if let Some(trace) = trace {
                 let mut bytes = Vec::new();
                 trace.encode(&mut bytes);
@@ -273,7 +276,10 @@ fn parse_entry(entry: &StreamId) -> Option<(TurnPosition, NewTurn)> {
     let turn = NewTurn {
         target,
         node: NodeId::from(&*field("node")?),
-        text: field("text")?,
+        message: NewMessage {
+            text: field("text")?,
+            is_spoken: field("spoken").is_some(),
+        },
         // An unreadable context costs the trace, not the turn.
         trace: entry
             .get::<Vec<u8>>("trace")

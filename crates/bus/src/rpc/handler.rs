@@ -12,6 +12,7 @@ use crate::{
     node::{Epoch, NodeId},
     trace::ServerSpan,
     transport::Text,
+    turns::SpeakingStyle,
 };
 
 /// A node that owns device connections.
@@ -42,6 +43,17 @@ pub trait ConnectionOwner: Send + Sync + 'static {
 
     /// The reply is still being produced.
     fn keep_alive(&self, org: OrgId, device: &str, epoch: Epoch, task: [u8; 8]);
+
+    /// How the reply that follows is to be spoken.
+    fn set_style(
+        &self,
+        _org: OrgId,
+        _device: &str,
+        _epoch: Epoch,
+        _task: [u8; 8],
+        _style: SpeakingStyle,
+    ) {
+    }
 
     /// The reply has ended; `complete` is false when a part of it was lost.
     fn finish_reply(&self, org: OrgId, device: &str, epoch: Epoch, task: [u8; 8], complete: bool);

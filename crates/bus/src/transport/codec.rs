@@ -466,6 +466,7 @@ mod tests {
             },
             chunk(org, Chunk::Text("现在##END".into())),
             chunk(org, Chunk::KeepAlive),
+            chunk(org, Chunk::Style(r#"{"voice_id":"warm-1"}"#.into())),
             chunk(org, Chunk::End),
             cancellation(org, Some([0xff; 8]), CancelReason::Unwanted),
             cancellation(org, None, CancelReason::Superseded),

@@ -119,7 +119,7 @@ pub(crate) struct ChunkMessage {
     pub(crate) position: TurnPosition,
     /// Counts the workers that have claimed the turn.
     pub(crate) attempt: u32,
-    /// From 0 for each worker, without a gap. Without meaning for a keep-alive.
+    /// From 0 for each worker, without a gap. Without meaning for a chunk that is not numbered.
     pub(crate) number: u32,
     pub(crate) org: OrgId,
     pub(crate) epoch: Epoch,
@@ -133,5 +133,15 @@ pub(crate) enum Chunk {
     Text(Text),
     /// The reply is still being produced.
     KeepAlive,
+    /// How the reply is to be spoken, one JSON object. A node of an earlier release takes it for a
+    /// keep-alive.
+    Style(Text),
     End,
+}
+
+impl Chunk {
+    /// Whether it has a number of its own, so that its loss is noticed.
+    pub(crate) const fn is_numbered(&self) -> bool {
+        matches!(self, Self::Text(_) | Self::End)
+    }
 }

@@ -34,6 +34,10 @@ pub(super) fn put_chunk(out: &mut Vec<u8>, message: &ChunkMessage) {
             out.extend_from_slice(text.as_bytes());
         }
         Chunk::KeepAlive => out.push(KEEP_ALIVE),
+        Chunk::Style(style) => {
+            out.push(KEEP_ALIVE);
+            out.extend_from_slice(style.as_bytes());
+        }
         Chunk::End => out.push(END),
     }
 }
@@ -69,7 +73,8 @@ pub(super) fn decode_chunk(body: &mut Bytes) -> Result<ChunkMessage, Malformed> 
         device: text(body)?,
         chunk: match body.try_get_u8() {
             Ok(TEXT) => Chunk::Text(std::mem::take(body).try_into()?),
-            Ok(KEEP_ALIVE) => Chunk::KeepAlive,
+            Ok(KEEP_ALIVE) if body.is_empty() => Chunk::KeepAlive,
+            Ok(KEEP_ALIVE) => Chunk::Style(std::mem::take(body).try_into()?),
             Ok(END) => Chunk::End,
             _ => return Err(Malformed),
         },

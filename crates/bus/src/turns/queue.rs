@@ -9,8 +9,9 @@ use tracing::Instrument as _;
 
 use super::{
     cancel::{CancelReason, TurnCancellation, TurnCancellations},
+    style::SpeakingStyle,
     tracker::ChunkCheck,
-    turn::{Lease, NewTurn, ReplyTarget, Turn, TurnId},
+    turn::{Lease, NewMessage, NewTurn, ReplyTarget, Turn, TurnId},
 };
 use crate::{
     bus::{Bus, Node},
@@ -79,7 +80,7 @@ impl Bus {
         device: &DeviceKey,
         epoch: Epoch,
         task: [u8; 8],
-        text: String,
+        message: impl Into<NewMessage>,
     ) -> Result<(), BusError> {
         let node = &*self.0;
         let target = ReplyTarget {
@@ -92,7 +93,7 @@ impl Bus {
         let turn = NewTurn {
             target: target.clone(),
             node: node.id.clone(),
-            text,
+            message: message.into(),
             trace: TraceContext::from_span(&span),
         };
         let enqueue = node.backend.enqueue_turn(turn);
@@ -256,6 +257,16 @@ impl Bus {
             .send_chunk(&turn.id, number, Chunk::Text(text.into()));
     }
 
+    /// Sends how the reply to a spoken turn is to be spoken, before its text. Does not wait. The node of
+    /// the device may miss it.
+    pub fn send_style(&self, turn: &Turn, style: &SpeakingStyle) {
+        // Texts and finite numbers: serialising them does not fail.
+        let json = serde_json::to_string(style).unwrap_or_default();
+        let number = turn.id.chunk_count();
+        self.0
+            .send_chunk(&turn.id, number, Chunk::Style(json.as_str().into()));
+    }
+
     /// Ends a complete reply. Does not wait.
     pub fn finish_reply(&self, turn: &Turn) {
         let number = turn.id.next_chunk();
@@ -318,6 +329,10 @@ impl Node {
                     owner.send_text(org, device, epoch, task, Text::from(&**text));
                 }
                 Chunk::KeepAlive => owner.keep_alive(org, device, epoch, task),
+                Chunk::Style(ref style) => match serde_json::from_str(style) {
+                    Ok(style) => owner.set_style(org, device, epoch, task, style),
+                    Err(error) => tracing::debug!(%error, "the style of a reply is invalid"),
+                },
                 Chunk::End => owner.finish_reply(org, device, epoch, task, true),
             },
             ChunkCheck::Gap => owner.finish_reply(org, device, epoch, task, false),

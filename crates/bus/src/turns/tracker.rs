@@ -219,7 +219,7 @@ impl DeviceTurns {
             .iter()
             .any(|turn| turn.position == position);
         // A later chunk of an unknown reply belongs to an earlier turn.
-        let is_first = message.number == 0 || message.chunk == Chunk::KeepAlive;
+        let is_first = message.number == 0 || !message.chunk.is_numbered();
         let may_begin = is_first && self.expected.contains(&target);
         if !is_in_progress && !self.ended.contains(&position) && may_begin {
             self.last = self.last.max(position);
@@ -269,7 +269,7 @@ impl TrackedTurn {
             (self.attempt, self.next) = (message.attempt, 0);
         }
         // A keep-alive may overtake the chunk before it, so its number proves no gap.
-        if message.chunk == Chunk::KeepAlive {
+        if !message.chunk.is_numbered() {
             return ChunkCheck::Next;
         }
         if message.number != self.next {

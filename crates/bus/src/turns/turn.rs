@@ -31,6 +31,8 @@ pub struct Turn {
     pub task: [u8; 8],
     /// The user's words.
     pub text: String,
+    /// Whether the user spoke them and hears the reply.
+    pub is_spoken: bool,
     /// How often the turn was claimed, this claim included.
     pub attempts: u32,
     /// Whether an earlier worker was about to cause side effects, which may have happened.
@@ -62,12 +64,31 @@ pub(crate) struct ReplyTarget {
     pub(crate) task: [u8; 8],
 }
 
+/// What a user says to a device.
+#[derive(Debug, Clone)]
+pub struct NewMessage {
+    /// The words.
+    pub text: String,
+    /// Whether the user spoke them and hears the reply.
+    pub is_spoken: bool,
+}
+
+/// A written message.
+impl From<String> for NewMessage {
+    fn from(text: String) -> Self {
+        Self {
+            text,
+            is_spoken: false,
+        }
+    }
+}
+
 /// A turn that an edge hands over.
 #[derive(Debug, Clone)]
 pub(crate) struct NewTurn {
     pub(crate) target: ReplyTarget,
     pub(crate) node: NodeId,
-    pub(crate) text: String,
+    pub(crate) message: NewMessage,
     pub(crate) trace: Option<TraceContext>,
 }
 
@@ -139,7 +160,7 @@ impl From<ClaimedTurn> for Turn {
         let NewTurn {
             target,
             node,
-            text,
+            message: NewMessage { text, is_spoken },
             trace,
         } = claimed.turn;
         let ReplyTarget {
@@ -161,6 +182,7 @@ impl From<ClaimedTurn> for Turn {
             node,
             task,
             text,
+            is_spoken,
             attempts: claimed.attempts,
             has_side_effects: claimed.has_side_effects,
             trace,

@@ -368,7 +368,7 @@ async fn turns_beyond_the_limit_are_refused() {
                 for count in 0..=MAX_TURNS {
                     let enqueued = edge
                         .bus
-                        .enqueue_turn(&device, epoch, TASK, "first".into())
+                        .enqueue_turn(&device, epoch, TASK, "first".to_owned())
                         .await;
                     match enqueued {
                         Ok(()) => {}

@@ -18,7 +18,7 @@ const SPLIT_OFFSET: usize = 2;
 /// The longest UTF-8 character. A piece of text is at least this long.
 const MAX_CHAR_BYTES: usize = 4;
 
-/// The text or audio needs more frames than four digits can number. Send it as several tasks.
+/// The text needs more frames than four digits can number. Send it as several tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a task is at most 10000 frames, its end included")]
 pub struct StreamTooLong;
@@ -51,10 +51,10 @@ pub fn encode(
 ///
 /// A piece has at most `max_payload_bytes` (at least four). Text is split between two characters,
 /// and any `##END` in the payload is split inside: receivers concatenate. An empty payload makes no
-/// frame. (ours)
+/// frame. The seq of audio continues at 0 after 9999. (ours)
 ///
 /// # Errors
-/// When no seq would remain for the frame that ends the task; `out` is unchanged.
+/// When no seq would remain for the frame that ends a text; `out` is unchanged.
 pub fn encode_stream(
     out: &mut Vec<u8>,
     kind: Kind,
@@ -67,7 +67,7 @@ pub fn encode_stream(
     let mut seq = first_seq;
     let mut rest = payload;
     while !rest.is_empty() {
-        if seq >= MAX_SEQ {
+        if seq >= MAX_SEQ && kind != Kind::Audio {
             out.truncate(restart_at);
             return Err(StreamTooLong);
         }
@@ -77,9 +77,19 @@ pub fn encode_stream(
         out.extend_from_slice(piece);
         out.extend_from_slice(END);
         rest = rest.get(piece.len()..).unwrap_or_default();
-        seq = seq.saturating_add(1);
+        seq = next_seq(seq);
     }
     Ok(seq)
+}
+
+/// Returns the seq after this one: after the largest one, 0.
+#[must_use]
+pub const fn next_seq(seq: u16) -> u16 {
+    if seq < MAX_SEQ {
+        seq.saturating_add(1)
+    } else {
+        0
+    }
 }
 
 fn put_header(out: &mut Vec<u8>, kind: Kind, task: TaskId, seq: u16, seq_format: SeqFormat) {
@@ -262,11 +272,13 @@ mod tests {
     fn stream_reserves_a_seq_for_its_end() {
         let mut out = b"before".to_vec();
         let task = TaskId::MCP;
-        let last = encode_stream(&mut out, Kind::Audio, task, 9998, b"abcd", 4);
+        let last = encode_stream(&mut out, Kind::Text, task, 9998, b"abcd", 4);
         assert_eq!(last, Ok(9999));
         out.truncate(6);
-        let more = encode_stream(&mut out, Kind::Audio, task, 9998, b"abcde", 4);
+        let more = encode_stream(&mut out, Kind::Text, task, 9998, b"abcde", 4);
         assert_eq!((more, out.as_slice()), (Err(StreamTooLong), &b"before"[..]));
+        let audio = encode_stream(&mut out, Kind::Audio, task, 9998, b"abcde##ENDf", 4);
+        assert_eq!(audio, Ok(1));
     }
 
     #[test]

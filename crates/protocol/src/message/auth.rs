@@ -5,8 +5,9 @@
 use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-use super::{MessageError, utf8, write_tagged};
+use super::{AudioTerms, MessageError, utf8, write_tagged};
 use crate::id::DeviceId;
 
 /// The first message of a device.
@@ -37,6 +38,10 @@ pub struct ClientInfo<'a> {
     /// The version.
     #[serde(borrow, default)]
     pub version: Cow<'a, str>,
+    /// The audio that the device sends and plays, for [`AudioTerms::parse`]. An invalid offer does not
+    /// refuse the device.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub audio: Option<&'a RawValue>,
 }
 
 /// The answer to an accepted token.
@@ -51,6 +56,12 @@ pub struct AuthAccepted {
     pub heartbeat_s: u32,
     /// Maximum bytes of a frame from now on.
     pub max_frame_bytes: u32,
+    /// What holds for audio, if the device offered it and the server accepts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audio: Option<AudioTerms>,
+    /// Why there is no audio, or what a spoken conversation lacks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audio_notice: Option<String>,
 }
 
 /// Appends the answer to an accepted token.
@@ -138,6 +149,8 @@ mod tests {
             session: "s1".into(),
             heartbeat_s: 30,
             max_frame_bytes: 262_144,
+            audio: None,
+            audio_notice: Some("no provider of speech recognition".into()),
         };
         let mut out = Vec::new();
         write_auth_accepted(&mut out, &accepted);

@@ -43,7 +43,9 @@ pub enum SessionError {
         task: TaskId,
     },
     /// Four digits cannot number more frames.
-    #[error("task `{task}` is longer than 9999 frames and their end; continue in another task")]
+    #[error(
+        "text of task `{task}` is longer than 9999 frames and their end; continue in another task"
+    )]
     TaskTooLong {
         /// The task.
         task: TaskId,

@@ -121,20 +121,20 @@ fn text_and_audio_require_contiguous_seq() {
 }
 
 #[test]
-fn task_reserves_a_seq_for_its_end() {
+fn text_reserves_a_seq_for_its_end() {
     let task = b"task-a  ";
     let mut session = authenticated(1);
     for seq in 0..MAX_SEQ {
-        session.handle(frame(Kind::Audio, task, seq, "x")).unwrap();
+        session.handle(frame(Kind::Text, task, seq, "x")).unwrap();
     }
     let mut full = authenticated(1);
     full.open.push(OpenTask {
         task: TaskId(*task),
         next: MAX_SEQ,
-        kind: Kind::Audio,
+        kind: Kind::Text,
     });
     assert_eq!(
-        feed(&mut full, &[(Kind::Audio, task, MAX_SEQ, "x")]),
+        feed(&mut full, &[(Kind::Text, task, MAX_SEQ, "x")]),
         "task_too_long"
     );
     assert_eq!(feed(&mut session, &[(Kind::End, task, MAX_SEQ, "")]), "ok");

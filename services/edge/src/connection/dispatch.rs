@@ -72,6 +72,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                     }
                 }
                 Command::Reply(chunk) => self.send_reply(&chunk),
+                Command::Voice(frame) => self.send_voice_frame(&frame),
             }
         }
         None

@@ -88,7 +88,14 @@ mod tests {
         let presence = bus.find(&key).await.unwrap().unwrap();
         let metrics = Metrics::new(&registry).unwrap();
         let budgets = Budgets::new(&registry).unwrap();
-        let edge = Edge::new(Config::default(), bus, metrics, &budgets, &shutdown);
+        let edge = Edge::new(
+            Config::default(),
+            bus,
+            metrics,
+            switchboard_speech::Speech::default(),
+            &budgets,
+            &shutdown,
+        );
         let edge = Arc::new(edge);
         let identity = Identity {
             key: key.clone(),

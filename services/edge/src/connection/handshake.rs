@@ -9,7 +9,7 @@ use switchboard_bus::{BusError, DisconnectReason, TokenCheck, TokenError};
 use switchboard_protocol::{
     frame::{FrameError, Kind, TaskId},
     id::DeviceKey,
-    message::{self, AuthAccepted},
+    message::{self, AudioTerms, AuthAccepted},
     session::{Event, Session, SessionError},
     token::{AccessError, Claims, Scope, Subject},
 };
@@ -38,6 +38,12 @@ use crate::{
 
 /// A verified token, and what is checked of it as long as the connection lives.
 type Verified = (Claims, TokenCheck);
+
+/// The audio that a device offers, or what is wrong with it.
+type AudioOffer = Result<AudioTerms, String>;
+
+/// A verified token, the task of its frame, and the audio that the device offers.
+type Authenticated = (Verified, TaskId, Option<AudioOffer>);
 
 /// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
@@ -176,7 +182,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let edge = permit.edge();
-    let ((claims, token), task) = tokio::select! {
+    let ((claims, token), task, offer) = tokio::select! {
         biased;
         () = edge.tasks.draining() => return Err(HandshakeError::Draining),
         authenticated = timeout_at(permit.deadline(), authenticate(io, session, permit)) => {
@@ -191,11 +197,14 @@ where
         device.epoch = handle.epoch.0, device.address = %permit.address(), "device connected");
     session.set_authenticated();
     io.set_max_frame_bytes(edge.config.device_max_frame_bytes);
+    let (audio, audio_notice) = agree_on_audio(edge, &handle, offer);
     let accepted = AuthAccepted {
         device_id: handle.key.device.clone(),
         session: format!("{}-{}", handle.key.device, handle.epoch.0),
         heartbeat_s: edge.config.device_heartbeat_s,
         max_frame_bytes: edge.config.device_max_frame_bytes,
+        audio,
+        audio_notice,
     };
     buffers::with_payload(
         |payload| message::write_auth_accepted(payload, &accepted),
@@ -204,12 +213,29 @@ where
     Ok(handle)
 }
 
+/// Gives the connection a spoken side if the device offered audio. Returns the terms, and what is missing
+/// or wrong.
+fn agree_on_audio(
+    edge: &Edge,
+    handle: &ConnectionHandle,
+    offer: Option<AudioOffer>,
+) -> (Option<AudioTerms>, Option<String>) {
+    match offer {
+        None => (None, None),
+        Some(Err(detail)) => (None, Some(detail)),
+        Some(Ok(terms)) => {
+            handle.set_voice(terms);
+            (Some(terms), edge.voice.notice(&terms).map(str::to_owned))
+        }
+    }
+}
+
 /// Reads up to the AUTH frame and verifies its token.
 async fn authenticate<S>(
     io: &mut FrameIo<S>,
     session: &mut Session,
     permit: &ConnectionPermit,
-) -> Result<(Verified, TaskId), HandshakeError>
+) -> Result<Authenticated, HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -230,7 +256,7 @@ fn read_auth<S>(
     session: &mut Session,
     permit: &ConnectionPermit,
     mut chunk: ReadChunk,
-) -> Result<Option<(Verified, TaskId)>, HandshakeError>
+) -> Result<Option<Authenticated>, HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -242,10 +268,12 @@ where
         return Ok(None);
     };
     let task = frame.task;
-    let verified = match session.handle(frame).map_err(HandshakeError::Protocol)? {
+    let (verified, offer) = match session.handle(frame).map_err(HandshakeError::Protocol)? {
         Event::Auth(request) => {
             let verified = edge.bus.verify_for_connection(&request.token);
-            verified.map_err(HandshakeError::Token)?
+            let offer = request.client.and_then(|client| client.audio);
+            let offer = offer.map(AudioTerms::parse);
+            (verified.map_err(HandshakeError::Token)?, offer)
         }
         _ => return Err(HandshakeError::Protocol(SessionError::NotAuthenticated)),
     };
@@ -253,7 +281,7 @@ where
     let owner = Owner::Org(verified.0.org.uuid());
     io.put_back(chunk, true, &edge.frames, owner)
         .map_err(HandshakeError::Overload)?;
-    Ok(Some((verified, task)))
+    Ok(Some((verified, task, offer)))
 }
 
 fn identity(claims: Claims, token: TokenCheck) -> Result<Identity, HandshakeError> {

@@ -6,10 +6,14 @@ use switchboard_protocol::frame::{self, Kind, TaskId};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Connection;
-use crate::{handle::ReplyChunk, metrics::Note, turn_forwarder};
+use crate::{
+    handle::{ReplyChunk, VoiceInput},
+    metrics::Note,
+    turn_forwarder,
+};
 
 /// An upper bound of a frame's bytes besides its payload.
-const FRAME_OVERHEAD_BYTES: usize = 32;
+pub(super) const FRAME_OVERHEAD_BYTES: usize = 32;
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     pub(super) fn append_text(&self, task: TaskId, text: &str) {
@@ -18,7 +22,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     }
 
     /// Ends a text or audio message, and starts a forwarder for its turn if none runs.
-    pub(super) fn end_message(&mut self, task: TaskId) {
+    pub(super) fn end_message(&mut self, task: TaskId, kind: Kind) {
+        if kind == Kind::Audio && self.push_voice(VoiceInput::End { task }) {
+            return;
+        }
         let config = &self.edge.config;
         let (burst, every_ms) = (config.device_turn_burst, config.device_turn_every_ms);
         let now_ms = self.edge.now_ms();
@@ -32,6 +39,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
 
     pub(super) fn cancel_turn(&self, task: TaskId) {
         self.edge.metrics.notes.inc(Note::Cancel);
+        self.push_voice(VoiceInput::Cancel { task });
         self.handle
             .update_turns(self.edge, |turns| turns.cancel(task));
     }

@@ -1,5 +1,5 @@
 //! The turn state machine of one connection: messages from the device, turns for the bus, replies
-//! for the device.
+//! for the device or for its spoken conversation.
 
 use std::{
     collections::VecDeque,
@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use switchboard_bus::SpeakingStyle;
 use switchboard_protocol::frame::TaskId;
 use switchboard_runtime::{
     budget::{Budget, Exhausted, Owner},
@@ -15,8 +16,7 @@ use switchboard_runtime::{
 };
 use tokio::sync::Notify;
 
-use super::{Command, ConnectionHandle, Eviction, Phase, State, WaitingBytes};
-use crate::edge::Edge;
+use super::WaitingBytes;
 
 // What the device's user reads when a turn has no reply. These texts are part of the behaviour.
 const TOO_LONG: &str = "That was too long. Please say it in fewer words.";
@@ -76,13 +76,15 @@ label!(TurnEnd {
     Gone => "gone",
 });
 
-/// The next part of a reply, to be written to the device.
+/// The next part of a reply, to be written to the device or spoken.
 pub(crate) struct ReplyChunk {
     pub(crate) serial: u64,
     pub(crate) task: TaskId,
     /// The seq of its first frame.
     pub(crate) seq: u16,
     pub(crate) text: String,
+    /// How it is to be spoken, with the first chunk after it is known.
+    pub(crate) style: Option<Box<SpeakingStyle>>,
     /// The reply ends with this chunk.
     pub(crate) is_last: bool,
 }
@@ -94,6 +96,7 @@ pub(crate) enum BusAction {
         serial: u64,
         task: TaskId,
         message: String,
+        is_spoken: bool,
     },
     /// Cancel the reply on this task.
     Cancel(TaskId),
@@ -147,7 +150,7 @@ pub(crate) struct Turns {
     was_replying: bool,
     changed: Arc<Notify>,
     /// Ends that the metric does not count yet.
-    ended: Vec<TurnEnd>,
+    pub(super) ended: Vec<TurnEnd>,
     waiting: WaitingBytes,
 }
 
@@ -175,6 +178,9 @@ struct Turn {
     unsent: String,
     /// The last sign of a worker, or when waiting for one began.
     last_seen: Instant,
+    /// The message was spoken: the spoken conversation takes the reply.
+    is_spoken: bool,
+    style: Option<Box<SpeakingStyle>>,
 }
 
 enum TurnState {
@@ -185,15 +191,15 @@ enum TurnState {
 }
 
 impl Turns {
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.has_no_turns() && !self.has_forwarder && self.ended.is_empty()
     }
 
-    fn has_no_turns(&self) -> bool {
+    pub(super) fn has_no_turns(&self) -> bool {
         self.messages.is_empty() && self.turns.is_empty()
     }
 
-    fn exceeds(&self, limits: TurnLimits) -> bool {
+    pub(super) fn exceeds(&self, limits: TurnLimits) -> bool {
         let bytes = |turn: &Turn| turn.unsent.len() + REPLY_OVERHEAD_BYTES;
         self.turns.iter().map(bytes).sum::<usize>() > limits.max_unsent_bytes
     }
@@ -202,7 +208,7 @@ impl Turns {
     ///
     /// # Errors
     /// When there is no room for more.
-    fn charge(&mut self, budget: &Budget, owner: Owner) -> Result<(), Exhausted> {
+    pub(super) fn charge(&mut self, budget: &Budget, owner: Owner) -> Result<(), Exhausted> {
         self.waiting.set(self.bytes(), budget, owner)
     }
 
@@ -220,7 +226,7 @@ impl Turns {
 
     // From the device.
 
-    fn append_text(&mut self, task: TaskId, text: &str, max_bytes: usize) {
+    pub(super) fn append_text(&mut self, task: TaskId, text: &str, max_bytes: usize) {
         let found = self.messages.iter().position(|part| part.task == task);
         let index = found.unwrap_or_else(|| {
             let content = Content::Text(String::new());
@@ -240,7 +246,7 @@ impl Turns {
     }
 
     /// Drops the text of a message for which there is no room.
-    fn drop_message(&mut self, task: TaskId) {
+    pub(super) fn drop_message(&mut self, task: TaskId) {
         let mut messages = self.messages.iter_mut();
         if let Some(message) = messages.find(|message| message.task == task) {
             message.content = Content::TooMany;
@@ -248,7 +254,7 @@ impl Turns {
     }
 
     /// Ends the task's message. Returns true when the caller has to start a forwarder.
-    fn end_message(&mut self, task: TaskId, now: Instant, max_in_flight: usize) -> bool {
+    pub(super) fn end_message(&mut self, task: TaskId, now: Instant, max_in_flight: usize) -> bool {
         let found = self.messages.iter().position(|part| part.task == task);
         let content = found.map(|index| self.messages.swap_remove(index).content);
         // A task has one reply at a time: a new message replaces the turn before.
@@ -260,8 +266,7 @@ impl Turns {
             }
             Some(Content::Text(text)) => {
                 self.push(task, TurnState::Queued(text), "", now);
-                self.changed.notify_one();
-                return !mem::replace(&mut self.has_forwarder, true);
+                return self.start_forwarder();
             }
             Some(Content::TooMany) => self.refuse(task, TOO_MANY, TurnEnd::TooMany),
             Some(Content::TooLong) => self.refuse(task, TOO_LONG, TurnEnd::TooLong),
@@ -269,6 +274,51 @@ impl Turns {
             None => self.refuse(task, NOT_TEXT, TurnEnd::NotText),
         }
         false
+    }
+
+    /// Begins a turn with what the user said. Returns its serial, and whether the caller has to start a
+    /// forwarder.
+    pub(super) fn begin_spoken(
+        &mut self,
+        task: TaskId,
+        text: String,
+        now: Instant,
+        max_in_flight: usize,
+    ) -> (u64, bool) {
+        self.cancel_turn(task);
+        let in_flight = self.turns.iter().filter(|turn| turn.is_open()).count();
+        let starts = in_flight < max_in_flight;
+        if starts {
+            self.push(task, TurnState::Queued(text), "", now);
+        } else {
+            self.refuse(task, TOO_MANY, TurnEnd::TooMany);
+        }
+        if let Some(turn) = self.turns.last_mut() {
+            turn.is_spoken = true;
+        }
+        (self.last_serial, starts && self.start_forwarder())
+    }
+
+    /// Ends the spoken turns without a reader: their conversation is over.
+    pub(super) fn cancel_spoken(&mut self) {
+        for turn in self
+            .turns
+            .iter_mut()
+            .filter(|turn| turn.is_spoken && turn.is_open())
+        {
+            if !matches!(turn.finish(), TurnState::Queued(_)) {
+                self.cancels.push_back(turn.task);
+            }
+            self.ended.push(TurnEnd::Cancelled);
+        }
+        self.turns.retain(|turn| !turn.is_spoken);
+        self.changed.notify_one();
+    }
+
+    /// Wakes the forwarder. Returns true when the caller has to start it.
+    fn start_forwarder(&mut self) -> bool {
+        self.changed.notify_one();
+        !mem::replace(&mut self.has_forwarder, true)
     }
 
     /// Cancels the task's unfinished message and its reply.
@@ -306,6 +356,8 @@ impl Turns {
             seq: 0,
             unsent: unsent.to_owned(),
             last_seen: now,
+            is_spoken: false,
+            style: None,
         });
     }
 
@@ -317,6 +369,13 @@ impl Turns {
             turn.state = TurnState::Replying;
             turn.last_seen = now;
             turn.unsent.push_str(text);
+        }
+    }
+
+    /// How the reply is to be spoken.
+    pub(crate) fn set_style(&mut self, task: TaskId, style: SpeakingStyle) {
+        if let Some(turn) = self.forwarded_turn(task) {
+            turn.style = Some(Box::new(style));
         }
     }
 
@@ -357,18 +416,25 @@ impl Turns {
 
     // To the device.
 
-    fn has_chunk(&self) -> bool {
-        self.turns.iter().any(Turn::has_chunk)
+    pub(super) fn has_chunk(&self) -> bool {
+        self.turns.iter().any(|turn| turn.has_chunk(false))
     }
 
-    fn next_chunk(&mut self) -> Option<ReplyChunk> {
-        let index = self.turns.iter().position(Turn::has_chunk)?;
+    pub(super) fn has_spoken_chunk(&self) -> bool {
+        self.turns.iter().any(|turn| turn.has_chunk(true))
+    }
+
+    /// Takes the next part of a reply, of spoken messages or of the others.
+    pub(super) fn next_chunk(&mut self, is_spoken: bool) -> Option<ReplyChunk> {
+        let mut turns = self.turns.iter();
+        let index = turns.position(|turn| turn.has_chunk(is_spoken))?;
         let turn = self.turns.get_mut(index)?;
         let chunk = ReplyChunk {
             serial: turn.serial,
             task: turn.task,
             seq: turn.seq,
             text: mem::take(&mut turn.unsent),
+            style: turn.style.take(),
             is_last: !turn.is_open(),
         };
         if chunk.is_last {
@@ -415,11 +481,11 @@ impl Turns {
                 let message = mem::take(message);
                 turn.state = TurnState::Forwarded;
                 turn.last_seen = now;
-                let (serial, task) = (turn.serial, turn.task);
                 return BusAction::Enqueue {
-                    serial,
-                    task,
+                    serial: turn.serial,
+                    task: turn.task,
                     message,
+                    is_spoken: turn.is_spoken,
                 };
             }
         }
@@ -460,7 +526,7 @@ impl Turns {
     }
 
     /// Ends all turns with the connection. Returns true when a forwarder will notify the bus.
-    fn close(&mut self) -> bool {
+    pub(super) fn close(&mut self) -> bool {
         self.is_closed = true;
         let open = self.turns.iter().filter(|turn| turn.is_open());
         let is_replying = |turn: &Turn| !matches!(turn.state, TurnState::Queued(_));
@@ -478,121 +544,12 @@ impl Turn {
         !matches!(self.state, TurnState::Finished)
     }
 
-    fn has_chunk(&self) -> bool {
-        !self.unsent.is_empty() || !self.is_open()
+    fn has_chunk(&self, is_spoken: bool) -> bool {
+        self.is_spoken == is_spoken && (!self.unsent.is_empty() || !self.is_open())
     }
 
     /// Moves the turn to `Finished` and returns the state it had.
     const fn finish(&mut self) -> TurnState {
         mem::replace(&mut self.state, TurnState::Finished)
-    }
-}
-
-impl State {
-    pub(super) fn next_chunk(&mut self) -> Option<Command> {
-        let chunk = self.turns.as_mut()?.next_chunk().map(Command::Reply);
-        self.free_idle_turns();
-        chunk
-    }
-
-    pub(super) fn has_chunk(&self) -> bool {
-        self.turns.as_ref().is_some_and(|turns| turns.has_chunk())
-    }
-
-    /// No message is incomplete and every reply is written.
-    pub(super) fn has_no_turns(&self) -> bool {
-        self.turns.as_ref().is_none_or(|turns| turns.has_no_turns())
-    }
-
-    fn count_ended(&mut self, edge: &Edge) {
-        if let Some(turns) = &mut self.turns {
-            for end in mem::take(&mut turns.ended) {
-                edge.metrics.turns.inc(end);
-            }
-        }
-        self.free_idle_turns();
-    }
-
-    fn free_idle_turns(&mut self) {
-        self.turns.take_if(|turns| turns.is_idle());
-    }
-}
-
-impl ConnectionHandle {
-    /// Appends text of an incomplete message. Called by the connection's own task.
-    pub(crate) fn append_text(&self, edge: &Edge, task: TaskId, text: &str) {
-        let mut state = self.state.lock();
-        let turns = state.turns.get_or_insert_default();
-        turns.append_text(task, text, edge.turn_limits().max_message_bytes);
-        if turns.charge(&edge.messages, self.owner()).is_err() {
-            turns.drop_message(task);
-        }
-    }
-
-    /// Ends a message of the device, which begins a turn unless `is_allowed` is false. Returns true
-    /// when the caller has to start a [`crate::turn_forwarder`].
-    pub(crate) fn end_message(&self, edge: &Edge, task: TaskId, is_allowed: bool) -> bool {
-        self.change(|state| {
-            state.had_turns = true;
-            // A connection that is about to close could not finish the reply.
-            let is_refused = !is_allowed || state.phase >= Phase::Finishing;
-            let max_in_flight = if is_refused {
-                0
-            } else {
-                edge.turn_limits().max_in_flight
-            };
-            let turns = state.turns.get_or_insert_default();
-            let start_forwarder = turns.end_message(task, Instant::now(), max_in_flight);
-            state.evict_slow_reader(edge, self.owner());
-            state.count_ended(edge);
-            start_forwarder
-        })
-    }
-
-    /// Changes the turns, if there are any, and wakes the connection's task. Evicts a device that
-    /// leaves too much of its replies unread.
-    pub(crate) fn update_turns<T>(
-        &self,
-        edge: &Edge,
-        update: impl FnOnce(&mut Turns) -> T,
-    ) -> Option<T> {
-        self.change(|state| {
-            let result = state.turns.as_deref_mut().map(update);
-            state.evict_slow_reader(edge, self.owner());
-            state.count_ended(edge);
-            result
-        })
-    }
-
-    /// Changes the turns, if there are any, without waking the connection's task: the caller is
-    /// that task, or the change leaves it nothing to write.
-    pub(crate) fn edit_turns(&self, edge: &Edge, edit: impl FnOnce(&mut Turns)) {
-        let mut state = self.state.lock();
-        if let Some(turns) = &mut state.turns {
-            edit(turns);
-        }
-        state.evict_slow_reader(edge, self.owner());
-        state.count_ended(edge);
-    }
-
-    /// Ends all turns with the connection. Returns true when the caller has to drop the turns that
-    /// the bus still holds; otherwise a forwarder does it, or there were none.
-    pub(crate) fn close_turns(&self, edge: &Edge) -> bool {
-        let mut state = self.state.lock();
-        let has_forwarder = state.turns.as_mut().is_some_and(|turns| turns.close());
-        state.count_ended(edge);
-        state.had_turns && !has_forwarder
-    }
-}
-
-impl State {
-    fn evict_slow_reader(&mut self, edge: &Edge, owner: Owner) {
-        let Some(turns) = &mut self.turns else {
-            return;
-        };
-        let charged = turns.charge(&edge.messages, owner);
-        if charged.is_err() || turns.exceeds(edge.turn_limits()) {
-            self.eviction = self.eviction.or(Some(Eviction::SlowReader));
-        }
     }
 }

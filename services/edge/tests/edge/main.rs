@@ -1,6 +1,7 @@
 //! The edge over real sockets, with an in-process bus. Tests wait for values with a deadline, and
 //! never sleep for a fixed time.
 #![expect(
+    clippy::panic,
     clippy::unwrap_used,
     clippy::expect_used,
     reason = "a test fails by panicking"
@@ -26,3 +27,4 @@ mod takeover;
 mod tls;
 mod turns;
 mod unauthenticated;
+mod voice;

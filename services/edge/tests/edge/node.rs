@@ -13,6 +13,7 @@ use switchboard_protocol::{
     token::{Claims, Scope, SigningKey, Subject, VerifyingKey},
 };
 use switchboard_runtime::{budget::Budgets, shutdown::Shutdown};
+use switchboard_speech::Speech;
 use switchboard_test_support::eventually::eventually_true;
 use tokio::{net::TcpListener, task::JoinHandle};
 use uuid::Uuid;
@@ -119,6 +120,7 @@ impl Node {
             bus: bus.clone(),
             registry: registry.clone(),
             budgets: budgets.clone(),
+            speech: Speech::from_config(&config.speech, &registry).unwrap(),
         };
         switchboard_edge::run(&config, deps, &edge).unwrap();
         let org = OrgId::from_uuid(Uuid::now_v7());

@@ -11,7 +11,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     api::ApiArguments,
-    device::{self, Address, Device, Services, Tokens},
+    device::{self, Address, Device, Listening, Services, Tokens, Voice},
     exit::{Failure, print_stderr},
     tls,
 };
@@ -55,6 +55,17 @@ pub(crate) struct Arguments {
     /// Send this text, print the response and exit; calls are answered in the meantime
     #[arg(long, value_name = "TEXT")]
     say: Option<String>,
+    /// Listen to a recording: a WAV file, or raw 16-bit samples at 16 kHz, from stdin with `-`. Prints
+    /// what was heard and the answer on stdout; exits after the answer to the end of the recording
+    #[arg(long, value_name = "FILE", conflicts_with = "say")]
+    mic: Option<PathBuf>,
+    /// Where to write the sound of answers, at 24 kHz: a WAV file, another file, or `-` for stdout
+    #[arg(long, value_name = "FILE", requires = "mic")]
+    speaker: Option<PathBuf>,
+    /// When a message begins and ends: detected by the server, or with the recording; `realtime` can
+    /// interrupt answers
+    #[arg(long, value_enum, default_value_t = Listening::Auto, requires = "mic")]
+    listen: Listening,
     #[command(flatten)]
     api: ApiArguments,
 }
@@ -72,6 +83,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         tokens: tokens(&arguments)?,
         services: Arc::new(services),
         text: arguments.say,
+        voice: arguments.mic.map(|microphone| Voice {
+            microphone,
+            speaker: arguments.speaker,
+            listen: arguments.listen.into(),
+        }),
     };
     let shutdown = Shutdown::new();
     let answered = tokio::select! {

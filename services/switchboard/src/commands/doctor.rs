@@ -14,6 +14,7 @@ use switchboard_chat::RULE_RESPONDER;
 use switchboard_completions::Providers;
 use switchboard_embeddings::Endpoint;
 use switchboard_runtime::shutdown::Shutdown;
+use switchboard_speech::Speech;
 use switchboard_store::{MasterKeyConfig, ObjectError, Objects, ObjectsConfig, Store, StoreError};
 use tokio::{net::TcpStream, time::timeout};
 
@@ -49,6 +50,8 @@ pub(crate) struct Arguments {
     embeddings: switchboard_embeddings::Config,
     #[command(flatten)]
     completions: switchboard_completions::Config,
+    #[command(flatten)]
+    speech: switchboard_speech::Config,
     /// URL of the HTTP API. Default: that of the `up` running on --data-dir
     #[arg(long, env, value_name = "URL")]
     url: Option<String>,
@@ -84,6 +87,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     }
     findings.push(("embeddings", embeddings(&arguments).await));
     findings.push(("conversations", conversations(&arguments)));
+    findings.push(("speech", speech(&arguments)));
     let instance = instance.as_ref();
     let given = |own: &Option<String>, running: Option<&String>| own.clone().or(running.cloned());
     if let Some(url) = given(&arguments.url, instance.and_then(|i| i.http_url.as_ref())) {
@@ -281,6 +285,25 @@ fn conversations(arguments: &Arguments) -> Finding {
         Ok(None) => Ok(format!("no provider: {RULE_RESPONDER}")),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// Reports the configured speech providers without sending a request, which may cost money.
+fn speech(arguments: &Arguments) -> Finding {
+    let speech = Speech::from_config(&arguments.speech, &Registry::new());
+    let speech = speech.map_err(|error| error.to_string())?;
+    let names = |names: Vec<&str>| names.join(", ");
+    let heard = speech.recognizers.as_ref().map_or_else(
+        || {
+            "no provider recognises speech: what users say to a device is not understood; set --stt-kind and --stt-endpoint"
+                .to_owned()
+        },
+        |recognizers| format!("recognition: {}", names(recognizers.names().collect())),
+    );
+    let spoken = speech.synthesizers.as_ref().map_or_else(
+        || "none speaks: answers arrive as text; install espeak-ng, or set --tts-kind and --tts-endpoint".to_owned(),
+        |synthesizers| format!("synthesis: {}", names(synthesizers.names().collect())),
+    );
+    Ok(format!("{heard}; {spoken}"))
 }
 
 /// Without embeddings, search matches words only.

@@ -3,11 +3,11 @@
 use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
 
 use secrecy::{ExposeSecret, SecretString};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use switchboard_protocol::{
     frame::{Kind, TaskId},
     message::{
-        AuthAccepted, AuthRequest, ClientInfo, ErrorNotice, Goaway, ServerMessage,
+        AudioTerms, AuthAccepted, AuthRequest, ClientInfo, ErrorNotice, Goaway, ServerMessage,
         parse_auth_answer,
     },
 };
@@ -22,6 +22,7 @@ use crate::exit::{PieceWriter, print_stderr};
 
 use super::{
     Disconnect,
+    dialogue::Dialogue,
     services::Services,
     wire::{Address, ReceivedFrame, Wire, WireError},
 };
@@ -73,12 +74,16 @@ impl Connection {
     pub(super) async fn authenticate(
         &mut self,
         token: &SecretString,
+        audio: Option<AudioTerms>,
     ) -> Result<Result<AuthAccepted, String>, WireError> {
+        let audio = audio.as_ref().map(to_raw_value).transpose();
+        let audio = audio.map_err(std::io::Error::from)?;
         let request = AuthRequest {
             token: token.expose_secret().into(),
             client: Some(ClientInfo {
                 name: "switchboard device".into(),
                 version: env!("CARGO_PKG_VERSION").into(),
+                audio: audio.as_deref(),
             }),
         };
         let payload = serde_json::to_vec(&request).map_err(std::io::Error::from)?;
@@ -145,6 +150,7 @@ impl Connection {
         services: &Arc<Services>,
         tasks: &Shutdown,
         mut drain: Option<oneshot::Sender<Disconnect>>,
+        mut dialogue: Option<Dialogue>,
     ) -> Result<Infallible, Disconnect> {
         let (finish, mut finished) = mpsc::channel::<FinishedCall>(MAX_CALLS);
         let mut running: HashMap<String, AbortHandle> = HashMap::new();
@@ -162,6 +168,9 @@ impl Connection {
                     if received.task == TEXT_TASK {
                         print_response(&mut response, &received)?;
                     }
+                    if let Some(dialogue) = &mut dialogue {
+                        dialogue.take(&received)?;
+                    }
                     let calls = Calls { services, tasks, finish: &finish, max_result_bytes: self.max_result_bytes };
                     match calls.take(received, &mut running) {
                         Ok(Some((kind, payload))) => self.wire.send(kind, OWN_TASK, &payload).await?,
@@ -172,6 +181,11 @@ impl Connection {
                             None => leaving = Some(ended),
                         },
                         Err(ended) => return Err(ended),
+                    }
+                }
+                sound = next_sound(&mut dialogue) => {
+                    if let Some(dialogue) = &mut dialogue {
+                        dialogue.send(sound, &mut self.wire, self.max_result_bytes).await?;
                     }
                 }
                 Some(FinishedCall { call_id, message }) = finished.recv() => {
@@ -212,6 +226,14 @@ impl Connection {
         timeout(RESPONSE_TIMEOUT, wait)
             .await
             .unwrap_or(Err(WireError::Late("the server's answer")))
+    }
+}
+
+/// Waits for the microphone; for ever, if there is none.
+async fn next_sound(dialogue: &mut Option<Dialogue>) -> Option<Vec<u8>> {
+    match dialogue {
+        Some(dialogue) => dialogue.next_sound().await,
+        None => std::future::pending().await,
     }
 }
 

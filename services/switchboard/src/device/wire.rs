@@ -177,6 +177,35 @@ impl Wire {
         self.flush().await
     }
 
+    /// Sends audio of a task, beginning with this sequence number. Returns the one that follows.
+    ///
+    /// # Errors
+    /// When the write fails or times out.
+    pub(super) async fn send_audio(
+        &mut self,
+        task: TaskId,
+        seq: u16,
+        audio: &[u8],
+        limit_bytes: usize,
+    ) -> Result<u16, WireError> {
+        self.outbound.clear();
+        let out = &mut self.outbound;
+        let next = frame::encode_stream(out, Kind::Audio, task, seq, audio, limit_bytes);
+        self.flush().await?;
+        next.map_err(|error| WireError::Unexpected(error.to_string()))
+    }
+
+    /// Ends the audio of a task.
+    ///
+    /// # Errors
+    /// When the write fails or times out.
+    pub(super) async fn end_audio(&mut self, task: TaskId, seq: u16) -> Result<(), WireError> {
+        self.outbound.clear();
+        let format = SeqFormat::Plain;
+        frame::encode(&mut self.outbound, Kind::End, task, seq, format, &[]);
+        self.flush().await
+    }
+
     async fn flush(&mut self) -> Result<(), WireError> {
         let write = async {
             self.socket.write_all(&self.outbound).await?;

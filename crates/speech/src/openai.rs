@@ -1,0 +1,181 @@
+//! APIs like OpenAI's: `POST /audio/transcriptions` and `POST /audio/speech`.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use serde_json::json;
+use switchboard_runtime::outbound::{self, Client};
+
+use crate::{
+    RATE,
+    config::ProviderSettings,
+    failure::Failure,
+    pcm::{PcmReader, wav},
+    synthesis::{ChunkSender, SpokenStyle},
+};
+
+/// Maximum bytes of a transcript with what is around it, and of an error.
+const MAX_RESPONSE_BYTES: usize = 64 * 1024;
+/// Samples per second of the audio that is requested.
+const SPEECH_RATE: u32 = 24_000;
+/// What an error may show of a response.
+const MAX_DETAIL_CHARS: usize = 200;
+
+/// An endpoint with its model.
+pub(crate) struct OpenAi {
+    client: Client<Full<Bytes>>,
+    base: String,
+    model: Option<String>,
+    key: Option<SecretString>,
+}
+
+impl OpenAi {
+    pub(crate) fn new(settings: &ProviderSettings) -> Result<Self, String> {
+        let base = outbound::parse_base_url(&settings.endpoint)?;
+        Ok(Self {
+            client: outbound::client(true).map_err(|error| error.to_string())?,
+            base: base.to_string().trim_end_matches('/').to_owned(),
+            model: settings.model.clone(),
+            key: settings.key.clone(),
+        })
+    }
+
+    /// Recognises an utterance.
+    pub(crate) async fn transcribe(
+        &self,
+        pcm: &[i16],
+        language: Option<&str>,
+    ) -> Result<String, Failure> {
+        #[derive(Deserialize)]
+        struct Transcript {
+            text: String,
+        }
+        let boundary = format!("switchboard-{:032x}", rand::random::<u128>());
+        let mut body = Vec::new();
+        let mut field = |name: &str, value: &str| {
+            let part = format!(
+                "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
+            );
+            body.extend_from_slice(part.as_bytes());
+        };
+        field("model", self.model.as_deref().unwrap_or("whisper-1"));
+        field("response_format", "json");
+        if let Some(language) = language {
+            // ISO 639-1: the first part of the tag.
+            field("language", language.split('-').next().unwrap_or(language));
+        }
+        let head = format!(
+            "--{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"speech.wav\"\r\n\
+             Content-Type: audio/wav\r\n\r\n"
+        );
+        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(&wav(pcm, RATE));
+        body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+        let content_type = format!("multipart/form-data; boundary={boundary}");
+        let response = self
+            .post("/audio/transcriptions", &content_type, body)
+            .await?;
+        let bytes = read_limited(response.into_body()).await?;
+        let transcript: Transcript = serde_json::from_slice(&bytes).map_err(|error| {
+            Failure::Invalid(format!("it is no transcript: {error}: {}", shown(&bytes)))
+        })?;
+        Ok(transcript.text)
+    }
+
+    /// Speaks a sentence.
+    pub(crate) async fn speak(
+        &self,
+        text: &str,
+        style: &SpokenStyle,
+        chunks: &ChunkSender,
+    ) -> Result<(), Failure> {
+        let mut body = json!({
+            "model": self.model.as_deref().unwrap_or("tts-1"),
+            "input": text,
+            "voice": style.voice.as_deref().unwrap_or("alloy"),
+            "response_format": "pcm",
+        });
+        if let (Some(rate), Some(body)) = (style.rate, body.as_object_mut()) {
+            body.insert("speed".to_owned(), rate.into());
+        }
+        let body = body.to_string().into_bytes();
+        let response = self.post("/audio/speech", "application/json", body).await?;
+        if let Some(media_type) = response.headers().get(header::CONTENT_TYPE) {
+            let is_text = |media_type: &str| {
+                media_type.starts_with("text/") || media_type.starts_with("application/json")
+            };
+            if media_type.to_str().is_ok_and(is_text) {
+                let bytes = read_limited(response.into_body()).await?;
+                let detail = format!("it is text instead of audio: {}", shown(&bytes));
+                return Err(Failure::Invalid(detail));
+            }
+        }
+        let mut reader = PcmReader::new(SPEECH_RATE, 1);
+        let mut body = response.into_body();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| Failure::Unavailable(error.to_string()))?;
+            if let Ok(data) = frame.into_data() {
+                let samples = reader.read(&data)?;
+                chunks.send(samples, reader.rate()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn post(
+        &self,
+        path: &str,
+        content_type: &str,
+        body: Vec<u8>,
+    ) -> Result<Response<Incoming>, Failure> {
+        let uri: Uri = format!("{}{path}", self.base)
+            .parse()
+            .map_err(|_| Failure::Rejected("its URL is invalid".to_owned()))?;
+        let mut request = Request::new(Full::from(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = self.headers(content_type);
+        let response = outbound::send(&self.client, request).await;
+        let response = response.map_err(|error| Failure::Unavailable(error.to_string()))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let (head, body) = response.into_parts();
+        let detail = read_limited(body).await.unwrap_or_default();
+        let key = self.key.as_ref().map_or("", |key| key.expose_secret());
+        let detail = outbound::redact(&shown(&detail), key);
+        Err(Failure::from_status(head.status, &head.headers, &detail))
+    }
+
+    fn headers(&self, content_type: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        if let Ok(content_type) = HeaderValue::try_from(content_type) {
+            headers.insert(header::CONTENT_TYPE, content_type);
+        }
+        let key = self.key.as_ref().map(|key| key.expose_secret());
+        // A key with a line break cannot be sent; the endpoint then reports a missing key.
+        if let Some(Ok(bearer)) = key.map(outbound::bearer) {
+            headers.insert(header::AUTHORIZATION, bearer);
+        }
+        headers
+    }
+}
+
+async fn read_limited(body: Incoming) -> Result<Bytes, Failure> {
+    let limited = http_body_util::Limited::new(body, MAX_RESPONSE_BYTES);
+    let body = limited.collect().await;
+    let body = body.map_err(|error| Failure::Invalid(error.to_string()))?;
+    Ok(body.to_bytes())
+}
+
+/// The beginning of a response, for an error.
+fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let printable = text
+        .chars()
+        .map(|char| if char.is_control() { ' ' } else { char });
+    printable.take(MAX_DETAIL_CHARS).collect()
+}

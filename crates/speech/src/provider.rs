@@ -1,0 +1,70 @@
+//! One provider: its interface, its cooldown, and the order of several.
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::{
+    command::Command,
+    config::{ConfigError, ProviderKind, ProviderSettings},
+    failure::Failure,
+    openai::OpenAi,
+    wyoming::Wyoming,
+};
+
+/// A configured provider.
+pub(crate) struct Provider {
+    pub(crate) name: String,
+    pub(crate) interface: Interface,
+    /// The voice of characters that have none of their own.
+    pub(crate) voice: Option<String>,
+    /// Until when others go first.
+    cooldown: Mutex<Option<Instant>>,
+}
+
+pub(crate) enum Interface {
+    OpenAi(OpenAi),
+    Wyoming(Wyoming),
+    Command(Command),
+}
+
+impl Provider {
+    pub(crate) fn new(settings: ProviderSettings) -> Result<Self, ConfigError> {
+        let interface = match settings.kind {
+            ProviderKind::Openai => OpenAi::new(&settings).map(Interface::OpenAi),
+            ProviderKind::Wyoming => Wyoming::new(&settings.endpoint).map(Interface::Wyoming),
+            ProviderKind::Command => Command::new(&settings.endpoint).map(Interface::Command),
+        };
+        let interface = interface.map_err(|reason| ConfigError::Provider {
+            name: settings.name.clone(),
+            reason,
+        })?;
+        Ok(Self {
+            name: settings.name,
+            interface,
+            voice: settings.voice,
+            cooldown: Mutex::new(None),
+        })
+    }
+
+    /// Records the result of a request, and logs a failure.
+    pub(crate) fn record<T>(&self, result: &Result<T, Failure>) {
+        let until = result.as_ref().err().map(|failure| {
+            tracing::warn!(provider.name = self.name, %failure, "speech provider failed");
+            Instant::now() + failure.cooldown()
+        });
+        *self.cooldown.lock() = until;
+    }
+}
+
+/// The providers in the order in which they are requested: those that have failed recently come last.
+pub(crate) fn in_order(providers: &[Provider]) -> Vec<&Provider> {
+    let now = Instant::now();
+    let until = |provider: &&Provider| {
+        let until = *provider.cooldown.lock();
+        until.filter(|until| *until > now)
+    };
+    let mut ordered: Vec<&Provider> = providers.iter().collect();
+    // A stable sort: `None` is smaller than any time.
+    ordered.sort_by_key(until);
+    ordered
+}

@@ -1,0 +1,203 @@
+//! Servers of the Wyoming protocol: events over TCP, each a line of JSON, with data and audio behind it.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufStream},
+    net::TcpStream,
+};
+
+use crate::{
+    RATE,
+    audio::Audio,
+    failure::Failure,
+    pcm::PcmReader,
+    synthesis::{ChunkSender, SpokenStyle},
+};
+
+/// Maximum bytes of the line and of the data of an event, and of its audio.
+const MAX_HEADER_BYTES: u64 = 64 * 1024;
+const MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
+/// Events of other types before the awaited one.
+const MAX_OTHER_EVENTS: usize = 1_000;
+const WIDTH: u32 = 2;
+
+/// A server.
+pub(crate) struct Wyoming {
+    address: String,
+}
+
+struct Connection(BufStream<TcpStream>);
+
+#[derive(Deserialize)]
+struct Header {
+    r#type: String,
+    #[serde(default)]
+    data: Map<String, Value>,
+    #[serde(default)]
+    data_length: usize,
+    #[serde(default)]
+    payload_length: usize,
+}
+
+struct Event {
+    kind: String,
+    data: Map<String, Value>,
+    payload: Vec<u8>,
+}
+
+impl Wyoming {
+    pub(crate) fn new(endpoint: &str) -> Result<Self, String> {
+        let address = endpoint.strip_prefix("tcp://").unwrap_or(endpoint);
+        let port = address
+            .rsplit_once(':')
+            .map(|(_, port)| port.parse::<u16>());
+        match port {
+            Some(Ok(_)) => Ok(Self {
+                address: address.to_owned(),
+            }),
+            _ => Err(format!("`{endpoint}` is not HOST:PORT")),
+        }
+    }
+
+    async fn connect(&self) -> Result<Connection, Failure> {
+        let stream = TcpStream::connect(&self.address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Connection(BufStream::new(stream)))
+    }
+
+    /// Recognises an utterance, which is sent while it is being spoken.
+    pub(crate) async fn transcribe(
+        &self,
+        audio: &mut Audio,
+        language: Option<&str>,
+    ) -> Result<String, Failure> {
+        let mut connection = self.connect().await?;
+        let format = json!({"rate": RATE, "width": WIDTH, "channels": 1});
+        let language = json!({"language": language.and_then(|tag| tag.split('-').next())});
+        connection.send("transcribe", &language, &[]).await?;
+        connection.send("audio-start", &format, &[]).await?;
+        let mut sent = 0;
+        while let Some(samples) = audio.after(sent).await {
+            sent += samples.len();
+            let payload: Vec<u8> = samples.iter().copied().flat_map(i16::to_le_bytes).collect();
+            connection.send("audio-chunk", &format, &payload).await?;
+        }
+        connection.send("audio-stop", &json!({}), &[]).await?;
+        let transcript = connection.receive(&["transcript"]).await?;
+        let text = transcript.data.get("text").and_then(Value::as_str);
+        let text = text.ok_or_else(|| Failure::Invalid("a transcript has no text".to_owned()))?;
+        Ok(text.to_owned())
+    }
+
+    /// Speaks a sentence.
+    pub(crate) async fn speak(
+        &self,
+        text: &str,
+        style: &SpokenStyle,
+        chunks: &ChunkSender,
+    ) -> Result<(), Failure> {
+        let mut connection = self.connect().await?;
+        let mut request = json!({"text": text});
+        let voice = json!({"name": style.voice, "language": style.language});
+        if style.voice.is_some() || style.language.is_some() {
+            request["voice"] = voice;
+        }
+        connection.send("synthesize", &request, &[]).await?;
+        let awaited = ["audio-start", "audio-chunk", "audio-stop"];
+        let mut reader = None;
+        loop {
+            let event = connection.receive(&awaited).await?;
+            match event.kind.as_str() {
+                "audio-start" => reader = Some(event.reader()?),
+                "audio-chunk" => {
+                    let reader = match &mut reader {
+                        Some(reader) => reader,
+                        none => none.insert(event.reader()?),
+                    };
+                    let samples = reader.read(&event.payload)?;
+                    chunks.send(samples, reader.rate()).await?;
+                }
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+impl Connection {
+    async fn send(&mut self, kind: &str, data: &Value, payload: &[u8]) -> Result<(), Failure> {
+        let header = json!({"type": kind, "data": data, "payload_length": payload.len()});
+        let mut bytes = header.to_string().into_bytes();
+        bytes.push(b'\n');
+        bytes.extend_from_slice(payload);
+        self.0.write_all(&bytes).await?;
+        self.0.flush().await?;
+        Ok(())
+    }
+
+    /// Receives the next event of one of these types.
+    async fn receive(&mut self, awaited: &[&str]) -> Result<Event, Failure> {
+        for _ in 0..MAX_OTHER_EVENTS {
+            let event = self.receive_any().await?;
+            if event.kind == "error" {
+                let text = event.data.get("text").and_then(Value::as_str);
+                return Err(Failure::Rejected(text.unwrap_or("no reason").to_owned()));
+            }
+            if awaited.contains(&event.kind.as_str()) {
+                return Ok(event);
+            }
+        }
+        Err(Failure::Invalid(format!("none of the events {awaited:?}")))
+    }
+
+    async fn receive_any(&mut self) -> Result<Event, Failure> {
+        let mut line = Vec::new();
+        let mut limited = (&mut self.0).take(MAX_HEADER_BYTES);
+        limited.read_until(b'\n', &mut line).await?;
+        if line.is_empty() {
+            let detail = "it closed the connection before its answer".to_owned();
+            return Err(Failure::Unavailable(detail));
+        }
+        let invalid = |error: serde_json::Error| Failure::Invalid(format!("no event: {error}"));
+        let header: Header = serde_json::from_slice(&line).map_err(invalid)?;
+        if header.data_length as u64 > MAX_HEADER_BYTES || header.payload_length > MAX_PAYLOAD_BYTES
+        {
+            return Err(Failure::Invalid("an event is too large".to_owned()));
+        }
+        let mut data = vec![0; header.data_length];
+        self.0.read_exact(&mut data).await?;
+        let mut payload = vec![0; header.payload_length];
+        self.0.read_exact(&mut payload).await?;
+        let mut members = header.data;
+        if !data.is_empty() {
+            let more: Map<String, Value> = serde_json::from_slice(&data).map_err(invalid)?;
+            members.extend(more);
+        }
+        Ok(Event {
+            kind: header.r#type,
+            data: members,
+            payload,
+        })
+    }
+}
+
+impl Event {
+    /// A reader of the audio that this event describes.
+    fn reader(&self) -> Result<PcmReader, Failure> {
+        let number = |name| self.data.get(name).and_then(Value::as_u64);
+        let (rate, width) = (number("rate"), number("width"));
+        let channels = number("channels").unwrap_or(1);
+        match (
+            rate.and_then(|rate| u32::try_from(rate).ok()),
+            width,
+            channels,
+        ) {
+            (Some(rate @ 4_000..=192_000), Some(2) | None, 1..=8) => {
+                Ok(PcmReader::new(rate, channels as usize))
+            }
+            _ => Err(Failure::Invalid(
+                "its audio has no samples of 16 bits, or an impossible rate".to_owned(),
+            )),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! What a connection and its spoken conversation exchange, behind the lock of the connection.
+
+use std::{collections::VecDeque, mem, sync::Arc, time::Instant};
+
+use switchboard_protocol::{
+    frame::TaskId,
+    message::{AudioTerms, Listen, ServerVoice},
+};
+use switchboard_runtime::budget::{Budget, Owner};
+use tokio::sync::Notify;
+
+use super::{Command, ConnectionHandle, Phase, ReplyChunk, State, WaitingBytes};
+use crate::edge::Edge;
+
+/// Audio of the device that may wait for its conversation: more than two seconds of the largest format.
+const MAX_WAITING_BYTES: usize = 256 * 1024;
+
+/// What a device sends to its spoken conversation.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum VoiceInput {
+    Audio { task: TaskId, bytes: Vec<u8> },
+    End { task: TaskId },
+    Listen { task: TaskId, listen: Listen },
+    Wake { task: TaskId },
+    Played { ms: u32 },
+    Cancel { task: TaskId },
+}
+
+impl VoiceInput {
+    /// The task that the input names.
+    pub(crate) const fn task(&self) -> Option<TaskId> {
+        match self {
+            Self::Audio { task, .. }
+            | Self::End { task }
+            | Self::Listen { task, .. }
+            | Self::Wake { task }
+            | Self::Cancel { task } => Some(*task),
+            Self::Played { .. } => None,
+        }
+    }
+}
+
+/// What a spoken conversation sends to its device.
+#[derive(Debug)]
+pub(crate) enum VoiceFrame {
+    /// The encoded audio of one frame.
+    Audio {
+        task: TaskId,
+        bytes: Vec<u8>,
+        ms: u32,
+    },
+    /// A part of an answer that is not spoken.
+    Text { task: TaskId, text: String },
+    /// A VOICE payload.
+    Message { task: TaskId, payload: Vec<u8> },
+    /// The answer was interrupted: the device drops the audio that it has not played.
+    Cancel { task: TaskId },
+    /// The answer is complete.
+    End { task: TaskId },
+}
+
+/// What became of an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// A conversation is running and takes it.
+    Queued,
+    /// The same, and the caller has to start the conversation.
+    Start,
+    /// There is no room.
+    Dropped,
+    /// The device has no audio, or this input begins no conversation.
+    Ignored,
+}
+
+/// The spoken side of a connection. It exists while the device has audio by the terms of AUTH; a
+/// conversation runs from the first input to its end.
+///
+/// Invariant: only frames of one answer are in `frames`, so one `seq` numbers them.
+pub(super) struct Voice {
+    terms: AudioTerms,
+    is_running: bool,
+    is_closed: bool,
+    inputs: VecDeque<VoiceInput>,
+    waiting: WaitingBytes,
+    frames: VecDeque<VoiceFrame>,
+    /// The seq of the next frame of the answer.
+    seq: u16,
+    changed: Arc<Notify>,
+}
+
+impl Voice {
+    /// Adds an input. Audio of one task is joined, so that a conversation that is behind takes all of it
+    /// at once.
+    fn push(&mut self, input: VoiceInput, budget: &Budget, owner: Owner) -> Delivery {
+        if !self.is_running {
+            let begins = !matches!(input, VoiceInput::Cancel { .. } | VoiceInput::Played { .. });
+            if !begins || self.is_closed {
+                return Delivery::Ignored;
+            }
+        }
+        if let VoiceInput::Audio { bytes, .. } = &input {
+            let total = self.waiting_bytes() + bytes.len();
+            if total > MAX_WAITING_BYTES || self.waiting.set(total, budget, owner).is_err() {
+                return Delivery::Dropped;
+            }
+        }
+        match (self.inputs.back_mut(), input) {
+            (
+                Some(VoiceInput::Audio { task, bytes }),
+                VoiceInput::Audio {
+                    task: next,
+                    bytes: more,
+                },
+            ) if *task == next => bytes.extend_from_slice(&more),
+            (_, input) => self.inputs.push_back(input),
+        }
+        self.changed.notify_one();
+        if mem::replace(&mut self.is_running, true) {
+            Delivery::Queued
+        } else {
+            Delivery::Start
+        }
+    }
+
+    fn waiting_bytes(&self) -> usize {
+        let bytes = |input: &VoiceInput| match input {
+            VoiceInput::Audio { bytes, .. } => bytes.len(),
+            _ => 0,
+        };
+        self.inputs.iter().map(bytes).sum()
+    }
+}
+
+impl State {
+    pub(super) fn has_voice_frame(&self) -> bool {
+        let voice = self.voice.as_ref();
+        voice.is_some_and(|voice| !voice.frames.is_empty())
+    }
+
+    pub(super) fn next_voice_frame(&mut self) -> Option<Command> {
+        let voice = self.voice.as_mut()?;
+        voice.frames.pop_front().map(Command::Voice)
+    }
+
+    /// Wakes the conversation when a spoken message has more of its reply.
+    pub(super) fn notify_voice(&self) {
+        let turns = self.turns.as_ref();
+        if turns.is_some_and(|turns| turns.has_spoken_chunk())
+            && let Some(voice) = &self.voice
+        {
+            voice.changed.notify_one();
+        }
+    }
+
+    /// Ends the conversation with the connection.
+    pub(super) fn close_voice(&mut self) {
+        if let Some(voice) = &mut self.voice {
+            voice.is_closed = true;
+            voice.inputs = VecDeque::new();
+            voice.frames = VecDeque::new();
+            voice.changed.notify_one();
+        }
+    }
+}
+
+/// The side of the connection's own task.
+impl ConnectionHandle {
+    /// Gives the connection a spoken side.
+    pub(crate) fn set_voice(&self, terms: AudioTerms) {
+        self.state.lock().voice = Some(Box::new(Voice {
+            terms,
+            is_running: false,
+            is_closed: false,
+            inputs: VecDeque::new(),
+            waiting: WaitingBytes::default(),
+            frames: VecDeque::new(),
+            seq: 0,
+            changed: Arc::default(),
+        }));
+    }
+
+    /// Hands an input to the conversation.
+    pub(crate) fn push_voice(&self, edge: &Edge, input: VoiceInput) -> Delivery {
+        let mut state = self.state.lock();
+        match &mut state.voice {
+            Some(voice) => voice.push(input, &edge.messages, self.owner()),
+            None => Delivery::Ignored,
+        }
+    }
+
+    /// Passes the seq of the next frame of the answer to `write`, which returns the one that follows.
+    pub(crate) fn number_voice_frame(&self, write: impl FnOnce(u16) -> u16) {
+        let seq = self.state.lock().voice.as_ref().map(|voice| voice.seq);
+        let Some(seq) = seq else { return };
+        let next = write(seq);
+        if let Some(voice) = &mut self.state.lock().voice {
+            voice.seq = next;
+        }
+    }
+}
+
+/// The side of the conversation.
+impl ConnectionHandle {
+    /// Returns the terms of AUTH, and what is notified when there is an input or a part of a reply.
+    pub(crate) fn voice(&self) -> Option<(AudioTerms, Arc<Notify>)> {
+        let state = self.state.lock();
+        let voice = state.voice.as_ref()?;
+        Some((voice.terms, Arc::clone(&voice.changed)))
+    }
+
+    /// Takes the inputs that wait; `None` when the connection has closed.
+    pub(crate) fn take_voice_inputs(&self) -> Option<VecDeque<VoiceInput>> {
+        let mut state = self.state.lock();
+        let voice = state.voice.as_mut().filter(|voice| !voice.is_closed)?;
+        voice.waiting = WaitingBytes::default();
+        Some(mem::take(&mut voice.inputs))
+    }
+
+    /// Takes the next part of the reply to a spoken message.
+    pub(crate) fn next_spoken_chunk(&self) -> Option<ReplyChunk> {
+        let mut state = self.state.lock();
+        let chunk = state.turns.as_mut()?.next_chunk(true);
+        state.free_idle_turns();
+        chunk
+    }
+
+    /// Begins a turn with what the user said. Returns its serial, and whether the caller has to start a
+    /// [`crate::turn_forwarder`].
+    pub(crate) fn begin_spoken_turn(&self, edge: &Edge, task: TaskId, text: String) -> (u64, bool) {
+        self.change(|state| {
+            state.had_turns = true;
+            let max_in_flight = if state.phase >= Phase::Finishing {
+                0
+            } else {
+                edge.turn_limits().max_in_flight
+            };
+            let turns = state.turns.get_or_insert_default();
+            let begun = turns.begin_spoken(task, text, Instant::now(), max_in_flight);
+            state.count_ended(edge);
+            state.notify_voice();
+            begun
+        })
+    }
+
+    /// Ends the turns of a conversation that is over.
+    pub(crate) fn cancel_spoken(&self, edge: &Edge) {
+        self.update_turns(edge, |turns| turns.cancel_spoken());
+    }
+
+    /// Queues frames for the device, after those that wait.
+    pub(crate) fn send_voice(&self, frames: impl IntoIterator<Item = VoiceFrame>) {
+        self.change(|state| {
+            if let Some(voice) = state.voice.as_mut().filter(|voice| !voice.is_closed) {
+                voice.frames.extend(frames);
+            }
+        });
+    }
+
+    /// Queues a VOICE message.
+    pub(crate) fn send_voice_message(&self, task: TaskId, message: &ServerVoice<'_>) {
+        let mut payload = Vec::new();
+        message.write(&mut payload);
+        self.send_voice([VoiceFrame::Message { task, payload }]);
+    }
+
+    /// Drops the audio that the socket has not accepted.
+    pub(crate) fn drop_voice_audio(&self) {
+        if let Some(voice) = &mut self.state.lock().voice {
+            let is_audio = |frame: &VoiceFrame| matches!(frame, VoiceFrame::Audio { .. });
+            voice.frames.retain(|frame| !is_audio(frame));
+        }
+    }
+
+    /// Milliseconds of audio that wait for the socket.
+    pub(crate) fn voice_backlog_ms(&self) -> u32 {
+        let state = self.state.lock();
+        let frames = state.voice.iter().flat_map(|voice| &voice.frames);
+        let ms = frames.map(|frame| match frame {
+            VoiceFrame::Audio { ms, .. } => *ms,
+            _ => 0,
+        });
+        ms.sum()
+    }
+
+    /// The conversation ends, unless an input has arrived. Returns whether it ends.
+    pub(crate) fn end_voice(&self) -> bool {
+        let mut state = self.state.lock();
+        let Some(voice) = &mut state.voice else {
+            return true;
+        };
+        let ends = voice.inputs.is_empty() || voice.is_closed;
+        voice.is_running &= !ends;
+        ends
+    }
+}

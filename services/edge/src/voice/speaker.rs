@@ -1,0 +1,279 @@
+//! The speaking side of a conversation: the text of a reply becomes sentences, those audio, and that
+//! frames of the device at the rate at which it plays them.
+
+use std::{collections::VecDeque, time::Duration};
+
+use switchboard_bus::SpeakingStyle;
+use switchboard_protocol::{
+    frame::TaskId,
+    message::{AudioFormat, ServerVoice},
+};
+use switchboard_speech::{Pcm, SpeechError, SpokenStyle, Synthesis, Synthesizers};
+use switchboard_voice::{Due, EncodedFrame, Encoder, Pacer, Sentence, SentenceCutter};
+use tokio::time::Instant;
+
+use crate::handle::VoiceFrame;
+
+/// Audio that the device has before it plays it.
+const LEAD: Duration = Duration::from_millis(300);
+/// Text that waits for its end is spoken when no more has arrived for this long.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(700);
+/// Audio that is synthesised ahead of what is sent. Providers wait when there is more.
+const MAX_AHEAD: Duration = Duration::from_secs(5);
+/// Audio that can be repeated after an interruption; of a longer sentence, only its rest is sent.
+const MAX_REPEATED: Duration = Duration::from_secs(15);
+/// The rate of the encoder's input until the first audio is there.
+const USUAL_RATE: u32 = 24_000;
+
+/// What is queued for the device.
+enum Item {
+    Audio(EncodedFrame),
+    /// The audio of this sentence follows.
+    Begin(Sentence),
+}
+
+impl Item {
+    /// Milliseconds of audio.
+    const fn ms(&self) -> u32 {
+        match self {
+            Self::Audio(frame) => frame.ms,
+            Self::Begin(_) => 0,
+        }
+    }
+}
+
+/// What became of a sentence.
+pub(super) enum Synthesized {
+    /// More audio is queued.
+    Audio,
+    /// A sentence cannot be spoken.
+    Failed(SpeechError),
+}
+
+/// Speaks one reply after the other.
+///
+/// ```text
+///   text ─► SentenceCutter ─► waiting sentences ─► Synthesis (one) ─► Encoder ─► Pacer ─► frames
+/// ```
+///
+/// While it is on hold nothing is sent. Then the reply continues, or begins again with the sentence that
+/// was interrupted ([`Self::repeat_sentence`]), or is dropped.
+pub(super) struct Speaker {
+    synthesizers: Synthesizers,
+    began: Instant,
+    encoder: Encoder,
+    cutter: SentenceCutter,
+    last_text: Instant,
+    /// The text of the reply is complete.
+    is_whole: bool,
+    waiting: VecDeque<Sentence>,
+    style: SpokenStyle,
+    synthesis: Option<Synthesis>,
+    pacer: Pacer<Item>,
+    /// What was sent of the present sentence.
+    sent: Vec<Item>,
+}
+
+impl Speaker {
+    pub(super) fn new(synthesizers: Synthesizers, format: AudioFormat) -> Self {
+        Self {
+            synthesizers,
+            began: Instant::now(),
+            encoder: Encoder::new(format, USUAL_RATE),
+            cutter: SentenceCutter::default(),
+            last_text: Instant::now(),
+            is_whole: false,
+            waiting: VecDeque::new(),
+            style: SpokenStyle::default(),
+            synthesis: None,
+            pacer: Pacer::new(LEAD),
+            sent: Vec::new(),
+        }
+    }
+
+    pub(super) fn set_style(&mut self, style: SpeakingStyle) {
+        let SpeakingStyle {
+            voice,
+            language,
+            rate,
+        } = style;
+        self.style = SpokenStyle {
+            voice,
+            language,
+            rate,
+        };
+    }
+
+    /// Appends text of the reply.
+    pub(super) fn push(&mut self, text: &str, is_whole: bool) {
+        self.cutter.push(text);
+        self.last_text = Instant::now();
+        self.is_whole |= is_whole;
+        let cutter = &mut self.cutter;
+        self.waiting
+            .extend(std::iter::from_fn(|| cutter.next_sentence()));
+        if self.is_whole {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        let cutter = &mut self.cutter;
+        self.waiting.extend(std::iter::from_fn(|| cutter.flush()));
+    }
+
+    /// Drops the reply.
+    pub(super) fn clear(&mut self) {
+        self.cutter = SentenceCutter::default();
+        self.waiting.clear();
+        self.synthesis = None;
+        self.encoder.clear();
+        self.pacer = Pacer::new(LEAD);
+        self.sent.clear();
+        self.is_whole = false;
+        self.style = SpokenStyle::default();
+    }
+
+    pub(super) fn hold(&mut self) {
+        self.pacer.hold();
+    }
+
+    pub(super) fn release(&mut self) {
+        self.pacer.release();
+    }
+
+    /// Sends the interrupted sentence again from its beginning: the device has dropped what it had.
+    pub(super) fn repeat_sentence(&mut self) {
+        let waiting: Vec<Item> = self.pacer.clear().collect();
+        self.pacer = Pacer::new(LEAD);
+        let sent = std::mem::take(&mut self.sent);
+        for item in sent.into_iter().chain(waiting) {
+            self.queue(item);
+        }
+    }
+
+    /// Whether everything was sent and played.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_whole
+            && self.cutter.is_empty()
+            && self.waiting.is_empty()
+            && self.synthesis.is_none()
+            && self.pacer.is_empty()
+    }
+
+    /// How long the device still plays what was sent.
+    pub(super) fn unplayed(&self) -> Duration {
+        self.pacer.unplayed(self.began.elapsed())
+    }
+
+    /// Waits for audio of the present sentence; for ever, if there is none to be made.
+    pub(super) async fn synthesized(&mut self) -> Synthesized {
+        if self.pacer.waiting() >= MAX_AHEAD {
+            // Looked at again when audio was sent.
+            return std::future::pending().await;
+        }
+        if self.synthesis.is_none() {
+            self.begin_sentence();
+        }
+        let Some(synthesis) = &mut self.synthesis else {
+            return std::future::pending().await;
+        };
+        match synthesis.next().await {
+            Some(Ok(Pcm { samples, rate })) => {
+                let mut frames = Vec::new();
+                self.encoder.set_input_rate(rate);
+                self.encoder.encode(&samples, &mut frames);
+                self.queue_frames(frames);
+                Synthesized::Audio
+            }
+            Some(Err(error)) => {
+                self.end_sentence();
+                Synthesized::Failed(error)
+            }
+            None => {
+                self.end_sentence();
+                Synthesized::Audio
+            }
+        }
+    }
+
+    fn begin_sentence(&mut self) {
+        while let Some(sentence) = self.waiting.pop_front() {
+            let text = sentence.text.clone();
+            self.queue(Item::Begin(sentence));
+            if !text.is_empty() {
+                self.synthesis = Some(self.synthesizers.begin(text, self.style.clone()));
+                return;
+            }
+        }
+    }
+
+    /// The next sentence begins with a frame of its own.
+    fn end_sentence(&mut self) {
+        self.synthesis = None;
+        let mut frames = Vec::new();
+        self.encoder.finish(&mut frames);
+        self.queue_frames(frames);
+    }
+
+    fn queue_frames(&mut self, frames: Vec<EncodedFrame>) {
+        for frame in frames {
+            self.queue(Item::Audio(frame));
+        }
+    }
+
+    fn queue(&mut self, item: Item) {
+        let plays = Duration::from_millis(item.ms().into());
+        self.pacer.push(item, plays);
+    }
+
+    /// Takes what is due, and returns when to look again.
+    pub(super) fn due(
+        &mut self,
+        task: TaskId,
+        captions: bool,
+    ) -> (Vec<VoiceFrame>, Option<Instant>) {
+        if !self.cutter.is_empty() && self.last_text.elapsed() >= FLUSH_TIMEOUT {
+            self.flush();
+        }
+        let mut frames = Vec::new();
+        let now = self.began.elapsed();
+        let next = loop {
+            match self.pacer.next(now) {
+                Due::Item(item) => {
+                    frames.extend(frame(task, &item, captions));
+                    let sent_ms: u32 = self.sent.iter().map(Item::ms).sum();
+                    let is_long = Duration::from_millis(sent_ms.into()) >= MAX_REPEATED;
+                    if is_long || matches!(item, Item::Begin(_)) {
+                        self.sent.clear();
+                    }
+                    self.sent.push(item);
+                }
+                Due::After(wait) => break Some(Instant::now() + wait),
+                Due::Nothing => break None,
+            }
+        };
+        let flush_at = (!self.cutter.is_empty()).then(|| self.last_text + FLUSH_TIMEOUT);
+        (frames, next.into_iter().chain(flush_at).min())
+    }
+}
+
+fn frame(task: TaskId, item: &Item, captions: bool) -> Option<VoiceFrame> {
+    match item {
+        Item::Audio(EncodedFrame { bytes, ms }) => Some(VoiceFrame::Audio {
+            task,
+            bytes: bytes.clone(),
+            ms: *ms,
+        }),
+        Item::Begin(sentence) if captions => {
+            let mut payload = Vec::new();
+            let saying = ServerVoice::Saying {
+                saying: sentence.text.as_str().into(),
+                emotion: sentence.emotion.map(Into::into),
+            };
+            saying.write(&mut payload);
+            Some(VoiceFrame::Message { task, payload })
+        }
+        Item::Begin(_) => None,
+    }
+}
