@@ -264,6 +264,7 @@ impl State {
             && !self.goaway
             && self.calls.is_empty()
             && self.has_no_turns()
+            && self.is_silent()
     }
 }
 

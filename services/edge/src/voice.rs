@@ -52,4 +52,5 @@ impl Voices {
 pub(crate) async fn run(edge: Arc<Edge>, handle: Arc<ConnectionHandle>) {
     session::run(&edge, &handle).await;
     handle.cancel_spoken(&edge);
+    handle.set_answering(false);
 }

@@ -80,6 +80,8 @@ pub(super) struct Voice {
     terms: AudioTerms,
     is_running: bool,
     is_closed: bool,
+    /// A reply is awaited or being spoken.
+    is_answering: bool,
     inputs: VecDeque<VoiceInput>,
     waiting: WaitingBytes,
     frames: VecDeque<VoiceFrame>,
@@ -137,6 +139,12 @@ impl State {
         voice.is_some_and(|voice| !voice.frames.is_empty())
     }
 
+    /// No reply is awaited or being spoken.
+    pub(super) fn is_silent(&self) -> bool {
+        let voice = self.voice.as_ref();
+        voice.is_none_or(|voice| !voice.is_answering && voice.frames.is_empty())
+    }
+
     pub(super) fn next_voice_frame(&mut self) -> Option<Command> {
         let voice = self.voice.as_mut()?;
         voice.frames.pop_front().map(Command::Voice)
@@ -171,6 +179,7 @@ impl ConnectionHandle {
             terms,
             is_running: false,
             is_closed: false,
+            is_answering: false,
             inputs: VecDeque::new(),
             waiting: WaitingBytes::default(),
             frames: VecDeque::new(),
@@ -240,6 +249,15 @@ impl ConnectionHandle {
             state.notify_voice();
             begun
         })
+    }
+
+    /// Records whether a reply is awaited or being spoken: a draining connection waits for its end.
+    pub(crate) fn set_answering(&self, is_answering: bool) {
+        self.change(|state| {
+            if let Some(voice) = &mut state.voice {
+                voice.is_answering = is_answering;
+            }
+        });
     }
 
     /// Ends the turns of a conversation that is over.

@@ -385,6 +385,7 @@ impl<'a> Session<'a> {
         let text = self.said.clone();
         let (turn, starts) = self.handle.begin_spoken_turn(self.edge, self.task, text);
         self.turn = Some(turn);
+        self.handle.set_answering(true);
         if starts {
             let (edge, handle) = (Arc::clone(self.edge), Arc::clone(self.handle));
             self.edge.tasks.spawn(turn_forwarder::run(edge, handle));
@@ -495,6 +496,7 @@ impl<'a> Session<'a> {
             let frames = [VoiceFrame::Cancel { task }, VoiceFrame::End { task }];
             self.handle.send_voice(frames);
         }
+        self.handle.set_answering(false);
         self.said.clear();
     }
 
@@ -508,6 +510,7 @@ impl<'a> Session<'a> {
         self.speech_ended = None;
         self.handle
             .send_voice([VoiceFrame::End { task: self.task }]);
+        self.handle.set_answering(false);
         if self.listener.mode() == ListenMode::Auto {
             // What arrived in the meantime may be the device's own sound.
             self.listener.cancel();

@@ -430,3 +430,30 @@ async fn message_without_words_ends_without_an_answer() {
     }
     fixture.no_turn().await;
 }
+
+#[tokio::test]
+async fn drain_waits_until_an_answer_is_spoken() {
+    let fixture = Fixture::start("cat > /dev/null; echo hello").await;
+    let (mut device, _) = fixture.device("toy", &json!({})).await;
+    let mut received = Vec::new();
+    let mut utterance = recording();
+    utterance.extend(vec![0; 15 * FRAME_BYTES]);
+    speak(&mut device, 0, &utterance, &mut received).await;
+    let (turn, caller) = (fixture.turn().await, &fixture.node.caller);
+    caller.send_text(
+        &turn,
+        "This sentence takes two or three seconds to be spoken.",
+    );
+    caller.finish_reply(&turn);
+    caller.complete_turn(&turn.id).await.unwrap();
+    voice_with(&mut device, "saying").await;
+    fixture.node.shutdown.drain();
+    let (mut audio, mut has_goaway, mut has_end) = (0, false, false);
+    while let Some(frame) = device.next().await {
+        audio += usize::from(frame.kind == Kind::Audio);
+        has_goaway |= frame.kind == Kind::Goaway;
+        has_end |= frame.kind == Kind::End;
+    }
+    assert!(has_goaway && has_end);
+    assert!(audio * FRAME_MS > 1_500, "{audio} frames");
+}
