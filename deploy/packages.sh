@@ -113,6 +113,13 @@ need_espeak() {
     command -v espeak-ng >/dev/null 2>&1 || fail "eSpeak NG was installed, but \`espeak-ng\` was not found"
 }
 
+# libopus from outside, for tests of the codec.
+need_opus_tools() {
+    command -v opusenc >/dev/null 2>&1 && return 0
+    install "opus-tools" opus-tools opus-tools opus-tools opus-tools opus-tools opus-tools
+    command -v opusenc >/dev/null 2>&1 || fail "opus-tools was installed, but \`opusenc\` was not found"
+}
+
 # Recordings of people, with transcripts. Only Debian and its relatives package them.
 need_speech() {
     [ -e "${SWITCHBOARD_SPEECH_SAMPLES:-/usr/share/pocketsphinx/test/data}/goforward.raw" ] && return 0
