@@ -109,7 +109,7 @@ async fn open_conversation(
         .conversations
         .upsert_exchange(&key, new_conversation, exchange);
     let mut conversation = stored.await?;
-    if message.supersedes_others() {
+    if message.supersedes_others() || message.heard.is_some() {
         let has_others = |conversation: &Conversation| conversation.has_open_besides(&exchange.id);
         if has_others(&conversation) {
             let settled = chat
@@ -127,6 +127,15 @@ async fn open_conversation(
             let closed = chat.conversations.update(&key, close).await;
             conversation = closed.unwrap_or(conversation);
         }
+    }
+    if let Some(heard) = &message.heard {
+        let shorten = |stored: Option<Conversation>| {
+            let mut stored = stored?;
+            stored.shorten_reply_before(&exchange.id, heard);
+            Some(stored)
+        };
+        let shortened = chat.conversations.update(&key, shorten).await;
+        conversation = shortened.unwrap_or(conversation);
     }
     conversation.remove(&exchange.id);
     // Their replica may have died before it stored their end.

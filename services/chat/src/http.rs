@@ -120,6 +120,7 @@ pub(crate) async fn chat(
             subject: request.subject,
         },
         text: request.text,
+        heard: None,
         npc: Some(Arc::new(npc)),
     };
     let disconnected = CancellationToken::new();

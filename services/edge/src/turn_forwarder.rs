@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration, time::Instant};
 
-use switchboard_bus::NewMessage;
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
@@ -24,13 +23,8 @@ pub(crate) async fn run(edge: Arc<Edge>, handle: Arc<ConnectionHandle>) {
                 serial,
                 task,
                 message,
-                is_spoken,
             } => {
                 let (device, epoch) = (&handle.key, handle.epoch);
-                let message = NewMessage {
-                    text: message,
-                    is_spoken,
-                };
                 if let Err(error) = edge.bus.enqueue_turn(device, epoch, task.0, message).await {
                     warn!(device.id = %device.device, org.id = %device.org, %error,
                         "turn could not be queued on the bus");

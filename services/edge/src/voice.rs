@@ -3,6 +3,7 @@
 mod listener;
 mod metrics;
 mod notices;
+mod progress;
 mod session;
 mod speaker;
 mod transcript;

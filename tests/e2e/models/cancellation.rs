@@ -1,14 +1,21 @@
 //! Cancelled turns, and turns that end because the device starts another one. The model request is
 //! closed.
 
+use std::time::Duration;
+
 use serde_json::json;
-use switchboard_protocol::frame::Kind;
+use switchboard_bus::{Bus, BusConfig, NewMessage};
+use switchboard_protocol::{frame::Kind, id::DeviceKey};
+use switchboard_runtime::shutdown::Shutdown;
 
 use crate::{
     provider::Provider,
     system::{ChatFixture, TestSystem, UpFixture},
     turns::{task, time_service},
 };
+
+/// Includes the connection to Redis on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn check_cancelled_story(system: &TestSystem, provider: &mut Provider) {
     let mut device = system.device(0, "toy-1").await;
@@ -204,4 +211,49 @@ async fn disconnected_device_cancels_its_turn() {
     drop(device);
     request.wait_closed().await;
     fixture.system.turns_ended("stopped", 1).await;
+}
+
+/// The model had sent the whole reply before the user interrupted its speech.
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_speech_is_recorded_as_far_as_it_was_heard() {
+    let mut fixture = ChatFixture::start(0, &[]).await;
+    let (shutdown, registry) = (Shutdown::new(), prometheus::Registry::new());
+    let redis = BusConfig::redis(&fixture.cluster.redis.url().into(), "edge", "sb");
+    let edge = Bus::start(redis, &registry, &shutdown).unwrap();
+    edge.wait_ready(START_TIMEOUT).await.unwrap();
+    let toy = DeviceKey {
+        org: fixture.cluster.org.id.parse().unwrap(),
+        device: "toy-1".parse().unwrap(),
+    };
+    let epoch = edge.claim(&toy).await.unwrap().epoch;
+    let say = async |text: &str, heard: Option<&str>| {
+        let message = NewMessage {
+            text: text.to_owned(),
+            is_spoken: true,
+            heard: heard.map(str::to_owned),
+        };
+        edge.enqueue_turn(&toy, epoch, *b"task1234", message)
+            .await
+            .unwrap();
+    };
+    say("Tell me a story", None).await;
+    let story = fixture.provider.next_request().await;
+    story.reply("Once upon a time there was a clock.").await;
+    fixture.system.turns_ended("answered", 1).await;
+    say("No, a song", Some("Once upon")).await;
+    let song = fixture.provider.next_request().await;
+    let reply = song.messages()[2]["content"].as_str().unwrap();
+    assert!(
+        reply.starts_with("Once upon") && reply.contains("did not listen to the rest"),
+        "{reply}"
+    );
+    assert!(!reply.contains("clock"), "{reply}");
+    song.reply("La.").await;
+    fixture.system.turns_ended("answered", 2).await;
+    // A reply that was not interrupted is whole.
+    say("Again", None).await;
+    let again = fixture.provider.next_request().await;
+    assert_eq!(again.messages()[4]["content"], "La.");
+    again.reply("La, la.").await;
+    shutdown.stop();
 }

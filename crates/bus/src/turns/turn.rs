@@ -33,6 +33,8 @@ pub struct Turn {
     pub text: String,
     /// Whether the user spoke them and hears the reply.
     pub is_spoken: bool,
+    /// See [`NewMessage::heard`].
+    pub heard: Option<String>,
     /// How often the turn was claimed, this claim included.
     pub attempts: u32,
     /// Whether an earlier worker was about to cause side effects, which may have happened.
@@ -71,6 +73,8 @@ pub struct NewMessage {
     pub text: String,
     /// Whether the user spoke them and hears the reply.
     pub is_spoken: bool,
+    /// What the user heard of the previous reply, when it was interrupted while it was spoken.
+    pub heard: Option<String>,
 }
 
 /// A written message.
@@ -79,6 +83,7 @@ impl From<String> for NewMessage {
         Self {
             text,
             is_spoken: false,
+            heard: None,
         }
     }
 }
@@ -160,7 +165,12 @@ impl From<ClaimedTurn> for Turn {
         let NewTurn {
             target,
             node,
-            message: NewMessage { text, is_spoken },
+            message:
+                NewMessage {
+                    text,
+                    is_spoken,
+                    heard,
+                },
             trace,
         } = claimed.turn;
         let ReplyTarget {
@@ -183,6 +193,7 @@ impl From<ClaimedTurn> for Turn {
             task,
             text,
             is_spoken,
+            heard,
             attempts: claimed.attempts,
             has_side_effects: claimed.has_side_effects,
             trace,

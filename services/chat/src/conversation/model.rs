@@ -144,6 +144,17 @@ impl Conversation {
         self.exchanges.retain(|exchange| exchange.id != id);
     }
 
+    /// The user heard only this of the reply before this exchange.
+    pub(crate) fn shorten_reply_before(&mut self, id: &str, heard: &str) {
+        let mut earlier = self.exchanges.iter_mut().rev();
+        if let Some(previous) = earlier.find(|exchange| exchange.id != id)
+            && heard.len() < previous.reply.len()
+        {
+            heard.clone_into(&mut previous.reply);
+            previous.is_interrupted = true;
+        }
+    }
+
     /// Whether an exchange other than this one is open.
     pub(crate) fn has_open_besides(&self, id: &str) -> bool {
         let mut exchanges = self.exchanges.iter();
@@ -307,6 +318,22 @@ mod tests {
         conversation.summarize(&conversation.clone(), "a and b", 9);
         assert_eq!((conversation.first, conversation.end()), (4, 4));
         assert_eq!(conversation.summary.as_deref(), Some("a and b"));
+    }
+
+    #[test]
+    fn reply_that_was_not_heard_to_its_end_is_shortened() {
+        let mut conversation = Conversation::new(None, None);
+        let [first, second] = ["a", "b"].map(exchange);
+        conversation.upsert(first);
+        conversation.upsert(second.clone());
+        conversation.shorten_reply_before(&second.id, "Yes, and more.");
+        assert!(!conversation.exchanges[0].is_interrupted);
+        conversation.shorten_reply_before(&second.id, "Ye");
+        let [first, last] = &*conversation.exchanges else {
+            panic!("two exchanges");
+        };
+        assert_eq!((&*first.reply, first.is_interrupted), ("Ye", true));
+        assert_eq!(*last, second);
     }
 
     #[test]

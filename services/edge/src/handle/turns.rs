@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use switchboard_bus::SpeakingStyle;
+use switchboard_bus::{NewMessage, SpeakingStyle};
 use switchboard_protocol::frame::TaskId;
 use switchboard_runtime::{
     budget::{Budget, Exhausted, Owner},
@@ -95,8 +95,7 @@ pub(crate) enum BusAction {
     Enqueue {
         serial: u64,
         task: TaskId,
-        message: String,
-        is_spoken: bool,
+        message: NewMessage,
     },
     /// Cancel the reply on this task.
     Cancel(TaskId),
@@ -180,6 +179,8 @@ struct Turn {
     last_seen: Instant,
     /// The message was spoken: the spoken conversation takes the reply.
     is_spoken: bool,
+    /// What the user heard of the reply that this message interrupted.
+    heard: Option<String>,
     style: Option<Box<SpeakingStyle>>,
 }
 
@@ -276,12 +277,12 @@ impl Turns {
         false
     }
 
-    /// Begins a turn with what the user said. Returns its serial, and whether the caller has to start a
-    /// forwarder.
+    /// Begins a turn with what the user said, and what was heard of the reply that it interrupts. Returns
+    /// its serial, and whether the caller has to start a forwarder.
     pub(super) fn begin_spoken(
         &mut self,
         task: TaskId,
-        text: String,
+        (text, heard): (String, Option<String>),
         now: Instant,
         max_in_flight: usize,
     ) -> (u64, bool) {
@@ -294,7 +295,7 @@ impl Turns {
             self.refuse(task, TOO_MANY, TurnEnd::TooMany);
         }
         if let Some(turn) = self.turns.last_mut() {
-            turn.is_spoken = true;
+            (turn.is_spoken, turn.heard) = (true, heard);
         }
         (self.last_serial, starts && self.start_forwarder())
     }
@@ -357,6 +358,7 @@ impl Turns {
             unsent: unsent.to_owned(),
             last_seen: now,
             is_spoken: false,
+            heard: None,
             style: None,
         });
     }
@@ -477,15 +479,18 @@ impl Turns {
             return BusAction::Cancel(task);
         }
         for turn in &mut self.turns {
-            if let TurnState::Queued(message) = &mut turn.state {
-                let message = mem::take(message);
+            if let TurnState::Queued(text) = &mut turn.state {
+                let text = mem::take(text);
                 turn.state = TurnState::Forwarded;
                 turn.last_seen = now;
                 return BusAction::Enqueue {
                     serial: turn.serial,
                     task: turn.task,
-                    message,
-                    is_spoken: turn.is_spoken,
+                    message: NewMessage {
+                        text,
+                        is_spoken: turn.is_spoken,
+                        heard: turn.heard.take(),
+                    },
                 };
             }
         }

@@ -233,9 +233,14 @@ impl ConnectionHandle {
         chunk
     }
 
-    /// Begins a turn with what the user said. Returns its serial, and whether the caller has to start a
-    /// [`crate::turn_forwarder`].
-    pub(crate) fn begin_spoken_turn(&self, edge: &Edge, task: TaskId, text: String) -> (u64, bool) {
+    /// Begins a turn with what the user said, and what was heard of the reply that it interrupts. Returns
+    /// its serial, and whether the caller has to start a [`crate::turn_forwarder`].
+    pub(crate) fn begin_spoken_turn(
+        &self,
+        edge: &Edge,
+        task: TaskId,
+        message: (String, Option<String>),
+    ) -> (u64, bool) {
         self.change(|state| {
             state.had_turns = true;
             let max_in_flight = if state.phase >= Phase::Finishing {
@@ -244,7 +249,7 @@ impl ConnectionHandle {
                 edge.turn_limits().max_in_flight
             };
             let turns = state.turns.get_or_insert_default();
-            let begun = turns.begin_spoken(task, text, Instant::now(), max_in_flight);
+            let begun = turns.begin_spoken(task, message, Instant::now(), max_in_flight);
             state.count_ended(edge);
             state.notify_voice();
             begun

@@ -73,6 +73,8 @@ struct Session<'a> {
     turn: Option<u64>,
     /// What the user has said since the last answer.
     said: String,
+    /// What the user heard of the answer that was interrupted last.
+    heard: Option<String>,
     /// When speech ended, until the answer begins.
     speech_ended: Option<Instant>,
     /// Speech has stopped the answer; it continues unless there are words.
@@ -142,6 +144,7 @@ impl<'a> Session<'a> {
             phase: Phase::Listening,
             turn: None,
             said: String::new(),
+            heard: None,
             speech_ended: None,
             is_interrupted: false,
             is_stopped: false,
@@ -237,7 +240,12 @@ impl<'a> Session<'a> {
                 self.stop_answer();
                 self.set_phase(Phase::Listening);
             }
-            VoiceInput::Cancel { .. } | VoiceInput::Played { .. } => {}
+            VoiceInput::Played { ms } => {
+                if let Some(speaker) = &mut self.speaker {
+                    speaker.set_played(Duration::from_millis(ms.into()));
+                }
+            }
+            VoiceInput::Cancel { .. } => {}
         }
     }
 
@@ -374,6 +382,9 @@ impl<'a> Session<'a> {
             self.stop_answer();
         }
         // Words before the answer has begun extend the message, and replace its turn.
+        if self.turn.is_some() {
+            self.heard.get_or_insert_default();
+        }
         if let Some(speaker) = &mut self.speaker {
             speaker.clear();
         }
@@ -382,8 +393,8 @@ impl<'a> Session<'a> {
         }
         self.said.push_str(&words);
         self.is_interrupted = false;
-        let text = self.said.clone();
-        let (turn, starts) = self.handle.begin_spoken_turn(self.edge, self.task, text);
+        let message = (self.said.clone(), self.heard.take());
+        let (turn, starts) = self.handle.begin_spoken_turn(self.edge, self.task, message);
         self.turn = Some(turn);
         self.handle.set_answering(true);
         if starts {
@@ -449,6 +460,7 @@ impl<'a> Session<'a> {
     /// no words.
     fn interrupt(&mut self) {
         self.is_interrupted = true;
+        self.heard = self.speaker.as_ref().map(Speaker::heard);
         self.handle.drop_voice_audio();
         let task = self.task;
         self.handle
@@ -472,6 +484,7 @@ impl<'a> Session<'a> {
         speaker.release();
         if std::mem::take(&mut self.is_interrupted) {
             speaker.repeat_sentence();
+            self.heard = None;
         }
         if self.phase == Phase::Speaking {
             self.edge.metrics.voice.barge_ins.inc(BargeIn::Resumed);
@@ -484,6 +497,9 @@ impl<'a> Session<'a> {
     fn stop_answer(&mut self) {
         if self.turn.take().is_none() {
             return;
+        }
+        if !self.is_interrupted {
+            self.heard = self.speaker.as_ref().map(Speaker::heard);
         }
         let task = self.task;
         let edge = self.edge;
@@ -507,6 +523,7 @@ impl<'a> Session<'a> {
         }
         self.turn = None;
         self.said.clear();
+        self.heard = None;
         self.speech_ended = None;
         self.handle
             .send_voice([VoiceFrame::End { task: self.task }]);

@@ -12,6 +12,7 @@ use switchboard_speech::{Pcm, SpeechError, SpokenStyle, Synthesis, Synthesizers}
 use switchboard_voice::{Due, EncodedFrame, Encoder, Pacer, Sentence, SentenceCutter};
 use tokio::time::Instant;
 
+use super::progress::Progress;
 use crate::handle::VoiceFrame;
 
 /// Audio that the device has before it plays it.
@@ -72,6 +73,11 @@ pub(super) struct Speaker {
     pacer: Pacer<Item>,
     /// What was sent of the present sentence.
     sent: Vec<Item>,
+    progress: Progress,
+    /// Audio of the answer before that of the pacer.
+    played_before: Duration,
+    /// What the device reported as played, and when.
+    reported: Option<(Duration, Instant)>,
 }
 
 impl Speaker {
@@ -88,6 +94,9 @@ impl Speaker {
             synthesis: None,
             pacer: Pacer::new(LEAD),
             sent: Vec::new(),
+            progress: Progress::default(),
+            played_before: Duration::ZERO,
+            reported: None,
         }
     }
 
@@ -130,6 +139,8 @@ impl Speaker {
         self.encoder.clear();
         self.pacer = Pacer::new(LEAD);
         self.sent.clear();
+        self.progress = Progress::default();
+        (self.played_before, self.reported) = (Duration::ZERO, None);
         self.is_whole = false;
         self.style = SpokenStyle::default();
     }
@@ -144,6 +155,11 @@ impl Speaker {
 
     /// Sends the interrupted sentence again from its beginning: the device has dropped what it had.
     pub(super) fn repeat_sentence(&mut self) {
+        let now = self.began.elapsed();
+        let sent = self.played_before + self.pacer.played(now) + self.pacer.unplayed(now);
+        // The last audio that was sent belongs to that sentence.
+        let last = sent.saturating_sub(Duration::from_millis(1));
+        self.played_before = self.progress.sentence_start(last);
         let waiting: Vec<Item> = self.pacer.clear().collect();
         self.pacer = Pacer::new(LEAD);
         let sent = std::mem::take(&mut self.sent);
@@ -159,6 +175,20 @@ impl Speaker {
             && self.waiting.is_empty()
             && self.synthesis.is_none()
             && self.pacer.is_empty()
+    }
+
+    /// The device reports how much of the answer it has played.
+    pub(super) fn set_played(&mut self, played: Duration) {
+        self.reported = Some((played, Instant::now()));
+    }
+
+    /// Returns the words of the answer that the device has played: by the time that has passed, and not
+    /// more than it reports.
+    pub(super) fn heard(&self) -> String {
+        let paced = self.played_before + self.pacer.played(self.began.elapsed());
+        let reported = self.reported.map(|(played, at)| played + at.elapsed());
+        self.progress
+            .words(reported.map_or(paced, |reported| reported.min(paced)))
     }
 
     /// How long the device still plays what was sent.
@@ -200,6 +230,7 @@ impl Speaker {
     fn begin_sentence(&mut self) {
         while let Some(sentence) = self.waiting.pop_front() {
             let text = sentence.text.clone();
+            self.progress.begin(&text);
             self.queue(Item::Begin(sentence));
             if !text.is_empty() {
                 self.synthesis = Some(self.synthesizers.begin(text, self.style.clone()));
@@ -218,6 +249,7 @@ impl Speaker {
 
     fn queue_frames(&mut self, frames: Vec<EncodedFrame>) {
         for frame in frames {
+            self.progress.add(Duration::from_millis(frame.ms.into()));
             self.queue(Item::Audio(frame));
         }
     }

@@ -228,6 +228,12 @@ async fn speech_interrupts_an_answer_only_where_the_device_removes_its_own_sound
         assert_eq!(after[1].kind, Kind::End);
         let next = fixture.turn().await;
         assert_eq!(&*next.text, "stop that");
+        let heard = next.heard.clone().expect("what was heard");
+        assert!(LONG_ANSWER.starts_with(&heard), "{heard}");
+        assert!(
+            !heard.is_empty() && heard.len() < LONG_ANSWER.len() / 2,
+            "{heard}"
+        );
         node.caller.send_text(&next, "All right.");
         node.caller.finish_reply(&next);
         assert_eq!(
@@ -403,10 +409,11 @@ async fn words_before_the_answer_extend_the_message() {
     utterance.extend(vec![0; 15 * FRAME_BYTES]);
     let seq = speak(&mut device, 0, &utterance, &mut received).await;
     let first = fixture.turn().await;
-    assert_eq!(&*first.text, "go forward");
+    assert_eq!((&*first.text, &first.heard), ("go forward", &None));
     speak(&mut device, seq, &utterance, &mut received).await;
     let second = fixture.turn().await;
     assert_eq!(&*second.text, "go forward go forward");
+    assert_eq!(second.heard.as_deref(), Some(""));
     let caller = &fixture.node.caller;
     // The answer to a part of the message is not wanted.
     caller.send_text(&first, "Old.");
