@@ -82,13 +82,20 @@ async fn serve(servers: &mut JoinSet<()>) -> (String, mpsc::Receiver<(HeaderMap,
                        body: Bytes| {
         let request: Value = serde_json::from_slice(&body).unwrap();
         requests.send((headers, body)).await.unwrap();
-        speech(request["model"].as_str().unwrap())
+        let model = request["model"].as_str().unwrap();
+        if model == "late" {
+            std::future::pending::<()>().await;
+        }
+        speech(model)
     };
     let transcribe = async |State(requests): State<mpsc::Sender<(HeaderMap, Bytes)>>,
                             headers: HeaderMap,
                             body: Bytes| {
         let text = String::from_utf8_lossy(&body).into_owned();
         requests.send((headers, body)).await.unwrap();
+        if text.contains("\r\n\r\nlate\r\n") {
+            std::future::pending::<()>().await;
+        }
         if text.contains("\r\n\r\nlong\r\n") {
             return json!({"text": "x".repeat(9_000)}).to_string();
         }
@@ -198,6 +205,20 @@ async fn provider_that_fails_before_its_first_audio_is_replaced() {
         };
         assert!(!reason.contains("s3cret"), "{reason}");
     }
+}
+
+/// Its first audio is late after 8 s, a transcript after 15 s.
+#[tokio::test]
+async fn provider_that_is_late_is_replaced() {
+    let mut servers = JoinSet::new();
+    let (url, _requests) = serve(&mut servers).await;
+    let speech = providers(&json!({
+        "stt": [openai(&url, "late"), openai(&url, "whisper")],
+        "tts": [openai(&url, "late"), openai(&url, "split")],
+    }));
+    let (words, pieces) = tokio::join!(recognized(&speech), spoken(&speech));
+    assert_eq!(words.unwrap(), "Hello there.");
+    assert!(!pieces.unwrap().is_empty());
 }
 
 #[tokio::test]

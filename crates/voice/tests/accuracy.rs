@@ -236,6 +236,15 @@ fn no_utterance_is_found_in_noise_and_music() {
         ("keyboard", minutes(&noise("keyboard-typing.ogg"), 1)),
         ("music on hold", minutes(&noise("hold_music.ogg"), 1)),
         ("white noise", white.collect()),
+        ("silence", vec![0; 60 * RATE as usize]),
+        ("an offset", vec![12_000; 60 * RATE as usize]),
+        (
+            "a clipped tone",
+            tone(150.0)
+                .iter()
+                .map(|sample| sample.signum() * i16::MAX)
+                .collect(),
+        ),
         ("440 Hz", tone(440.0)),
         ("1 kHz", tone(1_000.0)),
     ] {

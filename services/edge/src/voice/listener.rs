@@ -41,6 +41,8 @@ pub(super) enum Heard {
 pub(super) struct Listener {
     terms: AudioTerms,
     mode: ListenMode,
+    /// The language of the NPC, once an answer has named it.
+    language: Option<String>,
     decoder: Decoder,
     segmenter: Segmenter<GatedSilero>,
     /// The utterance in progress is the last one, if it is recognised.
@@ -59,6 +61,7 @@ impl Listener {
         let mut listener = Self {
             terms,
             mode: terms.listen,
+            language: None,
             decoder: Decoder::new(terms.input),
             segmenter: Segmenter::new(activity, SegmenterSettings::default()),
             recognitions: VecDeque::new(),
@@ -81,6 +84,11 @@ impl Listener {
 
     pub(super) const fn mode(&self) -> ListenMode {
         self.mode
+    }
+
+    /// Utterances that begin from now on are in this language, a BCP 47 tag, or in any.
+    pub(super) fn set_language(&mut self, language: Option<String>) {
+        self.language = language;
     }
 
     /// Begins a stream, in the mode of AUTH if there is none.
@@ -206,10 +214,11 @@ impl Listener {
         feed: impl FnOnce(&mut Segmenter<GatedSilero>, &mut dyn FnMut(Segment<'_>)),
     ) -> Vec<Heard> {
         let mut heard = Vec::new();
-        let recognitions = &mut self.recognitions;
+        let (recognitions, language) = (&mut self.recognitions, &self.language);
         let mut emit = |segment: Segment<'_>| match segment {
             Segment::Started => {
-                recognitions.extend(recognizers.map(|recognizers| recognizers.begin(None)));
+                recognitions
+                    .extend(recognizers.map(|recognizers| recognizers.begin(language.clone())));
                 heard.push(Heard::Began);
             }
             Segment::Audio(pcm) => {

@@ -418,6 +418,7 @@ impl<'a> Session<'a> {
             return;
         };
         if let Some(style) = chunk.style {
+            self.listener.set_language(style.language.clone());
             speaker.set_style(*style);
         }
         speaker.push(&chunk.text, chunk.is_last);

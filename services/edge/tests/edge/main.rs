@@ -28,3 +28,4 @@ mod tls;
 mod turns;
 mod unauthenticated;
 mod voice;
+mod voice_limits;

@@ -231,7 +231,8 @@ impl Node {
         self.sum("switchboard_budget_used", Some(budget)) as usize
     }
 
-    fn sum(&self, name: &str, label: Option<&str>) -> f64 {
+    /// The sum of a metric of any name, of those with this label if there is one.
+    pub fn sum(&self, name: &str, label: Option<&str>) -> f64 {
         let families = self.registry.gather();
         let family = families.iter().find(|family| family.name() == name);
         family.map_or(0.0, |family| {

@@ -16,26 +16,26 @@ use crate::{
     node::{Node, TEST_TIMEOUT},
 };
 
-const TASK: TaskId = TaskId(*b"voice001");
-const RATE: usize = 16_000;
-const FRAME_MS: usize = 60;
-const FRAME_BYTES: usize = 2 * RATE / 1_000 * FRAME_MS;
+pub const TASK: TaskId = TaskId(*b"voice001");
+pub const RATE: usize = 16_000;
+pub const FRAME_MS: usize = 60;
+pub const FRAME_BYTES: usize = 2 * RATE / 1_000 * FRAME_MS;
 /// Long enough that audio is sent while it is interrupted.
-const LONG_ANSWER: &str = "This is the first of several long sentences that nobody has to hear to their end. \
+pub const LONG_ANSWER: &str = "This is the first of several long sentences that nobody has to hear to their end. \
     Here is another one that goes on and on for quite a while. And a third one follows after that. ";
 
 /// An edge whose recogniser is a script, which reads samples and prints words.
-struct Fixture {
-    node: Node,
+pub struct Fixture {
+    pub node: Node,
     _folder: TempDir,
 }
 
 impl Fixture {
-    async fn start(recognizer: &str) -> Self {
+    pub async fn start(recognizer: &str) -> Self {
         Self::with(recognizer, |_| {}).await
     }
 
-    async fn with(recognizer: &str, change: impl FnOnce(&mut Config)) -> Self {
+    pub async fn with(recognizer: &str, change: impl FnOnce(&mut Config)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("recognize.sh");
         fs::write(&script, recognizer).unwrap();
@@ -50,7 +50,13 @@ impl Fixture {
     }
 
     /// A device with these terms, PCM in both directions unless they say otherwise.
-    async fn device(&self, id: &str, terms: &Value) -> (Device, Value) {
+    pub async fn device(&self, id: &str, terms: &Value) -> (Device, Value) {
+        let mut device = Device::connect(self.node.addr).await;
+        let accepted = self.authenticate(&mut device, id, terms).await;
+        (device, accepted)
+    }
+
+    pub async fn authenticate(&self, device: &mut Device, id: &str, terms: &Value) -> Value {
         let mut audio = json!({
             "in": {"codec": "pcm_s16le", "rate": RATE, "frame_ms": FRAME_MS},
             "out": {"codec": "pcm_s16le", "rate": RATE, "frame_ms": FRAME_MS},
@@ -59,7 +65,6 @@ impl Fixture {
         for (name, value) in terms.as_object().unwrap() {
             audio[name] = value.clone();
         }
-        let mut device = Device::connect(self.node.addr).await;
         let token = self.node.token(id);
         let request =
             json!({"token": token, "client": {"name": "toy", "version": "1", "audio": audio}});
@@ -69,23 +74,23 @@ impl Fixture {
             .await;
         let answer = device.expect(Kind::Auth).await.json();
         assert_eq!(answer["data"]["success"], true, "{answer}");
-        (device, answer["data"].clone())
+        answer["data"].clone()
     }
 
-    async fn turn(&self) -> Turn {
+    pub async fn turn(&self) -> Turn {
         let mut turns = self.node.caller.claim_turns(1, TEST_TIMEOUT).await.unwrap();
         assert_eq!(turns.len(), 1, "no turn in time");
         turns.remove(0)
     }
 
-    async fn no_turn(&self) {
+    pub async fn no_turn(&self) {
         let none = self.node.caller.claim_turns(1, Duration::from_millis(200));
         assert!(none.await.unwrap().is_empty());
     }
 }
 
 /// A person says "go forward ten meters".
-fn recording() -> Vec<u8> {
+pub fn recording() -> Vec<u8> {
     let folder = std::env::var_os("SWITCHBOARD_SPEECH_SAMPLES");
     let folder = folder.map_or_else(|| "/usr/share/pocketsphinx/test/data".into(), PathBuf::from);
     let file = folder.join("goforward.raw");
@@ -94,13 +99,18 @@ fn recording() -> Vec<u8> {
     })
 }
 
-async fn send_voice(device: &mut Device, message: &Value) {
+pub async fn send_voice(device: &mut Device, message: &Value) {
     let payload = message.to_string();
     device.send(Kind::Voice, TASK, 0, payload.as_bytes()).await;
 }
 
 /// Sends audio as fast as it is recorded, and frames of the edge to `received`. Returns the next seq.
-async fn speak(device: &mut Device, mut seq: u16, audio: &[u8], received: &mut Vec<Frame>) -> u16 {
+pub async fn speak(
+    device: &mut Device,
+    mut seq: u16,
+    audio: &[u8],
+    received: &mut Vec<Frame>,
+) -> u16 {
     let mut ticks = interval(Duration::from_millis(FRAME_MS as u64));
     for frame in audio.chunks(FRAME_BYTES) {
         ticks.tick().await;
@@ -114,7 +124,7 @@ async fn speak(device: &mut Device, mut seq: u16, audio: &[u8], received: &mut V
 }
 
 /// The next VOICE message that has this member, and everything before it.
-async fn voice_with(device: &mut Device, member: &str) -> Value {
+pub async fn voice_with(device: &mut Device, member: &str) -> Value {
     loop {
         let frame = device.next().await.expect("a frame");
         if frame.kind == Kind::Voice && frame.json().get(member).is_some() {
@@ -124,7 +134,7 @@ async fn voice_with(device: &mut Device, member: &str) -> Value {
 }
 
 /// Receives an answer until its END. Returns the milliseconds of its audio.
-async fn receive_answer(device: &mut Device) -> usize {
+pub async fn receive_answer(device: &mut Device) -> usize {
     let (mut expected, mut bytes) = (0, 0);
     loop {
         let frame = device.next().await.expect("a frame");
@@ -281,99 +291,6 @@ async fn noise_without_words_resumes_the_interrupted_sentence() {
     assert!((0..).zip(&answer).all(|(seq, frame)| frame.seq == seq));
     assert!(answer.len() * FRAME_MS > 5_000);
     fixture.no_turn().await;
-}
-
-#[tokio::test]
-async fn invalid_audio_has_an_answer_and_the_connection_stays() {
-    let fixture = Fixture::start("cat > /dev/null; echo hello").await;
-    let opus = json!({"in": {"codec": "opus", "rate": RATE, "frame_ms": FRAME_MS}});
-    let (mut device, _) = fixture.device("opus", &opus).await;
-    let problem =
-        async |device: &mut Device| voice_with(device, "problem").await["problem"].clone();
-    // The length of a packet that no packet has.
-    device.send(Kind::Audio, TASK, 0, &[0x10, 0, 1]).await;
-    assert_eq!(problem(&mut device).await, "bad_audio");
-    // Fifty packets that are no Opus.
-    device
-        .send(Kind::Audio, TASK, 1, &[0, 2, 3, 0].repeat(50))
-        .await;
-    assert_eq!(problem(&mut device).await, "bad_audio");
-    // The message ends within a packet.
-    device.send(Kind::Audio, TASK, 2, &[0, 9, 1]).await;
-    device.send(Kind::End, TASK, 3, b"").await;
-    assert_eq!(problem(&mut device).await, "bad_audio");
-    device.send(Kind::Ping, TASK, 0, b"there?").await;
-    device.expect(Kind::Pong).await;
-
-    let (mut device, _) = fixture.device("pcm", &json!({})).await;
-    // Five seconds at once.
-    device
-        .send(Kind::Audio, TASK, 0, &vec![0; 5 * 2 * RATE])
-        .await;
-    assert_eq!(problem(&mut device).await, "too_fast");
-    // Ignored: a stop without a start, and reports of what was played.
-    send_voice(&mut device, &json!({"listen": "stop"})).await;
-    send_voice(&mut device, &json!({"played_ms": 5})).await;
-    send_voice(&mut device, &json!({"wake": "x".repeat(10_000)})).await;
-    send_voice(
-        &mut device,
-        &json!({"listen": "start", "mode": "telepathy"}),
-    )
-    .await;
-    send_voice(&mut device, &json!({"listen": "start", "mode": "manual"})).await;
-    device.send(Kind::Voice, TASK, 0, b"{}").await;
-    let rejected = device.expect(Kind::Control).await.json();
-    assert_eq!(rejected["data"]["call_id"], "voice", "{rejected}");
-    fixture.no_turn().await;
-}
-
-#[tokio::test]
-async fn offer_that_does_not_fit_is_explained_and_audio_is_not_needed() {
-    let fixture = Fixture::start("cat > /dev/null; echo hello").await;
-    let check = async |terms: Value, expect: &str| {
-        let (_, accepted) = fixture.device("toy", &terms).await;
-        assert_eq!(accepted.get("audio"), None, "{accepted}");
-        let notice = accepted["audio_notice"].as_str().unwrap();
-        assert!(notice.contains(expect), "{notice}");
-    };
-    check(
-        json!({"in": {"codec": "mp3", "rate": RATE}}),
-        "unknown variant `mp3`",
-    )
-    .await;
-    check(
-        json!({"out": {"codec": "opus", "rate": 44_100}}),
-        "client.audio.out",
-    )
-    .await;
-    check(json!({"in": null}), "client.audio").await;
-    // Without an offer, VOICE has no effect, and audio is answered as before.
-    let mut device = fixture.node.device("other").await;
-    send_voice(&mut device, &json!({"listen": "start"})).await;
-    device.send(Kind::Audio, TASK, 0, b"sound").await;
-    device.send(Kind::End, TASK, 1, b"").await;
-    device.expect(Kind::Text).await;
-    device.expect(Kind::End).await;
-}
-
-#[tokio::test]
-async fn conversation_beyond_the_share_is_refused_and_leaves_room_for_others() {
-    let fixture = Fixture::with("cat > /dev/null; echo hello", |config| {
-        config.voice_max_sessions = 4
-    })
-    .await;
-    let (mut first, _) = fixture.device("first", &json!({})).await;
-    send_voice(&mut first, &json!({"listen": "start"})).await;
-    first
-        .send(Kind::Audio, TASK, 0, &recording()[..40_000])
-        .await;
-    assert_eq!(voice_with(&mut first, "state").await["state"], "heard");
-    let (mut second, _) = fixture.device("second", &json!({})).await;
-    second.send(Kind::Audio, TASK, 0, &[0; 100]).await;
-    assert_eq!(
-        voice_with(&mut second, "problem").await["problem"],
-        "overloaded"
-    );
 }
 
 #[tokio::test]
