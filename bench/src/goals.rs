@@ -9,6 +9,7 @@ use super::{
     rolling::RollingRestart,
     scale, settings,
     subject::{Window, find},
+    voice,
 };
 
 /// One goal with its measured value.
@@ -58,7 +59,11 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
         let figures = report.rolling.iter().map(figure);
         figures.max_by(f64::total_cmp)
     };
-    vec![
+    let spoken = |subject, conversations, figure: fn(&Window) -> f64| {
+        let series = find(&report.voice, subject, conversations)?;
+        Some(series.median(figure) / 1000.0)
+    };
+    let mut goals = vec![
         Goal::new(
             "p50 of a call at 1 in flight ÷ Redis alone",
             &Bound::AtMost(1.6),
@@ -104,7 +109,30 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
             &Bound::AtMost(0.1),
             worst(RollingRestart::undelivered_percent),
         ),
-    ]
+    ];
+    goals.extend([
+        Goal::new(
+            "ms to the first audio of an answer in 50 conversations, p50",
+            &Bound::AtMost(10.0),
+            spoken(voice::FIRST_AUDIO, 50, |window| window.p50_us),
+        ),
+        Goal::new(
+            "the same, p99",
+            &Bound::AtMost(40.0),
+            spoken(voice::FIRST_AUDIO, 50, |window| window.p99_us),
+        ),
+        Goal::new(
+            "ms of the latest frame of an answer in 100 conversations, p99",
+            &Bound::AtMost(20.0),
+            spoken(voice::LATEST_FRAME, 100, |window| window.p99_us),
+        ),
+        Goal::new(
+            "ms to the end of an interrupted answer in 50 conversations, p99",
+            &Bound::AtMost(20.0),
+            spoken(voice::STOP, 50, |window| window.p99_us),
+        ),
+    ]);
+    goals
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod settings;
 mod subject;
 mod system;
 mod usage;
+mod voice;
 mod worker;
 
 use std::{future::ready, path::PathBuf, process::ExitCode, time::Duration};
@@ -135,6 +136,8 @@ pub(crate) enum Part {
     Settings,
     /// Latency of a language model's first output at the device
     Chat,
+    /// Latency, pace and cost of spoken conversations
+    Voice,
     /// Memory per idle device
     Idle,
     /// Many devices connecting at once
@@ -190,6 +193,10 @@ async fn measure(options: &Options) -> anyhow::Result<()> {
     if options.includes(Part::Chat) {
         let outcome = chat::measure(&bench, &mut report).await;
         report.or_skip("chat", outcome);
+    }
+    if options.includes(Part::Voice) {
+        let outcome = voice::measure(&bench, &mut report).await;
+        report.or_skip("voice", outcome);
     }
     if options.includes(Part::Idle) {
         scale::idle(&bench, &mut report).await?;

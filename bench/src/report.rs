@@ -38,6 +38,7 @@ pub(crate) struct Report {
     pub(crate) settings: Vec<Series>,
     /// Latency of a model's first output at the device.
     pub(crate) chat: Vec<Series>,
+    pub(crate) voice: Vec<Series>,
     pub(crate) idle: Vec<Memory>,
     pub(crate) storms: Vec<Storm>,
     pub(crate) rolling: Vec<RollingRestart>,
@@ -54,7 +55,7 @@ impl Report {
             "devices": options.devices,
             "payload_bytes": super::role::PAYLOAD_BYTES,
         });
-        let (calls, rest, mcp, settings, chat) = Default::default();
+        let (calls, rest, mcp, settings, chat, voice) = Default::default();
         let (idle, storms, rolling, skipped) = Default::default();
         Self {
             conditions,
@@ -63,6 +64,7 @@ impl Report {
             mcp,
             settings,
             chat,
+            voice,
             idle,
             storms,
             rolling,
@@ -86,6 +88,7 @@ impl Report {
             "mcp": self.mcp,
             "settings": self.settings,
             "chat": self.chat,
+            "voice": self.voice,
             "idle": self.idle,
             "storms": self.storms,
             "rolling": self.rolling,
@@ -109,7 +112,8 @@ impl Report {
                 operation.http_subject(),
             ));
         }
-        rows.extend(self.chat.iter().map(|series| row_of(series, String::new())));
+        let spoken = self.chat.iter().chain(&self.voice);
+        rows.extend(spoken.map(|series| row_of(series, String::new())));
         rows.extend(self.idle.iter().map(|memory| self.memory_row(memory)));
         rows.extend(self.storms.iter().map(|storm| self.storm_row(storm)));
         rows.extend(self.rolling.iter().map(RollingRestart::row));

@@ -20,6 +20,7 @@ mod rolling_devices;
 mod settings_caller;
 mod store_caller;
 mod turn_caller;
+mod voice_caller;
 mod wire_devices;
 
 use std::net::SocketAddr;
@@ -63,6 +64,8 @@ pub(crate) enum Role {
     StoreCaller(store_caller::Options),
     /// Devices that run turns, and the fake model provider that serves them
     TurnCaller(turn_caller::Options),
+    /// Toys that hold spoken conversations, and the providers that serve them
+    VoiceCaller(voice_caller::Options),
     /// An MCP server with one tool and no devices
     McpServer(mcp_server::Options),
 }
@@ -108,6 +111,7 @@ pub(crate) fn run(role: Role) -> anyhow::Result<()> {
         }
         Role::StoreCaller(options) => run_caller(store_caller::StoreCaller::start(options)),
         Role::TurnCaller(options) => run_caller(turn_caller::TurnCaller::start(options)),
+        Role::VoiceCaller(options) => run_caller(voice_caller::VoiceCaller::start(options)),
         Role::McpServer(options) => mcp_server::run(&options),
         Role::WireDevices(options) => run_fleet(wire_devices::WireFleet::new(options)?),
         Role::RollingDevices(options) => run_fleet(rolling_devices::RollingFleet::new(options)?),

@@ -12,7 +12,7 @@ use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{CertificateDer, pem::PemObject as _};
-use serde_json::json;
+use serde_json::{Value, json};
 use switchboard_protocol::{
     frame::{Decoder, Kind, SeqFormat, TaskId, encode},
     id::{OrgId, TokenId},
@@ -134,6 +134,27 @@ impl WireFleet {
         })
     }
 
+    /// Connects a device that has no services, and audio in these formats.
+    pub(super) async fn dial_toy(&self, index: u32, audio: &Value) -> anyhow::Result<WireDevice> {
+        let (mut device, token) = self.connect_device(index).await?;
+        let client = json!({ "name": "toy", "version": "1", "audio": audio });
+        let auth = json!({ "token": token, "client": client });
+        device.authenticate(&auth).await?;
+        Ok(device)
+    }
+
+    /// Returns a connection and the token with which it authenticates.
+    async fn connect_device(&self, index: u32) -> anyhow::Result<(WireDevice, String)> {
+        let token = self.tokens.token(&device_name(index)).await?;
+        let device = WireDevice {
+            stream: self.connect().await?,
+            received: Vec::new(),
+            decoder: Decoder::new(MAX_FRAME_BYTES),
+            heartbeat: heartbeat_interval(Duration::from_secs(3600)),
+        };
+        Ok((device, token))
+    }
+
     async fn connect(&self) -> anyhow::Result<Box<dyn Stream>> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
@@ -197,15 +218,8 @@ impl Fleet for WireFleet {
     type Device = WireDevice;
 
     async fn dial(&self, index: u32) -> anyhow::Result<WireDevice> {
-        let name = device_name(index);
-        let token = self.tokens.token(&name).await?;
-        let mut device = WireDevice {
-            stream: self.connect().await?,
-            received: Vec::new(),
-            decoder: Decoder::new(MAX_FRAME_BYTES),
-            heartbeat: heartbeat_interval(Duration::from_secs(3600)),
-        };
-        device.authenticate(&token).await?;
+        let (mut device, token) = self.connect_device(index).await?;
+        device.authenticate(&json!({ "token": token })).await?;
         device.register().await?;
         Ok(device)
     }
@@ -238,9 +252,8 @@ impl WireDevice {
         }
     }
 
-    async fn authenticate(&mut self, token: &str) -> anyhow::Result<()> {
-        let auth = json!({ "token": token }).to_string();
-        self.send(Kind::Auth, auth.as_bytes()).await?;
+    async fn authenticate(&mut self, auth: &Value) -> anyhow::Result<()> {
+        self.send(Kind::Auth, auth.to_string().as_bytes()).await?;
         let response = self.receive(Kind::Auth).await?;
         let accepted = parse_auth_answer(&response)?
             .map_err(|error| anyhow!("authentication failed: {error}"))?;
@@ -292,6 +305,32 @@ impl WireDevice {
                     let first = first.context("the reply has no text frame")?;
                     return Ok((first, String::from_utf8(reply)?));
                 }
+            }
+            let read = self.stream.read_buf(&mut self.received).await?;
+            ensure!(read > 0, "the edge closed the connection");
+        }
+    }
+
+    /// Sends a frame of a task.
+    pub(super) async fn send_to(
+        &mut self,
+        kind: Kind,
+        task: TaskId,
+        seq: u16,
+        payload: &[u8],
+    ) -> anyhow::Result<()> {
+        let mut bytes = Vec::new();
+        encode(&mut bytes, kind, task, seq, SeqFormat::Plain, payload);
+        send(&mut self.stream, &bytes).await
+    }
+
+    /// Receives a frame of any kind; can be dropped and called again.
+    pub(super) async fn next_frame(&mut self) -> anyhow::Result<Kind> {
+        loop {
+            if let Some((frame, consumed)) = self.decoder.decode(&self.received)? {
+                let kind = frame.kind;
+                self.received.drain(..consumed);
+                return Ok(kind);
             }
             let read = self.stream.read_buf(&mut self.received).await?;
             ensure!(read > 0, "the edge closed the connection");
