@@ -3,8 +3,9 @@
 use prometheus::{Histogram, IntCounter, IntGauge, Registry};
 use switchboard_runtime::{
     labels,
-    metrics::{Counters, Group},
+    metrics::{Counters, Group, Histograms},
 };
+use tokio::time::Instant;
 
 labels! {
     /// How an utterance ended.
@@ -27,8 +28,55 @@ labels! {
     }
 }
 
+labels! {
+    /// The parts of the time from the last speech of a message to the first audio of its answer. Each
+    /// begins where the one before it ends.
+    pub(crate) enum Stage {
+        /// The silence that ends the utterance.
+        Silence => "silence",
+        /// Until the words are recognised.
+        Recognition => "recognition",
+        /// Until the first text of the reply.
+        Reply => "reply",
+        /// Until the first audio is sent.
+        Synthesis => "synthesis",
+    }
+}
+
 /// From the end of speech to the first audio of the answer.
 const RESPONSE_SECONDS: [f64; 10] = [0.3, 0.6, 0.8, 1.0, 1.3, 1.7, 2.5, 4.0, 7.0, 15.0];
+
+const STAGE_SECONDS: [f64; 9] = [0.01, 0.05, 0.2, 0.5, 0.8, 1.3, 2.5, 5.0, 15.0];
+
+/// Measures the stages of one answer.
+#[derive(Debug, Default)]
+pub(crate) struct Stages {
+    /// The present stage, and when it began.
+    present: Option<(Stage, Instant)>,
+}
+
+impl Stages {
+    /// The last speech of a message ended at this time, and now its silence is over.
+    pub(crate) fn begin(&mut self, metrics: &VoiceMetrics, speech_ended: Instant) {
+        self.present = Some((Stage::Silence, speech_ended));
+        self.end(metrics, Stage::Silence);
+    }
+
+    /// A stage is over, and the next one begins. Does nothing in another stage.
+    pub(crate) fn end(&mut self, metrics: &VoiceMetrics, stage: Stage) {
+        let Some((_, began)) = self.present.filter(|(present, _)| *present == stage) else {
+            return;
+        };
+        let now = Instant::now();
+        metrics.stage_seconds.observe(stage, now - began);
+        self.present = match stage {
+            Stage::Silence => Some((Stage::Recognition, now)),
+            Stage::Recognition => Some((Stage::Reply, now)),
+            Stage::Reply => Some((Stage::Synthesis, now)),
+            Stage::Synthesis => None,
+        };
+    }
+}
 
 /// All metrics of spoken conversations.
 #[derive(Debug)]
@@ -37,6 +85,7 @@ pub(crate) struct VoiceMetrics {
     pub(crate) utterances: Counters<Utterance>,
     pub(crate) barge_ins: Counters<BargeIn>,
     pub(crate) response_seconds: Histogram,
+    pub(crate) stage_seconds: Histograms<Stage>,
     /// Audio of devices that there was no room for.
     pub(crate) dropped: IntCounter,
     /// Audio of answers that a device did not read in time.
@@ -56,6 +105,12 @@ impl VoiceMetrics {
             dropped: group.counter(
                 "input_dropped_total",
                 "Pieces of audio of devices that there was no room for",
+            )?,
+            stage_seconds: group.histograms(
+                "stage_seconds",
+                "Parts of the time from the last speech of a message to the first audio of its answer",
+                "stage",
+                &STAGE_SECONDS,
             )?,
             late: group.counter(
                 "answers_late_total",

@@ -15,7 +15,7 @@ use tokio::{
 
 use super::{
     listener::{Heard, Listener},
-    metrics::{BargeIn, Utterance},
+    metrics::{BargeIn, Stage, Stages, Utterance},
     notices::{NO_RECOGNITION, TOO_MANY_SESSIONS, describe},
     speaker::{Speaker, Synthesized},
     transcript::{self, MIN_SPEECH_PERCENT},
@@ -77,6 +77,7 @@ struct Session<'a> {
     heard: Option<String>,
     /// When speech ended, until the answer begins.
     speech_ended: Option<Instant>,
+    stages: Stages,
     /// Speech has stopped the answer; it continues unless there are words.
     is_interrupted: bool,
     /// The device stopped listening.
@@ -146,6 +147,7 @@ impl<'a> Session<'a> {
             said: String::new(),
             heard: None,
             speech_ended: None,
+            stages: Stages::default(),
             is_interrupted: false,
             is_stopped: false,
             is_doubtful: false,
@@ -330,6 +332,9 @@ impl<'a> Session<'a> {
                 });
                 self.is_doubtful = speech_percent < MIN_SPEECH_PERCENT;
                 self.speech_ended = Instant::now().checked_sub(silence);
+                if let Some(ended) = self.speech_ended {
+                    self.stages.begin(&self.edge.metrics.voice, ended);
+                }
                 self.recognize();
             }
         }
@@ -369,6 +374,8 @@ impl<'a> Session<'a> {
             self.edge.metrics.voice.utterances.inc(Utterance::Nothing);
             return self.resume();
         }
+        self.stages
+            .end(&self.edge.metrics.voice, Stage::Recognition);
         if self.terms.captions {
             let message = ServerVoice::Heard {
                 heard: words.as_str().into(),
@@ -417,6 +424,9 @@ impl<'a> Session<'a> {
             }
             return;
         };
+        if !chunk.text.is_empty() {
+            self.stages.end(&self.edge.metrics.voice, Stage::Reply);
+        }
         if let Some(style) = chunk.style {
             self.listener.set_language(style.language.clone());
             speaker.set_style(*style);
@@ -437,7 +447,9 @@ impl<'a> Session<'a> {
             self.set_phase(Phase::Speaking);
             if let Some(ended) = self.speech_ended.take() {
                 let seconds = ended.elapsed().as_secs_f64();
-                self.edge.metrics.voice.response_seconds.observe(seconds);
+                let metrics = &self.edge.metrics.voice;
+                metrics.response_seconds.observe(seconds);
+                self.stages.end(metrics, Stage::Synthesis);
             }
         }
         self.handle.send_voice(frames);

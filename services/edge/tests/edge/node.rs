@@ -231,6 +231,18 @@ impl Node {
         self.sum("switchboard_budget_used", Some(budget)) as usize
     }
 
+    /// The number of observations of a histogram with this label.
+    pub fn observations(&self, name: &str, label: &str) -> u64 {
+        let families = self.registry.gather();
+        let family = families.iter().find(|family| family.name() == name);
+        let metrics = family.into_iter().flat_map(|family| family.get_metric());
+        let with_label =
+            metrics.filter(|metric| metric.get_label().iter().any(|it| it.value() == label));
+        with_label
+            .map(|metric| metric.get_histogram().get_sample_count())
+            .sum()
+    }
+
     /// The sum of a metric of any name, of those with this label if there is one.
     pub fn sum(&self, name: &str, label: Option<&str>) -> f64 {
         let families = self.registry.gather();

@@ -163,8 +163,8 @@ async fn message_of_a_user_is_recognised_and_answered_aloud() {
     )
     .await;
     let node = &fixture.node;
-    for (id, mode) in [("auto", "auto"), ("manual", "manual")] {
-        let (mut device, accepted) = fixture.device(id, &json!({"listen": mode})).await;
+    for (answers, mode) in [(1, "auto"), (2, "manual")] {
+        let (mut device, accepted) = fixture.device(mode, &json!({"listen": mode})).await;
         assert_eq!(accepted["audio"]["listen"], mode, "{accepted}");
         let mut audio = vec![0; 12 * FRAME_BYTES];
         audio.extend(recording());
@@ -201,6 +201,10 @@ async fn message_of_a_user_is_recognised_and_answered_aloud() {
         assert_eq!(saying, json!({"saying": "I am there."}));
         let started = Instant::now();
         let answer_ms = receive_answer(&mut device).await;
+        for stage in ["silence", "recognition", "reply", "synthesis"] {
+            let family = "switchboard_voice_stage_seconds";
+            assert_eq!(node.observations(family, stage), answers, "{stage}");
+        }
         assert!((1_000..10_000).contains(&answer_ms), "{answer_ms} ms");
         // As fast as it is played, with a lead.
         let took = started.elapsed() + Duration::from_millis(700);

@@ -213,7 +213,11 @@ async fn device_that_does_not_read_loses_the_rest_of_the_answer() {
     let (turn, caller) = (fixture.turn().await, &fixture.node.caller);
     caller.send_text(&turn, &LONG_ANSWER.repeat(20));
     caller.finish_reply(&turn);
-    let late = async || fixture.node.sum("switchboard_voice_answers_late_total", None);
+    let late = async || {
+        fixture
+            .node
+            .sum("switchboard_voice_answers_late_total", None)
+    };
     eventually(UNREAD_TIMEOUT, late, |late| *late > 0.0).await;
     // The connection stays.
     device.send(Kind::Ping, TASK, 0, b"there?").await;
