@@ -43,7 +43,7 @@ impl Dialogue {
         let microphone = voice.open_microphone().map_err(failed)?;
         let speaker = voice.open_speaker().map_err(failed)?;
         Ok(Self {
-            terms: voice.terms(microphone.rate),
+            terms: voice.terms(),
             microphone: Some(microphone),
             recording: None,
             speaker: Some(speaker),

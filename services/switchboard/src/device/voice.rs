@@ -10,13 +10,12 @@ use std::{
 use anyhow::{Context as _, ensure};
 use hound::{SampleFormat, WavReader, WavSpec, WavWriter};
 use switchboard_protocol::message::{AudioFormat, AudioTerms, Codec, ListenMode};
+use switchboard_voice::{RATE, Resampler};
 use tokio::{
     sync::mpsc,
     time::{Interval, MissedTickBehavior, interval},
 };
 
-/// Raw audio, of a file that is no WAV file and of stdin: samples per second.
-const RAW_RATE: u32 = 16_000;
 /// Samples per second of what is played.
 const SPEAKER_RATE: u32 = 24_000;
 /// Audio in one frame, and the interval between two.
@@ -29,7 +28,7 @@ const BITS: u16 = 16;
 
 /// What the device listens to and speaks with.
 pub(crate) struct Voice {
-    /// A WAV file with 16-bit samples, a file of raw samples, or `-` for raw samples from stdin.
+    /// A WAV file with 16-bit samples, a file of raw samples at 16 kHz, or `-` for those from stdin.
     pub(crate) microphone: PathBuf,
     /// The same for what is played; without it, nothing is.
     pub(crate) speaker: Option<PathBuf>,
@@ -55,12 +54,8 @@ impl From<Listening> for ListenMode {
     }
 }
 
-/// An open microphone.
-pub(super) struct Microphone {
-    /// Samples per second.
-    pub(super) rate: u32,
-    source: Source,
-}
+/// An open microphone. It has [`RATE`] samples per second.
+pub(super) struct Microphone(Source);
 
 /// A microphone that is listened to.
 pub(super) struct Recording {
@@ -69,7 +64,10 @@ pub(super) struct Recording {
 }
 
 enum Source {
-    Wav(WavReader<BufReader<File>>),
+    Wav {
+        reader: WavReader<BufReader<File>>,
+        resampler: Resampler,
+    },
     Raw(Box<dyn Read + Send>),
 }
 
@@ -107,10 +105,10 @@ impl Voice {
             "{name} has {} channels, and must have one",
             spec.channels
         );
-        Ok(Microphone {
-            rate: spec.sample_rate,
-            source: Source::Wav(reader),
-        })
+        Ok(Microphone(Source::Wav {
+            reader,
+            resampler: Resampler::new(spec.sample_rate, RATE),
+        }))
     }
 
     /// Opens the speaker.
@@ -140,14 +138,14 @@ impl Voice {
     }
 
     /// What the device offers in AUTH.
-    pub(super) fn terms(&self, microphone_rate: u32) -> AudioTerms {
+    pub(super) fn terms(&self) -> AudioTerms {
         let format = |rate| AudioFormat {
             codec: Codec::PcmS16le,
             rate,
             frame_ms: FRAME_MS,
         };
         AudioTerms {
-            input: format(microphone_rate),
+            input: format(RATE),
             output: self.speaker.as_ref().map(|_| format(SPEAKER_RATE)),
             listen: self.listen,
             captions: true,
@@ -157,10 +155,7 @@ impl Voice {
 
 impl Microphone {
     fn raw(source: impl Read + Send + 'static) -> Self {
-        Self {
-            rate: RAW_RATE,
-            source: Source::Raw(Box::new(source)),
-        }
+        Self(Source::Raw(Box::new(source)))
     }
 
     /// Reads on a thread of its own: reads from stdin cannot be cancelled. The thread ends with the
@@ -179,19 +174,23 @@ impl Microphone {
         Recording { frames, ticks }
     }
 
-    /// The samples of one frame as bytes; fewer at the end, and `None` after it.
+    /// The samples of one frame as bytes, and `None` at the end. An error ends the recording like its end.
     fn next_frame(&mut self) -> Option<Vec<u8>> {
-        let samples = self.rate as usize / 1_000 * usize::from(FRAME_MS);
-        let frame = match &mut self.source {
-            Source::Wav(reader) => {
-                let samples = reader.samples::<i16>().take(samples);
-                let samples = samples.map_while(Result::ok);
-                samples.flat_map(i16::to_le_bytes).collect()
+        let count = |rate: u32| rate as usize * usize::from(FRAME_MS) / 1_000;
+        let frame = match &mut self.0 {
+            Source::Wav { reader, resampler } => {
+                let count = count(reader.spec().sample_rate);
+                let samples = reader.samples::<i16>().take(count).map_while(Result::ok);
+                let (samples, mut converted) = (samples.collect::<Vec<_>>(), Vec::new());
+                resampler.convert(&samples, &mut converted);
+                if samples.len() < count {
+                    resampler.finish(&mut converted);
+                }
+                converted.into_iter().flat_map(i16::to_le_bytes).collect()
             }
             Source::Raw(reader) => {
                 let mut frame = Vec::new();
-                let limit = samples as u64 * 2;
-                // An error ends the recording like its end.
+                let limit = count(RATE) as u64 * 2;
                 let _ = reader.take(limit).read_to_end(&mut frame);
                 frame
             }
