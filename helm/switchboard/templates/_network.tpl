@@ -72,5 +72,11 @@ address in another value.
 {{- range $index, $given := $values.completions.providers }}
 {{- include "switchboard.checkPort" (dict "root" $ "name" (printf "completions.providers[%d].endpoint" $index) "url" $given.endpoint "rule" "providers") }}
 {{- end }}
+{{- range $kind, $providers := $values.speech }}
+{{- range $index, $given := $providers }}
+{{- $url := ternary (printf "tcp://%s" $given.endpoint) $given.endpoint (eq $given.kind "wyoming") }}
+{{- include "switchboard.checkPort" (dict "root" $ "name" (printf "speech.%s[%d].endpoint" $kind $index) "url" $url "rule" "providers") }}
+{{- end }}
+{{- end }}
 {{- include "switchboard.checkPort" (dict "root" $ "name" "telemetry.otlpEndpoint" "url" $values.telemetry.otlpEndpoint "rule" "telemetry") }}
 {{- end -}}

@@ -116,3 +116,33 @@ The language model providers in the format of --completions-file; keys stay in t
 {{- end }}
 {{- toPrettyJson $listed }}
 {{- end -}}
+
+{{- /*
+The speech providers in the format of --speech-file; keys stay in the environment.
+*/ -}}
+{{- define "switchboard.speechFile" -}}
+{{- $file := dict }}
+{{- range $kind, $providers := .Values.speech }}
+{{- $listed := list }}
+{{- range $index, $given := $providers }}
+{{- $entry := pick $given "name" "kind" "endpoint" "model" "voice" }}
+{{- if $given.existingSecret }}{{ $_ := set $entry "key_env" (printf "%s_KEY_%d" (upper $kind) $index) }}{{ end }}
+{{- $listed = append $listed $entry }}
+{{- end }}
+{{- $_ := set $file $kind $listed }}
+{{- end }}
+{{- toPrettyJson $file }}
+{{- end -}}
+
+{{- /* The environment of edges with speech providers. */ -}}
+{{- define "switchboard.speechEnv" }}
+{{- if or .Values.speech.stt .Values.speech.tts }}
+- name: SWITCHBOARD_SPEECH_FILE
+  value: /etc/switchboard/settings/speech.json
+{{- range $kind, $providers := .Values.speech }}
+{{- range $index, $given := $providers }}
+{{- include "switchboard.secretEnv" (list (printf "%s_KEY_%d" (upper $kind) $index) $given.existingSecret ($given.key | default "key")) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
