@@ -59,10 +59,6 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
         let figures = report.rolling.iter().map(figure);
         figures.max_by(f64::total_cmp)
     };
-    let spoken = |subject, conversations, figure: fn(&Window) -> f64| {
-        let series = find(&report.voice, subject, conversations)?;
-        Some(series.median(figure) / 1000.0)
-    };
     let mut goals = vec![
         Goal::new(
             "p50 of a call at 1 in flight ÷ Redis alone",
@@ -110,7 +106,17 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
             worst(RollingRestart::undelivered_percent),
         ),
     ];
-    goals.extend([
+    goals.extend(spoken_goals(report));
+    goals
+}
+
+/// Those of spoken conversations.
+fn spoken_goals(report: &Report) -> [Goal; 4] {
+    let spoken = |subject, conversations, figure: fn(&Window) -> f64| {
+        let series = find(&report.voice, subject, conversations)?;
+        Some(series.median(figure) / 1000.0)
+    };
+    [
         Goal::new(
             "ms to the first audio of an answer in 50 conversations, p50",
             &Bound::AtMost(10.0),
@@ -131,8 +137,7 @@ pub(crate) fn goals(report: &Report) -> Vec<Goal> {
             &Bound::AtMost(20.0),
             spoken(voice::STOP, 50, |window| window.p99_us),
         ),
-    ]);
-    goals
+    ]
 }
 
 #[cfg(test)]

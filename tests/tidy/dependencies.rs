@@ -63,6 +63,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
             "switchboard-runtime",
             "switchboard-store",
             "switchboard-test-support",
+            "switchboard-voice",
         ],
     ),
 ];
