@@ -66,7 +66,7 @@ pub(super) struct Recording {
 enum Source {
     Wav {
         reader: WavReader<BufReader<File>>,
-        resampler: Resampler,
+        resampler: Box<Resampler>,
     },
     Raw(Box<dyn Read + Send>),
 }
@@ -107,7 +107,7 @@ impl Voice {
         );
         Ok(Microphone(Source::Wav {
             reader,
-            resampler: Resampler::new(spec.sample_rate, RATE),
+            resampler: Box::new(Resampler::new(spec.sample_rate, RATE)),
         }))
     }
 
