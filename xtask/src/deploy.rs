@@ -19,14 +19,15 @@ use crate::clients;
 /// The requirements file `tests/clients/deploy.txt`.
 const REQUIREMENTS: &str = "deploy";
 /// The shell scripts of the repository.
-const SCRIPTS: [&str; 7] = [
+const SCRIPTS: [&str; 8] = [
     ".ci/run",
-    "up",
     "check",
-    "deploy/packages.sh",
-    "deploy/make-env",
-    "deploy/healthcheck",
     "deploy/demo/make-organisation",
+    "deploy/healthcheck",
+    "deploy/make-env",
+    "deploy/packages.sh",
+    "deploy/speech/serve",
+    "up",
 ];
 
 /// Runs every check; the error names the first failure, the tool's output is above it.
