@@ -389,11 +389,11 @@ impl<'a> Session<'a> {
             self.stop_answer();
         }
         // Words before the answer has begun extend the message, and replace its turn.
-        if self.turn.is_some() {
-            self.heard.get_or_insert_default();
-        }
         if let Some(speaker) = &mut self.speaker {
             speaker.clear();
+            if self.turn.is_some() {
+                self.heard.get_or_insert_default();
+            }
         }
         if !self.said.is_empty() {
             self.said.push(' ');
