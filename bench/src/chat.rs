@@ -49,7 +49,7 @@ async fn separate_services(bench: &BenchEnv<'_>) -> anyhow::Result<Subject> {
     };
     Ok(Subject {
         name: SEPARATE_SERVICES,
-        caller: endpoints.caller(bench, &provider).await?,
+        caller: endpoints.caller(bench, &["turn-caller"], &provider).await?,
         devices: None,
         servers: [vec![("chat", chat.process)], plane.servers(&edge)].concat(),
         counts_caller: false,
@@ -84,7 +84,7 @@ async fn single_process(bench: &BenchEnv<'_>) -> anyhow::Result<Subject> {
     };
     Ok(Subject {
         name: SINGLE_PROCESS,
-        caller: endpoints.caller(bench, &provider).await?,
+        caller: endpoints.caller(bench, &["turn-caller"], &provider).await?,
         devices: None,
         servers: vec![("up", up.process), ("postgres", postgres.process)],
         counts_caller: false,
@@ -92,14 +92,14 @@ async fn single_process(bench: &BenchEnv<'_>) -> anyhow::Result<Subject> {
     })
 }
 
-/// Addresses of the fake model provider, which runs in the caller process.
-struct ProviderAddress {
+/// Addresses of the fake providers, which run in the caller process.
+pub(crate) struct ProviderAddress {
     listen: String,
-    endpoint: String,
+    pub(crate) endpoint: String,
 }
 
 impl ProviderAddress {
-    fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         let address = free_address()?;
         Ok(Self {
             listen: address.to_string(),
@@ -107,11 +107,12 @@ impl ProviderAddress {
         })
     }
 
-    fn arguments(&self) -> [&str; 6] {
+    /// Arguments of a service that uses the model.
+    pub(crate) fn arguments(&self) -> [&str; 6] {
         [
             // All turns are of one organisation, which has a quarter.
             "--chat-turns",
-            "256",
+            "512",
             "--completions-endpoint",
             &self.endpoint,
             "--completions-model",
@@ -121,21 +122,22 @@ impl ProviderAddress {
 }
 
 /// Addresses that devices connect to and get their tokens from.
-struct Endpoints {
-    devices: String,
-    control: String,
-    api_key: String,
+pub(crate) struct Endpoints {
+    pub(crate) devices: String,
+    pub(crate) control: String,
+    pub(crate) api_key: String,
 }
 
 impl Endpoints {
-    async fn caller(
+    /// Starts a caller with this role and its own arguments.
+    pub(crate) async fn caller(
         &self,
         bench: &BenchEnv<'_>,
+        role: &[&str],
         provider: &ProviderAddress,
     ) -> anyhow::Result<Worker> {
         let token_url = format!("http://{}/v1/tokens", self.control);
         let arguments = [
-            "turn-caller",
             "--listen",
             &provider.listen,
             "--address",
@@ -145,6 +147,6 @@ impl Endpoints {
             "--api-key",
             &self.api_key,
         ];
-        bench.worker(&arguments).await
+        bench.worker(&[role, &arguments].concat()).await
     }
 }

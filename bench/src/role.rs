@@ -13,6 +13,7 @@ mod mqtt_packet;
 mod nats_caller;
 mod nats_devices;
 mod pending;
+mod provider;
 mod redis_caller;
 mod redis_responder;
 mod rest_caller;

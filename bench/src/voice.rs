@@ -2,10 +2,10 @@
 //! costs. The toys and the providers are one process.
 
 use super::{
+    chat::{Endpoints, ProviderAddress},
     control_plane::ControlPlane,
     environment::BenchEnv,
     report::Report,
-    server::free_address,
     subject::{Subject, run_rounds},
     system::start_edge,
 };
@@ -51,56 +51,33 @@ async fn subject(
     delays: [&str; 3],
 ) -> anyhow::Result<Subject> {
     let plane = ControlPlane::start(bench).await?;
-    let providers = free_address()?.to_string();
-    let endpoint = format!("http://{providers}/v1");
-    let [limit, turns] = [["--voice-max-sessions", "512"], ["--chat-turns", "512"]];
+    let provider = ProviderAddress::new()?;
     let speech = [
         ["--device-listen", "127.0.0.1:0"],
+        // All conversations are of one organisation, which has a quarter.
+        ["--voice-max-sessions", "512"],
         ["--stt-kind", "openai"],
-        ["--stt-endpoint", &endpoint],
+        ["--stt-endpoint", &provider.endpoint],
         ["--stt-model", "fake-model"],
         ["--tts-kind", "openai"],
-        ["--tts-endpoint", &endpoint],
+        ["--tts-endpoint", &provider.endpoint],
         ["--tts-model", "fake-model"],
         ["--tts-voice", "fake-voice"],
-        // All conversations are of one organisation, which has a quarter.
-        limit,
     ];
-    let edge = start_edge(
-        bench,
-        &plane.stores.redis,
-        speech.as_flattened(),
-        "device_addr",
-    )
-    .await?;
-    let model = [
-        ["--completions-endpoint", &endpoint],
-        ["--completions-model", "fake-model"],
-        turns,
-    ];
-    let chat = plane.stores.serve(bench, "chat", model.as_flattened());
-    let chat = chat.await?;
-    let (address, token_url) = (
-        edge.address.to_string(),
-        format!("http://{}/v1/tokens", plane.control.address),
-    );
-    let caller = [
-        &[
-            "voice-caller",
-            "--listen",
-            &providers,
-            "--recording",
-            RECORDING,
-        ][..],
-        &["--figure", figure, "--delays"],
-        &delays,
-        &["--address", &address, "--token-url", &token_url],
-        &["--api-key", &plane.api_key],
-    ];
-    let caller = bench.worker(&caller.concat()).await?;
+    let redis = &plane.stores.redis;
+    let edge = start_edge(bench, redis, speech.as_flattened(), "device_addr").await?;
+    let model = provider.arguments();
+    let chat = plane.stores.serve(bench, "chat", &model).await?;
+    let endpoints = Endpoints {
+        devices: edge.address.to_string(),
+        control: plane.control.address.to_string(),
+        api_key: plane.api_key.clone(),
+    };
+    let role = ["voice-caller", "--recording", RECORDING, "--figure", figure];
+    let role = [&role[..], &["--delays"], &delays].concat();
     Ok(Subject {
         name,
-        caller,
+        caller: endpoints.caller(bench, &role, &provider).await?,
         devices: None,
         servers: [vec![("chat", chat.process)], plane.servers(&edge)].concat(),
         counts_caller: false,

@@ -18,18 +18,18 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
     routing::post,
-    serve::ListenerExt as _,
 };
 use bytes::Bytes;
 use clap::Args;
 use futures_util::{StreamExt as _, stream};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinSet, time::timeout};
+use tokio::{task::JoinSet, time::timeout};
 
 use super::{
     closed_loop::{Caller, RESPONSE_TIMEOUT},
     fleet::Fleet as _,
+    provider::{event, last_events, serve},
     wire_devices::{self, WireDevice, WireFleet},
 };
 
@@ -68,10 +68,13 @@ pub(super) struct TurnCaller {
 impl TurnCaller {
     pub(super) async fn start(options: Options) -> anyhow::Result<Self> {
         let written = WriteTimes::default();
+        let router = Router::new()
+            .route("/v1/chat/completions", post(complete))
+            .with_state(Arc::clone(&written));
         let caller = Self {
             fleet: WireFleet::new(options.devices)?,
             devices: (0..MAX_DEVICES).map(|_| Default::default()).collect(),
-            _provider: start_provider(options.listen, Arc::clone(&written)).await?,
+            _provider: serve(options.listen, router).await?,
             written,
         };
         let deadline = Instant::now() + FIRST_DEVICE_TIMEOUT;
@@ -122,23 +125,6 @@ impl Caller for TurnCaller {
     }
 }
 
-async fn start_provider(listen: SocketAddr, written: WriteTimes) -> anyhow::Result<JoinSet<()>> {
-    let listener = TcpListener::bind(listen).await?.tap_io(|connection| {
-        // Otherwise Nagle's algorithm may delay the first chunk until an acknowledgement.
-        let _ = connection.set_nodelay(true);
-    });
-    let router = Router::new()
-        .route("/v1/chat/completions", post(complete))
-        .with_state(written);
-    let mut provider = JoinSet::new();
-    provider.spawn(async move {
-        if let Err(error) = axum::serve(listener, router).await {
-            eprintln!("the fake provider failed: {error}");
-        }
-    });
-    Ok(provider)
-}
-
 /// Streams the first chunk and records the time, then sends the further chunks without delay.
 async fn complete(State(written): State<WriteTimes>, Json(request): Json<Value>) -> Response {
     let messages = request["messages"].as_array();
@@ -152,16 +138,9 @@ async fn complete(State(written): State<WriteTimes>, Json(request): Json<Value>)
         .iter()
         .map(|text| event(&json!({"content": text}), None))
         .collect();
-    further.push_str(&event(&json!({}), Some("stop")));
-    further.push_str("data: [DONE]\n\n");
+    further.push_str(&last_events());
     let chunks = stream::once(first).chain(stream::iter([further]));
     let chunks = chunks.map(|chunk| Ok::<_, Infallible>(Bytes::from(chunk)));
     let kind = [(header::CONTENT_TYPE, "text/event-stream")];
     (kind, Body::from_stream(chunks)).into_response()
-}
-
-fn event(delta: &Value, finish: Option<&str>) -> String {
-    let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
-    let chunk = json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "fake-model", "choices": [choice]});
-    format!("data: {chunk}\n\n")
 }

@@ -7,10 +7,11 @@ use axum::{
     http::header,
     response::{IntoResponse as _, Response},
     routing::post,
-    serve::ListenerExt as _,
 };
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, task::JoinSet, time::sleep};
+use tokio::{task::JoinSet, time::sleep};
+
+use crate::role::provider::{event, last_events, serve};
 
 /// Samples per second of synthesised audio.
 const SPEECH_RATE: usize = 24_000;
@@ -29,10 +30,6 @@ pub(super) async fn start(
     delays: Delays,
     answer: Duration,
 ) -> anyhow::Result<JoinSet<()>> {
-    let listener = TcpListener::bind(listen).await?.tap_io(|connection| {
-        // Otherwise Nagle's algorithm may delay a response until an acknowledgement.
-        let _ = connection.set_nodelay(true);
-    });
     let speech = tone(answer);
     let router = Router::new()
         .route(
@@ -56,13 +53,7 @@ pub(super) async fn start(
                 speech.to_vec()
             }),
         );
-    let mut providers = JoinSet::new();
-    providers.spawn(async move {
-        if let Err(error) = axum::serve(listener, router).await {
-            eprintln!("the providers failed: {error}");
-        }
-    });
-    Ok(providers)
+    serve(listen, router).await
 }
 
 /// A timer has a resolution of a millisecond.
@@ -81,15 +72,7 @@ fn tone(duration: Duration) -> Arc<[u8]> {
 }
 
 fn complete() -> Response {
-    let chunk = |delta: Value, finish: Option<&str>| {
-        let choice = json!({"index": 0, "delta": delta, "finish_reason": finish});
-        let chunk = json!({"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "fake-model", "choices": [choice]});
-        format!("data: {chunk}\n\n")
-    };
-    let text = chunk(
-        json!({"role": "assistant", "content": "It is half past two."}),
-        None,
-    );
-    let body = format!("{text}{}data: [DONE]\n\n", chunk(json!({}), Some("stop")));
+    let text = json!({"role": "assistant", "content": "It is half past two."});
+    let body = event(&text, None) + &last_events();
     ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
 }

@@ -36,10 +36,8 @@ impl Recording {
                 path.display()
             )
         })?;
-        let samples = bytes.chunks_exact(2);
-        let mut pcm: Vec<_> = samples
-            .map(|sample| i16::from_le_bytes([sample[0], sample[1]]))
-            .collect();
+        let samples = bytes.as_chunks().0.iter();
+        let mut pcm: Vec<_> = samples.copied().map(i16::from_le_bytes).collect();
         pcm.resize(pcm.len() + RATE as usize, 0);
         let mut frames = Vec::new();
         Encoder::new(FORMAT, RATE).encode(&pcm, &mut frames);
@@ -49,22 +47,11 @@ impl Recording {
             decoder: Decoder::new(FORMAT),
             segmenter: Segmenter::new(GatedSilero::new(), SegmenterSettings::default()),
         };
-        let mut end = None;
-        for (index, frame) in frames.iter().enumerate() {
-            if edge.push(frame)? {
-                end = Some(index);
-                break;
-            }
-        }
+        let end = edge.first(&frames, |_, ends| ends)?;
         edge.segmenter.set_threshold(THRESHOLD_WHILE_SPEAKING);
-        let mut interruption = None;
-        for (index, frame) in frames.iter().enumerate() {
-            edge.push(frame)?;
-            if edge.segmenter.speech_ms() >= MIN_INTERRUPTION_MS {
-                interruption = Some(index);
-                break;
-            }
-        }
+        let interruption = edge.first(&frames, |segmenter, _| {
+            segmenter.speech_ms() >= MIN_INTERRUPTION_MS
+        })?;
         Ok(Self {
             end: end.context("the recording has no utterance")?,
             interruption: interruption.context("the recording interrupts nothing")?,
@@ -80,6 +67,22 @@ struct Edge {
 }
 
 impl Edge {
+    /// Returns the index of the first frame after which this holds; its second argument is whether an
+    /// utterance ends with the frame.
+    fn first(
+        &mut self,
+        frames: &[Vec<u8>],
+        holds: impl Fn(&Segmenter<GatedSilero>, bool) -> bool,
+    ) -> anyhow::Result<Option<usize>> {
+        for (index, frame) in frames.iter().enumerate() {
+            let ends = self.push(frame)?;
+            if holds(&self.segmenter, ends) {
+                return Ok(Some(index));
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns whether an utterance ends with this frame.
     fn push(&mut self, frame: &[u8]) -> anyhow::Result<bool> {
         let (mut pcm, mut ends) = (Vec::new(), false);
