@@ -5,6 +5,8 @@ use std::{fmt::Write as _, time::Duration};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use switchboard_bus::{Bus, BusConfig};
+use switchboard_runtime::shutdown::Shutdown;
 use switchboard_test_support::{
     data_folder::DataFolder, eventually::eventually, switchboard::Program,
 };
@@ -97,6 +99,15 @@ impl ChatFixture {
             system,
             settings,
         }
+    }
+
+    /// A bus of the cluster that acts as an edge.
+    pub async fn edge_bus(&self) -> (Bus, Shutdown) {
+        let (shutdown, registry) = (Shutdown::new(), prometheus::Registry::new());
+        let redis = BusConfig::redis(&self.cluster.redis.url().into(), "edge", "sb");
+        let edge = Bus::start(redis, &registry, &shutdown).unwrap();
+        edge.wait_ready(WAIT_TIMEOUT).await.unwrap();
+        (edge, shutdown)
     }
 
     /// Starts another chat process.

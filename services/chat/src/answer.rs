@@ -109,7 +109,7 @@ async fn open_conversation(
         .conversations
         .upsert_exchange(&key, new_conversation, exchange);
     let mut conversation = stored.await?;
-    if message.supersedes_others() || message.heard.is_some() {
+    if message.supersedes_others() || message.played.is_some() {
         let has_others = |conversation: &Conversation| conversation.has_open_besides(&exchange.id);
         if has_others(&conversation) {
             let settled = chat
@@ -128,10 +128,10 @@ async fn open_conversation(
             conversation = closed.unwrap_or(conversation);
         }
     }
-    if let Some(heard) = &message.heard {
+    if let Some(played) = &message.played {
         let shorten = |stored: Option<Conversation>| {
             let mut stored = stored?;
-            stored.shorten_reply_before(&exchange.id, heard);
+            stored.shorten_reply_before(&exchange.id, played);
             Some(stored)
         };
         let shortened = chat.conversations.update(&key, shorten).await;

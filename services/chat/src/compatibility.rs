@@ -85,7 +85,7 @@ fn names_of_conversations_are_unchanged() {
             org,
             sender,
             text: String::new(),
-            heard: None,
+            played: None,
             npc: None,
         };
         let name = message.key().name;

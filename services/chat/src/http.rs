@@ -120,7 +120,7 @@ pub(crate) async fn chat(
             subject: request.subject,
         },
         text: request.text,
-        heard: None,
+        played: None,
         npc: Some(Arc::new(npc)),
     };
     let disconnected = CancellationToken::new();

@@ -15,8 +15,8 @@ pub(crate) struct UserMessage {
     pub(crate) org: OrgId,
     pub(crate) sender: Participant,
     pub(crate) text: String,
-    /// What the user heard of the previous reply, when it was interrupted while it was spoken.
-    pub(crate) heard: Option<String>,
+    /// See [`switchboard_bus::NewMessage::played`].
+    pub(crate) played: Option<String>,
     /// The NPC that answers; a generic assistant when absent.
     pub(crate) npc: Option<Arc<Npc>>,
 }

@@ -201,7 +201,7 @@ fn user_message(turn: &Turn, npc: Option<Arc<Npc>>) -> UserMessage {
         org: turn.device.org,
         sender: Participant::Device(turn.device.clone()),
         text: turn.text.clone(),
-        heard: turn.heard.clone(),
+        played: turn.played.clone(),
         npc,
     }
 }

@@ -1,21 +1,16 @@
 //! Cancelled turns, and turns that end because the device starts another one. The model request is
 //! closed.
 
-use std::time::Duration;
-
 use serde_json::json;
-use switchboard_bus::{Bus, BusConfig, NewMessage};
-use switchboard_protocol::{frame::Kind, id::DeviceKey};
-use switchboard_runtime::shutdown::Shutdown;
+use switchboard_bus::NewMessage;
+use switchboard_protocol::frame::Kind;
 
+use super::suspension::toy_of;
 use crate::{
     provider::Provider,
     system::{ChatFixture, TestSystem, UpFixture},
     turns::{task, time_service},
 };
-
-/// Includes the connection to Redis on a busy machine.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn check_cancelled_story(system: &TestSystem, provider: &mut Provider) {
     let mut device = system.device(0, "toy-1").await;
@@ -215,22 +210,16 @@ async fn disconnected_device_cancels_its_turn() {
 
 /// The model had sent the whole reply before the user interrupted its speech.
 #[tokio::test(flavor = "multi_thread")]
-async fn interrupted_speech_is_recorded_as_far_as_it_was_heard() {
+async fn interrupted_speech_is_recorded_as_far_as_it_was_played() {
     let mut fixture = ChatFixture::start(0, &[]).await;
-    let (shutdown, registry) = (Shutdown::new(), prometheus::Registry::new());
-    let redis = BusConfig::redis(&fixture.cluster.redis.url().into(), "edge", "sb");
-    let edge = Bus::start(redis, &registry, &shutdown).unwrap();
-    edge.wait_ready(START_TIMEOUT).await.unwrap();
-    let toy = DeviceKey {
-        org: fixture.cluster.org.id.parse().unwrap(),
-        device: "toy-1".parse().unwrap(),
-    };
+    let (edge, shutdown) = fixture.edge_bus().await;
+    let toy = toy_of(&fixture.cluster.org);
     let epoch = edge.claim(&toy).await.unwrap().epoch;
-    let say = async |text: &str, heard: Option<&str>| {
+    let say = async |text: &str, played: Option<&str>| {
         let message = NewMessage {
             text: text.to_owned(),
             is_spoken: true,
-            heard: heard.map(str::to_owned),
+            played: played.map(str::to_owned),
         };
         edge.enqueue_turn(&toy, epoch, *b"task1234", message)
             .await

@@ -4,9 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
-use switchboard_bus::{Bus, BusConfig};
 use switchboard_protocol::id::DeviceKey;
-use switchboard_runtime::shutdown::Shutdown;
 use switchboard_test_support::eventually::eventually;
 use tokio::sync::Semaphore;
 
@@ -56,7 +54,7 @@ async fn wait_asked(fixture: &ChatFixture, system: &str, words: &str) {
     eventually(WAIT_TIMEOUT, about, |count| *count > 0).await;
 }
 
-fn toy_of(org: &Org) -> DeviceKey {
+pub(super) fn toy_of(org: &Org) -> DeviceKey {
     DeviceKey {
         org: org.id.parse().unwrap(),
         device: "toy-1".parse().unwrap(),
@@ -69,10 +67,7 @@ async fn turns_of_a_suspended_organisation_wait() {
     let fixture = ChatFixture::start_with(provider, 0, &[]).await;
     let others = fixture.cluster.another_org("Others").await;
     // An edge that keeps its connections, as one that has not yet noticed the suspension.
-    let (shutdown, registry) = (Shutdown::new(), prometheus::Registry::new());
-    let redis = BusConfig::redis(&fixture.cluster.redis.url().into(), "edge", "sb");
-    let edge = Bus::start(redis, &registry, &shutdown).unwrap();
-    edge.wait_ready(WAIT_TIMEOUT).await.unwrap();
+    let (edge, shutdown) = fixture.edge_bus().await;
     let turn = async |org: &Org, text: &str| {
         let toy = toy_of(org);
         let epoch = edge.claim(&toy).await.unwrap().epoch;

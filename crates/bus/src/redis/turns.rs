@@ -64,8 +64,8 @@ impl TurnQueue for RedisClient {
             if message.is_spoken {
                 add.arg("spoken").arg(1);
             }
-            if let Some(heard) = message.heard {
-                add.arg("heard").arg(heard);
+            if let Some(played) = message.played {
+                add.arg("played").arg(played);
             }
             if let Some(trace) = trace {
                 let mut bytes = Vec::new();
@@ -282,7 +282,7 @@ fn parse_entry(entry: &StreamId) -> Option<(TurnPosition, NewTurn)> {
         message: NewMessage {
             text: field("text")?,
             is_spoken: field("spoken").is_some(),
-            heard: field("heard"),
+            played: field("played"),
         },
         // An unreadable context costs the trace, not the turn.
         trace: entry

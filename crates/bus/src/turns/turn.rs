@@ -33,8 +33,8 @@ pub struct Turn {
     pub text: String,
     /// Whether the user spoke them and hears the reply.
     pub is_spoken: bool,
-    /// See [`NewMessage::heard`].
-    pub heard: Option<String>,
+    /// See [`NewMessage::played`].
+    pub played: Option<String>,
     /// How often the turn was claimed, this claim included.
     pub attempts: u32,
     /// Whether an earlier worker was about to cause side effects, which may have happened.
@@ -67,14 +67,14 @@ pub(crate) struct ReplyTarget {
 }
 
 /// What a user says to a device.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct NewMessage {
     /// The words.
     pub text: String,
     /// Whether the user spoke them and hears the reply.
     pub is_spoken: bool,
-    /// What the user heard of the previous reply, when it was interrupted while it was spoken.
-    pub heard: Option<String>,
+    /// The words of the previous reply that the device has played, when its speech was interrupted.
+    pub played: Option<String>,
 }
 
 /// A written message.
@@ -82,8 +82,7 @@ impl From<String> for NewMessage {
     fn from(text: String) -> Self {
         Self {
             text,
-            is_spoken: false,
-            heard: None,
+            ..Self::default()
         }
     }
 }
@@ -169,7 +168,7 @@ impl From<ClaimedTurn> for Turn {
                 NewMessage {
                     text,
                     is_spoken,
-                    heard,
+                    played,
                 },
             trace,
         } = claimed.turn;
@@ -193,7 +192,7 @@ impl From<ClaimedTurn> for Turn {
             task,
             text,
             is_spoken,
-            heard,
+            played,
             attempts: claimed.attempts,
             has_side_effects: claimed.has_side_effects,
             trace,

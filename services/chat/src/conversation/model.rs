@@ -144,13 +144,13 @@ impl Conversation {
         self.exchanges.retain(|exchange| exchange.id != id);
     }
 
-    /// The user heard only this of the reply before this exchange.
-    pub(crate) fn shorten_reply_before(&mut self, id: &str, heard: &str) {
+    /// Only these words of the reply before this exchange were played.
+    pub(crate) fn shorten_reply_before(&mut self, id: &str, played: &str) {
         let mut earlier = self.exchanges.iter_mut().rev();
         if let Some(previous) = earlier.find(|exchange| exchange.id != id)
-            && heard.len() < previous.reply.len()
+            && played.len() < previous.reply.len()
         {
-            heard.clone_into(&mut previous.reply);
+            played.clone_into(&mut previous.reply);
             previous.is_interrupted = true;
         }
     }
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn reply_that_was_not_heard_to_its_end_is_shortened() {
+    fn reply_that_was_not_played_to_its_end_is_shortened() {
         let mut conversation = Conversation::new(None, None);
         let [first, second] = ["a", "b"].map(exchange);
         conversation.upsert(first);

@@ -179,13 +179,11 @@ struct Turn {
     last_seen: Instant,
     /// The message was spoken: the spoken conversation takes the reply.
     is_spoken: bool,
-    /// What the user heard of the reply that this message interrupted.
-    heard: Option<String>,
     style: Option<Box<SpeakingStyle>>,
 }
 
 enum TurnState {
-    Queued(String),
+    Queued(NewMessage),
     Forwarded,
     Replying,
     Finished,
@@ -219,7 +217,10 @@ impl Turns {
             _ => 0,
         });
         let turns = self.turns.iter().map(|turn| match &turn.state {
-            TurnState::Queued(message) => message.len() + turn.unsent.len(),
+            TurnState::Queued(message) => {
+                let played = message.played.as_ref().map_or(0, String::len);
+                message.text.len() + played + turn.unsent.len()
+            }
             _ => turn.unsent.len(),
         });
         messages.chain(turns).sum()
@@ -266,7 +267,7 @@ impl Turns {
                 self.refuse(task, TOO_MANY, TurnEnd::TooMany);
             }
             Some(Content::Text(text)) => {
-                self.push(task, TurnState::Queued(text), "", now);
+                self.push(task, TurnState::Queued(text.into()), "", now);
                 return self.start_forwarder();
             }
             Some(Content::TooMany) => self.refuse(task, TOO_MANY, TurnEnd::TooMany),
@@ -277,12 +278,12 @@ impl Turns {
         false
     }
 
-    /// Begins a turn with what the user said, and what was heard of the reply that it interrupts. Returns
-    /// its serial, and whether the caller has to start a forwarder.
+    /// Begins a turn with what the user said. Returns its serial, and whether the caller has to start a
+    /// forwarder.
     pub(super) fn begin_spoken(
         &mut self,
         task: TaskId,
-        (text, heard): (String, Option<String>),
+        message: NewMessage,
         now: Instant,
         max_in_flight: usize,
     ) -> (u64, bool) {
@@ -290,12 +291,12 @@ impl Turns {
         let in_flight = self.turns.iter().filter(|turn| turn.is_open()).count();
         let starts = in_flight < max_in_flight;
         if starts {
-            self.push(task, TurnState::Queued(text), "", now);
+            self.push(task, TurnState::Queued(message), "", now);
         } else {
             self.refuse(task, TOO_MANY, TurnEnd::TooMany);
         }
         if let Some(turn) = self.turns.last_mut() {
-            (turn.is_spoken, turn.heard) = (true, heard);
+            turn.is_spoken = true;
         }
         (self.last_serial, starts && self.start_forwarder())
     }
@@ -358,7 +359,6 @@ impl Turns {
             unsent: unsent.to_owned(),
             last_seen: now,
             is_spoken: false,
-            heard: None,
             style: None,
         });
     }
@@ -479,18 +479,14 @@ impl Turns {
             return BusAction::Cancel(task);
         }
         for turn in &mut self.turns {
-            if let TurnState::Queued(text) = &mut turn.state {
-                let text = mem::take(text);
+            if let TurnState::Queued(message) = &mut turn.state {
+                let message = mem::take(message);
                 turn.state = TurnState::Forwarded;
                 turn.last_seen = now;
                 return BusAction::Enqueue {
                     serial: turn.serial,
                     task: turn.task,
-                    message: NewMessage {
-                        text,
-                        is_spoken: turn.is_spoken,
-                        heard: turn.heard.take(),
-                    },
+                    message,
                 };
             }
         }

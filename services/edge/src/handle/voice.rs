@@ -2,6 +2,7 @@
 
 use std::{collections::VecDeque, mem, sync::Arc, time::Instant};
 
+use switchboard_bus::NewMessage;
 use switchboard_protocol::{
     frame::TaskId,
     message::{AudioTerms, Listen, ServerVoice},
@@ -233,13 +234,13 @@ impl ConnectionHandle {
         chunk
     }
 
-    /// Begins a turn with what the user said, and what was heard of the reply that it interrupts. Returns
-    /// its serial, and whether the caller has to start a [`crate::turn_forwarder`].
+    /// Begins a turn with what the user said. Returns its serial, and whether the caller has to start a
+    /// [`crate::turn_forwarder`].
     pub(crate) fn begin_spoken_turn(
         &self,
         edge: &Edge,
         task: TaskId,
-        message: (String, Option<String>),
+        message: NewMessage,
     ) -> (u64, bool) {
         self.change(|state| {
             state.had_turns = true;

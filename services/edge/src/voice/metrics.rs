@@ -46,6 +46,7 @@ labels! {
 /// From the end of speech to the first audio of the answer.
 const RESPONSE_SECONDS: [f64; 10] = [0.3, 0.6, 0.8, 1.0, 1.3, 1.7, 2.5, 4.0, 7.0, 15.0];
 
+/// Of one stage.
 const STAGE_SECONDS: [f64; 9] = [0.01, 0.05, 0.2, 0.5, 0.8, 1.3, 2.5, 5.0, 15.0];
 
 /// Measures the stages of one answer.

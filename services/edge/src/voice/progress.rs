@@ -21,18 +21,6 @@ impl Progress {
         }
     }
 
-    /// Returns where the sentence begins that is played after this much audio.
-    pub(super) fn sentence_start(&self, played: Duration) -> Duration {
-        let mut start = Duration::ZERO;
-        for (_, audio) in &self.sentences {
-            if start + *audio > played {
-                break;
-            }
-            start += *audio;
-        }
-        start
-    }
-
     /// Returns the words in this much audio. Of the last sentence it is an estimate, rounded down to
     /// words, or to characters where no spaces separate them.
     pub(super) fn words(&self, played: Duration) -> String {
@@ -96,13 +84,5 @@ mod tests {
         check(9_000, "Good morning. The lamp is red.");
         let progress = answer(&[("你好，今天天气很好。", 1)]);
         assert_eq!(progress.words(SECOND / 2), "你好，今天");
-    }
-
-    #[test]
-    fn sentence_starts_after_the_audio_of_those_before() {
-        let progress = answer(&[("One.", 1), ("Two.", 2)]);
-        assert_eq!(progress.sentence_start(SECOND / 2), Duration::ZERO);
-        assert_eq!(progress.sentence_start(SECOND), SECOND);
-        assert_eq!(progress.sentence_start(SECOND * 2), SECOND);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use switchboard_bus::NewMessage;
 use switchboard_protocol::{
     frame::TaskId,
     message::{AudioTerms, Listen, ListenMode, ServerVoice, VoiceProblem, VoiceState},
@@ -73,8 +74,8 @@ struct Session<'a> {
     turn: Option<u64>,
     /// What the user has said since the last answer.
     said: String,
-    /// What the user heard of the answer that was interrupted last.
-    heard: Option<String>,
+    /// The words of the interrupted answer that were played, until the next message.
+    played: Option<String>,
     /// When speech ended, until the answer begins.
     speech_ended: Option<Instant>,
     stages: Stages,
@@ -145,7 +146,7 @@ impl<'a> Session<'a> {
             phase: Phase::Listening,
             turn: None,
             said: String::new(),
-            heard: None,
+            played: None,
             speech_ended: None,
             stages: Stages::default(),
             is_interrupted: false,
@@ -392,7 +393,7 @@ impl<'a> Session<'a> {
         if let Some(speaker) = &mut self.speaker {
             speaker.clear();
             if self.turn.is_some() {
-                self.heard.get_or_insert_default();
+                self.played.get_or_insert_default();
             }
         }
         if !self.said.is_empty() {
@@ -400,7 +401,11 @@ impl<'a> Session<'a> {
         }
         self.said.push_str(&words);
         self.is_interrupted = false;
-        let message = (self.said.clone(), self.heard.take());
+        let message = NewMessage {
+            text: self.said.clone(),
+            is_spoken: true,
+            played: self.played.take(),
+        };
         let (turn, starts) = self.handle.begin_spoken_turn(self.edge, self.task, message);
         self.turn = Some(turn);
         self.handle.set_answering(true);
@@ -473,7 +478,7 @@ impl<'a> Session<'a> {
     /// no words.
     fn interrupt(&mut self) {
         self.is_interrupted = true;
-        self.heard = self.speaker.as_ref().map(Speaker::heard);
+        self.played = self.speaker.as_ref().map(Speaker::played_words);
         self.handle.drop_voice_audio();
         let task = self.task;
         self.handle
@@ -497,7 +502,7 @@ impl<'a> Session<'a> {
         speaker.release();
         if std::mem::take(&mut self.is_interrupted) {
             speaker.repeat_sentence();
-            self.heard = None;
+            self.played = None;
         }
         if self.phase == Phase::Speaking {
             self.edge.metrics.voice.barge_ins.inc(BargeIn::Resumed);
@@ -512,7 +517,7 @@ impl<'a> Session<'a> {
             return;
         }
         if !self.is_interrupted {
-            self.heard = self.speaker.as_ref().map(Speaker::heard);
+            self.played = self.speaker.as_ref().map(Speaker::played_words);
         }
         let task = self.task;
         let edge = self.edge;
@@ -536,7 +541,7 @@ impl<'a> Session<'a> {
         }
         self.turn = None;
         self.said.clear();
-        self.heard = None;
+        self.played = None;
         self.speech_ended = None;
         self.handle
             .send_voice([VoiceFrame::End { task: self.task }]);

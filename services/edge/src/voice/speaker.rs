@@ -34,11 +34,11 @@ enum Item {
 }
 
 impl Item {
-    /// Milliseconds of audio.
-    const fn ms(&self) -> u32 {
+    /// How long it plays.
+    fn plays(&self) -> Duration {
         match self {
-            Self::Audio(frame) => frame.ms,
-            Self::Begin(_) => 0,
+            Self::Audio(frame) => Duration::from_millis(frame.ms.into()),
+            Self::Begin(_) => Duration::ZERO,
         }
     }
 }
@@ -156,10 +156,8 @@ impl Speaker {
     /// Sends the interrupted sentence again from its beginning: the device has dropped what it had.
     pub(super) fn repeat_sentence(&mut self) {
         let now = self.began.elapsed();
-        let sent = self.played_before + self.pacer.played(now) + self.pacer.unplayed(now);
-        // The last audio that was sent belongs to that sentence.
-        let last = sent.saturating_sub(Duration::from_millis(1));
-        self.played_before = self.progress.sentence_start(last);
+        self.played_before += self.pacer.played(now) + self.pacer.unplayed(now);
+        self.played_before = self.played_before.saturating_sub(self.repeatable());
         let waiting: Vec<Item> = self.pacer.clear().collect();
         self.pacer = Pacer::new(LEAD);
         let sent = std::mem::take(&mut self.sent);
@@ -184,7 +182,7 @@ impl Speaker {
 
     /// Returns the words of the answer that the device has played: by the time that has passed, and not
     /// more than it reports.
-    pub(super) fn heard(&self) -> String {
+    pub(super) fn played_words(&self) -> String {
         let paced = self.played_before + self.pacer.played(self.began.elapsed());
         let reported = self.reported.map(|(played, at)| played + at.elapsed());
         self.progress
@@ -248,15 +246,20 @@ impl Speaker {
     }
 
     fn queue_frames(&mut self, frames: Vec<EncodedFrame>) {
-        for frame in frames {
-            self.progress.add(Duration::from_millis(frame.ms.into()));
-            self.queue(Item::Audio(frame));
+        for item in frames.into_iter().map(Item::Audio) {
+            self.progress.add(item.plays());
+            self.queue(item);
         }
     }
 
     fn queue(&mut self, item: Item) {
-        let plays = Duration::from_millis(item.ms().into());
+        let plays = item.plays();
         self.pacer.push(item, plays);
+    }
+
+    /// What was sent of the present sentence.
+    fn repeatable(&self) -> Duration {
+        self.sent.iter().map(Item::plays).sum()
     }
 
     /// Takes what is due, and returns when to look again.
@@ -274,8 +277,7 @@ impl Speaker {
             match self.pacer.next(now) {
                 Due::Item(item) => {
                     frames.extend(frame(task, &item, captions));
-                    let sent_ms: u32 = self.sent.iter().map(Item::ms).sum();
-                    let is_long = Duration::from_millis(sent_ms.into()) >= MAX_REPEATED;
+                    let is_long = self.repeatable() >= MAX_REPEATED;
                     if is_long || matches!(item, Item::Begin(_)) {
                         self.sent.clear();
                     }
@@ -307,5 +309,62 @@ fn frame(task: TaskId, item: &Item, captions: bool) -> Option<VoiceFrame> {
             Some(VoiceFrame::Message { task, payload })
         }
         Item::Begin(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::Registry;
+    use switchboard_protocol::message::Codec;
+    use switchboard_speech::{Config, ProviderKind, Speech};
+    use tokio::time::{advance, pause};
+
+    use super::*;
+
+    const FRAME: Duration = Duration::from_millis(100);
+
+    /// Each of its sentences plays for two seconds.
+    fn speaker() -> Speaker {
+        let config = Config {
+            tts_kind: Some(ProviderKind::Command),
+            tts_endpoint: Some("head -c 64000 /dev/zero".to_owned()),
+            ..Config::default()
+        };
+        let speech = Speech::from_config(&config, &Registry::new()).unwrap();
+        let format = AudioFormat {
+            codec: Codec::PcmS16le,
+            rate: 16_000,
+            frame_ms: 100,
+        };
+        Speaker::new(speech.synthesizers.unwrap(), format)
+    }
+
+    async fn play(speaker: &mut Speaker, frames: u32) {
+        for _ in 0..frames {
+            speaker.due(TaskId::MCP, false);
+            advance(FRAME).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn words_of_a_repeated_sentence_count_once() {
+        let mut speaker = speaker();
+        speaker.push("One two three four. Five six seven eight.", true);
+        while !speaker.waiting.is_empty() || speaker.synthesis.is_some() {
+            speaker.synthesized().await;
+        }
+        pause();
+        play(&mut speaker, 10).await;
+        assert_eq!(speaker.played_words(), "One two");
+        speaker.repeat_sentence();
+        assert_eq!(speaker.played_words(), "");
+        play(&mut speaker, 30).await;
+        assert_eq!(speaker.played_words(), "One two three four. Five six");
+        speaker.set_played(Duration::from_millis(2_000));
+        assert_eq!(speaker.played_words(), "One two three four.");
+        speaker.repeat_sentence();
+        assert_eq!(speaker.played_words(), "One two three four.");
+        play(&mut speaker, 10).await;
+        assert_eq!(speaker.played_words(), "One two three four. Five six");
     }
 }

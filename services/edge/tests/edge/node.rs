@@ -231,19 +231,8 @@ impl Node {
         self.sum("switchboard_budget_used", Some(budget)) as usize
     }
 
-    /// The number of observations of a histogram with this label.
-    pub fn observations(&self, name: &str, label: &str) -> u64 {
-        let families = self.registry.gather();
-        let family = families.iter().find(|family| family.name() == name);
-        let metrics = family.into_iter().flat_map(|family| family.get_metric());
-        let with_label =
-            metrics.filter(|metric| metric.get_label().iter().any(|it| it.value() == label));
-        with_label
-            .map(|metric| metric.get_histogram().get_sample_count())
-            .sum()
-    }
-
-    /// The sum of a metric of any name, of those with this label if there is one.
+    /// The sum of a metric of any name, of those with this label if there is one. Of a histogram, the
+    /// number of observations.
     pub fn sum(&self, name: &str, label: Option<&str>) -> f64 {
         let families = self.registry.gather();
         let family = families.iter().find(|family| family.name() == name);
@@ -252,7 +241,10 @@ impl Node {
                 label.is_none_or(|label| metric.get_label().iter().any(|l| l.value() == label))
             });
             wanted
-                .map(|m| m.get_counter().get_value() + m.get_gauge().get_value())
+                .map(|m| {
+                    let observed = m.get_histogram().get_sample_count() as f64;
+                    m.get_counter().get_value() + m.get_gauge().get_value() + observed
+                })
                 .sum()
         })
     }

@@ -163,7 +163,7 @@ async fn message_of_a_user_is_recognised_and_answered_aloud() {
     )
     .await;
     let node = &fixture.node;
-    for (answers, mode) in [(1, "auto"), (2, "manual")] {
+    for (answers, mode) in [(1.0, "auto"), (2.0, "manual")] {
         let (mut device, accepted) = fixture.device(mode, &json!({"listen": mode})).await;
         assert_eq!(accepted["audio"]["listen"], mode, "{accepted}");
         let mut audio = vec![0; 12 * FRAME_BYTES];
@@ -203,7 +203,7 @@ async fn message_of_a_user_is_recognised_and_answered_aloud() {
         let answer_ms = receive_answer(&mut device).await;
         for stage in ["silence", "recognition", "reply", "synthesis"] {
             let family = "switchboard_voice_stage_seconds";
-            assert_eq!(node.observations(family, stage), answers, "{stage}");
+            assert_eq!(node.sum(family, Some(stage)), answers, "{stage}");
         }
         assert!((1_000..10_000).contains(&answer_ms), "{answer_ms} ms");
         // As fast as it is played, with a lead.
@@ -242,11 +242,11 @@ async fn speech_interrupts_an_answer_only_where_the_device_removes_its_own_sound
         assert_eq!(after[1].kind, Kind::End);
         let next = fixture.turn().await;
         assert_eq!(&*next.text, "stop that");
-        let heard = next.heard.clone().expect("what was heard");
-        assert!(LONG_ANSWER.starts_with(&heard), "{heard}");
+        let played = next.played.clone().expect("what was played");
+        assert!(LONG_ANSWER.starts_with(&played), "{played}");
         assert!(
-            !heard.is_empty() && heard.len() < LONG_ANSWER.len() / 2,
-            "{heard}"
+            !played.is_empty() && played.len() < LONG_ANSWER.len() / 2,
+            "{played}"
         );
         node.caller.send_text(&next, "All right.");
         node.caller.finish_reply(&next);
@@ -330,11 +330,11 @@ async fn words_before_the_answer_extend_the_message() {
     utterance.extend(vec![0; 15 * FRAME_BYTES]);
     let seq = speak(&mut device, 0, &utterance, &mut received).await;
     let first = fixture.turn().await;
-    assert_eq!((&*first.text, &first.heard), ("go forward", &None));
+    assert_eq!((&*first.text, &first.played), ("go forward", &None));
     speak(&mut device, seq, &utterance, &mut received).await;
     let second = fixture.turn().await;
     assert_eq!(&*second.text, "go forward go forward");
-    assert_eq!(second.heard.as_deref(), Some(""));
+    assert_eq!(second.played.as_deref(), Some(""));
     let caller = &fixture.node.caller;
     // The answer to a part of the message is not wanted.
     caller.send_text(&first, "Old.");

@@ -91,8 +91,11 @@ async fn offer_that_does_not_fit_is_explained_and_audio_is_not_needed() {
     send_voice(&mut device, &json!({"listen": "start"})).await;
     device.send(Kind::Audio, TASK, 0, b"sound").await;
     device.send(Kind::End, TASK, 1, b"").await;
-    device.expect(Kind::Text).await;
+    let answer = device.expect(Kind::Text).await;
+    let notice = b"There is no conversation service for sound here.";
+    assert!(answer.payload.starts_with(notice));
     device.expect(Kind::End).await;
+    fixture.no_turn().await;
 }
 
 #[tokio::test]
@@ -113,23 +116,6 @@ async fn conversation_beyond_the_share_is_refused_and_leaves_room_for_others() {
         voice_with(&mut second, "problem").await["problem"],
         "overloaded"
     );
-}
-
-#[tokio::test]
-async fn audio_without_terms_is_answered_as_text() {
-    let fixture = Fixture::start("cat > /dev/null; echo hello").await;
-    let mut device = Device::connect(fixture.node.addr).await;
-    device.authenticate(&fixture.node.token("toy")).await;
-    device.send(Kind::Audio, TASK, 0, &[0; 320]).await;
-    device.send(Kind::End, TASK, 1, b"").await;
-    let answer = device.expect(Kind::Text).await;
-    assert!(
-        answer
-            .payload
-            .starts_with(b"There is no conversation service for sound here.")
-    );
-    device.expect(Kind::End).await;
-    fixture.no_turn().await;
 }
 
 #[tokio::test]
