@@ -11,7 +11,10 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("switchboard-rule-responder", &[]),
     ("switchboard-embeddings", &["switchboard-runtime"]),
     ("switchboard-completions", &["switchboard-runtime"]),
-    ("switchboard-speech", &["switchboard-runtime"]),
+    (
+        "switchboard-speech",
+        &["switchboard-runtime", "switchboard-voice"],
+    ),
     ("switchboard-voice", &["switchboard-protocol"]),
     (
         "switchboard-bus",

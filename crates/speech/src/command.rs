@@ -5,7 +5,7 @@ use std::{env, process::Stdio};
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _},
-    process::{Child, Command as Process},
+    process::{Child, ChildStdout, Command as Process},
 };
 
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     language::{is_name, language},
     pcm::PcmReader,
     synthesis::{ChunkSender, SpokenStyle},
+    utterance::Utterance,
 };
 
 /// Environment variables that a program inherits. All others may be secrets.
@@ -22,6 +23,9 @@ const MAX_OUTPUT_BYTES: u64 = 16 * 1024;
 const READ_BYTES: usize = 16 * 1024;
 /// The rate of audio without a header.
 const RAW_RATE: u32 = 16_000;
+/// The words per minute of a speaking rate of 1.
+const USUAL_WORDS_PER_MINUTE: f64 = 175.0;
+
 /// A program with its arguments.
 pub(crate) struct Command {
     program: String,
@@ -39,13 +43,12 @@ impl Command {
     }
 
     /// Recognises an utterance: samples on stdin, words on stdout.
-    pub(crate) async fn transcribe(&self, pcm: &[i16]) -> Result<String, Failure> {
-        let mut child = self.start(|argument| argument.to_owned())?;
-        let samples: Vec<u8> = pcm.iter().copied().flat_map(i16::to_le_bytes).collect();
-        let words = read_all(child.stdout.take());
-        let ((), words) = tokio::join!(feed(&mut child, &samples), words);
-        self.finish(child).await?;
-        Ok(words?)
+    pub(crate) async fn transcribe(&self, utterance: &Utterance) -> Result<String, Failure> {
+        let pcm = utterance.all().await;
+        let child = self.start(|argument| argument.to_owned())?;
+        let samples: Vec<u8> = pcm.into_iter().flat_map(i16::to_le_bytes).collect();
+        self.run(child, &samples, async |stdout| Ok(read_all(stdout).await?))
+            .await
     }
 
     /// Speaks a sentence: text on stdin, a WAV file or samples on stdout.
@@ -58,29 +61,26 @@ impl Command {
         let language = language(text, style.language.as_deref());
         let voice = style.voice.as_deref().filter(|voice| is_name(voice));
         let voice = voice.unwrap_or(language);
-        let mut child = self.start(|argument| {
-            let argument = argument.replace("{language}", language);
-            argument.replace("{voice}", voice)
+        let words_per_minute = USUAL_WORDS_PER_MINUTE * style.rate.unwrap_or(1.0);
+        let child = self.start(|argument| {
+            argument
+                .replace("{language}", language)
+                .replace("{voice}", voice)
+                .replace("{wpm}", &format!("{words_per_minute:.0}"))
         })?;
-        let stdout = child.stdout.take();
-        let speak = async {
-            let Some(mut stdout) = stdout else {
-                return Ok(());
-            };
+        self.run(child, text.as_bytes(), async |mut stdout| {
             let mut reader = PcmReader::new(RAW_RATE, 1);
             let mut buffer = vec![0; READ_BYTES];
             loop {
                 let length = stdout.read(&mut buffer).await?;
                 if length == 0 {
-                    return Ok::<_, Failure>(());
+                    return Ok(());
                 }
                 let samples = reader.read(buffer.get(..length).unwrap_or_default())?;
                 chunks.send(samples, reader.rate()).await?;
             }
-        };
-        let ((), spoken) = tokio::join!(feed(&mut child, text.as_bytes()), speak);
-        spoken?;
-        self.finish(child).await
+        })
+        .await
     }
 
     fn start(&self, argument: impl Fn(&str) -> String) -> Result<Child, Failure> {
@@ -102,31 +102,45 @@ impl Command {
         command.spawn().map_err(failed)
     }
 
-    async fn finish(&self, mut child: Child) -> Result<(), Failure> {
-        let error = read_all(child.stderr.take()).await.unwrap_or_default();
+    /// Writes the input of a program and reads its output, until it ends.
+    async fn run<T>(
+        &self,
+        mut child: Child,
+        input: &[u8],
+        read: impl AsyncFnOnce(ChildStdout) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let (Some(mut stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(Failure::Unavailable(format!(
+                "{} has no pipes",
+                self.program
+            )));
+        };
+        let feed = async move {
+            // A program need not read its input.
+            let _ = stdin.write_all(input).await;
+        };
+        let ((), output, error) = tokio::join!(feed, read(stdout), read_all(stderr));
+        let output = output?;
         let status = child.wait().await?;
         if status.success() {
-            return Ok(());
+            return Ok(output);
         }
+        let error = error.unwrap_or_default();
         let detail = format!("{} ended with {status}: {}", self.program, error.trim());
         Err(Failure::Unavailable(detail))
     }
 }
 
-/// Writes the input of a program, which need not read it.
-async fn feed(child: &mut Child, input: &[u8]) {
-    if let Some(mut stdin) = child.stdin.take() {
-        let _ = stdin.write_all(input).await;
-    }
-}
-
-async fn read_all(output: Option<impl AsyncRead + Unpin>) -> std::io::Result<String> {
+/// Reads all of an output, and keeps its beginning.
+async fn read_all(mut output: impl AsyncRead + Unpin) -> std::io::Result<String> {
     let mut bytes = Vec::new();
-    if let Some(output) = output {
-        output
-            .take(MAX_OUTPUT_BYTES)
-            .read_to_end(&mut bytes)
-            .await?;
-    }
+    (&mut output)
+        .take(MAX_OUTPUT_BYTES)
+        .read_to_end(&mut bytes)
+        .await?;
+    // A full pipe would stop the program.
+    tokio::io::copy(&mut output, &mut tokio::io::sink()).await?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

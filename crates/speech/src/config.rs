@@ -9,12 +9,13 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Default, clap::Args)]
 #[group(skip)]
 pub struct Config {
-    /// Provider of speech recognition: an API like OpenAI's, a Wyoming server, or a program
+    /// Provider of speech recognition: an API like OpenAI's, one over a WebSocket, a Wyoming server, or a
+    /// program
     #[arg(long, env, value_enum, requires = "stt_endpoint", value_name = "KIND")]
     pub stt_kind: Option<ProviderKind>,
 
-    /// Where it is: the base URL of the API as `https://host/v1`, HOST:PORT of the Wyoming server, or
-    /// the program with its arguments. The program reads 16-bit samples at 16 kHz from stdin, and prints
+    /// Where it is: the base URL of the API as `https://host/v1`, the URL of the WebSocket, HOST:PORT of
+    /// the Wyoming server, or the program with its arguments. The program reads 16-bit samples at 16 kHz from stdin, and prints
     /// the words
     #[arg(long, env, requires = "stt_kind", value_name = "ADDRESS")]
     pub stt_endpoint: Option<String>,
@@ -23,17 +24,22 @@ pub struct Config {
     #[arg(long, env, requires = "stt_kind", value_name = "NAME")]
     pub stt_model: Option<String>,
 
+    /// Whether the recognition may be requested in each pause of an utterance, before it is certain that
+    /// the user has finished. By default true for Wyoming servers and programs, which charge nothing
+    #[arg(long, env, requires = "stt_kind", value_name = "BOOL")]
+    pub stt_early: Option<bool>,
+
     /// API key of the recognition
     #[arg(long, env, hide_env_values = true)]
     pub stt_api_key: Option<SecretString>,
 
-    /// Provider of speech synthesis: an API like OpenAI's, a Wyoming server, or a program. Without one,
+    /// Provider of speech synthesis: an API like OpenAI's, a Wyoming server, or a program; not `realtime`. Without one,
     /// `espeak-ng` speaks where it is installed
     #[arg(long, env, value_enum, requires = "tts_endpoint", value_name = "KIND")]
     pub tts_kind: Option<ProviderKind>,
 
     /// Where it is, like --stt-endpoint. The program reads the text from stdin, and writes a WAV file to
-    /// stdout; `{voice}` and `{language}` in its arguments are replaced
+    /// stdout; `{voice}`, `{language}` and `{wpm}`, words per minute, in its arguments are replaced
     #[arg(long, env, requires = "tts_kind", value_name = "ADDRESS")]
     pub tts_endpoint: Option<String>,
 
@@ -61,6 +67,8 @@ pub struct Config {
 pub enum ProviderKind {
     /// `POST /audio/transcriptions` and `POST /audio/speech` below a base URL.
     Openai,
+    /// Recognition over a WebSocket, as OpenAI and vLLM offer it.
+    Realtime,
     /// The Wyoming protocol over TCP.
     Wyoming,
     /// A program, started for each utterance or sentence.
@@ -115,6 +123,9 @@ pub(crate) struct ProviderSettings {
     pub(crate) model: Option<String>,
     #[serde(default)]
     pub(crate) voice: Option<String>,
+    /// Recognition only: whether it may be requested before the utterance is over.
+    #[serde(default)]
+    pub(crate) early: Option<bool>,
     #[serde(default)]
     key_env: Option<String>,
     #[serde(skip)]
@@ -155,13 +166,18 @@ impl Settings {
                 endpoint: endpoint.clone()?,
                 model,
                 voice,
+                early: None,
                 key_env: None,
                 key,
             })
         };
         let stt = config.stt_kind.and_then(|kind| {
             let (model, key) = (config.stt_model.clone(), config.stt_api_key.clone());
-            provider(kind, &config.stt_endpoint, model, None, key)
+            let stt = provider(kind, &config.stt_endpoint, model, None, key);
+            stt.map(|stt| ProviderSettings {
+                early: config.stt_early,
+                ..stt
+            })
         });
         let tts = config.tts_kind.and_then(|kind| {
             let (model, voice) = (config.tts_model.clone(), config.tts_voice.clone());
@@ -173,11 +189,23 @@ impl Settings {
         if settings.tts.is_empty() && is_installed(ESPEAK) {
             settings.tts.extend(provider(
                 ProviderKind::Command,
-                &Some(format!("{ESPEAK} --stdout --stdin -v {{language}}")),
+                &Some(format!("{ESPEAK} --stdout --stdin -v {{language}} -s {{wpm}}")),
                 None,
                 None,
                 None,
             ));
+        }
+        if let Some(provider) = settings
+            .tts
+            .iter()
+            .find(|provider| provider.kind == ProviderKind::Realtime)
+        {
+            return Err(ConfigError::Provider {
+                name: provider.name.clone(),
+                reason: "the kind `realtime` recognises speech; one of `openai`, `wyoming` and \
+                         `command` speaks"
+                    .to_owned(),
+            });
         }
         for provider in settings.stt.iter_mut().chain(&mut settings.tts) {
             if let Some(variable) = &provider.key_env {

@@ -8,8 +8,10 @@ use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// How long others go before a provider that failed.
 const FAILED_COOLDOWN: Duration = Duration::from_secs(5);
-/// The same for one that rejects requests.
-const REJECTED_COOLDOWN: Duration = Duration::from_secs(30);
+/// The same for one that rejects the credentials.
+const UNAUTHORIZED_COOLDOWN: Duration = Duration::from_secs(30);
+/// What an error may show of a response.
+const MAX_EXCERPT_CHARS: usize = 200;
 
 /// No provider has recognised or spoken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,7 +33,10 @@ pub(crate) enum Failure {
     /// It asks for a pause.
     #[error("the provider is busy for {} s", .0.as_secs())]
     Busy(Duration),
-    /// It rejects the request, or its credentials.
+    /// It rejects the credentials: every request fails.
+    #[error("the provider rejects the credentials: {0}")]
+    Unauthorized(String),
+    /// It rejects this request, for example because it does not know the voice. Others may succeed.
     #[error("the provider rejects the request: {0}")]
     Rejected(String),
     /// The response is none.
@@ -43,12 +48,13 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// How long other providers go first.
+    /// How long other providers go first. What one organisation requests affects no other one.
     pub(crate) const fn cooldown(&self) -> Duration {
         match self {
             Self::Busy(after) => *after,
-            Self::Rejected(_) => REJECTED_COOLDOWN,
+            Self::Unauthorized(_) => UNAUTHORIZED_COOLDOWN,
             Self::Unavailable(_) | Self::Invalid(_) | Self::TimedOut => FAILED_COOLDOWN,
+            Self::Rejected(_) => Duration::ZERO,
         }
     }
 
@@ -63,6 +69,10 @@ impl Failure {
                 Self::Busy(Duration::from_secs(seconds).min(MAX_RETRY_AFTER))
             }
             (StatusCode::TOO_MANY_REQUESTS, None) => Self::Busy(FAILED_COOLDOWN),
+            (
+                StatusCode::UNAUTHORIZED | StatusCode::PAYMENT_REQUIRED | StatusCode::FORBIDDEN,
+                _,
+            ) => Self::Unauthorized(format!("{status}: {detail}")),
             _ if status.is_client_error() => Self::Rejected(format!("{status}: {detail}")),
             _ => Self::Unavailable(format!("{status}: {detail}")),
         }
@@ -73,4 +83,13 @@ impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Self::Unavailable(error.to_string())
     }
+}
+
+/// The beginning of a response, for an error.
+pub(crate) fn excerpt(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let printable = text
+        .chars()
+        .map(|char| if char.is_control() { ' ' } else { char });
+    printable.take(MAX_EXCERPT_CHARS).collect()
 }

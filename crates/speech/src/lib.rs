@@ -6,7 +6,6 @@
 //! Nothing here starts a task: a [`Recognition`] and a [`Synthesis`] run while they are polled, and
 //! dropping one cancels its request.
 
-mod audio;
 mod command;
 mod config;
 mod failure;
@@ -15,13 +14,15 @@ mod metrics;
 mod openai;
 mod pcm;
 mod provider;
+mod realtime;
 mod recognition;
 mod synthesis;
+mod utterance;
 mod wyoming;
 
 pub use config::{Config, ConfigError, ProviderKind};
 pub use failure::SpeechError;
-pub use recognition::{Recognition, Recognizers};
+pub use recognition::{Recognition, Recognizers, Words};
 pub use synthesis::{Pcm, SpokenStyle, Synthesis, Synthesizers};
 
 /// The configured providers.

@@ -50,7 +50,7 @@ impl Metrics {
         );
         let seconds = HistogramOpts::new(
             "switchboard_voice_provider_seconds",
-            "Time from the end of an utterance to its transcript, or from a sentence to its first audio",
+            "Time from the last audio of an utterance to its transcript, or from a sentence to its first audio",
         );
         let metrics = Self {
             requests: IntCounterVec::new(requests, &["kind", "provider", "outcome"])?,
@@ -82,7 +82,7 @@ impl Metrics {
             Ok(_) => "ok",
             Err(Failure::TimedOut) => "timed_out",
             Err(Failure::Busy(_)) => "busy",
-            Err(Failure::Rejected(_)) => "rejected",
+            Err(Failure::Unauthorized(_) | Failure::Rejected(_)) => "rejected",
             Err(Failure::Invalid(_)) => "invalid",
             Err(Failure::Unavailable(_)) => "unavailable",
         };

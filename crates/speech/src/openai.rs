@@ -12,17 +12,16 @@ use switchboard_runtime::outbound::{self, Client};
 use crate::{
     RATE,
     config::ProviderSettings,
-    failure::Failure,
+    failure::{Failure, excerpt},
     pcm::{PcmReader, wav},
     synthesis::{ChunkSender, SpokenStyle},
+    utterance::Utterance,
 };
 
 /// Maximum bytes of a transcript with what is around it, and of an error.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 /// Samples per second of the audio that is requested.
 const SPEECH_RATE: u32 = 24_000;
-/// What an error may show of a response.
-const MAX_DETAIL_CHARS: usize = 200;
 
 /// An endpoint with its model.
 pub(crate) struct OpenAi {
@@ -44,15 +43,12 @@ impl OpenAi {
     }
 
     /// Recognises an utterance.
-    pub(crate) async fn transcribe(
-        &self,
-        pcm: &[i16],
-        language: Option<&str>,
-    ) -> Result<String, Failure> {
+    pub(crate) async fn transcribe(&self, utterance: &Utterance) -> Result<String, Failure> {
         #[derive(Deserialize)]
         struct Transcript {
             text: String,
         }
+        let pcm = utterance.all().await;
         let boundary = format!("switchboard-{:032x}", rand::random::<u128>());
         let mut body = Vec::new();
         let mut field = |name: &str, value: &str| {
@@ -63,16 +59,15 @@ impl OpenAi {
         };
         field("model", self.model.as_deref().unwrap_or("whisper-1"));
         field("response_format", "json");
-        if let Some(language) = language {
-            // ISO 639-1: the first part of the tag.
-            field("language", language.split('-').next().unwrap_or(language));
+        if let Some(language) = utterance.language() {
+            field("language", language);
         }
         let head = format!(
             "--{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"speech.wav\"\r\n\
              Content-Type: audio/wav\r\n\r\n"
         );
         body.extend_from_slice(head.as_bytes());
-        body.extend_from_slice(&wav(pcm, RATE));
+        body.extend_from_slice(&wav(&pcm, RATE));
         body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
         let content_type = format!("multipart/form-data; boundary={boundary}");
         let response = self
@@ -80,7 +75,7 @@ impl OpenAi {
             .await?;
         let bytes = read_limited(response.into_body()).await?;
         let transcript: Transcript = serde_json::from_slice(&bytes).map_err(|error| {
-            Failure::Invalid(format!("it is no transcript: {error}: {}", shown(&bytes)))
+            Failure::Invalid(format!("it is no transcript: {error}: {}", excerpt(&bytes)))
         })?;
         Ok(transcript.text)
     }
@@ -109,7 +104,7 @@ impl OpenAi {
             };
             if media_type.to_str().is_ok_and(is_text) {
                 let bytes = read_limited(response.into_body()).await?;
-                let detail = format!("it is text instead of audio: {}", shown(&bytes));
+                let detail = format!("it is text instead of audio: {}", excerpt(&bytes));
                 return Err(Failure::Invalid(detail));
             }
         }
@@ -146,7 +141,7 @@ impl OpenAi {
         let (head, body) = response.into_parts();
         let detail = read_limited(body).await.unwrap_or_default();
         let key = self.key.as_ref().map_or("", |key| key.expose_secret());
-        let detail = outbound::redact(&shown(&detail), key);
+        let detail = outbound::redact(&excerpt(&detail), key);
         Err(Failure::from_status(head.status, &head.headers, &detail))
     }
 
@@ -169,13 +164,4 @@ async fn read_limited(body: Incoming) -> Result<Bytes, Failure> {
     let body = limited.collect().await;
     let body = body.map_err(|error| Failure::Invalid(error.to_string()))?;
     Ok(body.to_bytes())
-}
-
-/// The beginning of a response, for an error.
-fn shown(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    let printable = text
-        .chars()
-        .map(|char| if char.is_control() { ' ' } else { char });
-    printable.take(MAX_DETAIL_CHARS).collect()
 }

@@ -1,5 +1,7 @@
 //! One provider: its interface, its cooldown, and the order of several.
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -8,6 +10,7 @@ use crate::{
     config::{ConfigError, ProviderKind, ProviderSettings},
     failure::Failure,
     openai::OpenAi,
+    realtime::Realtime,
     wyoming::Wyoming,
 };
 
@@ -17,12 +20,15 @@ pub(crate) struct Provider {
     pub(crate) interface: Interface,
     /// The voice of characters that have none of their own.
     pub(crate) voice: Option<String>,
+    /// Whether a transcript may be requested before it is certain that the utterance is over.
+    pub(crate) is_early: bool,
     /// Until when others go first.
     cooldown: Mutex<Option<Instant>>,
 }
 
 pub(crate) enum Interface {
     OpenAi(OpenAi),
+    Realtime(Realtime),
     Wyoming(Wyoming),
     Command(Command),
 }
@@ -31,6 +37,7 @@ impl Provider {
     pub(crate) fn new(settings: ProviderSettings) -> Result<Self, ConfigError> {
         let interface = match settings.kind {
             ProviderKind::Openai => OpenAi::new(&settings).map(Interface::OpenAi),
+            ProviderKind::Realtime => Realtime::new(&settings).map(Interface::Realtime),
             ProviderKind::Wyoming => Wyoming::new(&settings.endpoint).map(Interface::Wyoming),
             ProviderKind::Command => Command::new(&settings.endpoint).map(Interface::Command),
         };
@@ -42,6 +49,11 @@ impl Provider {
             name: settings.name,
             interface,
             voice: settings.voice,
+            is_early: settings.early.unwrap_or(match settings.kind {
+                // These may charge for each request, and a stream has its words early anyway.
+                ProviderKind::Openai | ProviderKind::Realtime => false,
+                ProviderKind::Wyoming | ProviderKind::Command => true,
+            }),
             cooldown: Mutex::new(None),
         })
     }
@@ -50,9 +62,11 @@ impl Provider {
     pub(crate) fn record<T>(&self, result: &Result<T, Failure>) {
         let until = result.as_ref().err().map(|failure| {
             tracing::warn!(provider.name = self.name, %failure, "speech provider failed");
-            Instant::now() + failure.cooldown()
+            failure.cooldown()
         });
-        *self.cooldown.lock() = until;
+        if until != Some(Duration::ZERO) {
+            *self.cooldown.lock() = until.map(|cooldown| Instant::now() + cooldown);
+        }
     }
 }
 

@@ -4,23 +4,21 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use prometheus::Registry;
-use tokio::{sync::mpsc, time::timeout};
+use tokio::sync::watch;
 
 use crate::{
-    RATE, SpeechError,
-    audio::{Audio, MAX_SAMPLES},
+    SpeechError,
     config::{Config, ConfigError, Settings},
     failure::Failure,
     metrics::{Direction, Metrics},
     provider::{Interface, Provider, in_order},
+    utterance::{Spoken, Utterance, checked},
 };
 
-/// Pieces of an utterance that wait to be read.
-const MAX_WAITING_PIECES: usize = 2_048;
-/// Maximum bytes of a transcript.
-const MAX_TRANSCRIPT_BYTES: usize = 8 * 1024;
 /// Time of a provider from the end of an utterance to its transcript.
 const TRANSCRIPT_TIMEOUT: Duration = Duration::from_secs(15);
+/// Pauses of an utterance in which its transcript is requested early. Protects providers.
+const MAX_EARLY_REQUESTS: u32 = 3;
 
 /// The providers of speech recognition, in order. Clones share them.
 #[derive(Clone)]
@@ -33,13 +31,38 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
 }
 
-/// An utterance that is being recognised. Its audio may be sent while it is being spoken. It works while
-/// [`Self::transcript`] is polled, and dropping it cancels the request.
+/// An utterance that is being recognised. Its audio is sent while it is being spoken, to providers that
+/// take it. It works while [`Self::next`] is polled, and dropping it cancels the request.
+///
+/// ```text
+///               pause: the request is complete            finish
+///   Speaking ◄───────────────────────────────► Paused ─────────────► Finished ──► Final
+///      │        resume: it begins again                                  ▲
+///      └─────────────────────────────────────────────────────────────────┘ finish
+/// ```
 ///
 /// It holds the audio, 1 MiB at most: another provider receives all of it when one fails.
 pub struct Recognition {
-    audio: Option<mpsc::Sender<Vec<i16>>>,
-    transcript: BoxFuture<'static, Result<String, SpeechError>>,
+    shared: Arc<Shared>,
+    language: Option<String>,
+    spoken: watch::Sender<Spoken>,
+    partial: watch::Sender<String>,
+    words: watch::Receiver<String>,
+    work: BoxFuture<'static, Result<String, SpeechError>>,
+    /// Of a request that is complete.
+    transcript: Option<Result<String, SpeechError>>,
+    early_requests: u32,
+    is_paused: bool,
+    is_finished: bool,
+}
+
+/// What is known about the words of an utterance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Words {
+    /// Those of its beginning, which may still change.
+    Partial(String),
+    /// All of them; empty if there are none.
+    Final(String),
 }
 
 impl Shared {
@@ -81,54 +104,113 @@ impl Recognizers {
     /// Begins to recognise an utterance in a language, a BCP 47 tag, or in any.
     #[must_use]
     pub fn begin(&self, language: Option<String>) -> Recognition {
-        let (sender, more) = mpsc::channel(MAX_WAITING_PIECES);
-        let shared = Arc::clone(&self.shared);
-        let audio = Audio::new(more);
-        Recognition {
-            audio: Some(sender),
-            transcript: Box::pin(recognize(shared, audio, language)),
-        }
+        let first = in_order(&self.shared.providers).into_iter().next();
+        let early_requests = match first {
+            Some(provider) if provider.is_early => MAX_EARLY_REQUESTS,
+            _ => 0,
+        };
+        let spoken = watch::Sender::new(Spoken::default());
+        let (partial, words) = watch::channel(String::new());
+        let mut recognition = Recognition {
+            shared: Arc::clone(&self.shared),
+            language,
+            spoken,
+            partial,
+            words,
+            work: Box::pin(std::future::pending()),
+            transcript: None,
+            early_requests,
+            is_paused: false,
+            is_finished: false,
+        };
+        recognition.request();
+        recognition
     }
 }
 
 impl Recognition {
     /// Adds audio of the utterance. What exceeds the longest utterance is dropped.
     pub fn push(&mut self, pcm: &[i16]) {
-        if let Some(audio) = &self.audio {
-            // Full, or no provider is left: there will be no transcript.
-            let _ = audio.try_send(pcm.to_vec());
+        if !self.is_paused {
+            self.spoken.send_modify(|spoken| spoken.push(pcm));
+        }
+    }
+
+    /// The user is silent, and the utterance may be complete: its transcript is requested now, where the
+    /// provider allows it.
+    pub fn pause(&mut self) {
+        if self.early_requests > 0 {
+            self.early_requests -= 1;
+            self.is_paused = true;
+            self.spoken.send_modify(Spoken::end);
+        }
+    }
+
+    /// The user continues: an early request is cancelled.
+    pub fn resume(&mut self) {
+        if std::mem::take(&mut self.is_paused) {
+            self.spoken.send_modify(Spoken::resume);
+            self.transcript = None;
+            self.request();
         }
     }
 
     /// The utterance is complete.
     pub fn finish(&mut self) {
-        self.audio = None;
+        self.is_finished = true;
+        self.spoken.send_modify(Spoken::end);
     }
 
-    /// Waits for the words; empty if there are none. Can be dropped and called again, until it returns.
+    /// Waits for words: partial ones, as they change, and at last all of them. Can be dropped and called
+    /// again, until it has returned [`Words::Final`] or an error.
     ///
     /// # Errors
     /// When all providers have failed.
-    pub async fn transcript(&mut self) -> Result<String, SpeechError> {
-        (&mut self.transcript).await
+    pub async fn next(&mut self) -> Result<Words, SpeechError> {
+        loop {
+            // It counts when the utterance is over.
+            if let Some(transcript) = self.transcript.take_if(|_| self.is_finished) {
+                return transcript.map(Words::Final);
+            }
+            tokio::select! {
+                biased;
+                transcript = &mut self.work, if self.transcript.is_none() => {
+                    if let (Ok(words), false) = (&transcript, self.is_finished) {
+                        self.partial.send_replace(words.clone());
+                    }
+                    self.transcript = Some(transcript);
+                }
+                Ok(()) = self.words.changed() => {
+                    return Ok(Words::Partial(self.words.borrow_and_update().clone()));
+                }
+            }
+        }
+    }
+
+    /// Sends the utterance to the providers, in place of an earlier request.
+    fn request(&mut self) {
+        let utterance = Utterance::new(
+            self.spoken.subscribe(),
+            self.partial.clone(),
+            self.language.clone(),
+        );
+        self.work = Box::pin(recognize(Arc::clone(&self.shared), utterance));
     }
 }
 
-async fn recognize(
-    shared: Arc<Shared>,
-    mut audio: Audio,
-    language: Option<String>,
-) -> Result<String, SpeechError> {
+async fn recognize(shared: Arc<Shared>, utterance: Utterance) -> Result<String, SpeechError> {
     let mut error = SpeechError::NotConfigured;
     for provider in in_order(&shared.providers) {
-        let transcript = transcribe(provider, &mut audio, language.as_deref()).await;
-        let transcript = transcript.and_then(checked);
+        let transcript = tokio::select! {
+            transcript = transcribe(provider, &utterance) => transcript.and_then(|words| checked(&words)),
+            () = utterance.late(TRANSCRIPT_TIMEOUT) => Err(Failure::TimedOut),
+        };
         provider.record(&transcript);
         let direction = Direction::Recognition;
         shared.metrics.count(direction, &provider.name, &transcript);
         match transcript {
             Ok(text) => {
-                let took = audio.since_end();
+                let took = utterance.since_end();
                 shared.metrics.observe(direction, &provider.name, took);
                 return Ok(text);
             }
@@ -136,45 +218,15 @@ async fn recognize(
         }
     }
     // Nothing is reported before the end of the utterance.
-    audio.all().await;
+    utterance.all().await;
     Err(error)
 }
 
-async fn transcribe(
-    provider: &Provider,
-    audio: &mut Audio,
-    language: Option<&str>,
-) -> Result<String, Failure> {
+async fn transcribe(provider: &Provider, utterance: &Utterance) -> Result<String, Failure> {
     match &provider.interface {
-        Interface::OpenAi(api) => {
-            let pcm = audio.all().await;
-            in_time(api.transcribe(pcm, language)).await
-        }
-        Interface::Command(command) => {
-            let pcm = audio.all().await;
-            in_time(command.transcribe(pcm)).await
-        }
-        // The utterance itself may take its maximum duration.
-        Interface::Wyoming(server) => {
-            let limit = TRANSCRIPT_TIMEOUT + Duration::from_secs(MAX_SAMPLES as u64 / RATE as u64);
-            let transcript = timeout(limit, server.transcribe(audio, language)).await;
-            transcript.map_err(|_| Failure::TimedOut)?
-        }
+        Interface::OpenAi(api) => api.transcribe(utterance).await,
+        Interface::Realtime(api) => api.transcribe(utterance).await,
+        Interface::Wyoming(server) => server.transcribe(utterance).await,
+        Interface::Command(command) => command.transcribe(utterance).await,
     }
-}
-
-async fn in_time(
-    transcript: impl Future<Output = Result<String, Failure>>,
-) -> Result<String, Failure> {
-    let transcript = timeout(TRANSCRIPT_TIMEOUT, transcript).await;
-    transcript.map_err(|_| Failure::TimedOut)?
-}
-
-/// Trims a transcript, and refuses one that no utterance can have.
-fn checked(text: String) -> Result<String, Failure> {
-    if text.len() > MAX_TRANSCRIPT_BYTES {
-        let detail = format!("a transcript of {} bytes", text.len());
-        return Err(Failure::Invalid(detail));
-    }
-    Ok(text.trim().to_owned())
 }

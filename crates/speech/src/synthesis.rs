@@ -169,7 +169,7 @@ async fn synthesize(
             begun: Instant::now(),
             state: parking_lot::Mutex::default(),
         };
-        let spoken = speak_in_time(provider, &text, &style, &chunks).await;
+        let spoken = speak(provider, &text, &style, &chunks).await;
         provider.record(&spoken);
         shared.metrics.count(direction, &provider.name, &spoken);
         if let Some(first) = chunks.first() {
@@ -188,6 +188,28 @@ async fn synthesize(
     Err(error)
 }
 
+/// Speaks with the voice of the style. One that the provider does not know is replaced by its own.
+async fn speak(
+    provider: &Provider,
+    text: &str,
+    style: &SpokenStyle,
+    chunks: &ChunkSender,
+) -> Result<(), Failure> {
+    if style.voice.is_some() {
+        match speak_in_time(provider, text, style, chunks).await {
+            Err(failure @ Failure::Rejected(_)) if !chunks.has_sent() => {
+                tracing::warn!(provider.name = provider.name, %failure, "a voice was rejected");
+            }
+            spoken => return spoken,
+        }
+    }
+    let style = SpokenStyle {
+        voice: provider.voice.clone(),
+        ..style.clone()
+    };
+    speak_in_time(provider, text, &style, chunks).await
+}
+
 /// Speaks, and fails when the first audio or the end is late, or there is none.
 async fn speak_in_time(
     provider: &Provider,
@@ -195,16 +217,13 @@ async fn speak_in_time(
     style: &SpokenStyle,
     chunks: &ChunkSender,
 ) -> Result<(), Failure> {
-    let voice = style.voice.clone().or_else(|| provider.voice.clone());
-    let style = SpokenStyle {
-        voice,
-        ..style.clone()
-    };
     let speak = async {
         match &provider.interface {
-            Interface::OpenAi(api) => api.speak(text, &style, chunks).await,
-            Interface::Wyoming(server) => server.speak(text, &style, chunks).await,
-            Interface::Command(command) => command.speak(text, &style, chunks).await,
+            Interface::OpenAi(api) => api.speak(text, style, chunks).await,
+            Interface::Wyoming(server) => server.speak(text, style, chunks).await,
+            Interface::Command(command) => command.speak(text, style, chunks).await,
+            // The configuration excludes it.
+            Interface::Realtime(_) => Err(Failure::Rejected("it does not speak".to_owned())),
         }
     };
     let mut speak = std::pin::pin!(speak);
@@ -220,6 +239,6 @@ async fn speak_in_time(
     if chunks.has_sent() {
         Ok(())
     } else {
-        Err(Failure::Invalid("there is no audio".to_owned()))
+        Err(Failure::Rejected("there is no audio".to_owned()))
     }
 }

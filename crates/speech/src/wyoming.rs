@@ -1,18 +1,22 @@
 //! Servers of the Wyoming protocol: events over TCP, each a line of JSON, with data and audio behind it.
 
+use futures_util::future::{Either, select};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufStream},
-    net::TcpStream,
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{
+        TcpStream,
+        tcp::{OwnedReadHalf, OwnedWriteHalf},
+    },
 };
 
 use crate::{
     RATE,
-    audio::Audio,
     failure::Failure,
     pcm::PcmReader,
     synthesis::{ChunkSender, SpokenStyle},
+    utterance::Utterance,
 };
 
 /// Maximum bytes of the line and of the data of an event, and of its audio.
@@ -27,7 +31,9 @@ pub(crate) struct Wyoming {
     address: String,
 }
 
-struct Connection(BufStream<TcpStream>);
+struct Receiver(BufReader<OwnedReadHalf>);
+
+struct Sender(OwnedWriteHalf);
 
 #[derive(Deserialize)]
 struct Header {
@@ -60,34 +66,54 @@ impl Wyoming {
         }
     }
 
-    async fn connect(&self) -> Result<Connection, Failure> {
+    async fn connect(&self) -> Result<(Receiver, Sender), Failure> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
-        Ok(Connection(BufStream::new(stream)))
+        let (read, write) = stream.into_split();
+        Ok((Receiver(BufReader::new(read)), Sender(write)))
     }
 
     /// Recognises an utterance, which is sent while it is being spoken.
-    pub(crate) async fn transcribe(
-        &self,
-        audio: &mut Audio,
-        language: Option<&str>,
-    ) -> Result<String, Failure> {
-        let mut connection = self.connect().await?;
+    pub(crate) async fn transcribe(&self, utterance: &Utterance) -> Result<String, Failure> {
+        let (mut receiver, mut sender) = self.connect().await?;
         let format = json!({"rate": RATE, "width": WIDTH, "channels": 1});
-        let language = json!({"language": language.and_then(|tag| tag.split('-').next())});
-        connection.send("transcribe", &language, &[]).await?;
-        connection.send("audio-start", &format, &[]).await?;
-        let mut sent = 0;
-        while let Some(samples) = audio.after(sent).await {
-            sent += samples.len();
-            let payload: Vec<u8> = samples.iter().copied().flat_map(i16::to_le_bytes).collect();
-            connection.send("audio-chunk", &format, &payload).await?;
+        let send = async {
+            let language = json!({"language": utterance.language()});
+            sender.send("transcribe", &language, &[]).await?;
+            sender.send("audio-start", &format, &[]).await?;
+            let mut sent = 0;
+            while let Some(samples) = utterance.after(sent).await {
+                sent += samples.len();
+                let payload: Vec<u8> = samples.into_iter().flat_map(i16::to_le_bytes).collect();
+                sender.send("audio-chunk", &format, &payload).await?;
+            }
+            sender.send("audio-stop", &json!({}), &[]).await
+        };
+        let receive = async {
+            let mut words = String::new();
+            loop {
+                let event = receiver
+                    .receive(&["transcript-chunk", "transcript"])
+                    .await?;
+                let text = event.data.get("text").and_then(Value::as_str);
+                let no_text = || Failure::Invalid("a transcript has no text".to_owned());
+                let text = text.ok_or_else(no_text)?;
+                if event.kind == "transcript" {
+                    return Ok::<_, Failure>(text.to_owned());
+                }
+                words.push_str(text);
+                utterance.report(&words)?;
+            }
+        };
+        // A server that fails may say so before it has all of the audio.
+        let receive = std::pin::pin!(receive);
+        match select(receive, std::pin::pin!(send)).await {
+            Either::Left((words, _)) => words,
+            Either::Right((sent, receive)) => {
+                sent?;
+                receive.await
+            }
         }
-        connection.send("audio-stop", &json!({}), &[]).await?;
-        let transcript = connection.receive(&["transcript"]).await?;
-        let text = transcript.data.get("text").and_then(Value::as_str);
-        let text = text.ok_or_else(|| Failure::Invalid("a transcript has no text".to_owned()))?;
-        Ok(text.to_owned())
     }
 
     /// Speaks a sentence.
@@ -97,17 +123,17 @@ impl Wyoming {
         style: &SpokenStyle,
         chunks: &ChunkSender,
     ) -> Result<(), Failure> {
-        let mut connection = self.connect().await?;
+        let (mut receiver, mut sender) = self.connect().await?;
         let mut request = json!({"text": text});
         let voice = json!({"name": style.voice, "language": style.language});
         if style.voice.is_some() || style.language.is_some() {
             request["voice"] = voice;
         }
-        connection.send("synthesize", &request, &[]).await?;
+        sender.send("synthesize", &request, &[]).await?;
         let awaited = ["audio-start", "audio-chunk", "audio-stop"];
         let mut reader = None;
         loop {
-            let event = connection.receive(&awaited).await?;
+            let event = receiver.receive(&awaited).await?;
             match event.kind.as_str() {
                 "audio-start" => reader = Some(event.reader()?),
                 "audio-chunk" => {
@@ -124,17 +150,18 @@ impl Wyoming {
     }
 }
 
-impl Connection {
+impl Sender {
     async fn send(&mut self, kind: &str, data: &Value, payload: &[u8]) -> Result<(), Failure> {
         let header = json!({"type": kind, "data": data, "payload_length": payload.len()});
         let mut bytes = header.to_string().into_bytes();
         bytes.push(b'\n');
         bytes.extend_from_slice(payload);
         self.0.write_all(&bytes).await?;
-        self.0.flush().await?;
         Ok(())
     }
+}
 
+impl Receiver {
     /// Receives the next event of one of these types.
     async fn receive(&mut self, awaited: &[&str]) -> Result<Event, Failure> {
         for _ in 0..MAX_OTHER_EVENTS {

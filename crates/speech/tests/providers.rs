@@ -14,7 +14,9 @@ use axum::{
 };
 use futures_util::stream;
 use serde_json::{Value, json};
-use switchboard_speech::{Config, Pcm, ProviderKind, RATE, Speech, SpeechError, SpokenStyle};
+use switchboard_speech::{
+    Config, Pcm, ProviderKind, RATE, Recognition, Speech, SpeechError, SpokenStyle, Words,
+};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     net::TcpListener,
@@ -148,9 +150,17 @@ async fn recognized(speech: &Speech) -> Result<String, SpeechError> {
         recognition.push(piece);
     }
     recognition.finish();
-    timeout(TEST_TIMEOUT, recognition.transcript())
-        .await
-        .unwrap()
+    last_words(&mut recognition).await
+}
+
+/// The words of an utterance that is complete.
+async fn last_words(recognition: &mut Recognition) -> Result<String, SpeechError> {
+    loop {
+        let words = timeout(TEST_TIMEOUT, recognition.next()).await.unwrap();
+        if let Words::Final(words) = words? {
+            return Ok(words);
+        }
+    }
 }
 
 fn openai(url: &str, model: &str) -> Value {

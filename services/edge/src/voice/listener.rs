@@ -3,12 +3,14 @@
 use std::{collections::VecDeque, time::Duration};
 
 use switchboard_protocol::message::{AudioTerms, Codec, ListenMode, VoiceProblem};
-use switchboard_speech::{Recognition, Recognizers, SpeechError};
+use switchboard_speech::{Recognition, Recognizers, SpeechError, Words};
 use switchboard_voice::{
     BadAudio, Decoder, Segment, Segmenter, SegmenterSettings, UtteranceEnd, activity::GatedSilero,
     milliseconds,
 };
 use tokio::time::Instant;
+
+use super::transcript;
 
 /// How much faster than it is recorded audio may arrive, and for how long.
 const MAX_SPEED: f64 = 1.5;
@@ -17,6 +19,10 @@ const MAX_AHEAD: Duration = Duration::from_secs(2);
 const OPUS_SLICE_BYTES: usize = 400;
 /// The probability from which sound during an answer counts as speech.
 const THRESHOLD_WHILE_SPEAKING: f32 = 0.9;
+/// The same where utterances had no words, because something else sounds like speech.
+const THRESHOLD_IN_NOISE: f32 = 0.95;
+/// Utterances without words in a row that mean noise.
+const NOISE_UTTERANCES: u32 = 5;
 
 /// What the device's audio contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +57,9 @@ pub(super) struct Listener {
     /// When the stream began, and how much of it has arrived.
     began: Instant,
     samples: u64,
+    is_speaking: bool,
+    /// Utterances without words since the last one with words.
+    wordless: u32,
     /// Until then, audio is ignored.
     ignores_until: Option<Instant>,
 }
@@ -68,6 +77,8 @@ impl Listener {
             pcm: Vec::new(),
             began: Instant::now(),
             samples: 0,
+            is_speaking: false,
+            wordless: 0,
             ignores_until: None,
         };
         listener.start(None);
@@ -174,11 +185,23 @@ impl Listener {
 
     /// Whether the device's own sound may be in what it hears.
     pub(super) fn set_speaking(&mut self, is_speaking: bool) {
-        let settings = SegmenterSettings::default();
-        self.segmenter.set_threshold(if is_speaking {
+        self.is_speaking = is_speaking;
+        self.set_threshold();
+    }
+
+    /// An utterance had words, or none. After several without, speech must be clearer to begin one.
+    pub(super) fn count_words(&mut self, has_words: bool) {
+        self.wordless = if has_words { 0 } else { self.wordless + 1 };
+        self.set_threshold();
+    }
+
+    fn set_threshold(&mut self) {
+        self.segmenter.set_threshold(if self.wordless >= NOISE_UTTERANCES {
+            THRESHOLD_IN_NOISE
+        } else if self.is_speaking {
             THRESHOLD_WHILE_SPEAKING
         } else {
-            settings.on
+            SegmenterSettings::default().on
         });
     }
 
@@ -187,14 +210,24 @@ impl Listener {
         Duration::from_millis(self.segmenter.speech_ms() as u64)
     }
 
-    /// Waits for the words of a complete utterance; for ever, if there is none.
-    pub(super) async fn transcript(&mut self) -> Result<String, SpeechError> {
+    /// Waits for words of the first utterance that has none yet: of its beginning, and when it is complete,
+    /// all of them. For ever, if there is none.
+    pub(super) async fn words(&mut self) -> Result<Words, SpeechError> {
         let Some(recognition) = self.recognitions.front_mut() else {
             return std::future::pending().await;
         };
-        let transcript = recognition.transcript().await;
-        self.recognitions.pop_front();
-        transcript
+        let words = recognition.next().await;
+        match &words {
+            Ok(Words::Partial(words)) if self.recognitions.len() == 1 => {
+                self.segmenter
+                    .set_end_silence_ms(transcript::end_silence_ms(words));
+            }
+            Ok(Words::Partial(_)) => {}
+            Ok(Words::Final(_)) | Err(_) => {
+                self.recognitions.pop_front();
+            }
+        }
+        words
     }
 
     fn restart(&mut self) {
@@ -246,9 +279,21 @@ impl Listener {
                 heard.push(Heard::Nothing);
             }
             Segment::Nothing => heard.push(Heard::Silence),
-            Segment::Paused | Segment::Resumed => {}
+            Segment::Paused => {
+                if let Some(recognition) = recognitions.back_mut() {
+                    recognition.pause();
+                }
+            }
+            Segment::Resumed => {
+                if let Some(recognition) = recognitions.back_mut() {
+                    recognition.resume();
+                }
+            }
         };
         feed(&mut self.segmenter, &mut emit);
+        if !self.segmenter.is_speaking() {
+            self.segmenter.set_end_silence_ms(SegmenterSettings::default().end_silence_ms);
+        }
         heard
     }
 }

@@ -7,7 +7,7 @@ use switchboard_protocol::{
     frame::TaskId,
     message::{AudioTerms, Listen, ListenMode, ServerVoice, VoiceProblem, VoiceState},
 };
-use switchboard_speech::SpeechError;
+use switchboard_speech::{SpeechError, Words};
 use switchboard_voice::UtteranceEnd;
 use tokio::{
     sync::Notify,
@@ -90,7 +90,7 @@ struct Session<'a> {
 
 enum Event {
     Changed,
-    Transcript(Result<String, SpeechError>),
+    Words(Result<Words, SpeechError>),
     Synthesized(Synthesized),
     Due,
 }
@@ -175,7 +175,7 @@ impl<'a> Session<'a> {
         tokio::select! {
             biased;
             () = changed.notified() => Event::Changed,
-            transcript = self.listener.transcript() => Event::Transcript(transcript),
+            words = self.listener.words() => Event::Words(words),
             synthesized = synthesized => Event::Synthesized(synthesized),
             () = due => Event::Due,
         }
@@ -196,7 +196,11 @@ impl<'a> Session<'a> {
                     self.take_reply(chunk);
                 }
             }
-            Event::Transcript(transcript) => self.take_transcript(transcript),
+            Event::Words(Ok(Words::Partial(words))) => self.send_heard(&words, false),
+            Event::Words(Ok(Words::Final(words))) => self.take_transcript(words),
+            Event::Words(Err(error)) => {
+                self.fail(VoiceProblem::RecognitionFailed, &error.to_string());
+            }
             Event::Synthesized(Synthesized::Failed(error)) => {
                 tracing::warn!(device.id = %self.handle.key.device, %error,
                     "a sentence could not be spoken");
@@ -363,27 +367,28 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn take_transcript(&mut self, transcript: Result<String, SpeechError>) {
-        let words = match transcript {
-            Ok(words) => words,
-            Err(error) => return self.fail(VoiceProblem::RecognitionFailed, &error.to_string()),
-        };
-        let is_nothing = words.is_empty()
-            || (self.is_doubtful && transcript::is_invented(&words))
-            || (self.is_interrupted && transcript::is_backchannel(&words));
-        if is_nothing {
+    /// Tells the device what its user said.
+    fn send_heard(&self, words: &str, is_final: bool) {
+        if self.terms.captions && !words.is_empty() {
+            let message = ServerVoice::Heard {
+                heard: words.into(),
+                r#final: is_final,
+            };
+            self.handle.send_voice_message(self.task, &message);
+        }
+    }
+
+    fn take_transcript(&mut self, words: String) {
+        let is_noise =
+            words.is_empty() || (self.is_doubtful && transcript::is_invented(&words));
+        self.listener.count_words(!is_noise);
+        if is_noise || (self.is_interrupted && transcript::is_backchannel(&words)) {
             self.edge.metrics.voice.utterances.inc(Utterance::Nothing);
             return self.resume();
         }
         self.stages
             .end(&self.edge.metrics.voice, Stage::Recognition);
-        if self.terms.captions {
-            let message = ServerVoice::Heard {
-                heard: words.as_str().into(),
-                r#final: true,
-            };
-            self.handle.send_voice_message(self.task, &message);
-        }
+        self.send_heard(&words, true);
         let barge_ins = &self.edge.metrics.voice.barge_ins;
         if self.phase == Phase::Speaking {
             barge_ins.inc(BargeIn::Cancelled);
