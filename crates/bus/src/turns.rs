@@ -14,7 +14,7 @@ pub use self::{
     cancel::{CancelReason, TurnCancellation, TurnCancellations},
     queue::{TURN_LEASE, TURN_TTL},
     style::SpeakingStyle,
-    turn::{NewMessage, Turn, TurnId},
+    turn::{NewMessage, Played, Turn, TurnId},
 };
 pub(crate) use self::{
     cancel::{CancellationSender, cancellation_channel},

@@ -189,7 +189,9 @@ impl Settings {
         if settings.tts.is_empty() && is_installed(ESPEAK) {
             settings.tts.extend(provider(
                 ProviderKind::Command,
-                &Some(format!("{ESPEAK} --stdout --stdin -v {{language}} -s {{wpm}}")),
+                &Some(format!(
+                    "{ESPEAK} --stdout --stdin -v {{language}} -s {{wpm}}"
+                )),
                 None,
                 None,
                 None,

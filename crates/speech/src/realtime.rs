@@ -159,7 +159,8 @@ impl Realtime {
         let mut request = request.map_err(|error| Failure::Rejected(error.to_string()))?;
         if let Some(key) = &self.key {
             let bearer: Result<HeaderValue, _> = outbound::bearer(key.expose_secret());
-            let invalid = |_| Failure::Rejected("the API key has characters of no header".to_owned());
+            let invalid =
+                |_| Failure::Rejected("the API key has characters of no header".to_owned());
             let bearer = bearer.map_err(invalid)?;
             request.headers_mut().insert(header::AUTHORIZATION, bearer);
         }
@@ -258,7 +259,10 @@ impl Receiver {
             text.map(str::to_owned)
                 .ok_or_else(|| Failure::Invalid(format!("an event has no `{name}`")))
         };
-        let kind = event.get("type").and_then(Value::as_str).unwrap_or_default();
+        let kind = event
+            .get("type")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         match kind {
             "conversation.item.input_audio_transcription.delta" | "transcription.delta" => {
                 text("delta").map(Event::Delta)

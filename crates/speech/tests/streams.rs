@@ -131,7 +131,8 @@ async fn converse(mut socket: WebSocket, kind: &str, reports: Reports) {
                 let name = "conversation.item.input_audio_transcription";
                 let delta = json!({"type": format!("{name}.delta"), "delta": "Guten"});
                 send(&mut socket, delta).await;
-                let done = json!({"type": format!("{name}.completed"), "transcript": "Guten Tag. "});
+                let done =
+                    json!({"type": format!("{name}.completed"), "transcript": "Guten Tag. "});
                 send(&mut socket, done).await;
             }
             "input_audio_buffer.commit" if event["final"] == true => {

@@ -98,6 +98,14 @@ impl<V: VoiceActivity> Segmenter<V> {
         self.settings.on = on;
     }
 
+    /// Measures the silence in which nothing is said from now on.
+    pub fn restart_silence(&mut self) {
+        if let State::Waiting { reported, .. } = &mut self.state {
+            *reported = false;
+            self.quiet_samples = 0;
+        }
+    }
+
     /// Returns whether an utterance is in progress.
     #[must_use]
     pub const fn is_speaking(&self) -> bool {

@@ -131,7 +131,7 @@ async fn open_conversation(
     if let Some(played) = &message.played {
         let shorten = |stored: Option<Conversation>| {
             let mut stored = stored?;
-            stored.shorten_reply_before(&exchange.id, played);
+            stored.shorten_reply_before(&exchange.id, &played.message, &played.words);
             Some(stored)
         };
         let shortened = chat.conversations.update(&key, shorten).await;

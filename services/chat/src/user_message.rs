@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
-use switchboard_bus::ConversationKey;
+use switchboard_bus::{ConversationKey, Played};
 use switchboard_protocol::id::{ConversationId, DeviceKey, OrgId};
 use switchboard_store::Npc;
 use switchboard_tools::Naming;
@@ -16,7 +16,7 @@ pub(crate) struct UserMessage {
     pub(crate) sender: Participant,
     pub(crate) text: String,
     /// See [`switchboard_bus::NewMessage::played`].
-    pub(crate) played: Option<String>,
+    pub(crate) played: Option<Played>,
     /// The NPC that answers; a generic assistant when absent.
     pub(crate) npc: Option<Arc<Npc>>,
 }

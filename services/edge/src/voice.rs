@@ -1,25 +1,41 @@
 //! Spoken conversations: the audio of a device becomes a message of its user, and the reply is spoken.
 
+mod answer;
 mod listener;
 mod metrics;
 mod notices;
 mod progress;
 mod session;
 mod speaker;
+mod speed;
 mod transcript;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use switchboard_protocol::message::AudioTerms;
+use switchboard_protocol::message::{AudioTerms, Listen, ServerVoice, VoiceProblem};
 use switchboard_runtime::budget::{Budget, Budgets, Kind};
 use switchboard_speech::Speech;
+use tokio::{
+    sync::Notify,
+    time::{Instant, timeout_at},
+};
 
 pub(crate) use self::metrics::VoiceMetrics;
-use self::notices::{NO_RECOGNITION, NO_SYNTHESIS};
-use crate::{config::Config, edge::Edge, handle::ConnectionHandle};
+use self::{
+    notices::{NO_RECOGNITION, NO_SYNTHESIS, describe},
+    session::Session,
+};
+use crate::{
+    config::Config,
+    edge::Edge,
+    handle::{ConnectionHandle, VoiceFrame, VoiceInput},
+};
 
 /// Memory of a conversation: codecs, detector, and the longest utterance.
 const SESSION_BYTES: usize = 3 * 1024 * 1024;
+
+/// For how long the device's audio is ignored after a refusal.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What all conversations of an edge share.
 pub(crate) struct Voices {
@@ -32,10 +48,9 @@ impl Voices {
     pub(crate) fn new(config: &Config, speech: Speech, budgets: &Budgets) -> Self {
         let capacity = config.voice_max_sessions;
         budgets.reserve("voice_sessions", capacity.saturating_mul(SESSION_BYTES));
-        let share = (capacity / 4).max(1);
         Self {
             speech,
-            sessions: budgets.slots("voice_sessions", capacity, Kind::Held { share }),
+            sessions: budgets.slots("voice_sessions", capacity, Kind::quarter_of(capacity)),
         }
     }
 
@@ -51,7 +66,45 @@ impl Voices {
 
 /// Serves the conversation of a connection until nothing more is said, or the connection ends.
 pub(crate) async fn run(edge: Arc<Edge>, handle: Arc<ConnectionHandle>) {
-    session::run(&edge, &handle).await;
+    let Some((terms, changed)) = handle.voice() else {
+        return;
+    };
+    let Ok(_permit) = edge.voice.sessions.try_acquire(handle.owner(), 1) else {
+        return refuse(&handle, &changed).await;
+    };
+    let sessions = &edge.metrics.voice.sessions;
+    sessions.inc();
+    Session::new(&edge, &handle, terms).run(&changed).await;
+    sessions.dec();
     handle.cancel_spoken(&edge);
     handle.set_answering(false);
+}
+
+/// There is no room. For a while, the device learns that for each of its messages.
+async fn refuse(handle: &ConnectionHandle, changed: &Notify) {
+    let until = Instant::now() + REFUSAL_TIMEOUT;
+    let mut has_reported = false;
+    loop {
+        for input in handle.take_voice_inputs().into_iter().flatten() {
+            let task = match &input {
+                VoiceInput::End { task } => Some(*task),
+                VoiceInput::Listen { task, listen } if *listen == Listen::Stop => Some(*task),
+                _ => None,
+            };
+            if let Some(task) = task.or_else(|| input.task().filter(|_| !has_reported)) {
+                has_reported = true;
+                let message = ServerVoice::Problem {
+                    problem: VoiceProblem::Overloaded,
+                    detail: describe(VoiceProblem::Overloaded).into(),
+                };
+                handle.send_voice_message(task, &message);
+            }
+            if let Some(task) = task {
+                handle.send_voice([VoiceFrame::End { task }]);
+            }
+        }
+        if timeout_at(until, changed.notified()).await.is_err() && handle.end_voice() {
+            return;
+        }
+    }
 }

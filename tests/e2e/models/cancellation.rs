@@ -2,7 +2,7 @@
 //! closed.
 
 use serde_json::json;
-use switchboard_bus::NewMessage;
+use switchboard_bus::{NewMessage, Played};
 use switchboard_protocol::frame::Kind;
 
 use super::suspension::toy_of;
@@ -215,11 +215,14 @@ async fn interrupted_speech_is_recorded_as_far_as_it_was_played() {
     let (edge, shutdown) = fixture.edge_bus().await;
     let toy = toy_of(&fixture.cluster.org);
     let epoch = edge.claim(&toy).await.unwrap().epoch;
-    let say = async |text: &str, played: Option<&str>| {
+    let say = async |text: &str, played: Option<(&str, &str)>| {
         let message = NewMessage {
             text: text.to_owned(),
             is_spoken: true,
-            played: played.map(str::to_owned),
+            played: played.map(|(message, words)| Played {
+                message: message.to_owned(),
+                words: words.to_owned(),
+            }),
         };
         edge.enqueue_turn(&toy, epoch, *b"task1234", message)
             .await
@@ -229,7 +232,7 @@ async fn interrupted_speech_is_recorded_as_far_as_it_was_played() {
     let story = fixture.provider.next_request().await;
     story.reply("Once upon a time there was a clock.").await;
     fixture.system.turns_ended("answered", 1).await;
-    say("No, a song", Some("Once upon")).await;
+    say("No, a song", Some(("Tell me a story", "Once upon"))).await;
     let song = fixture.provider.next_request().await;
     let reply = song.messages()[2]["content"].as_str().unwrap();
     assert!(
@@ -239,8 +242,8 @@ async fn interrupted_speech_is_recorded_as_far_as_it_was_played() {
     assert!(!reply.contains("clock"), "{reply}");
     song.reply("La.").await;
     fixture.system.turns_ended("answered", 2).await;
-    // A reply that was not interrupted is whole.
-    say("Again", None).await;
+    // A reply that was not interrupted is whole, also when a message was that nobody answered.
+    say("Again", Some(("And then", ""))).await;
     let again = fixture.provider.next_request().await;
     assert_eq!(again.messages()[4]["content"], "La.");
     again.reply("La, la.").await;

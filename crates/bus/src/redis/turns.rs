@@ -19,8 +19,8 @@ use crate::{
     metrics::Command,
     node::{Epoch, NodeId},
     turns::{
-        ClaimedTurn, Lease, MAX_ORG_TURNS, MAX_TURNS, NewMessage, NewTurn, OrgRoom, ReplyTarget,
-        Rooms, TURN_LEASE, TURN_TTL, TurnPosition,
+        ClaimedTurn, Lease, MAX_ORG_TURNS, MAX_TURNS, NewMessage, NewTurn, OrgRoom, Played,
+        ReplyTarget, Rooms, TURN_LEASE, TURN_TTL, TurnPosition,
     },
 };
 
@@ -65,7 +65,8 @@ impl TurnQueue for RedisClient {
                 add.arg("spoken").arg(1);
             }
             if let Some(played) = message.played {
-                add.arg("played").arg(played);
+                add.arg("played").arg(played.words);
+                add.arg("played_message").arg(played.message);
             }
             if let Some(trace) = trace {
                 let mut bytes = Vec::new();
@@ -282,7 +283,10 @@ fn parse_entry(entry: &StreamId) -> Option<(TurnPosition, NewTurn)> {
         message: NewMessage {
             text: field("text")?,
             is_spoken: field("spoken").is_some(),
-            played: field("played"),
+            played: field("played_message").map(|message| Played {
+                message,
+                words: field("played").unwrap_or_default(),
+            }),
         },
         // An unreadable context costs the trace, not the turn.
         trace: entry

@@ -34,7 +34,7 @@ pub struct Turn {
     /// Whether the user spoke them and hears the reply.
     pub is_spoken: bool,
     /// See [`NewMessage::played`].
-    pub played: Option<String>,
+    pub played: Option<Played>,
     /// How often the turn was claimed, this claim included.
     pub attempts: u32,
     /// Whether an earlier worker was about to cause side effects, which may have happened.
@@ -73,8 +73,17 @@ pub struct NewMessage {
     pub text: String,
     /// Whether the user spoke them and hears the reply.
     pub is_spoken: bool,
-    /// The words of the previous reply that the device has played, when its speech was interrupted.
-    pub played: Option<String>,
+    /// What the device has played of an earlier reply that it did not play to its end.
+    pub played: Option<Played>,
+}
+
+/// How much of a spoken reply was played.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Played {
+    /// The message that the reply answers.
+    pub message: String,
+    /// The words that were played; empty if there were none.
+    pub words: String,
 }
 
 /// A written message.

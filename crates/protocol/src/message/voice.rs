@@ -83,7 +83,7 @@ pub enum VoiceState {
     Idle,
 }
 
-/// Why a spoken message has no answer.
+/// Why a spoken message has no answer, or not all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VoiceProblem {
@@ -91,6 +91,8 @@ pub enum VoiceProblem {
     NoSpeechProvider,
     /// The provider of speech recognition failed.
     RecognitionFailed,
+    /// The provider of speech synthesis failed: a part of the answer is not spoken.
+    SynthesisFailed,
     /// The audio cannot be decoded.
     BadAudio,
     /// Audio arrived faster than it can have been recorded.

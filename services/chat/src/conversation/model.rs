@@ -144,10 +144,13 @@ impl Conversation {
         self.exchanges.retain(|exchange| exchange.id != id);
     }
 
-    /// Only these words of the reply before this exchange were played.
-    pub(crate) fn shorten_reply_before(&mut self, id: &str, played: &str) {
+    /// Only these words of the reply to an earlier message were played. Does nothing when this is not the
+    /// exchange before the one with this id: then it was not stored.
+    pub(crate) fn shorten_reply_before(&mut self, id: &str, message: &str, played: &str) {
         let mut earlier = self.exchanges.iter_mut().rev();
+        let message = clean_to(message, MAX_MESSAGE_BYTES);
         if let Some(previous) = earlier.find(|exchange| exchange.id != id)
+            && previous.message == message
             && played.len() < previous.reply.len()
         {
             played.clone_into(&mut previous.reply);
@@ -326,9 +329,11 @@ mod tests {
         let [first, second] = ["a", "b"].map(exchange);
         conversation.upsert(first);
         conversation.upsert(second.clone());
-        conversation.shorten_reply_before(&second.id, "Yes, and more.");
-        assert!(!conversation.exchanges[0].is_interrupted);
-        conversation.shorten_reply_before(&second.id, "Ye");
+        for (message, words) in [("a", "Yes, and more."), ("other", "Ye")] {
+            conversation.shorten_reply_before(&second.id, message, words);
+            assert!(!conversation.exchanges[0].is_interrupted);
+        }
+        conversation.shorten_reply_before(&second.id, "a", "Ye");
         let [first, last] = &*conversation.exchanges else {
             panic!("two exchanges");
         };

@@ -218,7 +218,8 @@ impl Turns {
         });
         let turns = self.turns.iter().map(|turn| match &turn.state {
             TurnState::Queued(message) => {
-                let played = message.played.as_ref().map_or(0, String::len);
+                let played = message.played.as_ref();
+                let played = played.map_or(0, |played| played.message.len() + played.words.len());
                 message.text.len() + played + turn.unsent.len()
             }
             _ => turn.unsent.len(),

@@ -15,19 +15,48 @@ use crate::edge::Edge;
 
 /// Audio of the device that may wait for its conversation: more than two seconds of the largest format.
 const MAX_WAITING_BYTES: usize = 256 * 1024;
+/// Inputs that may wait for the conversation.
+const MAX_INPUTS: usize = 256;
+/// Memory of an input besides its audio.
+const INPUT_BYTES: usize = size_of::<VoiceInput>();
+/// Frames that the socket has not accepted. With more, no further inputs and replies are taken.
+const MAX_FRAMES: usize = 256;
 
 /// What a device sends to its spoken conversation.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum VoiceInput {
-    Audio { task: TaskId, bytes: Vec<u8> },
-    End { task: TaskId },
-    Listen { task: TaskId, listen: Listen },
-    Wake { task: TaskId },
-    Played { ms: u32 },
-    Cancel { task: TaskId },
+    Audio {
+        task: TaskId,
+        bytes: Vec<u8>,
+    },
+    /// Audio that there was no room for is missing here.
+    Gap,
+    End {
+        task: TaskId,
+    },
+    Listen {
+        task: TaskId,
+        listen: Listen,
+    },
+    Wake {
+        task: TaskId,
+    },
+    Played {
+        ms: u32,
+    },
+    Cancel {
+        task: TaskId,
+    },
 }
 
 impl VoiceInput {
+    const fn bytes(&self) -> usize {
+        match self {
+            Self::Audio { bytes, .. } => INPUT_BYTES + bytes.len(),
+            _ => INPUT_BYTES,
+        }
+    }
+
     /// The task that the input names.
     pub(crate) const fn task(&self) -> Option<TaskId> {
         match self {
@@ -36,7 +65,7 @@ impl VoiceInput {
             | Self::Listen { task, .. }
             | Self::Wake { task }
             | Self::Cancel { task } => Some(*task),
-            Self::Played { .. } => None,
+            Self::Gap | Self::Played { .. } => None,
         }
     }
 }
@@ -84,6 +113,8 @@ pub(super) struct Voice {
     /// A reply is awaited or being spoken.
     is_answering: bool,
     inputs: VecDeque<VoiceInput>,
+    /// Bytes of `inputs`, and their charge.
+    input_bytes: usize,
     waiting: WaitingBytes,
     frames: VecDeque<VoiceFrame>,
     /// The seq of the next frame of the answer.
@@ -92,8 +123,8 @@ pub(super) struct Voice {
 }
 
 impl Voice {
-    /// Adds an input. Audio of one task is joined, so that a conversation that is behind takes all of it
-    /// at once.
+    /// Adds an input, or joins it to the last one: audio of one task, and reports of the same kind. So a
+    /// conversation that is behind takes all of it at once.
     fn push(&mut self, input: VoiceInput, budget: &Budget, owner: Owner) -> Delivery {
         if !self.is_running {
             let begins = !matches!(input, VoiceInput::Cancel { .. } | VoiceInput::Played { .. });
@@ -101,21 +132,39 @@ impl Voice {
                 return Delivery::Ignored;
             }
         }
-        if let VoiceInput::Audio { bytes, .. } = &input {
-            let total = self.waiting_bytes() + bytes.len();
-            if total > MAX_WAITING_BYTES || self.waiting.set(total, budget, owner).is_err() {
-                return Delivery::Dropped;
-            }
-        }
-        match (self.inputs.back_mut(), input) {
+        let input = match (self.inputs.back_mut(), input) {
             (
                 Some(VoiceInput::Audio { task, bytes }),
                 VoiceInput::Audio {
                     task: next,
                     bytes: more,
                 },
-            ) if *task == next => bytes.extend_from_slice(&more),
-            (_, input) => self.inputs.push_back(input),
+            ) if *task == next => {
+                let total = self.input_bytes + more.len();
+                if !is_admitted(total, &mut self.waiting, budget, owner) {
+                    return self.drop_audio();
+                }
+                self.input_bytes = total;
+                bytes.extend_from_slice(&more);
+                None
+            }
+            (Some(VoiceInput::Played { ms }), VoiceInput::Played { ms: latest }) => {
+                *ms = latest;
+                None
+            }
+            (_, input) => Some(input),
+        };
+        if let Some(input) = input {
+            let is_audio = matches!(input, VoiceInput::Audio { .. });
+            let total = self.input_bytes + input.bytes();
+            if self.inputs.len() >= MAX_INPUTS {
+                return Delivery::Dropped;
+            }
+            if !is_admitted(total, &mut self.waiting, budget, owner) && is_audio {
+                return self.drop_audio();
+            }
+            self.input_bytes = total;
+            self.inputs.push_back(input);
         }
         self.changed.notify_one();
         if mem::replace(&mut self.is_running, true) {
@@ -125,13 +174,17 @@ impl Voice {
         }
     }
 
-    fn waiting_bytes(&self) -> usize {
-        let bytes = |input: &VoiceInput| match input {
-            VoiceInput::Audio { bytes, .. } => bytes.len(),
-            _ => 0,
-        };
-        self.inputs.iter().map(bytes).sum()
+    fn drop_audio(&mut self) -> Delivery {
+        if self.inputs.back() != Some(&VoiceInput::Gap) {
+            self.inputs.push_back(VoiceInput::Gap);
+        }
+        Delivery::Dropped
     }
+}
+
+/// Whether this many bytes of inputs may wait. If so, they are charged.
+fn is_admitted(total: usize, waiting: &mut WaitingBytes, budget: &Budget, owner: Owner) -> bool {
+    total <= MAX_WAITING_BYTES && waiting.set(total, budget, owner).is_ok()
 }
 
 impl State {
@@ -148,7 +201,11 @@ impl State {
 
     pub(super) fn next_voice_frame(&mut self) -> Option<Command> {
         let voice = self.voice.as_mut()?;
-        voice.frames.pop_front().map(Command::Voice)
+        let frame = voice.frames.pop_front()?;
+        if voice.frames.len() + 1 == MAX_FRAMES {
+            voice.changed.notify_one();
+        }
+        Some(Command::Voice(frame))
     }
 
     /// Wakes the conversation when a spoken message has more of its reply.
@@ -182,6 +239,7 @@ impl ConnectionHandle {
             is_closed: false,
             is_answering: false,
             inputs: VecDeque::new(),
+            input_bytes: 0,
             waiting: WaitingBytes::default(),
             frames: VecDeque::new(),
             seq: 0,
@@ -218,17 +276,25 @@ impl ConnectionHandle {
         Some((voice.terms, Arc::clone(&voice.changed)))
     }
 
-    /// Takes the inputs that wait; `None` when the connection has closed.
+    /// Takes the inputs that wait, unless the device reads nothing; `None` when the connection has closed.
     pub(crate) fn take_voice_inputs(&self) -> Option<VecDeque<VoiceInput>> {
         let mut state = self.state.lock();
         let voice = state.voice.as_mut().filter(|voice| !voice.is_closed)?;
+        if voice.frames.len() >= MAX_FRAMES {
+            return Some(VecDeque::new());
+        }
         voice.waiting = WaitingBytes::default();
+        voice.input_bytes = 0;
         Some(mem::take(&mut voice.inputs))
     }
 
-    /// Takes the next part of the reply to a spoken message.
+    /// Takes the next part of the reply to a spoken message, unless the device reads nothing.
     pub(crate) fn next_spoken_chunk(&self) -> Option<ReplyChunk> {
         let mut state = self.state.lock();
+        let voice = state.voice.as_ref();
+        if voice.is_some_and(|voice| voice.frames.len() >= MAX_FRAMES) {
+            return None;
+        }
         let chunk = state.turns.as_mut()?.next_chunk(true);
         state.free_idle_turns();
         chunk

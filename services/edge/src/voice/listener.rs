@@ -10,11 +10,8 @@ use switchboard_voice::{
 };
 use tokio::time::Instant;
 
-use super::transcript;
+use super::{speed::Speed, transcript};
 
-/// How much faster than it is recorded audio may arrive, and for how long.
-const MAX_SPEED: f64 = 1.5;
-const MAX_AHEAD: Duration = Duration::from_secs(2);
 /// Opus of 24 kbit/s with 130 ms.
 const OPUS_SLICE_BYTES: usize = 400;
 /// The probability from which sound during an answer counts as speech.
@@ -31,16 +28,38 @@ pub(super) enum Heard {
     Began,
     /// An utterance is complete, and its recognition is in progress.
     Ended {
-        end: UtteranceEnd,
+        utterance: Utterance,
         /// The last speech was this long before the present end of the audio.
         silence: Duration,
-        /// The part of the utterance that is speech, in percent.
-        speech_percent: u32,
     },
     /// There was too little speech.
     Nothing,
     /// Nothing was said for a long time.
     Silence,
+}
+
+/// An utterance that is complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Utterance {
+    pub(super) end: UtteranceEnd,
+    /// The part of it that is speech, in percent.
+    pub(super) speech_percent: u32,
+}
+
+/// What an utterance was recognised as.
+pub(super) enum Recognized {
+    /// Words of its beginning.
+    Partial(String),
+    /// All words of a complete one.
+    Words(Utterance, String),
+    Failed(SpeechError),
+}
+
+/// An utterance whose words are not known yet.
+struct Pending {
+    recognition: Recognition,
+    /// `None` while the user speaks.
+    complete: Option<Utterance>,
 }
 
 /// Decodes and segments the audio of a device, and has its utterances recognised.
@@ -51,12 +70,10 @@ pub(super) struct Listener {
     language: Option<String>,
     decoder: Decoder,
     segmenter: Segmenter<GatedSilero>,
-    /// The utterance in progress is the last one, if it is recognised.
-    recognitions: VecDeque<Recognition>,
+    /// Only the last one may be incomplete.
+    pending: VecDeque<Pending>,
     pcm: Vec<i16>,
-    /// When the stream began, and how much of it has arrived.
-    began: Instant,
-    samples: u64,
+    speed: Speed,
     is_speaking: bool,
     /// Utterances without words since the last one with words.
     wordless: u32,
@@ -73,10 +90,9 @@ impl Listener {
             language: None,
             decoder: Decoder::new(terms.input),
             segmenter: Segmenter::new(activity, SegmenterSettings::default()),
-            recognitions: VecDeque::new(),
+            pending: VecDeque::new(),
             pcm: Vec::new(),
-            began: Instant::now(),
-            samples: 0,
+            speed: Speed::new(),
             is_speaking: false,
             wordless: 0,
             ignores_until: None,
@@ -105,8 +121,13 @@ impl Listener {
     /// Begins a stream, in the mode of AUTH if there is none.
     pub(super) fn start(&mut self, mode: Option<ListenMode>) {
         self.mode = mode.unwrap_or(self.terms.listen);
-        self.decoder = Decoder::new(self.terms.input);
+        self.continue_after_gap();
         self.cancel();
+    }
+
+    /// A part of the stream is missing: what follows begins a packet or a sample.
+    pub(super) fn continue_after_gap(&mut self) {
+        self.decoder = Decoder::new(self.terms.input);
     }
 
     /// Ignores audio for this long: the end of a wake word, or of the device's own sound.
@@ -117,21 +138,17 @@ impl Listener {
     /// Takes audio of the device, and returns what it contains.
     ///
     /// # Errors
-    /// When it cannot be decoded, or arrives too fast. The stream has ended.
+    /// When it cannot be decoded, or arrives too fast. The utterance in progress has ended.
     pub(super) fn push(
         &mut self,
         recognizers: Option<&Recognizers>,
         bytes: &[u8],
     ) -> Result<Vec<Heard>, VoiceProblem> {
-        self.pcm.clear();
-        let decoded = self.decoder.decode(bytes, &mut self.pcm);
-        if decoded.is_err() {
-            self.start(Some(self.mode));
-            return Err(VoiceProblem::BadAudio);
-        }
-        if self.is_too_fast() {
-            self.start(Some(self.mode));
-            return Err(VoiceProblem::TooFast);
+        if let Err(problem) = self.decode(bytes) {
+            self.continue_after_gap();
+            self.restart();
+            self.drop_incomplete();
+            return Err(problem);
         }
         if self
             .ignores_until
@@ -148,39 +165,79 @@ impl Listener {
     /// Takes audio that is ignored: what follows may begin within one of its packets. Returns false when
     /// it cannot be decoded.
     pub(super) fn skip(&mut self, bytes: &[u8]) -> bool {
-        self.pcm.clear();
-        let decoded = self.decoder.decode(bytes, &mut self.pcm);
+        let decoded = self.decode(bytes);
         if decoded.is_err() {
-            self.decoder = Decoder::new(self.terms.input);
+            self.continue_after_gap();
         }
         decoded.is_ok()
     }
 
+    /// Decodes the next audio into `pcm`. While the device is too fast, nothing is decoded.
+    fn decode(&mut self, bytes: &[u8]) -> Result<(), VoiceProblem> {
+        self.pcm.clear();
+        if self.speed.is_exceeded() {
+            return Ok(());
+        }
+        let decoded = self.decoder.decode(bytes, &mut self.pcm);
+        decoded.map_err(|_| VoiceProblem::BadAudio)?;
+        let added = Duration::from_millis(milliseconds(self.pcm.len() as u64));
+        if self.speed.add(added) {
+            self.pcm.clear();
+            return Err(VoiceProblem::TooFast);
+        }
+        Ok(())
+    }
+
     /// The device ends its message.
+    ///
+    /// # Errors
+    /// When the message ends within a packet or a sample. It is dropped.
     pub(super) fn end(
         &mut self,
         recognizers: Option<&Recognizers>,
     ) -> Result<Vec<Heard>, BadAudio> {
         self.pcm.clear();
         let finished = self.decoder.finish(&mut self.pcm);
-        let pcm = std::mem::take(&mut self.pcm);
-        let heard = self.segment(recognizers, |segmenter, emit| {
-            segmenter.push(&pcm, emit);
-            segmenter.end(emit);
+        if finished.is_err() {
+            self.drop_incomplete();
+        }
+        let result = finished.map(|()| {
+            let pcm = std::mem::take(&mut self.pcm);
+            self.segment(recognizers, |segmenter, emit| {
+                segmenter.push(&pcm, emit);
+                segmenter.end(emit);
+            })
         });
         self.restart();
-        finished.map(|()| heard)
+        result
     }
 
-    /// Forgets the utterances in progress.
+    /// Forgets all utterances.
     pub(super) fn cancel(&mut self) {
         self.restart();
-        self.recognitions.clear();
+        self.pending.clear();
     }
 
-    /// Whether a complete utterance, or one in progress, is being recognised.
+    /// Forgets the utterance that was completed last.
+    pub(super) fn drop_last(&mut self) {
+        self.pending.pop_back();
+    }
+
+    /// Whether an utterance is in progress.
+    pub(super) const fn is_hearing(&self) -> bool {
+        self.segmenter.is_speaking()
+    }
+
+    /// Whether a complete utterance is being recognised.
     pub(super) fn is_recognizing(&self) -> bool {
-        !self.recognitions.is_empty()
+        self.pending
+            .iter()
+            .any(|pending| pending.complete.is_some())
+    }
+
+    /// Silence is measured from now on.
+    pub(super) fn restart_silence(&mut self) {
+        self.segmenter.restart_silence();
     }
 
     /// Whether the device's own sound may be in what it hears.
@@ -196,13 +253,14 @@ impl Listener {
     }
 
     fn set_threshold(&mut self) {
-        self.segmenter.set_threshold(if self.wordless >= NOISE_UTTERANCES {
-            THRESHOLD_IN_NOISE
-        } else if self.is_speaking {
-            THRESHOLD_WHILE_SPEAKING
-        } else {
-            SegmenterSettings::default().on
-        });
+        self.segmenter
+            .set_threshold(if self.wordless >= NOISE_UTTERANCES {
+                THRESHOLD_IN_NOISE
+            } else if self.is_speaking {
+                THRESHOLD_WHILE_SPEAKING
+            } else {
+                SegmenterSettings::default().on
+            });
     }
 
     /// Speech of the utterance in progress.
@@ -210,35 +268,42 @@ impl Listener {
         Duration::from_millis(self.segmenter.speech_ms() as u64)
     }
 
-    /// Waits for words of the first utterance that has none yet: of its beginning, and when it is complete,
-    /// all of them. For ever, if there is none.
-    pub(super) async fn words(&mut self) -> Result<Words, SpeechError> {
-        let Some(recognition) = self.recognitions.front_mut() else {
+    /// Waits for words of the first utterance that has none yet; for ever, if there is none. Can be
+    /// dropped and called again.
+    pub(super) async fn recognized(&mut self) -> Recognized {
+        let Some(pending) = self.pending.front_mut() else {
             return std::future::pending().await;
         };
-        let words = recognition.next().await;
-        match &words {
-            Ok(Words::Partial(words)) if self.recognitions.len() == 1 => {
-                self.segmenter
-                    .set_end_silence_ms(transcript::end_silence_ms(words));
+        let words = pending.recognition.next().await;
+        match (words, pending.complete) {
+            (Ok(Words::Partial(words)), complete) => {
+                if complete.is_none() {
+                    self.segmenter
+                        .set_end_silence_ms(transcript::end_silence_ms(&words));
+                }
+                Recognized::Partial(words)
             }
-            Ok(Words::Partial(_)) => {}
-            Ok(Words::Final(_)) | Err(_) => {
-                self.recognitions.pop_front();
+            (Ok(Words::Final(words)), Some(utterance)) => {
+                self.pending.pop_front();
+                Recognized::Words(utterance, words)
+            }
+            (Ok(Words::Final(_)), None) => {
+                // Only a complete one is finished.
+                std::future::pending().await
+            }
+            (Err(error), _) => {
+                self.pending.pop_front();
+                Recognized::Failed(error)
             }
         }
-        words
     }
 
     fn restart(&mut self) {
         self.segmenter.restart(self.mode == ListenMode::Manual);
-        (self.began, self.samples) = (Instant::now(), 0);
     }
 
-    fn is_too_fast(&mut self) -> bool {
-        self.samples += self.pcm.len() as u64;
-        let arrived = Duration::from_millis(milliseconds(self.samples));
-        arrived > self.began.elapsed().mul_f64(MAX_SPEED) + MAX_AHEAD
+    fn drop_incomplete(&mut self) {
+        self.pending.retain(|pending| pending.complete.is_some());
     }
 
     fn segment(
@@ -247,52 +312,56 @@ impl Listener {
         feed: impl FnOnce(&mut Segmenter<GatedSilero>, &mut dyn FnMut(Segment<'_>)),
     ) -> Vec<Heard> {
         let mut heard = Vec::new();
-        let (recognitions, language) = (&mut self.recognitions, &self.language);
-        let mut emit = |segment: Segment<'_>| match segment {
-            Segment::Started => {
-                recognitions
-                    .extend(recognizers.map(|recognizers| recognizers.begin(language.clone())));
-                heard.push(Heard::Began);
-            }
-            Segment::Audio(pcm) => {
-                if let Some(recognition) = recognitions.back_mut() {
-                    recognition.push(pcm);
+        let (pending, language) = (&mut self.pending, &self.language);
+        let mut emit = |segment: Segment<'_>| {
+            let last = pending
+                .back_mut()
+                .filter(|pending| pending.complete.is_none());
+            match segment {
+                Segment::Started => {
+                    pending.extend(recognizers.map(|recognizers| Pending {
+                        recognition: recognizers.begin(language.clone()),
+                        complete: None,
+                    }));
+                    heard.push(Heard::Began);
                 }
-            }
-            Segment::Ended {
-                end,
-                speech_ms,
-                audio_ms,
-                silence_ms,
-            } => {
-                if let Some(recognition) = recognitions.back_mut() {
-                    recognition.finish();
+                Segment::Audio(pcm) => {
+                    last.into_iter().for_each(|last| last.recognition.push(pcm));
                 }
-                heard.push(Heard::Ended {
+                Segment::Paused => last.into_iter().for_each(|last| last.recognition.pause()),
+                Segment::Resumed => last.into_iter().for_each(|last| last.recognition.resume()),
+                Segment::Ended {
                     end,
-                    silence: Duration::from_millis(silence_ms.into()),
-                    speech_percent: speech_ms * 100 / audio_ms.max(1),
-                });
-            }
-            Segment::Dropped => {
-                recognitions.pop_back();
-                heard.push(Heard::Nothing);
-            }
-            Segment::Nothing => heard.push(Heard::Silence),
-            Segment::Paused => {
-                if let Some(recognition) = recognitions.back_mut() {
-                    recognition.pause();
+                    speech_ms,
+                    audio_ms,
+                    silence_ms,
+                } => {
+                    let utterance = Utterance {
+                        end,
+                        speech_percent: speech_ms * 100 / audio_ms.max(1),
+                    };
+                    if let Some(last) = last {
+                        last.recognition.finish();
+                        last.complete = Some(utterance);
+                    }
+                    heard.push(Heard::Ended {
+                        utterance,
+                        silence: Duration::from_millis(silence_ms.into()),
+                    });
                 }
-            }
-            Segment::Resumed => {
-                if let Some(recognition) = recognitions.back_mut() {
-                    recognition.resume();
+                Segment::Dropped => {
+                    if last.is_some() {
+                        pending.pop_back();
+                    }
+                    heard.push(Heard::Nothing);
                 }
+                Segment::Nothing => heard.push(Heard::Silence),
             }
         };
         feed(&mut self.segmenter, &mut emit);
         if !self.segmenter.is_speaking() {
-            self.segmenter.set_end_silence_ms(SegmenterSettings::default().end_silence_ms);
+            let usual = SegmenterSettings::default().end_silence_ms;
+            self.segmenter.set_end_silence_ms(usual);
         }
         heard
     }

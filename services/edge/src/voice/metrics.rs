@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 labels! {
     /// How an utterance ended.
-    pub(crate) enum Utterance {
+    pub(crate) enum UtteranceEnd {
         Silence => "silence",
         Device => "device",
         Longest => "longest",
@@ -17,6 +17,16 @@ labels! {
         Nothing => "nothing",
         /// Its audio or its recognition failed.
         Failed => "failed",
+    }
+}
+
+impl From<switchboard_voice::UtteranceEnd> for UtteranceEnd {
+    fn from(end: switchboard_voice::UtteranceEnd) -> Self {
+        match end {
+            switchboard_voice::UtteranceEnd::Silence => Self::Silence,
+            switchboard_voice::UtteranceEnd::Longest => Self::Longest,
+            switchboard_voice::UtteranceEnd::Device => Self::Device,
+        }
     }
 }
 
@@ -83,7 +93,7 @@ impl Stages {
 #[derive(Debug)]
 pub(crate) struct VoiceMetrics {
     pub(crate) sessions: IntGauge,
-    pub(crate) utterances: Counters<Utterance>,
+    pub(crate) utterances: Counters<UtteranceEnd>,
     pub(crate) barge_ins: Counters<BargeIn>,
     pub(crate) response_seconds: Histogram,
     pub(crate) stage_seconds: Histograms<Stage>,

@@ -8,17 +8,24 @@ pub(super) const NO_RECOGNITION: &str = "No speech recognition is configured: wh
 /// The same without synthesis.
 pub(super) const NO_SYNTHESIS: &str = "No speech synthesis is configured: answers arrive as text. The operator \
                             installs espeak-ng, or sets --tts-kind and --tts-endpoint.";
-/// There is no room for a further conversation.
-pub(super) const TOO_MANY_SESSIONS: &str =
-    "There are too many conversations at the moment. Try again later.";
 
-/// What would be right.
+/// What went wrong, and what would be right.
 pub(super) const fn describe(problem: VoiceProblem) -> &'static str {
     match problem {
+        VoiceProblem::NoSpeechProvider => NO_RECOGNITION,
+        VoiceProblem::RecognitionFailed => {
+            "The speech could not be recognised: the service fails. Try again later."
+        }
+        VoiceProblem::SynthesisFailed => {
+            "A part of the answer cannot be spoken: the service fails."
+        }
+        VoiceProblem::BadAudio => "The audio is not in the negotiated format.",
         VoiceProblem::TooFast => {
             "The audio arrives faster than it can have been recorded. Send it at the rate at which it is recorded."
         }
+        VoiceProblem::Overloaded => {
+            "There are too many conversations at the moment. Try again later."
+        }
         VoiceProblem::TooMany => "Too much was said. Wait a moment.",
-        _ => "The audio is not in the negotiated format.",
     }
 }

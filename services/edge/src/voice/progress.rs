@@ -21,6 +21,11 @@ impl Progress {
         }
     }
 
+    /// Returns the duration of all audio.
+    pub(super) fn total(&self) -> Duration {
+        self.sentences.iter().map(|(_, audio)| *audio).sum()
+    }
+
     /// Returns the words in this much audio. Of the last sentence it is an estimate, rounded down to
     /// words, or to characters where no spaces separate them.
     pub(super) fn words(&self, played: Duration) -> String {

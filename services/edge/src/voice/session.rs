@@ -1,136 +1,109 @@
 //! One spoken conversation: what happens when the user speaks, falls silent, or interrupts.
 
+mod answering;
+
 use std::{sync::Arc, time::Duration};
 
-use switchboard_bus::NewMessage;
+use switchboard_bus::Played;
 use switchboard_protocol::{
     frame::TaskId,
     message::{AudioTerms, Listen, ListenMode, ServerVoice, VoiceProblem, VoiceState},
 };
-use switchboard_speech::{SpeechError, Words};
-use switchboard_voice::UtteranceEnd;
 use tokio::{
     sync::Notify,
     time::{Instant, sleep_until},
 };
 
 use super::{
-    listener::{Heard, Listener},
-    metrics::{BargeIn, Stage, Stages, Utterance},
-    notices::{NO_RECOGNITION, TOO_MANY_SESSIONS, describe},
+    answer::{Answer, MIN_INTERRUPTION},
+    listener::{Heard, Listener, Recognized, Utterance},
+    metrics::{BargeIn, Stage, Stages, UtteranceEnd},
+    notices::{NO_RECOGNITION, describe},
     speaker::{Speaker, Synthesized},
-    transcript::{self, MIN_SPEECH_PERCENT},
+    transcript,
 };
 use crate::{
     edge::Edge,
-    handle::{ConnectionHandle, ReplyChunk, VoiceFrame, VoiceInput},
+    handle::{ConnectionHandle, VoiceFrame, VoiceInput},
     token_bucket::TokenBucket,
-    turn_forwarder,
 };
 
 /// A conversation ends when the device has sent nothing for this long.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// For how long the device's audio is ignored after a refusal.
-const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// An utterance ends when no audio arrives for this long: the device has stopped sending.
+const STALL_TIMEOUT: Duration = Duration::from_secs(1);
 /// The end of a wake word is in the audio that follows it.
 const WAKE_WORD: Duration = Duration::from_millis(300);
-/// Speech that interrupts an answer. With less, it was a noise, and the answer continues.
-const MIN_INTERRUPTION: Duration = Duration::from_millis(300);
 /// Audio that a device does not read. The rest of the answer is dropped then.
 const MAX_BACKLOG_MS: u32 = 2_000;
 /// Utterances of a conversation in a burst, and the interval of further ones. Each is a request to a
 /// provider.
 const UTTERANCE_BURST: u32 = 20;
 const UTTERANCE_INTERVAL_MS: u32 = 3_000;
-/// The state of a conversation.
-///
-/// ```text
-///                   speech, or `manual`            end of speech              words
-///   Idle ──listen──► Listening ──────────► Hearing ──────────────► Thinking ◄─────────┐
-///    ▲                  ▲  ▲                  │ too little            │ first audio    │
-///    │ 15 s of silence  │  └──────────────────┘                       ▼                │ words
-///    └──────────────────┤ nothing recognised                       Speaking ──► Interrupted
-///                       └──────────────────────────────────────────────┘ played     (realtime)
-/// ```
+
+/// A message of a `manual` device, which says where it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Idle,
-    Listening,
-    Hearing,
-    Thinking,
-    Speaking,
+enum ManualMessage {
+    None,
+    /// The device is sending it.
+    Open,
+    /// It is complete, and its END is owed to the device.
+    Ended,
 }
 
-struct Session<'a> {
+/// A conversation. Its state follows from what is in progress ([`Self::state`]):
+///
+/// ```text
+///                   speech                 end of speech              words
+///   Idle ──listen──► Listening ──────────► Heard ────────────────► Thinking ◄─────────┐
+///    ▲                  ▲  ▲                  │ too little            │ first audio    │
+///    │ 15 s of silence, │  └──────────────────┘                       ▼                │ words
+///    │ `listen: stop`   │ nothing recognised                       Speaking ──► interrupted
+///    └──────────────────┴──────────────────────────────────────────────┘ played     (realtime)
+/// ```
+///
+/// Words before the answer has begun extend the message and replace its turn; later ones stop the answer
+/// and begin another message. Nothing of an answer is sent while the user speaks.
+pub(super) struct Session<'a> {
     edge: &'a Arc<Edge>,
     handle: &'a Arc<ConnectionHandle>,
     terms: AudioTerms,
     listener: Listener,
     /// `None` where answers are text.
     speaker: Option<Speaker>,
+    /// The task of the latest input.
     task: TaskId,
-    phase: Phase,
-    /// The turn that is being answered.
-    turn: Option<u64>,
+    /// Audio is analysed. Does not apply to `manual` devices.
+    is_listening: bool,
+    manual: ManualMessage,
+    answer: Option<Answer>,
     /// What the user has said since the last answer.
     said: String,
-    /// The words of the interrupted answer that were played, until the next message.
-    played: Option<String>,
+    /// What was played of the last answer that was stopped, until the next message.
+    played: Option<Played>,
+    /// The state that the device knows.
+    reported: VoiceState,
     /// When speech ended, until the answer begins.
     speech_ended: Option<Instant>,
     stages: Stages,
-    /// Speech has stopped the answer; it continues unless there are words.
-    is_interrupted: bool,
-    /// The device stopped listening.
-    is_stopped: bool,
-    is_doubtful: bool,
     utterances: TokenBucket,
     last_input: Instant,
+    last_audio: Instant,
 }
 
 enum Event {
     Changed,
-    Words(Result<Words, SpeechError>),
+    Recognized(Recognized),
     Synthesized(Synthesized),
     Due,
 }
 
-/// Serves a conversation until it is over.
-pub(super) async fn run(edge: &Arc<Edge>, handle: &Arc<ConnectionHandle>) {
-    let Some((terms, changed)) = handle.voice() else {
-        return;
-    };
-    let Ok(_permit) = edge.voice.sessions.try_acquire(handle.owner(), 1) else {
-        return refuse(handle).await;
-    };
-    let sessions = &edge.metrics.voice.sessions;
-    sessions.inc();
-    let mut session = Session::new(edge, handle, terms);
-    loop {
-        let due = session.send_due();
-        let event = session.next_event(&changed, due).await;
-        if !session.handle_event(event).await || session.is_over() {
-            break;
-        }
-    }
-    sessions.dec();
-}
-
-/// There is no room: the device learns that, and its audio is dropped for a while.
-async fn refuse(handle: &ConnectionHandle) {
-    let inputs = handle.take_voice_inputs().unwrap_or_default();
-    let task = inputs.front().and_then(VoiceInput::task);
-    let problem = ServerVoice::Problem {
-        problem: VoiceProblem::Overloaded,
-        detail: TOO_MANY_SESSIONS.into(),
-    };
-    handle.send_voice_message(task.unwrap_or(TaskId::MCP), &problem);
-    tokio::time::sleep(REFUSAL_TIMEOUT).await;
-    while handle.take_voice_inputs().is_some() && !handle.end_voice() {}
-}
-
 impl<'a> Session<'a> {
-    fn new(edge: &'a Arc<Edge>, handle: &'a Arc<ConnectionHandle>, terms: AudioTerms) -> Self {
+    pub(super) fn new(
+        edge: &'a Arc<Edge>,
+        handle: &'a Arc<ConnectionHandle>,
+        terms: AudioTerms,
+    ) -> Self {
         let synthesizers = edge.voice.speech.synthesizers.clone();
         let speaker = terms
             .output
@@ -143,23 +116,34 @@ impl<'a> Session<'a> {
             listener: Listener::new(terms),
             speaker,
             task: TaskId::MCP,
-            phase: Phase::Listening,
-            turn: None,
+            is_listening: true,
+            manual: ManualMessage::None,
+            answer: None,
             said: String::new(),
             played: None,
+            reported: VoiceState::Listening,
             speech_ended: None,
             stages: Stages::default(),
-            is_interrupted: false,
-            is_stopped: false,
-            is_doubtful: false,
             utterances: TokenBucket::new(UTTERANCE_BURST, edge.now_ms()),
             last_input: Instant::now(),
+            last_audio: Instant::now(),
+        }
+    }
+
+    /// Serves the conversation until it is over.
+    pub(super) async fn run(mut self, changed: &Notify) {
+        loop {
+            let due = self.send_due();
+            self.report_state();
+            let event = self.next_event(changed, due).await;
+            if !self.handle_event(event).await || self.is_over() {
+                return;
+            }
         }
     }
 
     async fn next_event(&mut self, changed: &Notify, due: Option<Instant>) -> Event {
-        let idle_at = self.turn.is_none().then(|| self.last_input + IDLE_TIMEOUT);
-        let due = due.into_iter().chain(idle_at).min();
+        let due = due.into_iter().chain(self.next_timeout()).min();
         let due = async {
             match due {
                 Some(due) => sleep_until(due).await,
@@ -175,7 +159,7 @@ impl<'a> Session<'a> {
         tokio::select! {
             biased;
             () = changed.notified() => Event::Changed,
-            words = self.listener.words() => Event::Words(words),
+            recognized = self.listener.recognized() => Event::Recognized(recognized),
             synthesized = synthesized => Event::Synthesized(synthesized),
             () = due => Event::Due,
         }
@@ -191,34 +175,65 @@ impl<'a> Session<'a> {
                 for input in inputs {
                     self.last_input = Instant::now();
                     self.take_input(input).await;
+                    // A codec may have been created.
+                    tokio::task::yield_now().await;
                 }
                 while let Some(chunk) = self.handle.next_spoken_chunk() {
                     self.take_reply(chunk);
                 }
             }
-            Event::Words(Ok(Words::Partial(words))) => self.send_heard(&words, false),
-            Event::Words(Ok(Words::Final(words))) => self.take_transcript(words),
-            Event::Words(Err(error)) => {
-                self.fail(VoiceProblem::RecognitionFailed, &error.to_string());
+            Event::Recognized(Recognized::Partial(words)) => self.send_heard(&words, false),
+            Event::Recognized(Recognized::Words(utterance, words)) => {
+                self.take_words(utterance, &words);
+            }
+            Event::Recognized(Recognized::Failed(error)) => {
+                tracing::warn!(device.id = %self.handle.key.device, %error,
+                    "an utterance was not recognised");
+                self.fail(VoiceProblem::RecognitionFailed);
             }
             Event::Synthesized(Synthesized::Failed(error)) => {
                 tracing::warn!(device.id = %self.handle.key.device, %error,
-                    "a sentence could not be spoken");
+                    "a sentence was not spoken");
+                let answer = self.answer.as_mut();
+                if answer.is_some_and(|answer| !std::mem::replace(&mut answer.has_failed, true)) {
+                    self.send_problem(VoiceProblem::SynthesisFailed);
+                }
             }
             Event::Synthesized(Synthesized::Audio) | Event::Due => {}
         }
+        if self.stalled_at().is_some_and(|at| at <= Instant::now()) {
+            self.end_utterance();
+        }
         true
+    }
+
+    /// When the utterance in progress ends unless more audio arrives.
+    fn stalled_at(&self) -> Option<Instant> {
+        let is_open = self.listener.is_hearing() && self.listener.mode() != ListenMode::Manual;
+        is_open.then(|| self.last_audio + STALL_TIMEOUT)
+    }
+
+    fn is_working(&self) -> bool {
+        self.answer.is_some() || self.listener.is_recognizing()
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        let idle_at = (!self.is_working()).then(|| self.last_input + IDLE_TIMEOUT);
+        let hold = self.answer.as_ref().and_then(|answer| answer.on_hold_until);
+        let timeouts = [self.stalled_at(), idle_at, hold];
+        timeouts.into_iter().flatten().min()
     }
 
     /// Whether the device has sent nothing for long, and nothing is in progress.
     fn is_over(&self) -> bool {
         let is_silent = self.last_input.elapsed() >= IDLE_TIMEOUT;
-        is_silent && self.turn.is_none() && self.handle.end_voice()
+        is_silent && !self.is_working() && self.handle.end_voice()
     }
 
     async fn take_input(&mut self, input: VoiceInput) {
         match input {
             VoiceInput::Audio { task, bytes } => {
+                self.last_audio = Instant::now();
                 for piece in bytes.chunks(self.listener.slice_bytes()) {
                     if !self.take_audio(task, piece) {
                         break;
@@ -227,54 +242,72 @@ impl<'a> Session<'a> {
                     tokio::task::yield_now().await;
                 }
             }
+            VoiceInput::Gap => self.listener.continue_after_gap(),
             VoiceInput::End { task } => self.end_message(task),
-            VoiceInput::Listen { task, listen } => {
-                self.task = task;
-                match listen {
-                    Listen::Start(mode) => self.listen(mode),
-                    Listen::Stop => {
-                        self.end_message(task);
-                        self.is_stopped = true;
-                    }
+            VoiceInput::Listen { task, listen } => match listen {
+                Listen::Start(mode) => self.listen(task, mode),
+                Listen::Stop => {
+                    self.end_message(task);
+                    self.is_listening = self.listener.mode() == ListenMode::Manual;
                 }
-            }
+            },
             VoiceInput::Wake { task } => {
-                self.task = task;
-                self.listen(None);
+                self.listen(task, None);
                 self.listener.ignore_for(WAKE_WORD);
             }
-            VoiceInput::Cancel { task } if task == self.task => {
-                self.stop_answer();
-                self.set_phase(Phase::Listening);
-            }
+            VoiceInput::Cancel { task } => self.cancel(task),
             VoiceInput::Played { ms } => {
                 if let Some(speaker) = &mut self.speaker {
                     speaker.set_played(Duration::from_millis(ms.into()));
                 }
             }
-            VoiceInput::Cancel { .. } => {}
         }
     }
 
-    /// The device begins to listen. An answer in progress ends.
-    fn listen(&mut self, mode: Option<ListenMode>) {
+    /// The device begins to listen. What is in progress ends.
+    fn listen(&mut self, task: TaskId, mode: Option<ListenMode>) {
         self.stop_answer();
+        if self.manual == ManualMessage::Ended {
+            self.handle
+                .send_voice([VoiceFrame::End { task: self.task }]);
+        }
         self.listener.start(mode);
-        self.is_stopped = false;
         self.said.clear();
-        self.set_phase(Phase::Listening);
+        self.is_listening = true;
+        self.task = task;
+        self.manual = match self.listener.mode() {
+            ListenMode::Manual => ManualMessage::Open,
+            ListenMode::Auto | ListenMode::Realtime => ManualMessage::None,
+        };
+    }
+
+    /// The device wants no answer on this task.
+    fn cancel(&mut self, task: TaskId) {
+        if self
+            .answer
+            .as_ref()
+            .is_some_and(|answer| answer.task == task)
+        {
+            self.stop_answer();
+        } else if task == self.task
+            && (self.is_hearing() || self.listener.is_recognizing() || !self.said.is_empty())
+        {
+            self.listener.cancel();
+            self.said.clear();
+            self.manual = ManualMessage::None;
+            self.handle.send_voice([VoiceFrame::End { task }]);
+        }
     }
 
     /// Returns false where the rest of the audio is worth nothing.
     fn take_audio(&mut self, task: TaskId, bytes: &[u8]) -> bool {
-        let is_idle = self.phase == Phase::Idle || self.is_stopped;
+        let has_begun = self.answer.as_ref().is_some_and(|answer| answer.has_begun);
         let is_ignored = match self.listener.mode() {
             // The device may hear itself.
-            ListenMode::Auto => is_idle || self.phase == Phase::Speaking,
-            ListenMode::Realtime => is_idle,
+            ListenMode::Auto => !self.is_listening || has_begun,
+            ListenMode::Realtime => !self.is_listening,
             ListenMode::Manual => {
-                self.is_stopped = false;
-                self.stop_answer();
+                self.open_message();
                 false
             }
         };
@@ -286,12 +319,11 @@ impl<'a> Session<'a> {
         match self.listener.push(recognizers, bytes) {
             Ok(heard) => heard.into_iter().for_each(|heard| self.take_heard(heard)),
             Err(problem) => {
-                self.fail(problem, describe(problem));
+                self.fail(problem);
                 return false;
             }
         }
-        if self.phase == Phase::Speaking
-            && !self.is_interrupted
+        if self.listener.mode() == ListenMode::Realtime
             && self.listener.speech() >= MIN_INTERRUPTION
         {
             self.interrupt();
@@ -299,71 +331,119 @@ impl<'a> Session<'a> {
         true
     }
 
+    /// The first audio of a `manual` message stops an answer.
+    fn open_message(&mut self) {
+        if self.manual == ManualMessage::Open {
+            return;
+        }
+        if self.answer.as_ref().is_some_and(|answer| answer.has_begun) {
+            self.stop_answer();
+        }
+        self.manual = ManualMessage::Open;
+        self.hold_answer();
+    }
+
+    /// The device ends its message.
     fn end_message(&mut self, task: TaskId) {
-        self.task = task;
+        if self.listener.mode() != ListenMode::Manual {
+            self.task = task;
+            return self.end_utterance();
+        }
+        // `listen: stop` and END may both end a message.
+        if self.manual == ManualMessage::Open {
+            self.task = task;
+            self.manual = ManualMessage::Ended;
+            self.end_utterance();
+            self.settle();
+        }
+    }
+
+    fn end_utterance(&mut self) {
         let recognizers = self.edge.voice.speech.recognizers.as_ref();
         match self.listener.end(recognizers) {
             Ok(heard) => heard.into_iter().for_each(|heard| self.take_heard(heard)),
-            Err(error) => self.fail(VoiceProblem::BadAudio, &error.to_string()),
+            Err(error) => {
+                tracing::debug!(device.id = %self.handle.key.device, %error, "audio is truncated");
+                self.fail(VoiceProblem::BadAudio);
+            }
         }
     }
 
     fn take_heard(&mut self, heard: Heard) {
-        let utterances = &self.edge.metrics.voice.utterances;
         match heard {
-            Heard::Began => {
-                // If it is no interruption, the lead hides the pause of an answer.
-                if let Some(speaker) = self.speaker.as_mut().filter(|_| self.turn.is_some()) {
-                    speaker.hold();
-                }
-                if self.phase != Phase::Speaking {
-                    self.set_phase(Phase::Hearing);
-                }
-            }
+            Heard::Began => self.hold_answer(),
             Heard::Nothing => {
-                utterances.inc(Utterance::Nothing);
-                self.resume();
+                self.count(UtteranceEnd::Nothing);
+                self.settle();
             }
-            Heard::Silence => self.set_phase(Phase::Idle),
-            Heard::Ended {
-                end,
-                silence,
-                speech_percent,
-            } => {
-                utterances.inc(match end {
-                    UtteranceEnd::Silence => Utterance::Silence,
-                    UtteranceEnd::Longest => Utterance::Longest,
-                    UtteranceEnd::Device => Utterance::Device,
-                });
-                self.is_doubtful = speech_percent < MIN_SPEECH_PERCENT;
+            Heard::Silence => {
+                let is_listening = self.state() == VoiceState::Listening;
+                self.is_listening &= !is_listening;
+            }
+            Heard::Ended { utterance, silence } => {
                 self.speech_ended = Instant::now().checked_sub(silence);
                 if let Some(ended) = self.speech_ended {
                     self.stages.begin(&self.edge.metrics.voice, ended);
                 }
-                self.recognize();
+                self.admit(utterance);
             }
         }
     }
 
-    /// An utterance is complete.
-    fn recognize(&mut self) {
-        if self.edge.voice.speech.recognizers.is_none() {
-            self.fail(VoiceProblem::NoSpeechProvider, NO_RECOGNITION);
-            if let Some(speaker) = &mut self.speaker {
-                speaker.push(NO_RECOGNITION, true);
-            }
-            return;
-        }
+    /// An utterance is complete. Its recognition continues if there is a provider and it is not one too
+    /// many.
+    fn admit(&mut self, utterance: Utterance) {
         let now_ms = self.edge.now_ms();
         let taken = self
             .utterances
             .take(UTTERANCE_BURST, UTTERANCE_INTERVAL_MS, now_ms);
         if taken.is_err() {
-            self.listener.cancel();
-            return self.fail(VoiceProblem::TooMany, describe(VoiceProblem::TooMany));
+            self.listener.drop_last();
+            return self.fail(VoiceProblem::TooMany);
         }
-        if !self.is_interrupted && self.phase != Phase::Speaking {
-            self.set_phase(Phase::Thinking);
+        if self.edge.voice.speech.recognizers.is_some() {
+            return;
+        }
+        self.count(utterance.end.into());
+        self.send_problem(VoiceProblem::NoSpeechProvider);
+        if self.answer.is_none()
+            && let Some(speaker) = &mut self.speaker
+        {
+            speaker.push(NO_RECOGNITION, true);
+            self.answer = Some(Answer::new(None, self.task, String::new()));
+        } else {
+            self.settle();
+        }
+    }
+
+    fn take_words(&mut self, utterance: Utterance, words: &str) {
+        let is_doubtful = utterance.speech_percent < transcript::MIN_SPEECH_PERCENT;
+        let is_noise = words.is_empty() || (is_doubtful && transcript::is_invented(words));
+        self.listener.count_words(!is_noise);
+        let answer = self.answer.as_ref();
+        let is_interrupted = answer.is_some_and(|answer| answer.is_interrupted);
+        if is_noise || (is_interrupted && transcript::is_backchannel(words)) {
+            self.count(UtteranceEnd::Nothing);
+            return self.settle();
+        }
+        self.count(utterance.end.into());
+        self.stages
+            .end(&self.edge.metrics.voice, Stage::Recognition);
+        self.send_heard(words, true);
+        if answer.is_some_and(|answer| answer.has_begun) {
+            self.edge.metrics.voice.barge_ins.inc(BargeIn::Cancelled);
+            self.stop_answer();
+        }
+        if !self.said.is_empty() {
+            self.said.push(' ');
+        }
+        self.said.push_str(words);
+        let is_manual = self.listener.mode() == ListenMode::Manual;
+        if is_manual {
+            // Its other utterances belong to the message as well.
+            self.settle();
+        } else {
+            self.begin_turn();
         }
     }
 
@@ -378,212 +458,44 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn take_transcript(&mut self, words: String) {
-        let is_noise =
-            words.is_empty() || (self.is_doubtful && transcript::is_invented(&words));
-        self.listener.count_words(!is_noise);
-        if is_noise || (self.is_interrupted && transcript::is_backchannel(&words)) {
-            self.edge.metrics.voice.utterances.inc(Utterance::Nothing);
-            return self.resume();
-        }
-        self.stages
-            .end(&self.edge.metrics.voice, Stage::Recognition);
-        self.send_heard(&words, true);
-        let barge_ins = &self.edge.metrics.voice.barge_ins;
-        if self.phase == Phase::Speaking {
-            barge_ins.inc(BargeIn::Cancelled);
-            self.stop_answer();
-        }
-        // Words before the answer has begun extend the message, and replace its turn.
-        if let Some(speaker) = &mut self.speaker {
-            speaker.clear();
-            if self.turn.is_some() {
-                self.played.get_or_insert_default();
-            }
-        }
-        if !self.said.is_empty() {
-            self.said.push(' ');
-        }
-        self.said.push_str(&words);
-        self.is_interrupted = false;
-        let message = NewMessage {
-            text: self.said.clone(),
-            is_spoken: true,
-            played: self.played.take(),
-        };
-        let (turn, starts) = self.handle.begin_spoken_turn(self.edge, self.task, message);
-        self.turn = Some(turn);
-        self.handle.set_answering(true);
-        if starts {
-            let (edge, handle) = (Arc::clone(self.edge), Arc::clone(self.handle));
-            self.edge.tasks.spawn(turn_forwarder::run(edge, handle));
-        }
-        self.set_phase(Phase::Thinking);
+    /// An utterance has no words because of this.
+    fn fail(&mut self, problem: VoiceProblem) {
+        self.count(UtteranceEnd::Failed);
+        self.send_problem(problem);
+        self.settle();
     }
 
-    /// Takes a part of the reply. Parts of an earlier turn are dropped.
-    fn take_reply(&mut self, chunk: ReplyChunk) {
-        if self.turn != Some(chunk.serial) {
-            return;
-        }
-        let Some(speaker) = &mut self.speaker else {
-            let (task, text) = (chunk.task, chunk.text);
-            self.handle.send_voice([VoiceFrame::Text { task, text }]);
-            if chunk.is_last {
-                self.end_answer();
-            }
-            return;
-        };
-        if !chunk.text.is_empty() {
-            self.stages.end(&self.edge.metrics.voice, Stage::Reply);
-        }
-        if let Some(style) = chunk.style {
-            self.listener.set_language(style.language.clone());
-            speaker.set_style(*style);
-        }
-        speaker.push(&chunk.text, chunk.is_last);
-    }
-
-    /// Sends what is due to the device. Returns when to look again.
-    fn send_due(&mut self) -> Option<Instant> {
-        let (task, captions) = (self.task, self.terms.captions);
-        let speaker = self.speaker.as_mut()?;
-        let (frames, next) = speaker.due(task, captions);
-        let has_audio = frames
-            .iter()
-            .any(|frame| matches!(frame, VoiceFrame::Audio { .. }));
-        let (is_done, unplayed) = (speaker.is_done(), speaker.unplayed());
-        if has_audio && self.phase != Phase::Speaking {
-            self.set_phase(Phase::Speaking);
-            if let Some(ended) = self.speech_ended.take() {
-                let seconds = ended.elapsed().as_secs_f64();
-                let metrics = &self.edge.metrics.voice;
-                metrics.response_seconds.observe(seconds);
-                self.stages.end(metrics, Stage::Synthesis);
-            }
-        }
-        self.handle.send_voice(frames);
-        if self.handle.voice_backlog_ms() > MAX_BACKLOG_MS {
-            self.edge.metrics.voice.late.inc();
-            self.stop_answer();
-            self.set_phase(Phase::Listening);
-            return None;
-        }
-        if !is_done {
-            return next;
-        }
-        if unplayed.is_zero() {
-            self.end_answer();
-            return None;
-        }
-        Some(Instant::now() + unplayed)
-    }
-
-    /// Speech interrupts the answer: the device drops what it has. The answer continues if the speech has
-    /// no words.
-    fn interrupt(&mut self) {
-        self.is_interrupted = true;
-        self.played = self.speaker.as_ref().map(Speaker::played_words);
-        self.handle.drop_voice_audio();
-        let task = self.task;
-        self.handle
-            .send_voice([VoiceFrame::Cancel { task }, VoiceFrame::End { task }]);
-    }
-
-    /// What was heard was nothing: continues what it interrupted.
-    fn resume(&mut self) {
-        let Some(speaker) = self.speaker.as_mut().filter(|_| self.turn.is_some()) else {
-            if self.phase == Phase::Idle || self.listener.is_recognizing() {
-                return;
-            }
-            if self.listener.mode() == ListenMode::Manual && self.turn.is_none() {
-                // The device has ended its message, and waits for an answer.
-                self.handle
-                    .send_voice([VoiceFrame::End { task: self.task }]);
-            }
-            self.set_phase(Phase::Listening);
-            return;
-        };
-        speaker.release();
-        if std::mem::take(&mut self.is_interrupted) {
-            speaker.repeat_sentence();
-            self.played = None;
-        }
-        if self.phase == Phase::Speaking {
-            self.edge.metrics.voice.barge_ins.inc(BargeIn::Resumed);
-        } else {
-            self.set_phase(Phase::Thinking);
-        }
-    }
-
-    /// Ends the answer early, if there is one.
-    fn stop_answer(&mut self) {
-        if self.turn.take().is_none() {
-            return;
-        }
-        if !self.is_interrupted {
-            self.played = self.speaker.as_ref().map(Speaker::played_words);
-        }
-        let task = self.task;
-        let edge = self.edge;
-        self.handle.update_turns(edge, |turns| turns.cancel(task));
-        if let Some(speaker) = &mut self.speaker {
-            speaker.clear();
-        }
-        self.handle.drop_voice_audio();
-        if !std::mem::take(&mut self.is_interrupted) {
-            let frames = [VoiceFrame::Cancel { task }, VoiceFrame::End { task }];
-            self.handle.send_voice(frames);
-        }
-        self.handle.set_answering(false);
-        self.said.clear();
-    }
-
-    /// The answer was sent and played.
-    fn end_answer(&mut self) {
-        if let Some(speaker) = &mut self.speaker {
-            speaker.clear();
-        }
-        self.turn = None;
-        self.said.clear();
-        self.played = None;
-        self.speech_ended = None;
-        self.handle
-            .send_voice([VoiceFrame::End { task: self.task }]);
-        self.handle.set_answering(false);
-        if self.listener.mode() == ListenMode::Auto {
-            // What arrived in the meantime may be the device's own sound.
-            self.listener.cancel();
-        }
-        self.set_phase(Phase::Listening);
-    }
-
-    fn fail(&mut self, problem: VoiceProblem, detail: &str) {
-        self.edge.metrics.voice.utterances.inc(Utterance::Failed);
-        let message = ServerVoice::Problem {
-            problem,
-            detail: detail.into(),
-        };
+    fn send_problem(&self, problem: VoiceProblem) {
+        let detail = describe(problem).into();
+        let message = ServerVoice::Problem { problem, detail };
         self.handle.send_voice_message(self.task, &message);
-        self.resume();
     }
 
-    fn set_phase(&mut self, phase: Phase) {
-        if self.phase == phase {
+    fn count(&self, end: UtteranceEnd) {
+        self.edge.metrics.voice.utterances.inc(end);
+    }
+
+    fn state(&self) -> VoiceState {
+        match &self.answer {
+            Some(answer) if answer.has_begun => VoiceState::Speaking,
+            _ if self.listener.is_hearing() => VoiceState::Heard,
+            Some(_) => VoiceState::Thinking,
+            None if self.listener.is_recognizing() => VoiceState::Thinking,
+            None if self.is_listening => VoiceState::Listening,
+            None => VoiceState::Idle,
+        }
+    }
+
+    /// Tells the device the state, if it has changed. A draining connection waits for the end of what is
+    /// in progress.
+    fn report_state(&mut self) {
+        let state = self.state();
+        if std::mem::replace(&mut self.reported, state) == state {
             return;
         }
-        self.phase = phase;
-        self.listener.set_speaking(phase == Phase::Speaking);
-        if phase == Phase::Speaking && self.listener.mode() == ListenMode::Auto {
-            self.listener.cancel();
-        }
-        let state = match phase {
-            Phase::Idle => VoiceState::Idle,
-            Phase::Listening => VoiceState::Listening,
-            Phase::Hearing => VoiceState::Heard,
-            Phase::Thinking => VoiceState::Thinking,
-            Phase::Speaking => VoiceState::Speaking,
-        };
+        self.listener.set_speaking(state == VoiceState::Speaking);
+        let is_idle = matches!(state, VoiceState::Listening | VoiceState::Idle);
+        self.handle.set_answering(!is_idle);
         self.handle
             .send_voice_message(self.task, &ServerVoice::State { state });
     }

@@ -181,12 +181,13 @@ impl Speaker {
     }
 
     /// Returns the words of the answer that the device has played: by the time that has passed, and not
-    /// more than it reports.
-    pub(super) fn played_words(&self) -> String {
+    /// more than it reports. `None` when it has played the whole answer.
+    pub(super) fn played_words(&self) -> Option<String> {
         let paced = self.played_before + self.pacer.played(self.began.elapsed());
         let reported = self.reported.map(|(played, at)| played + at.elapsed());
-        self.progress
-            .words(reported.map_or(paced, |reported| reported.min(paced)))
+        let played = reported.map_or(paced, |reported| reported.min(paced));
+        let is_complete = self.is_done() && played >= self.progress.total();
+        (!is_complete).then(|| self.progress.words(played))
     }
 
     /// How long the device still plays what was sent.
@@ -355,16 +356,22 @@ mod tests {
         }
         pause();
         play(&mut speaker, 10).await;
-        assert_eq!(speaker.played_words(), "One two");
+        let check = |speaker: &Speaker, expect: Option<&str>| {
+            assert_eq!(speaker.played_words().as_deref(), expect);
+        };
+        check(&speaker, Some("One two"));
         speaker.repeat_sentence();
-        assert_eq!(speaker.played_words(), "");
+        check(&speaker, Some(""));
         play(&mut speaker, 30).await;
-        assert_eq!(speaker.played_words(), "One two three four. Five six");
+        check(&speaker, Some("One two three four. Five six"));
         speaker.set_played(Duration::from_millis(2_000));
-        assert_eq!(speaker.played_words(), "One two three four.");
+        check(&speaker, Some("One two three four."));
         speaker.repeat_sentence();
-        assert_eq!(speaker.played_words(), "One two three four.");
+        check(&speaker, Some("One two three four."));
         play(&mut speaker, 10).await;
-        assert_eq!(speaker.played_words(), "One two three four. Five six");
+        check(&speaker, Some("One two three four. Five six"));
+        speaker.set_played(Duration::from_millis(3_000));
+        play(&mut speaker, 20).await;
+        check(&speaker, None);
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn end_silence_ms(words: &str) -> u32 {
         last.eq_ignore_ascii_case(connective)
             || (!connective.is_ascii() && last.ends_with(*connective))
     };
-    if CONNECTIVES.iter().any(|connective| is_last(&connective)) {
+    if CONNECTIVES.iter().any(is_last) {
         CONNECTIVE_SILENCE_MS
     } else {
         SegmenterSettings::default().end_silence_ms

@@ -29,3 +29,4 @@ mod turns;
 mod unauthenticated;
 mod voice;
 mod voice_limits;
+mod voice_messages;

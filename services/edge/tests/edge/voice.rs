@@ -4,7 +4,7 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use serde_json::{Value, json};
-use switchboard_bus::{SpeakingStyle, Turn};
+use switchboard_bus::{Played, SpeakingStyle, Turn};
 use switchboard_edge::Config;
 use switchboard_protocol::frame::{Kind, TaskId, next_seq};
 use switchboard_speech::ProviderKind;
@@ -138,7 +138,7 @@ pub async fn receive_answer(device: &mut Device) -> usize {
     let (mut expected, mut bytes) = (0, 0);
     loop {
         let frame = device.next().await.expect("a frame");
-        assert_eq!(frame.task, TASK);
+        assert_eq!(frame.task, TASK, "{frame:?}");
         match frame.kind {
             Kind::Audio => {
                 assert_eq!(frame.seq, expected);
@@ -188,14 +188,14 @@ async fn message_of_a_user_is_recognised_and_answered_aloud() {
         node.caller.send_text(&turn, "I am there. Now");
         node.caller.send_text(&turn, " what? **Nothing** 🙂.");
         node.caller.finish_reply(&turn);
-        let heard = received.iter().filter(|frame| frame.kind == Kind::Voice);
-        let heard = heard
-            .map(Frame::json)
-            .find(|message| message.get("heard").is_some());
-        let heard = match heard {
-            Some(heard) => heard,
-            None => voice_with(&mut device, "heard").await,
-        };
+        let voice = received.iter().filter(|frame| frame.kind == Kind::Voice);
+        let is_final = |message: &Value| message["final"] == true;
+        let mut heard = voice.map(Frame::json).find(is_final);
+        while heard.is_none() {
+            // Words of a pause come first.
+            heard = Some(voice_with(&mut device, "heard").await).filter(is_final);
+        }
+        let heard = heard.unwrap();
         assert_eq!(heard, json!({"heard": "go forward", "final": true}));
         let saying = voice_with(&mut device, "saying").await;
         assert_eq!(saying, json!({"saying": "I am there."}));
@@ -242,11 +242,12 @@ async fn speech_interrupts_an_answer_only_where_the_device_removes_its_own_sound
         assert_eq!(after[1].kind, Kind::End);
         let next = fixture.turn().await;
         assert_eq!(&*next.text, "stop that");
-        let played = next.played.clone().expect("what was played");
-        assert!(LONG_ANSWER.starts_with(&played), "{played}");
+        let Played { message, words } = next.played.clone().expect("what was played");
+        assert_eq!(message, "stop that");
+        assert!(LONG_ANSWER.starts_with(&words), "{words}");
         assert!(
-            !played.is_empty() && played.len() < LONG_ANSWER.len() / 2,
-            "{played}"
+            !words.is_empty() && words.len() < LONG_ANSWER.len() / 2,
+            "{words}"
         );
         node.caller.send_text(&next, "All right.");
         node.caller.finish_reply(&next);
@@ -334,7 +335,11 @@ async fn words_before_the_answer_extend_the_message() {
     speak(&mut device, seq, &utterance, &mut received).await;
     let second = fixture.turn().await;
     assert_eq!(&*second.text, "go forward go forward");
-    assert_eq!(second.played.as_deref(), Some(""));
+    let replaced = Played {
+        message: "go forward".to_owned(),
+        words: String::new(),
+    };
+    assert_eq!(second.played, Some(replaced));
     let caller = &fixture.node.caller;
     // The answer to a part of the message is not wanted.
     caller.send_text(&first, "Old.");

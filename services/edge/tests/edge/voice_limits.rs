@@ -8,7 +8,7 @@ use switchboard_test_support::eventually::eventually;
 use tokio::net::TcpSocket;
 
 use crate::{
-    device::Device,
+    device::{Device, Frame},
     voice::{
         FRAME_BYTES, FRAME_MS, Fixture, LONG_ANSWER, RATE, TASK, receive_answer, recording,
         send_voice, speak, voice_with,
@@ -61,7 +61,11 @@ async fn invalid_audio_has_an_answer_and_the_connection_stays() {
     .await;
     send_voice(&mut device, &json!({"listen": "start", "mode": "manual"})).await;
     device.send(Kind::Voice, TASK, 0, b"{}").await;
-    let rejected = device.expect(Kind::Control).await.json();
+    let mut frame = device.next().await.expect("a frame");
+    while frame.kind == Kind::Voice {
+        frame = device.next().await.expect("a frame");
+    }
+    let rejected = frame.json();
     assert_eq!(rejected["data"]["call_id"], "voice", "{rejected}");
     fixture.no_turn().await;
 }
@@ -112,10 +116,15 @@ async fn conversation_beyond_the_share_is_refused_and_leaves_room_for_others() {
     assert_eq!(voice_with(&mut first, "state").await["state"], "heard");
     let (mut second, _) = fixture.device("second", &json!({})).await;
     second.send(Kind::Audio, TASK, 0, &[0; 100]).await;
-    assert_eq!(
-        voice_with(&mut second, "problem").await["problem"],
-        "overloaded"
-    );
+    assert_eq!(problem(&mut second).await, "overloaded");
+    // Each of its messages has an end.
+    second.send(Kind::End, TASK, 1, b"").await;
+    for _ in 0..2 {
+        assert_eq!(problem(&mut second).await, "overloaded");
+        assert_eq!(second.next().await.expect("an END").kind, Kind::End);
+        second.send(Kind::Audio, TASK, 0, &[0; 100]).await;
+        second.send(Kind::End, TASK, 1, b"").await;
+    }
 }
 
 #[tokio::test]
@@ -133,28 +142,61 @@ async fn half_a_sample_waits_for_the_other_half() {
     device.send(Kind::End, TASK, seq, b"").await;
     let turn = fixture.turn().await;
     assert_eq!(&*turn.text, "whole");
+    fixture.node.caller.finish_reply(&turn);
+    receive_answer(&mut device).await;
     // A message that ends within a sample has no answer.
     device.send(Kind::Audio, TASK, 0, &audio[..321]).await;
     device.send(Kind::End, TASK, 1, b"").await;
     assert_eq!(problem(&mut device).await, "bad_audio");
+    assert_eq!(receive_answer(&mut device).await, 0);
     fixture.no_turn().await;
+}
+
+#[tokio::test]
+async fn device_that_is_too_fast_is_ignored_until_it_is_not() {
+    let fixture = Fixture::start("cat > /dev/null; echo hello").await;
+    let (mut device, _) = fixture.device("toy", &json!({"listen": "manual"})).await;
+    let too_fast = vec![0; 5 * 2 * RATE];
+    device.send(Kind::Audio, TASK, 0, &too_fast).await;
+    assert_eq!(problem(&mut device).await, "too_fast");
+    // Neither an END nor `listen` starts anew: nothing of this is analysed.
+    device.send(Kind::End, TASK, 1, b"").await;
+    assert_eq!(receive_answer(&mut device).await, 0);
+    send_voice(&mut device, &json!({"listen": "start"})).await;
+    device.send(Kind::Audio, TASK, 0, &recording()).await;
+    device.send(Kind::End, TASK, 1, b"").await;
+    assert_eq!(receive_answer(&mut device).await, 0);
+    // 5 s of audio take 3.4 s at 1.5 times their rate.
+    let mut received = Vec::new();
+    let silence = vec![0; 60 * FRAME_BYTES];
+    let seq = speak(&mut device, 0, &silence, &mut received).await;
+    let seq = speak(&mut device, seq, &recording(), &mut received).await;
+    device.send(Kind::End, TASK, seq, b"").await;
+    assert_eq!(&*fixture.turn().await.text, "hello");
 }
 
 #[tokio::test]
 async fn utterances_are_limited_in_number() {
     let fixture = Fixture::start("cat > /dev/null").await;
     let (mut device, _) = fixture.device("toy", &json!({"listen": "manual"})).await;
-    let mut word = recording();
-    word.truncate(15 * FRAME_BYTES);
-    for _ in 0..20 {
-        device.send(Kind::Audio, TASK, 0, &word).await;
-        device.send(Kind::End, TASK, 1, b"").await;
-        assert_eq!(receive_answer(&mut device).await, 0);
+    let speech = recording();
+    let word = &speech[10 * FRAME_BYTES..15 * FRAME_BYTES];
+    let (mut received, mut answered) = (Vec::new(), 0);
+    loop {
+        let seq = speak(&mut device, 0, word, &mut received).await;
+        device.send(Kind::End, TASK, seq, b"").await;
+        while received.last().is_none_or(|frame| frame.kind != Kind::End) {
+            received.push(device.next().await.expect("a frame"));
+        }
+        let is_problem =
+            |frame: Frame| frame.kind == Kind::Voice && frame.json()["problem"] == "too_many";
+        if received.drain(..).any(is_problem) {
+            break;
+        }
+        answered += 1;
     }
-    device.send(Kind::Audio, TASK, 0, &word).await;
-    device.send(Kind::End, TASK, 1, b"").await;
-    assert_eq!(problem(&mut device).await, "too_many");
-    assert_eq!(receive_answer(&mut device).await, 0);
+    // Every 3 s there is another one.
+    assert!((20..30).contains(&answered), "{answered}");
 }
 
 #[tokio::test]
