@@ -81,6 +81,7 @@ impl Fixture {
             ("SWITCHBOARD_EMBEDDINGS_ENDPOINT", of("/vectors")),
             ("SWITCHBOARD_EMBEDDINGS_MODEL", "small".to_owned()),
             ("SWITCHBOARD_VOICES_ENDPOINT", of(VOICES)),
+            ("SWITCHBOARD_VOICES_OPENAI_ENDPOINT", of("/speech")),
         ];
         for (variable, secret) in [
             (
@@ -90,6 +91,7 @@ impl Fixture {
             ("SWITCHBOARD_COMPLETIONS_KEY", random("sk-")),
             ("SWITCHBOARD_EMBEDDINGS_KEY", random("sk-")),
             ("SWITCHBOARD_VOICES_KEY", random("sk-")),
+            ("SWITCHBOARD_VOICES_OPENAI_KEY", random("sk-")),
         ] {
             witness.keep_secret(variable, &secret);
             settings.push((variable, secret));
@@ -399,18 +401,25 @@ async fn fail_providers(fixture: &mut Fixture, device: &mut Device) {
     fixture
         .ask("chat", Method::POST, &format!("{path}/chat"), said)
         .await;
-    let url = format!(
-        "{}/v1/voices?name=Anna&consent_by=Anna&consent_statement=Yes&provider=http",
-        fixture.cluster.control.address("http_url")
-    );
-    let upload = fixture
-        .cluster
-        .http
-        .post(url)
-        .bearer_auth(&fixture.cluster.org.key);
-    let uploaded = fixture.witness.send("a voice", upload.body(SAMPLE)).await;
-    assert_eq!(uploaded, 201);
-    for path in ["/models/chat/completions", "/vectors/embeddings", VOICES] {
+    for provider in ["http", "openai"] {
+        let url = format!(
+            "{}/v1/voices?name=Anna&consent_by=Anna&consent_statement=Yes&provider={provider}",
+            fixture.cluster.control.address("http_url")
+        );
+        let upload = fixture
+            .cluster
+            .http
+            .post(url)
+            .bearer_auth(&fixture.cluster.org.key);
+        let uploaded = fixture.witness.send("a voice", upload.body(SAMPLE)).await;
+        assert_eq!(uploaded, 201);
+    }
+    for path in [
+        "/models/chat/completions",
+        "/vectors/embeddings",
+        VOICES,
+        "/speech/audio/voices",
+    ] {
         eventually_true(path, || fixture.services.count(path) > 0).await;
     }
     let (http, key) = (

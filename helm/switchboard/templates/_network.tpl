@@ -69,6 +69,7 @@ address in another value.
 {{- end }}
 {{- include "switchboard.checkPort" (dict "root" $ "name" "embeddings.endpoint" "url" $values.embeddings.endpoint "rule" "providers") }}
 {{- include "switchboard.checkPort" (dict "root" $ "name" "voices.endpoint" "url" $values.voices.endpoint "rule" "providers") }}
+{{- include "switchboard.checkPort" (dict "root" $ "name" "voices.openai.endpoint" "url" $values.voices.openai.endpoint "rule" "providers") }}
 {{- range $index, $given := $values.completions.providers }}
 {{- include "switchboard.checkPort" (dict "root" $ "name" (printf "completions.providers[%d].endpoint" $index) "url" $given.endpoint "rule" "providers") }}
 {{- end }}

@@ -102,6 +102,26 @@ pub struct Config {
         requires = "voices_endpoint"
     )]
     pub voices_key: Option<SecretString>,
+
+    /// URL of the voice provider `openai`, which has an API like OpenAI's, such as
+    /// `https://api.openai.com/v1`. Without it, there is no such provider
+    #[arg(long, env, value_name = "URL", value_parser = endpoint)]
+    pub voices_openai_endpoint: Option<String>,
+
+    /// Key for that provider, sent as `Authorization: Bearer`
+    #[arg(
+        long,
+        env,
+        hide_env_values = true,
+        value_name = "KEY",
+        requires = "voices_openai_endpoint"
+    )]
+    pub voices_openai_key: Option<SecretString>,
+
+    /// Id of the recorded consent that OpenAI demands for a voice. By default the id of the voice,
+    /// with which its consent is stored here
+    #[arg(long, env, value_name = "ID", requires = "voices_openai_endpoint")]
+    pub voices_openai_consent: Option<String>,
 }
 
 fn endpoint(text: &str) -> Result<String, String> {

@@ -3,7 +3,9 @@
 //!
 //! Invariant: no provider trains a voice whose consent has ended.
 
+mod client;
 mod http_provider;
+mod openai_provider;
 mod orphans;
 mod provider;
 

@@ -108,6 +108,22 @@ impl Installation {
             voices_key: Some(SecretString::from("the provider's key")),
             ..with_operator(Some(OPERATOR_KEY))
         };
+        Self::working(config).await
+    }
+
+    /// With the workers, and a voice provider like OpenAI at this URL.
+    pub(crate) async fn with_openai_voices_at(endpoint: &str, consent: Option<&str>) -> Self {
+        let config = Config {
+            voices_openai_endpoint: Some(endpoint.to_owned()),
+            voices_openai_key: Some(SecretString::from("the provider's key")),
+            voices_openai_consent: consent.map(str::to_owned),
+            ..with_operator(Some(OPERATOR_KEY))
+        };
+        Self::working(config).await
+    }
+
+    /// With the workers and this configuration.
+    async fn working(config: Config) -> Self {
         let installation = Self::new(config, in_folder).await;
         installation.start_workers();
         installation
@@ -346,5 +362,8 @@ pub(crate) fn config() -> Config {
         embeddings: switchboard_embeddings::Config::default(),
         voices_endpoint: None,
         voices_key: None,
+        voices_openai_endpoint: None,
+        voices_openai_key: None,
+        voices_openai_consent: None,
     }
 }

@@ -22,6 +22,7 @@ mod memory_search;
 mod npc_ownership;
 mod npcs;
 mod objects;
+mod openai_voices;
 mod orgs;
 mod pictures;
 mod provisioning;

@@ -40,13 +40,13 @@ impl Installation {
     }
 
     /// Makes all voices and orphans due that no worker has leased.
-    async fn make_due(&self) {
+    pub(crate) async fn make_due(&self) {
         let now = "UPDATE voices SET due_at = now() WHERE worker IS NULL AND due_at IS NOT NULL;
                    UPDATE voice_removals SET due_at = now()";
         self.database.execute(now).await.unwrap();
     }
 
-    async fn train(&self, key: &str, voice: &Value) -> (StatusCode, Value) {
+    pub(crate) async fn train(&self, key: &str, voice: &Value) -> (StatusCode, Value) {
         let path = format!("{}/train", path(voice));
         self.send(Method::POST, &path, Some(key), None).await
     }

@@ -75,7 +75,7 @@ pub(crate) struct Upload {
     /// Label of the voice; can be repeated
     #[arg(long, value_name = "WORD", value_delimiter = ',', num_args = 1)]
     label: Vec<String>,
-    /// Provider that creates the voice: embedded, or http if the operator has configured one
+    /// Provider that creates the voice: embedded, or http or openai if the operator has configured it
     #[arg(long, value_name = "NAME", default_value = "embedded")]
     provider: String,
     /// Return when the sample is uploaded

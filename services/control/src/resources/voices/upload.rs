@@ -21,8 +21,8 @@ pub(crate) struct UploadParams {
     /// Display name.
     #[param(example = "Grandma Anna")]
     name: Label,
-    /// The provider that trains the voice: `embedded` plays the sample itself, `http` is available
-    /// if the operator has configured it. Default: `embedded`.
+    /// The provider that trains the voice: `embedded` plays the sample itself, `http` and `openai`
+    /// are available if the operator has configured them. Default: `embedded`.
     #[param(max_length = 64, example = "embedded")]
     provider: Option<String>,
     /// Languages of the voice: up to 16 BCP 47 tags, separated by commas.

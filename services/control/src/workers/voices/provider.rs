@@ -5,13 +5,15 @@ use std::{collections::BTreeMap, future::Future, pin::Pin, sync::Arc, time::Dura
 use bytes::Bytes;
 use switchboard_store::{VoiceFault, VoiceJob, VoiceStatus};
 
-use super::http_provider::HttpProvider;
+use super::{http_provider::HttpProvider, openai_provider::OpenAiProvider};
 use crate::Config;
 
 /// The default provider, which is always available.
 pub(crate) const EMBEDDED_PROVIDER: &str = "embedded";
 /// The provider at the URL that the operator configures.
 const HTTP_PROVIDER: &str = "http";
+/// The provider with an API like OpenAI's at the URL that the operator configures.
+const OPENAI_PROVIDER: &str = "openai";
 
 /// A request to a provider.
 pub(super) type ProviderFuture<'a, T> =
@@ -53,12 +55,15 @@ pub(super) enum ProviderError {
 pub(crate) struct Providers(Arc<BTreeMap<&'static str, Box<dyn Provider>>>);
 
 impl Providers {
-    /// The embedded provider, and the one at the configured URL.
+    /// The embedded provider, and those at the configured URLs.
     pub(crate) fn new(config: &Config) -> Self {
         let mut all: BTreeMap<&'static str, Box<dyn Provider>> = BTreeMap::new();
         all.insert(EMBEDDED_PROVIDER, Box::new(Embedded));
         if let Some(provider) = HttpProvider::new(config) {
             all.insert(HTTP_PROVIDER, Box::new(provider));
+        }
+        if let Some(provider) = OpenAiProvider::new(config) {
+            all.insert(OPENAI_PROVIDER, Box::new(provider));
         }
         Self(Arc::new(all))
     }
