@@ -6,7 +6,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use switchboard_runtime::outbound::{self, Client};
 
 use crate::{
@@ -22,6 +22,10 @@ use crate::{
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 /// Samples per second of the audio that is requested.
 const SPEECH_RATE: u32 = 24_000;
+/// The host of OpenAI itself.
+const OPENAI_HOST: &str = "api.openai.com";
+/// The beginning of the ids of OpenAI's custom voices.
+const CUSTOM_VOICE_PREFIX: &str = "voice_";
 
 /// An endpoint with its model.
 pub(crate) struct OpenAi {
@@ -29,6 +33,8 @@ pub(crate) struct OpenAi {
     base: String,
     model: Option<String>,
     key: Option<SecretString>,
+    /// Whether it is OpenAI itself.
+    is_openai: bool,
 }
 
 impl OpenAi {
@@ -39,6 +45,7 @@ impl OpenAi {
             base: base.to_string().trim_end_matches('/').to_owned(),
             model: settings.model.clone(),
             key: settings.key.clone(),
+            is_openai: base.host() == Some(OPENAI_HOST),
         })
     }
 
@@ -90,7 +97,7 @@ impl OpenAi {
         let mut body = json!({
             "model": self.model.as_deref().unwrap_or("tts-1"),
             "input": text,
-            "voice": style.voice.as_deref().unwrap_or("alloy"),
+            "voice": voice(self.is_openai, style.voice.as_deref().unwrap_or("alloy")),
             "response_format": "pcm",
         });
         if let (Some(rate), Some(body)) = (style.rate, body.as_object_mut()) {
@@ -159,9 +166,33 @@ impl OpenAi {
     }
 }
 
+/// A voice in a request: OpenAI takes a custom voice as an object, other servers take only names.
+fn voice(is_openai: bool, name: &str) -> Value {
+    if is_openai && name.starts_with(CUSTOM_VOICE_PREFIX) {
+        return json!({ "id": name });
+    }
+    json!(name)
+}
+
 async fn read_limited(body: Incoming) -> Result<Bytes, Failure> {
     let limited = http_body_util::Limited::new(body, MAX_RESPONSE_BYTES);
     let body = limited.collect().await;
     let body = body.map_err(|error| Failure::Invalid(error.to_string()))?;
     Ok(body.to_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_openai_receives_custom_voices_as_objects() {
+        for (is_openai, name, expected) in [
+            (true, "voice_1234", json!({"id": "voice_1234"})),
+            (true, "alloy", json!("alloy")),
+            (false, "voice_1234", json!("voice_1234")),
+        ] {
+            assert_eq!(voice(is_openai, name), expected);
+        }
+    }
 }
