@@ -46,6 +46,7 @@ mod speech;
 mod stdio;
 mod stored_calls;
 mod system;
+mod talk;
 mod traces;
 mod turns;
 mod voices;

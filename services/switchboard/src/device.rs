@@ -15,7 +15,10 @@ mod command;
 mod connection;
 mod demo;
 mod dialogue;
+mod microphone;
 mod services;
+mod sound;
+mod speaker;
 mod tokens;
 mod voice;
 mod wire;
@@ -23,7 +26,7 @@ mod wire;
 pub(crate) use self::{
     services::Services,
     tokens::Tokens,
-    voice::{Listening, Voice},
+    voice::{Listening, Sound, Voice},
     wire::Address,
 };
 

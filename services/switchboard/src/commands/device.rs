@@ -1,24 +1,22 @@
 //! `switchboard device`: a device that registers services and answers calls. It uses the same
 //! protocol as any other device.
 
+mod port;
+
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
 use secrecy::SecretString;
 use switchboard_protocol::id::DeviceId;
 use switchboard_runtime::{shutdown::Shutdown, signals};
-use tokio_rustls::TlsConnector;
 
 use crate::{
     api::ApiArguments,
-    device::{self, Address, Device, Listening, Services, Tokens, Voice},
+    device::{self, Device, Listening, Services, Sound, Tokens, Voice},
     exit::{Failure, print_stderr},
-    tls,
 };
 
-/// Default ports of an edge.
-const PLAIN_PORT: u16 = 7700;
-const TLS_PORT: u16 = 7701;
+pub(crate) use self::port::PortArguments;
 
 /// Connects as a device, registers services and answers calls.
 ///
@@ -26,20 +24,16 @@ const TLS_PORT: u16 = 7701;
 /// create_file and echo. Prints {"event":"online","device_id"} on stdout after each registration;
 /// logs go to stderr. Reconnects until stopped; with --say, exits after the response.
 ///
-/// Exit codes: 0 ended normally, 1 services rejected, 64 invalid settings.
+/// Exit codes: 0 ended normally, 1 services or conversation rejected, or no complete response, 64
+/// invalid settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Id of the device, 1 to 64 characters of A-Z a-z 0-9 . _ : -; with --token, the token
     /// determines it
     #[arg(long, env, default_value = "demo-1")]
     id: DeviceId,
-    /// Address of the device port. Default: that of the running `up`, or port 7700 (7701 with
-    /// --tls) of --url
-    #[arg(long, env, value_name = "HOST:PORT")]
-    addr: Option<String>,
-    /// Connect over TLS
-    #[arg(long, env)]
-    tls: bool,
+    #[command(flatten)]
+    port: PortArguments,
     /// Access token with the scope `device`. Default: issued with the API key and renewed
     #[arg(long, env, hide_env_values = true)]
     token: Option<SecretString>,
@@ -79,16 +73,24 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         }),
     };
     let device = Device {
-        address: address(&arguments)?,
+        address: arguments.port.address(&arguments.api)?,
         tokens: tokens(&arguments)?,
         services: Arc::new(services),
         text: arguments.say,
         voice: arguments.mic.map(|microphone| Voice {
-            microphone,
-            speaker: arguments.speaker,
+            microphone: Sound::File(microphone),
+            speaker: arguments.speaker.map(Sound::File),
             listen: arguments.listen.into(),
         }),
     };
+    serve(device).await
+}
+
+/// Runs a device until it has its answer, or until a signal.
+///
+/// # Errors
+/// When the server rejects the device, or the answer is incomplete.
+pub(crate) async fn serve(device: Device) -> Result<ExitCode, Failure> {
     let shutdown = Shutdown::new();
     let answered = tokio::select! {
         answered = device::run(device, &shutdown) => answered,
@@ -111,30 +113,4 @@ fn tokens(arguments: &Arguments) -> Result<Tokens, Failure> {
         Some(token) => Ok(Tokens::fixed(token.clone())),
         None => Ok(Tokens::renewed(arguments.api.connect()?, &arguments.id)),
     }
-}
-
-fn address(arguments: &Arguments) -> Result<Address, Failure> {
-    let tls = match arguments.tls {
-        true => Some(TlsConnector::from(Arc::new(tls::client_config(
-            arguments.api.tls_ca.as_deref(),
-        )?))),
-        false => None,
-    };
-    let port = if arguments.tls { TLS_PORT } else { PLAIN_PORT };
-    let running = || match (&arguments.api.url, arguments.tls) {
-        (None, false) => Ok(arguments
-            .api
-            .data
-            .instance()?
-            .and_then(|instance| instance.device_addr)),
-        _ => Ok::<_, Failure>(None),
-    };
-    let host_and_port = match &arguments.addr {
-        Some(addr) => addr.clone(),
-        None => match running()? {
-            Some(addr) => addr,
-            None => format!("{}:{port}", arguments.api.connect()?.host()),
-        },
-    };
-    Ok(Address { host_and_port, tls })
 }

@@ -2,6 +2,8 @@
 //!
 //! Invariant: text is printed as it arrives, not when the response is complete.
 
+mod voice;
+
 use std::{
     io::{IsTerminal as _, Write as _, stderr, stdin},
     process::ExitCode,
@@ -14,6 +16,8 @@ use tokio::{io::AsyncBufReadExt as _, signal};
 
 use crate::{
     api::{Api, ApiArguments},
+    commands::device::PortArguments,
+    device::Listening,
     events::Event,
     exit::{self, Failure, PieceWriter, print_stderr},
 };
@@ -24,7 +28,12 @@ use crate::{
 /// services of its devices; each call is reported on stderr. Without --npc, the default NPC of the
 /// organisation is used, or its only NPC.
 ///
-/// Exit codes: 0 ended normally, 1 refused or not reachable, 64 invalid settings.
+/// With --voice, the microphone and the loudspeaker of this machine are used instead, until Ctrl-C.
+/// The terminal connects as the device talk-HOST-NPC, which becomes one of the NPC's devices, and
+/// offers the services of `switchboard device`. Prints what was heard and the answers.
+///
+/// Exit codes: 0 ended normally, 1 refused or not reachable, 64 invalid settings, 69 no program for
+/// sound is installed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// The NPC to talk to
@@ -37,6 +46,16 @@ pub(crate) struct Arguments {
     /// are stored under this name
     #[arg(long, value_name = "NAME")]
     subject: Option<String>,
+    /// Speak and listen with pw-record and pw-play (PipeWire), parecord and paplay (PulseAudio),
+    /// arecord and aplay (ALSA), or rec and play (SoX)
+    #[arg(long, conflicts_with_all = ["say", "subject"])]
+    voice: bool,
+    /// When a message begins and ends: detected by the server, which does not listen while it answers;
+    /// with Enter, for one message; or `realtime`, in which answers can be interrupted, for headphones
+    #[arg(long, value_enum, default_value_t = Listening::Auto, requires = "voice")]
+    listen: Listening,
+    #[command(flatten)]
+    port: PortArguments,
     #[command(flatten)]
     api: ApiArguments,
 }
@@ -89,11 +108,11 @@ struct ListedNpc {
 }
 
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    if arguments.voice {
+        return voice::run(&arguments).await;
+    }
     let api = arguments.api.connect()?;
-    let npc = match arguments.npc {
-        Some(npc) => npc,
-        None => default_npc(&api).await?,
-    };
+    let npc = arguments.npc(&api).await?;
     let mut talk = Conversation {
         api,
         path: format!("/v1/npcs/{npc}/chat"),
@@ -110,6 +129,16 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         _ = signal::ctrl_c() => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl Arguments {
+    /// The NPC to talk to.
+    async fn npc(&self, api: &Api) -> Result<NpcId, Failure> {
+        match self.npc {
+            Some(npc) => Ok(npc),
+            None => default_npc(api).await,
+        }
+    }
 }
 
 /// The organisation's default NPC, or its only one.

@@ -169,7 +169,7 @@ impl Connection {
                         print_response(&mut response, &received)?;
                     }
                     if let Some(dialogue) = &mut dialogue {
-                        dialogue.take(&received)?;
+                        dialogue.take(&received).await?;
                     }
                     let calls = Calls { services, tasks, finish: &finish, max_result_bytes: self.max_result_bytes };
                     match calls.take(received, &mut running) {
