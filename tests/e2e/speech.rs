@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use switchboard_speech::{Config, ProviderKind, Speech};
+use switchboard_speech::{Config, ProviderKind, Speech, Words};
 use switchboard_test_support::{eventually::eventually, switchboard::executable};
 use tokio::time::timeout;
 
@@ -120,7 +120,11 @@ async fn words(speakers: &Speakers, file: &Path) -> String {
     let mut recognition = speech.recognizers.unwrap().begin(Some("en".to_owned()));
     recognition.push(&converted);
     recognition.finish();
-    recognition.transcript().await.unwrap().to_lowercase()
+    loop {
+        if let Words::Final(words) = recognition.next().await.unwrap() {
+            return words.to_lowercase();
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

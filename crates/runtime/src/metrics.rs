@@ -5,7 +5,7 @@
 use std::{marker::PhantomData, time::Duration};
 
 use prometheus::{
-    Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
+    Counter, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
     PullingGauge, Registry, core::Collector,
 };
 
@@ -218,6 +218,14 @@ impl<'a> Group<'a> {
     /// When the registry already has a metric of this name, or the name is invalid.
     pub fn counter(&self, name: &str, help: &str) -> Result<IntCounter, prometheus::Error> {
         self.register(IntCounter::with_opts(self.opts(name, help)))
+    }
+
+    /// Registers a counter of fractions, such as seconds.
+    ///
+    /// # Errors
+    /// As [`Self::counter`].
+    pub fn float_counter(&self, name: &str, help: &str) -> Result<Counter, prometheus::Error> {
+        self.register(Counter::with_opts(self.opts(name, help)))
     }
 
     /// Registers an integer gauge.

@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-pub(crate) use self::metrics::VoiceMetrics;
+pub(crate) use self::metrics::{Packet, VoiceMetrics};
 use self::{
     notices::{NO_RECOGNITION, NO_SYNTHESIS, describe},
     session::Session,

@@ -12,7 +12,7 @@ use super::{Connection, turns::FRAME_OVERHEAD_BYTES};
 use crate::{
     handle::{Delivery, VoiceFrame, VoiceInput},
     metrics::Note,
-    voice,
+    voice::{self, Packet},
 };
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
@@ -39,7 +39,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 let (edge, handle) = (Arc::clone(self.edge), Arc::clone(self.handle));
                 self.edge.tasks.spawn(voice::run(edge, handle));
             }
-            Delivery::Dropped => self.edge.metrics.voice.dropped.inc(),
+            Delivery::Dropped => self.edge.metrics.voice.packets.inc(Packet::Dropped),
             Delivery::Queued | Delivery::Ignored => {}
         }
         delivery != Delivery::Ignored
@@ -72,7 +72,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 });
             }
             VoiceFrame::Message { task, payload } => self.io.put(Kind::Voice, *task, 0, payload),
-            VoiceFrame::Cancel { task } => self.io.put(Kind::Cancel, *task, 0, &[]),
+            VoiceFrame::Cancel { task, decided } => {
+                self.io.put(Kind::Cancel, *task, 0, &[]);
+                let took = decided.elapsed().as_secs_f64();
+                self.edge.metrics.voice.stop_seconds.observe(took);
+            }
         }
     }
 }

@@ -84,9 +84,19 @@ pub(crate) enum VoiceFrame {
     /// A VOICE payload.
     Message { task: TaskId, payload: Vec<u8> },
     /// The answer was interrupted: the device drops the audio that it has not played.
-    Cancel { task: TaskId },
+    Cancel { task: TaskId, decided: Instant },
     /// The answer is complete.
     End { task: TaskId },
+}
+
+impl VoiceFrame {
+    /// Milliseconds of its audio.
+    pub(crate) const fn audio_ms(&self) -> u32 {
+        match self {
+            Self::Audio { ms, .. } => *ms,
+            _ => 0,
+        }
+    }
 }
 
 /// What became of an input.
@@ -337,6 +347,20 @@ impl ConnectionHandle {
         self.update_turns(edge, |turns| turns.cancel_spoken());
     }
 
+    /// Queues a CANCEL of the answer on a task, and its END, in place of its audio that waits.
+    pub(crate) fn cancel_voice(&self, task: TaskId) {
+        let decided = Instant::now();
+        self.change(|state| {
+            if let Some(voice) = state.voice.as_mut().filter(|voice| !voice.is_closed) {
+                let is_audio = |frame: &VoiceFrame| matches!(frame, VoiceFrame::Audio { .. });
+                voice.frames.retain(|frame| !is_audio(frame));
+                voice
+                    .frames
+                    .extend([VoiceFrame::Cancel { task, decided }, VoiceFrame::End { task }]);
+            }
+        });
+    }
+
     /// Queues frames for the device, after those that wait.
     pub(crate) fn send_voice(&self, frames: impl IntoIterator<Item = VoiceFrame>) {
         self.change(|state| {
@@ -353,23 +377,11 @@ impl ConnectionHandle {
         self.send_voice([VoiceFrame::Message { task, payload }]);
     }
 
-    /// Drops the audio that the socket has not accepted.
-    pub(crate) fn drop_voice_audio(&self) {
-        if let Some(voice) = &mut self.state.lock().voice {
-            let is_audio = |frame: &VoiceFrame| matches!(frame, VoiceFrame::Audio { .. });
-            voice.frames.retain(|frame| !is_audio(frame));
-        }
-    }
-
     /// Milliseconds of audio that wait for the socket.
     pub(crate) fn voice_backlog_ms(&self) -> u32 {
         let state = self.state.lock();
         let frames = state.voice.iter().flat_map(|voice| &voice.frames);
-        let ms = frames.map(|frame| match frame {
-            VoiceFrame::Audio { ms, .. } => *ms,
-            _ => 0,
-        });
-        ms.sum()
+        frames.map(VoiceFrame::audio_ms).sum()
     }
 
     /// The conversation ends, unless an input has arrived. Returns whether it ends.

@@ -10,7 +10,11 @@ use switchboard_voice::{
 };
 use tokio::time::Instant;
 
-use super::{speed::Speed, transcript};
+use super::{
+    metrics::{Packet, VoiceMetrics},
+    speed::Speed,
+    transcript,
+};
 
 /// Opus of 24 kbit/s with 130 ms.
 const OPUS_SLICE_BYTES: usize = 400;
@@ -63,7 +67,8 @@ struct Pending {
 }
 
 /// Decodes and segments the audio of a device, and has its utterances recognised.
-pub(super) struct Listener {
+pub(super) struct Listener<'a> {
+    metrics: &'a VoiceMetrics,
     terms: AudioTerms,
     mode: ListenMode,
     /// The language of the NPC, once an answer has named it.
@@ -81,10 +86,11 @@ pub(super) struct Listener {
     ignores_until: Option<Instant>,
 }
 
-impl Listener {
-    pub(super) fn new(terms: AudioTerms) -> Self {
+impl<'a> Listener<'a> {
+    pub(super) fn new(terms: AudioTerms, metrics: &'a VoiceMetrics) -> Self {
         let activity = GatedSilero::new();
         let mut listener = Self {
+            metrics,
             terms,
             mode: terms.listen,
             language: None,
@@ -176,11 +182,17 @@ impl Listener {
     fn decode(&mut self, bytes: &[u8]) -> Result<(), VoiceProblem> {
         self.pcm.clear();
         if self.speed.is_exceeded() {
+            self.metrics.packets.inc(Packet::Dropped);
             return Ok(());
         }
         let decoded = self.decoder.decode(bytes, &mut self.pcm);
-        decoded.map_err(|_| VoiceProblem::BadAudio)?;
+        let decoded = decoded.map_err(|_| VoiceProblem::BadAudio)?;
+        self.metrics
+            .packets
+            .inc_by(Packet::Good, decoded.good.into());
+        self.metrics.packets.inc_by(Packet::Bad, decoded.bad.into());
         let added = Duration::from_millis(milliseconds(self.pcm.len() as u64));
+        self.metrics.heard_seconds.inc_by(added.as_secs_f64());
         if self.speed.add(added) {
             self.pcm.clear();
             return Err(VoiceProblem::TooFast);

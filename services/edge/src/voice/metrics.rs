@@ -1,6 +1,6 @@
 //! The metrics of spoken conversations.
 
-use prometheus::{Histogram, IntCounter, IntGauge, Registry};
+use prometheus::{Counter, Histogram, IntCounter, IntGauge, Registry};
 use switchboard_runtime::{
     labels,
     metrics::{Counters, Group, Histograms},
@@ -53,11 +53,25 @@ labels! {
     }
 }
 
+labels! {
+    /// What a piece of a device's audio was: an Opus packet, or PCM of one frame.
+    pub(crate) enum Packet {
+        Good => "good",
+        /// Silence stands for it.
+        Bad => "bad",
+        /// There was no room, or the device was too fast.
+        Dropped => "dropped",
+    }
+}
+
 /// From the end of speech to the first audio of the answer.
 const RESPONSE_SECONDS: [f64; 10] = [0.3, 0.6, 0.8, 1.0, 1.3, 1.7, 2.5, 4.0, 7.0, 15.0];
 
 /// Of one stage.
 const STAGE_SECONDS: [f64; 9] = [0.01, 0.05, 0.2, 0.5, 0.8, 1.3, 2.5, 5.0, 15.0];
+
+/// How late audio is sent, and an answer is stopped.
+const LAG_SECONDS: [f64; 7] = [0.001, 0.002, 0.005, 0.01, 0.02, 0.06, 0.3];
 
 /// Measures the stages of one answer.
 #[derive(Debug, Default)]
@@ -97,8 +111,12 @@ pub(crate) struct VoiceMetrics {
     pub(crate) barge_ins: Counters<BargeIn>,
     pub(crate) response_seconds: Histogram,
     pub(crate) stage_seconds: Histograms<Stage>,
-    /// Audio of devices that there was no room for.
-    pub(crate) dropped: IntCounter,
+    /// Audio of devices.
+    pub(crate) packets: Counters<Packet>,
+    pub(crate) heard_seconds: Counter,
+    pub(crate) spoken_seconds: Counter,
+    pub(crate) pace_lag_seconds: Histogram,
+    pub(crate) stop_seconds: Histogram,
     /// Audio of answers that a device did not read in time.
     pub(crate) late: IntCounter,
 }
@@ -113,9 +131,18 @@ impl VoiceMetrics {
             utterances: group.counters("utterances_total", "Utterances of users", "end")?,
             barge_ins: group.counters("barge_ins_total", "Interruptions of answers", "outcome")?,
             response_seconds: group.histogram("response_seconds", response, &RESPONSE_SECONDS)?,
-            dropped: group.counter(
-                "input_dropped_total",
-                "Pieces of audio of devices that there was no room for",
+            packets: group.counters("packets_total", "Pieces of audio of devices", "outcome")?,
+            heard_seconds: group.float_counter("heard_seconds_total", "Audio of devices")?,
+            spoken_seconds: group.float_counter("spoken_seconds_total", "Audio of answers")?,
+            pace_lag_seconds: group.histogram(
+                "pace_lag_seconds",
+                "Time from when audio of an answer is due until it is queued for the socket",
+                &LAG_SECONDS,
+            )?,
+            stop_seconds: group.histogram(
+                "stop_seconds",
+                "Time from the decision to stop an answer until its CANCEL is written",
+                &LAG_SECONDS,
             )?,
             stage_seconds: group.histograms(
                 "stage_seconds",

@@ -68,7 +68,7 @@ pub(super) struct Session<'a> {
     edge: &'a Arc<Edge>,
     handle: &'a Arc<ConnectionHandle>,
     terms: AudioTerms,
-    listener: Listener,
+    listener: Listener<'a>,
     /// `None` where answers are text.
     speaker: Option<Speaker>,
     /// The task of the latest input.
@@ -113,7 +113,7 @@ impl<'a> Session<'a> {
             edge,
             handle,
             terms,
-            listener: Listener::new(terms),
+            listener: Listener::new(terms, &edge.metrics.voice),
             speaker,
             task: TaskId::MCP,
             is_listening: true,

@@ -78,6 +78,9 @@ pub(super) struct Speaker {
     played_before: Duration,
     /// What the device reported as played, and when.
     reported: Option<(Duration, Instant)>,
+    /// When the next audio is due.
+    due_at: Option<Instant>,
+    lag: Option<Duration>,
 }
 
 impl Speaker {
@@ -97,6 +100,8 @@ impl Speaker {
             progress: Progress::default(),
             played_before: Duration::ZERO,
             reported: None,
+            due_at: None,
+            lag: None,
         }
     }
 
@@ -147,6 +152,7 @@ impl Speaker {
 
     pub(super) fn hold(&mut self) {
         self.pacer.hold();
+        self.due_at = None;
     }
 
     pub(super) fn release(&mut self) {
@@ -164,6 +170,11 @@ impl Speaker {
         for item in sent.into_iter().chain(waiting) {
             self.queue(item);
         }
+    }
+
+    /// How late the last audio was taken that had to wait for its time.
+    pub(super) fn take_lag(&mut self) -> Option<Duration> {
+        self.lag.take()
     }
 
     /// Whether everything was sent and played.
@@ -277,6 +288,7 @@ impl Speaker {
         let next = loop {
             match self.pacer.next(now) {
                 Due::Item(item) => {
+                    self.lag = self.due_at.take().map(|due| due.elapsed()).or(self.lag);
                     frames.extend(frame(task, &item, captions));
                     let is_long = self.repeatable() >= MAX_REPEATED;
                     if is_long || matches!(item, Item::Begin(_)) {
@@ -284,7 +296,10 @@ impl Speaker {
                     }
                     self.sent.push(item);
                 }
-                Due::After(wait) => break Some(Instant::now() + wait),
+                Due::After(wait) => {
+                    self.due_at = Some(Instant::now() + wait);
+                    break self.due_at;
+                }
                 Due::Nothing => break None,
             }
         };

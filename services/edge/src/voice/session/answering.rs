@@ -85,12 +85,14 @@ impl Session<'_> {
         let (answer, speaker) = (self.answer.as_mut()?, self.speaker.as_mut()?);
         answer.release_in_time(speaker);
         let (frames, next) = speaker.due(answer.task, self.terms.captions);
-        let has_audio = frames
-            .iter()
-            .any(|frame| matches!(frame, VoiceFrame::Audio { .. }));
-        if has_audio && !std::mem::replace(&mut answer.has_begun, true) {
+        let metrics = &self.edge.metrics.voice;
+        if let Some(lag) = speaker.take_lag() {
+            metrics.pace_lag_seconds.observe(lag.as_secs_f64());
+        }
+        let audio_ms = frames.iter().map(VoiceFrame::audio_ms).sum::<u32>();
+        metrics.spoken_seconds.inc_by(f64::from(audio_ms) / 1_000.0);
+        if audio_ms > 0 && !std::mem::replace(&mut answer.has_begun, true) {
             if let Some(ended) = self.speech_ended.take() {
-                let metrics = &self.edge.metrics.voice;
                 let seconds = ended.elapsed().as_secs_f64();
                 metrics.response_seconds.observe(seconds);
                 self.stages.end(metrics, Stage::Synthesis);
@@ -141,9 +143,7 @@ impl Session<'_> {
         answer.played = answer.played(Some(speaker));
         answer.is_interrupted = true;
         let task = answer.task;
-        self.handle.drop_voice_audio();
-        self.handle
-            .send_voice([VoiceFrame::Cancel { task }, VoiceFrame::End { task }]);
+        self.handle.cancel_voice(task);
     }
 
     /// Nothing more is being said: begins a `manual` turn, continues an answer that was interrupted, or
@@ -192,10 +192,8 @@ impl Session<'_> {
             self.handle
                 .update_turns(self.edge, |turns| turns.cancel(task));
         }
-        self.handle.drop_voice_audio();
         if !answer.is_interrupted {
-            let frames = [VoiceFrame::Cancel { task }, VoiceFrame::End { task }];
-            self.handle.send_voice(frames);
+            self.handle.cancel_voice(task);
         }
         self.forget_answer();
     }
