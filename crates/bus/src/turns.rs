@@ -20,7 +20,7 @@ pub(crate) use self::{
     cancel::{CancellationSender, cancellation_channel},
     orphan_replies::OrphanReplies,
     position::TurnPosition,
-    queue::{MAX_ORG_TURNS, MAX_TURNS},
+    queue::{MAX_ORG_PICTURES, MAX_ORG_TURNS, MAX_PICTURES, MAX_TURNS},
     room::{OrgRoom, Rooms},
     superseded::SupersededTurns,
     tracker::TurnTracker,

@@ -43,11 +43,13 @@ pub enum Kind {
     Event = 0x17,
     /// The course of a spoken conversation, in either direction; JSON. (ours)
     Voice = 0x18,
+    /// A part of the picture of a message, or of the id of an uploaded one. (ours)
+    Picture = 0x19,
 }
 
 impl Kind {
     /// All kinds, in the order of their bytes.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::End,
         Self::Text,
         Self::Control,
@@ -60,6 +62,7 @@ impl Kind {
         Self::Cancel,
         Self::Event,
         Self::Voice,
+        Self::Picture,
     ];
 
     /// Returns the byte on the wire.
@@ -84,6 +87,7 @@ impl Kind {
             0x16 => Self::Cancel,
             0x17 => Self::Event,
             0x18 => Self::Voice,
+            0x19 => Self::Picture,
             _ => return None,
         })
     }
@@ -95,7 +99,13 @@ impl Kind {
             Self::Control | Self::Auth | Self::Goaway | Self::Error | Self::Event | Self::Voice => {
                 true
             }
-            Self::End | Self::Text | Self::Ping | Self::Pong | Self::Audio | Self::Cancel => false,
+            Self::End
+            | Self::Text
+            | Self::Ping
+            | Self::Pong
+            | Self::Audio
+            | Self::Cancel
+            | Self::Picture => false,
         }
     }
 }
@@ -148,7 +158,7 @@ pub enum FrameError {
     #[error("a frame begins with `##START`, and only white space may be between frames")]
     Garbage,
     /// The byte after `##START` is not a frame type.
-    #[error("0x{0:02x} is no frame type; known are 0x03, 0x04, 0x06 and 0x10 to 0x18")]
+    #[error("0x{0:02x} is no frame type; known are 0x03, 0x04, 0x06 and 0x10 to 0x19")]
     UnknownKind(u8),
     /// The sequence number is not four digits, and not four digits in brackets on a 0x06 frame.
     #[error("a sequence number is four digits, like `0042`, or on a 0x06 frame `[0042]`")]

@@ -1,5 +1,5 @@
-//! The JSON payloads of 0x06, AUTH, GOAWAY, ERROR, EVENT and VOICE frames, in both directions: the edge is
-//! the server, `switchboard device` the client. (S 3 to 6)
+//! The JSON payloads of 0x06, AUTH, GOAWAY, ERROR, EVENT and VOICE frames, in both directions, and
+//! pictures: the edge is the server, `switchboard device` the client. (S 3 to 6)
 //!
 //! Messages borrow from the payload where they can. The frame encoder escapes `#`, not this module.
 
@@ -9,6 +9,7 @@ mod device;
 mod envelope;
 pub mod nesting;
 mod notice;
+mod picture;
 mod server;
 mod voice;
 
@@ -19,6 +20,7 @@ pub use auth::{
 };
 pub use device::{DeviceMessage, DeviceResult};
 pub use notice::{DeviceEvent, ErrorNotice, Goaway};
+pub use picture::{MAX_PICTURE_BYTES, Picture};
 pub use server::{Call, ServerMessage, write_cancel, write_result};
 pub use voice::{DeviceVoice, Listen, ServerVoice, VoiceProblem, VoiceState};
 

@@ -45,11 +45,18 @@ pub enum Event<'a> {
         /// The piece.
         chunk: &'a [u8],
     },
+    /// The next piece of the picture of a message. (ours)
+    Picture {
+        /// The message's task.
+        task: TaskId,
+        /// The piece; an empty one begins the picture anew.
+        chunk: &'a [u8],
+    },
     /// The text or audio of a task is complete. (S 7.1)
     End {
         /// The task.
         task: TaskId,
-        /// `Text` or `Audio`.
+        /// `Text` or `Audio`; `Text` for a message of a picture only.
         kind: Kind,
     },
     /// Cancel the server's work on this task. (ours)
@@ -86,16 +93,17 @@ pub enum Event<'a> {
 ///
 ///   Each task of an authenticated connection:
 ///
-///           TEXT or AUDIO, seq 0              END, next seq
+///           TEXT, AUDIO, PICTURE, seq 0       END, next seq
 ///   (none) ─────────────────────► Open(kind) ──────────────► (none)
 ///                                  │      ▲
-///                                  └──────┘ same kind, next seq
+///                                  └──────┘ same kind or PICTURE, next seq
 /// ```
 ///
 /// - Before AUTH no other frame is valid; after it, no second AUTH. (ours)
 /// - TEXT and AUDIO open a task with seq 0. Each further frame has the next seq and the same kind,
 ///   up to 9998, so that END has one. A gap or a repetition ends the connection. (S 7.1, I12) The seq
 ///   of audio continues at 0 after 9999, so its task has no end of its own. (ours)
+/// - PICTURE is counted among them, before the first one or between two. (ours)
 /// - A 0x06 frame is a complete message. Its seq is 0 or continues the last 0x06 frame of the same
 ///   task id. (S 7.1) Answers use the device's task id and [`SeqFormat`].
 /// - An invalid 0x06, EVENT or VOICE payload is [`Event::Rejected`]; the connection stays. (S 6.1)
@@ -118,6 +126,7 @@ pub struct Session {
 struct OpenTask {
     task: TaskId,
     next: u16,
+    /// `Picture` until the first text or audio.
     kind: Kind,
 }
 
@@ -157,6 +166,13 @@ impl Session {
             (Kind::Audio, true) => {
                 self.advance(frame)?;
                 Ok(Event::Audio {
+                    task,
+                    chunk: payload,
+                })
+            }
+            (Kind::Picture, true) => {
+                self.advance(frame)?;
+                Ok(Event::Picture {
                     task,
                     chunk: payload,
                 })
@@ -238,7 +254,7 @@ impl Session {
         Ok(Event::Text { task, seq, text })
     }
 
-    /// Checks and counts a piece of text or audio. The first one opens its task.
+    /// Checks and counts a piece of text, audio or a picture. The first one opens its task.
     fn advance(&mut self, frame: Frame<'_>) -> Result<(), SessionError> {
         let Frame {
             kind,
@@ -256,10 +272,13 @@ impl Session {
                 got,
             });
         }
-        if open.kind != kind {
+        if open.kind == Kind::Picture {
+            open.kind = kind;
+        }
+        if kind != Kind::Picture && open.kind != kind {
             return Err(SessionError::MixedTask { task });
         }
-        if got >= MAX_SEQ && kind != Kind::Audio {
+        if got >= MAX_SEQ && open.kind != Kind::Audio {
             return Err(SessionError::TaskTooLong { task });
         }
         open.next = next_seq(got);
@@ -321,6 +340,10 @@ impl Session {
             // An idle connection holds no memory.
             self.open = Vec::new();
         }
+        let kind = match kind {
+            Kind::Audio => Kind::Audio,
+            _ => Kind::Text,
+        };
         Ok(Event::End { task, kind })
     }
 }

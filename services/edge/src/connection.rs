@@ -302,6 +302,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             Event::End { task, kind } => self.end_message(task, kind),
             Event::Cancel { task } => self.cancel_turn(task),
             Event::Audio { task, chunk } => self.append_audio(task, chunk),
+            Event::Picture { task, chunk } => self.append_picture(task, chunk),
             Event::Voice { task, message } => self.handle_voice(task, message),
             Event::Ping(payload) => self.io.put(Kind::Pong, task, seq, payload),
             Event::Pong(_) => {}

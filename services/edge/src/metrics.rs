@@ -52,6 +52,7 @@ labels! {
         Cancel => "cancel",
         Text => "text",
         Audio => "audio",
+        Picture => "picture",
         Event => "event",
         EventDropped => "event_dropped",
     }

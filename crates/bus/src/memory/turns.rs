@@ -12,8 +12,8 @@ use crate::{
     error::BusError,
     node::NodeId,
     turns::{
-        ClaimedTurn, Lease, MAX_ORG_TURNS, MAX_TURNS, NewTurn, Rooms, TURN_LEASE, TURN_TTL,
-        TurnPosition,
+        ClaimedTurn, Lease, MAX_ORG_PICTURES, MAX_ORG_TURNS, MAX_PICTURES, MAX_TURNS, NewTurn,
+        Rooms, TURN_LEASE, TURN_TTL, TurnPosition,
     },
 };
 
@@ -54,9 +54,13 @@ impl Turns {
 
     pub(super) fn enqueue(&mut self, turn: NewTurn) -> Result<TurnPosition, BusError> {
         let org = turn.target.device.org;
-        if self.is_full(org) {
+        let is_full = |turns: &Self| {
+            turns.is_full(org)
+                || (turn.message.has_picture_bytes() && turns.is_full_of_pictures(org))
+        };
+        if is_full(self) {
             self.waiting.retain(|waiting| !waiting.is_expired());
-            if self.is_full(org) {
+            if is_full(self) {
                 return Err(BusError::Overloaded);
             }
         }
@@ -91,6 +95,15 @@ impl Turns {
         let of_org = || turns.filter(|turn| turn.org() == org).count();
         // Below the share of one organisation, none has to be counted.
         all >= MAX_TURNS || (all >= MAX_ORG_TURNS && of_org() >= MAX_ORG_TURNS)
+    }
+
+    /// Whether a further picture of this organisation is refused.
+    fn is_full_of_pictures(&self, org: OrgId) -> bool {
+        let leased = self.leased.iter().map(|leased| &leased.waiting);
+        let turns = self.waiting.iter().chain(leased);
+        let pictures = turns.filter(|turn| turn.turn.message.has_picture_bytes());
+        let of_org = pictures.clone().filter(|turn| turn.org() == org);
+        of_org.count() >= MAX_ORG_PICTURES || pictures.count() >= MAX_PICTURES
     }
 
     /// Claims turns whose organisation has room. Returns the time until the next claim may find

@@ -129,10 +129,13 @@ XADD turns 3-0 org org
 XADD turns 4-0 org org
 XREADGROUP GROUP chat node STREAMS turns >
 XCLAIM turns org queue 0 3-0 4-0 FORCE JUSTID
-begin 1 turns chat 3 2 1000 org org org text hi
-begin 1 turns chat 2 9 1000 org org org text hi
-begin 1 turns chat 3 2 1000 other org other text hi
+begin 1 turns chat 3 2 1000 org '' '' org org text hi
+begin 1 turns chat 2 9 1000 org '' '' org org text hi
+begin 1 turns chat 3 2 1000 other '' '' org other text hi
 XPENDING turns other
+begin 1 turns chat 9 9 1000 other 9 1 org other text hi picture GIF89a
+begin 1 turns chat 9 9 1000 other 9 1 org other text hi picture GIF89a
+XPENDING turns pictures
 DEL turns
 XADD turns 5-0 text hi
 XGROUP CREATE turns chat 0

@@ -4,7 +4,10 @@
 use std::time::{Duration, Instant};
 
 use redis::{Value, streams::StreamId};
-use switchboard_protocol::id::{DeviceKey, OrgId};
+use switchboard_protocol::{
+    id::{DeviceKey, OrgId},
+    message::Picture,
+};
 use switchboard_runtime::trace::TraceContext;
 
 use super::{
@@ -19,8 +22,8 @@ use crate::{
     metrics::Command,
     node::{Epoch, NodeId},
     turns::{
-        ClaimedTurn, Lease, MAX_ORG_TURNS, MAX_TURNS, NewMessage, NewTurn, OrgRoom, Played,
-        ReplyTarget, Rooms, TURN_LEASE, TURN_TTL, TurnPosition,
+        ClaimedTurn, Lease, MAX_ORG_PICTURES, MAX_ORG_TURNS, MAX_PICTURES, MAX_TURNS, NewMessage,
+        NewTurn, OrgRoom, Played, ReplyTarget, Rooms, TURN_LEASE, TURN_TTL, TurnPosition,
     },
 };
 
@@ -55,6 +58,11 @@ impl TurnQueue for RedisClient {
             let org = target.device.org.to_string();
             add.arg(GROUP).arg(MAX_TURNS).arg(MAX_ORG_TURNS);
             add.arg(millis(TURN_TTL)).arg(&org);
+            if message.has_picture_bytes() {
+                add.arg(MAX_PICTURES).arg(MAX_ORG_PICTURES);
+            } else {
+                add.arg("").arg("");
+            }
             add.arg("node").arg(node.as_str());
             add.arg("org").arg(&org);
             add.arg("device").arg(target.device.device.as_str());
@@ -67,6 +75,9 @@ impl TurnQueue for RedisClient {
             if let Some(played) = message.played {
                 add.arg("played").arg(played.words);
                 add.arg("played_message").arg(played.message);
+            }
+            if let Some(picture) = message.picture {
+                add.arg("picture").arg(&picture.payload()[..]);
             }
             if let Some(trace) = trace {
                 let mut bytes = Vec::new();
@@ -287,6 +298,10 @@ fn parse_entry(entry: &StreamId) -> Option<(TurnPosition, NewTurn)> {
                 message,
                 words: field("played").unwrap_or_default(),
             }),
+            // An unreadable picture costs the picture, not the turn.
+            picture: entry
+                .get::<Vec<u8>>("picture")
+                .and_then(|bytes| Picture::parse(bytes.into())),
         },
         // An unreadable context costs the trace, not the turn.
         trace: entry

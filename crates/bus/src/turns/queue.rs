@@ -32,6 +32,10 @@ const VERIFY_DEVICE_DELAY: Duration = Duration::from_secs(1);
 pub(crate) const MAX_TURNS: usize = 10_000;
 /// Turns of one organisation among them: three others still find places.
 pub(crate) const MAX_ORG_TURNS: usize = MAX_TURNS / 4;
+/// Turns with the bytes of a picture among them: at most 64 MiB. Protects the memory of Redis.
+pub(crate) const MAX_PICTURES: usize = 128;
+/// Those of one organisation.
+pub(crate) const MAX_ORG_PICTURES: usize = MAX_PICTURES / 4;
 
 /// # The turn queue
 ///
@@ -66,7 +70,8 @@ pub(crate) const MAX_ORG_TURNS: usize = MAX_TURNS / 4;
 ///   ([`supersede_turns`](Self::supersede_turns)). A superseded turn is not given to a worker.
 ///
 /// More than 10,000 turns, and more than 2,500 of one organisation, are refused, after those that
-/// no worker claimed within a minute were deleted. When Redis loses its data, leased turns are lost at the next renewal, and waiting
+/// no worker claimed within a minute were deleted; and more than 128 with a picture, 32 of one
+/// organisation. When Redis loses its data, leased turns are lost at the next renewal, and waiting
 /// turns are not answered.
 impl Bus {
     /// Hands a turn of a device of this node to the first worker that claims it. It waits for a

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use switchboard_protocol::id::DeviceKey;
+use switchboard_protocol::{id::DeviceKey, message::Picture};
 use switchboard_runtime::trace::TraceContext;
 
 use super::position::TurnPosition;
@@ -35,6 +35,8 @@ pub struct Turn {
     pub is_spoken: bool,
     /// See [`NewMessage::played`].
     pub played: Option<Played>,
+    /// See [`NewMessage::picture`].
+    pub picture: Option<Picture>,
     /// How often the turn was claimed, this claim included.
     pub attempts: u32,
     /// Whether an earlier worker was about to cause side effects, which may have happened.
@@ -75,6 +77,8 @@ pub struct NewMessage {
     pub is_spoken: bool,
     /// What the device has played of an earlier reply that it did not play to its end.
     pub played: Option<Played>,
+    /// What the user shows.
+    pub picture: Option<Picture>,
 }
 
 /// How much of a spoken reply was played.
@@ -84,6 +88,24 @@ pub struct Played {
     pub message: String,
     /// The words that were played; empty if there were none.
     pub words: String,
+}
+
+impl NewMessage {
+    /// Returns how many bytes it holds.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let played = self.played.as_ref();
+        let played = played.map_or(0, |played| played.message.len() + played.words.len());
+        let picture = self.picture.as_ref().map_or(0, Picture::size_bytes);
+        self.text.len() + played + picture
+    }
+
+    /// Whether it takes one of the places of pictures. The id of an uploaded one does not.
+    pub(crate) fn has_picture_bytes(&self) -> bool {
+        self.picture
+            .as_ref()
+            .is_some_and(|picture| picture.size_bytes() > 0)
+    }
 }
 
 /// A written message.
@@ -178,6 +200,7 @@ impl From<ClaimedTurn> for Turn {
                     text,
                     is_spoken,
                     played,
+                    picture,
                 },
             trace,
         } = claimed.turn;
@@ -202,6 +225,7 @@ impl From<ClaimedTurn> for Turn {
             text,
             is_spoken,
             played,
+            picture,
             attempts: claimed.attempts,
             has_side_effects: claimed.has_side_effects,
             trace,

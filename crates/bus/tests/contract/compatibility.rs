@@ -13,10 +13,11 @@ use std::{
 use bytes::Bytes;
 use redis::{Value, cmd};
 use switchboard_bus::{
-    Bus, CancelKey, CatalogEvent, DeviceEvent, Epoch, PublishedKeys, QuotaLimits,
+    Bus, CancelKey, CatalogEvent, DeviceEvent, Epoch, NewMessage, PublishedKeys, QuotaLimits,
 };
 use switchboard_protocol::{
     id::{DeviceKey, TokenId},
+    message::Picture,
     schema::Digest,
     token::{SignedKeySet, SigningKey},
 };
@@ -228,7 +229,13 @@ async fn use_turns(worker: &Bus, edge: &TestEdge, target: &(DeviceKey, Epoch)) {
     worker.complete_turn(&turn.id).await.unwrap();
     enqueue(edge, target, OTHER, "unwanted").await;
     cancel(edge, target, Some(OTHER)).await;
-    enqueue(edge, target, TASK, "waits").await;
+    let waits = NewMessage {
+        text: "waits".to_owned(),
+        picture: Picture::parse("GIF89a".into()),
+        ..NewMessage::default()
+    };
+    let enqueued = edge.bus.enqueue_turn(&target.0, target.1, TASK, waits);
+    enqueued.await.unwrap();
 }
 
 /// Deletes a conversation, stores one, and claims one.
@@ -319,6 +326,7 @@ async fn assert_turn_is_read(system: &TestSystem, node: &Bus) {
     let turn = claim(node).await;
     let read = (&turn.device, turn.epoch.0, &*turn.text);
     assert_eq!(read, (&device("toy-1"), 5, "hello"));
+    assert_eq!((turn.is_spoken, turn.picture), (false, None));
 }
 
 async fn assert_conversation_is_read(system: &TestSystem, node: &Bus) {

@@ -3,8 +3,11 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use redis::{Value, cmd};
-use switchboard_bus::{Bus, BusError, Epoch, Turn};
-use switchboard_protocol::id::{DeviceKey, OrgId};
+use switchboard_bus::{Bus, BusError, Epoch, NewMessage, Turn};
+use switchboard_protocol::{
+    id::{DeviceKey, OrgId},
+    message::{MAX_PICTURE_BYTES, Picture},
+};
 use switchboard_test_support::eventually::eventually;
 use uuid::Uuid;
 
@@ -16,6 +19,8 @@ use crate::{
 
 /// Turns of one organisation in the queue.
 const MAX_ORG_TURNS: usize = 2_500;
+/// Those of them that have a picture.
+const MAX_ORG_PICTURES: usize = 32;
 
 type Target = (DeviceKey, Epoch);
 
@@ -131,6 +136,67 @@ async fn one_org_has_a_quarter_of_the_places() {
     .await;
 }
 
+/// Enqueues a turn with a picture of this payload.
+async fn show(edge: &TestEdge, to: &Target, payload: Vec<u8>) -> Result<(), BusError> {
+    let message = NewMessage {
+        text: "What is this?".to_owned(),
+        picture: Some(Picture::parse(payload.into()).unwrap()),
+        ..NewMessage::default()
+    };
+    edge.bus.enqueue_turn(&to.0, to.1, TASK, message).await
+}
+
+/// A picture of the largest size, with every byte in it.
+fn largest_picture() -> Vec<u8> {
+    let mut payload = b"\x89PNG\r\n\x1a\n".to_vec();
+    payload.extend(
+        (0..=u8::MAX)
+            .cycle()
+            .take(MAX_PICTURE_BYTES - payload.len()),
+    );
+    payload
+}
+
+#[tokio::test]
+async fn picture_reaches_the_worker_with_its_turn() {
+    for_each_backend(|system| async move {
+        let (chat, edge) = system.start_with_edge("chat").await;
+        let (device, _) = two_orgs(&edge).await;
+        let id = "pic_00000000000000000000000000000007";
+        for payload in [largest_picture(), id.into()] {
+            show(&edge, &device, payload.clone()).await.unwrap();
+            let turn = claim(&chat).await;
+            let picture = turn.picture.as_ref().unwrap();
+            assert!(picture.payload() == payload, "{picture:?}");
+            chat.complete_turn(&turn.id).await.unwrap();
+        }
+        enqueue(&edge, &device, TASK, "no picture").await;
+        assert_eq!(claim(&chat).await.picture, None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pictures_of_one_org_leave_room_for_others() {
+    for_each_backend(|system| async move {
+        let (chat, edge) = system.start_with_edge("chat").await;
+        let (crowded, quiet) = two_orgs(&edge).await;
+        for _ in 0..MAX_ORG_PICTURES {
+            show(&edge, &crowded, b"GIF89a".into()).await.unwrap();
+        }
+        let refused = show(&edge, &crowded, b"GIF89a".into()).await;
+        assert!(matches!(refused, Err(BusError::Overloaded)), "{refused:?}");
+        enqueue(&edge, &crowded, OTHER, "no picture").await;
+        show(&edge, &quiet, b"GIF89a".into()).await.unwrap();
+        let turn = claim(&chat).await;
+        assert_eq!(turn.device, crowded.0);
+        chat.complete_turn(&turn.id).await.unwrap();
+        show(&edge, &crowded, b"GIF89a".into()).await.unwrap();
+        assert!(show(&edge, &crowded, b"GIF89a".into()).await.is_err());
+    })
+    .await;
+}
+
 /// The names of the consumer groups, and of the consumers of `chat`.
 async fn groups_and_consumers(system: &TestSystem) -> (Vec<String>, Vec<String>) {
     let names = async |info: redis::Cmd| -> Vec<String> {
@@ -183,10 +249,10 @@ async fn in_redis_ended_turns_leave_no_group_and_no_consumer() {
     let (crowded, quiet) = two_orgs(&edge).await;
     enqueue(&edge, &crowded, TASK, "one").await;
     enqueue(&edge, &crowded, OTHER, "two").await;
-    enqueue(&edge, &quiet, TASK, "three").await;
+    show(&edge, &quiet, b"GIF89a".into()).await.unwrap();
     let mut turns = claim_next(&chat, 1).await;
     let (groups, consumers) = groups_and_consumers(&system).await;
-    assert_eq!((groups.len(), consumers.len()), (3, 2));
+    assert_eq!((groups.len(), consumers.len()), (4, 2));
     let postponed = format!("postponed:{}", org());
     assert!(consumers.contains(&postponed), "{consumers:?}");
     turns.extend(claim_next(&chat, 9).await);

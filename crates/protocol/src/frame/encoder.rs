@@ -26,8 +26,8 @@ pub struct StreamTooLong;
 /// Appends one frame. `seq` is at most [`MAX_SEQ`]. Allocates nothing but the growth of `out`.
 ///
 /// In JSON, `##END` and `##START` are written with their first `#` as `\u0023`. Any other
-/// payload is truncated inside the first `##END` that it contains. A PING needs none, and text and
-/// audio are encoded with [`encode_stream`], which loses nothing. (ours)
+/// payload is truncated inside the first `##END` that it contains. A PING needs none, and text, audio
+/// and pictures are encoded with [`encode_stream`], which loses nothing. (ours)
 pub fn encode(
     out: &mut Vec<u8>,
     kind: Kind,
@@ -46,7 +46,7 @@ pub fn encode(
     out.extend_from_slice(END);
 }
 
-/// Appends text or audio as frames of one task, beginning with `first_seq`. Returns the seq that
+/// Appends text, audio or a picture as frames of one task, beginning with `first_seq`. Returns the seq that
 /// follows, for the next piece or the `0x03` frame.
 ///
 /// A piece has at most `max_payload_bytes` (at least four). Text is split between two characters,

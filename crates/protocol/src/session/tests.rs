@@ -81,6 +81,36 @@ fn bad_auth_error_omits_the_token() {
 }
 
 #[test]
+fn picture_is_counted_with_the_words_of_its_message() {
+    use Kind::{Audio, End, Picture, Text};
+    let a = b"task-a  ";
+    for words in [Text, Audio] {
+        let frames = [
+            (Picture, a, 0, "x"),
+            (Picture, a, 1, "x"),
+            (words, a, 2, "y"),
+            (Picture, a, 3, "x"),
+            (words, a, 4, "y"),
+            (End, a, 5, ""),
+        ];
+        check(&frames, "ok");
+        check(&[(Picture, a, 0, "x"), (words, a, 0, "y")], "seq_gap");
+        let mut session = authenticated(1);
+        assert_eq!(feed(&mut session, &frames[..5]), "ok");
+        let end = session.handle(frame(End, a, 5, "")).unwrap();
+        assert!(matches!(end, Event::End { kind, .. } if kind == words));
+    }
+    check(
+        &[(Picture, a, 0, "x"), (Text, a, 1, "y"), (Audio, a, 2, "z")],
+        "mixed_task",
+    );
+    let mut session = authenticated(1);
+    assert_eq!(feed(&mut session, &[(Picture, a, 0, "x")]), "ok");
+    let end = session.handle(frame(End, a, 1, "")).unwrap();
+    assert!(matches!(end, Event::End { kind: Text, .. }));
+}
+
+#[test]
 fn text_and_audio_require_contiguous_seq() {
     use Kind::{Audio, End, Text};
     let (a, b, c) = (b"task-a  ", b"task-b  ", b"task-c  ");

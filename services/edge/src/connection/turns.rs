@@ -21,6 +21,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         self.handle.append_text(self.edge, task, text);
     }
 
+    pub(super) fn append_picture(&self, task: TaskId, chunk: &[u8]) {
+        self.edge.metrics.notes.inc(Note::Picture);
+        self.handle.append_picture(self.edge, task, chunk);
+    }
+
     /// Ends a text or audio message, and starts a forwarder for its turn if none runs.
     pub(super) fn end_message(&mut self, task: TaskId, kind: Kind) {
         if kind == Kind::Audio && self.push_voice(VoiceInput::End { task }) {
@@ -31,7 +36,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         let now_ms = self.edge.now_ms();
         let turns = &mut self.unsolicited().turns;
         let is_allowed = turns.take(burst, every_ms, now_ms).is_ok();
-        if self.handle.end_message(self.edge, task, is_allowed) {
+        if self.handle.end_message(self.edge, task, kind, is_allowed) {
             let (edge, handle) = (Arc::clone(self.edge), Arc::clone(self.handle));
             self.edge.tasks.spawn(turn_forwarder::run(edge, handle));
         }
@@ -40,8 +45,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
     pub(super) fn cancel_turn(&self, task: TaskId) {
         self.edge.metrics.notes.inc(Note::Cancel);
         self.push_voice(VoiceInput::Cancel { task });
+        let has_audio = self.handle.voice().is_some();
         self.handle
-            .update_turns(self.edge, |turns| turns.cancel(task));
+            .update_turns(self.edge, |turns| turns.cancel(task, has_audio));
     }
 
     /// Writes a chunk of a reply as TEXT frames, and END after the last one.

@@ -2,7 +2,7 @@
 
 use std::{mem, time::Instant};
 
-use switchboard_protocol::frame::TaskId;
+use switchboard_protocol::frame::{Kind, TaskId};
 use switchboard_runtime::budget::Owner;
 
 use super::{Command, ConnectionHandle, Eviction, Phase, State, turns::Turns};
@@ -49,9 +49,23 @@ impl ConnectionHandle {
         }
     }
 
+    /// Appends a piece of the picture of an incomplete message. Called by the connection's own task.
+    pub(crate) fn append_picture(&self, edge: &Edge, task: TaskId, chunk: &[u8]) {
+        let mut state = self.state.lock();
+        let turns = state.turns.get_or_insert_default();
+        turns.append_picture(task, chunk, &edge.messages, self.owner());
+        state.free_idle_turns();
+    }
+
     /// Ends a message of the device, which begins a turn unless `is_allowed` is false. Returns true
     /// when the caller has to start a [`crate::turn_forwarder`].
-    pub(crate) fn end_message(&self, edge: &Edge, task: TaskId, is_allowed: bool) -> bool {
+    pub(crate) fn end_message(
+        &self,
+        edge: &Edge,
+        task: TaskId,
+        kind: Kind,
+        is_allowed: bool,
+    ) -> bool {
         self.change(|state| {
             state.had_turns = true;
             // A connection that is about to close could not finish the reply.
@@ -62,7 +76,7 @@ impl ConnectionHandle {
                 edge.turn_limits().max_in_flight
             };
             let turns = state.turns.get_or_insert_default();
-            let start_forwarder = turns.end_message(task, Instant::now(), max_in_flight);
+            let start_forwarder = turns.end_message(task, kind, Instant::now(), max_in_flight);
             state.evict_slow_reader(edge, self.owner());
             state.count_ended(edge);
             start_forwarder

@@ -1,6 +1,9 @@
 //! The turn state machine of one connection: messages from the device, turns for the bus, replies
 //! for the device or for its spoken conversation.
 
+mod pictures;
+mod spoken;
+
 use std::{
     collections::VecDeque,
     mem,
@@ -9,13 +12,17 @@ use std::{
 };
 
 use switchboard_bus::{NewMessage, SpeakingStyle};
-use switchboard_protocol::frame::TaskId;
+use switchboard_protocol::{
+    frame::{Kind, TaskId},
+    message::Picture,
+};
 use switchboard_runtime::{
     budget::{Budget, Exhausted, Owner},
     label,
 };
 use tokio::sync::Notify;
 
+use self::pictures::PartialPicture;
 use super::WaitingBytes;
 
 // What the device's user reads when a turn has no reply. These texts are part of the behaviour.
@@ -56,6 +63,8 @@ pub(crate) enum TurnEnd {
     TooLong,
     TooMany,
     NotText,
+    /// Its picture is too large, or is none.
+    BadPicture,
     /// No worker responded in time.
     Unanswered,
     BrokenOff,
@@ -70,6 +79,7 @@ label!(TurnEnd {
     TooLong => "too_long",
     TooMany => "too_many",
     NotText => "not_text",
+    BadPicture => "bad_picture",
     Unanswered => "unanswered",
     BrokenOff => "broken_off",
     Unreachable => "unreachable",
@@ -116,7 +126,7 @@ pub(crate) enum BusAction {
 /// per connection, [`crate::turn_forwarder`], takes [`BusAction`]s out of it while turns are open.
 ///
 /// ```text
-///  TEXT           END            forwarder           text of a worker
+///  TEXT, PICTURE  END            forwarder           text of a worker
 /// ─────► Message ─────► Queued ────────────► Forwarded ───────────────► Replying
 ///           │             │                      │                          │
 ///           │ refused     │ CANCEL, or a new     │ CANCEL, bus error,       │ complete, lost,
@@ -128,7 +138,8 @@ pub(crate) enum BusAction {
 ///                                 removed
 /// ```
 ///
-/// A message is refused when it is too long, is not text, or exceeds the limit of turns in flight.
+/// A message is refused when it is too long, is not text, has a bad picture, or exceeds the limit of
+/// turns in flight.
 /// Each arrow into `Finished` records one [`TurnEnd`]. A turn that was forwarded and is then
 /// cancelled, broken off or timed out also queues a [`BusAction::Cancel`].
 ///
@@ -147,6 +158,10 @@ pub(crate) struct Turns {
     is_closed: bool,
     /// A worker may have been replying when the connection closed.
     was_replying: bool,
+    /// The picture of the spoken message that is being answered.
+    spoken_picture: Option<Picture>,
+    /// Bytes of the message that the forwarder hands over to the bus.
+    forwarding_bytes: usize,
     changed: Arc<Notify>,
     /// Ends that the metric does not count yet.
     pub(super) ended: Vec<TurnEnd>,
@@ -157,6 +172,7 @@ pub(crate) struct Turns {
 struct Message {
     task: TaskId,
     content: Content,
+    picture: PartialPicture,
 }
 
 enum Content {
@@ -191,7 +207,8 @@ enum TurnState {
 
 impl Turns {
     pub(super) fn is_idle(&self) -> bool {
-        self.has_no_turns() && !self.has_forwarder && self.ended.is_empty()
+        let has_picture = self.spoken_picture.is_some();
+        self.has_no_turns() && !self.has_forwarder && !has_picture && self.ended.is_empty()
     }
 
     pub(super) fn has_no_turns(&self) -> bool {
@@ -203,7 +220,7 @@ impl Turns {
         self.turns.iter().map(bytes).sum::<usize>() > limits.max_unsent_bytes
     }
 
-    /// Charges the text that waits, of messages and of replies, and returns what no longer waits.
+    /// Charges what waits of messages and of replies, and returns what no longer waits.
     ///
     /// # Errors
     /// When there is no room for more.
@@ -212,30 +229,25 @@ impl Turns {
     }
 
     fn bytes(&self) -> usize {
-        let messages = self.messages.iter().map(|message| match &message.content {
-            Content::Text(text) => text.len(),
-            _ => 0,
+        let messages = self.messages.iter().map(|message| {
+            let text = match &message.content {
+                Content::Text(text) => text.len(),
+                _ => 0,
+            };
+            text + message.picture.bytes()
         });
         let turns = self.turns.iter().map(|turn| match &turn.state {
-            TurnState::Queued(message) => {
-                let played = message.played.as_ref();
-                let played = played.map_or(0, |played| played.message.len() + played.words.len());
-                message.text.len() + played + turn.unsent.len()
-            }
+            TurnState::Queued(message) => queued_bytes(message) + turn.unsent.len(),
             _ => turn.unsent.len(),
         });
-        messages.chain(turns).sum()
+        let spoken = self.spoken_picture.as_ref().map_or(0, Picture::size_bytes);
+        spoken + self.forwarding_bytes + messages.chain(turns).sum::<usize>()
     }
 
     // From the device.
 
     pub(super) fn append_text(&mut self, task: TaskId, text: &str, max_bytes: usize) {
-        let found = self.messages.iter().position(|part| part.task == task);
-        let index = found.unwrap_or_else(|| {
-            let content = Content::Text(String::new());
-            self.messages.push(Message { task, content });
-            self.messages.len() - 1
-        });
+        let index = self.message_index(task);
         let Some(message) = self.messages.get_mut(index) else {
             return;
         };
@@ -248,6 +260,19 @@ impl Turns {
         }
     }
 
+    /// The task's incomplete message, which may begin now.
+    fn message_index(&mut self, task: TaskId) -> usize {
+        let found = self.messages.iter().position(|part| part.task == task);
+        found.unwrap_or_else(|| {
+            self.messages.push(Message {
+                task,
+                content: Content::Text(String::new()),
+                picture: PartialPicture::None,
+            });
+            self.messages.len() - 1
+        })
+    }
+
     /// Drops the text of a message for which there is no room.
     pub(super) fn drop_message(&mut self, task: TaskId) {
         let mut messages = self.messages.iter_mut();
@@ -256,66 +281,47 @@ impl Turns {
         }
     }
 
-    /// Ends the task's message. Returns true when the caller has to start a forwarder.
-    pub(super) fn end_message(&mut self, task: TaskId, now: Instant, max_in_flight: usize) -> bool {
+    /// Ends the task's message of this kind. Returns true when the caller has to start a forwarder.
+    pub(super) fn end_message(
+        &mut self,
+        task: TaskId,
+        kind: Kind,
+        now: Instant,
+        max_in_flight: usize,
+    ) -> bool {
         let found = self.messages.iter().position(|part| part.task == task);
-        let content = found.map(|index| self.messages.swap_remove(index).content);
+        let message = found.map(|index| self.messages.swap_remove(index));
         // A task has one reply at a time: a new message replaces the turn before.
         self.cancel_turn(task);
         let in_flight = self.turns.iter().filter(|turn| turn.is_open()).count();
-        match content {
-            Some(Content::Text(_)) if in_flight >= max_in_flight => {
-                self.refuse(task, TOO_MANY, TurnEnd::TooMany);
-            }
-            Some(Content::Text(text)) => {
-                self.push(task, TurnState::Queued(text.into()), "", now);
-                return self.start_forwarder();
-            }
-            Some(Content::TooMany) => self.refuse(task, TOO_MANY, TurnEnd::TooMany),
-            Some(Content::TooLong) => self.refuse(task, TOO_LONG, TurnEnd::TooLong),
-            Some(Content::Cancelled) => self.refuse(task, "", TurnEnd::Cancelled),
-            None => self.refuse(task, NOT_TEXT, TurnEnd::NotText),
-        }
+        let refusal = match message {
+            _ if kind == Kind::Audio => (NOT_TEXT, TurnEnd::NotText),
+            Some(Message {
+                content: Content::Text(text),
+                picture,
+                ..
+            }) => match picture.finish() {
+                _ if in_flight >= max_in_flight => (TOO_MANY, TurnEnd::TooMany),
+                Ok(picture) => {
+                    let message = NewMessage {
+                        picture,
+                        ..text.into()
+                    };
+                    self.push(task, TurnState::Queued(message), "", now);
+                    return self.start_forwarder();
+                }
+                Err(refusal) => refusal,
+            },
+            Some(Message { content, .. }) => match content {
+                Content::TooLong => (TOO_LONG, TurnEnd::TooLong),
+                Content::TooMany => (TOO_MANY, TurnEnd::TooMany),
+                Content::Text(_) | Content::Cancelled => ("", TurnEnd::Cancelled),
+            },
+            // It was withdrawn.
+            None => ("", TurnEnd::Cancelled),
+        };
+        self.refuse(task, refusal.0, refusal.1);
         false
-    }
-
-    /// Begins a turn with what the user said. Returns its serial, and whether the caller has to start a
-    /// forwarder.
-    pub(super) fn begin_spoken(
-        &mut self,
-        task: TaskId,
-        message: NewMessage,
-        now: Instant,
-        max_in_flight: usize,
-    ) -> (u64, bool) {
-        self.cancel_turn(task);
-        let in_flight = self.turns.iter().filter(|turn| turn.is_open()).count();
-        let starts = in_flight < max_in_flight;
-        if starts {
-            self.push(task, TurnState::Queued(message), "", now);
-        } else {
-            self.refuse(task, TOO_MANY, TurnEnd::TooMany);
-        }
-        if let Some(turn) = self.turns.last_mut() {
-            turn.is_spoken = true;
-        }
-        (self.last_serial, starts && self.start_forwarder())
-    }
-
-    /// Ends the spoken turns without a reader: their conversation is over.
-    pub(super) fn cancel_spoken(&mut self) {
-        for turn in self
-            .turns
-            .iter_mut()
-            .filter(|turn| turn.is_spoken && turn.is_open())
-        {
-            if !matches!(turn.finish(), TurnState::Queued(_)) {
-                self.cancels.push_back(turn.task);
-            }
-            self.ended.push(TurnEnd::Cancelled);
-        }
-        self.turns.retain(|turn| !turn.is_spoken);
-        self.changed.notify_one();
     }
 
     /// Wakes the forwarder. Returns true when the caller has to start it.
@@ -324,16 +330,22 @@ impl Turns {
         !mem::replace(&mut self.has_forwarder, true)
     }
 
-    /// Cancels the task's unfinished message and its reply.
-    pub(crate) fn cancel(&mut self, task: TaskId) {
+    /// Cancels the task's unfinished message and its reply. In a spoken conversation, whose task stays
+    /// open, the next message may have a picture again.
+    pub(crate) fn cancel(&mut self, task: TaskId, has_audio: bool) {
+        if has_audio {
+            self.withdraw_picture(task);
+        }
         let messages = self.messages.iter_mut();
         for message in messages.filter(|message| message.task == task) {
             message.content = Content::Cancelled;
+            message.picture = PartialPicture::None;
         }
         self.cancel_turn(task);
     }
 
-    fn cancel_turn(&mut self, task: TaskId) {
+    /// Cancels the task's reply.
+    pub(crate) fn cancel_turn(&mut self, task: TaskId) {
         let Some(turn) = self.open_turn(task) else {
             return;
         };
@@ -468,6 +480,7 @@ impl Turns {
 
     /// The forwarder's next action. Ends turns whose worker was silent for `reply_timeout`.
     pub(crate) fn next_action(&mut self, now: Instant, reply_timeout: Duration) -> BusAction {
+        self.forwarding_bytes = 0;
         if self.is_closed {
             self.has_forwarder = false;
             return if self.was_replying {
@@ -479,17 +492,8 @@ impl Turns {
         if let Some(task) = self.cancels.pop_front() {
             return BusAction::Cancel(task);
         }
-        for turn in &mut self.turns {
-            if let TurnState::Queued(message) = &mut turn.state {
-                let message = mem::take(message);
-                turn.state = TurnState::Forwarded;
-                turn.last_seen = now;
-                return BusAction::Enqueue {
-                    serial: turn.serial,
-                    task: turn.task,
-                    message,
-                };
-            }
+        if let Some(action) = self.forward(now) {
+            return action;
         }
         if let Some(task) = self.time_out(now, reply_timeout) {
             return BusAction::Cancel(task);
@@ -501,6 +505,23 @@ impl Turns {
         };
         let left = reply_timeout.saturating_sub(now.saturating_duration_since(oldest));
         BusAction::Wait(left, Arc::clone(&self.changed))
+    }
+
+    /// Hands over the first message that waits. It is charged until the next action.
+    fn forward(&mut self, now: Instant) -> Option<BusAction> {
+        let mut turns = self.turns.iter();
+        let index = turns.position(|turn| matches!(turn.state, TurnState::Queued(_)))?;
+        let turn = self.turns.get_mut(index)?;
+        let TurnState::Queued(message) = mem::replace(&mut turn.state, TurnState::Forwarded) else {
+            return None;
+        };
+        turn.last_seen = now;
+        self.forwarding_bytes = queued_bytes(&message);
+        Some(BusAction::Enqueue {
+            serial: turn.serial,
+            task: turn.task,
+            message,
+        })
     }
 
     fn time_out(&mut self, now: Instant, reply_timeout: Duration) -> Option<TaskId> {
@@ -536,6 +557,7 @@ impl Turns {
         self.ended.extend(open.map(|_| TurnEnd::Gone));
         self.turns = Vec::new();
         self.messages = Vec::new();
+        self.drop_spoken_picture();
         self.changed.notify_one();
         self.has_forwarder
     }
@@ -554,4 +576,10 @@ impl Turn {
     const fn finish(&mut self) -> TurnState {
         mem::replace(&mut self.state, TurnState::Finished)
     }
+}
+
+/// Bytes of a message for the bus. The picture of a spoken one is counted until its answer has ended.
+fn queued_bytes(message: &NewMessage) -> usize {
+    let counted = message.picture.as_ref().filter(|_| message.is_spoken);
+    message.bytes() - counted.map_or(0, Picture::size_bytes)
 }

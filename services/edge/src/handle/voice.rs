@@ -310,13 +310,21 @@ impl ConnectionHandle {
         chunk
     }
 
-    /// Begins a turn with what the user said. Returns its serial, and whether the caller has to start a
-    /// [`crate::turn_forwarder`].
+    /// Whether a picture waits for the words of this task.
+    pub(crate) fn has_picture(&self, task: TaskId) -> bool {
+        let state = self.state.lock();
+        let turns = state.turns.as_ref();
+        turns.is_some_and(|turns| turns.has_picture(task))
+    }
+
+    /// Begins a turn with what the user said, or with more of it if it `extends` the message. Returns its
+    /// serial, and whether the caller has to start a [`crate::turn_forwarder`].
     pub(crate) fn begin_spoken_turn(
         &self,
         edge: &Edge,
         task: TaskId,
         message: NewMessage,
+        extends: bool,
     ) -> (u64, bool) {
         self.change(|state| {
             state.had_turns = true;
@@ -326,7 +334,7 @@ impl ConnectionHandle {
                 edge.turn_limits().max_in_flight
             };
             let turns = state.turns.get_or_insert_default();
-            let begun = turns.begin_spoken(task, message, Instant::now(), max_in_flight);
+            let begun = turns.begin_spoken(task, message, extends, Instant::now(), max_in_flight);
             state.count_ended(edge);
             state.notify_voice();
             begun
@@ -338,6 +346,10 @@ impl ConnectionHandle {
         self.change(|state| {
             if let Some(voice) = &mut state.voice {
                 voice.is_answering = is_answering;
+            }
+            if !is_answering && let Some(turns) = &mut state.turns {
+                turns.drop_spoken_picture();
+                state.free_idle_turns();
             }
         });
     }

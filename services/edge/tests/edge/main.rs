@@ -18,6 +18,7 @@ mod load;
 mod messages;
 mod node;
 mod notifications;
+mod pictures;
 mod protocol_errors;
 mod proxy_header;
 mod redis_outage;

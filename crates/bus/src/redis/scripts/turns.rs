@@ -6,22 +6,30 @@
 /// its turns are pending: their number is the number of its places. A group moves with the stream,
 /// in one step, and is deleted with its last turn. An earlier version leaves the place of a turn
 /// that it completes; [`ENQUEUE_TURN`] returns such places.
+///
+/// Turns with a picture are also pending in the group `pictures`, for a consumer of the name of
+/// their organisation.
 macro_rules! places {
     () => {
         r"
-local function leave(org, turn)
-  if redis.call('XACK', KEYS[1], org, turn) == 0 then return end
-  if redis.call('XPENDING', KEYS[1], org)[1] == 0 then
-    redis.call('XGROUP', 'DESTROY', KEYS[1], org)
+local function leave_group(group, turn)
+  if redis.call('XACK', KEYS[1], group, turn) == 0 then return end
+  if redis.call('XPENDING', KEYS[1], group)[1] == 0 then
+    redis.call('XGROUP', 'DESTROY', KEYS[1], group)
   end
+end
+local function leave(org, turn)
+  leave_group(org, turn)
+  leave_group('pictures', turn)
 end
 "
     };
 }
 
 /// keys: turns · args: group, the maximum number of turns, and of those of one organisation, their
-/// TTL, organisation, then fields and values → the position, or '' when the queue or the share of
-/// the organisation is full. Then turns that no worker claimed within their TTL are deleted first;
+/// TTL, organisation, the maximum number of pictures, and of those of one organisation, or '' twice
+/// for a turn without one, then fields and values → the position, or '' when the queue or the share
+/// of the organisation is full. Then turns that no worker claimed within their TTL are deleted first;
 /// these are behind the last one that was delivered.
 pub(super) const ENQUEUE_TURN: &str = concat!(
     places!(),
@@ -63,9 +71,33 @@ if (places() or 0) >= tonumber(ARGV[3]) then
   end
   if (places() or 0) >= tonumber(ARGV[3]) then return '' end
 end
-local turn = redis.call('XADD', KEYS[1], '*', unpack(ARGV, 6))
+local function pictures()
+  local held = redis.pcall('XPENDING', KEYS[1], 'pictures')
+  local own = 0
+  for _, consumer in ipairs(held[4] or {}) do
+    if consumer[1] == org then own = tonumber(consumer[2]) end
+  end
+  return held[1], own
+end
+local function has_room()
+  local all, own = pictures()
+  return (all or 0) < tonumber(ARGV[6]) and own < tonumber(ARGV[7])
+end
+local with_picture = ARGV[6] ~= ''
+if with_picture and not has_room() then
+  for _, pending in ipairs(redis.call('XPENDING', KEYS[1], 'pictures', '-', '+', ARGV[6])) do
+    local turn = pending[1]
+    if #redis.call('XRANGE', KEYS[1], turn, turn) == 0 then leave_group('pictures', turn) end
+  end
+  if not has_room() then return '' end
+end
+local turn = redis.call('XADD', KEYS[1], '*', unpack(ARGV, 8))
 if not places() then redis.call('XGROUP', 'CREATE', KEYS[1], org, '$') end
 redis.call('XCLAIM', KEYS[1], org, 'queue', 0, turn, 'FORCE', 'JUSTID')
+if with_picture then
+  if not pictures() then redis.call('XGROUP', 'CREATE', KEYS[1], 'pictures', '$') end
+  redis.call('XCLAIM', KEYS[1], 'pictures', org, 0, turn, 'FORCE', 'JUSTID')
+end
 return turn
 "
 );

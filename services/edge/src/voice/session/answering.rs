@@ -21,14 +21,16 @@ use crate::{
 impl Session<'_> {
     /// Begins a turn with what the user has said, in place of one whose answer has not begun.
     pub(super) fn begin_turn(&mut self) {
-        if let Some(replaced) = self.answer.take() {
+        let replaced = self.answer.take();
+        let extends = replaced.is_some();
+        if let Some(replaced) = replaced {
             self.played = replaced
                 .played(self.speaker.as_ref())
                 .or(self.played.take());
             if replaced.task != self.task {
                 let task = replaced.task;
                 self.handle
-                    .update_turns(self.edge, |turns| turns.cancel(task));
+                    .update_turns(self.edge, |turns| turns.cancel_turn(task));
                 self.handle.send_voice([VoiceFrame::End { task }]);
             }
         }
@@ -39,8 +41,11 @@ impl Session<'_> {
             text: self.said.clone(),
             is_spoken: true,
             played: self.played.take(),
+            picture: None,
         };
-        let (turn, starts) = self.handle.begin_spoken_turn(self.edge, self.task, message);
+        let (turn, starts) = self
+            .handle
+            .begin_spoken_turn(self.edge, self.task, message, extends);
         self.answer = Some(Answer::new(Some(turn), self.task, self.said.clone()));
         if self.is_hearing() || self.listener.is_recognizing() {
             self.hold_answer();
@@ -153,7 +158,8 @@ impl Session<'_> {
             return;
         }
         let is_ended = self.manual == ManualMessage::Ended;
-        if is_ended && !self.said.is_empty() && !self.is_answered() {
+        let has_words = !self.said.is_empty() && !self.is_answered();
+        if is_ended && (has_words || self.handle.has_picture(self.task)) {
             return self.begin_turn();
         }
         match (&mut self.answer, &mut self.speaker) {
@@ -190,7 +196,7 @@ impl Session<'_> {
         let task = answer.task;
         if answer.turn.is_some() {
             self.handle
-                .update_turns(self.edge, |turns| turns.cancel(task));
+                .update_turns(self.edge, |turns| turns.cancel_turn(task));
         }
         if !answer.is_interrupted {
             self.handle.cancel_voice(task);

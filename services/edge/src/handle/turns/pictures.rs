@@ -1,0 +1,117 @@
+//! Pictures of messages whose end has not arrived.
+
+use bytes::Bytes;
+use switchboard_protocol::{
+    frame::TaskId,
+    message::{MAX_PICTURE_BYTES, Picture},
+};
+use switchboard_runtime::budget::{Budget, Owner};
+
+use super::{Content, TOO_MANY, TurnEnd, Turns};
+
+const TOO_LARGE: &str = "The picture is too large. It may have 512 KiB.";
+const NO_PICTURE: &str = "This is no picture that can be shown here. JPEG, PNG, WebP and GIF can, and \
+                          the ids of pictures that were uploaded.";
+
+/// A notice instead of a reply, and how the turn ends with it.
+pub(super) type Refusal = (&'static str, TurnEnd);
+
+/// The picture of a message whose end has not arrived.
+#[derive(Default)]
+pub(super) enum PartialPicture {
+    #[default]
+    None,
+    Part(Vec<u8>),
+    TooLarge,
+    /// Too much waits in other connections.
+    NoRoom,
+}
+
+impl PartialPicture {
+    pub(super) const fn bytes(&self) -> usize {
+        match self {
+            Self::Part(bytes) => bytes.len(),
+            _ => 0,
+        }
+    }
+
+    /// Adds a piece if `reserve` finds room for it.
+    fn push(&mut self, chunk: &[u8], reserve: impl FnOnce() -> bool) {
+        if matches!(self, Self::None) {
+            *self = Self::Part(Vec::new());
+        }
+        let Self::Part(bytes) = self else {
+            return;
+        };
+        if bytes.len() + chunk.len() > MAX_PICTURE_BYTES {
+            *self = Self::TooLarge;
+        } else if reserve() {
+            bytes.extend_from_slice(chunk);
+        } else {
+            *self = Self::NoRoom;
+        }
+    }
+
+    /// The picture, if there is one.
+    pub(super) fn finish(self) -> Result<Option<Picture>, Refusal> {
+        match self {
+            Self::None => Ok(None),
+            Self::Part(bytes) => {
+                let picture = Picture::parse(Bytes::from(bytes.into_boxed_slice()));
+                let no_picture = (NO_PICTURE, TurnEnd::BadPicture);
+                picture.map(Some).ok_or(no_picture)
+            }
+            Self::TooLarge => Err((TOO_LARGE, TurnEnd::BadPicture)),
+            Self::NoRoom => Err((TOO_MANY, TurnEnd::TooMany)),
+        }
+    }
+}
+
+impl Turns {
+    /// Appends a piece of the picture of an incomplete message; an empty one withdraws the picture.
+    /// The piece is charged before it is kept.
+    pub(in crate::handle) fn append_picture(
+        &mut self,
+        task: TaskId,
+        chunk: &[u8],
+        budget: &Budget,
+        owner: Owner,
+    ) {
+        if chunk.is_empty() {
+            self.withdraw_picture(task);
+        } else {
+            let total = self.bytes() + chunk.len();
+            let index = self.message_index(task);
+            if let Some(message) = self.messages.get_mut(index)
+                && matches!(message.content, Content::Text(_))
+            {
+                let waiting = &mut self.waiting;
+                let reserve = || waiting.set(total, budget, owner).is_ok();
+                message.picture.push(chunk, reserve);
+            }
+        }
+        // Less than before, or what was just reserved.
+        let _ = self.charge(budget, owner);
+    }
+
+    /// Drops the picture of an incomplete message, and a message that is nothing else.
+    pub(super) fn withdraw_picture(&mut self, task: TaskId) {
+        let is_only_picture = |content: &Content| match content {
+            Content::Text(text) => text.is_empty(),
+            _ => false,
+        };
+        self.messages
+            .retain(|message| message.task != task || !is_only_picture(&message.content));
+        for message in &mut self.messages {
+            if message.task == task {
+                message.picture = PartialPicture::None;
+            }
+        }
+    }
+
+    /// Whether the task has a picture without words.
+    pub(in crate::handle) fn has_picture(&self, task: TaskId) -> bool {
+        let mut messages = self.messages.iter();
+        messages.any(|message| message.task == task)
+    }
+}
