@@ -39,6 +39,10 @@ pub struct Config {
     )]
     pub completions_limit_field: Option<LimitField>,
 
+    /// This model accepts pictures as `image_url`; without it, it reads that there is a picture
+    #[arg(long, env, requires = "completions_endpoint")]
+    pub completions_sees_pictures: bool,
+
     /// Price of a million prompt tokens of this model, in any currency
     #[arg(
         long,
@@ -86,6 +90,7 @@ impl Default for Config {
             completions_model: None,
             completions_key: None,
             completions_limit_field: None,
+            completions_sees_pictures: false,
             completions_prompt_price: 0.0,
             completions_completion_price: 0.0,
             completions_pause_ms: DEFAULT_IDLE_TIMEOUT_MS,
@@ -133,6 +138,8 @@ mod tests {
         let field = "--completions-limit-field=max_completion_tokens";
         check(&[endpoint, model, field], true);
         check(&[endpoint, model, "--completions-limit-field=limit"], false);
+        check(&["--completions-sees-pictures"], false);
+        check(&[endpoint, model, "--completions-sees-pictures"], true);
         check(&["--completions-pause-ms=45000"], true);
         check(&["--completions-pause-ms=0"], false);
     }

@@ -114,6 +114,12 @@ impl Endpoint {
         })
     }
 
+    /// Whether any of its models does.
+    pub(crate) fn sees_pictures(&self) -> bool {
+        let mut models = std::iter::once(&self.model).chain(&self.other_models);
+        models.any(|model| model.sees_pictures)
+    }
+
     /// Remembers an unknown model. Returns whether it is new and there was room.
     fn note_unknown(&self, name: &str) -> bool {
         let mut unknown = self.unknown_models.lock();
@@ -134,6 +140,7 @@ mod tests {
                 prompt: price,
                 completion: price,
             },
+            sees_pictures: false,
         }
     }
 

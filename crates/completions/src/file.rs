@@ -23,6 +23,8 @@ struct Entry {
     key_env: Option<String>,
     #[serde(default)]
     prices: Prices,
+    #[serde(default)]
+    sees_pictures: bool,
     limit_field: Option<LimitField>,
     #[serde(default)]
     models: Vec<ModelSettings>,
@@ -82,6 +84,7 @@ fn settings(
     let model = ModelSettings {
         name: entry.model,
         prices: entry.prices,
+        sees_pictures: entry.sees_pictures,
     };
     check_model(&model).map_err(|(field, reason)| match field {
         "name" => invalid("model", reason),
@@ -192,7 +195,7 @@ mod tests {
     #[test]
     fn models_have_their_own_prices() {
         let list = r#"[{"name":"a","endpoint":"https://api.openai.com/v1","model":"m","models":[
-            {"name":"n","prices":{"prompt":3,"completion":4}},{"name":"o"}]}]"#;
+            {"name":"n","prices":{"prompt":3,"completion":4},"sees_pictures":true},{"name":"o"}]}]"#;
         let one = parse(list, &environment).unwrap().remove(0);
         assert_eq!(one.limit_field, LimitField::MaxCompletionTokens);
         let found: Vec<_> = one
@@ -201,6 +204,8 @@ mod tests {
             .map(|model| (model.name.as_str(), model.prices.completion))
             .collect();
         assert_eq!(found, [("n", 4.0), ("o", 0.0)]);
+        let sees = |model: &ModelSettings| model.sees_pictures;
+        assert!(!sees(&one.model) && sees(&one.models[0]) && !sees(&one.models[1]));
     }
 
     #[test]

@@ -30,5 +30,5 @@ pub use error::{CompletionError, ConfigError};
 pub use providers::Providers;
 pub use reply::{FinishReason, Reply, ToolCall, Usage};
 pub use reply_sink::ReplySink;
-pub use request::{Message, ModelPreference, Request, Tool};
+pub use request::{Message, ModelPreference, Picture, Request, Tool};
 pub use settings::LimitField;

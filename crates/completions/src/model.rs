@@ -1,4 +1,4 @@
-//! One model of a provider: its prices and its state.
+//! One model of a provider: its prices, its abilities and its state.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,6 +12,7 @@ use crate::{
 pub(crate) struct Model {
     pub name: String,
     pub prices: Prices,
+    pub sees_pictures: bool,
     pub cooldowns: Cooldowns,
     rejects_temperature: AtomicBool,
 }
@@ -21,6 +22,7 @@ impl Model {
         Self {
             name: settings.name,
             prices: settings.prices,
+            sees_pictures: settings.sees_pictures,
             cooldowns: Cooldowns::default(),
             rejects_temperature: AtomicBool::new(false),
         }

@@ -81,6 +81,13 @@ impl Providers {
             .map(|endpoint| endpoint.name.as_str())
     }
 
+    /// Whether any model of them sees pictures.
+    #[must_use]
+    pub fn see_pictures(&self) -> bool {
+        let mut endpoints = self.shared.endpoints.iter();
+        endpoints.any(Endpoint::sees_pictures)
+    }
+
     /// Completes a request. The sink receives text and usage as they arrive. Dropping the future
     /// cancels the request to the provider.
     ///
@@ -204,6 +211,7 @@ fn encode(
         model: &candidate.model.name,
         limit_field: candidate.endpoint.limit_field,
         with_temperature,
+        sees_pictures: candidate.model.sees_pictures,
     })
 }
 

@@ -1,7 +1,8 @@
 //! Requests, independent of the provider.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
+use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::ToolCall;
@@ -40,6 +41,13 @@ pub enum Message {
     System(String),
     /// A message of the user.
     User(String),
+    /// A message of the user with a picture.
+    UserPicture {
+        /// The text; may be empty.
+        text: String,
+        /// The picture.
+        picture: Picture,
+    },
     /// A message of the model.
     Assistant {
         /// The text; may be empty.
@@ -57,6 +65,28 @@ pub enum Message {
         /// The result as text.
         text: String,
     },
+}
+
+/// A picture in a message.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Picture {
+    /// The media type.
+    pub media_type: String,
+    /// The bytes. They are sent to models that see pictures.
+    pub bytes: Bytes,
+    /// What other models read instead.
+    pub description: String,
+}
+
+impl fmt::Debug for Picture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Picture({}, {} bytes)",
+            self.media_type,
+            self.bytes.len()
+        )
+    }
 }
 
 /// A tool that the model may call.

@@ -8,15 +8,19 @@ mod ids;
 use async_openai::types::chat::{
     ChatCompletionMessageToolCall, ChatCompletionMessageToolCalls,
     ChatCompletionRequestAssistantMessage, ChatCompletionRequestMessage,
+    ChatCompletionRequestMessageContentPartImage, ChatCompletionRequestMessageContentPartText,
     ChatCompletionRequestSystemMessage, ChatCompletionRequestToolMessage,
-    ChatCompletionRequestUserMessage, ChatCompletionStreamOptions, ChatCompletionToolChoiceOption,
-    CreateChatCompletionRequest, FunctionCall, ToolChoiceOptions,
+    ChatCompletionRequestUserMessage, ChatCompletionRequestUserMessageContent,
+    ChatCompletionRequestUserMessageContentPart, ChatCompletionStreamOptions,
+    ChatCompletionToolChoiceOption, CreateChatCompletionRequest, FunctionCall, ImageUrl,
+    ToolChoiceOptions,
 };
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::{Message, Request, Tool, ToolCall, settings::LimitField};
+use crate::{Message, Picture, Request, Tool, ToolCall, settings::LimitField};
 use ids::Ids;
 
 /// A request, without the parts that depend on the provider.
@@ -55,6 +59,7 @@ pub(crate) struct Target<'a> {
     pub model: &'a str,
     pub limit_field: LimitField,
     pub with_temperature: bool,
+    pub sees_pictures: bool,
 }
 
 impl<'a> RequestBody<'a> {
@@ -89,7 +94,9 @@ impl<'a> RequestBody<'a> {
         } = self.request;
         target.model.clone_into(&mut self.body.model);
         let mut ids = Ids::new(target.provider);
-        let messages = messages.iter().map(|one| message(one, &mut ids));
+        let messages = messages
+            .iter()
+            .map(|one| message(one, &mut ids, target.sees_pictures));
         self.body.messages = messages.collect();
         self.body.temperature = temperature.filter(|_| target.with_temperature);
         let (old, new) = match target.limit_field {
@@ -105,7 +112,10 @@ impl<'a> RequestBody<'a> {
             body: &self.body,
             tools: self.request.tools.iter().map(tool).collect(),
         };
-        serde_json::to_vec(&with_tools).map(Bytes::from)
+        let bytes = serde_json::to_vec(&with_tools).map(Bytes::from);
+        // Pictures may be large, and the reply may take long.
+        self.body.messages = Vec::new();
+        bytes
     }
 }
 
@@ -119,7 +129,11 @@ fn tool(tool: &Tool) -> ToolJson<'_> {
     }
 }
 
-fn message<'a>(message: &'a Message, ids: &mut Ids<'a>) -> ChatCompletionRequestMessage {
+fn message<'a>(
+    message: &'a Message,
+    ids: &mut Ids<'a>,
+    sees_pictures: bool,
+) -> ChatCompletionRequestMessage {
     match message {
         Message::System(text) => {
             ChatCompletionRequestMessage::System(ChatCompletionRequestSystemMessage {
@@ -130,6 +144,12 @@ fn message<'a>(message: &'a Message, ids: &mut Ids<'a>) -> ChatCompletionRequest
         Message::User(text) => {
             ChatCompletionRequestMessage::User(ChatCompletionRequestUserMessage {
                 content: text.clone().into(),
+                name: None,
+            })
+        }
+        Message::UserPicture { text, picture } => {
+            ChatCompletionRequestMessage::User(ChatCompletionRequestUserMessage {
+                content: with_picture(text, picture, sees_pictures),
                 name: None,
             })
         }
@@ -157,6 +177,37 @@ fn message<'a>(message: &'a Message, ids: &mut Ids<'a>) -> ChatCompletionRequest
     }
 }
 
+/// The text and the picture, or what stands for it, as text.
+fn with_picture(
+    text: &str,
+    picture: &Picture,
+    sees_pictures: bool,
+) -> ChatCompletionRequestUserMessageContent {
+    if !sees_pictures {
+        let both = format!("{text}\n\n{}", picture.description);
+        return both.trim_start().into();
+    }
+    let encoded = BASE64_STANDARD.encode(&picture.bytes);
+    let image_url = ImageUrl {
+        url: format!("data:{};base64,{encoded}", picture.media_type),
+        detail: None,
+    };
+    let image = ChatCompletionRequestMessageContentPartImage {
+        image_url,
+        ..ChatCompletionRequestMessageContentPartImage::default()
+    };
+    let image = ChatCompletionRequestUserMessageContentPart::ImageUrl(image);
+    let mut parts = vec![image];
+    if !text.is_empty() {
+        let text = ChatCompletionRequestMessageContentPartText {
+            text: text.to_owned(),
+            ..ChatCompletionRequestMessageContentPartText::default()
+        };
+        parts.insert(0, ChatCompletionRequestUserMessageContentPart::Text(text));
+    }
+    ChatCompletionRequestUserMessageContent::Array(parts)
+}
+
 fn call(call: &ToolCall, ids: &Ids<'_>) -> ChatCompletionMessageToolCalls {
     let arguments = call.arguments.as_ref().ok();
     let arguments = arguments.and_then(|arguments| serde_json::to_string(arguments).ok());
@@ -179,6 +230,7 @@ mod tests {
         model: "m",
         limit_field: LimitField::MaxTokens,
         with_temperature: true,
+        sees_pictures: true,
     };
 
     fn body(request: &Request, target: Target<'_>) -> Value {
@@ -234,6 +286,34 @@ mod tests {
             "stream_options": {"include_usage": true},
         });
         assert_eq!(body(&request, TARGET), expected);
+    }
+
+    #[test]
+    fn picture_is_sent_to_models_that_see_it() {
+        let check = |text: &str, sees_pictures, expected: Value| {
+            let picture = Picture {
+                media_type: "image/png".to_owned(),
+                bytes: Bytes::from_static(b"\x89PNG"),
+                description: "[a dog]".to_owned(),
+            };
+            let text = text.to_owned();
+            let request = Request {
+                messages: vec![Message::UserPicture { text, picture }],
+                ..Request::default()
+            };
+            let target = Target {
+                sees_pictures,
+                ..TARGET
+            };
+            assert_eq!(body(&request, target)["messages"][0]["content"], expected);
+        };
+        let image =
+            json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}});
+        let text = json!({"type": "text", "text": "What is this?"});
+        check("What is this?", true, json!([text, image]));
+        check("", true, json!([image]));
+        check("What is this?", false, json!("What is this?\n\n[a dog]"));
+        check("", false, json!("[a dog]"));
     }
 
     #[test]

@@ -24,13 +24,16 @@ pub(crate) struct Settings {
     pub limit_field: LimitField,
 }
 
-/// A model and its prices.
+/// A model, its prices and abilities.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ModelSettings {
     pub name: String,
     #[serde(default)]
     pub prices: Prices,
+    /// Whether it accepts pictures.
+    #[serde(default)]
+    pub sees_pictures: bool,
 }
 
 /// Prices of a million tokens, in the operator's currency.
@@ -81,6 +84,7 @@ pub(crate) fn load(
                     prompt: config.completions_prompt_price,
                     completion: config.completions_completion_price,
                 },
+                sees_pictures: config.completions_sees_pictures,
             },
             models: Vec::new(),
             key: config.completions_key.clone(),

@@ -12,6 +12,7 @@ fn endpoints(count: usize) -> Vec<Endpoint> {
     let model = |name: &str| ModelSettings {
         name: name.to_owned(),
         prices: Prices::default(),
+        sees_pictures: false,
     };
     let client = outbound::client(true).unwrap();
     let settings = (0..count).map(|number| Settings {

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use switchboard_completions::CompletionError;
+use bytes::Bytes;
+use switchboard_completions::{CompletionError, Message, Picture, Request};
 use tokio::net::TcpListener;
 
 use crate::{
     fake_provider::{
         Step, end, event, finish_chunk, head, piece, plain, reply_with, stream, text_chunk,
     },
-    fixture::{Fixture, Outcome, entry, providers_from, request_from},
+    fixture::{Fixture, Outcome, REPLY_TIMEOUT, entry, providers_from, request_from},
 };
 
 const JSON: &str = "content-type: application/json\r\n";
@@ -91,6 +92,42 @@ async fn only_provider_is_retried() {
         fixture.complete().await.reply.unwrap_err();
         assert_eq!(fixture.request_counts(), [1]);
     }
+}
+
+#[tokio::test]
+async fn picture_is_encoded_for_each_provider() {
+    let mut fixture = Fixture::start(vec![
+        vec![plain(500, "", "no")],
+        vec![reply_with("b"), reply_with("b")],
+    ])
+    .await;
+    assert!(!fixture.providers.see_pictures());
+    let mut list: Vec<_> = [("a", 0), ("b", 1)]
+        .map(|(name, index)| entry(name, fixture.fakes[index].address))
+        .to_vec();
+    list[0]["sees_pictures"] = true.into();
+    fixture.providers = providers_from(&list.into_iter().collect());
+    assert!(fixture.providers.see_pictures());
+    let request = Request {
+        messages: vec![Message::UserPicture {
+            text: "What is this?".to_owned(),
+            picture: Picture {
+                media_type: "image/gif".to_owned(),
+                bytes: Bytes::from_static(b"GIF89a"),
+                description: "[a dog]".to_owned(),
+            },
+        }],
+        ..Request::default()
+    };
+    let reply = fixture.complete_with(&request, REPLY_TIMEOUT).await.reply();
+    assert_eq!(reply.provider, "b");
+    let content = |index: usize| {
+        let request = fixture.fakes[index].last_request();
+        request.body["messages"][0]["content"].clone()
+    };
+    let url = &content(0)[1]["image_url"]["url"];
+    assert_eq!(url, "data:image/gif;base64,R0lGODlh");
+    assert_eq!(content(1), "What is this?\n\n[a dog]");
 }
 
 #[tokio::test]
