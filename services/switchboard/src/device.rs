@@ -47,6 +47,8 @@ pub(crate) struct Device {
     pub(crate) services: Arc<Services>,
     /// Text to send once online; the device exits after the response.
     pub(crate) text: Option<String>,
+    /// The picture that the text is about; empty without one.
+    pub(crate) picture: Vec<u8>,
     /// What the device listens to; it exits after the last answer.
     pub(crate) voice: Option<Voice>,
 }
@@ -171,7 +173,7 @@ async fn serve_connection(
         dialogue.accept(&welcome)?;
     }
     match &device.text {
-        Some(text) => connection.send_text(text).await?,
+        Some(text) => connection.send_text(text, &device.picture).await?,
         None if dialogue.is_some() => {}
         None => print_online(&welcome.device_id),
     }

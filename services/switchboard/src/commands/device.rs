@@ -7,13 +7,14 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use anyhow::Context as _;
 use secrecy::SecretString;
-use switchboard_protocol::id::DeviceId;
+use switchboard_protocol::{id::DeviceId, message::MAX_PICTURE_BYTES};
 use switchboard_runtime::{shutdown::Shutdown, signals};
 
 use crate::{
     api::ApiArguments,
     device::{self, Device, Listening, Services, Sound, Tokens, Voice},
     exit::{Failure, print_stderr},
+    files,
 };
 
 pub(crate) use self::port::PortArguments;
@@ -49,6 +50,9 @@ pub(crate) struct Arguments {
     /// Send this text, print the response and exit; calls are answered in the meantime
     #[arg(long, value_name = "TEXT")]
     say: Option<String>,
+    /// The picture that this text is about: JPEG, PNG, WebP or GIF, at most 512 KiB
+    #[arg(long, value_name = "FILE", requires = "say")]
+    picture: Option<PathBuf>,
     /// Listen to a recording: a WAV file, or raw 16-bit samples at 16 kHz, from stdin with `-`. Prints
     /// what was heard and the answer on stdout; exits after the answer to the end of the recording
     #[arg(long, value_name = "FILE", conflicts_with = "say")]
@@ -72,11 +76,16 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
             None => arguments.api.data.path()?.join("scratch"),
         }),
     };
+    let picture = match &arguments.picture {
+        Some(file) => files::read_input(file, MAX_PICTURE_BYTES as u64)?,
+        None => Vec::new(),
+    };
     let device = Device {
         address: arguments.port.address(&arguments.api)?,
         tokens: tokens(&arguments)?,
         services: Arc::new(services),
         text: arguments.say,
+        picture,
         voice: arguments.mic.map(|microphone| Voice {
             microphone: Sound::File(microphone),
             speaker: arguments.speaker.map(Sound::File),

@@ -133,13 +133,13 @@ impl Connection {
         }
     }
 
-    /// Sends a text; `answer_calls` prints the response.
+    /// Sends a text, about a picture unless that is empty; `answer_calls` prints the response.
     ///
     /// # Errors
     /// When the connection fails.
-    pub(super) async fn send_text(&mut self, text: &str) -> Result<(), WireError> {
+    pub(super) async fn send_text(&mut self, text: &str, picture: &[u8]) -> Result<(), WireError> {
         self.wire
-            .send_text(TEXT_TASK, text, self.max_result_bytes)
+            .send_text(TEXT_TASK, text, picture, self.max_result_bytes)
             .await
     }
 

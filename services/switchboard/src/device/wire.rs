@@ -146,26 +146,24 @@ impl Wire {
         self.flush().await
     }
 
-    /// Sends a text as a sequence of frames, followed by END.
+    /// Sends a text, after its picture if there is one, as a sequence of frames, followed by END.
     ///
     /// # Errors
-    /// When the text is too long, or the write fails or times out.
+    /// When the picture or the text is too long, or the write fails or times out.
     pub(super) async fn send_text(
         &mut self,
         task: TaskId,
         text: &str,
+        picture: &[u8],
         limit_bytes: usize,
     ) -> Result<(), WireError> {
         self.outbound.clear();
-        let next = frame::encode_stream(
-            &mut self.outbound,
-            Kind::Text,
-            task,
-            0,
-            text.as_bytes(),
-            limit_bytes,
-        );
-        let next = next.map_err(|error| WireError::Unexpected(error.to_string()))?;
+        let mut next = 0;
+        for (kind, payload) in [(Kind::Picture, picture), (Kind::Text, text.as_bytes())] {
+            let out = &mut self.outbound;
+            let encoded = frame::encode_stream(out, kind, task, next, payload, limit_bytes);
+            next = encoded.map_err(|error| WireError::Unexpected(error.to_string()))?;
+        }
         frame::encode(
             &mut self.outbound,
             Kind::End,

@@ -40,6 +40,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         tokens: Tokens::renewed(api, &id),
         services: Arc::new(Services::demo(scratch)),
         text: None,
+        picture: Vec::new(),
         voice: Some(voice),
     };
     print_stderr(match arguments.listen {
