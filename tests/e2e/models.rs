@@ -8,6 +8,7 @@ mod http;
 mod invalid_replies;
 mod memories;
 mod npc_selection;
+mod pictures;
 mod providers;
 mod quotas;
 mod registration;

@@ -1,7 +1,7 @@
 //! Turns on a device, frame by frame. Only heartbeats are skipped.
 
 use serde_json::{Value, json};
-use switchboard_protocol::frame::{Kind, SeqFormat, TaskId, encode};
+use switchboard_protocol::frame::{Kind, SeqFormat, TaskId, encode, encode_stream};
 
 use crate::device::{Device, Received};
 
@@ -30,6 +30,16 @@ impl Device {
             text.as_bytes(),
         );
         encode(&mut frames, Kind::End, task, 1, seq_format, &[]);
+        self.send_bytes(&frames).await;
+    }
+
+    /// Sends a message about a picture, as frames of at most 100 kB.
+    pub async fn show(&mut self, task: TaskId, picture: &[u8], text: &str) {
+        let (mut frames, mut seq) = (Vec::new(), 0);
+        for (kind, payload) in [(Kind::Picture, picture), (Kind::Text, text.as_bytes())] {
+            seq = encode_stream(&mut frames, kind, task, seq, payload, 100_000).unwrap();
+        }
+        encode(&mut frames, Kind::End, task, seq, SeqFormat::Plain, &[]);
         self.send_bytes(&frames).await;
     }
 

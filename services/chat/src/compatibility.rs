@@ -18,7 +18,7 @@ const STORED: &str = concat!(
     r#""first":3,"learned":2,"learning":{"up_to":4,"attempts":1,"until_ms":9},"#,
     r#""exchanges":[{"id":"5-0","is_open":true,"at_ms":6,"said":"hi","answered":"ho","#,
     r#""is_interrupted":true,"calls":[{"device":"toy-1","tool":"echo","params":{"a":1},"#,
-    r#""result":"r"}],"asks_about":"q"}]}"#
+    r#""result":"r"}],"asks_about":"q","picture":"p"}]}"#
 );
 
 /// The same without what earlier releases did not write.
@@ -43,6 +43,7 @@ fn conversation() -> Conversation {
         is_interrupted: true,
         calls: vec![call],
         asks_about: Some("q".to_owned()),
+        picture: Some("p".to_owned()),
     };
     Conversation {
         id: Uuid::from_u128(7),
@@ -75,6 +76,8 @@ fn conversations_keep_their_json() {
         (before.exchanges[0].is_open, before.exchanges[0].calls.len()),
         (false, 0)
     );
+    // An earlier release reads an exchange without a picture as before.
+    assert!(!serde_json::to_string(&before).unwrap().contains("picture"));
 }
 
 #[test]
@@ -86,6 +89,7 @@ fn names_of_conversations_are_unchanged() {
             sender,
             text: String::new(),
             played: None,
+            picture: None,
             npc: None,
         };
         let name = message.key().name;

@@ -49,6 +49,11 @@ pub struct Config {
     )]
     pub chat_conversation_jobs: u16,
 
+    /// Bytes of the pictures of messages that are being answered, and of what they take in requests;
+    /// one organisation gets a quarter, and further ones wait; protects memory
+    #[arg(long, env, default_value_t = 67_108_864, value_name = "BYTES")]
+    pub chat_pictures_bytes: usize,
+
     /// Sustained rate of messages over HTTP of one API key or token subject; limits cost and
     /// protects other callers
     #[arg(long, env, default_value = "10", value_name = "COUNT")]

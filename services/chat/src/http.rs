@@ -14,7 +14,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use switchboard_identity::{Authenticator, Caller};
-use switchboard_protocol::{id::NpcId, token::Scope};
+use switchboard_protocol::{id::NpcId, message::Picture, token::Scope};
 use switchboard_runtime::{
     budget::{self, Exhausted, Owner},
     problem::{self, Json, Path, Problem, ProblemKind},
@@ -32,9 +32,10 @@ use crate::{
     Chat,
     active_turns::InFlightGuard,
     answer::{self, AnswerEnd, sink::TurnSink},
-    conversation::model::{Conversation, Exchange},
+    conversation::model::Conversation,
     memory::job,
     metrics::{Metrics, RejectReason, TurnEnd},
+    picture::ShownPicture,
     user_message::{Participant, UserMessage},
 };
 
@@ -99,7 +100,7 @@ pub(crate) fn routes() -> OpenApiRouter<HttpState> {
     request_body(content = ChatRequest),
     responses((status = 200, content_type = "text/event-stream", body = String, description = "The answer, event by event")),
     security(("credential" = ["call"])),
-    extensions(("x-problems" = json!(["invalid_path", "unknown_npc", "too_many_turns", "quota_exceeded", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["invalid_path", "unknown_npc", "too_many_turns", "quota_exceeded", "overloaded", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
 )]
 pub(crate) async fn chat(
     State(state): State<HttpState>,
@@ -113,6 +114,13 @@ pub(crate) async fn chat(
     let owner = Owner::Org(caller.org.uuid());
     let permit = state.chat.http_answers.try_acquire(owner, 1);
     let permit = permit.map_err(|refused| too_many_turns(&state.chat.metrics, refused))?;
+    let picture = match request.picture {
+        Some(id) => {
+            let picture = Picture::Uploaded(id);
+            Some(ShownPicture::open(&state.chat, caller.org, picture).await?)
+        }
+        None => None,
+    };
     let message = UserMessage {
         org: caller.org,
         sender: Participant::Caller {
@@ -121,6 +129,7 @@ pub(crate) async fn chat(
         },
         text: request.text,
         played: None,
+        picture,
         npc: Some(Arc::new(npc)),
     };
     let disconnected = CancellationToken::new();
@@ -165,7 +174,7 @@ async fn answer(
     sender: &SseSender,
 ) -> (StreamEnd, Option<Conversation>) {
     let in_flight = InFlightGuard::new(&chat.metrics.in_flight);
-    let exchange = Exchange::start(Uuid::now_v7().to_string(), &message.text);
+    let exchange = message.start_exchange(Uuid::now_v7().to_string());
     let sink = TurnSink::for_caller(sender, exchange.clone());
     let end = tokio::select! {
         end = answer::answer(chat, message, &exchange, &sink) => Some(end),

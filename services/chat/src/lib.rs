@@ -13,6 +13,7 @@ mod http;
 mod memory;
 mod metrics;
 mod npc_cache;
+mod picture;
 mod usage;
 mod user_message;
 mod worker;
@@ -94,6 +95,8 @@ struct Chat {
     turns: Budget,
     /// Concurrent answers over HTTP, in addition to the turns of devices.
     http_answers: Budget,
+    /// Pictures of the messages that are being answered.
+    pictures: Budget,
     /// Rate limit of HTTP callers.
     caller_rates: TokenBuckets<CallerId>,
     /// An organisation can create any number of callers.
@@ -208,6 +211,7 @@ fn new_chat(config: &Config, deps: Deps) -> Result<Chat, StartError> {
                 share: config.chat_org_lines.into(),
             },
         ),
+        pictures: picture::budget(config.chat_pictures_bytes, &deps.budgets),
         caller_rates: TokenBuckets::new(config.chat_caller_rate_per_s, config.chat_caller_burst),
         org_rates: TokenBuckets::new(config.chat_org_rate_per_s, config.chat_org_burst),
         quotas: deps.authenticator.quotas().clone(),

@@ -8,7 +8,10 @@ use switchboard_protocol::id::{ConversationId, DeviceKey, OrgId};
 use switchboard_store::Npc;
 use switchboard_tools::Naming;
 
-use crate::conversation::model::Conversation;
+use crate::{
+    conversation::model::{Conversation, Exchange},
+    picture::ShownPicture,
+};
 
 /// A message that wants an answer. Its sender is authenticated.
 pub(crate) struct UserMessage {
@@ -17,6 +20,8 @@ pub(crate) struct UserMessage {
     pub(crate) text: String,
     /// See [`switchboard_bus::NewMessage::played`].
     pub(crate) played: Option<Played>,
+    /// Boxed, because few messages have one.
+    pub(crate) picture: Option<Box<ShownPicture>>,
     /// The NPC that answers; a generic assistant when absent.
     pub(crate) npc: Option<Arc<Npc>>,
 }
@@ -60,6 +65,14 @@ impl UserMessage {
         ConversationKey {
             org: self.org,
             name,
+        }
+    }
+
+    /// The exchange that begins with this message.
+    pub(crate) fn start_exchange(&self, id: String) -> Exchange {
+        Exchange {
+            picture: self.picture.as_deref().map(ShownPicture::stored_name),
+            ..Exchange::start(id, &self.text)
         }
     }
 

@@ -25,10 +25,11 @@ use crate::{
         sink::TurnSink,
         style,
     },
-    conversation::model::{Conversation, Exchange},
+    conversation::model::Conversation,
     memory::job,
     metrics::TurnEnd,
     npc_cache::UnknownNpc,
+    picture::ShownPicture,
     user_message::{Participant, UserMessage},
 };
 
@@ -145,18 +146,16 @@ async fn process(
     let in_flight = InFlightGuard::new(&chat.metrics.in_flight);
     let (end, conversation) = match chat.npcs.find(&chat.store, &turn.device).await {
         Ok(npc) => {
-            let message = user_message(&turn, npc);
-            match chat.admit_turn(message.org).await {
+            let mut message = user_message(&turn, npc);
+            match prepare(chat, &turn, &mut message).await {
                 Ok(()) => {
                     style::send(chat, &turn, &message).await;
                     answer(chat, (&turn, message), &active).await
                 }
-                Err(exceeded) => {
-                    debug!(%exceeded, turn = %turn.id, "turn refused");
-                    let phrases = answer::phrases(&message, &turn.text);
-                    chat.bus.send_text(&turn, phrases.quota_exceeded());
+                Err((end, phrase)) => {
+                    chat.bus.send_text(&turn, phrase);
                     chat.bus.finish_reply(&turn);
-                    (TurnEnd::QuotaExceeded, None)
+                    (end, None)
                 }
             }
         }
@@ -176,6 +175,27 @@ async fn process(
         warn!(%error, "cannot acknowledge an answered turn");
     }
     conversation
+}
+
+/// Admits a turn and opens its picture. An error is how the turn ends, and what its user is told.
+async fn prepare(
+    chat: &Chat,
+    turn: &Turn,
+    message: &mut UserMessage,
+) -> Result<(), (TurnEnd, &'static str)> {
+    let phrases = answer::phrases(message, &turn.text);
+    chat.admit_turn(message.org).await.map_err(|exceeded| {
+        debug!(%exceeded, turn = %turn.id, "turn refused");
+        (TurnEnd::QuotaExceeded, phrases.quota_exceeded())
+    })?;
+    if let Some(picture) = turn.picture.clone() {
+        let picture = Box::pin(ShownPicture::open(chat, message.org, picture));
+        message.picture = Some(picture.await.map_err(|error| {
+            error.log();
+            (TurnEnd::Failed, error.phrase(phrases))
+        })?);
+    }
+    Ok(())
 }
 
 /// Acknowledges a turn, with retries for the duration of its lease: another replica would answer
@@ -202,6 +222,7 @@ fn user_message(turn: &Turn, npc: Option<Arc<Npc>>) -> UserMessage {
         sender: Participant::Device(turn.device.clone()),
         text: turn.text.clone(),
         played: turn.played.clone(),
+        picture: None,
         npc,
     }
 }
@@ -213,7 +234,7 @@ async fn answer(
     active: &ActiveTurn,
 ) -> (TurnEnd, Option<(ConversationKey, Conversation)>) {
     // The id is the same in every attempt.
-    let exchange = Exchange::start(turn.id.to_string(), &turn.text);
+    let exchange = message.start_exchange(turn.id.to_string());
     let sink = TurnSink::for_device(&chat.bus, turn, exchange.clone());
     if turn.has_side_effects && turn.attempts > 1 {
         let phrases = answer::phrases(&message, &turn.text);

@@ -197,6 +197,32 @@ impl Phrases {
         )
     }
 
+    /// Rules answer, and the message has a picture.
+    pub(crate) const fn unseen_picture(self) -> &'static str {
+        self.pick("I cannot see pictures.", "我看不到图片。")
+    }
+
+    pub(crate) const fn unknown_picture(self) -> &'static str {
+        self.pick(
+            "Sorry, I do not know this picture: there is none with this id.",
+            "抱歉，我找不到这张图片：没有这个编号的图片。",
+        )
+    }
+
+    pub(crate) const fn large_picture(self) -> &'static str {
+        self.pick(
+            "Sorry, this picture is too large for me.",
+            "抱歉，这张图片太大了，我看不了。",
+        )
+    }
+
+    pub(crate) const fn no_picture(self) -> &'static str {
+        self.pick(
+            "Sorry, I cannot look at the picture at the moment. Please show it again later.",
+            "抱歉，我现在看不了这张图片。请稍后再给我看。",
+        )
+    }
+
     pub(crate) const fn no_model(self) -> &'static str {
         self.pick(
             "Sorry, I cannot think of an answer at the moment. Please ask again in a moment.",

@@ -8,6 +8,7 @@ use switchboard_tools::text::clean;
 use crate::{
     answer::{Context, retrieval::RetrievedContext},
     conversation::model::{Conversation, Exchange},
+    picture::ShownPicture,
     user_message::Participant,
 };
 
@@ -62,7 +63,12 @@ pub(crate) fn messages(
     for exchange in exchanges.into_iter().flatten() {
         push_exchange(&mut messages, exchange, fence);
     }
-    messages.push(Message::User(clean(&context.message.text).into_owned()));
+    let text = clean(&context.message.text).into_owned();
+    let picture = context.message.picture.as_deref();
+    messages.push(match picture.map(ShownPicture::for_models) {
+        Some(picture) => Message::UserPicture { text, picture },
+        None => Message::User(text),
+    });
     messages
 }
 
@@ -123,7 +129,7 @@ fn system(context: &Context<'_>, retrieved: &RetrievedContext, fence: &Fence) ->
 /// Adds an earlier exchange as messages. It ends with a message of the assistant in any case: some
 /// models reject two messages of one role in a row.
 fn push_exchange(messages: &mut Vec<Message>, exchange: &Exchange, fence: &Fence) {
-    messages.push(Message::User(exchange.message.clone()));
+    messages.push(Message::User(exchange.annotated_message()));
     if !exchange.calls.is_empty() {
         let id = |number: usize| number.to_string();
         let calls = exchange.calls.iter().enumerate();

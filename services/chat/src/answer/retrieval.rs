@@ -51,7 +51,9 @@ pub(crate) async fn retrieve(
     embedder: Option<&QueryEmbedder>,
     message: &UserMessage,
 ) -> RetrievedContext {
-    let Some(npc) = &message.npc else {
+    // A picture may be without words.
+    let npc = message.npc.as_ref();
+    let Some(npc) = npc.filter(|_| !message.text.trim().is_empty()) else {
         return RetrievedContext::default();
     };
     let deadline = Instant::now() + SEARCH_TIMEOUT;

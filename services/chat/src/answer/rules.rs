@@ -40,6 +40,14 @@ enum Decision<'a> {
 /// Answers a message.
 pub(crate) async fn answer(chat: &Chat, context: &Context<'_>, sink: &TurnSink<'_>) -> AnswerEnd {
     let phrases = context.phrases(&context.message.text);
+    let has_picture = context.message.picture.is_some();
+    if has_picture {
+        sink.send_text(phrases.unseen_picture());
+        if context.message.text.trim().is_empty() {
+            return AnswerEnd::Answered;
+        }
+        sink.start_paragraph();
+    }
     let text = match decide(context, phrases) {
         None => return AnswerEnd::Failed,
         Some(Decision::Call {
@@ -56,6 +64,8 @@ pub(crate) async fn answer(chat: &Chat, context: &Context<'_>, sink: &TurnSink<'
             }
         },
         Some(Decision::Say(text)) => text,
+        // What the words ask for is in the picture.
+        Some(Decision::Nothing) if has_picture => return AnswerEnd::Answered,
         Some(Decision::Nothing) => without_service(chat, context, phrases).await,
     };
     sink.send_text(&text);

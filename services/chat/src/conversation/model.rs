@@ -9,6 +9,8 @@ use switchboard_runtime::clock::unix_now_ms;
 use switchboard_tools::text::clean_to;
 use uuid::Uuid;
 
+use crate::picture::note;
+
 /// Stored bytes of a user's message.
 const MAX_MESSAGE_BYTES: usize = 4 * 1024;
 /// Stored bytes of a reply.
@@ -89,6 +91,9 @@ pub(crate) struct Exchange {
     /// Written by releases before 0.2 and not used; kept so that the JSON stays the same.
     #[serde(default)]
     pub(crate) asks_about: Option<String>,
+    /// The name of the picture that the user showed; empty for one without a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) picture: Option<String>,
 }
 
 /// A called service.
@@ -257,7 +262,17 @@ impl Exchange {
             is_interrupted: false,
             calls: Vec::new(),
             asks_about: None,
+            picture: None,
         }
+    }
+
+    /// The message for models, with a note about its picture.
+    pub(crate) fn annotated_message(&self) -> String {
+        let Some(name) = &self.picture else {
+            return self.message.clone();
+        };
+        let annotated = format!("{}\n\n{}", self.message, note(name));
+        annotated.trim_start().to_owned()
     }
 
     fn bounded(mut self) -> Self {

@@ -21,6 +21,9 @@ const PROBLEMS: &[ProblemKind] = &[
     ProblemKind::RateLimited,
     ProblemKind::DailyQuotaExceeded,
     ProblemKind::TooManyTurns,
+    ProblemKind::Overloaded,
+    ProblemKind::ObjectsNotConfigured,
+    ProblemKind::ObjectsUnavailable,
     ProblemKind::StoreUnavailable,
 ];
 
@@ -32,7 +35,7 @@ pub fn document() -> Document {
         .limited(
             "ChatRequest",
             "/text",
-            &json!({"minLength": 1, "maxLength": MAX_TEXT_BYTES}),
+            &json!({"maxLength": MAX_TEXT_BYTES}),
         )
         .limited(
             "ChatRequest",

@@ -1,13 +1,15 @@
 //! The body of a chat request, and its validation.
 
 use serde::Deserialize;
-use switchboard_protocol::id::ConversationId;
+use switchboard_protocol::id::{ConversationId, PictureId};
 use switchboard_runtime::problem::{Problem, ProblemKind};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// Maximum bytes of a message.
 pub(crate) const MAX_TEXT_BYTES: usize = 16 * 1024;
+/// The field with the id of a picture.
+pub(crate) const PICTURE_ID: &str = "picture_id";
 /// Maximum bytes of a subject.
 pub(crate) const MAX_SUBJECT_BYTES: usize = 200;
 
@@ -15,7 +17,7 @@ pub(crate) const MAX_SUBJECT_BYTES: usize = 200;
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ChatRequest {
-    /// The message: at least one character other than white space.
+    /// The message: at least one character other than white space. It may be empty with a picture.
     #[schema(example = "What time is it?")]
     text: String,
     /// The conversation that it continues; a new one when absent. The last event of an answer
@@ -27,6 +29,9 @@ pub(crate) struct ChatRequest {
     #[serde(default)]
     #[schema(example = "user:anna")]
     subject: Option<String>,
+    /// A picture of `/v1/pictures` that the message is about, of at most 4 MiB.
+    #[serde(default)]
+    picture_id: Option<PictureId>,
 }
 
 /// A valid request.
@@ -34,6 +39,7 @@ pub(super) struct ValidRequest {
     pub(super) text: String,
     pub(super) conversation: ConversationId,
     pub(super) subject: Option<String>,
+    pub(super) picture: Option<PictureId>,
 }
 
 impl TryFrom<ChatRequest> for ValidRequest {
@@ -44,8 +50,10 @@ impl TryFrom<ChatRequest> for ValidRequest {
             text,
             conversation_id,
             subject,
+            picture_id,
         } = request;
-        if text.trim().is_empty() || text.len() > MAX_TEXT_BYTES {
+        let is_empty = text.trim().is_empty() && picture_id.is_none();
+        if is_empty || text.len() > MAX_TEXT_BYTES {
             let detail = format!(
                 "`text` must be 1 to {MAX_TEXT_BYTES} bytes long and contain more than white space."
             );
@@ -66,10 +74,12 @@ impl TryFrom<ChatRequest> for ValidRequest {
             text,
             conversation,
             subject,
+            picture: picture_id,
         })
     }
 }
 
-fn invalid(field: &str, detail: String) -> Problem {
+/// The problem of a field of the body.
+pub(crate) fn invalid(field: &str, detail: String) -> Problem {
     Problem::new(ProblemKind::InvalidBody, detail).with("field", field)
 }

@@ -93,7 +93,8 @@ pub(crate) fn transcript(exchanges: &[Exchange]) -> String {
         let calls: String = calls.collect();
         format!(
             "User: {}\n{calls}Character: {}\n",
-            exchange.message, exchange.reply
+            exchange.annotated_message(),
+            exchange.reply
         )
     });
     lines.collect()

@@ -2,6 +2,7 @@
 
 use reqwest::Response;
 use serde_json::json;
+use switchboard_protocol::message::MAX_PICTURE_BYTES;
 
 use super::{
     super::{Service, Takes, Target, sized},
@@ -57,6 +58,28 @@ async fn endless_turns_leave_turns_to_others() {
     };
     target
         .measure("endless turns", Takes::Share("chat_turns"), attack)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn endless_turns_with_pictures_leave_memory_to_others() {
+    let target = Target::start(Service::Chat, &[]).await;
+    let attack = async {
+        let mut picture = b"GIF89a".to_vec();
+        picture.resize(MAX_PICTURE_BYTES, 0);
+        let mut devices = devices(&target.cluster, sized(14, 32)).await;
+        for device in &mut devices {
+            device.register(&endless_service()).await;
+            device.show(task(0), &picture, "Please wave").await;
+        }
+        devices.into_iter().map(Device::stall).collect::<Vec<_>>()
+    };
+    target
+        .measure(
+            "endless turns with pictures",
+            Takes::Share("chat_pictures"),
+            attack,
+        )
         .await;
 }
 
