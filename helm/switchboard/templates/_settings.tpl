@@ -111,6 +111,7 @@ The language model providers in the format of --completions-file; keys stay in t
 {{- $entry := dict "name" $given.name "endpoint" $given.endpoint "model" $given.model }}
 {{- if $given.existingSecret }}{{ $_ := set $entry "key_env" (printf "COMPLETIONS_KEY_%d" $index) }}{{ end }}
 {{- with $given.limitField }}{{ $_ := set $entry "limit_field" . }}{{ end }}
+{{- with $given.seesPictures }}{{ $_ := set $entry "sees_pictures" . }}{{ end }}
 {{- with $given.prices }}{{ $_ := set $entry "prices" . }}{{ end }}
 {{- $listed = append $listed $entry }}
 {{- end }}
