@@ -5,8 +5,8 @@
 use std::{marker::PhantomData, time::Duration};
 
 use prometheus::{
-    Counter, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts,
-    PullingGauge, Registry, core::Collector,
+    Counter, Gauge, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
+    Opts, PullingGauge, Registry, core::Collector,
 };
 
 use crate::latency::Latency;

@@ -161,6 +161,12 @@ impl Recognition {
         self.spoken.send_modify(Spoken::end);
     }
 
+    /// The audio of the utterance so far.
+    #[must_use]
+    pub fn audio(&self) -> Duration {
+        self.spoken.borrow().duration()
+    }
+
     /// Waits for words: partial ones, as they change, and at last all of them. Can be dropped and called
     /// again, until it has returned [`Words::Final`] or an error.
     ///

@@ -36,6 +36,11 @@ impl Spoken {
         self.samples.extend_from_slice(pcm);
     }
 
+    /// Its duration.
+    pub(crate) fn duration(&self) -> Duration {
+        Duration::from_millis(self.samples.len() as u64 * 1_000 / u64::from(RATE))
+    }
+
     /// Completes it, unless it is complete.
     pub(crate) fn end(&mut self) {
         self.ended.get_or_insert_with(Instant::now);

@@ -223,7 +223,7 @@ async fn interrupted_speech_is_recorded_as_far_as_it_was_played() {
                 message: message.to_owned(),
                 words: words.to_owned(),
             }),
-            picture: None,
+            ..NewMessage::default()
         };
         edge.enqueue_turn(&toy, epoch, *b"task1234", message)
             .await

@@ -79,6 +79,9 @@ impl TurnQueue for RedisClient {
             if let Some(picture) = message.picture {
                 add.arg("picture").arg(&picture.payload()[..]);
             }
+            if message.audio_ms > 0 {
+                add.arg("audio_ms").arg(message.audio_ms);
+            }
             if let Some(trace) = trace {
                 let mut bytes = Vec::new();
                 trace.encode(&mut bytes);
@@ -302,6 +305,8 @@ fn parse_entry(entry: &StreamId) -> Option<(TurnPosition, NewTurn)> {
             picture: entry
                 .get::<Vec<u8>>("picture")
                 .and_then(|bytes| Picture::parse(bytes.into())),
+            // An edge of an earlier release does not count it.
+            audio_ms: entry.get("audio_ms").unwrap_or_default(),
         },
         // An unreadable context costs the trace, not the turn.
         trace: entry

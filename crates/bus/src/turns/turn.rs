@@ -37,6 +37,8 @@ pub struct Turn {
     pub played: Option<Played>,
     /// See [`NewMessage::picture`].
     pub picture: Option<Picture>,
+    /// See [`NewMessage::audio_ms`].
+    pub audio_ms: u32,
     /// How often the turn was claimed, this claim included.
     pub attempts: u32,
     /// Whether an earlier worker was about to cause side effects, which may have happened.
@@ -79,6 +81,9 @@ pub struct NewMessage {
     pub played: Option<Played>,
     /// What the user shows.
     pub picture: Option<Picture>,
+    /// Milliseconds of audio since the previous spoken message of the connection: of utterances that
+    /// were recognised, and of replies that were sent.
+    pub audio_ms: u32,
 }
 
 /// How much of a spoken reply was played.
@@ -201,6 +206,7 @@ impl From<ClaimedTurn> for Turn {
                     is_spoken,
                     played,
                     picture,
+                    audio_ms,
                 },
             trace,
         } = claimed.turn;
@@ -226,6 +232,7 @@ impl From<ClaimedTurn> for Turn {
             is_spoken,
             played,
             picture,
+            audio_ms,
             attempts: claimed.attempts,
             has_side_effects: claimed.has_side_effects,
             trace,

@@ -13,7 +13,8 @@ use std::{
 use bytes::Bytes;
 use redis::{Value, cmd};
 use switchboard_bus::{
-    Bus, CancelKey, CatalogEvent, DeviceEvent, Epoch, NewMessage, PublishedKeys, QuotaLimits,
+    Bus, CancelKey, CatalogEvent, DeviceEvent, Epoch, NewMessage, Played, PublishedKeys,
+    QuotaLimits,
 };
 use switchboard_protocol::{
     id::{DeviceKey, TokenId},
@@ -216,7 +217,7 @@ async fn use_directory(caller: &Bus, edge: &TestEdge) -> (DeviceKey, Epoch) {
     (lamp, epoch)
 }
 
-/// Answers a turn, cancels one, and leaves one waiting.
+/// Answers a turn, cancels one, and leaves a written and a spoken one waiting.
 async fn use_turns(worker: &Bus, edge: &TestEdge, target: &(DeviceKey, Epoch)) {
     enqueue(edge, target, TASK, "现在几点了? ##END").await;
     let turn = claim(worker).await;
@@ -235,6 +236,18 @@ async fn use_turns(worker: &Bus, edge: &TestEdge, target: &(DeviceKey, Epoch)) {
         ..NewMessage::default()
     };
     let enqueued = edge.bus.enqueue_turn(&target.0, target.1, TASK, waits);
+    enqueued.await.unwrap();
+    let spoken = NewMessage {
+        text: "spoken".to_owned(),
+        is_spoken: true,
+        played: Some(Played {
+            message: "A story".to_owned(),
+            words: "Once upon".to_owned(),
+        }),
+        audio_ms: 4_200,
+        ..NewMessage::default()
+    };
+    let enqueued = edge.bus.enqueue_turn(&target.0, target.1, OTHER, spoken);
     enqueued.await.unwrap();
 }
 
@@ -309,24 +322,26 @@ async fn assert_directory_is_read(system: &TestSystem, node: &Bus) {
 
 async fn assert_turn_is_read(system: &TestSystem, node: &Bus) {
     let org = org().to_string();
-    let mut add = cmd("XADD");
-    add.arg("test:{turns}").arg("*");
-    for (field, value) in [
-        ("node", "edge~old"),
-        ("org", &org),
-        ("device", "toy-1"),
-        ("epoch", "5"),
-        ("task", "task0001"),
-        ("text", "hello"),
-        ("added-later", "ignored"),
-    ] {
-        add.arg(field).arg(value);
+    for (added_later, audio_ms) in [("added-later", 0), ("audio_ms", 4_200)] {
+        let mut add = cmd("XADD");
+        add.arg("test:{turns}").arg("*");
+        for (field, value) in [
+            ("node", "edge~old"),
+            ("org", &org),
+            ("device", "toy-1"),
+            ("epoch", "5"),
+            ("task", "task0001"),
+            ("text", "hello"),
+            (added_later, "4200"),
+        ] {
+            add.arg(field).arg(value);
+        }
+        system.query::<String>(&add).await;
+        let turn = claim(node).await;
+        let read = (&turn.device, turn.epoch.0, &*turn.text, turn.audio_ms);
+        assert_eq!(read, (&device("toy-1"), 5, "hello", audio_ms));
+        assert_eq!((turn.is_spoken, turn.picture), (false, None));
     }
-    system.query::<String>(&add).await;
-    let turn = claim(node).await;
-    let read = (&turn.device, turn.epoch.0, &*turn.text);
-    assert_eq!(read, (&device("toy-1"), 5, "hello"));
-    assert_eq!((turn.is_spoken, turn.picture), (false, None));
 }
 
 async fn assert_conversation_is_read(system: &TestSystem, node: &Bus) {

@@ -129,6 +129,8 @@ pub(super) struct Voice {
     frames: VecDeque<VoiceFrame>,
     /// The seq of the next frame of the answer.
     seq: u16,
+    /// Milliseconds of audio that no message has reported: of utterances and of answers.
+    unreported_ms: u32,
     changed: Arc<Notify>,
 }
 
@@ -190,6 +192,10 @@ impl Voice {
         }
         Delivery::Dropped
     }
+
+    const fn count_audio(&mut self, ms: u32) {
+        self.unreported_ms = self.unreported_ms.saturating_add(ms);
+    }
 }
 
 /// Whether this many bytes of inputs may wait. If so, they are charged.
@@ -215,6 +221,7 @@ impl State {
         if voice.frames.len() + 1 == MAX_FRAMES {
             voice.changed.notify_one();
         }
+        voice.count_audio(frame.audio_ms());
         Some(Command::Voice(frame))
     }
 
@@ -253,6 +260,7 @@ impl ConnectionHandle {
             waiting: WaitingBytes::default(),
             frames: VecDeque::new(),
             seq: 0,
+            unreported_ms: 0,
             changed: Arc::default(),
         }));
     }
@@ -341,6 +349,22 @@ impl ConnectionHandle {
         })
     }
 
+    /// Counts milliseconds of an utterance that was recognised. Audio of answers counts when the socket
+    /// takes it.
+    pub(crate) fn count_audio(&self, ms: u32) {
+        if let Some(voice) = &mut self.state.lock().voice {
+            voice.count_audio(ms);
+        }
+    }
+
+    /// Takes what was counted since the last message. A conversation that ends leaves it to the next one
+    /// of the connection.
+    pub(crate) fn take_audio_ms(&self) -> u32 {
+        let mut state = self.state.lock();
+        let voice = state.voice.as_mut();
+        voice.map_or(0, |voice| mem::take(&mut voice.unreported_ms))
+    }
+
     /// Records whether a reply is awaited or being spoken: a draining connection waits for its end.
     pub(crate) fn set_answering(&self, is_answering: bool) {
         self.change(|state| {
@@ -366,9 +390,10 @@ impl ConnectionHandle {
             if let Some(voice) = state.voice.as_mut().filter(|voice| !voice.is_closed) {
                 let is_audio = |frame: &VoiceFrame| matches!(frame, VoiceFrame::Audio { .. });
                 voice.frames.retain(|frame| !is_audio(frame));
-                voice
-                    .frames
-                    .extend([VoiceFrame::Cancel { task, decided }, VoiceFrame::End { task }]);
+                voice.frames.extend([
+                    VoiceFrame::Cancel { task, decided },
+                    VoiceFrame::End { task },
+                ]);
             }
         });
     }

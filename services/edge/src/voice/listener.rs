@@ -55,7 +55,12 @@ pub(super) enum Recognized {
     /// Words of its beginning.
     Partial(String),
     /// All words of a complete one.
-    Words(Utterance, String),
+    Words {
+        utterance: Utterance,
+        words: String,
+        /// What the recogniser has received.
+        audio: Duration,
+    },
     Failed(SpeechError),
 }
 
@@ -296,8 +301,13 @@ impl<'a> Listener<'a> {
                 Recognized::Partial(words)
             }
             (Ok(Words::Final(words)), Some(utterance)) => {
+                let audio = pending.recognition.audio();
                 self.pending.pop_front();
-                Recognized::Words(utterance, words)
+                Recognized::Words {
+                    utterance,
+                    words,
+                    audio,
+                }
             }
             (Ok(Words::Final(_)), None) => {
                 // Only a complete one is finished.

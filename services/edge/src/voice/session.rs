@@ -183,7 +183,13 @@ impl<'a> Session<'a> {
                 }
             }
             Event::Recognized(Recognized::Partial(words)) => self.send_heard(&words, false),
-            Event::Recognized(Recognized::Words(utterance, words)) => {
+            Event::Recognized(Recognized::Words {
+                utterance,
+                words,
+                audio,
+            }) => {
+                let ms = u32::try_from(audio.as_millis()).unwrap_or(u32::MAX);
+                self.handle.count_audio(ms);
                 self.take_words(utterance, &words);
             }
             Event::Recognized(Recognized::Failed(error)) => {

@@ -31,3 +31,4 @@ mod unauthenticated;
 mod voice;
 mod voice_limits;
 mod voice_messages;
+mod voice_usage;

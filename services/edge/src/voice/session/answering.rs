@@ -42,6 +42,7 @@ impl Session<'_> {
             is_spoken: true,
             played: self.played.take(),
             picture: None,
+            audio_ms: self.handle.take_audio_ms(),
         };
         let (turn, starts) = self
             .handle
