@@ -1,7 +1,7 @@
 //! Quotas: what an organisation has in all, in the whole installation.
 //!
 //! The operator sets a default for each quota and may override it for an organisation. Amounts are
-//! integers; a cost is counted in millionths.
+//! integers; a cost is counted in millionths, speech in milliseconds.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -48,6 +48,8 @@ pub enum Quota {
     TurnsPerDay,
     /// Cost of language models since midnight UTC, at the configured prices.
     ModelCostPerDay,
+    /// Minutes of speech since midnight UTC: recognised utterances, and answers that were spoken.
+    SpeechMinutesPerDay,
 }
 
 crate::label!(Quota {
@@ -60,11 +62,12 @@ crate::label!(Quota {
     StoredResultBytes => "stored_result_bytes",
     TurnsPerDay => "turns_per_day",
     ModelCostPerDay => "model_cost_per_day",
+    SpeechMinutesPerDay => "speech_minutes_per_day",
 });
 
 impl Quota {
     /// All quotas.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::DevicesConnected,
         Self::DevicesKnown,
         Self::ObjectBytes,
@@ -74,11 +77,15 @@ impl Quota {
         Self::StoredResultBytes,
         Self::TurnsPerDay,
         Self::ModelCostPerDay,
+        Self::SpeechMinutesPerDay,
     ];
 
     /// Whether it begins at 0 each day.
     const fn is_daily(self) -> bool {
-        matches!(self, Self::TurnsPerDay | Self::ModelCostPerDay)
+        matches!(
+            self,
+            Self::TurnsPerDay | Self::ModelCostPerDay | Self::SpeechMinutesPerDay
+        )
     }
 
     const fn noun(self) -> &'static str {
@@ -94,6 +101,7 @@ impl Quota {
             Self::StoredResultBytes => "bytes of stored results and responses",
             Self::TurnsPerDay => "turns today",
             Self::ModelCostPerDay => "cost of language models today",
+            Self::SpeechMinutesPerDay => "minutes of speech today",
         }
     }
 
@@ -105,18 +113,19 @@ impl Quota {
             Self::ApiKeys => "Revoke those that are not used.",
             Self::LiveTokens => "Issue tokens with a shorter lifetime, and wait until some expire.",
             Self::StoredResultBytes => "They are deleted after a day.",
-            Self::TurnsPerDay | Self::ModelCostPerDay => "Try again after midnight UTC.",
+            Self::TurnsPerDay | Self::ModelCostPerDay | Self::SpeechMinutesPerDay => {
+                "Try again after midnight UTC."
+            }
         }
     }
 
     /// The amount as users read it.
     #[must_use]
     pub fn to_number(self, amount: u64) -> Number {
-        if self == Self::ModelCostPerDay && !amount.is_multiple_of(MILLION) {
-            let cost = Number::from_f64(amount as f64 / MILLION as f64);
-            return cost.unwrap_or_else(|| (amount / MILLION).into());
-        }
-        (amount / self.unit()).into()
+        let unit = self.unit();
+        let fraction = (!amount.is_multiple_of(unit)).then(|| amount as f64 / unit as f64);
+        let fraction = fraction.and_then(Number::from_f64);
+        fraction.unwrap_or_else(|| (amount / unit).into())
     }
 
     /// The amount that users write as this number.
@@ -125,22 +134,24 @@ impl Quota {
     /// What would be right, if it is negative, too large, or a fraction of something countable.
     pub fn from_number(self, number: f64) -> Result<u64, String> {
         let amount = number * self.unit() as f64;
-        let is_whole = self == Self::ModelCostPerDay || amount.fract() == 0.0;
+        let is_whole = self.unit() > 1 || amount.fract() == 0.0;
         if is_whole && (0.0..=MAX_LIMIT as f64).contains(&amount) {
             return Ok(amount.round() as u64);
         }
         let max = MAX_LIMIT / self.unit();
-        let kind = match self {
-            Self::ModelCostPerDay => "a number",
-            _ => "an integer",
+        let kind = match self.unit() {
+            1 => "an integer",
+            _ => "a number",
         };
         Err(format!("must be {kind} from 0 to {max}; 0 is unlimited"))
     }
 
     /// How many of the counted amounts are one for users.
-    const fn unit(self) -> u64 {
+    #[must_use]
+    pub const fn unit(self) -> u64 {
         match self {
             Self::ModelCostPerDay => MILLION,
+            Self::SpeechMinutesPerDay => MINUTE_MS,
             _ => 1,
         }
     }
@@ -153,6 +164,7 @@ impl Quota {
 }
 
 const MILLION: u64 = 1_000_000;
+const MINUTE_MS: u64 = 60_000;
 
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -252,6 +264,7 @@ mod tests {
             assert_eq!(written.as_deref(), expected.map(|(_, text)| text));
         }
         let (keys, cost) = (Quota::ApiKeys, Quota::ModelCostPerDay);
+        let speech = Quota::SpeechMinutesPerDay;
         check(keys, 0.0, Some((0, "0")));
         check(keys, 100.0, Some((100, "100")));
         check(keys, 0.5, None);
@@ -262,6 +275,9 @@ mod tests {
         check(cost, 0.25, Some((250_000, "0.25")));
         check(cost, 12.0, Some((12_000_000, "12")));
         check(cost, 1e10, None);
+        check(speech, 10_000.0, Some((600_000_000, "10000")));
+        check(speech, 0.25, Some((15_000, "0.25")));
+        check(speech, 1.7e10, None);
     }
 
     #[test]

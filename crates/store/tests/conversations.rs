@@ -235,6 +235,9 @@ async fn usage_is_written_when_draining() {
     for org in [org, org, unknown_org, other] {
         assert!(turns.count(&CountedTurns::new(org, at, 100, 20, 0.25)));
     }
+    for milliseconds in [2_500, 1_700] {
+        assert!(turns.count(&CountedTurns::speech(org, at, milliseconds)));
+    }
     let took = Duration::from_micros(1_500);
     assert!(calls.count(&CountedCalls::new(org, at, "succeeded", took)));
     let shutdown = Shutdown::new();
@@ -260,10 +263,11 @@ async fn usage_is_written_when_draining() {
                 one.prompt_tokens,
                 one.completion_tokens,
                 one.cost,
+                one.speech_ms,
             )
         })
         .collect();
-    assert_eq!(sums, [(3, 201, 41, 1.0)]);
+    assert_eq!(sums, [(3, 201, 41, 1.0, 4_200)]);
     let used = store.turn_usage(other, from, to, false).await.unwrap();
     assert_eq!(used.first().map(|one| one.turns), Some(1));
     assert!(

@@ -52,6 +52,10 @@ pub struct QuotaConfig {
     #[arg(long, env, value_name = "COST", default_value_t = Self::DEFAULT.quota_model_cost_per_day, value_parser = cost)]
     pub quota_model_cost_per_day: f64,
 
+    /// Quota of minutes of speech in such a day: recognised utterances, and answers that were spoken
+    #[arg(long, env, value_name = "MINUTES", default_value_t = Self::DEFAULT.quota_speech_minutes_per_day, value_parser = minutes())]
+    pub quota_speech_minutes_per_day: u64,
+
     /// Seconds between measurements of an organisation for warnings of its quotas; each process
     /// takes a part of the organisations
     #[arg(long, env, value_name = "S", default_value_t = Self::DEFAULT.quota_check_interval_s, value_parser = clap::value_parser!(u32).range(1..=86_400))]
@@ -70,11 +74,14 @@ impl QuotaConfig {
         quota_stored_result_bytes: 1024 * 1024 * 1024,
         quota_turns_per_day: 100_000,
         quota_model_cost_per_day: 0.0,
+        quota_speech_minutes_per_day: 10_000,
         quota_check_interval_s: 300,
     };
 
     pub(crate) fn limits(&self) -> Limits {
         let cost = Quota::ModelCostPerDay.from_number(self.quota_model_cost_per_day);
+        let minutes = self.quota_speech_minutes_per_day;
+        let speech = minutes.saturating_mul(Quota::SpeechMinutesPerDay.unit());
         Limits(BTreeMap::from([
             (Quota::DevicesConnected, self.quota_devices_connected),
             (Quota::DevicesKnown, self.quota_devices_known),
@@ -86,12 +93,17 @@ impl QuotaConfig {
             (Quota::TurnsPerDay, self.quota_turns_per_day),
             // The parser of the flag rejects others.
             (Quota::ModelCostPerDay, cost.unwrap_or_default()),
+            (Quota::SpeechMinutesPerDay, speech),
         ]))
     }
 }
 
 fn limit() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(0..=MAX_LIMIT)
+}
+
+fn minutes() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(0..=MAX_LIMIT / Quota::SpeechMinutesPerDay.unit())
 }
 
 fn cost(text: &str) -> Result<f64, String> {

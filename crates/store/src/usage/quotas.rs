@@ -22,6 +22,7 @@ struct Row {
     stored_result_bytes: Option<i64>,
     turns_per_day: Option<i64>,
     model_cost_per_day: Option<f64>,
+    speech_ms_per_day: Option<i64>,
 }
 
 impl Store {
@@ -173,7 +174,10 @@ async fn amounts(
                     WHERE org_id = $1 AND hour >= date_trunc('day', now(), 'UTC')) END AS turns_per_day,
                  CASE WHEN 'model_cost_per_day' = ANY ($2) THEN
                    (SELECT coalesce(sum(cost), 0) FROM usage_turns
-                    WHERE org_id = $1 AND hour >= date_trunc('day', now(), 'UTC')) END AS model_cost_per_day"#,
+                    WHERE org_id = $1 AND hour >= date_trunc('day', now(), 'UTC')) END AS model_cost_per_day,
+                 CASE WHEN 'speech_minutes_per_day' = ANY ($2) THEN
+                   (SELECT coalesce(sum(speech_ms), 0)::bigint FROM usage_turns
+                    WHERE org_id = $1 AND hour >= date_trunc('day', now(), 'UTC')) END AS speech_ms_per_day"#,
         org.uuid(),
         &names
     );
@@ -186,6 +190,7 @@ async fn amounts(
         (Quota::LiveTokens, row.live_tokens),
         (Quota::StoredResultBytes, row.stored_result_bytes),
         (Quota::TurnsPerDay, row.turns_per_day),
+        (Quota::SpeechMinutesPerDay, row.speech_ms_per_day),
     ];
     let counts = counts.into_iter();
     let measured = counts.filter_map(|(quota, count)| Some((quota, count?.unsigned_abs())));

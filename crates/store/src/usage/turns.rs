@@ -25,6 +25,8 @@ pub struct CountedTurns {
     pub completion_tokens: i64,
     /// The cost of the tokens, at the prices that the operator set for each model.
     pub cost: f64,
+    /// Milliseconds of utterances that were recognised, and of answers that were spoken.
+    pub speech_ms: i64,
 }
 
 impl CountedTurns {
@@ -48,6 +50,17 @@ impl CountedTurns {
             } else {
                 cost.clamp(0.0, MAX_COST)
             },
+            speech_ms: 0,
+        }
+    }
+
+    /// Speech that was reported at this time, besides its turn.
+    #[must_use]
+    pub fn speech(org: OrgId, at: DateTime<Utc>, milliseconds: u32) -> Self {
+        Self {
+            turns: 0,
+            speech_ms: milliseconds.into(),
+            ..Self::new(org, at, 0, 0, 0.0)
         }
     }
 }
@@ -65,6 +78,7 @@ impl Summable for CountedTurns {
         let completion_tokens = self.completion_tokens;
         self.completion_tokens = completion_tokens.saturating_add(other.completion_tokens);
         self.cost += other.cost;
+        self.speech_ms = self.speech_ms.saturating_add(other.speech_ms);
     }
 
     async fn write(
@@ -90,6 +104,8 @@ pub struct TurnUsage {
     pub completion_tokens: i64,
     /// The cost.
     pub cost: f64,
+    /// Milliseconds of speech.
+    pub speech_ms: i64,
 }
 
 impl Store {
@@ -109,6 +125,7 @@ impl Store {
         let prompts: Vec<_> = turns.iter().map(|one| one.prompt_tokens).collect();
         let completions: Vec<_> = turns.iter().map(|one| one.completion_tokens).collect();
         let costs: Vec<_> = turns.iter().map(|one| one.cost).collect();
+        let speech: Vec<_> = turns.iter().map(|one| one.speech_ms).collect();
         // All writers lock the rows in the same order.
         let query = sqlx::query!(
             "WITH new AS (
@@ -116,16 +133,17 @@ impl Store {
                  ON CONFLICT (counter) DO UPDATE SET batch = EXCLUDED.batch, written_at = now()
                  WHERE known.batch < EXCLUDED.batch
                  RETURNING counter)
-             INSERT INTO usage_turns AS used (org_id, hour, turns, prompt_tokens, completion_tokens, cost)
-             SELECT counted.org_id, counted.hour, counted.turns, counted.prompt_tokens, counted.completion_tokens, counted.cost
-             FROM new, UNNEST($3::uuid[], $4::timestamptz[], $5::bigint[], $6::bigint[], $7::bigint[], $8::float8[])
-                      AS counted (org_id, hour, turns, prompt_tokens, completion_tokens, cost)
+             INSERT INTO usage_turns AS used (org_id, hour, turns, prompt_tokens, completion_tokens, cost, speech_ms)
+             SELECT counted.org_id, counted.hour, counted.turns, counted.prompt_tokens, counted.completion_tokens,
+                    counted.cost, counted.speech_ms
+             FROM new, UNNEST($3::uuid[], $4::timestamptz[], $5::bigint[], $6::bigint[], $7::bigint[], $8::float8[], $9::bigint[])
+                      AS counted (org_id, hour, turns, prompt_tokens, completion_tokens, cost, speech_ms)
              JOIN orgs ON orgs.id = counted.org_id
              ORDER BY counted.org_id, counted.hour
              ON CONFLICT (org_id, hour)
              DO UPDATE SET turns = used.turns + EXCLUDED.turns, prompt_tokens = used.prompt_tokens + EXCLUDED.prompt_tokens,
                            completion_tokens = used.completion_tokens + EXCLUDED.completion_tokens,
-                           cost = used.cost + EXCLUDED.cost",
+                           cost = used.cost + EXCLUDED.cost, speech_ms = used.speech_ms + EXCLUDED.speech_ms",
             counter,
             batch,
             &orgs,
@@ -133,7 +151,8 @@ impl Store {
             &counts,
             &prompts,
             &completions,
-            &costs
+            &costs,
+            &speech
         );
         with_timeout(async { query.execute(&mut *self.system_conn().await?).await })
             .await
@@ -155,7 +174,8 @@ impl Store {
             TurnUsage,
             r#"SELECT date_trunc(CASE WHEN $4 THEN 'day' ELSE 'hour' END, hour, 'UTC') AS "start!",
                       sum(turns)::bigint AS "turns!", sum(prompt_tokens)::bigint AS "prompt_tokens!",
-                      sum(completion_tokens)::bigint AS "completion_tokens!", sum(cost) AS "cost!"
+                      sum(completion_tokens)::bigint AS "completion_tokens!", sum(cost) AS "cost!",
+                      sum(speech_ms)::bigint AS "speech_ms!"
                FROM usage_turns WHERE org_id = $1 AND hour >= $2 AND hour < $3
                GROUP BY 1 ORDER BY 1"#,
             org.uuid(),

@@ -72,7 +72,7 @@ pub(crate) struct Usage {
     /// The resources that the organisation has now.
     now: CurrentUsage,
     /// How much of each quota the organisation uses now.
-    #[schema(max_items = 9)]
+    #[schema(max_items = 10)]
     quotas: Vec<QuotaStatus>,
 }
 
@@ -113,6 +113,9 @@ struct Sums {
     /// 0 without prices.
     #[schema(minimum = 0, example = 0.004)]
     cost: f64,
+    /// Milliseconds of speech: utterances that were recognised, and answers that were spoken.
+    #[schema(minimum = 0, example = 8400)]
+    speech_milliseconds: i64,
 }
 
 /// How much of a quota an organisation uses.
@@ -120,7 +123,7 @@ struct Sums {
 struct QuotaStatus {
     /// The name of the quota.
     quota: Quota,
-    /// The amount that the organisation has: a count, bytes or a cost.
+    /// The amount that the organisation has: a count, bytes, minutes or a cost.
     #[schema(value_type = f64, minimum = 0, example = 3)]
     used: Number,
     /// The amount that it may have; null is unlimited.
@@ -217,6 +220,7 @@ impl Sums {
         let completion_tokens = self.completion_tokens;
         self.completion_tokens = completion_tokens.saturating_add(used.completion_tokens);
         self.cost += used.cost;
+        self.speech_milliseconds = self.speech_milliseconds.saturating_add(used.speech_ms);
     }
 }
 

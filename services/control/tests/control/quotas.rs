@@ -13,8 +13,9 @@ use serde_json::{Value, json};
 use switchboard_control::QuotaConfig;
 use switchboard_protocol::id::DeviceKey;
 use switchboard_runtime::quota::Quota;
-use switchboard_store::{DeviceEvent, DeviceEventKind};
+use switchboard_store::{CountedTurns, DeviceEvent, DeviceEventKind};
 use switchboard_test_support::eventually::{eventually, eventually_some};
+use uuid::Uuid;
 
 use crate::{
     cases::{VOICES, new_book, png, wav},
@@ -35,6 +36,7 @@ const NONE: QuotaConfig = QuotaConfig {
     quota_stored_result_bytes: 0,
     quota_turns_per_day: 0,
     quota_model_cost_per_day: 0.0,
+    quota_speech_minutes_per_day: 0,
     quota_check_interval_s: 1,
 };
 
@@ -525,6 +527,36 @@ async fn organisation_is_warned_once_until_its_use_falls() {
         json!({"quota": "devices_known", "used": 10, "limit": 10})
     );
     is_warned(1).await;
+}
+
+#[tokio::test]
+async fn organisation_is_warned_of_its_minutes_of_speech() {
+    let quotas = QuotaConfig {
+        quota_speech_minutes_per_day: 10,
+        ..NONE
+    };
+    let installation = Installation::with_quotas(quotas).await;
+    let org = installation.new_org("Toys").await;
+    let receiver = Receiver::start(&[]).await;
+    let webhook = receiver.webhook(&["quota.warning"]);
+    let (status, answer) = installation
+        .try_create(&org.key, "/v1/webhooks", webhook)
+        .await;
+    assert_eq!(status, StatusCode::CREATED, "{answer}");
+    let now = chrono::Utc::now();
+    let speech = [(now, 510_000), (now - chrono::TimeDelta::days(1), 600_000)]
+        .map(|(at, milliseconds)| CountedTurns::speech(org.id(), at, milliseconds));
+    let counted = installation
+        .store
+        .add_turn_usage(Uuid::now_v7(), 1, &speech);
+    counted.await.unwrap();
+    let (used, limit) = installation.quota(&org, "speech_minutes_per_day").await;
+    assert_eq!((used, limit), (json!(8.5), json!(10)));
+    let warning = receiver.received(1).await[0].json();
+    assert_eq!(
+        warning["data"],
+        json!({"quota": "speech_minutes_per_day", "used": 8.5, "limit": 10})
+    );
 }
 
 #[tokio::test]

@@ -31,7 +31,13 @@ fn calls_of(usage: &Value) -> Value {
         return periods.iter().map(calls_of).collect();
     }
     let mut calls = usage.clone();
-    for name in ["turns", "prompt_tokens", "completion_tokens", "cost"] {
+    for name in [
+        "turns",
+        "prompt_tokens",
+        "completion_tokens",
+        "cost",
+        "speech_milliseconds",
+    ] {
         let none = calls.as_object_mut().unwrap().remove(name);
         assert_eq!(none.unwrap().as_f64(), Some(0.0), "{name}");
     }
@@ -103,12 +109,13 @@ async fn calls_are_summed_by_hours_and_days() {
     );
 }
 
-/// These sums with turns of 100 and 20 tokens each.
+/// These sums with turns of 100 and 20 tokens and 700 ms of speech each.
 fn with_turns(mut sums: Value, turns: i64, cost: f64) -> Value {
     sums["turns"] = turns.into();
     sums["prompt_tokens"] = (turns * 100).into();
     sums["completion_tokens"] = (turns * 20).into();
     sums["cost"] = cost.into();
+    sums["speech_milliseconds"] = (turns * 700).into();
     sums
 }
 
@@ -119,8 +126,10 @@ async fn turns_are_summed_with_the_calls_of_their_period() {
         installation.new_org("Toys").await,
         installation.new_org("Games").await,
     );
-    let turn =
-        |org: &Org, at: &str, cost| CountedTurns::new(org.id(), at.parse().unwrap(), 100, 20, cost);
+    let turn = |org: &Org, at: &str, cost| CountedTurns {
+        speech_ms: 700,
+        ..CountedTurns::new(org.id(), at.parse().unwrap(), 100, 20, cost)
+    };
     let turns = [
         turn(&own, "2026-03-01T21:59:59Z", 0.25),
         turn(&own, "2026-03-01T22:00:00Z", 0.5),
