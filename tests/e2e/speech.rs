@@ -20,7 +20,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// One dialogue: the recording, its recognition on a busy machine, and the answer.
 const DIALOGUE_TIMEOUT: Duration = Duration::from_secs(60);
 /// A person says "go forward ten meters".
-const RECORDING: &str = "/usr/share/pocketsphinx/test/data/goforward.raw";
+pub const RECORDING: &str = "/usr/share/pocketsphinx/test/data/goforward.raw";
 
 /// The recogniser and the voice of `deploy/speech/serve`. Dropping it stops both.
 struct Speakers {
@@ -75,7 +75,11 @@ impl Speakers {
 }
 
 /// What a device prints in a dialogue: events with their texts.
-async fn dialogue(cluster: &TestCluster, edge: usize, arguments: &[&str]) -> Vec<(String, String)> {
+pub async fn dialogue(
+    cluster: &TestCluster,
+    edge: usize,
+    arguments: &[&str],
+) -> Vec<(String, String)> {
     let token = cluster.device_token(&format!("robot-{edge}")).await;
     let device = tokio::process::Command::new(executable())
         .args([

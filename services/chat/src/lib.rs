@@ -21,7 +21,7 @@ mod worker;
 use std::{sync::Arc, time::Duration};
 
 use axum::Router;
-use switchboard_bus::Bus;
+use switchboard_bus::{Bus, Turn};
 use switchboard_completions::{ConfigError, Providers};
 use switchboard_embeddings::QueryEmbedder;
 use switchboard_identity::{Authenticator, CallerId, QuotaError, Quotas};
@@ -117,24 +117,41 @@ impl Chat {
         unix_now_ms().saturating_sub(timeout_ms)
     }
 
-    /// Admits a turn. While the database is unavailable, turns are answered without quotas.
+    /// Admits a turn.
     async fn admit_turn(&self, org: OrgId) -> Result<(), QuotaExceeded> {
-        let mut quotas = vec![Quota::TurnsPerDay];
+        self.admit(org, Quota::TurnsPerDay, 1).await?;
         // Answers of rules cost nothing.
-        quotas.extend(self.providers.as_ref().map(|_| Quota::ModelCostPerDay));
-        for quota in quotas {
-            match self.quotas.admit(org, quota, 1).await {
-                Ok(()) => {}
-                Err(QuotaError::Exceeded(exceeded)) => return Err(exceeded),
-                Err(QuotaError::Store(error)) => {
-                    debug!(
-                        error = error.report(),
-                        "the use of a quota cannot be measured"
-                    );
-                }
-            }
+        if self.providers.is_some() {
+            self.admit(org, Quota::ModelCostPerDay, 1).await?;
         }
         Ok(())
+    }
+
+    /// Admits a turn of a device, with the speech that it reports.
+    async fn admit_device_turn(&self, turn: &Turn) -> Result<(), QuotaExceeded> {
+        let org = turn.device.org;
+        if turn.is_spoken {
+            // An edge of an earlier release reports none; at the quota its turns are refused as well.
+            let milliseconds = turn.audio_ms.max(1).into();
+            self.admit(org, Quota::SpeechMinutesPerDay, milliseconds)
+                .await?;
+        }
+        self.admit_turn(org).await
+    }
+
+    /// Admits this much more. While the database is unavailable, turns are answered without quotas.
+    async fn admit(&self, org: OrgId, quota: Quota, more: u64) -> Result<(), QuotaExceeded> {
+        match self.quotas.admit(org, quota, more).await {
+            Ok(()) => Ok(()),
+            Err(QuotaError::Exceeded(exceeded)) => Err(exceeded),
+            Err(QuotaError::Store(error)) => {
+                debug!(
+                    error = error.report(),
+                    "the use of a quota cannot be measured"
+                );
+                Ok(())
+            }
+        }
     }
 }
 

@@ -47,6 +47,14 @@ impl TurnUsage {
         self.record(self.turns.count(&usage));
     }
 
+    /// Counts milliseconds of speech that a message has reported.
+    pub(crate) fn count_speech(&self, org: OrgId, milliseconds: u32) {
+        if milliseconds > 0 {
+            let speech = CountedTurns::speech(org, Utc::now(), milliseconds);
+            self.record(self.turns.count(&speech));
+        }
+    }
+
     /// Counts a call that has ended.
     pub(crate) fn count_call(&self, org: OrgId, outcome: &'static str, elapsed: Duration) {
         let call = CountedCalls::new(org, Utc::now(), outcome, elapsed);

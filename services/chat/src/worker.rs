@@ -169,10 +169,13 @@ async fn process(
     drop(in_flight);
     chat.metrics.record_end(end);
     debug!(turn = %turn.id, ?end, "turn ended");
-    if end != TurnEnd::LeaseLost
-        && let Err(error) = acknowledge(|| chat.bus.complete_turn(&turn.id), shutdown).await
-    {
-        warn!(%error, "cannot acknowledge an answered turn");
+    if end != TurnEnd::LeaseLost {
+        // Also of a turn that was refused: its speech was recognised.
+        chat.usage.count_speech(turn.device.org, turn.audio_ms);
+        let acknowledged = acknowledge(|| chat.bus.complete_turn(&turn.id), shutdown).await;
+        if let Err(error) = acknowledged {
+            warn!(%error, "cannot acknowledge an answered turn");
+        }
     }
     conversation
 }
@@ -184,9 +187,10 @@ async fn prepare(
     message: &mut UserMessage,
 ) -> Result<(), (TurnEnd, &'static str)> {
     let phrases = answer::phrases(message, &turn.text);
-    chat.admit_turn(message.org).await.map_err(|exceeded| {
+    chat.admit_device_turn(turn).await.map_err(|exceeded| {
         debug!(%exceeded, turn = %turn.id, "turn refused");
-        (TurnEnd::QuotaExceeded, phrases.quota_exceeded())
+        let phrase = phrases.quota_exceeded(exceeded.quota);
+        (TurnEnd::QuotaExceeded, phrase)
     })?;
     if let Some(picture) = turn.picture.clone() {
         let picture = Box::pin(ShownPicture::open(chat, message.org, picture));

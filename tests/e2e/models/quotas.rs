@@ -9,6 +9,7 @@ use switchboard_test_support::eventually::eventually;
 use crate::{
     cluster::{OPERATOR_KEY, Org, TestCluster},
     provider::Provider,
+    speech::{RECORDING, dialogue},
     system::ChatFixture,
     turns::task,
 };
@@ -146,4 +147,57 @@ async fn cost_of_a_day_is_limited() {
     let status = async || chat(&fixture, org, &npc).await.0;
     let raised = eventually(IN_FORCE_TIMEOUT, status, |status| status.is_success()).await;
     assert_eq!(raised, StatusCode::OK);
+}
+
+/// What is spoken is counted, and refused beyond the quota; what is written is answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn speech_of_a_day_is_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("recognize.sh");
+    std::fs::write(&script, "cat > /dev/null; echo hello").unwrap();
+    let recognizer = [
+        ("SWITCHBOARD_STT_KIND", "command"),
+        (
+            "SWITCHBOARD_STT_ENDPOINT",
+            &format!("sh {}", script.display()),
+        ),
+    ];
+    let cluster = TestCluster::start_with(1, &recognizer).await;
+    let provider = Provider::scripted(|request| request.reply("Hi.")).await;
+    let fixture = ChatFixture::with_cluster(cluster, provider, &[]);
+    let cluster = &fixture.cluster;
+    // Three seconds; the recording has more than two.
+    set_quota(cluster, &cluster.org, "speech_minutes_per_day", json!(0.05)).await;
+    let says = async || {
+        let arguments = ["--mic", RECORDING, "--listen", "manual"];
+        let events = dialogue(cluster, 0, &arguments).await;
+        let says = events.into_iter().filter(|(event, _)| event != "heard");
+        says.map(|(_, text)| text).collect::<String>()
+    };
+    let is_refused = |says: &String| says.contains("speak to me again tomorrow");
+    let refused = eventually(IN_FORCE_TIMEOUT, says, is_refused).await;
+    assert!(is_refused(&refused), "{refused}");
+    fixture.system.turns_ended("quota_exceeded", 1).await;
+    let refusals = "switchboard_http_quota_refused_total{quota=\"speech_minutes_per_day\"";
+    fixture.system.metric(refusals).await;
+    let mut device = fixture.system.device(0, "toy-1").await;
+    device.send_text(task(1), "Hello").await;
+    assert_eq!(device.receive_answer(task(1)).await, "Hi.");
+
+    let usage = async || {
+        let (_, usage) = fixture
+            .system
+            .ask(Method::GET, "/v1/usage", &Value::Null)
+            .await;
+        usage
+    };
+    // Also what was said in vain.
+    let is_counted = |usage: &Value| usage["total"]["speech_milliseconds"].as_u64() > Some(3_000);
+    let usage = eventually(IN_FORCE_TIMEOUT, usage, is_counted).await;
+    assert!(is_counted(&usage), "{usage}");
+    let mut quotas = usage["quotas"].as_array().unwrap().iter();
+    let speech = quotas.find(|one| one["quota"] == "speech_minutes_per_day");
+    let speech = speech.unwrap();
+    assert_eq!(speech["limit"], json!(0.05), "{usage}");
+    assert!(speech["used"].as_f64() > Some(0.05), "{usage}");
 }

@@ -1,5 +1,6 @@
 //! Sentences of the service itself in English and Chinese: answers without a model, and apologies.
 
+use switchboard_runtime::quota::Quota;
 use switchboard_tools::text::clean_to;
 
 /// Services listed when the abilities of a device are described.
@@ -190,11 +191,17 @@ impl Phrases {
     }
 
     /// The organisation is at a quota of the day.
-    pub(crate) const fn quota_exceeded(self) -> &'static str {
-        self.pick(
-            "Sorry, I have talked as much as I may today. Please come back tomorrow.",
-            "抱歉，我今天能说的话已经说完了。请明天再来。",
-        )
+    pub(crate) const fn quota_exceeded(self, quota: Quota) -> &'static str {
+        match quota {
+            Quota::SpeechMinutesPerDay => self.pick(
+                "Sorry, the time for speaking is used up for today. Please speak to me again tomorrow.",
+                "抱歉，今天的语音时间已经用完了。请明天再和我说话。",
+            ),
+            _ => self.pick(
+                "Sorry, I have talked as much as I may today. Please come back tomorrow.",
+                "抱歉，我今天能说的话已经说完了。请明天再来。",
+            ),
+        }
     }
 
     /// Rules answer, and the message has a picture.
