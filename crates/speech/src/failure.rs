@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
+use secrecy::{ExposeSecret as _, SecretString};
+use switchboard_runtime::outbound;
 
 /// The longest pause that a provider may request.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
@@ -10,6 +12,8 @@ const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 const FAILED_COOLDOWN: Duration = Duration::from_secs(5);
 /// The same for one that rejects the credentials.
 const UNAUTHORIZED_COOLDOWN: Duration = Duration::from_secs(30);
+/// Time to connect to a server, until it is ready for a request.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// What an error may show of a response.
 const MAX_EXCERPT_CHARS: usize = 200;
 
@@ -85,11 +89,15 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// The beginning of a response, for an error.
-pub(crate) fn excerpt(bytes: &[u8]) -> String {
+/// The beginning of a response, for an error, without the API key: services repeat one that they reject.
+pub(crate) fn excerpt(bytes: &[u8], key: Option<&SecretString>) -> String {
     let text = String::from_utf8_lossy(bytes);
     let printable = text
         .chars()
         .map(|char| if char.is_control() { ' ' } else { char });
-    printable.take(MAX_EXCERPT_CHARS).collect()
+    let text: String = printable.take(MAX_EXCERPT_CHARS).collect();
+    match key {
+        Some(key) => outbound::redact(&text, key.expose_secret()),
+        None => text,
+    }
 }

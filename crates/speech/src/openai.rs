@@ -82,7 +82,10 @@ impl OpenAi {
             .await?;
         let bytes = read_limited(response.into_body()).await?;
         let transcript: Transcript = serde_json::from_slice(&bytes).map_err(|error| {
-            Failure::Invalid(format!("it is no transcript: {error}: {}", excerpt(&bytes)))
+            Failure::Invalid(format!(
+                "it is no transcript: {error}: {}",
+                self.excerpt(&bytes)
+            ))
         })?;
         Ok(transcript.text)
     }
@@ -111,7 +114,7 @@ impl OpenAi {
             };
             if media_type.to_str().is_ok_and(is_text) {
                 let bytes = read_limited(response.into_body()).await?;
-                let detail = format!("it is text instead of audio: {}", excerpt(&bytes));
+                let detail = format!("it is text instead of audio: {}", self.excerpt(&bytes));
                 return Err(Failure::Invalid(detail));
             }
         }
@@ -125,6 +128,10 @@ impl OpenAi {
             }
         }
         Ok(())
+    }
+
+    fn excerpt(&self, bytes: &[u8]) -> String {
+        excerpt(bytes, self.key.as_ref())
     }
 
     async fn post(
@@ -147,8 +154,7 @@ impl OpenAi {
         }
         let (head, body) = response.into_parts();
         let detail = read_limited(body).await.unwrap_or_default();
-        let key = self.key.as_ref().map_or("", |key| key.expose_secret());
-        let detail = outbound::redact(&excerpt(&detail), key);
+        let detail = self.excerpt(&detail);
         Err(Failure::from_status(head.status, &head.headers, &detail))
     }
 

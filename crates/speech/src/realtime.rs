@@ -1,7 +1,10 @@
 //! Realtime transcription over a WebSocket: the interface of OpenAI, and that of vLLM. Both are events in
 //! JSON; the first event of the server says which one it is.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use futures_util::{
@@ -14,7 +17,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use switchboard_runtime::outbound;
 use switchboard_voice::Resampler;
-use tokio::net::TcpStream;
+use tokio::{net::TcpStream, time::timeout};
 use tokio_tungstenite::{
     Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config,
     tungstenite::{
@@ -26,7 +29,7 @@ use tokio_tungstenite::{
 use crate::{
     RATE,
     config::ProviderSettings,
-    failure::{Failure, excerpt},
+    failure::{CONNECT_TIMEOUT, Failure, excerpt},
     utterance::Utterance,
 };
 
@@ -73,7 +76,7 @@ struct Sender {
 struct Receiver {
     socket: SplitStream<Socket>,
     /// The API key, which is not shown.
-    key: String,
+    key: Option<SecretString>,
 }
 
 impl Realtime {
@@ -103,14 +106,16 @@ impl Realtime {
 
     /// Recognises an utterance, which is sent while it is being spoken.
     pub(crate) async fn transcribe(&self, utterance: &Utterance) -> Result<String, Failure> {
-        let (mut sender, mut receiver) = self.connect().await?;
+        let connected = timeout(CONNECT_TIMEOUT, self.connect()).await;
+        let (mut sender, mut receiver) = connected.map_err(|_| Failure::TimedOut)??;
+        let is_committed = AtomicBool::new(false);
         let send = async {
             sender
                 .begin(self.model.as_deref(), utterance.language())
                 .await?;
-            sender.send_audio(utterance).await
+            sender.send_audio(utterance, &is_committed).await
         };
-        let receive = receiver.transcript(utterance);
+        let receive = receiver.transcript(utterance, &is_committed);
         // A server that fails may say so before it has all of the audio.
         match select(std::pin::pin!(receive), std::pin::pin!(send)).await {
             Either::Left((words, _)) => words,
@@ -129,17 +134,19 @@ impl Realtime {
             true,
             Some(Connector::Rustls(Arc::clone(&self.tls))),
         );
-        let key = self.key.as_ref().map_or("", |key| key.expose_secret());
-        let (socket, _) = connected.await.map_err(|error| refused(&error, key))?;
+        let connected = connected.await;
+        let (socket, _) = connected.map_err(|error| refused(&error, self.key.as_ref()))?;
         let (sink, stream) = socket.split();
         let mut receiver = Receiver {
             socket: stream,
-            key: key.to_owned(),
+            key: self.key.clone(),
         };
         let first = receiver.next().await?;
+        receiver.read(&first)?;
         if first.get("type").and_then(Value::as_str) != Some("session.created") {
-            let detail = format!("its first event is not session.created: {first}");
-            return Err(Failure::Invalid(excerpt(detail.as_bytes())));
+            let detail = excerpt(first.to_string().as_bytes(), self.key.as_ref());
+            let detail = format!("its first event is not session.created: {detail}");
+            return Err(Failure::Invalid(detail));
         }
         // Only OpenAI's has the settings of the session.
         let dialect = if first.get("session").is_some() {
@@ -196,7 +203,11 @@ impl Sender {
         }
     }
 
-    async fn send_audio(&mut self, utterance: &Utterance) -> Result<(), Failure> {
+    async fn send_audio(
+        &mut self,
+        utterance: &Utterance,
+        is_committed: &AtomicBool,
+    ) -> Result<(), Failure> {
         let rate = match self.dialect {
             Dialect::OpenAi => OPENAI_RATE,
             Dialect::Vllm => RATE,
@@ -214,6 +225,7 @@ impl Sender {
         if self.dialect == Dialect::Vllm {
             commit["final"] = true.into();
         }
+        is_committed.store(true, Ordering::Relaxed);
         self.send(&commit).await
     }
 
@@ -234,19 +246,29 @@ impl Sender {
 }
 
 impl Receiver {
-    /// Waits for the transcript, and reports its beginning.
-    async fn transcript(&mut self, utterance: &Utterance) -> Result<String, Failure> {
-        let mut words = String::new();
+    /// Waits for the transcript, and reports its beginning. A server that finds pauses by itself has one
+    /// for each part; the last one follows the end of the audio.
+    async fn transcript(
+        &mut self,
+        utterance: &Utterance,
+        is_committed: &AtomicBool,
+    ) -> Result<String, Failure> {
+        let (mut complete, mut part) = (String::new(), String::new());
         for _ in 0..MAX_EVENTS {
             let event = self.next().await?;
             match self.read(&event)? {
-                Event::Delta(more) => {
-                    words.push_str(&more);
-                    utterance.report(&words)?;
+                Event::Delta(more) => part.push_str(&more),
+                Event::Done(transcript) => {
+                    part.clear();
+                    complete.push_str(transcript.trim());
+                    if is_committed.load(Ordering::Relaxed) {
+                        return Ok(complete);
+                    }
+                    complete.push(' ');
                 }
-                Event::Done(transcript) => return Ok(transcript),
-                Event::Other => {}
+                Event::Other => continue,
             }
+            utterance.report(&format!("{complete}{part}"))?;
         }
         Err(Failure::Invalid(format!(
             "no transcript within {MAX_EVENTS} events"
@@ -274,11 +296,11 @@ impl Receiver {
             "conversation.item.input_audio_transcription.failed" | "error" => {
                 let error = event.get("error").unwrap_or(event);
                 let message = error.get("message").unwrap_or(error);
-                let message = match message.as_str() {
-                    Some(message) => excerpt(message.as_bytes()),
-                    None => excerpt(message.to_string().as_bytes()),
-                };
-                Err(Failure::Rejected(outbound::redact(&message, &self.key)))
+                let key = self.key.as_ref();
+                Err(Failure::Rejected(match message.as_str() {
+                    Some(message) => excerpt(message.as_bytes(), key),
+                    None => excerpt(message.to_string().as_bytes(), key),
+                }))
             }
             _ => Ok(Event::Other),
         }
@@ -297,18 +319,19 @@ impl Receiver {
                 _ => continue,
             };
             return serde_json::from_slice(event).map_err(|error| {
-                Failure::Invalid(format!("no event: {error}: {}", excerpt(event)))
+                let shown = excerpt(event, self.key.as_ref());
+                Failure::Invalid(format!("no event: {error}: {shown}"))
             });
         }
     }
 }
 
 /// Why there is no connection.
-fn refused(error: &Error, key: &str) -> Failure {
+fn refused(error: &Error, key: Option<&SecretString>) -> Failure {
     match error {
         Error::Http(response) => {
             let detail = response.body().as_deref().unwrap_or_default();
-            let detail = outbound::redact(&excerpt(detail), key);
+            let detail = excerpt(detail, key);
             Failure::from_status(response.status(), response.headers(), &detail)
         }
         error => Failure::Unavailable(error.to_string()),

@@ -35,7 +35,7 @@ pub(crate) struct Shared {
 /// take it. It works while [`Self::next`] is polled, and dropping it cancels the request.
 ///
 /// ```text
-///               pause: the request is complete            finish
+///               pause: an early request is complete       finish
 ///   Speaking ◄───────────────────────────────► Paused ─────────────► Finished ──► Final
 ///      │        resume: it begins again                                  ▲
 ///      └─────────────────────────────────────────────────────────────────┘ finish
@@ -104,11 +104,6 @@ impl Recognizers {
     /// Begins to recognise an utterance in a language, a BCP 47 tag, or in any.
     #[must_use]
     pub fn begin(&self, language: Option<String>) -> Recognition {
-        let first = in_order(&self.shared.providers).into_iter().next();
-        let early_requests = match first {
-            Some(provider) if provider.is_early => MAX_EARLY_REQUESTS,
-            _ => 0,
-        };
         let spoken = watch::Sender::new(Spoken::default());
         let (partial, words) = watch::channel(String::new());
         let mut recognition = Recognition {
@@ -119,7 +114,7 @@ impl Recognizers {
             words,
             work: Box::pin(std::future::pending()),
             transcript: None,
-            early_requests,
+            early_requests: MAX_EARLY_REQUESTS,
             is_paused: false,
             is_finished: false,
         };
@@ -131,9 +126,7 @@ impl Recognizers {
 impl Recognition {
     /// Adds audio of the utterance. What exceeds the longest utterance is dropped.
     pub fn push(&mut self, pcm: &[i16]) {
-        if !self.is_paused {
-            self.spoken.send_modify(|spoken| spoken.push(pcm));
-        }
+        self.spoken.send_modify(|spoken| spoken.push(pcm));
     }
 
     /// The user is silent, and the utterance may be complete: its transcript is requested now, where the
@@ -142,7 +135,7 @@ impl Recognition {
         if self.early_requests > 0 {
             self.early_requests -= 1;
             self.is_paused = true;
-            self.spoken.send_modify(Spoken::end);
+            self.spoken.send_modify(Spoken::pause);
         }
     }
 
@@ -158,7 +151,7 @@ impl Recognition {
     /// The utterance is complete.
     pub fn finish(&mut self) {
         self.is_finished = true;
-        self.spoken.send_modify(Spoken::end);
+        self.spoken.send_modify(Spoken::finish);
     }
 
     /// The audio of the utterance so far.
@@ -204,13 +197,18 @@ impl Recognition {
     }
 }
 
-async fn recognize(shared: Arc<Shared>, utterance: Utterance) -> Result<String, SpeechError> {
+async fn recognize(shared: Arc<Shared>, mut utterance: Utterance) -> Result<String, SpeechError> {
     let mut error = SpeechError::NotConfigured;
     for provider in in_order(&shared.providers) {
+        utterance.set_early(provider.is_early);
         let transcript = tokio::select! {
             transcript = transcribe(provider, &utterance) => transcript.and_then(|words| checked(&words)),
             () = utterance.late(TRANSCRIPT_TIMEOUT) => Err(Failure::TimedOut),
         };
+        let transcript = transcript.and_then(|words| {
+            let early = || Failure::Invalid("a transcript before the end of the audio".to_owned());
+            utterance.is_complete().then_some(words).ok_or_else(early)
+        });
         provider.record(&transcript);
         let direction = Direction::Recognition;
         shared.metrics.count(direction, &provider.name, &transcript);
@@ -224,6 +222,7 @@ async fn recognize(shared: Arc<Shared>, utterance: Utterance) -> Result<String, 
         }
     }
     // Nothing is reported before the end of the utterance.
+    utterance.set_early(false);
     utterance.all().await;
     Err(error)
 }

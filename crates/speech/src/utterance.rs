@@ -17,8 +17,16 @@ const MAX_TRANSCRIPT_BYTES: usize = 8 * 1024;
 #[derive(Default)]
 pub(crate) struct Spoken {
     samples: Vec<i16>,
-    /// When it was complete. It may be continued: then its provider begins again.
-    ended: Option<Instant>,
+    end: Option<End>,
+}
+
+/// Where an utterance ends.
+#[derive(Clone, Copy)]
+struct End {
+    samples: usize,
+    at: Instant,
+    /// The user may not continue.
+    is_final: bool,
 }
 
 /// An utterance, as a provider sees it.
@@ -26,6 +34,8 @@ pub(crate) struct Utterance {
     spoken: watch::Receiver<Spoken>,
     partial: watch::Sender<String>,
     language: Option<String>,
+    /// The provider receives the end of each pause, in case that it is final.
+    is_early: bool,
 }
 
 impl Spoken {
@@ -38,17 +48,43 @@ impl Spoken {
 
     /// Its duration.
     pub(crate) fn duration(&self) -> Duration {
-        Duration::from_millis(self.samples.len() as u64 * 1_000 / u64::from(RATE))
+        let samples = self.end.map_or(self.samples.len(), |end| end.samples);
+        Duration::from_millis(samples as u64 * 1_000 / u64::from(RATE))
     }
 
-    /// Completes it, unless it is complete.
-    pub(crate) fn end(&mut self) {
-        self.ended.get_or_insert_with(Instant::now);
+    /// The user pauses. If this is the end, what follows does not belong to the utterance.
+    pub(crate) fn pause(&mut self) {
+        self.end = Some(End {
+            samples: self.samples.len(),
+            at: Instant::now(),
+            is_final: false,
+        });
     }
 
-    /// Continues it.
+    /// The user continues: what was said in the pause belongs to the utterance.
     pub(crate) const fn resume(&mut self) {
-        self.ended = None;
+        self.end = None;
+    }
+
+    /// Completes it: at the pause, if the user pauses.
+    pub(crate) fn finish(&mut self) {
+        if self.end.is_none() {
+            self.pause();
+        }
+        if let Some(end) = &mut self.end {
+            end.is_final = true;
+        }
+    }
+
+    fn end(&self, is_early: bool) -> Option<End> {
+        self.end.filter(|end| is_early || end.is_final)
+    }
+
+    /// The samples before its end.
+    fn audio(&self, is_early: bool) -> &[i16] {
+        let end = self.end(is_early).map(|end| end.samples);
+        let samples = self.samples.get(..end.unwrap_or(self.samples.len()));
+        samples.unwrap_or_default()
     }
 }
 
@@ -62,7 +98,13 @@ impl Utterance {
             spoken,
             partial,
             language,
+            is_early: false,
         }
+    }
+
+    /// Whether the next provider receives the end of each pause.
+    pub(crate) const fn set_early(&mut self, is_early: bool) {
+        self.is_early = is_early;
     }
 
     /// The language in which it probably is, as ISO 639-1: the first part of the tag.
@@ -80,17 +122,20 @@ impl Utterance {
     /// The samples after the first `sent` ones, when there are any; `None` at the end.
     pub(crate) async fn after(&self, sent: usize) -> Option<Vec<i16>> {
         let mut spoken = self.spoken.clone();
-        let is_due = |spoken: &Spoken| spoken.samples.len() > sent || spoken.ended.is_some();
+        let early = self.is_early;
+        let is_due =
+            |spoken: &Spoken| spoken.audio(early).len() > sent || spoken.end(early).is_some();
         let spoken = spoken.wait_for(is_due).await.ok()?;
-        let samples = spoken.samples.get(sent..)?;
+        let samples = spoken.audio(early).get(sent..)?;
         (!samples.is_empty()).then(|| samples.to_vec())
     }
 
     /// All samples, when it is complete.
     pub(crate) async fn all(&self) -> Vec<i16> {
         let mut spoken = self.spoken.clone();
-        match spoken.wait_for(|spoken| spoken.ended.is_some()).await {
-            Ok(spoken) => spoken.samples.clone(),
+        let early = self.is_early;
+        match spoken.wait_for(|spoken| spoken.end(early).is_some()).await {
+            Ok(spoken) => spoken.audio(early).to_vec(),
             Err(_) => Vec::new(),
         }
     }
@@ -98,15 +143,21 @@ impl Utterance {
     /// Waits until its transcript is late: for `limit` after its end, or after now if it has ended.
     pub(crate) async fn late(&self, limit: Duration) {
         let mut spoken = self.spoken.clone();
+        let early = self.is_early;
         // The sender exists as long as the recognition, which polls this.
-        let _ = spoken.wait_for(|spoken| spoken.ended.is_some()).await;
+        let _ = spoken.wait_for(|spoken| spoken.end(early).is_some()).await;
         sleep_until(Instant::now() + limit).await;
+    }
+
+    /// Whether the provider can have received all of it.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.spoken.borrow().end(self.is_early).is_some()
     }
 
     /// Time since its end.
     pub(crate) fn since_end(&self) -> Duration {
-        let ended = self.spoken.borrow().ended;
-        ended.map(|ended| ended.elapsed()).unwrap_or_default()
+        let end = self.spoken.borrow().end(self.is_early);
+        end.map(|end| end.at.elapsed()).unwrap_or_default()
     }
 }
 

@@ -9,11 +9,12 @@ use tokio::{
         TcpStream,
         tcp::{OwnedReadHalf, OwnedWriteHalf},
     },
+    time::timeout,
 };
 
 use crate::{
     RATE,
-    failure::Failure,
+    failure::{CONNECT_TIMEOUT, Failure},
     pcm::PcmReader,
     synthesis::{ChunkSender, SpokenStyle},
     utterance::Utterance,
@@ -67,7 +68,8 @@ impl Wyoming {
     }
 
     async fn connect(&self) -> Result<(Receiver, Sender), Failure> {
-        let stream = TcpStream::connect(&self.address).await?;
+        let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(&self.address));
+        let stream = stream.await.map_err(|_| Failure::TimedOut)??;
         stream.set_nodelay(true)?;
         let (read, write) = stream.into_split();
         Ok((Receiver(BufReader::new(read)), Sender(write)))

@@ -99,10 +99,14 @@ async fn converse(mut socket: WebSocket, kind: &str, reports: Reports) {
     };
     match kind {
         "text" => {
-            let _ = socket.send(Message::text("<html>")).await;
+            let _ = socket.send(Message::text("<html> s3cret-key")).await;
             return;
         }
-        "other" => return send(&mut socket, json!({"type": "hello"})).await,
+        "other" => return send(&mut socket, json!({"type": "hello s3cret-key"})).await,
+        "rejected" => {
+            let error = json!({"type": "error", "error": {"message": "no such key: s3cret-key"}});
+            return send(&mut socket, error).await;
+        }
         "huge" => return send(&mut socket, json!({"type": "x".repeat(100_000)})).await,
         _ => send(&mut socket, created).await,
     }
@@ -219,7 +223,14 @@ async fn socket_that_fails_is_replaced_and_keeps_its_key() {
     let mut servers = JoinSet::new();
     let (url, _reports) = realtime(&mut servers).await;
     let (good, _transcripts) = wyoming(&mut servers).await;
-    for kind in ["unauthorized", "text", "other", "huge", "failed"] {
+    for kind in [
+        "unauthorized",
+        "text",
+        "other",
+        "rejected",
+        "huge",
+        "failed",
+    ] {
         let mut recognition = begin(&with_key(&url, kind));
         recognition.push(&[1_000; 1_600]);
         recognition.finish();
@@ -296,16 +307,17 @@ async fn pause_requests_the_transcript_and_speech_cancels_it() {
     let mut recognition = begin(&speech);
     recognition.push(&[1_000; 1_600]);
     recognition.pause();
-    // Silence after the request is not sent.
+    // This belongs to the utterance only if the user continues.
     recognition.push(&[0; 800]);
     assert_eq!(wait_for(&mut recognition, &mut reports).await, 1_600);
     while next(&mut recognition).await.unwrap() != Words::Partial("1600 samples".to_owned()) {}
     recognition.resume();
     recognition.push(&[1_000; 400]);
     recognition.pause();
-    assert_eq!(wait_for(&mut recognition, &mut reports).await, 2_000);
+    assert_eq!(wait_for(&mut recognition, &mut reports).await, 2_800);
+    recognition.push(&[0; 800]);
     recognition.finish();
-    assert_eq!(last(&mut recognition).await, "2000 samples");
+    assert_eq!(last(&mut recognition).await, "2800 samples");
     assert!(reports.try_recv().is_err(), "one request for each pause");
 }
 
@@ -330,6 +342,7 @@ async fn early_requests_are_few_and_can_be_switched_off() {
         recognition.finish();
         last(&mut recognition).await;
         let samples = reports.recv().await.unwrap().as_u64().unwrap();
-        assert!(matches!(samples, 500 | 200), "{samples}");
+        // What follows the pause at the end does not belong to the utterance.
+        assert!(matches!(samples, 500 | 100), "{samples}");
     }
 }

@@ -152,7 +152,9 @@ impl<V: VoiceActivity> Segmenter<V> {
         probability: f32,
         emit: &mut (impl FnMut(Segment<'_>) + ?Sized),
     ) {
-        let SegmenterSettings { on, off, .. } = self.settings;
+        let SegmenterSettings {
+            on, off, resume, ..
+        } = self.settings;
         match self.state {
             State::Waiting { voiced, reported } => {
                 let voiced = if probability >= on { voiced + 1 } else { 0 };
@@ -165,7 +167,12 @@ impl<V: VoiceActivity> Segmenter<V> {
                 is_paused,
             } => {
                 // A window between both thresholds continues speech, and begins none after a pause.
-                let threshold = if silent == 0 { off } else { on };
+                let threshold = match silent {
+                    0 => off,
+                    // Noise prolongs nothing where the device decides.
+                    _ if self.is_manual => on,
+                    _ => resume.max(on),
+                };
                 let is_voiced = probability >= threshold;
                 self.state = State::Speaking {
                     voiced: voiced + u32::from(is_voiced),
@@ -357,7 +364,8 @@ mod tests {
         // Speech continues at a lower probability than it begins; after a pause it does not.
         check(&[(10, 90), (10, 70), (30, 0)], "SPE640/1152");
         check(&[(10, 90), (5, 0), (30, 70)], "SPE320/832");
-        check(&[(10, 90), (10, 0), (5, 85), (30, 0)], "SPRPE480/1312");
+        check(&[(10, 90), (10, 0), (5, 96), (30, 0)], "SPRPE480/1312");
+        check(&[(10, 90), (10, 0), (5, 90), (30, 0)], "SPE320/832");
         check(&[(7, 90), (30, 0)], "SPD");
         check(
             &[(20, 90), (16, 0), (10, 90), (16, 0)],

@@ -7,6 +7,8 @@ pub struct SegmenterSettings {
     pub on: f32,
     /// The probability below which speech pauses.
     pub off: f32,
+    /// The probability from which speech continues after a pause: noise must not prolong an utterance.
+    pub resume: f32,
     /// Speech that begins an utterance.
     pub min_speech_ms: u32,
     /// Audio before the beginning that belongs to the utterance.
@@ -27,7 +29,8 @@ impl Default for SegmenterSettings {
     fn default() -> Self {
         Self {
             on: 0.8,
-            off: 0.6,
+            off: 0.7,
+            resume: 0.95,
             min_speech_ms: 96,
             pre_roll_ms: 400,
             pause_ms: 250,

@@ -103,8 +103,13 @@ async fn refuse(handle: &ConnectionHandle, changed: &Notify) {
                 handle.send_voice([VoiceFrame::End { task }]);
             }
         }
-        if timeout_at(until, changed.notified()).await.is_err() && handle.end_voice() {
+        let is_over = timeout_at(until, changed.notified()).await.is_err();
+        if is_over && handle.end_voice() {
             return;
+        }
+        if is_over {
+            // The device does not read, so its inputs are not taken.
+            changed.notified().await;
         }
     }
 }

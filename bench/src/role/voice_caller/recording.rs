@@ -1,6 +1,6 @@
 //! A person's speech as a toy sends it.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, ops::Range, path::Path, time::Duration};
 
 use anyhow::Context as _;
 use switchboard_protocol::message::{AudioFormat, Codec};
@@ -18,6 +18,10 @@ const FORMAT: AudioFormat = AudioFormat {
 /// How the edge listens while it speaks.
 const THRESHOLD_WHILE_SPEAKING: f32 = 0.9;
 const MIN_INTERRUPTION_MS: u32 = 300;
+/// Frames of the recording that are words.
+const WORDS: Range<usize> = 12..32;
+/// Frames of silence at its end.
+const SILENT_FRAMES: usize = 8;
 
 /// The frames of a recording, followed by silence.
 pub(super) struct Recording {
@@ -57,6 +61,19 @@ impl Recording {
             interruption: interruption.context("the recording interrupts nothing")?,
             frames,
         })
+    }
+}
+
+impl Recording {
+    /// Frames in which the person speaks.
+    pub(super) fn speech(&self) -> &[Vec<u8>] {
+        self.frames.get(WORDS).unwrap_or_default()
+    }
+
+    /// Frames without speech.
+    pub(super) fn silence(&self) -> &[Vec<u8>] {
+        let last = self.frames.len().saturating_sub(SILENT_FRAMES);
+        self.frames.get(last..).unwrap_or_default()
     }
 }
 

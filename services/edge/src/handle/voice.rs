@@ -219,6 +219,7 @@ impl State {
         let voice = self.voice.as_mut()?;
         let frame = voice.frames.pop_front()?;
         if voice.frames.len() + 1 == MAX_FRAMES {
+            // Inputs and replies are taken again.
             voice.changed.notify_one();
         }
         voice.count_audio(frame.audio_ms());
@@ -323,6 +324,18 @@ impl ConnectionHandle {
         let state = self.state.lock();
         let turns = state.turns.as_ref();
         turns.is_some_and(|turns| turns.has_picture(task))
+    }
+
+    /// Drops a picture for which there are no words, and what it was charged.
+    pub(crate) fn withdraw_picture(&self, edge: &Edge, task: TaskId) {
+        self.change(|state| {
+            if let Some(turns) = &mut state.turns {
+                turns.withdraw_picture(task);
+                // Less than before.
+                let _ = turns.charge(&edge.messages, self.owner());
+                state.free_idle_turns();
+            }
+        });
     }
 
     /// Begins a turn with what the user said, or with more of it if it `extends` the message. Returns its

@@ -235,7 +235,7 @@ impl<'a> Listener<'a> {
         self.pending.clear();
     }
 
-    /// Forgets the utterance that was completed last.
+    /// Forgets the utterance that has just begun, before a provider is asked.
     pub(super) fn drop_last(&mut self) {
         self.pending.pop_back();
     }

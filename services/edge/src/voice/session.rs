@@ -32,6 +32,8 @@ use crate::{
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// An utterance ends when no audio arrives for this long: the device has stopped sending.
 const STALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// The same for a `manual` message, in which users may think.
+const MANUAL_STALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// The end of a wake word is in the audio that follows it.
 const WAKE_WORD: Duration = Duration::from_millis(300);
 /// Audio that a device does not read. The rest of the answer is dropped then.
@@ -41,14 +43,13 @@ const MAX_BACKLOG_MS: u32 = 2_000;
 const UTTERANCE_BURST: u32 = 20;
 const UTTERANCE_INTERVAL_MS: u32 = 3_000;
 
-/// A message of a `manual` device, which says where it ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ManualMessage {
-    None,
+/// A message of a `manual` device, from its first audio until its turn begins or its END is sent.
+struct ManualMessage {
+    task: TaskId,
     /// The device is sending it.
-    Open,
-    /// It is complete, and its END is owed to the device.
-    Ended,
+    is_open: bool,
+    /// What was recognised so far.
+    words: String,
 }
 
 /// A conversation. Its state follows from what is in progress ([`Self::state`]):
@@ -75,10 +76,13 @@ pub(super) struct Session<'a> {
     task: TaskId,
     /// Audio is analysed. Does not apply to `manual` devices.
     is_listening: bool,
-    manual: ManualMessage,
+    manual: Option<ManualMessage>,
+    /// The task whose `manual` message ended with `listen: stop`. Its audio is ignored until END.
+    stopped: Option<TaskId>,
+    /// A task that the device has closed in another mode. Its picture waits for words that are being
+    /// recognised.
+    closed: Option<TaskId>,
     answer: Option<Answer>,
-    /// What the user has said since the last answer.
-    said: String,
     /// What was played of the last answer that was stopped, until the next message.
     played: Option<Played>,
     /// The state that the device knows.
@@ -87,6 +91,8 @@ pub(super) struct Session<'a> {
     speech_ended: Option<Instant>,
     stages: Stages,
     utterances: TokenBucket,
+    /// The utterance in progress is one too many, and is not recognised.
+    is_refused: bool,
     last_input: Instant,
     last_audio: Instant,
 }
@@ -96,6 +102,16 @@ enum Event {
     Recognized(Recognized),
     Synthesized(Synthesized),
     Due,
+}
+
+impl ManualMessage {
+    const fn new(task: TaskId) -> Self {
+        Self {
+            task,
+            is_open: true,
+            words: String::new(),
+        }
+    }
 }
 
 impl<'a> Session<'a> {
@@ -117,14 +133,16 @@ impl<'a> Session<'a> {
             speaker,
             task: TaskId::MCP,
             is_listening: true,
-            manual: ManualMessage::None,
+            manual: None,
+            stopped: None,
+            closed: None,
             answer: None,
-            said: String::new(),
             played: None,
             reported: VoiceState::Listening,
             speech_ended: None,
             stages: Stages::default(),
             utterances: TokenBucket::new(UTTERANCE_BURST, edge.now_ms()),
+            is_refused: false,
             last_input: Instant::now(),
             last_audio: Instant::now(),
         }
@@ -208,15 +226,18 @@ impl<'a> Session<'a> {
             Event::Synthesized(Synthesized::Audio) | Event::Due => {}
         }
         if self.stalled_at().is_some_and(|at| at <= Instant::now()) {
-            self.end_utterance();
+            self.end_message(self.task);
         }
         true
     }
 
-    /// When the utterance in progress ends unless more audio arrives.
+    /// When the utterance or the message in progress ends unless more audio arrives.
     fn stalled_at(&self) -> Option<Instant> {
-        let is_open = self.listener.is_hearing() && self.listener.mode() != ListenMode::Manual;
-        is_open.then(|| self.last_audio + STALL_TIMEOUT)
+        let timeout = match self.listener.mode() {
+            ListenMode::Manual => MANUAL_STALL_TIMEOUT,
+            ListenMode::Auto | ListenMode::Realtime => STALL_TIMEOUT,
+        };
+        self.is_hearing().then(|| self.last_audio + timeout)
     }
 
     fn is_working(&self) -> bool {
@@ -225,7 +246,7 @@ impl<'a> Session<'a> {
 
     fn next_timeout(&self) -> Option<Instant> {
         let idle_at = (!self.is_working()).then(|| self.last_input + IDLE_TIMEOUT);
-        let hold = self.answer.as_ref().and_then(|answer| answer.on_hold_until);
+        let hold = self.answer.as_ref().and_then(Answer::held_until);
         let timeouts = [self.stalled_at(), idle_at, hold];
         timeouts.into_iter().flatten().min()
     }
@@ -249,12 +270,19 @@ impl<'a> Session<'a> {
                 }
             }
             VoiceInput::Gap => self.listener.continue_after_gap(),
-            VoiceInput::End { task } => self.end_message(task),
+            VoiceInput::End { task } => {
+                self.stopped.take_if(|stopped| *stopped == task);
+                if self.listener.mode() != ListenMode::Manual {
+                    self.closed = Some(task);
+                }
+                self.end_message(task);
+            }
             VoiceInput::Listen { task, listen } => match listen {
                 Listen::Start(mode) => self.listen(task, mode),
                 Listen::Stop => {
                     self.end_message(task);
                     self.is_listening = self.listener.mode() == ListenMode::Manual;
+                    self.stopped = self.is_listening.then_some(task);
                 }
             },
             VoiceInput::Wake { task } => {
@@ -273,36 +301,47 @@ impl<'a> Session<'a> {
     /// The device begins to listen. What is in progress ends.
     fn listen(&mut self, task: TaskId, mode: Option<ListenMode>) {
         self.stop_answer();
-        if self.manual == ManualMessage::Ended {
-            self.handle
-                .send_voice([VoiceFrame::End { task: self.task }]);
-        }
+        self.drop_message();
         self.listener.start(mode);
-        self.said.clear();
         self.is_listening = true;
+        self.stopped = None;
         self.task = task;
-        self.manual = match self.listener.mode() {
-            ListenMode::Manual => ManualMessage::Open,
-            ListenMode::Auto | ListenMode::Realtime => ManualMessage::None,
-        };
+        self.last_audio = Instant::now();
+        if self.listener.mode() == ListenMode::Manual {
+            self.manual = Some(ManualMessage::new(task));
+        }
+    }
+
+    /// Drops a `manual` message. One that has ended is owed its END.
+    fn drop_message(&mut self) {
+        let message = self.manual.take().filter(|message| !message.is_open);
+        if let Some(ManualMessage { task, .. }) = message {
+            self.handle.send_voice([VoiceFrame::End { task }]);
+        }
     }
 
     /// The device wants no answer on this task.
     fn cancel(&mut self, task: TaskId) {
-        if self
+        let is_answer = self
             .answer
             .as_ref()
-            .is_some_and(|answer| answer.task == task)
-        {
+            .is_some_and(|answer| answer.task == task);
+        let is_heard = self.listener.is_hearing() || self.listener.is_recognizing();
+        let is_message = match &self.manual {
+            Some(message) => message.task == task,
+            None => is_heard && self.task == task,
+        };
+        if is_answer {
             self.stop_answer();
-        } else if task == self.task
-            && (self.is_hearing() || self.listener.is_recognizing() || !self.said.is_empty())
-        {
-            self.listener.cancel();
-            self.said.clear();
-            self.manual = ManualMessage::None;
-            self.handle.send_voice([VoiceFrame::End { task }]);
         }
+        if is_message {
+            self.listener.cancel();
+            self.manual = None;
+            if !is_answer {
+                self.handle.send_voice([VoiceFrame::End { task }]);
+            }
+        }
+        self.settle();
     }
 
     /// Returns false where the rest of the audio is worth nothing.
@@ -312,13 +351,13 @@ impl<'a> Session<'a> {
             // The device may hear itself.
             ListenMode::Auto => !self.is_listening || has_begun,
             ListenMode::Realtime => !self.is_listening,
-            ListenMode::Manual => {
-                self.open_message();
-                false
-            }
+            ListenMode::Manual => self.stopped == Some(task),
         };
         if is_ignored {
             return self.listener.skip(bytes);
+        }
+        if self.listener.mode() == ListenMode::Manual {
+            self.open_message(task);
         }
         self.task = task;
         let recognizers = self.edge.voice.speech.recognizers.as_ref();
@@ -337,31 +376,45 @@ impl<'a> Session<'a> {
         true
     }
 
-    /// The first audio of a `manual` message stops an answer.
-    fn open_message(&mut self) {
-        if self.manual == ManualMessage::Open {
+    /// The first audio of a `manual` message stops an answer that has begun. A message whose words are not
+    /// known yet is extended.
+    fn open_message(&mut self, task: TaskId) {
+        if self.manual.as_ref().is_some_and(|message| message.is_open) {
             return;
         }
         if self.answer.as_ref().is_some_and(|answer| answer.has_begun) {
             self.stop_answer();
         }
-        self.manual = ManualMessage::Open;
+        let words = self
+            .manual
+            .as_mut()
+            .map(|message| std::mem::take(&mut message.words));
+        if self
+            .manual
+            .as_ref()
+            .is_some_and(|message| message.task != task)
+        {
+            self.drop_message();
+        }
+        self.manual = Some(ManualMessage {
+            words: words.unwrap_or_default(),
+            ..ManualMessage::new(task)
+        });
         self.hold_answer();
     }
 
-    /// The device ends its message.
+    /// The device ends its message. `listen: stop` and END may both end one.
     fn end_message(&mut self, task: TaskId) {
-        if self.listener.mode() != ListenMode::Manual {
-            self.task = task;
-            return self.end_utterance();
+        if self.listener.mode() == ListenMode::Manual {
+            let message = self.manual.as_mut().filter(|message| message.is_open);
+            let Some(message) = message else {
+                return;
+            };
+            message.is_open = false;
         }
-        // `listen: stop` and END may both end a message.
-        if self.manual == ManualMessage::Open {
-            self.task = task;
-            self.manual = ManualMessage::Ended;
-            self.end_utterance();
-            self.settle();
-        }
+        self.task = task;
+        self.end_utterance();
+        self.settle();
     }
 
     fn end_utterance(&mut self) {
@@ -377,7 +430,17 @@ impl<'a> Session<'a> {
 
     fn take_heard(&mut self, heard: Heard) {
         match heard {
-            Heard::Began => self.hold_answer(),
+            Heard::Began => {
+                let now_ms = self.edge.now_ms();
+                let taken = self
+                    .utterances
+                    .take(UTTERANCE_BURST, UTTERANCE_INTERVAL_MS, now_ms);
+                self.is_refused = taken.is_err();
+                if self.is_refused {
+                    self.listener.drop_last();
+                }
+                self.hold_answer();
+            }
             Heard::Nothing => {
                 self.count(UtteranceEnd::Nothing);
                 self.settle();
@@ -396,15 +459,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// An utterance is complete. Its recognition continues if there is a provider and it is not one too
-    /// many.
+    /// An utterance is complete. Its recognition continues if there is a provider.
     fn admit(&mut self, utterance: Utterance) {
-        let now_ms = self.edge.now_ms();
-        let taken = self
-            .utterances
-            .take(UTTERANCE_BURST, UTTERANCE_INTERVAL_MS, now_ms);
-        if taken.is_err() {
-            self.listener.drop_last();
+        if self.is_refused {
             return self.fail(VoiceProblem::TooMany);
         }
         if self.edge.voice.speech.recognizers.is_some() {
@@ -416,7 +473,7 @@ impl<'a> Session<'a> {
             && let Some(speaker) = &mut self.speaker
         {
             speaker.push(NO_RECOGNITION, true);
-            self.answer = Some(Answer::new(None, self.task, String::new()));
+            self.answer = Some(Answer::new(None, self.task, String::new(), None));
         } else {
             self.settle();
         }
@@ -426,9 +483,8 @@ impl<'a> Session<'a> {
         let is_doubtful = utterance.speech_percent < transcript::MIN_SPEECH_PERCENT;
         let is_noise = words.is_empty() || (is_doubtful && transcript::is_invented(words));
         self.listener.count_words(!is_noise);
-        let answer = self.answer.as_ref();
-        let is_interrupted = answer.is_some_and(|answer| answer.is_interrupted);
-        if is_noise || (is_interrupted && transcript::is_backchannel(words)) {
+        let has_begun = self.answer.as_ref().is_some_and(|answer| answer.has_begun);
+        if is_noise || (has_begun && transcript::is_backchannel(words)) {
             self.count(UtteranceEnd::Nothing);
             return self.settle();
         }
@@ -436,20 +492,17 @@ impl<'a> Session<'a> {
         self.stages
             .end(&self.edge.metrics.voice, Stage::Recognition);
         self.send_heard(words, true);
-        if answer.is_some_and(|answer| answer.has_begun) {
+        if has_begun {
             self.edge.metrics.voice.barge_ins.inc(BargeIn::Cancelled);
             self.stop_answer();
         }
-        if !self.said.is_empty() {
-            self.said.push(' ');
-        }
-        self.said.push_str(words);
-        let is_manual = self.listener.mode() == ListenMode::Manual;
-        if is_manual {
+        match &mut self.manual {
             // Its other utterances belong to the message as well.
-            self.settle();
-        } else {
-            self.begin_turn();
+            Some(message) => {
+                append(&mut message.words, words);
+                self.settle();
+            }
+            None => self.begin_turn(self.task, words),
         }
     }
 
@@ -502,7 +555,17 @@ impl<'a> Session<'a> {
         self.listener.set_speaking(state == VoiceState::Speaking);
         let is_idle = matches!(state, VoiceState::Listening | VoiceState::Idle);
         self.handle.set_answering(!is_idle);
+        let answer = self.answer.as_ref().filter(|answer| answer.has_begun);
+        let task = answer.map_or(self.task, |answer| answer.task);
         self.handle
-            .send_voice_message(self.task, &ServerVoice::State { state });
+            .send_voice_message(task, &ServerVoice::State { state });
     }
+}
+
+/// Appends words to a message.
+fn append(message: &mut String, words: &str) {
+    if !message.is_empty() && !words.is_empty() {
+        message.push(' ');
+    }
+    message.push_str(words);
 }

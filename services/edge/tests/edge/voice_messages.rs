@@ -115,10 +115,79 @@ async fn words_on_another_task_replace_the_turn_of_the_first() {
     fixture.node.caller.send_text(&first, "Old.");
     fixture.node.caller.send_text(&second, "New.");
     fixture.node.caller.finish_reply(&second);
-    let saying = voice_with(&mut device, "saying").await;
-    assert_eq!(saying["saying"], "New.");
-    let mut ends = received.iter().filter(|frame| frame.kind == Kind::End);
-    assert!(ends.next().is_none_or(|frame| frame.task == TASK));
+    // The first message has its END, and nothing else.
+    while received
+        .last()
+        .is_none_or(|frame| frame.kind != Kind::Audio)
+    {
+        received.push(device.next().await.expect("a frame"));
+    }
+    let own = received.iter().filter(|frame| frame.task == TASK);
+    let own: Vec<Kind> = own
+        .map(|frame| frame.kind)
+        .filter(|kind| *kind != Kind::Voice)
+        .collect();
+    assert_eq!(own, [Kind::End]);
+    let mut sayings = received.iter().filter(|frame| frame.kind == Kind::Voice);
+    assert!(sayings.any(|frame| frame.json()["saying"] == "New."));
+}
+
+#[tokio::test]
+async fn message_without_words_leaves_the_answer_of_another_task() {
+    // Only the first utterance has words.
+    let once = "cat > /dev/null; test -e \"$0.done\" && exit 0; touch \"$0.done\"; echo hello";
+    let fixture = Fixture::start(once).await;
+    let (mut device, _) = fixture.device("toy", &json!({"listen": "manual"})).await;
+    let mut received = Vec::new();
+    say(&mut device, &mut received).await;
+    let turn = fixture.turn().await;
+    // Two messages on another task: one that is cancelled, one without words.
+    for is_cancelled in [true, false] {
+        for (seq, frame) in (0..).zip(recording()[..30 * FRAME_BYTES].chunks(FRAME_BYTES)) {
+            device.send(Kind::Audio, OTHER, seq, frame).await;
+        }
+        if is_cancelled {
+            device.send(Kind::Cancel, OTHER, 0, b"").await;
+        }
+        device.send(Kind::End, OTHER, 30, b"").await;
+        received.clear();
+        while received.last().is_none_or(|frame| frame.kind != Kind::End) {
+            received.push(device.next().await.expect("a frame"));
+        }
+        received.retain(|frame| frame.kind != Kind::Voice);
+        assert_eq!(received.len(), 1);
+        assert_eq!(received[0].task, OTHER);
+    }
+    fixture.node.caller.send_text(&turn, "Yes.");
+    fixture.node.caller.finish_reply(&turn);
+    assert!(receive_answer(&mut device).await > 200);
+    silence(&mut device).await;
+}
+
+#[tokio::test]
+async fn written_answer_waits_until_the_user_has_finished() {
+    let fixture = Fixture::start(HELLO).await;
+    let terms = json!({"out": null, "listen": "manual"});
+    let (mut device, _) = fixture.device("toy", &terms).await;
+    let mut received = Vec::new();
+    say(&mut device, &mut received).await;
+    let first = fixture.turn().await;
+    speak(&mut device, 0, &recording()[..FRAME_BYTES], &mut received).await;
+    fixture.node.caller.send_text(&first, "Old.");
+    fixture.node.caller.finish_reply(&first);
+    speak(&mut device, 1, &recording(), &mut received).await;
+    let seq = u16::try_from(1 + recording().len().div_ceil(FRAME_BYTES)).unwrap();
+    device.send(Kind::End, TASK, seq, b"").await;
+    let second = fixture.turn().await;
+    assert_eq!(&*second.text, "hello hello");
+    fixture.node.caller.send_text(&second, "New.");
+    fixture.node.caller.finish_reply(&second);
+    while received.last().is_none_or(|frame| frame.kind != Kind::End) {
+        received.push(device.next().await.expect("a frame"));
+    }
+    let texts = received.iter().filter(|frame| frame.kind == Kind::Text);
+    let texts: Vec<_> = texts.map(|frame| &frame.payload[..]).collect();
+    assert_eq!(texts, [&b"New."[..]]);
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, pem::PemObject as _},
 };
 use serde_json::{Value, json};
-use switchboard_protocol::frame::{Kind as FrameKind, SeqFormat, TaskId, encode};
+use switchboard_protocol::frame::{Kind as FrameKind, SeqFormat, TaskId, encode, encode_stream};
 use switchboard_test_support::{certificates::Authority, eventually::eventually};
 use tokio::{
     net::{TcpSocket, TcpStream},
@@ -40,6 +40,9 @@ const COSTLY_CHARS: usize = 700;
 const CALLS_IN_FLIGHT: usize = 64;
 /// What a device that floods an edge sends at a time.
 const FLOOD_BYTES: usize = 256 * 1024;
+/// Frames of audio until its seq begins anew, and the samples of each.
+const AUDIO_FRAMES: usize = 10_000;
+const AUDIO_FRAME_BYTES: usize = 400;
 /// Events of devices that exceed their rate.
 const DROPPED_EVENTS: &str = "switchboard_edge_notes_total{kind=\"event_dropped\"}";
 /// Between two looks for calls that have ended.
@@ -402,5 +405,54 @@ async fn floods_of_frames_leave_the_processors_to_others() {
     };
     target
         .measure("floods of frames", Takes::Rate(DROPPED_EVENTS), attack)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn floods_of_audio_leave_conversations_and_processors_to_others() {
+    let sessions = sized(16, 48);
+    let setting = ("SWITCHBOARD_VOICE_MAX_SESSIONS", &*sessions.to_string());
+    let target = Target::start(Service::Edge, &[setting]).await;
+    let cluster = &target.cluster;
+    let mut audio = Vec::new();
+    // The seq of the last frame is 9999, so the next one is 0.
+    let samples = vec![0x55; AUDIO_FRAMES * AUDIO_FRAME_BYTES];
+    let task = TaskId(*b"audio001");
+    let next = encode_stream(
+        &mut audio,
+        FrameKind::Audio,
+        task,
+        0,
+        &samples,
+        AUDIO_FRAME_BYTES,
+    );
+    assert_eq!(next, Ok(0));
+    let audio: Arc<[u8]> = audio.into();
+    let attack = async {
+        let mut flooding = JoinSet::new();
+        // Twice the share: the others are refused.
+        for number in 0..sessions / 2 {
+            let subject = format!("device:noisy-{number}");
+            let token = cluster.token(&cluster.org, &subject, &["device"]).await;
+            let format = json!({"codec": "pcm_s16le", "rate": 48_000});
+            let client = json!({
+                "name": "test", "version": "1", "audio": {"in": format, "listen": "realtime"},
+            });
+            let hello = json!({"token": token["access_token"], "client": client});
+            let mut device = Device::dial(&device_address(cluster)).await;
+            device.send(FrameKind::Auth, &hello.to_string()).await;
+            let welcome = device.receive().await.unwrap().json();
+            assert!(welcome["data"]["audio"].is_object(), "{welcome}");
+            let audio = Arc::clone(&audio);
+            flooding.spawn(async move {
+                loop {
+                    device.send_bytes(&audio).await;
+                }
+            });
+        }
+        flooding
+    };
+    target
+        .measure("floods of audio", Takes::Share("voice_sessions"), attack)
         .await;
 }

@@ -95,7 +95,7 @@ impl Turns {
     }
 
     /// Drops the picture of an incomplete message, and a message that is nothing else.
-    pub(super) fn withdraw_picture(&mut self, task: TaskId) {
+    pub(in crate::handle) fn withdraw_picture(&mut self, task: TaskId) {
         let is_only_picture = |content: &Content| match content {
             Content::Text(text) => text.is_empty(),
             _ => false,

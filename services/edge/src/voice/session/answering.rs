@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use switchboard_bus::NewMessage;
-use switchboard_protocol::message::ListenMode;
+use switchboard_protocol::{frame::TaskId, message::ListenMode};
 use tokio::time::Instant;
 
 use super::{
@@ -11,7 +11,7 @@ use super::{
         answer::Answer,
         metrics::{BargeIn, Stage},
     },
-    MAX_BACKLOG_MS, ManualMessage, Session,
+    MAX_BACKLOG_MS, ManualMessage, Session, append,
 };
 use crate::{
     handle::{ReplyChunk, VoiceFrame},
@@ -19,35 +19,41 @@ use crate::{
 };
 
 impl Session<'_> {
-    /// Begins a turn with what the user has said, in place of one whose answer has not begun.
-    pub(super) fn begin_turn(&mut self) {
+    /// Begins a turn with what the user has said. It extends a message whose answer has not begun, and
+    /// replaces its turn.
+    pub(super) fn begin_turn(&mut self, task: TaskId, words: &str) {
         let replaced = self.answer.take();
         let extends = replaced.is_some();
+        let mut text = String::new();
         if let Some(replaced) = replaced {
             self.played = replaced
                 .played(self.speaker.as_ref())
                 .or(self.played.take());
-            if replaced.task != self.task {
+            text = replaced.message;
+            if replaced.task != task {
                 let task = replaced.task;
                 self.handle
                     .update_turns(self.edge, |turns| turns.cancel_turn(task));
                 self.handle.send_voice([VoiceFrame::End { task }]);
             }
         }
+        append(&mut text, words);
         if let Some(speaker) = &mut self.speaker {
             speaker.clear();
         }
+        let played = self.played.take();
         let message = NewMessage {
-            text: self.said.clone(),
+            text: text.clone(),
             is_spoken: true,
-            played: self.played.take(),
+            played: played.clone(),
             picture: None,
             audio_ms: self.handle.take_audio_ms(),
         };
         let (turn, starts) = self
             .handle
-            .begin_spoken_turn(self.edge, self.task, message, extends);
-        self.answer = Some(Answer::new(Some(turn), self.task, self.said.clone()));
+            .begin_spoken_turn(self.edge, task, message, extends);
+        self.answer = Some(Answer::new(Some(turn), task, text, played));
+        self.closed = None;
         if self.is_hearing() || self.listener.is_recognizing() {
             self.hold_answer();
         }
@@ -65,6 +71,7 @@ impl Session<'_> {
         if answer.turn != Some(chunk.serial) {
             return;
         }
+        answer.is_taken = true;
         if !chunk.text.is_empty() {
             self.stages.end(&self.edge.metrics.voice, Stage::Reply);
         }
@@ -72,12 +79,8 @@ impl Session<'_> {
             self.listener.set_language(style.language.clone());
         }
         let Some(speaker) = &mut self.speaker else {
-            answer.has_begun |= !chunk.text.is_empty();
-            let (task, text) = (answer.task, chunk.text);
-            self.handle.send_voice([VoiceFrame::Text { task, text }]);
-            if chunk.is_last {
-                self.end_answer();
-            }
+            answer.text.push_str(&chunk.text);
+            answer.is_whole = chunk.is_last;
             return;
         };
         if let Some(style) = chunk.style {
@@ -88,8 +91,12 @@ impl Session<'_> {
 
     /// Sends what is due to the device. Returns when to look again.
     pub(super) fn send_due(&mut self) -> Option<Instant> {
-        let (answer, speaker) = (self.answer.as_mut()?, self.speaker.as_mut()?);
-        answer.release_in_time(speaker);
+        let answer = self.answer.as_mut()?;
+        answer.release_in_time(self.speaker.as_mut());
+        let Some(speaker) = &mut self.speaker else {
+            self.send_text();
+            return None;
+        };
         let (frames, next) = speaker.due(answer.task, self.terms.captions);
         let metrics = &self.edge.metrics.voice;
         if let Some(lag) = speaker.take_lag() {
@@ -124,14 +131,29 @@ impl Session<'_> {
         Some(Instant::now() + unplayed)
     }
 
+    /// Sends the text of an answer that is not spoken.
+    fn send_text(&mut self) {
+        let Some(answer) = self.answer.as_mut().filter(|answer| !answer.is_held()) else {
+            return;
+        };
+        if !answer.text.is_empty() {
+            answer.has_begun = true;
+            let (task, text) = (answer.task, std::mem::take(&mut answer.text));
+            self.handle.send_voice([VoiceFrame::Text { task, text }]);
+        }
+        if answer.is_whole {
+            self.end_answer();
+        }
+    }
+
     /// Whether the user speaks, or a `manual` device may still send speech.
     pub(super) fn is_hearing(&self) -> bool {
-        self.listener.is_hearing() || self.manual == ManualMessage::Open
+        self.listener.is_hearing() || self.manual.as_ref().is_some_and(|message| message.is_open)
     }
 
     pub(super) fn hold_answer(&mut self) {
-        if let (Some(answer), Some(speaker)) = (&mut self.answer, &mut self.speaker) {
-            answer.hold(speaker);
+        if let Some(answer) = &mut self.answer {
+            answer.hold(self.speaker.as_mut());
         }
     }
 
@@ -144,48 +166,35 @@ impl Session<'_> {
         if !answer.has_begun || answer.is_interrupted {
             return;
         }
-        speaker.hold();
-        answer.on_hold_until = None;
-        answer.played = answer.played(Some(speaker));
-        answer.is_interrupted = true;
+        answer.interrupt(speaker);
         let task = answer.task;
         self.handle.cancel_voice(task);
     }
 
-    /// Nothing more is being said: begins a `manual` turn, continues an answer that was interrupted, or
-    /// ends a message without words.
+    /// Nothing more is being said: begins the turn of a `manual` message or ends one without words, and
+    /// continues an answer that was held.
     pub(super) fn settle(&mut self) {
         if self.is_hearing() || self.listener.is_recognizing() {
             return;
         }
-        let is_ended = self.manual == ManualMessage::Ended;
-        let has_words = !self.said.is_empty() && !self.is_answered();
-        if is_ended && (has_words || self.handle.has_picture(self.task)) {
-            return self.begin_turn();
+        if let Some(task) = self.closed.take() {
+            self.handle.withdraw_picture(self.edge, task);
         }
-        match (&mut self.answer, &mut self.speaker) {
-            (Some(answer), Some(speaker)) => {
-                answer.on_hold_until = None;
-                speaker.release();
-                if std::mem::take(&mut answer.is_interrupted) {
-                    speaker.repeat_sentence();
-                    self.edge.metrics.voice.barge_ins.inc(BargeIn::Resumed);
-                }
+        if let Some(ManualMessage { task, words, .. }) = self.manual.take() {
+            if !words.is_empty() || self.handle.has_picture(task) {
+                return self.begin_turn(task, &words);
             }
-            (None, _) if is_ended => {
-                // The device waits for an answer.
-                self.manual = ManualMessage::None;
-                self.handle
-                    .send_voice([VoiceFrame::End { task: self.task }]);
+            // An answer on the same task has its own END.
+            let answer = self.answer.as_ref();
+            if answer.is_none_or(|answer| answer.task != task) {
+                self.handle.send_voice([VoiceFrame::End { task }]);
             }
-            _ => {}
         }
-    }
-
-    /// Whether the answer in progress is that of all that the user has said.
-    fn is_answered(&self) -> bool {
-        let answer = self.answer.as_ref();
-        answer.is_some_and(|answer| answer.turn.is_some() && answer.message == self.said)
+        if let Some(answer) = &mut self.answer
+            && answer.release(self.speaker.as_mut())
+        {
+            self.edge.metrics.voice.barge_ins.inc(BargeIn::Resumed);
+        }
     }
 
     /// Ends the answer early, if there is one.
@@ -223,11 +232,7 @@ impl Session<'_> {
         if let Some(speaker) = &mut self.speaker {
             speaker.clear();
         }
-        self.said.clear();
         self.speech_ended = None;
-        if self.manual == ManualMessage::Ended {
-            self.manual = ManualMessage::None;
-        }
         self.listener.restart_silence();
     }
 }
