@@ -5,9 +5,9 @@
 
 use std::{fs, path::Path, process::Command};
 
-use ogg::{PacketReader, PacketWriteEndInfo, PacketWriter};
+use ogg::PacketReader;
 use switchboard_protocol::message::{AudioFormat, Codec};
-use switchboard_voice::{Decoder, Encoder, RATE};
+use switchboard_voice::{Decoder, OggOpus, RATE, Recorder};
 
 const FORMAT: AudioFormat = AudioFormat {
     codec: Codec::Opus,
@@ -97,41 +97,22 @@ fn packets_of_libopus_are_decoded() {
 }
 
 #[test]
-fn packets_are_decoded_by_libopus() {
+fn recording_is_decoded_by_libopus() {
     let (folder, speech) = (tempfile::tempdir().unwrap(), recording());
     let (opus, wav) = (folder.path().join("b.opus"), folder.path().join("b.wav"));
-    let mut frames = Vec::new();
-    let mut encoder = Encoder::new(FORMAT, RATE);
-    encoder.encode(&speech, &mut frames);
-    encoder.finish(&mut frames);
-    let mut writer = PacketWriter::new(fs::File::create(&opus).unwrap());
-    let mut head = b"OpusHead\x01\x01\0\0".to_vec();
-    head.extend(RATE.to_le_bytes());
-    head.extend([0; 3]);
-    let tags = b"OpusTags\x04\0\0\0test\0\0\0\0".to_vec();
-    for header in [head, tags] {
-        writer
-            .write_packet(header.into(), 1, PacketWriteEndInfo::EndPage, 0)
-            .unwrap();
-    }
-    let count = frames.len();
-    for (number, frame) in frames.into_iter().enumerate() {
-        let end = if number + 1 == count {
-            PacketWriteEndInfo::EndStream
-        } else {
-            PacketWriteEndInfo::EndPage
-        };
-        // Positions are at 48 kHz.
-        let position = (number as u64 + 1) * u64::from(FORMAT.frame_ms) * 48;
-        writer
-            .write_packet(frame.bytes[2..].into(), 1, end, position)
-            .unwrap();
-    }
-    drop(writer);
+    let mut packets = Vec::new();
+    let mut recorder = Recorder::default();
+    recorder.begin();
+    recorder.push(&speech, &mut packets);
+    recorder.end(&mut packets);
+    let file = OggOpus::from_packets(&packets, 1 << 20).unwrap();
+    fs::write(&opus, &file.bytes).unwrap();
     run("opusdec", &["--quiet", "--rate", "16000"], [&opus, &wav]);
     let reader = hound::WavReader::open(&wav).unwrap();
     let pcm: Vec<i16> = reader.into_samples().map(Result::unwrap).collect();
-    assert!(pcm.len() >= speech.len());
+    // Without the delay of the encoder, and filled up to a packet.
+    assert!(pcm.len() + MAX_DELAY >= speech.len());
+    assert!(file.ms as usize * 16 >= pcm.len());
     let similarity = similarity(&speech, &pcm);
     assert!(similarity > 0.9, "{similarity}");
 }
