@@ -158,6 +158,10 @@ prefixed_id! {
     VoiceId, "voice_"
 }
 prefixed_id! {
+    /// A recording of what a user said to a device.
+    RecordingId, "rec_"
+}
+prefixed_id! {
     /// An entry of the audit log: who changed which setting.
     AuditEntryId, "aud_"
 }

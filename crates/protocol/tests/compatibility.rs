@@ -12,7 +12,7 @@ use switchboard_protocol::{
     frame::{Decoder, FrameError, Kind, SeqFormat, TaskId, encode, encode_stream},
     id::{
         ApiKeyId, AuditEntryId, CallId, ConversationId, DeliveryId, MemoryId, NpcId, OrgId,
-        PictureId, SkillsBookId, TemplateId, TokenId, VoiceId, WebhookId,
+        PictureId, RecordingId, SkillsBookId, TemplateId, TokenId, VoiceId, WebhookId,
     },
     message::{
         AuthAccepted, AuthRequest, Call, ClientInfo, DeviceEvent, DeviceMessage, ErrorNotice,
@@ -286,6 +286,7 @@ fn identifiers_and_codes_keep_their_text() {
         NpcId::from_uuid(id).to_string(),
         OrgId::from_uuid(id).to_string(),
         PictureId::from_uuid(id).to_string(),
+        RecordingId::from_uuid(id).to_string(),
         SkillsBookId::from_uuid(id).to_string(),
         TemplateId::from_uuid(id).to_string(),
         TokenId::from_uuid(id).to_string(),

@@ -34,7 +34,7 @@ pub enum Quota {
     DevicesConnected,
     /// Devices that have ever connected.
     DevicesKnown,
-    /// Bytes of pictures, voice samples and skills books.
+    /// Bytes of pictures, voice samples, skills books and recordings.
     ObjectBytes,
     /// Templates, NPCs, memories, pictures, skills books, voices and webhooks.
     Settings,

@@ -61,6 +61,7 @@ pub use media::{
     orphans::OrphanError,
     pending_upload::PendingUpload,
     pictures::{NewPicture, Picture, PictureError, PictureRemoval, PictureWrite},
+    recordings::{NewRecording, RecordingError, RecordingFilter, StoredRecording},
     voices::{
         NewVoice, OrphanedVoice, StoredVoice, VoiceChange, VoiceConsent, VoiceError, VoiceFault,
         VoiceFilter, VoiceJob, VoiceRemake, VoiceRemoval, VoiceSample, VoiceSettings, VoiceState,

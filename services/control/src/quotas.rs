@@ -22,7 +22,7 @@ pub struct QuotaConfig {
     #[arg(long, env, value_name = "COUNT", default_value_t = Self::DEFAULT.quota_devices_known, value_parser = limit())]
     pub quota_devices_known: u64,
 
-    /// Quota of bytes of pictures, voice samples and skills books
+    /// Quota of bytes of pictures, voice samples, skills books and recordings
     #[arg(long, env, value_name = "BYTES", default_value_t = Self::DEFAULT.quota_object_bytes, value_parser = limit())]
     pub quota_object_bytes: u64,
 

@@ -7,6 +7,7 @@ pub(crate) mod memories;
 pub(crate) mod npcs;
 pub(crate) mod orgs;
 mod pictures;
+mod recordings;
 pub(crate) mod skills_books;
 pub(crate) mod templates;
 pub(crate) mod tokens;
@@ -95,6 +96,9 @@ pub(crate) fn routes() -> OpenApiRouter<Arc<Control>> {
         .routes(routes!(pictures::list))
         .routes(routes!(pictures::get, pictures::delete))
         .routes(routes!(pictures::content))
+        .routes(routes!(recordings::list, recordings::delete_all))
+        .routes(routes!(recordings::get, recordings::delete))
+        .routes(routes!(recordings::content))
         .routes(routes!(skills_books::create, skills_books::list))
         .routes(routes!(skills_books::get, skills_books::delete))
         .routes(parts)

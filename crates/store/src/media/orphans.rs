@@ -6,7 +6,7 @@
 use std::{collections::HashSet, time::Duration};
 
 use chrono::{TimeDelta, Utc};
-use switchboard_protocol::id::{SkillsBookId, VoiceId};
+use switchboard_protocol::id::{OrgId, RecordingId, SkillsBookId, VoiceId};
 
 use crate::{
     Owner, Store, StoreError,
@@ -72,7 +72,8 @@ impl Store {
     /// Those of our keys that no row refers to.
     async fn filter_orphans(&self, keys: Vec<ObjectKey>) -> Result<Vec<ObjectKey>, StoreError> {
         let (mut pictures, mut books) = (Vec::new(), Vec::new());
-        let (mut parts, mut voices, mut ours) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut parts, mut voices) = (Vec::new(), Vec::new());
+        let (mut recordings, mut ours) = (Vec::new(), Vec::new());
         for key in keys {
             match key.kind() {
                 Some(ObjectKind::Picture(object)) => pictures.push(object),
@@ -81,6 +82,7 @@ impl Store {
                     parts.push(object);
                 }
                 Some(ObjectKind::Voice(id)) => voices.push(id),
+                Some(ObjectKind::Recording(id)) => recordings.push(id),
                 None => continue,
             }
             ours.push(key);
@@ -107,6 +109,12 @@ impl Store {
             let voices = sqlx::query!("SELECT org_id, id FROM voices WHERE id = ANY ($1)", &voices)
                 .fetch_all(&mut *connection)
                 .await?;
+            let recordings = sqlx::query!(
+                "SELECT org_id, id FROM recordings WHERE id = ANY ($1)",
+                &recordings
+            )
+            .fetch_all(&mut *connection)
+            .await?;
             let pictures = pictures.into_iter().map(|picture| {
                 ObjectKey::picture(Owner::from_column(picture.org_id), &picture.object)
             });
@@ -118,7 +126,12 @@ impl Store {
                 let id = VoiceId::from_uuid(voice.id);
                 ObjectKey::voice(Owner::from_column(voice.org_id), id)
             });
-            Ok::<_, sqlx::Error>(pictures.chain(parts).chain(voices).collect())
+            let recordings = recordings.into_iter().map(|recording| {
+                let owner = Owner::Org(OrgId::from_uuid(recording.org_id));
+                ObjectKey::recording(owner, RecordingId::from_uuid(recording.id))
+            });
+            let referenced = pictures.chain(parts).chain(voices).chain(recordings);
+            Ok::<_, sqlx::Error>(referenced.collect())
         })
         .await?;
         ours.retain(|key| !referenced.contains(key));

@@ -20,6 +20,10 @@ pub struct OrgSettings {
     pub name: String,
     /// The NPC of devices that are assigned to none.
     pub default_npc: Option<NpcId>,
+    /// Whether what users say to devices is recorded.
+    pub record_speech: bool,
+    /// Days until a recording is deleted; 1 to 365.
+    pub recording_retention_days: i32,
 }
 
 /// A stored organisation.
@@ -76,6 +80,8 @@ pub(crate) struct Row {
     pub(crate) created_at: DateTime<Utc>,
     pub(crate) updated_at: DateTime<Utc>,
     pub(crate) suspended_at: Option<DateTime<Utc>>,
+    pub(crate) record_speech: bool,
+    pub(crate) recording_retention_days: i32,
     pub(crate) quotas: Json<Limits>,
 }
 
@@ -86,6 +92,8 @@ impl From<Row> for Org {
             settings: OrgSettings {
                 name: row.name,
                 default_npc: row.default_npc_id.map(NpcId::from_uuid),
+                record_speech: row.record_speech,
+                recording_retention_days: row.recording_retention_days,
             },
             version: row.version,
             created_at: row.created_at,
@@ -129,6 +137,7 @@ impl Store {
         let query = sqlx::query_as!(
             Row,
             r#"SELECT id, name, default_npc_id, version, created_at, updated_at, suspended_at,
+                         record_speech, recording_retention_days,
                       quotas AS "quotas: Json<Limits>"
                FROM orgs WHERE id = $1"#,
             id.uuid()
@@ -155,13 +164,17 @@ impl Store {
     ) -> Result<OrgWrite, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            r#"UPDATE orgs SET name = $3, default_npc_id = $4 WHERE id = $1 AND version = $2
+            r#"UPDATE orgs SET name = $3, default_npc_id = $4, record_speech = $5, recording_retention_days = $6
+               WHERE id = $1 AND version = $2
                RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at,
+                         record_speech, recording_retention_days,
                          quotas AS "quotas: Json<Limits>""#,
             id.uuid(),
             version,
             settings.name,
-            settings.default_npc.map(NpcId::uuid)
+            settings.default_npc.map(NpcId::uuid),
+            settings.record_speech,
+            settings.recording_retention_days
         );
         match with_timeout(async {
             query
@@ -191,6 +204,7 @@ impl Store {
         let query = sqlx::query_as!(
             Row,
             r#"SELECT id, name, default_npc_id, version, created_at, updated_at, suspended_at,
+                         record_speech, recording_retention_days,
                       quotas AS "quotas: Json<Limits>"
                FROM orgs WHERE $1::uuid IS NULL OR id > $1 ORDER BY id LIMIT $2"#,
             after.map(OrgId::uuid),
@@ -215,6 +229,7 @@ impl Store {
             Row,
             r#"UPDATE orgs SET suspended_at = CASE WHEN $2 THEN COALESCE(suspended_at, now()) END WHERE id = $1
                RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at,
+                         record_speech, recording_retention_days,
                          quotas AS "quotas: Json<Limits>""#,
             id.uuid(),
             is_suspended

@@ -62,6 +62,7 @@ impl Store {
             orgs::Row,
             r#"UPDATE orgs SET quotas = jsonb_strip_nulls(quotas || $2) WHERE id = $1
                RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at,
+                         record_speech, recording_retention_days,
                          quotas AS "quotas: Json<Limits>""#,
             id.uuid(),
             Json(quotas) as _
@@ -150,6 +151,7 @@ async fn amounts(
                    + (SELECT coalesce(sum(p.size_bytes), 0)
                       FROM skills_book_parts p JOIN skills_books b ON b.id = p.book_id WHERE b.org_id = $1)
                    + (SELECT coalesce(sum(size_bytes), 0) FROM voices WHERE org_id = $1)
+                   + (SELECT coalesce(sum(size_bytes), 0) FROM recordings WHERE org_id = $1)
                  )::bigint END AS object_bytes,
                  CASE WHEN 'settings' = ANY ($2) THEN (
                    (SELECT count(*) FROM templates WHERE org_id = $1)

@@ -64,6 +64,10 @@ const TAGS: &[(&str, &str)] = &[
         "The voices of characters: samples with consent, and their training by providers.",
     ),
     (
+        "Recordings",
+        "What users said to devices, of organisations that switched this on.",
+    ),
+    (
         "Audit log",
         "The changes of settings, with author and time.",
     ),

@@ -133,7 +133,7 @@ impl From<VoiceError> for ControlError {
 pub(crate) fn objects_not_configured() -> Problem {
     Problem::new(
         ProblemKind::ObjectsNotConfigured,
-        "This installation has no object store for pictures, skills books and voices; the operator configures one with --objects or SWITCHBOARD_OBJECTS.",
+        "This installation has no object store for pictures, skills books, voices and recordings; the operator configures one with --objects or SWITCHBOARD_OBJECTS.",
     )
 }
 

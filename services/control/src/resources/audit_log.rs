@@ -9,8 +9,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use switchboard_protocol::id::{
-    ApiKeyId, AuditEntryId, MemoryId, NpcId, OrgId, PictureId, SkillsBookId, TemplateId, TokenId,
-    VoiceId, WebhookId,
+    ApiKeyId, AuditEntryId, MemoryId, NpcId, OrgId, PictureId, RecordingId, SkillsBookId,
+    TemplateId, TokenId, VoiceId, WebhookId,
 };
 use switchboard_runtime::{
     paging::{self, Cursor, JsonElements, Limit, List},
@@ -66,6 +66,7 @@ pub(crate) enum AuditedResource {
     SkillsBook,
     Voice,
     Webhook,
+    Recording,
 }
 
 /// An entry of the audit log: one change of one resource.
@@ -124,7 +125,7 @@ pub(crate) struct ListParams {
     resource: Option<AuditedResource>,
     /// Only changes of the resource with this id.
     #[param(
-        pattern = "^(org|key|tok|tpl|npc|mem|pic|skb|voice|whk)_[0-9a-f]{32}$",
+        pattern = "^(org|key|tok|tpl|npc|mem|pic|skb|voice|whk|rec)_[0-9a-f]{32}$",
         example = "tpl_01a1fdc1e83670f68020c071fd533605"
     )]
     resource_id: Option<String>,
@@ -204,6 +205,7 @@ fn parse_resource_id(id: &str) -> Result<Uuid, Problem> {
         .or_else(|| parse(id, SkillsBookId::uuid))
         .or_else(|| parse(id, VoiceId::uuid))
         .or_else(|| parse(id, WebhookId::uuid))
+        .or_else(|| parse(id, RecordingId::uuid))
         .or_else(|| parse(id, TokenId::uuid))
         .or_else(|| parse(id, ApiKeyId::uuid))
         .or_else(|| parse(id, OrgId::uuid))
@@ -224,6 +226,7 @@ impl From<AuditEntry> for AuditEntryView {
             "memory" => MemoryId::from_uuid(uuid).to_string(),
             "picture" => PictureId::from_uuid(uuid).to_string(),
             "voice" => VoiceId::from_uuid(uuid).to_string(),
+            "recording" => RecordingId::from_uuid(uuid).to_string(),
             "webhook" => WebhookId::from_uuid(uuid).to_string(),
             _ => SkillsBookId::from_uuid(uuid).to_string(),
         };

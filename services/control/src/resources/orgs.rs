@@ -30,7 +30,10 @@ use crate::{
         etag,
         idempotency::{Created, Idempotent},
         label::{self, Label},
-        limits::{Limit::Line, Rule, rule},
+        limits::{
+            Limit::{Line, Number},
+            Rule, rule,
+        },
         merge,
         response::JsonResponse,
     },
@@ -72,6 +75,19 @@ pub(crate) struct OrgDocument {
     /// The NPC that answers for devices without an NPC of their own; null if there is none.
     #[serde(default)]
     default_npc_id: Option<NpcId>,
+    /// Whether what users say to devices is recorded, from the second message of a conversation.
+    #[serde(default)]
+    #[schema(example = false)]
+    record_speech: bool,
+    /// Days until a recording is deleted.
+    #[serde(default = "default_retention")]
+    #[schema(example = 30)]
+    recording_retention_days: i32,
+}
+
+/// Days until recordings are deleted where nothing is set.
+const fn default_retention() -> i32 {
+    30
 }
 
 /// An organisation.
@@ -94,7 +110,10 @@ pub(crate) struct OrgView {
 }
 
 /// The limits, documented in docs/settings.md.
-pub(crate) const RULES: &[Rule] = &[rule("/name", Line(label::MAX_CHARS))];
+pub(crate) const RULES: &[Rule] = &[
+    rule("/name", Line(label::MAX_CHARS)),
+    rule("/recording_retention_days", Number(1.0, 365.0)),
+];
 
 /// Members of the view that clients cannot change.
 const READ_ONLY: [&str; 4] = ["org_id", "version", "created_at", "updated_at"];
@@ -106,6 +125,8 @@ impl From<Org> for OrgView {
             settings: OrgDocument {
                 name: org.settings.name,
                 default_npc_id: org.settings.default_npc,
+                record_speech: org.settings.record_speech,
+                recording_retention_days: org.settings.recording_retention_days,
             },
             version: org.version,
             created_at: org.created_at,
@@ -167,7 +188,7 @@ pub(crate) async fn get(
     request_body(content = ref("#/components/schemas/OrgPatch"), content_type = "application/merge-patch+json"),
     responses((status = 200, body = OrgView, description = "The updated organisation", headers(("ETag" = String, description = "Version, for `If-Match`")))),
     security(("credential" = ["admin"])),
-    extensions(("x-problems" = json!(["store_unavailable"])), ("x-if-match" = json!(true))),
+    extensions(("x-problems" = json!(["objects_not_configured", "store_unavailable"])), ("x-if-match" = json!(true))),
 )]
 pub(crate) async fn update(
     RequireAdmin(caller): RequireAdmin,
@@ -180,6 +201,9 @@ pub(crate) async fn update(
     let settings = apply_patch(&current, patch)?;
     if settings == current.settings {
         return Ok(current.into());
+    }
+    if settings.record_speech && !current.settings.record_speech {
+        control.objects()?;
     }
     let store = &control.store;
     let write = store.replace_org(current.id, current.version, &settings);
@@ -211,6 +235,8 @@ fn apply_patch(current: &Org, patch: Value) -> Result<OrgSettings, Problem> {
     Ok(OrgSettings {
         name: settings.name,
         default_npc: settings.default_npc_id,
+        record_speech: settings.record_speech,
+        recording_retention_days: settings.recording_retention_days,
     })
 }
 

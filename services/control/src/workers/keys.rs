@@ -288,6 +288,22 @@ impl KeyPublisher {
                 "unused services cannot be deleted; retrying in an hour"
             );
         }
+        self.purge_recordings().await;
+    }
+}
+
+impl KeyPublisher {
+    async fn purge_recordings(&self) {
+        match self.store.purge_recordings().await {
+            Ok(0) => {}
+            Ok(recordings) => {
+                tracing::info!(recordings, "recordings deleted after their retention")
+            }
+            Err(error) => tracing::warn!(
+                error = error.report(),
+                "recordings cannot be deleted after their retention; retrying in an hour"
+            ),
+        }
     }
 }
 

@@ -149,6 +149,10 @@ fn request_of(operation: &str) -> (&'static str, Content) {
             Content::Json(json!({"text": "Bello is three."})),
         ),
         "deleteMemory" => ("/memories", Content::Nothing),
+        "listRecordings" => ("", Content::Nothing),
+        "getRecording" | "getRecordingContent" | "deleteRecording" | "deleteRecordings" => {
+            ("/recordings", Content::Nothing)
+        }
         "getPicture" | "getPictureContent" | "deletePicture" => ("/v1/pictures", Content::Nothing),
         "createSkillsBook" => ("", Content::Json(new_book(BOOK))),
         "getSkillsBook" | "deleteSkillsBook" | "cancelSkillsBook" | "searchSkillsBook" => {
@@ -224,6 +228,7 @@ impl Installation {
                 .await
             }
             "/deliveries" => self.failed_delivery(org).await,
+            "/recordings" => self.recording(org, "toy-1").await,
             "/parts" => {
                 let book = Content::Json(new_book(BOOK));
                 let book = self.post(org, "/v1/skills-books", book).await;
@@ -277,6 +282,10 @@ impl Installation {
             let (path, content) = match list.id.as_str() {
                 // Earlier requests have created entries.
                 "listAuditEntries" => return,
+                "listRecordings" => {
+                    self.recording(org, "toy-1").await;
+                    continue;
+                }
                 "listDeliveries" => (path.replace("/deliveries", "/test"), Content::Nothing),
                 "listMemories" | "listNpcMemories" => {
                     (path.to_owned(), Content::Json(json!({"text": "x"})))

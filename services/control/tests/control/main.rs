@@ -28,6 +28,7 @@ mod pictures;
 mod provisioning;
 mod quotas;
 mod receiver;
+mod recordings;
 mod skills_books;
 mod suspension;
 mod templates;

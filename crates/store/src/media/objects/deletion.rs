@@ -1,7 +1,10 @@
 //! Deletion and listing of objects.
 
 use chrono::{DateTime, Utc};
-use futures_util::{TryStreamExt as _, stream::BoxStream};
+use futures_util::{
+    TryStreamExt as _,
+    stream::{self, BoxStream},
+};
 use object_store::{ObjectMeta, ObjectStoreExt as _, path::Path as ObjectPath};
 
 use super::{ObjectError, ObjectKey, Objects, with_timeout};
@@ -27,6 +30,18 @@ impl Objects {
             Ok(()) | Err(ObjectError::Missing(_)) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Deletes these objects, as many as possible within the timeout.
+    pub(crate) async fn delete_all(&self, keys: Vec<ObjectKey>) -> Result<(), ObjectError> {
+        let keys = stream::iter(keys.into_iter().map(Ok));
+        let removed = keys.try_for_each_concurrent(MAX_CONCURRENT_DELETES, |key| async move {
+            match self.inner.delete(&key.path()).await {
+                Err(object_store::Error::NotFound { .. }) => Ok(()),
+                answer => answer,
+            }
+        });
+        with_timeout(removed).await
     }
 
     /// Deletes all objects of a folder, as many as possible within the timeout.

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use object_store::path::Path as ObjectPath;
-use switchboard_protocol::id::{PictureId, SkillsBookId, VoiceId};
+use switchboard_protocol::id::{PictureId, RecordingId, SkillsBookId, VoiceId};
 use uuid::Uuid;
 
 use crate::Owner;
@@ -22,11 +22,13 @@ pub(crate) enum ObjectKind {
     Part { book: Uuid, object: Uuid },
     /// The sample of a voice.
     Voice(Uuid),
+    /// A recording.
+    Recording(Uuid),
 }
 
 impl ObjectKey {
     /// The top-level folders, one per kind.
-    pub(crate) const FOLDERS: [&str; 3] = ["pictures", "skills-books", "voices"];
+    pub(crate) const FOLDERS: [&str; 4] = ["pictures", "recordings", "skills-books", "voices"];
 
     /// The bytes of a new picture.
     pub(crate) fn new_picture(owner: Owner, picture: PictureId) -> Self {
@@ -51,6 +53,11 @@ impl ObjectKey {
     /// The sample of a voice.
     pub(crate) fn voice(owner: Owner, voice: VoiceId) -> Self {
         Self(format!("voices/{owner}/{voice}"))
+    }
+
+    /// A recording.
+    pub(crate) fn recording(owner: Owner, recording: RecordingId) -> Self {
+        Self(format!("recordings/{owner}/{recording}"))
     }
 
     pub(super) fn path(&self) -> ObjectPath {
@@ -78,6 +85,9 @@ impl ObjectKey {
                 object: Uuid::try_parse(object).ok()?,
             }),
             ("voices", None) => Some(ObjectKind::Voice(name.parse::<VoiceId>().ok()?.uuid())),
+            ("recordings", None) => Some(ObjectKind::Recording(
+                name.parse::<RecordingId>().ok()?.uuid(),
+            )),
             _ => None,
         }
     }
@@ -112,6 +122,8 @@ mod tests {
         check(key, Some(ObjectKind::Part { book, object }));
         let key = ObjectKey::voice(owner, VoiceId::from_uuid(id));
         check(key, Some(ObjectKind::Voice(id)));
+        let key = ObjectKey::recording(owner, RecordingId::from_uuid(id));
+        check(key, Some(ObjectKind::Recording(id)));
         for foreign in [
             String::new(),
             "pictures/public/notes.txt".to_owned(),
