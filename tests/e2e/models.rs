@@ -11,6 +11,7 @@ mod npc_selection;
 mod pictures;
 mod providers;
 mod quotas;
+mod recordings;
 mod registration;
 mod replicas;
 mod summaries;

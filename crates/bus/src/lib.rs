@@ -49,6 +49,6 @@ pub use rpc::{
 pub use trace::ServerSpan;
 pub use transport::Text;
 pub use turns::{
-    CancelReason, NewMessage, Played, SpeakingStyle, TURN_LEASE, TURN_TTL, Turn, TurnCancellation,
-    TurnCancellations, TurnId,
+    CancelReason, MAX_RECORDING_BYTES, NewMessage, Played, Recording, SpeakingStyle, TURN_LEASE,
+    TURN_TTL, Turn, TurnCancellation, TurnCancellations, TurnId,
 };

@@ -14,13 +14,13 @@ pub use self::{
     cancel::{CancelReason, TurnCancellation, TurnCancellations},
     queue::{TURN_LEASE, TURN_TTL},
     style::SpeakingStyle,
-    turn::{NewMessage, Played, Turn, TurnId},
+    turn::{MAX_RECORDING_BYTES, NewMessage, Played, Recording, Turn, TurnId},
 };
 pub(crate) use self::{
     cancel::{CancellationSender, cancellation_channel},
     orphan_replies::OrphanReplies,
     position::TurnPosition,
-    queue::{MAX_ORG_PICTURES, MAX_ORG_TURNS, MAX_PICTURES, MAX_TURNS},
+    queue::{MAX_ORG_TURNS, MAX_TURNS},
     room::{OrgRoom, Rooms},
     superseded::SupersededTurns,
     tracker::TurnTracker,

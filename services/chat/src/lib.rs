@@ -14,6 +14,7 @@ mod memory;
 mod metrics;
 mod npc_cache;
 mod picture;
+mod recording;
 mod usage;
 mod user_message;
 mod worker;
@@ -95,7 +96,7 @@ struct Chat {
     turns: Budget,
     /// Concurrent answers over HTTP, in addition to the turns of devices.
     http_answers: Budget,
-    /// Pictures of the messages that are being answered.
+    /// Pictures and recordings of the messages that are being answered.
     pictures: Budget,
     /// Rate limit of HTTP callers.
     caller_rates: TokenBuckets<CallerId>,

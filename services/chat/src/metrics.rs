@@ -8,6 +8,8 @@ use switchboard_runtime::{
 };
 use tracing::Span;
 
+use crate::recording::RecordingEnd;
+
 labels! {
     /// How a turn ended.
     pub(crate) enum TurnEnd {
@@ -46,6 +48,7 @@ pub(crate) struct Metrics {
     turns: Counters<TurnEnd>,
     pub(crate) rejected: Counters<RejectReason>,
     pub(crate) in_flight: IntGauge,
+    pub(crate) recordings: Counters<RecordingEnd>,
 }
 
 impl Metrics {
@@ -61,6 +64,11 @@ impl Metrics {
                 "shed_total",
                 "Messages over HTTP rejected because of a limit",
                 "reason",
+            )?,
+            recordings: group.counters(
+                "recordings_total",
+                "Recordings of spoken messages, by their result",
+                "outcome",
             )?,
             in_flight: group.gauge("turns_under_way", "Turns in progress")?,
         })

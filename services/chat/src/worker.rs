@@ -30,6 +30,7 @@ use crate::{
     metrics::TurnEnd,
     npc_cache::UnknownNpc,
     picture::ShownPicture,
+    recording::PendingRecording,
     user_message::{Participant, UserMessage},
 };
 
@@ -89,7 +90,7 @@ async fn wait_for_slots(slots: &Budget, shutdown: &Shutdown) -> Option<usize> {
 }
 
 fn start(chat: &Arc<Chat>, turns: Vec<Turn>, shutdown: &Shutdown) {
-    for turn in turns {
+    for mut turn in turns {
         // Slots are acquired here only, so there is still room for each claimed turn.
         let owner = Owner::Org(turn.device.org.uuid());
         let slot = match chat.turns.try_acquire(owner, 1) {
@@ -104,9 +105,16 @@ fn start(chat: &Arc<Chat>, turns: Vec<Turn>, shutdown: &Shutdown) {
         let span = span_for(&turn);
         shutdown.spawn_in(span, async move {
             let answered = async {
-                let conversation = process(&chat, turn, active, &stop).await;
-                // The summary runs in the background, without a slot.
+                let recording = PendingRecording::take(&chat, &mut turn);
+                let processed = Box::pin(process(&chat, turn, active, &stop));
+                let (end, conversation) = processed.await;
+                // What follows runs in the background, without a slot.
                 drop(slot);
+                if end != TurnEnd::LeaseLost
+                    && let Some(recording) = recording
+                {
+                    recording.store(&chat).await;
+                }
                 if let Some((key, conversation)) = conversation {
                     job::summarize_if_long(&chat, &key, &conversation).await;
                 }
@@ -135,14 +143,14 @@ fn span_for(turn: &Turn) -> Span {
     )
 }
 
-/// Answers a turn until its end or its cancellation, and acknowledges it. Returns the
-/// conversation.
+/// Answers a turn until its end or its cancellation, and acknowledges it. Returns how it ended, and
+/// the conversation.
 async fn process(
     chat: &Chat,
     turn: Turn,
     active: ActiveTurn,
     shutdown: &Shutdown,
-) -> Option<(ConversationKey, Conversation)> {
+) -> (TurnEnd, Option<(ConversationKey, Conversation)>) {
     let in_flight = InFlightGuard::new(&chat.metrics.in_flight);
     let (end, conversation) = match chat.npcs.find(&chat.store, &turn.device).await {
         Ok(npc) => {
@@ -177,7 +185,7 @@ async fn process(
             warn!(%error, "cannot acknowledge an answered turn");
         }
     }
-    conversation
+    (end, conversation)
 }
 
 /// Admits a turn and opens its picture. An error is how the turn ends, and what its user is told.

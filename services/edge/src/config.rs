@@ -64,7 +64,7 @@ pub struct Config {
     #[arg(long, env, default_value_t = Config::default().device_max_open_tasks)]
     pub device_max_open_tasks: u8,
 
-    /// Maximum number of spoken conversations at the same time, each with 3 MiB of memory; one
+    /// Maximum number of spoken conversations at the same time, each with 3.5 MiB of memory; one
     /// organisation has a quarter. Protects memory and processors.
     #[arg(long, env, default_value_t = Config::default().voice_max_sessions)]
     pub voice_max_sessions: usize,

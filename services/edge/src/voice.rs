@@ -31,8 +31,8 @@ use crate::{
     handle::{ConnectionHandle, VoiceFrame, VoiceInput},
 };
 
-/// Memory of a conversation: codecs, detector, and the longest utterance.
-const SESSION_BYTES: usize = 3 * 1024 * 1024;
+/// Memory of a conversation: codecs, detector, the longest utterance, and its recording.
+const SESSION_BYTES: usize = 7 * 1024 * 1024 / 2;
 
 /// For how long the device's audio is ignored after a refusal.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);

@@ -12,8 +12,8 @@ use crate::{
     error::BusError,
     node::NodeId,
     turns::{
-        ClaimedTurn, Lease, MAX_ORG_PICTURES, MAX_ORG_TURNS, MAX_PICTURES, MAX_TURNS, NewTurn,
-        Rooms, TURN_LEASE, TURN_TTL, TurnPosition,
+        ClaimedTurn, Lease, MAX_ORG_TURNS, MAX_TURNS, NewTurn, Rooms, TURN_LEASE, TURN_TTL,
+        TurnPosition,
     },
 };
 
@@ -55,8 +55,8 @@ impl Turns {
     pub(super) fn enqueue(&mut self, turn: NewTurn) -> Result<TurnPosition, BusError> {
         let org = turn.target.device.org;
         let is_full = |turns: &Self| {
-            turns.is_full(org)
-                || (turn.message.has_picture_bytes() && turns.is_full_of_pictures(org))
+            let pictures = turn.message.max_pictures();
+            turns.is_full(org) || pictures.is_some_and(|max| turns.is_full_of_pictures(org, max))
         };
         if is_full(self) {
             self.waiting.retain(|waiting| !waiting.is_expired());
@@ -97,13 +97,14 @@ impl Turns {
         all >= MAX_TURNS || (all >= MAX_ORG_TURNS && of_org() >= MAX_ORG_TURNS)
     }
 
-    /// Whether a further picture of this organisation is refused.
-    fn is_full_of_pictures(&self, org: OrgId) -> bool {
+    /// Whether a further picture of this organisation is refused, if there may be this many, in all and
+    /// of the organisation.
+    fn is_full_of_pictures(&self, org: OrgId, (max, max_of_org): (usize, usize)) -> bool {
         let leased = self.leased.iter().map(|leased| &leased.waiting);
         let turns = self.waiting.iter().chain(leased);
-        let pictures = turns.filter(|turn| turn.turn.message.has_picture_bytes());
+        let pictures = turns.filter(|turn| turn.turn.message.max_pictures().is_some());
         let of_org = pictures.clone().filter(|turn| turn.org() == org);
-        of_org.count() >= MAX_ORG_PICTURES || pictures.count() >= MAX_PICTURES
+        of_org.count() >= max_of_org || pictures.count() >= max
     }
 
     /// Claims turns whose organisation has room. Returns the time until the next claim may find

@@ -22,8 +22,8 @@ use crate::{
     metrics::Command,
     node::{Epoch, NodeId},
     turns::{
-        ClaimedTurn, Lease, MAX_ORG_PICTURES, MAX_ORG_TURNS, MAX_PICTURES, MAX_TURNS, NewMessage,
-        NewTurn, OrgRoom, Played, ReplyTarget, Rooms, TURN_LEASE, TURN_TTL, TurnPosition,
+        ClaimedTurn, Lease, MAX_ORG_TURNS, MAX_TURNS, NewMessage, NewTurn, OrgRoom, Played,
+        Recording, ReplyTarget, Rooms, TURN_LEASE, TURN_TTL, TurnPosition,
     },
 };
 
@@ -58,8 +58,8 @@ impl TurnQueue for RedisClient {
             let org = target.device.org.to_string();
             add.arg(GROUP).arg(MAX_TURNS).arg(MAX_ORG_TURNS);
             add.arg(millis(TURN_TTL)).arg(&org);
-            if message.has_picture_bytes() {
-                add.arg(MAX_PICTURES).arg(MAX_ORG_PICTURES);
+            if let Some((max, max_of_org)) = message.max_pictures() {
+                add.arg(max).arg(max_of_org);
             } else {
                 add.arg("").arg("");
             }
@@ -81,6 +81,10 @@ impl TurnQueue for RedisClient {
             }
             if message.audio_ms > 0 {
                 add.arg("audio_ms").arg(message.audio_ms);
+            }
+            if let Some(recording) = message.recording {
+                add.arg("recording").arg(&recording.file[..]);
+                add.arg("recording_ms").arg(recording.ms);
             }
             if let Some(trace) = trace {
                 let mut bytes = Vec::new();
@@ -307,6 +311,10 @@ fn parse_entry(entry: &StreamId) -> Option<(TurnPosition, NewTurn)> {
                 .and_then(|bytes| Picture::parse(bytes.into())),
             // An edge of an earlier release does not count it.
             audio_ms: entry.get("audio_ms").unwrap_or_default(),
+            recording: entry.get::<Vec<u8>>("recording").map(|file| Recording {
+                file: file.into(),
+                ms: entry.get("recording_ms").unwrap_or_default(),
+            }),
         },
         // An unreadable context costs the trace, not the turn.
         trace: entry

@@ -32,7 +32,8 @@ const VERIFY_DEVICE_DELAY: Duration = Duration::from_secs(1);
 pub(crate) const MAX_TURNS: usize = 10_000;
 /// Turns of one organisation among them: three others still find places.
 pub(crate) const MAX_ORG_TURNS: usize = MAX_TURNS / 4;
-/// Turns with the bytes of a picture among them: at most 64 MiB. Protects the memory of Redis.
+/// Turns with the bytes of a picture or a recording among them: at most 80 MiB. Protects the memory of
+/// Redis.
 pub(crate) const MAX_PICTURES: usize = 128;
 /// Those of one organisation.
 pub(crate) const MAX_ORG_PICTURES: usize = MAX_PICTURES / 4;
@@ -71,7 +72,7 @@ pub(crate) const MAX_ORG_PICTURES: usize = MAX_PICTURES / 4;
 ///
 /// More than 10,000 turns, and more than 2,500 of one organisation, are refused, after those that
 /// no worker claimed within a minute were deleted; and more than 128 with a picture, 32 of one
-/// organisation. When Redis loses its data, leased turns are lost at the next renewal, and waiting
+/// organisation. A recording takes a place of a picture, and is dropped where half of them are taken. When Redis loses its data, leased turns are lost at the next renewal, and waiting
 /// turns are not answered.
 impl Bus {
     /// Hands a turn of a device of this node to the first worker that claims it. It waits for a
@@ -101,8 +102,19 @@ impl Bus {
             message: message.into(),
             trace: TraceContext::from_span(&span),
         };
+        let unrecorded = turn.message.recording.is_some().then(|| {
+            let mut turn = turn.clone();
+            turn.message.recording = None;
+            turn
+        });
         let enqueue = node.backend.enqueue_turn(turn);
-        let enqueued = enqueue.instrument(span.clone()).await;
+        let mut enqueued = enqueue.instrument(span.clone()).await;
+        // A recording without a place is dropped: the message is answered.
+        if let (Err(BusError::Overloaded), Some(turn)) = (&enqueued, unrecorded) {
+            node.metrics.refused.inc(BusBudget::TurnPlaces);
+            let enqueue = node.backend.enqueue_turn(turn);
+            enqueued = enqueue.instrument(span.clone()).await;
+        }
         match &enqueued {
             Ok(position) => node.turns.begin(&target, *position),
             // It may have been enqueued: its worker will receive a cancellation.

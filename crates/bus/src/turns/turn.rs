@@ -10,10 +10,14 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use switchboard_protocol::{id::DeviceKey, message::Picture};
 use switchboard_runtime::trace::TraceContext;
 
-use super::position::TurnPosition;
+use super::{
+    position::TurnPosition,
+    queue::{MAX_ORG_PICTURES, MAX_PICTURES},
+};
 use crate::node::{Epoch, NodeId};
 
 /// A message of a device's user, for the worker that answers it.
@@ -39,6 +43,8 @@ pub struct Turn {
     pub picture: Option<Picture>,
     /// See [`NewMessage::audio_ms`].
     pub audio_ms: u32,
+    /// See [`NewMessage::recording`].
+    pub recording: Option<Recording>,
     /// How often the turn was claimed, this claim included.
     pub attempts: u32,
     /// Whether an earlier worker was about to cause side effects, which may have happened.
@@ -84,7 +90,22 @@ pub struct NewMessage {
     /// Milliseconds of audio since the previous spoken message of the connection: of utterances that
     /// were recognised, and of replies that were sent.
     pub audio_ms: u32,
+    /// What was heard of it, if [`SpeakingStyle::is_recorded`](super::SpeakingStyle::is_recorded) asked
+    /// for it.
+    pub recording: Option<Recording>,
 }
+
+/// What was heard of a spoken message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recording {
+    /// A file of Ogg Opus, of at most [`MAX_RECORDING_BYTES`].
+    pub file: Bytes,
+    /// Its duration in milliseconds.
+    pub ms: u32,
+}
+
+/// Bytes of a recording: 40 s of speech. Protects Redis.
+pub const MAX_RECORDING_BYTES: usize = 128 * 1024;
 
 /// How much of a spoken reply was played.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -102,14 +123,20 @@ impl NewMessage {
         let played = self.played.as_ref();
         let played = played.map_or(0, |played| played.message.len() + played.words.len());
         let picture = self.picture.as_ref().map_or(0, Picture::size_bytes);
-        self.text.len() + played + picture
+        let recording = self.recording.as_ref().map_or(0, |one| one.file.len());
+        self.text.len() + played + picture + recording
     }
 
-    /// Whether it takes one of the places of pictures. The id of an uploaded one does not.
-    pub(crate) fn has_picture_bytes(&self) -> bool {
-        self.picture
-            .as_ref()
-            .is_some_and(|picture| picture.size_bytes() > 0)
+    /// The pictures below which it takes one of their places, in all and of its organisation; `None` if
+    /// it takes none, as with the id of an uploaded picture. Recordings leave half of them to pictures.
+    pub(crate) fn max_pictures(&self) -> Option<(usize, usize)> {
+        let picture = self.picture.as_ref();
+        if picture.is_some_and(|picture| picture.size_bytes() > 0) {
+            Some((MAX_PICTURES, MAX_ORG_PICTURES))
+        } else {
+            let half = (MAX_PICTURES / 2, MAX_ORG_PICTURES / 2);
+            self.recording.as_ref().map(|_| half)
+        }
     }
 }
 
@@ -207,6 +234,7 @@ impl From<ClaimedTurn> for Turn {
                     played,
                     picture,
                     audio_ms,
+                    recording,
                 },
             trace,
         } = claimed.turn;
@@ -233,6 +261,7 @@ impl From<ClaimedTurn> for Turn {
             played,
             picture,
             audio_ms,
+            recording,
             attempts: claimed.attempts,
             has_side_effects: claimed.has_side_effects,
             trace,

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use redis::{Value, cmd};
 use switchboard_bus::{
     Bus, CancelKey, CatalogEvent, DeviceEvent, Epoch, NewMessage, Played, PublishedKeys,
-    QuotaLimits,
+    QuotaLimits, Recording,
 };
 use switchboard_protocol::{
     id::{DeviceKey, TokenId},
@@ -245,6 +245,10 @@ async fn use_turns(worker: &Bus, edge: &TestEdge, target: &(DeviceKey, Epoch)) {
             words: "Once upon".to_owned(),
         }),
         audio_ms: 4_200,
+        recording: Some(Recording {
+            file: Bytes::from_static(b"OggS"),
+            ms: 2_400,
+        }),
         ..NewMessage::default()
     };
     let enqueued = edge.bus.enqueue_turn(&target.0, target.1, OTHER, spoken);
@@ -340,7 +344,8 @@ async fn assert_turn_is_read(system: &TestSystem, node: &Bus) {
         let turn = claim(node).await;
         let read = (&turn.device, turn.epoch.0, &*turn.text, turn.audio_ms);
         assert_eq!(read, (&device("toy-1"), 5, "hello", audio_ms));
-        assert_eq!((turn.is_spoken, turn.picture), (false, None));
+        let absent = (turn.is_spoken, turn.picture, turn.recording);
+        assert_eq!(absent, (false, None, None));
     }
 }
 

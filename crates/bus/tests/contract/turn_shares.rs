@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use redis::{Value, cmd};
-use switchboard_bus::{Bus, BusError, Epoch, NewMessage, Turn};
+use switchboard_bus::{Bus, BusError, Epoch, MAX_RECORDING_BYTES, NewMessage, Recording, Turn};
 use switchboard_protocol::{
     id::{DeviceKey, OrgId},
     message::{MAX_PICTURE_BYTES, Picture},
@@ -193,6 +193,42 @@ async fn pictures_of_one_org_leave_room_for_others() {
         chat.complete_turn(&turn.id).await.unwrap();
         show(&edge, &crowded, b"GIF89a".into()).await.unwrap();
         assert!(show(&edge, &crowded, b"GIF89a".into()).await.is_err());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn recording_is_dropped_where_half_of_the_places_of_pictures_are_taken() {
+    for_each_backend(|system| async move {
+        let (chat, edge) = system.start_with_edge("chat").await;
+        let (crowded, _) = two_orgs(&edge).await;
+        let recording = Recording {
+            file: (0..=u8::MAX).cycle().take(MAX_RECORDING_BYTES).collect(),
+            ms: 40_000,
+        };
+        let say = async || {
+            let message = NewMessage {
+                text: "Hello".to_owned(),
+                is_spoken: true,
+                recording: Some(recording.clone()),
+                ..NewMessage::default()
+            };
+            let enqueued = edge.bus.enqueue_turn(&crowded.0, crowded.1, TASK, message);
+            enqueued.await.unwrap();
+        };
+        say().await;
+        let turn = claim(&chat).await;
+        assert!(turn.recording.as_ref() == Some(&recording));
+        for _ in 1..MAX_ORG_PICTURES / 2 {
+            show(&edge, &crowded, b"GIF89a".into()).await.unwrap();
+            claim(&chat).await;
+        }
+        // The message itself has a place.
+        say().await;
+        assert_eq!(claim(&chat).await.recording, None);
+        chat.complete_turn(&turn.id).await.unwrap();
+        say().await;
+        assert!(claim(&chat).await.recording.is_some());
     })
     .await;
 }

@@ -1,4 +1,5 @@
-//! How the answer to a spoken message is to be spoken: the voice of the NPC.
+//! How the answer to a spoken message is to be spoken, which is the voice of the NPC, and whether
+//! further messages are recorded.
 
 use std::time::Duration;
 
@@ -8,15 +9,33 @@ use switchboard_store::{Owner, VoiceState};
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::{Chat, user_message::UserMessage};
+use crate::{Chat, recording, user_message::UserMessage};
 
 /// Time to look up a trained voice. The answer waits for it, so that it begins in the right voice.
 const VOICE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Sends the voice of the NPC before the answer to a spoken message.
+/// Sends the voice of the NPC before the answer to a spoken message, and whether to record.
 pub(crate) async fn send(chat: &Chat, turn: &Turn, message: &UserMessage) {
-    let npc = message.npc.as_ref().filter(|_| turn.is_spoken);
-    let Some(npc) = npc else { return };
+    if !turn.is_spoken {
+        return;
+    }
+    let (style, is_recorded) = tokio::join!(
+        npc_style(chat, message),
+        recording::is_on(chat, message.org)
+    );
+    let style = SpeakingStyle {
+        is_recorded,
+        ..style
+    };
+    if !style.is_default() {
+        chat.bus.send_style(turn, &style);
+    }
+}
+
+async fn npc_style(chat: &Chat, message: &UserMessage) -> SpeakingStyle {
+    let Some(npc) = &message.npc else {
+        return SpeakingStyle::default();
+    };
     let settings = &npc.effective.settings;
     let voice = settings.voice.as_ref();
     let named = match (settings.custom_voice(), voice) {
@@ -24,13 +43,11 @@ pub(crate) async fn send(chat: &Chat, turn: &Turn, message: &UserMessage) {
         (None, Some(voice)) => Some(voice.voice_id.clone()),
         (None, None) => None,
     };
-    let style = SpeakingStyle {
+    SpeakingStyle {
         voice: named,
         language: settings.locale.clone(),
         rate: voice.and_then(|voice| voice.rate),
-    };
-    if !style.is_default() {
-        chat.bus.send_style(turn, &style);
+        is_recorded: false,
     }
 }
 

@@ -356,6 +356,7 @@ impl ConnectionHandle {
             };
             let turns = state.turns.get_or_insert_default();
             let begun = turns.begin_spoken(task, message, extends, Instant::now(), max_in_flight);
+            turns.charge_recording(&edge.messages, self.owner());
             state.count_ended(edge);
             state.notify_voice();
             begun

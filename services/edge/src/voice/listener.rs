@@ -2,11 +2,13 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use bytes::Bytes;
+use switchboard_bus::{MAX_RECORDING_BYTES, Recording};
 use switchboard_protocol::message::{AudioTerms, Codec, ListenMode, VoiceProblem};
 use switchboard_speech::{Recognition, Recognizers, SpeechError, Words};
 use switchboard_voice::{
-    BadAudio, Decoder, Segment, Segmenter, SegmenterSettings, UtteranceEnd, activity::GatedSilero,
-    milliseconds,
+    BadAudio, Decoder, OggOpus, Recorder, Segment, Segmenter, SegmenterSettings, UtteranceEnd,
+    activity::GatedSilero, milliseconds,
 };
 use tokio::time::Instant;
 
@@ -60,6 +62,8 @@ pub(super) enum Recognized {
         words: String,
         /// What the recogniser has received.
         audio: Duration,
+        /// The same as packets, if it is recorded.
+        recorded: Vec<u8>,
     },
     Failed(SpeechError),
 }
@@ -69,6 +73,8 @@ struct Pending {
     recognition: Recognition,
     /// `None` while the user speaks.
     complete: Option<Utterance>,
+    /// Its packets, if it is recorded.
+    recorded: Option<Vec<u8>>,
 }
 
 /// Decodes and segments the audio of a device, and has its utterances recognised.
@@ -82,6 +88,10 @@ pub(super) struct Listener<'a> {
     segmenter: Segmenter<GatedSilero>,
     /// Only the last one may be incomplete.
     pending: VecDeque<Pending>,
+    /// `None` unless utterances are recorded.
+    recorder: Option<Box<Recorder>>,
+    /// Packets of the message whose turn has not begun.
+    recorded: Vec<u8>,
     pcm: Vec<i16>,
     speed: Speed,
     is_speaking: bool,
@@ -102,6 +112,8 @@ impl<'a> Listener<'a> {
             decoder: Decoder::new(terms.input),
             segmenter: Segmenter::new(activity, SegmenterSettings::default()),
             pending: VecDeque::new(),
+            recorder: None,
+            recorded: Vec::new(),
             pcm: Vec::new(),
             speed: Speed::new(),
             is_speaking: false,
@@ -127,6 +139,34 @@ impl<'a> Listener<'a> {
     /// Utterances that begin from now on are in this language, a BCP 47 tag, or in any.
     pub(super) fn set_language(&mut self, language: Option<String>) {
         self.language = language;
+    }
+
+    /// Whether utterances that begin from now on are recorded. What was recorded until then is kept only
+    /// if they are.
+    pub(super) fn set_recording(&mut self, is_on: bool) {
+        if !is_on {
+            self.recorder = None;
+            self.recorded = Vec::new();
+        } else if self.recorder.is_none() {
+            self.recorder = Some(Box::default());
+        }
+    }
+
+    /// Adds an utterance to the recording of the message. Beyond its maximum the rest is cut.
+    pub(super) fn keep_recorded(&mut self, packets: &[u8]) {
+        if self.recorder.is_some() && self.recorded.len() < MAX_RECORDING_BYTES {
+            self.recorded.extend_from_slice(packets);
+        }
+    }
+
+    /// Takes what was recorded since the last turn.
+    pub(super) fn take_recording(&mut self) -> Option<Recording> {
+        let packets = std::mem::take(&mut self.recorded);
+        let file = OggOpus::from_packets(&packets, MAX_RECORDING_BYTES)?;
+        Some(Recording {
+            file: Bytes::from(file.bytes.into_boxed_slice()),
+            ms: file.ms,
+        })
     }
 
     /// Begins a stream, in the mode of AUTH if there is none.
@@ -233,6 +273,7 @@ impl<'a> Listener<'a> {
     pub(super) fn cancel(&mut self) {
         self.restart();
         self.pending.clear();
+        self.recorded.clear();
     }
 
     /// Forgets the utterance that has just begun, before a provider is asked.
@@ -302,11 +343,13 @@ impl<'a> Listener<'a> {
             }
             (Ok(Words::Final(words)), Some(utterance)) => {
                 let audio = pending.recognition.audio();
+                let recorded = pending.recorded.take().unwrap_or_default();
                 self.pending.pop_front();
                 Recognized::Words {
                     utterance,
                     words,
                     audio,
+                    recorded,
                 }
             }
             (Ok(Words::Final(_)), None) => {
@@ -335,20 +378,33 @@ impl<'a> Listener<'a> {
     ) -> Vec<Heard> {
         let mut heard = Vec::new();
         let (pending, language) = (&mut self.pending, &self.language);
+        let mut recorder = self.recorder.as_deref_mut();
         let mut emit = |segment: Segment<'_>| {
             let last = pending
                 .back_mut()
                 .filter(|pending| pending.complete.is_none());
             match segment {
                 Segment::Started => {
+                    let recorder = recorder.as_mut();
+                    let recorded = recorder.map(|recorder| {
+                        recorder.begin();
+                        Vec::new()
+                    });
                     pending.extend(recognizers.map(|recognizers| Pending {
                         recognition: recognizers.begin(language.clone()),
                         complete: None,
+                        recorded,
                     }));
                     heard.push(Heard::Began);
                 }
                 Segment::Audio(pcm) => {
-                    last.into_iter().for_each(|last| last.recognition.push(pcm));
+                    if let Some(last) = last {
+                        last.recognition.push(pcm);
+                        if let (Some(recorder), Some(packets)) = (&mut recorder, &mut last.recorded)
+                        {
+                            recorder.push(pcm, packets);
+                        }
+                    }
                 }
                 Segment::Paused => last.into_iter().for_each(|last| last.recognition.pause()),
                 Segment::Resumed => last.into_iter().for_each(|last| last.recognition.resume()),
@@ -365,6 +421,10 @@ impl<'a> Listener<'a> {
                     if let Some(last) = last {
                         last.recognition.finish();
                         last.complete = Some(utterance);
+                        if let (Some(recorder), Some(packets)) = (&mut recorder, &mut last.recorded)
+                        {
+                            recorder.end(packets);
+                        }
                     }
                     heard.push(Heard::Ended {
                         utterance,

@@ -205,10 +205,11 @@ impl<'a> Session<'a> {
                 utterance,
                 words,
                 audio,
+                recorded,
             }) => {
                 let ms = u32::try_from(audio.as_millis()).unwrap_or(u32::MAX);
                 self.handle.count_audio(ms);
-                self.take_words(utterance, &words);
+                self.take_words(utterance, &words, &recorded);
             }
             Event::Recognized(Recognized::Failed(error)) => {
                 tracing::warn!(device.id = %self.handle.key.device, %error,
@@ -479,7 +480,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn take_words(&mut self, utterance: Utterance, words: &str) {
+    fn take_words(&mut self, utterance: Utterance, words: &str, recorded: &[u8]) {
         let is_doubtful = utterance.speech_percent < transcript::MIN_SPEECH_PERCENT;
         let is_noise = words.is_empty() || (is_doubtful && transcript::is_invented(words));
         self.listener.count_words(!is_noise);
@@ -496,6 +497,7 @@ impl<'a> Session<'a> {
             self.edge.metrics.voice.barge_ins.inc(BargeIn::Cancelled);
             self.stop_answer();
         }
+        self.listener.keep_recorded(recorded);
         match &mut self.manual {
             // Its other utterances belong to the message as well.
             Some(message) => {

@@ -110,6 +110,7 @@ impl Speaker {
             voice,
             language,
             rate,
+            is_recorded: _,
         } = style;
         self.style = SpokenStyle {
             voice,

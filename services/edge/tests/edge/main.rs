@@ -31,4 +31,5 @@ mod unauthenticated;
 mod voice;
 mod voice_limits;
 mod voice_messages;
+mod voice_recordings;
 mod voice_usage;

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use switchboard_bus::NewMessage;
 use switchboard_protocol::{frame::TaskId, message::Picture};
+use switchboard_runtime::budget::{Budget, Owner};
 
 use super::{TOO_MANY, TurnEnd, TurnState, Turns, pictures::Refusal};
 
@@ -37,6 +38,16 @@ impl Turns {
         }
         let starts = refusal.is_none() && self.start_forwarder();
         (self.last_serial, starts)
+    }
+
+    /// Charges the recording of the message that was just queued, or drops it where there is no room.
+    pub(in crate::handle) fn charge_recording(&mut self, budget: &Budget, owner: Owner) {
+        if self.charge(budget, owner).is_err()
+            && let Some(turn) = self.turns.last_mut()
+            && let TurnState::Queued(message) = &mut turn.state
+        {
+            message.recording = None;
+        }
     }
 
     /// Ends the spoken turns without a reader: their conversation is over.

@@ -48,6 +48,7 @@ impl Session<'_> {
             played: played.clone(),
             picture: None,
             audio_ms: self.handle.take_audio_ms(),
+            recording: self.listener.take_recording(),
         };
         let (turn, starts) = self
             .handle
@@ -71,12 +72,18 @@ impl Session<'_> {
         if answer.turn != Some(chunk.serial) {
             return;
         }
-        answer.is_taken = true;
+        let is_first = !std::mem::replace(&mut answer.is_taken, true);
         if !chunk.text.is_empty() {
             self.stages.end(&self.edge.metrics.voice, Stage::Reply);
         }
         if let Some(style) = &chunk.style {
             self.listener.set_language(style.language.clone());
+        }
+        // The default style is not sent.
+        if is_first || chunk.style.is_some() {
+            let style = chunk.style.as_ref();
+            self.listener
+                .set_recording(style.is_some_and(|style| style.is_recorded));
         }
         let Some(speaker) = &mut self.speaker else {
             answer.text.push_str(&chunk.text);
