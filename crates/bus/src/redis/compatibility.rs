@@ -185,17 +185,23 @@ ZRANGE conv 0 -1
 /// A reply as text; times of the server are masked.
 fn show(reply: &Value) -> String {
     let text = |bytes: &[u8]| {
-        let words = bytes.split_inclusive(|byte| !byte.is_ascii_digit());
-        let mask = |word: &[u8]| {
+        let mut shown = String::new();
+        for word in bytes.split_inclusive(|byte| !byte.is_ascii_digit()) {
             let digits = word.iter().take_while(|byte| byte.is_ascii_digit()).count();
-            let rest = word[digits..].escape_ascii();
-            match digits {
-                13 => format!("<ms>{rest}"),
-                16 => format!("<us>{rest}"),
-                _ => word.escape_ascii().to_string(),
-            }
-        };
-        words.map(mask).collect::<String>()
+            let mask = match digits {
+                13 => "<ms>",
+                16 => "<us>",
+                // The number of a position within its millisecond.
+                1.. if shown.ends_with("<ms>-") => "<n>",
+                _ => {
+                    shown.push_str(&word.escape_ascii().to_string());
+                    continue;
+                }
+            };
+            shown.push_str(mask);
+            shown.push_str(&word[digits..].escape_ascii().to_string());
+        }
+        shown
     };
     match reply {
         Value::Array(all) => format!("[{}]", all.iter().map(show).collect::<Vec<_>>().join(", ")),
