@@ -81,8 +81,11 @@ async fn every_sample_format_becomes_a_voice() {
             (&json!(mime_type), &Value::Null, &json!(1))
         );
     }
-    let ready = installation.metric("switchboard_control_voices_ready_total");
-    assert!(ready >= 5.0, "{ready}");
+    // The worker counts a voice after it has stored its state.
+    eventually_true("all voices are counted", || {
+        installation.metric("switchboard_control_voices_ready_total") >= 5.0
+    })
+    .await;
 }
 
 #[tokio::test]
