@@ -1,6 +1,8 @@
 //! HTTP client: TLS configuration and pooled clients. Redirects are not followed, requests are not
 //! retried, and response bodies have a size limit.
 
+mod form;
+
 use std::{error::Error, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -18,6 +20,7 @@ use hyper_util::{
 };
 use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer};
 
+pub use self::form::Form;
 use crate::trace::TraceContext;
 
 /// Timeout for connecting.

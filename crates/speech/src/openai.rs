@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use switchboard_runtime::outbound::{self, Client};
+use switchboard_runtime::outbound::{self, Client, Form};
 
 use crate::{
     RATE,
@@ -56,27 +56,14 @@ impl OpenAi {
             text: String,
         }
         let pcm = utterance.all().await;
-        let boundary = format!("switchboard-{:032x}", rand::random::<u128>());
-        let mut body = Vec::new();
-        let mut field = |name: &str, value: &str| {
-            let part = format!(
-                "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
-            );
-            body.extend_from_slice(part.as_bytes());
-        };
-        field("model", self.model.as_deref().unwrap_or("whisper-1"));
-        field("response_format", "json");
+        let mut form = Form::default()
+            .field("model", self.model.as_deref().unwrap_or("whisper-1"))
+            .field("response_format", "json");
         if let Some(language) = utterance.language() {
-            field("language", language);
+            form = form.field("language", language);
         }
-        let head = format!(
-            "--{boundary}\r\nContent-Disposition: form-data; name=\"file\"; filename=\"speech.wav\"\r\n\
-             Content-Type: audio/wav\r\n\r\n"
-        );
-        body.extend_from_slice(head.as_bytes());
-        body.extend_from_slice(&wav(&pcm, RATE));
-        body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
-        let content_type = format!("multipart/form-data; boundary={boundary}");
+        let form = form.file("file", "speech.wav", "audio/wav", &wav(&pcm, RATE));
+        let (content_type, body) = form.finish();
         let response = self
             .post("/audio/transcriptions", &content_type, body)
             .await?;

@@ -11,6 +11,7 @@
 use bytes::Bytes;
 use http::{Method, Response, StatusCode, header};
 use serde::Deserialize;
+use switchboard_runtime::outbound::Form;
 use switchboard_store::{VoiceJob, VoiceStatus};
 use tokio::time::timeout;
 
@@ -157,19 +158,20 @@ impl OpenAiProvider {
     ) -> Result<String, ProviderError> {
         // Without a recording of the consent, the id of the voice refers to the stored consent.
         let consent = self.consent.clone().unwrap_or_else(|| job.id.to_string());
-        let boundary = format!("switchboard-{:032x}", rand::random::<u128>());
-        let request = self.client.request(Method::POST, PATH).header(
-            header::CONTENT_TYPE,
-            format!("multipart/form-data; boundary={boundary}"),
-        );
-        let body = form(
-            &boundary,
-            &voice_name(key),
-            &consent,
-            &job.mime_type,
-            sample,
-        );
-        let response = self.client.send(request, body, MAX_RESPONSE_BYTES).await?;
+        let (content_type, body) = Form::default()
+            .field("name", &voice_name(key))
+            .field("consent", &consent)
+            .file(
+                "audio_sample",
+                file_name(&job.mime_type),
+                &job.mime_type,
+                sample,
+            )
+            .finish();
+        let request = self.client.request(Method::POST, PATH);
+        let request = request.header(header::CONTENT_TYPE, content_type);
+        let sent = self.client.send(request, body.into(), MAX_RESPONSE_BYTES);
+        let response = sent.await?;
         self.check_upload(&response)?;
         let created: CreatedVoice = self.client.parse(&response)?;
         checked_made_as(&created.voice.unwrap_or(created.plain))
@@ -258,25 +260,12 @@ fn voice_name(key: &str) -> String {
     format!("switchboard-{key}")
 }
 
-/// The body of an upload.
-fn form(boundary: &str, name: &str, consent: &str, mime_type: &str, sample: &[u8]) -> Bytes {
-    let extension = match mime_type {
-        "audio/mpeg" => "mp3",
-        "audio/flac" => "flac",
-        "audio/ogg" => "ogg",
-        _ => "wav",
-    };
-    let field = |name: &str, value: &str| {
-        format!(
-            "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
-        )
-    };
-    let head = format!(
-        "{}{}--{boundary}\r\nContent-Disposition: form-data; name=\"audio_sample\"; \
-         filename=\"sample.{extension}\"\r\nContent-Type: {mime_type}\r\n\r\n",
-        field("name", name),
-        field("consent", consent),
-    );
-    let tail = format!("\r\n--{boundary}--\r\n");
-    Bytes::from([head.as_bytes(), sample, tail.as_bytes()].concat())
+/// The name of a sample as a file: servers look at its extension.
+fn file_name(mime_type: &str) -> &'static str {
+    match mime_type {
+        "audio/mpeg" => "sample.mp3",
+        "audio/flac" => "sample.flac",
+        "audio/ogg" => "sample.ogg",
+        _ => "sample.wav",
+    }
 }
