@@ -1,5 +1,5 @@
 //! Realtime transcription over a WebSocket: the interface of OpenAI, and that of vLLM. Both are events in
-//! JSON; the first event of the server says which one it is.
+//! JSON; the first event of the server identifies the interface.
 
 use std::sync::{
     Arc,
@@ -9,7 +9,6 @@ use std::sync::{
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use futures_util::{
     SinkExt as _, StreamExt as _,
-    future::{Either, select},
     stream::{SplitSink, SplitStream},
 };
 use http::{HeaderValue, Request, Uri, header};
@@ -30,6 +29,7 @@ use crate::{
     RATE,
     config::ProviderSettings,
     failure::{CONNECT_TIMEOUT, Failure, excerpt},
+    recognition::exchange,
     utterance::Utterance,
 };
 
@@ -116,14 +116,7 @@ impl Realtime {
             sender.send_audio(utterance, &is_committed).await
         };
         let receive = receiver.transcript(utterance, &is_committed);
-        // A server that fails may say so before it has all of the audio.
-        match select(std::pin::pin!(receive), std::pin::pin!(send)).await {
-            Either::Left((words, _)) => words,
-            Either::Right((sent, receive)) => {
-                sent?;
-                receive.await
-            }
-        }
+        exchange(receive, send).await
     }
 
     async fn connect(&self) -> Result<(Sender, Receiver), Failure> {

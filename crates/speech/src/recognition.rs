@@ -1,8 +1,15 @@
 //! Speech recognition: an utterance in, its words out.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Either, select};
 use prometheus::Registry;
 use tokio::sync::watch;
 
@@ -52,8 +59,8 @@ pub struct Recognition {
     /// Of a request that is complete.
     transcript: Option<Result<String, SpeechError>>,
     early_requests: u32,
-    is_paused: bool,
-    is_finished: bool,
+    /// A provider was asked that takes the end of a pause for that of the utterance, or all have failed.
+    is_cut_short: Arc<AtomicBool>,
 }
 
 /// What is known about the words of an utterance.
@@ -115,8 +122,7 @@ impl Recognizers {
             work: Box::pin(std::future::pending()),
             transcript: None,
             early_requests: MAX_EARLY_REQUESTS,
-            is_paused: false,
-            is_finished: false,
+            is_cut_short: Arc::default(),
         };
         recognition.request();
         recognition
@@ -134,15 +140,18 @@ impl Recognition {
     pub fn pause(&mut self) {
         if self.early_requests > 0 {
             self.early_requests -= 1;
-            self.is_paused = true;
             self.spoken.send_modify(Spoken::pause);
         }
     }
 
-    /// The user continues: an early request is cancelled.
+    /// The user continues: an early request is cancelled. A provider that waits for the end of the
+    /// utterance continues to receive it.
     pub fn resume(&mut self) {
-        if std::mem::take(&mut self.is_paused) {
-            self.spoken.send_modify(Spoken::resume);
+        if !self.spoken.borrow().is_paused() {
+            return;
+        }
+        self.spoken.send_modify(Spoken::resume);
+        if self.is_cut_short.load(Ordering::Relaxed) {
             self.transcript = None;
             self.request();
         }
@@ -150,7 +159,6 @@ impl Recognition {
 
     /// The utterance is complete.
     pub fn finish(&mut self) {
-        self.is_finished = true;
         self.spoken.send_modify(Spoken::finish);
     }
 
@@ -168,13 +176,14 @@ impl Recognition {
     pub async fn next(&mut self) -> Result<Words, SpeechError> {
         loop {
             // It counts when the utterance is over.
-            if let Some(transcript) = self.transcript.take_if(|_| self.is_finished) {
+            let is_finished = self.spoken.borrow().is_finished();
+            if let Some(transcript) = self.transcript.take_if(|_| is_finished) {
                 return transcript.map(Words::Final);
             }
             tokio::select! {
                 biased;
                 transcript = &mut self.work, if self.transcript.is_none() => {
-                    if let (Ok(words), false) = (&transcript, self.is_finished) {
+                    if let (Ok(words), false) = (&transcript, is_finished) {
                         self.partial.send_replace(words.clone());
                     }
                     self.transcript = Some(transcript);
@@ -193,14 +202,21 @@ impl Recognition {
             self.partial.clone(),
             self.language.clone(),
         );
-        self.work = Box::pin(recognize(Arc::clone(&self.shared), utterance));
+        self.is_cut_short = Arc::default();
+        let is_cut_short = Arc::clone(&self.is_cut_short);
+        self.work = Box::pin(recognize(Arc::clone(&self.shared), utterance, is_cut_short));
     }
 }
 
-async fn recognize(shared: Arc<Shared>, mut utterance: Utterance) -> Result<String, SpeechError> {
+async fn recognize(
+    shared: Arc<Shared>,
+    mut utterance: Utterance,
+    is_cut_short: Arc<AtomicBool>,
+) -> Result<String, SpeechError> {
     let mut error = SpeechError::NotConfigured;
     for provider in in_order(&shared.providers) {
         utterance.set_early(provider.is_early);
+        is_cut_short.fetch_or(provider.is_early, Ordering::Relaxed);
         let transcript = tokio::select! {
             transcript = transcribe(provider, &utterance) => transcript.and_then(|words| checked(&words)),
             () = utterance.late(TRANSCRIPT_TIMEOUT) => Err(Failure::TimedOut),
@@ -222,8 +238,8 @@ async fn recognize(shared: Arc<Shared>, mut utterance: Utterance) -> Result<Stri
         }
     }
     // Nothing is reported before the end of the utterance.
-    utterance.set_early(false);
-    utterance.all().await;
+    is_cut_short.store(true, Ordering::Relaxed);
+    utterance.finished().await;
     Err(error)
 }
 
@@ -233,5 +249,20 @@ async fn transcribe(provider: &Provider, utterance: &Utterance) -> Result<String
         Interface::Realtime(api) => api.transcribe(utterance).await,
         Interface::Wyoming(server) => server.transcribe(utterance).await,
         Interface::Command(command) => command.transcribe(utterance).await,
+    }
+}
+
+/// Receives a transcript while the audio is being sent. A server may report a failure before it
+/// has all of the audio.
+pub(crate) async fn exchange(
+    receive: impl Future<Output = Result<String, Failure>>,
+    send: impl Future<Output = Result<(), Failure>>,
+) -> Result<String, Failure> {
+    match select(pin!(receive), pin!(send)).await {
+        Either::Left((words, _)) => words,
+        Either::Right((sent, receive)) => {
+            sent?;
+            receive.await
+        }
     }
 }

@@ -61,7 +61,7 @@ impl Spoken {
         });
     }
 
-    /// The user continues: what was said in the pause belongs to the utterance.
+    /// The user continues: the audio of the pause belongs to the utterance.
     pub(crate) const fn resume(&mut self) {
         self.end = None;
     }
@@ -74,6 +74,16 @@ impl Spoken {
         if let Some(end) = &mut self.end {
             end.is_final = true;
         }
+    }
+
+    /// Whether the user pauses, and may continue.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.end.is_some_and(|end| !end.is_final)
+    }
+
+    /// Whether it is complete.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.end.is_some_and(|end| end.is_final)
     }
 
     fn end(&self, is_early: bool) -> Option<End> {
@@ -138,6 +148,13 @@ impl Utterance {
             Ok(spoken) => spoken.audio(early).to_vec(),
             Err(_) => Vec::new(),
         }
+    }
+
+    /// Waits until it is complete.
+    pub(crate) async fn finished(&self) {
+        let mut spoken = self.spoken.clone();
+        // The sender exists as long as the recognition, which polls this.
+        let _ = spoken.wait_for(Spoken::is_finished).await;
     }
 
     /// Waits until its transcript is late: for `limit` after its end, or after now if it has ended.

@@ -1,6 +1,5 @@
 //! Servers of the Wyoming protocol: events over TCP, each a line of JSON, with data and audio behind it.
 
-use futures_util::future::{Either, select};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::{
@@ -16,6 +15,7 @@ use crate::{
     RATE,
     failure::{CONNECT_TIMEOUT, Failure},
     pcm::PcmReader,
+    recognition::exchange,
     synthesis::{ChunkSender, SpokenStyle},
     utterance::Utterance,
 };
@@ -107,15 +107,7 @@ impl Wyoming {
                 utterance.report(&words)?;
             }
         };
-        // A server that fails may say so before it has all of the audio.
-        let receive = std::pin::pin!(receive);
-        match select(receive, std::pin::pin!(send)).await {
-            Either::Left((words, _)) => words,
-            Either::Right((sent, receive)) => {
-                sent?;
-                receive.await
-            }
-        }
+        exchange(receive, send).await
     }
 
     /// Speaks a sentence.

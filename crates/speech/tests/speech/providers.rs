@@ -1,8 +1,6 @@
 //! Providers over real sockets: what they return, and how they fail.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-use std::{convert::Infallible, fs, time::Duration};
+use std::{convert::Infallible, fs};
 
 use axum::{
     Router,
@@ -14,9 +12,7 @@ use axum::{
 };
 use futures_util::stream;
 use serde_json::{Value, json};
-use switchboard_speech::{
-    Config, Pcm, ProviderKind, RATE, Recognition, Speech, SpeechError, SpokenStyle, Words,
-};
+use switchboard_speech::{Config, Pcm, ProviderKind, RATE, Speech, SpeechError, SpokenStyle};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
     net::TcpListener,
@@ -25,7 +21,8 @@ use tokio::{
     time::timeout,
 };
 
-const TEST_TIMEOUT: Duration = Duration::from_secs(20);
+use crate::fixture::{TEST_TIMEOUT, last_words, providers};
+
 const SAMPLES: [i16; 5] = [1, -2, 3, -4, 5];
 
 /// What an API returns instead of speech; the name of the model selects it.
@@ -114,18 +111,6 @@ async fn serve(servers: &mut JoinSet<()>) -> (String, mpsc::Receiver<(HeaderMap,
     (url, requests)
 }
 
-/// The providers of a file.
-fn providers(file: &Value) -> Speech {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("speech.json");
-    fs::write(&path, file.to_string()).unwrap();
-    let config = Config {
-        speech_file: Some(path),
-        ..Config::default()
-    };
-    Speech::from_config(&config, &prometheus::Registry::new()).unwrap()
-}
-
 async fn spoken(speech: &Speech) -> Result<Vec<Pcm>, SpeechError> {
     let synthesizers = speech.synthesizers.as_ref().unwrap();
     let style = SpokenStyle {
@@ -151,16 +136,6 @@ async fn recognized(speech: &Speech) -> Result<String, SpeechError> {
     }
     recognition.finish();
     last_words(&mut recognition).await
-}
-
-/// The words of an utterance that is complete.
-async fn last_words(recognition: &mut Recognition) -> Result<String, SpeechError> {
-    loop {
-        let words = timeout(TEST_TIMEOUT, recognition.next()).await.unwrap();
-        if let Words::Final(words) = words? {
-            return Ok(words);
-        }
-    }
 }
 
 fn openai(url: &str, model: &str) -> Value {

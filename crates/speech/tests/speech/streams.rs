@@ -1,9 +1,5 @@
 //! Recognition while the user speaks: words of the beginning, requests in pauses, and WebSockets.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-use std::{fs, time::Duration};
-
 use axum::{
     Router,
     extract::{
@@ -25,18 +21,7 @@ use tokio::{
     time::timeout,
 };
 
-const TEST_TIMEOUT: Duration = Duration::from_secs(20);
-
-fn providers(file: &Value) -> Speech {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("speech.json");
-    fs::write(&path, file.to_string()).unwrap();
-    let config = Config {
-        speech_file: Some(path),
-        ..Config::default()
-    };
-    Speech::from_config(&config, &prometheus::Registry::new()).unwrap()
-}
+use crate::fixture::{TEST_TIMEOUT, last_words, providers};
 
 fn begin(speech: &Speech) -> Recognition {
     let recognizers = speech.recognizers.as_ref().unwrap();
@@ -244,16 +229,8 @@ async fn socket_that_fails_is_replaced_and_keeps_its_key() {
     let mut recognition = begin(&speech);
     recognition.push(&[1_000; 1_600]);
     recognition.finish();
-    let words = last(&mut recognition).await;
+    let words = last_words(&mut recognition).await.unwrap();
     assert_eq!(words, "1600 samples");
-}
-
-async fn last(recognition: &mut Recognition) -> String {
-    loop {
-        if let Words::Final(words) = next(recognition).await.unwrap() {
-            return words;
-        }
-    }
 }
 
 /// Serves a Wyoming server whose words are the length of the audio; reports each connection that has
@@ -317,7 +294,7 @@ async fn pause_requests_the_transcript_and_speech_cancels_it() {
     assert_eq!(wait_for(&mut recognition, &mut reports).await, 2_800);
     recognition.push(&[0; 800]);
     recognition.finish();
-    assert_eq!(last(&mut recognition).await, "2800 samples");
+    assert_eq!(last_words(&mut recognition).await.unwrap(), "2800 samples");
     assert!(reports.try_recv().is_err(), "one request for each pause");
 }
 
@@ -340,9 +317,31 @@ async fn early_requests_are_few_and_can_be_switched_off() {
         recognition.pause();
         recognition.push(&[1_000; 100]);
         recognition.finish();
-        last(&mut recognition).await;
+        last_words(&mut recognition).await.unwrap();
         let samples = reports.recv().await.unwrap().as_u64().unwrap();
         // What follows the pause at the end does not belong to the utterance.
         assert!(matches!(samples, 500 | 100), "{samples}");
     }
+}
+
+#[tokio::test]
+async fn stream_of_a_provider_that_is_not_asked_early_goes_on_after_a_pause() {
+    let mut servers = JoinSet::new();
+    let (url, mut reports) = realtime(&mut servers).await;
+    let mut recognition = begin(&with_key(&url, "openai"));
+    wait_for(&mut recognition, &mut reports).await;
+    for _ in 0..2 {
+        recognition.push(&[1_000; 1_600]);
+        recognition.pause();
+        recognition.push(&[0; 800]);
+        recognition.resume();
+    }
+    recognition.finish();
+    let words = last_words(&mut recognition).await;
+    assert_eq!(words, Ok("Guten Tag.".to_owned()));
+    // One session, which has received all of it.
+    let commit = reports.recv().await.unwrap();
+    assert_eq!(commit["event"]["type"], "input_audio_buffer.commit");
+    assert_eq!(commit["samples"], 2 * (1_600 + 800) * 3 / 2);
+    assert!(reports.try_recv().is_err());
 }
