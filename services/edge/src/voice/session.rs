@@ -302,7 +302,10 @@ impl<'a> Session<'a> {
     /// The device begins to listen. What is in progress ends.
     fn listen(&mut self, task: TaskId, mode: Option<ListenMode>) {
         self.stop_answer();
-        self.drop_message();
+        let dropped = self.manual.take();
+        if let Some(ended) = dropped.filter(|message| !message.is_open) {
+            self.send_end(ended.task);
+        }
         self.listener.start(mode);
         self.is_listening = true;
         self.stopped = None;
@@ -310,14 +313,6 @@ impl<'a> Session<'a> {
         self.last_audio = Instant::now();
         if self.listener.mode() == ListenMode::Manual {
             self.manual = Some(ManualMessage::new(task));
-        }
-    }
-
-    /// Drops a `manual` message. One that has ended is owed its END.
-    fn drop_message(&mut self) {
-        let message = self.manual.take().filter(|message| !message.is_open);
-        if let Some(ManualMessage { task, .. }) = message {
-            self.handle.send_voice([VoiceFrame::End { task }]);
         }
     }
 
@@ -339,10 +334,10 @@ impl<'a> Session<'a> {
             self.listener.cancel();
             self.manual = None;
             if !is_answer {
-                self.handle.send_voice([VoiceFrame::End { task }]);
+                self.send_end(task);
             }
         }
-        self.settle();
+        self.finish_speech();
     }
 
     /// Returns false where the rest of the audio is worth nothing.
@@ -386,21 +381,14 @@ impl<'a> Session<'a> {
         if self.answer.as_ref().is_some_and(|answer| answer.has_begun) {
             self.stop_answer();
         }
-        let words = self
-            .manual
-            .as_mut()
-            .map(|message| std::mem::take(&mut message.words));
-        if self
-            .manual
-            .as_ref()
-            .is_some_and(|message| message.task != task)
-        {
-            self.drop_message();
+        let mut message = ManualMessage::new(task);
+        if let Some(ended) = self.manual.take() {
+            if ended.task != task {
+                self.send_end(ended.task);
+            }
+            message.words = ended.words;
         }
-        self.manual = Some(ManualMessage {
-            words: words.unwrap_or_default(),
-            ..ManualMessage::new(task)
-        });
+        self.manual = Some(message);
         self.hold_answer();
     }
 
@@ -415,7 +403,7 @@ impl<'a> Session<'a> {
         }
         self.task = task;
         self.end_utterance();
-        self.settle();
+        self.finish_speech();
     }
 
     fn end_utterance(&mut self) {
@@ -444,7 +432,7 @@ impl<'a> Session<'a> {
             }
             Heard::Nothing => {
                 self.count(UtteranceEnd::Nothing);
-                self.settle();
+                self.finish_speech();
             }
             Heard::Silence => {
                 let is_listening = self.state() == VoiceState::Listening;
@@ -476,7 +464,7 @@ impl<'a> Session<'a> {
             speaker.push(NO_RECOGNITION, true);
             self.answer = Some(Answer::new(None, self.task, String::new(), None));
         } else {
-            self.settle();
+            self.finish_speech();
         }
     }
 
@@ -487,7 +475,7 @@ impl<'a> Session<'a> {
         let has_begun = self.answer.as_ref().is_some_and(|answer| answer.has_begun);
         if is_noise || (has_begun && transcript::is_backchannel(words)) {
             self.count(UtteranceEnd::Nothing);
-            return self.settle();
+            return self.finish_speech();
         }
         self.count(utterance.end.into());
         self.stages
@@ -502,10 +490,15 @@ impl<'a> Session<'a> {
             // Its other utterances belong to the message as well.
             Some(message) => {
                 append(&mut message.words, words);
-                self.settle();
+                self.finish_speech();
             }
             None => self.begin_turn(self.task, words),
         }
+    }
+
+    /// Ends the answer, or the message without one, of a task.
+    fn send_end(&self, task: TaskId) {
+        self.handle.send_voice([VoiceFrame::End { task }]);
     }
 
     /// Tells the device what its user said.
@@ -523,7 +516,7 @@ impl<'a> Session<'a> {
     fn fail(&mut self, problem: VoiceProblem) {
         self.count(UtteranceEnd::Failed);
         self.send_problem(problem);
-        self.settle();
+        self.finish_speech();
     }
 
     fn send_problem(&self, problem: VoiceProblem) {

@@ -133,6 +133,13 @@ pub async fn voice_with(device: &mut Device, member: &str) -> Value {
     }
 }
 
+/// Receives frames until one of this kind, unless that is the last one already.
+pub async fn receive_until(device: &mut Device, kind: Kind, received: &mut Vec<Frame>) {
+    while received.last().is_none_or(|frame| frame.kind != kind) {
+        received.push(device.next().await.expect("a frame"));
+    }
+}
+
 /// Receives an answer until its END. Returns the milliseconds of its audio.
 pub async fn receive_answer(device: &mut Device) -> usize {
     let (mut expected, mut bytes) = (0, 0);
@@ -282,9 +289,7 @@ async fn noise_without_words_resumes_the_interrupted_sentence() {
     let cancelled = received.iter().position(is_cancel).expect("a CANCEL");
     let mut answer = received.split_off(cancelled + 1);
     assert_eq!(answer.remove(0).kind, Kind::End);
-    while answer.last().is_none_or(|frame| frame.kind != Kind::End) {
-        answer.push(device.next().await.expect("a frame"));
-    }
+    receive_until(&mut device, Kind::End, &mut answer).await;
     // The sentence begins again, with seqs of their own, and the rest follows.
     let voice = answer.iter().filter(|frame| frame.kind == Kind::Voice);
     let mut sayings = voice

@@ -10,8 +10,8 @@ use tokio::net::TcpSocket;
 use crate::{
     device::{Device, Frame},
     voice::{
-        FRAME_BYTES, FRAME_MS, Fixture, LONG_ANSWER, RATE, TASK, receive_answer, recording,
-        send_voice, speak, voice_with,
+        FRAME_BYTES, FRAME_MS, Fixture, LONG_ANSWER, RATE, TASK, receive_answer, receive_until,
+        recording, send_voice, speak, voice_with,
     },
 };
 
@@ -185,9 +185,7 @@ async fn utterances_are_limited_in_number() {
     loop {
         let seq = speak(&mut device, 0, word, &mut received).await;
         device.send(Kind::End, TASK, seq, b"").await;
-        while received.last().is_none_or(|frame| frame.kind != Kind::End) {
-            received.push(device.next().await.expect("a frame"));
-        }
+        receive_until(&mut device, Kind::End, &mut received).await;
         let is_problem =
             |frame: Frame| frame.kind == Kind::Voice && frame.json()["problem"] == "too_many";
         if received.drain(..).any(is_problem) {

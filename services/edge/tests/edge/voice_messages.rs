@@ -9,8 +9,8 @@ use switchboard_protocol::frame::{Kind, TaskId};
 use crate::{
     device::{Device, Frame},
     voice::{
-        FRAME_BYTES, Fixture, LONG_ANSWER, TASK, receive_answer, recording, send_voice, speak,
-        voice_with,
+        FRAME_BYTES, Fixture, LONG_ANSWER, TASK, receive_answer, receive_until, recording,
+        send_voice, speak, voice_with,
     },
 };
 
@@ -20,11 +20,6 @@ const HELLO: &str = "cat > /dev/null; echo hello";
 async fn say(device: &mut Device, received: &mut Vec<Frame>) {
     let seq = speak(device, 0, &recording(), received).await;
     device.send(Kind::End, TASK, seq, b"").await;
-}
-
-/// Receives frames until one of this kind.
-async fn until(device: &mut Device, kind: Kind) {
-    while device.next().await.expect("a frame").kind != kind {}
 }
 
 /// Checks that nothing but VOICE messages arrives for a while.
@@ -43,7 +38,7 @@ async fn message_of_a_manual_device_stops_the_answer_once() {
     let turn = fixture.turn().await;
     fixture.node.caller.send_text(&turn, LONG_ANSWER);
     voice_with(&mut device, "saying").await;
-    until(&mut device, Kind::Audio).await;
+    receive_until(&mut device, Kind::Audio, &mut Vec::new()).await;
     received.clear();
     say(&mut device, &mut received).await;
     // While the user speaks, the device learns that it is heard.
@@ -57,9 +52,7 @@ async fn message_of_a_manual_device_stops_the_answer_once() {
     assert!(words.len() < LONG_ANSWER.len() / 2, "{words}");
     fixture.node.caller.send_text(&next, "Yes.");
     fixture.node.caller.finish_reply(&next);
-    while received.last().is_none_or(|frame| frame.kind != Kind::End) {
-        received.push(device.next().await.expect("a frame"));
-    }
+    receive_until(&mut device, Kind::End, &mut received).await;
     // Audio of the old answer, CANCEL and END, the new answer and its END.
     received.retain(|frame| !matches!(frame.kind, Kind::Audio | Kind::Voice));
     let kinds: Vec<Kind> = received.iter().map(|frame| frame.kind).collect();
@@ -116,12 +109,7 @@ async fn words_on_another_task_replace_the_turn_of_the_first() {
     fixture.node.caller.send_text(&second, "New.");
     fixture.node.caller.finish_reply(&second);
     // The first message has its END, and nothing else.
-    while received
-        .last()
-        .is_none_or(|frame| frame.kind != Kind::Audio)
-    {
-        received.push(device.next().await.expect("a frame"));
-    }
+    receive_until(&mut device, Kind::Audio, &mut received).await;
     let own = received.iter().filter(|frame| frame.task == TASK);
     let own: Vec<Kind> = own
         .map(|frame| frame.kind)
@@ -151,9 +139,7 @@ async fn message_without_words_leaves_the_answer_of_another_task() {
         }
         device.send(Kind::End, OTHER, 30, b"").await;
         received.clear();
-        while received.last().is_none_or(|frame| frame.kind != Kind::End) {
-            received.push(device.next().await.expect("a frame"));
-        }
+        receive_until(&mut device, Kind::End, &mut received).await;
         received.retain(|frame| frame.kind != Kind::Voice);
         assert_eq!(received.len(), 1);
         assert_eq!(received[0].task, OTHER);
@@ -182,9 +168,7 @@ async fn written_answer_waits_until_the_user_has_finished() {
     assert_eq!(&*second.text, "hello hello");
     fixture.node.caller.send_text(&second, "New.");
     fixture.node.caller.finish_reply(&second);
-    while received.last().is_none_or(|frame| frame.kind != Kind::End) {
-        received.push(device.next().await.expect("a frame"));
-    }
+    receive_until(&mut device, Kind::End, &mut received).await;
     let texts = received.iter().filter(|frame| frame.kind == Kind::Text);
     let texts: Vec<_> = texts.map(|frame| &frame.payload[..]).collect();
     assert_eq!(texts, [&b"New."[..]]);
@@ -261,8 +245,8 @@ async fn notice_that_nothing_is_recognised_is_the_answer() {
     silence(&mut device).await;
     // It can be cancelled.
     say(&mut device, &mut received).await;
-    until(&mut device, Kind::Audio).await;
+    receive_until(&mut device, Kind::Audio, &mut Vec::new()).await;
     device.send(Kind::Cancel, TASK, 0, b"").await;
-    until(&mut device, Kind::Cancel).await;
+    receive_until(&mut device, Kind::Cancel, &mut Vec::new()).await;
     fixture.no_turn().await;
 }

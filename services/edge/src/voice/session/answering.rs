@@ -34,7 +34,7 @@ impl Session<'_> {
                 let task = replaced.task;
                 self.handle
                     .update_turns(self.edge, |turns| turns.cancel_turn(task));
-                self.handle.send_voice([VoiceFrame::End { task }]);
+                self.send_end(task);
             }
         }
         append(&mut text, words);
@@ -180,7 +180,7 @@ impl Session<'_> {
 
     /// Nothing more is being said: begins the turn of a `manual` message or ends one without words, and
     /// continues an answer that was held.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn finish_speech(&mut self) {
         if self.is_hearing() || self.listener.is_recognizing() {
             return;
         }
@@ -194,7 +194,7 @@ impl Session<'_> {
             // An answer on the same task has its own END.
             let answer = self.answer.as_ref();
             if answer.is_none_or(|answer| answer.task != task) {
-                self.handle.send_voice([VoiceFrame::End { task }]);
+                self.send_end(task);
             }
         }
         if let Some(answer) = &mut self.answer
@@ -226,7 +226,7 @@ impl Session<'_> {
         let Some(Answer { task, .. }) = self.answer.take() else {
             return;
         };
-        self.handle.send_voice([VoiceFrame::End { task }]);
+        self.send_end(task);
         self.played = None;
         self.forget_answer();
         if self.listener.mode() == ListenMode::Auto {
