@@ -38,7 +38,7 @@ const STAGGER: Duration = Duration::from_millis(47);
 const LEAD: Duration = Duration::from_millis(300);
 /// Frames of 2 s, which one operation of a stream has.
 const STREAM_FRAMES: usize = 33;
-/// Operations in which an edge hears nothing without becoming idle.
+/// Operations of silence within which an edge does not become idle.
 const LISTENING_OPERATIONS: u64 = 6;
 const TASK: TaskId = TaskId(*b"voice001");
 
@@ -154,15 +154,7 @@ impl VoiceCaller {
             ticks: interval(FRAME),
             seq,
         };
-        let measured = async {
-            match self.figure {
-                Figure::Listening | Figure::Talking | Figure::Speaking => {
-                    toy.continue_stream(self.figure, sequence).await
-                }
-                _ => toy.hold_dialogue(self.figure).await,
-            }
-        };
-        let measured = timeout(DIALOGUE_TIMEOUT, measured).await??;
+        let measured = timeout(DIALOGUE_TIMEOUT, toy.measure(self.figure, sequence)).await??;
         *slot = Some((toy.device, toy.seq));
         Ok(match self.figure {
             Figure::FirstAudio => measured.saturating_sub(self.delay),
@@ -190,47 +182,58 @@ struct Toy<'a> {
 }
 
 impl Toy<'_> {
-    async fn hold_dialogue(&mut self, figure: Figure) -> anyhow::Result<Duration> {
-        self.listen().await?;
-        let ended = self.speak(self.recording.end, Kind::Audio).await?;
-        let answered = Instant::now();
+    /// Returns the figure of a dialogue, or the time that 2 s of a stream take.
+    async fn measure(&mut self, figure: Figure, sequence: u64) -> anyhow::Result<Duration> {
+        let began = Instant::now();
         match figure {
             Figure::FirstAudio => {
+                let (ended, answered) = self.ask().await?;
                 let first = ended.context("the answer begins before its question ends")?;
                 self.receive_rest(answered).await?;
-                Ok(answered.saturating_duration_since(first))
+                return Ok(answered.saturating_duration_since(first));
             }
-            Figure::LatestFrame => self.receive_rest(answered).await,
+            Figure::LatestFrame => {
+                let (_, answered) = self.ask().await?;
+                return self.receive_rest(answered).await;
+            }
             Figure::Stop => {
-                let decided = self
-                    .speak(self.recording.interruption, Kind::Cancel)
-                    .await?;
-                let stopped = Instant::now();
-                let after = self.device.next_frame().await?;
-                ensure!(after == Kind::End, "{after:?} after CANCEL");
-                Ok(decided.map_or(Duration::ZERO, |decided| {
-                    stopped.saturating_duration_since(decided)
-                }))
+                self.ask().await?;
+                return self.interrupt().await;
             }
-            Figure::Listening | Figure::Talking | Figure::Speaking => bail!("no dialogue"),
+            Figure::Listening => {
+                if sequence.is_multiple_of(LISTENING_OPERATIONS) {
+                    self.listen().await?;
+                }
+                self.send_stream(self.recording.silence()).await?;
+            }
+            Figure::Talking => self.send_stream(self.recording.speech()).await?,
+            Figure::Speaking => self.receive_stream(sequence).await?,
         }
+        Ok(began.elapsed())
     }
 
-    /// Sends or receives 2 s of audio. Returns the time that it took.
-    async fn continue_stream(&mut self, figure: Figure, sequence: u64) -> anyhow::Result<Duration> {
-        let began = Instant::now();
-        if figure == Figure::Speaking {
-            self.receive_stream(sequence).await?;
-            return Ok(began.elapsed());
-        }
-        let frames = if figure == Figure::Talking {
-            self.recording.speech()
-        } else {
-            if sequence.is_multiple_of(LISTENING_OPERATIONS) {
-                self.listen().await?;
-            }
-            self.recording.silence()
-        };
+    /// Asks. Returns when the frame that ends the question was written, and when the answer began.
+    async fn ask(&mut self) -> anyhow::Result<(Option<Instant>, Instant)> {
+        self.listen().await?;
+        let ended = self.speak(self.recording.end, Kind::Audio).await?;
+        Ok((ended, Instant::now()))
+    }
+
+    /// Interrupts an answer. Returns the time to its end.
+    async fn interrupt(&mut self) -> anyhow::Result<Duration> {
+        let decided = self
+            .speak(self.recording.interruption, Kind::Cancel)
+            .await?;
+        let stopped = Instant::now();
+        let after = self.device.next_frame().await?;
+        ensure!(after == Kind::End, "{after:?} after CANCEL");
+        Ok(decided.map_or(Duration::ZERO, |decided| {
+            stopped.saturating_duration_since(decided)
+        }))
+    }
+
+    /// Sends 2 s of audio.
+    async fn send_stream(&mut self, frames: &[Vec<u8>]) -> anyhow::Result<()> {
         self.ticks.reset_immediately();
         for frame in frames.iter().cycle().take(STREAM_FRAMES) {
             self.ticks.tick().await;
@@ -239,7 +242,7 @@ impl Toy<'_> {
                 .await?;
             self.seq = next_seq(self.seq);
         }
-        Ok(began.elapsed())
+        Ok(())
     }
 
     /// Receives 2 s of an answer, and asks again when it ends.
@@ -248,8 +251,7 @@ impl Toy<'_> {
         let mut received = 0;
         while received < STREAM_FRAMES {
             if !has_answer {
-                self.listen().await?;
-                self.speak(self.recording.end, Kind::Audio).await?;
+                self.ask().await?;
                 has_answer = true;
             }
             match self.device.next_frame().await? {
