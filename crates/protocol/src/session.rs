@@ -49,7 +49,7 @@ pub enum Event<'a> {
     Picture {
         /// The message's task.
         task: TaskId,
-        /// The piece; an empty one begins the picture anew.
+        /// The piece; an empty one begins the picture again.
         chunk: &'a [u8],
     },
     /// The text or audio of a task is complete. (S 7.1)

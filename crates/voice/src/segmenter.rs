@@ -98,7 +98,7 @@ impl<V: VoiceActivity> Segmenter<V> {
         self.settings.on = on;
     }
 
-    /// Measures the silence in which nothing is said from now on.
+    /// Restarts the measurement of silence.
     pub fn restart_silence(&mut self) {
         if let State::Waiting { reported, .. } = &mut self.state {
             *reported = false;

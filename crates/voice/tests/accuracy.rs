@@ -44,7 +44,7 @@ const CHINESE: [&str; 7] = [
 const GAP_S: usize = 2;
 /// The end of an utterance is found within this time, in all cases but one of twenty.
 const MAX_ERROR_MS: u64 = 700;
-/// Parts of the noise in which the recordings are heard.
+/// Parts of the noise that the recordings are mixed with.
 const NOISE_PARTS: usize = 4;
 /// A recording is quieter than this part of its loudest 20 ms before and after its speech.
 const QUIET: f64 = 0.03;

@@ -90,12 +90,11 @@ pub struct NewMessage {
     /// Milliseconds of audio since the previous spoken message of the connection: of utterances that
     /// were recognised, and of replies that were sent.
     pub audio_ms: u32,
-    /// What was heard of it, if [`SpeakingStyle::is_recorded`](super::SpeakingStyle::is_recorded) asked
-    /// for it.
+    /// Its audio, if [`SpeakingStyle::is_recorded`](super::SpeakingStyle::is_recorded) requested it.
     pub recording: Option<Recording>,
 }
 
-/// What was heard of a spoken message.
+/// The audio of a spoken message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recording {
     /// A file of Ogg Opus, of at most [`MAX_RECORDING_BYTES`].

@@ -290,9 +290,7 @@ impl KeyPublisher {
         }
         self.purge_recordings().await;
     }
-}
 
-impl KeyPublisher {
     async fn purge_recordings(&self) {
         match self.store.purge_recordings().await {
             Ok(0) => {}
