@@ -54,6 +54,8 @@ enum State {
         samples: u64,
         /// Windows since the last speech.
         silent: u32,
+        /// The same, where sound that may be speech counts as speech.
+        quiet: u32,
         is_paused: bool,
     },
 }
@@ -164,6 +166,7 @@ impl<V: VoiceActivity> Segmenter<V> {
                 voiced,
                 samples,
                 silent,
+                quiet,
                 is_paused,
             } => {
                 // A window between both thresholds continues speech, and begins none after a pause.
@@ -174,10 +177,13 @@ impl<V: VoiceActivity> Segmenter<V> {
                     _ => resume.max(on),
                 };
                 let is_voiced = probability >= threshold;
+                // It belongs to the utterance, and ends the pause, but does not prolong the utterance.
+                let is_quiet = !is_voiced && probability < on;
                 self.state = State::Speaking {
                     voiced: voiced + u32::from(is_voiced),
                     samples: samples + WINDOW as u64,
                     silent: if is_voiced { 0 } else { silent + 1 },
+                    quiet: if is_quiet { quiet + 1 } else { 0 },
                     is_paused,
                 };
                 self.speak(window, is_voiced, emit);
@@ -205,6 +211,7 @@ impl<V: VoiceActivity> Segmenter<V> {
                 voiced,
                 samples: audio.len() as u64,
                 silent: 0,
+                quiet: 0,
                 is_paused: false,
             };
             self.recent.clear();
@@ -231,19 +238,20 @@ impl<V: VoiceActivity> Segmenter<V> {
         let State::Speaking {
             samples,
             silent,
+            quiet,
             is_paused,
             ..
         } = &mut self.state
         else {
             return;
         };
-        let silent_ms = *silent * WINDOW_MS;
+        let (silent_ms, quiet_ms) = (*silent * WINDOW_MS, *quiet * WINDOW_MS);
         let is_longest = milliseconds(*samples) >= u64::from(self.settings.max_utterance_ms);
         if self.is_manual && !is_voiced {
             // Belongs to the utterance if speech follows.
             self.recent.extend(window);
         } else {
-            if is_voiced && std::mem::take(is_paused) {
+            if *quiet == 0 && std::mem::take(is_paused) {
                 emit(Segment::Resumed);
             }
             if !self.recent.is_empty() {
@@ -251,7 +259,7 @@ impl<V: VoiceActivity> Segmenter<V> {
                 self.recent.clear();
             }
             emit(Segment::Audio(window));
-            if !self.is_manual && silent_ms >= self.settings.pause_ms && !*is_paused {
+            if !self.is_manual && quiet_ms >= self.settings.pause_ms && !*is_paused {
                 *is_paused = true;
                 emit(Segment::Paused);
             }
@@ -365,7 +373,9 @@ mod tests {
         check(&[(10, 90), (10, 70), (30, 0)], "SPE640/1152");
         check(&[(10, 90), (5, 0), (30, 70)], "SPE320/832");
         check(&[(10, 90), (10, 0), (5, 96), (30, 0)], "SPRPE480/1312");
-        check(&[(10, 90), (10, 0), (5, 90), (30, 0)], "SPE320/832");
+        // Sound that may be speech belongs to the utterance, and does not prolong it.
+        check(&[(10, 90), (10, 0), (5, 90), (30, 0)], "SPRE320/832");
+        check(&[(10, 90), (8, 0), (5, 90), (2, 0)], "SPR");
         check(&[(7, 90), (30, 0)], "SPD");
         check(
             &[(20, 90), (16, 0), (10, 90), (16, 0)],
