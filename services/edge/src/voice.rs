@@ -70,7 +70,7 @@ pub(crate) async fn run(edge: Arc<Edge>, handle: Arc<ConnectionHandle>) {
         return;
     };
     let Ok(_permit) = edge.voice.sessions.try_acquire(handle.owner(), 1) else {
-        return refuse(&handle, &changed).await;
+        return refuse(&edge, &handle, &changed).await;
     };
     let sessions = &edge.metrics.voice.sessions;
     sessions.inc();
@@ -81,14 +81,20 @@ pub(crate) async fn run(edge: Arc<Edge>, handle: Arc<ConnectionHandle>) {
 }
 
 /// There is no room. For a while, the device learns that for each of its messages.
-async fn refuse(handle: &ConnectionHandle, changed: &Notify) {
+async fn refuse(edge: &Edge, handle: &ConnectionHandle, changed: &Notify) {
     let until = Instant::now() + REFUSAL_TIMEOUT;
     let mut has_reported = false;
+    // The task of a message that ended with `listen: stop`; END may follow.
+    let mut stopped = None;
     loop {
         for input in handle.take_voice_inputs().into_iter().flatten() {
             let task = match &input {
+                VoiceInput::End { task } if stopped.take() == Some(*task) => continue,
                 VoiceInput::End { task } => Some(*task),
-                VoiceInput::Listen { task, listen } if *listen == Listen::Stop => Some(*task),
+                VoiceInput::Listen { task, listen } if *listen == Listen::Stop => {
+                    stopped = Some(*task);
+                    stopped
+                }
                 _ => None,
             };
             if let Some(task) = task.or_else(|| input.task().filter(|_| !has_reported)) {
@@ -100,7 +106,8 @@ async fn refuse(handle: &ConnectionHandle, changed: &Notify) {
                 handle.send_voice_message(task, &message);
             }
             if let Some(task) = task {
-                handle.send_voice([VoiceFrame::End { task }]);
+                handle.withdraw_picture(edge, task);
+                handle.send_voice([VoiceFrame::Unanswered { task }]);
             }
         }
         let is_over = timeout_at(until, changed.notified()).await.is_err();

@@ -71,6 +71,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                     0
                 });
             }
+            VoiceFrame::Unanswered { task } => self.io.put(Kind::End, *task, 0, &[]),
             VoiceFrame::Message { task, payload } => self.io.put(Kind::Voice, *task, 0, payload),
             VoiceFrame::Cancel { task, decided } => {
                 self.io.put(Kind::Cancel, *task, 0, &[]);

@@ -183,6 +183,13 @@ enum Content {
     Cancelled,
 }
 
+impl Content {
+    /// Whether nothing was written: the message is a picture, or nothing.
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Text(text) if text.is_empty())
+    }
+}
+
 struct Turn {
     serial: u64,
     task: TaskId,

@@ -87,6 +87,8 @@ pub(crate) enum VoiceFrame {
     Cancel { task: TaskId, decided: Instant },
     /// The answer is complete.
     End { task: TaskId },
+    /// A message has no answer. Another one may be in progress on another task.
+    Unanswered { task: TaskId },
 }
 
 impl VoiceFrame {
@@ -334,6 +336,15 @@ impl ConnectionHandle {
                 // Less than before.
                 let _ = turns.charge(&edge.messages, self.owner());
                 state.free_idle_turns();
+            }
+        });
+    }
+
+    /// Makes a picture belong to the words of another task.
+    pub(crate) fn move_picture(&self, from: TaskId, to: TaskId) {
+        self.change(|state| {
+            if let Some(turns) = &mut state.turns {
+                turns.move_picture(from, to);
             }
         });
     }

@@ -1,6 +1,7 @@
 //! One spoken conversation: what happens when the user speaks, falls silent, or interrupts.
 
 mod answering;
+mod messages;
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,6 +15,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+use self::messages::ManualMessage;
 use super::{
     answer::{Answer, MIN_INTERRUPTION},
     listener::{Heard, Listener, Recognized, Utterance},
@@ -43,15 +45,6 @@ const MAX_BACKLOG_MS: u32 = 2_000;
 const UTTERANCE_BURST: u32 = 20;
 const UTTERANCE_INTERVAL_MS: u32 = 3_000;
 
-/// A message of a `manual` device, from its first audio until its turn begins or its END is sent.
-struct ManualMessage {
-    task: TaskId,
-    /// The device is sending it.
-    is_open: bool,
-    /// What was recognised so far.
-    words: String,
-}
-
 /// A conversation. Its state follows from what is in progress ([`Self::state`]):
 ///
 /// ```text
@@ -77,9 +70,10 @@ pub(super) struct Session<'a> {
     /// Audio is analysed. Does not apply to `manual` devices.
     is_listening: bool,
     manual: Option<ManualMessage>,
-    /// The task whose `manual` message ended with `listen: stop`. Its audio is ignored until END.
+    /// The task whose `manual` message ended with `listen: stop`. Its audio is ignored until the END of
+    /// either side.
     stopped: Option<TaskId>,
-    /// A task that the device has closed in another mode. Its picture waits for words that are being
+    /// A task that the device has closed in another mode. Its picture waits for its words that are being
     /// recognised.
     closed: Option<TaskId>,
     answer: Option<Answer>,
@@ -102,16 +96,6 @@ enum Event {
     Recognized(Recognized),
     Synthesized(Synthesized),
     Due,
-}
-
-impl ManualMessage {
-    const fn new(task: TaskId) -> Self {
-        Self {
-            task,
-            is_open: true,
-            words: String::new(),
-        }
-    }
 }
 
 impl<'a> Session<'a> {
@@ -227,7 +211,7 @@ impl<'a> Session<'a> {
             Event::Synthesized(Synthesized::Audio) | Event::Due => {}
         }
         if self.stalled_at().is_some_and(|at| at <= Instant::now()) {
-            self.end_message(self.task);
+            self.end_message();
         }
         true
     }
@@ -271,20 +255,10 @@ impl<'a> Session<'a> {
                 }
             }
             VoiceInput::Gap => self.listener.continue_after_gap(),
-            VoiceInput::End { task } => {
-                self.stopped.take_if(|stopped| *stopped == task);
-                if self.listener.mode() != ListenMode::Manual {
-                    self.closed = Some(task);
-                }
-                self.end_message(task);
-            }
+            VoiceInput::End { task } => self.close(task),
             VoiceInput::Listen { task, listen } => match listen {
                 Listen::Start(mode) => self.listen(task, mode),
-                Listen::Stop => {
-                    self.end_message(task);
-                    self.is_listening = self.listener.mode() == ListenMode::Manual;
-                    self.stopped = self.is_listening.then_some(task);
-                }
+                Listen::Stop => self.stop_listening(task),
             },
             VoiceInput::Wake { task } => {
                 self.listen(task, None);
@@ -297,47 +271,6 @@ impl<'a> Session<'a> {
                 }
             }
         }
-    }
-
-    /// The device begins to listen. What is in progress ends.
-    fn listen(&mut self, task: TaskId, mode: Option<ListenMode>) {
-        self.stop_answer();
-        let dropped = self.manual.take();
-        if let Some(ended) = dropped.filter(|message| !message.is_open) {
-            self.send_end(ended.task);
-        }
-        self.listener.start(mode);
-        self.is_listening = true;
-        self.stopped = None;
-        self.task = task;
-        self.last_audio = Instant::now();
-        if self.listener.mode() == ListenMode::Manual {
-            self.manual = Some(ManualMessage::new(task));
-        }
-    }
-
-    /// The device wants no answer on this task.
-    fn cancel(&mut self, task: TaskId) {
-        let is_answer = self
-            .answer
-            .as_ref()
-            .is_some_and(|answer| answer.task == task);
-        let is_heard = self.listener.is_hearing() || self.listener.is_recognizing();
-        let is_message = match &self.manual {
-            Some(message) => message.task == task,
-            None => is_heard && self.task == task,
-        };
-        if is_answer {
-            self.stop_answer();
-        }
-        if is_message {
-            self.listener.cancel();
-            self.manual = None;
-            if !is_answer {
-                self.send_end(task);
-            }
-        }
-        self.finish_speech();
     }
 
     /// Returns false where the rest of the audio is worth nothing.
@@ -355,6 +288,10 @@ impl<'a> Session<'a> {
         if self.listener.mode() == ListenMode::Manual {
             self.open_message(task);
         }
+        if task != self.task && (self.is_hearing() || self.listener.is_recognizing()) {
+            // The message continues on this task.
+            self.handle.move_picture(self.task, task);
+        }
         self.task = task;
         let recognizers = self.edge.voice.speech.recognizers.as_ref();
         match self.listener.push(recognizers, bytes) {
@@ -370,51 +307,6 @@ impl<'a> Session<'a> {
             self.interrupt();
         }
         true
-    }
-
-    /// The first audio of a `manual` message stops an answer that has begun. A message whose words are not
-    /// known yet is extended.
-    fn open_message(&mut self, task: TaskId) {
-        if self.manual.as_ref().is_some_and(|message| message.is_open) {
-            return;
-        }
-        if self.answer.as_ref().is_some_and(|answer| answer.has_begun) {
-            self.stop_answer();
-        }
-        let mut message = ManualMessage::new(task);
-        if let Some(ended) = self.manual.take() {
-            if ended.task != task {
-                self.send_end(ended.task);
-            }
-            message.words = ended.words;
-        }
-        self.manual = Some(message);
-        self.hold_answer();
-    }
-
-    /// The device ends its message. `listen: stop` and END may both end one.
-    fn end_message(&mut self, task: TaskId) {
-        if self.listener.mode() == ListenMode::Manual {
-            let message = self.manual.as_mut().filter(|message| message.is_open);
-            let Some(message) = message else {
-                return;
-            };
-            message.is_open = false;
-        }
-        self.task = task;
-        self.end_utterance();
-        self.finish_speech();
-    }
-
-    fn end_utterance(&mut self) {
-        let recognizers = self.edge.voice.speech.recognizers.as_ref();
-        match self.listener.end(recognizers) {
-            Ok(heard) => heard.into_iter().for_each(|heard| self.take_heard(heard)),
-            Err(error) => {
-                tracing::debug!(device.id = %self.handle.key.device, %error, "audio is truncated");
-                self.fail(VoiceProblem::BadAudio);
-            }
-        }
     }
 
     fn take_heard(&mut self, heard: Heard) {
@@ -496,9 +388,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Ends the answer, or the message without one, of a task.
-    fn send_end(&self, task: TaskId) {
-        self.handle.send_voice([VoiceFrame::End { task }]);
+    /// Ends a message that has no answer.
+    fn send_end(&mut self, task: TaskId) {
+        self.stopped.take_if(|stopped| *stopped == task);
+        self.handle.send_voice([VoiceFrame::Unanswered { task }]);
     }
 
     /// Tells the device what its user said.

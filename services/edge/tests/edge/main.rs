@@ -32,4 +32,5 @@ mod voice;
 mod voice_limits;
 mod voice_messages;
 mod voice_recordings;
+mod voice_tasks;
 mod voice_usage;

@@ -13,7 +13,7 @@ use switchboard_test_support::{eventually::eventually_true, redis_server::RedisS
 use crate::{
     device::Device,
     node::{Node, TEST_TIMEOUT},
-    voice::{self, FRAME_BYTES, Fixture, receive_answer, recording, speak},
+    voice::{self, FRAME_BYTES, Fixture, receive_answer, recording, speak, speak_on},
 };
 
 const TASK: TaskId = TaskId(*b"task0001");
@@ -261,4 +261,45 @@ async fn picture_without_words_is_a_message_when_the_device_ends_it() {
         fixture.node.caller.finish_reply(&turn);
         assert!(receive_answer(&mut device).await > 0);
     }
+}
+
+#[tokio::test]
+async fn picture_goes_with_words_that_continue_on_another_task() {
+    let fixture = Fixture::start("cat > /dev/null; echo go forward").await;
+    let (mut device, _) = fixture.device("toy", &json!({})).await;
+    let mut utterance = recording();
+    utterance.extend(vec![0; 15 * FRAME_BYTES]);
+    let (half, rest) = utterance.split_at(30 * FRAME_BYTES);
+    let mut received = Vec::new();
+    let seq = send_picture(&mut device, voice::TASK, 0, &png(9)).await;
+    let seq = speak(&mut device, seq, half, &mut received).await;
+    let (first, rest) = rest.split_at(FRAME_BYTES);
+    let other_seq = speak_on(&mut device, OTHER, 0, first, &mut received).await;
+    // Neither the utterance nor its picture belongs to this task.
+    device.send(Kind::End, voice::TASK, seq, b"").await;
+    speak_on(&mut device, OTHER, other_seq, rest, &mut received).await;
+    let turn = fixture.turn().await;
+    assert_eq!((&*turn.text, turn.task), ("go forward", OTHER.0));
+    assert_eq!(picture_of(&turn), png(9));
+    fixture.no_turn().await;
+}
+
+#[tokio::test]
+async fn picture_of_a_message_that_is_dropped_is_dropped_with_it() {
+    let fixture = Fixture::start("cat > /dev/null; echo go forward").await;
+    let manual = json!({"listen": "manual"});
+    let (mut device, _) = fixture.device("toy", &manual).await;
+    let mut received = Vec::new();
+    let seq = send_picture(&mut device, voice::TASK, 0, &png(9)).await;
+    speak(&mut device, seq, &recording(), &mut received).await;
+    let start = json!({"listen": "start"}).to_string();
+    device.send(Kind::Voice, OTHER, 0, start.as_bytes()).await;
+    voice::receive_until(&mut device, Kind::End, &mut received).await;
+    nothing_waits(&fixture.node).await;
+    // The picture of the present task stays.
+    let seq = send_picture(&mut device, OTHER, 0, &png(10)).await;
+    device.send(Kind::Voice, OTHER, 0, start.as_bytes()).await;
+    let seq = speak_on(&mut device, OTHER, seq, &recording(), &mut received).await;
+    device.send(Kind::End, OTHER, seq, b"").await;
+    assert_eq!(picture_of(&fixture.turn().await), png(10));
 }

@@ -105,8 +105,14 @@ pub async fn send_voice(device: &mut Device, message: &Value) {
 }
 
 /// Sends audio as fast as it is recorded, and frames of the edge to `received`. Returns the next seq.
-pub async fn speak(
+pub async fn speak(device: &mut Device, seq: u16, audio: &[u8], received: &mut Vec<Frame>) -> u16 {
+    speak_on(device, TASK, seq, audio, received).await
+}
+
+/// The same on this task.
+pub async fn speak_on(
     device: &mut Device,
+    task: TaskId,
     mut seq: u16,
     audio: &[u8],
     received: &mut Vec<Frame>,
@@ -114,7 +120,7 @@ pub async fn speak(
     let mut ticks = interval(Duration::from_millis(FRAME_MS as u64));
     for frame in audio.chunks(FRAME_BYTES) {
         ticks.tick().await;
-        device.send(Kind::Audio, TASK, seq, frame).await;
+        device.send(Kind::Audio, task, seq, frame).await;
         seq = next_seq(seq);
         while let Some(frame) = device.next_within(Duration::from_millis(1)).await {
             received.push(frame);

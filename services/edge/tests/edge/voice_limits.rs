@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use switchboard_protocol::frame::Kind;
-use switchboard_test_support::eventually::eventually;
+use switchboard_test_support::eventually::{eventually, eventually_true};
 use tokio::net::TcpSocket;
 
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
         FRAME_BYTES, FRAME_MS, Fixture, LONG_ANSWER, RATE, TASK, receive_answer, receive_until,
         recording, send_voice, speak, voice_with,
     },
+    voice_tasks::{OTHER, ended},
 };
 
 /// The kernel takes a megabyte and more of an answer that is not read, at 96 kB/s.
@@ -117,14 +118,25 @@ async fn conversation_beyond_the_share_is_refused_and_leaves_room_for_others() {
     let (mut second, _) = fixture.device("second", &json!({})).await;
     second.send(Kind::Audio, TASK, 0, &[0; 100]).await;
     assert_eq!(problem(&mut second).await, "overloaded");
-    // Each of its messages has an end.
     second.send(Kind::End, TASK, 1, b"").await;
-    for _ in 0..2 {
-        assert_eq!(problem(&mut second).await, "overloaded");
-        assert_eq!(second.next().await.expect("an END").kind, Kind::End);
-        second.send(Kind::Audio, TASK, 0, &[0; 100]).await;
-        second.send(Kind::End, TASK, 1, b"").await;
+    // Each message has one END, also one that ends in two ways. Its picture is dropped.
+    for task in [TASK, OTHER] {
+        second.send(Kind::Audio, task, 0, &[0; 100]).await;
+        second.send(Kind::Picture, task, 1, b"\x89PNG").await;
+        let stop = json!({"listen": "stop"}).to_string();
+        second.send(Kind::Voice, task, 0, stop.as_bytes()).await;
+        second.send(Kind::End, task, 2, b"").await;
     }
+    let mut received = Vec::new();
+    while ended(&received).last() != Some(&OTHER) {
+        received.push(second.next().await.expect("a frame"));
+    }
+    assert_eq!(ended(&received), [TASK, TASK, OTHER]);
+    let voice = received.iter().filter(|frame| frame.kind == Kind::Voice);
+    let problems = voice.map(|frame| frame.json()["problem"].clone());
+    assert_eq!(problems.collect::<Vec<_>>(), ["overloaded"; 3]);
+    let is_free = || fixture.node.budget_used("device_messages") == 0;
+    eventually_true("the pictures are dropped", is_free).await;
 }
 
 #[tokio::test]

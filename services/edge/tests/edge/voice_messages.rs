@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use switchboard_bus::Played;
-use switchboard_protocol::frame::{Kind, TaskId};
+use switchboard_protocol::frame::Kind;
 
 use crate::{
     device::{Device, Frame},
@@ -12,9 +12,9 @@ use crate::{
         FRAME_BYTES, Fixture, LONG_ANSWER, TASK, receive_answer, receive_until, recording,
         send_voice, speak, voice_with,
     },
+    voice_tasks::OTHER,
 };
 
-const OTHER: TaskId = TaskId(*b"voice002");
 const HELLO: &str = "cat > /dev/null; echo hello";
 
 async fn say(device: &mut Device, received: &mut Vec<Frame>) {

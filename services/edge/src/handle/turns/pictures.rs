@@ -96,16 +96,22 @@ impl Turns {
 
     /// Drops the picture of an incomplete message, and a message that is nothing else.
     pub(in crate::handle) fn withdraw_picture(&mut self, task: TaskId) {
-        let is_only_picture = |content: &Content| match content {
-            Content::Text(text) => text.is_empty(),
-            _ => false,
-        };
         self.messages
-            .retain(|message| message.task != task || !is_only_picture(&message.content));
+            .retain(|message| message.task != task || !message.content.is_empty());
         for message in &mut self.messages {
             if message.task == task {
                 message.picture = PartialPicture::None;
             }
+        }
+    }
+
+    /// Moves the picture of one task to another one, unless that has one.
+    pub(in crate::handle) fn move_picture(&mut self, from: TaskId, to: TaskId) {
+        if !self.has_picture(to)
+            && let Some(message) = self.messages.iter_mut().find(|part| part.task == from)
+            && message.content.is_empty()
+        {
+            message.task = to;
         }
     }
 

@@ -11,7 +11,8 @@ use super::{
         answer::Answer,
         metrics::{BargeIn, Stage},
     },
-    MAX_BACKLOG_MS, ManualMessage, Session, append,
+    MAX_BACKLOG_MS, Session, append,
+    messages::ManualMessage,
 };
 use crate::{
     handle::{ReplyChunk, VoiceFrame},
@@ -54,7 +55,7 @@ impl Session<'_> {
             .handle
             .begin_spoken_turn(self.edge, task, message, extends);
         self.answer = Some(Answer::new(Some(turn), task, text, played));
-        self.closed = None;
+        self.closed.take_if(|closed| *closed == task);
         if self.is_hearing() || self.listener.is_recognizing() {
             self.hold_answer();
         }
@@ -127,7 +128,8 @@ impl Session<'_> {
             self.stop_answer();
             return None;
         }
-        if !speaker.is_done() || answer.is_interrupted {
+        let is_waiting = answer.is_held() && !answer.has_begun;
+        if !speaker.is_done() || answer.is_interrupted || is_waiting {
             return next;
         }
         let unplayed = speaker.unplayed();
@@ -211,6 +213,7 @@ impl Session<'_> {
         };
         self.played = answer.played(self.speaker.as_ref());
         let task = answer.task;
+        self.stopped.take_if(|stopped| *stopped == task);
         if answer.turn.is_some() {
             self.handle
                 .update_turns(self.edge, |turns| turns.cancel_turn(task));
@@ -223,13 +226,17 @@ impl Session<'_> {
 
     /// The answer was sent and played.
     pub(super) fn end_answer(&mut self) {
-        let Some(Answer { task, .. }) = self.answer.take() else {
+        let Some(Answer {
+            task, has_begun, ..
+        }) = self.answer.take()
+        else {
             return;
         };
-        self.send_end(task);
+        self.stopped.take_if(|stopped| *stopped == task);
+        self.handle.send_voice([VoiceFrame::End { task }]);
         self.played = None;
         self.forget_answer();
-        if self.listener.mode() == ListenMode::Auto {
+        if has_begun && self.listener.mode() == ListenMode::Auto {
             // What arrived in the meantime may be the device's own sound.
             self.listener.cancel();
         }
