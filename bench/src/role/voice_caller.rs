@@ -140,7 +140,8 @@ impl VoiceCaller {
         if sequence == 0 {
             tokio::time::sleep(STAGGER * u32::try_from(worker)?).await;
         }
-        let (device, seq) = match slot.take() {
+        // Nothing of an earlier round waits in a new connection.
+        let (device, seq) = match slot.take().filter(|_| sequence > 0) {
             Some(toy) => toy,
             None => {
                 let terms = self.terms();
@@ -227,9 +228,8 @@ impl Toy<'_> {
         let stopped = Instant::now();
         let after = self.device.next_frame().await?;
         ensure!(after == Kind::End, "{after:?} after CANCEL");
-        Ok(decided.map_or(Duration::ZERO, |decided| {
-            stopped.saturating_duration_since(decided)
-        }))
+        let decided = decided.context("the answer ends before it is interrupted")?;
+        Ok(stopped.saturating_duration_since(decided))
     }
 
     /// Sends 2 s of audio.
