@@ -20,15 +20,15 @@ pub struct TestDatabase {
     store: Store,
 }
 
-/// An exclusive lock on a table, released with this value: simulates a database that does not
-/// respond.
+/// A transaction in progress, rolled back with this value. One that locks a table simulates a database
+/// that does not respond.
 #[derive(Debug)]
-pub struct TableLock {
+pub struct OpenTransaction {
     connection: PgConnection,
 }
 
-impl TableLock {
-    /// Whether a statement waits for the lock.
+impl OpenTransaction {
+    /// Whether a statement waits for a lock.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -39,7 +39,18 @@ impl TableLock {
         Ok(waits.fetch_one(&mut self.connection).await?)
     }
 
-    /// Releases the lock.
+    /// Commits it.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn commit(mut self) -> Result<(), StoreError> {
+        sqlx::raw_sql("COMMIT")
+            .execute(&mut self.connection)
+            .await?;
+        Ok(())
+    }
+
+    /// Rolls it back: its locks are released.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -136,13 +147,21 @@ impl TestDatabase {
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
-    pub async fn lock(&self, table: &str) -> Result<TableLock, StoreError> {
+    pub async fn lock(&self, table: &str) -> Result<OpenTransaction, StoreError> {
+        self.begin(&format!("LOCK TABLE {table}")).await
+    }
+
+    /// Begins a transaction with SQL that the store does not contain.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn begin(&self, sql: &str) -> Result<OpenTransaction, StoreError> {
         let options = self.server.clone().database(&self.name);
         let mut connection = PgConnection::connect_with(&options).await?;
-        sqlx::raw_sql(AssertSqlSafe(format!("BEGIN; LOCK TABLE {table}")))
+        sqlx::raw_sql(AssertSqlSafe(format!("BEGIN; {sql}")))
             .execute(&mut connection)
             .await?;
-        Ok(TableLock { connection })
+        Ok(OpenTransaction { connection })
     }
 
     /// Terminates all connections and rejects new ones, or accepts them again.

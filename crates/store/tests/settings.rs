@@ -8,12 +8,12 @@ use chrono::{TimeDelta, Utc};
 use serde_json::{Map, Value, json};
 use switchboard_catalog::{PromptContent, PromptSource, TemplateSettings, UriTemplate};
 use switchboard_protocol::{
-    id::{ApiKeyId, MemoryId, OrgId, PictureId, TemplateId},
+    id::{ApiKeyId, AuditEntryId, MemoryId, OrgId, PictureId, TemplateId},
     token::Scope,
 };
 use switchboard_store::{
-    MemoryWrite, NewApiKey, NewMemory, NewPicture, Objects, Owner, PictureWrite, ResourceBody,
-    Store, TemplateRemoval, TemplateWrite, testing::TestDatabase,
+    AuditFilter, MemoryWrite, NewApiKey, NewMemory, NewPicture, Objects, Owner, PictureWrite,
+    ResourceBody, Store, TemplateRemoval, TemplateWrite, testing::TestDatabase,
 };
 use tempfile::TempDir;
 use uuid::Uuid;
@@ -523,4 +523,29 @@ async fn uri_is_unique_across_memories_and_pictures() {
         .await
         .unwrap();
     assert_eq!(unknown, MemoryWrite::UnknownHolder);
+}
+
+#[tokio::test]
+async fn reader_of_the_audit_log_misses_no_entry_of_a_longer_transaction() {
+    let fixture = Fixture::new().await;
+    let owner = Owner::Org(fixture.org);
+    let read = async |after: Option<AuditEntryId>| {
+        let filter = AuditFilter::default();
+        let entries = fixture.store.audit_log(owner, &filter, after, 100).await;
+        entries.unwrap()
+    };
+    let start = read(None).await.last().unwrap().id;
+    let org = fixture.org.uuid();
+    let rename = format!(
+        "SET LOCAL switchboard.speaker = '{org}'; UPDATE orgs SET name = 'B' WHERE id = '{org}'"
+    );
+    let longer = fixture.database.begin(&rename).await.unwrap();
+    // Its entry is later, and is committed first.
+    fixture.template(owner, json!({"name": "T"})).await;
+    let seen = read(Some(start)).await;
+    let reached = seen.last().map_or(start, |entry| entry.id);
+    longer.commit().await.unwrap();
+    let rest = read(Some(reached)).await;
+    let resources = seen.iter().chain(&rest).map(|entry| &*entry.resource);
+    assert_eq!(resources.collect::<Vec<_>>(), ["org", "template"]);
 }

@@ -72,7 +72,9 @@ impl From<Row> for AuditEntry {
 }
 
 impl Store {
-    /// Entries of this owner, oldest first, strictly after `after`.
+    /// Entries of this owner, oldest first, strictly after `after`. Entries are left out while an older
+    /// transaction may still commit earlier ones: a reader that continues after the last entry would
+    /// never see those.
     ///
     /// # Errors
     /// [`StoreError`] if the query fails.
@@ -91,27 +93,36 @@ impl Store {
         {
             return Ok(Vec::new());
         }
-        let query = sqlx::query_as!(
-            Row,
-            "SELECT id, at, actor, action, resource, resource_id, changed FROM audit_log
-             WHERE org_id IS NOT DISTINCT FROM $1 AND id > $2 AND ($3::text IS NULL OR actor = $3)
-                   AND ($4::text IS NULL OR action = $4) AND ($5::text IS NULL OR resource = $5)
-                   AND ($6::uuid IS NULL OR resource_id = $6) AND ($7::timestamptz IS NULL OR at >= $7)
-                   AND ($8::timestamptz IS NULL OR at < $8)
-             ORDER BY id LIMIT $9",
-            owner.column(),
-            after.map_or(Uuid::nil(), AuditEntryId::uuid),
-            filter.actor,
-            filter.action,
-            filter.resource,
-            filter.resource_id,
-            filter.since,
-            filter.until,
-            i64::from(limit)
-        );
-        let rows =
-            with_timeout(async { query.fetch_all(&mut *self.tenant_conn(owner).await?).await })
-                .await?;
+        let rows = with_timeout(async {
+            let mut connection = self.tenant_conn(owner).await?;
+            // A statement of its own: what commits after it is in the snapshot of the next one. Ids have
+            // the order of entries to the millisecond.
+            let pending_since = sqlx::query_scalar!(
+                "SELECT date_trunc('milliseconds', audit_log_pending_since())"
+            );
+            let pending_since = pending_since.fetch_one(&mut *connection).await?;
+            let query = sqlx::query_as!(
+                Row,
+                "SELECT id, at, actor, action, resource, resource_id, changed FROM audit_log
+                 WHERE org_id IS NOT DISTINCT FROM $1 AND id > $2 AND ($3::text IS NULL OR actor = $3)
+                       AND ($4::text IS NULL OR action = $4) AND ($5::text IS NULL OR resource = $5)
+                       AND ($6::uuid IS NULL OR resource_id = $6) AND ($7::timestamptz IS NULL OR at >= $7)
+                       AND ($8::timestamptz IS NULL OR at < $8) AND ($9::timestamptz IS NULL OR at < $9)
+                 ORDER BY id LIMIT $10",
+                owner.column(),
+                after.map_or(Uuid::nil(), AuditEntryId::uuid),
+                filter.actor,
+                filter.action,
+                filter.resource,
+                filter.resource_id,
+                filter.since,
+                filter.until,
+                pending_since,
+                i64::from(limit)
+            );
+            query.fetch_all(&mut *connection).await
+        })
+        .await?;
         Ok(rows.into_iter().map(AuditEntry::from).collect())
     }
 
