@@ -4,6 +4,7 @@
 
 mod body;
 mod kind;
+mod mismatch;
 mod parts;
 
 use axum::{
@@ -11,10 +12,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 pub use body::{Json, RawBody, body_too_large, parse_json, read_body};
 pub use kind::ProblemKind;
+pub use mismatch::{child_pointer, mismatch};
 pub use parts::{Path, Query};
 
 /// An error response: a problem document and further headers.
@@ -46,6 +48,25 @@ impl Problem {
     #[must_use]
     pub fn invalid_query(detail: impl Into<String>) -> Self {
         Self::new(ProblemKind::InvalidQuery, detail)
+    }
+
+    /// Creates a 422 problem for the value at a pointer (RFC 6901) in the body.
+    #[must_use]
+    pub fn invalid_body(pointer: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(ProblemKind::InvalidBody, detail).at(pointer)
+    }
+
+    /// Names the place in the body, a pointer (RFC 6901), that the detail is about.
+    #[must_use]
+    pub fn at(self, pointer: impl Into<String>) -> Self {
+        let errors = json!([{"pointer": pointer.into(), "detail": self.detail}]);
+        self.with("errors", errors)
+    }
+
+    /// The place in the body, if the problem names one.
+    #[must_use]
+    pub fn pointer(&self) -> Option<&str> {
+        self.extra.get("errors")?.pointer("/0/pointer")?.as_str()
     }
 
     /// Returns the status of the response.

@@ -61,7 +61,7 @@ pub(super) const CONDITIONAL: &[ProblemKind] = &[
 ];
 
 /// Kinds that any route can name.
-pub(super) const NAMED: &[ProblemKind] = &[ProblemKind::NotFound, ProblemKind::InvalidPath];
+pub(super) const NAMED: &[ProblemKind] = &[ProblemKind::NotFound];
 
 /// Schema of a problem document.
 pub(super) fn schema() -> Value {
@@ -81,8 +81,16 @@ pub(super) fn schema() -> Value {
                 "description": "The status of the response.",
             },
             "detail": text("Description of this occurrence, with the expected value.", 65_535, "`/name` must be a string."),
-            "pointer": text("Location in the body (JSON Pointer, RFC 6901).", 65_535, "/name"),
-            "field": text("Member of the body.", 65_535, "name"),
+            "errors": {
+                "type": "array", "description": "What is invalid in the body, or in the params of a call.", "maxItems": 16,
+                "items": {
+                    "type": "object", "required": ["pointer", "detail"],
+                    "properties": {
+                        "pointer": text("Location (JSON Pointer, RFC 6901); empty for the whole.", 65_535, "/name"),
+                        "detail": text("What is wrong there.", 65_535, "`/name` must be a string."),
+                    },
+                },
+            },
         },
     })
 }

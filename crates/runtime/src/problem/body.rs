@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, LengthLimitError};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
-use super::{Problem, ProblemKind};
+use super::{Problem, ProblemKind, mismatch::mismatch};
 use crate::{budget::Exhausted, http::BodyTimeout};
 
 /// A JSON body. Every rejection is a specific [`Problem`]:
@@ -27,7 +27,7 @@ use crate::{budget::Exhausted, http::BodyTimeout};
 /// | 408 | `body_timeout` | the body did not arrive in time |
 /// | 413 | `body_too_large` | the body exceeds the size limit |
 /// | 415 | `unsupported_media_type` | the Content-Type is not JSON |
-/// | 422 | `invalid_body` | the JSON does not match the schema; `field` locates the error |
+/// | 422 | `invalid_body` | the JSON does not match the schema; `errors` locates the error |
 /// | 429 | `overloaded` | the budget for bodies is exhausted |
 #[derive(Debug, Clone, Copy)]
 pub struct Json<T>(pub T);
@@ -120,33 +120,30 @@ pub fn parse_json<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Problem> {
         ));
     }
     serde_json::from_slice(bytes).map_err(|error| match error.classify() {
-        Category::Data => mismatch::<T>(bytes, &error),
+        Category::Data => locate::<T>(bytes, &error),
         Category::Io | Category::Syntax | Category::Eof => malformed(&error),
     })
 }
 
 fn malformed(error: &serde_json::Error) -> Problem {
-    Problem::new(
-        ProblemKind::MalformedJson,
-        format!("The body is not JSON: {error}."),
-    )
-    .with("line", error.line())
-    .with("column", error.column())
+    let (line, column) = (error.line(), error.column());
+    let detail = if error.is_eof() {
+        format!("The body ends before its JSON is complete, in line {line}, column {column}.")
+    } else {
+        format!("The body is not JSON: line {line}, column {column} is not expected.")
+    };
+    Problem::new(ProblemKind::MalformedJson, detail)
+        .with("line", line)
+        .with("column", column)
 }
 
 /// Parses a second time to find the path of the error; only invalid bodies pay for it.
-fn mismatch<T: DeserializeOwned>(bytes: &Bytes, first: &serde_json::Error) -> Problem {
+fn locate<T: DeserializeOwned>(bytes: &Bytes, first: &serde_json::Error) -> Problem {
     let mut source = serde_json::Deserializer::from_slice(bytes);
-    let field = match serde_path_to_error::deserialize::<_, T>(&mut source) {
-        Err(error) => error.path().to_string(),
-        Ok(_) => ".".to_owned(),
-    };
-    let reason = first.to_string();
-    let detail = match field.as_str() {
-        "." => format!("The body does not match the schema: {reason}."),
-        _ => format!("`{field}` does not match the schema: {reason}."),
-    };
-    Problem::new(ProblemKind::InvalidBody, detail).with("field", field)
+    match serde_path_to_error::deserialize::<_, T>(&mut source) {
+        Err(error) => mismatch("", error.path(), error.inner()),
+        Ok(_) => malformed(first),
+    }
 }
 
 /// Maps the error that ended a body early to its problem.
@@ -220,18 +217,14 @@ mod tests {
 
     #[tokio::test]
     async fn rejection_locates_and_explains_the_error() {
-        async fn check(body: &str, status: u16, slug: &str, field: Option<&str>, part: &str) {
+        async fn check(body: &str, status: u16, slug: &str, pointer: Option<&str>, part: &str) {
             let problem = problem("application/json", body.to_owned()).await;
             assert_eq!(
                 (problem.status().as_u16(), problem.slug()),
                 (status, slug),
                 "{body}"
             );
-            assert_eq!(
-                problem.extra.get("field").and_then(|v| v.as_str()),
-                field,
-                "{body}"
-            );
+            assert_eq!(problem.pointer(), pointer, "{body}");
             assert!(problem.detail.contains(part), "{body}: {}", problem.detail);
         }
         check("", 400, "empty_body", None, "the body is empty").await;
@@ -240,45 +233,45 @@ mod tests {
             400,
             "malformed_json",
             None,
-            "line 2 column 11",
+            "line 2, column 11",
         )
         .await;
-        check("{", 400, "malformed_json", None, "line 1 column 1").await;
         check(
-            "\"\u{7}\"",
+            "{",
             400,
             "malformed_json",
             None,
-            "control character",
+            "ends before its JSON is complete, in line 1, column 1",
         )
         .await;
+        check("\"\u{7}\"", 400, "malformed_json", None, "line 1, column 2").await;
         check(
             "{\"name\":\"a\",\"lines\":[]} x",
             400,
             "malformed_json",
             None,
-            "trailing",
+            "line 1, column 25",
         )
         .await;
-        check("[1]", 422, "invalid_body", Some("[0]"), "invalid type").await;
+        check("[1]", 422, "invalid_body", Some("/0"), "must be a string").await;
         check(
             "{\"name\":1,\"lines\":[]}",
             422,
             "invalid_body",
-            Some("name"),
-            "integer",
+            Some("/name"),
+            "number",
         )
         .await;
         let deep = "{\"name\":\"a\",\"raw\":{\"x\":[1]},\"lines\":[{\"count\":1},{\"count\":-1}]}";
-        check(deep, 422, "invalid_body", Some("lines[1].count"), "-1").await;
+        check(deep, 422, "invalid_body", Some("/lines/1/count"), "-1").await;
         let unknown = "{\"name\":\"a\",\"lines\":[],\"liens\":[]}";
-        check(unknown, 422, "invalid_body", Some("liens"), "unknown field").await;
+        check(unknown, 422, "invalid_body", Some("/liens"), "not known").await;
         check(
             "{\"name\":\"a\"}",
             422,
             "invalid_body",
-            Some("."),
-            "missing field `lines`",
+            Some("/lines"),
+            "`/lines` is required",
         )
         .await;
     }

@@ -30,7 +30,6 @@ problem_kinds! {
     Internal: 500 "internal", "Internal error", "the server failed; its log has the cause";
     NotFound: 404 "not_found", "Not found", "the resource does not exist or is not visible to the caller";
     MethodNotAllowed: 405 "method_not_allowed", "Method not allowed", "the path does not support this method";
-    InvalidPath: 422 "invalid_path", "Invalid path", "a path parameter is malformed";
     InvalidQuery: 400 "invalid_query", "Invalid query", "a query parameter is unknown or invalid";
     TooManyConnections: 503 "too_many_connections", "Too many connections", "the node is at its connection limit";
     RateLimited: 429 "rate_limited", "Too many requests", "the caller exceeds its rate limit";
@@ -45,7 +44,7 @@ problem_kinds! {
     BodyTooLarge: 413 "body_too_large", "Body too large", "the body exceeds the size limit";
     MalformedJson: 400 "malformed_json", "Malformed JSON", "the body is not JSON; `line` and `column` locate the error";
     UnsupportedMediaType: 415 "unsupported_media_type", "Unsupported media type", "the Content-Type is not JSON";
-    InvalidBody: 422 "invalid_body", "Invalid body", "the JSON does not match the schema; `pointer` or `field` locates the error";
+    InvalidBody: 422 "invalid_body", "Invalid body", "the JSON does not match the schema; `errors` locates the error";
 
     // Idempotency and preconditions.
     InvalidIdempotencyKey: 400 "invalid_idempotency_key", "Invalid idempotency key", "not exactly one key of 1 to 255 visible ASCII characters";
@@ -91,7 +90,7 @@ problem_kinds! {
     Overloaded: 429 "overloaded", "Overloaded", "too many calls are in flight for this device, or the caller's share of a budget is exhausted";
     ParamsTooLarge: 413 "overloaded", "Overloaded", "the params exceed the size limit of a device";
     QueueFull: 429 "queue_full", "Queue full", "the queue of calls is full";
-    CallCancelled: 499 "cancelled", "Call cancelled", "the call was cancelled";
+    CallCancelled: 409 "cancelled", "Call cancelled", "the call was cancelled";
     CallLost: 502 "lost", "Call lost", "the connection failed; the device may have acted";
     CallTimedOut: 504 "timed_out", "Call timed out", "the device did not answer in time; it may have acted";
     CallExpired: 410 "expired", "Call expired", "the device did not connect before the call expired";

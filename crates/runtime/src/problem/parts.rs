@@ -1,14 +1,17 @@
 //! Extractors for path and query parameters whose rejections are problems.
 
 use axum::{
-    extract::{self, FromRequestParts, rejection::PathRejection},
+    extract::{self, FromRequestParts, path::ErrorKind, rejection::PathRejection},
     http::request::Parts,
 };
 use serde::de::DeserializeOwned;
 
-use super::{Problem, ProblemKind, internal};
+use super::{
+    Problem, ProblemKind, internal,
+    mismatch::{quoted_after, reason},
+};
 
-/// Path parameters; rejects with 422 `invalid_path`.
+/// Path parameters. Rejects with 404: nothing has an id that does not parse.
 #[derive(Debug, Clone, Copy)]
 pub struct Path<T>(pub T);
 
@@ -23,8 +26,8 @@ where
         match extract::Path::from_request_parts(parts, state).await {
             Ok(extract::Path(value)) => Ok(Self(value)),
             Err(PathRejection::FailedToDeserializePathParams(refused)) => Err(Problem::new(
-                ProblemKind::InvalidPath,
-                format!("{}.", refused.body_text()),
+                ProblemKind::NotFound,
+                unparsed(parts.uri.path(), refused.kind()),
             )),
             // The route lacks parameters that its handler extracts: an internal error.
             Err(_) => Err(internal()),
@@ -46,9 +49,37 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         match extract::Query::from_request_parts(parts, state).await {
             Ok(extract::Query(value)) => Ok(Self(value)),
-            Err(refused) => Err(Problem::invalid_query(format!("{}.", refused.body_text()))),
+            Err(refused) => Err(Problem::invalid_query(invalid_query(&refused.body_text()))),
         }
     }
+}
+
+fn unparsed(path: &str, kind: &ErrorKind) -> String {
+    let (ErrorKind::DeserializeError { message, .. } | ErrorKind::Message(message)) = kind else {
+        return format!("There is nothing at {path}: a part of it is no valid id.");
+    };
+    format!("There is nothing at {path}: {message}.")
+}
+
+/// Explains a message of the form `…: parameter: reason`.
+fn invalid_query(message: &str) -> String {
+    let message = message
+        .rsplit_once("query string: ")
+        .map_or(message, |(_, rest)| rest);
+    if let Some(name) = quoted_after(message, "missing field ") {
+        return format!("The query parameter `{name}` is required.");
+    }
+    let Some((name, message)) = message.split_once(": ") else {
+        return format!("The query {}.", reason(message));
+    };
+    let reason = match message {
+        "invalid digit found in string" => "must be an integer of at least 0".to_owned(),
+        "cannot parse integer from empty string" => "must not be empty".to_owned(),
+        "number too large to fit in target type" => "is too large".to_owned(),
+        "provided string was not `true` or `false`" => "must be `true` or `false`".to_owned(),
+        other => reason(other),
+    };
+    format!("The query parameter `{name}` {reason}.")
 }
 
 #[cfg(test)]
@@ -90,12 +121,29 @@ mod tests {
             assert!(body.contains(part), "{uri}: {body}");
         }
         check(("GET", "/things/1?limit=2"), 200, "1 2").await;
-        check(("GET", "/things/x?limit=2"), 422, "/problems/invalid_path").await;
-        check(("GET", "/things/1?limit=999"), 400, "limit").await;
+        check(("GET", "/things/x?limit=2"), 404, "/problems/not_found").await;
+        check(
+            ("GET", "/things/1?limit=999"),
+            400,
+            "The query parameter `limit` is too large.",
+        )
+        .await;
+        check(
+            ("GET", "/things/1?limit=-1"),
+            400,
+            "an integer of at least 0",
+        )
+        .await;
+        check(
+            ("GET", "/things/1"),
+            400,
+            "The query parameter `limit` is required.",
+        )
+        .await;
         check(
             ("GET", "/things/1?limit=1&lmit=2"),
             400,
-            "unknown field `lmit`",
+            "The query parameter `lmit` is not known; expected `limit`.",
         )
         .await;
         check(("POST", "/things/1"), 405, "/problems/method_not_allowed").await;

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use switchboard_protocol::id::{ConversationId, PictureId};
-use switchboard_runtime::problem::{Problem, ProblemKind};
+use switchboard_runtime::problem::Problem;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -79,7 +79,7 @@ impl TryFrom<ChatRequest> for ValidRequest {
     }
 }
 
-/// The problem of a field of the body.
-pub(crate) fn invalid(field: &str, detail: String) -> Problem {
-    Problem::new(ProblemKind::InvalidBody, detail).with("field", field)
+/// The problem of a member of the body.
+pub(crate) fn invalid(member: &str, detail: String) -> Problem {
+    Problem::invalid_body(format!("/{member}"), detail)
 }

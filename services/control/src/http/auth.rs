@@ -208,7 +208,16 @@ impl FromRequestParts<Arc<Control>> for RequireOperator {
         parts: &mut Parts,
         control: &Arc<Control>,
     ) -> Result<Self, Problem> {
-        authenticate_operator(parts, control)
+        match authenticate_operator(parts, control) {
+            // Only a caller that is known learns that it may not.
+            Err(problem)
+                if problem.kind == ProblemKind::OperatorOnly && control.operator_key.is_some() =>
+            {
+                authenticate(parts, control).await?;
+                Err(problem)
+            }
+            checked => checked,
+        }
     }
 }
 

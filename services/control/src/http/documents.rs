@@ -2,27 +2,17 @@
 //!
 //! Invariant: no unknown member is ignored, and no text is accepted without a limit.
 
-use std::fmt::Write as _;
-
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
-use serde_path_to_error::{Path, Segment};
-use switchboard_runtime::problem::{Problem, ProblemKind};
+pub(crate) use switchboard_runtime::problem::child_pointer;
+use switchboard_runtime::problem::{Problem, mismatch};
 
 use super::limits::{self, Rule};
 pub(crate) use super::strict_json::StrictJson;
 
-/// The maximum length of a reason from the parser, in characters: it may quote the body.
-const MAX_REASON_CHARS: usize = 200;
-
 /// The problem of an invalid value at this pointer (RFC 6901) in the body.
 pub(crate) fn invalid(pointer: &str, detail: impl Into<String>) -> Problem {
-    Problem::new(ProblemKind::InvalidBody, detail).with("pointer", pointer)
-}
-
-/// The pointer to a member of the value at `pointer`.
-pub(crate) fn child_pointer(pointer: &str, name: &str) -> String {
-    format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"))
+    Problem::invalid_body(pointer, detail)
 }
 
 /// Parses a document, at the pointer `base` in the body, and checks it against the rules.
@@ -34,38 +24,15 @@ where
     T: DeserializeOwned + Serialize,
 {
     let parsed: T = serde_path_to_error::deserialize(document)
-        .map_err(|error| does_not_fit(base, error.path(), error.inner()))?;
+        .map_err(|error| mismatch(base, error.path(), error.inner()))?;
     let known = serde_json::to_value(&parsed).unwrap_or(Value::Null);
     check(document, &known, base, rules)?;
     Ok(parsed)
 }
 
-fn does_not_fit(base: &str, path: &Path, error: &serde_json::Error) -> Problem {
-    let pointer = format!("{base}{}", to_pointer(path));
-    let reason: String = error.to_string().chars().take(MAX_REASON_CHARS).collect();
-    match pointer.as_str() {
-        "" => invalid("", format!("The body is invalid: {reason}.")),
-        _ => invalid(&pointer, format!("`{pointer}` is invalid: {reason}.")),
-    }
-}
-
 fn check(document: &Value, known: &Value, base: &str, rules: &[Rule]) -> Result<(), Problem> {
     reject_unknown(document, known, base)?;
     limits::check(document, base, rules)
-}
-
-fn to_pointer(path: &Path) -> String {
-    path.iter().fold(String::new(), |mut pointer, segment| {
-        match segment {
-            Segment::Map { key } => pointer = child_pointer(&pointer, key),
-            Segment::Seq { index } => {
-                // Writing to a String cannot fail.
-                let _ = write!(pointer, "/{index}");
-            }
-            Segment::Enum { .. } | Segment::Unknown => {}
-        }
-        pointer
-    })
 }
 
 /// Rejects members that the parsed document does not have.
@@ -147,10 +114,8 @@ mod tests {
     fn problem_has_a_pointer_to_the_invalid_value() {
         fn check(document: Value, pointer: Option<&str>, part: &str) {
             let refused = parse::<Order>(&document, "/order", &[]).err();
-            let place = refused
-                .as_ref()
-                .and_then(|problem| problem.extra.get("pointer"));
-            assert_eq!(place, pointer.map(Value::from).as_ref(), "{document}");
+            let place = refused.as_ref().and_then(Problem::pointer);
+            assert_eq!(place, pointer, "{document}");
             let detail = refused.map(|problem| problem.detail).unwrap_or_default();
             assert!(detail.contains(part), "{detail}");
         }
@@ -161,7 +126,7 @@ mod tests {
             "",
         );
         check(json!([]), Some("/order"), "must be an object");
-        check(json!("x"), Some("/order"), "invalid type");
+        check(json!("x"), Some("/order"), "must be an object");
         check(
             json!({"lines": [[1, 2]]}),
             Some("/order/lines/0"),

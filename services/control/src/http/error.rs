@@ -36,10 +36,9 @@ impl ControlError {
         Self::Problem(Problem::new(ProblemKind::NotFound, detail))
     }
 
-    /// A well-formed body with an invalid value.
-    pub(crate) fn invalid(field: &'static str, detail: impl Into<String>) -> Self {
-        let problem = Problem::new(ProblemKind::InvalidBody, detail);
-        Self::Problem(problem.with("field", field))
+    /// A well-formed body with an invalid member.
+    pub(crate) fn invalid(member: &'static str, detail: impl Into<String>) -> Self {
+        Self::Problem(Problem::invalid_body(format!("/{member}"), detail))
     }
 
     /// The problem that the caller receives.

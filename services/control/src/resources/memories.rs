@@ -318,5 +318,5 @@ fn uri_taken(base: &str) -> Problem {
             "Another resource has the URI in `{pointer}`; choose another one. Nothing was stored."
         ),
     )
-    .with("pointer", pointer)
+    .at(pointer)
 }

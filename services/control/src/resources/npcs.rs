@@ -346,5 +346,5 @@ fn device_taken(settings: &NpcSettings, index: usize, by: Option<NpcId>) -> Prob
     let device = settings.devices.get(index).map_or("", DeviceId::as_str);
     let by = by.map_or_else(|| "another NPC".to_owned(), |npc| npc.to_string());
     let detail = format!("`{pointer}`: {device} belongs to {by}; a device has one NPC at most.");
-    Problem::new(ProblemKind::DeviceTaken, detail).with("pointer", pointer)
+    Problem::new(ProblemKind::DeviceTaken, detail).at(pointer)
 }

@@ -290,7 +290,7 @@ fn into_template(
             ProblemKind::PromptNameTaken,
             "Another template has a prompt of this name; choose another one for `/prompt/name`.",
         )
-        .with("pointer", "/prompt/name")
+        .at("/prompt/name")
         .into()),
         TemplateWrite::UnknownPicture(picture) => {
             let pointer = picture_pointer(settings, picture);

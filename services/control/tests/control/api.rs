@@ -28,10 +28,12 @@ async fn only_the_operator_creates_organisations() {
     check(
         Some("not the operator's key"),
         named(),
-        403,
-        "/problems/operator_only",
+        401,
+        "/problems/token_malformed",
     )
     .await;
+    let unknown = format!("sb_{}", "0".repeat(43));
+    check(Some(&unknown), named(), 401, "/problems/unknown_api_key").await;
     check(operator, json!({"name": ""}), 422, "/problems/invalid_body").await;
     check(
         operator,
@@ -44,6 +46,7 @@ async fn only_the_operator_creates_organisations() {
     check(operator, named(), 201, "").await;
 
     let org = installation.new_org("玩具").await;
+    check(Some(&org.key), named(), 403, "/problems/operator_only").await;
     assert!(org.id.starts_with("org_") && org.key.starts_with("sb_"));
     let (status, keys) = installation
         .send(Method::GET, "/v1/api-keys", Some(&org.key), None)

@@ -89,7 +89,7 @@ async fn rejection(response: Response) -> (u16, String, Value) {
     (
         status,
         kind.replace("/problems/", ""),
-        problem["pointer"].clone(),
+        problem["errors"][0]["pointer"].clone(),
     )
 }
 

@@ -155,7 +155,7 @@ async fn invalid_batch_is_not_stored() {
             .await;
         assert_eq!(got.as_u16(), status, "{problem}");
         assert_eq!(
-            (&problem["type"], &problem["pointer"]),
+            (&problem["type"], &problem["errors"][0]["pointer"]),
             (&json!(format!("/problems/{slug}")), &json!(pointer))
         );
     };

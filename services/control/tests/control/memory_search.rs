@@ -140,7 +140,7 @@ async fn npc_has_its_own_memories_and_those_of_its_template() {
         .send(Method::POST, &path, Some(&fixture.org.key), taken)
         .await;
     assert_eq!(
-        (status.as_u16(), &answer["pointer"]),
+        (status.as_u16(), &answer["errors"][0]["pointer"]),
         (409, &json!("/memories/1/uri"))
     );
 

@@ -81,7 +81,10 @@ async fn device_has_one_npc() {
     assert_eq!(
         (
             status.as_u16(),
-            (answer["type"].clone(), answer["pointer"].clone())
+            (
+                answer["type"].clone(),
+                answer["errors"][0]["pointer"].clone()
+            )
         ),
         (409, is("device_taken", "/device_ids/1"))
     );

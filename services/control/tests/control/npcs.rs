@@ -88,7 +88,11 @@ impl Installation {
 pub(crate) async fn problem(response: Response) -> (u16, Value, Value) {
     let status = response.status().as_u16();
     let body = body(response).await;
-    (status, body["type"].clone(), body["pointer"].clone())
+    (
+        status,
+        body["type"].clone(),
+        body["errors"][0]["pointer"].clone(),
+    )
 }
 
 pub(crate) fn is(slug: &str, pointer: &str) -> (Value, Value) {
@@ -200,7 +204,7 @@ async fn npc_without_template_has_its_own_settings() {
         .await;
     assert_eq!(
         (refused.0, (refused.1, refused.2)),
-        (422, is("invalid_body", "/overrides"))
+        (422, is("invalid_body", "/overrides/name"))
     );
     let template = installation
         .create(&org.key, "/v1/templates", json!({"name": "T"}))
@@ -307,7 +311,7 @@ async fn override_lapses_when_its_template_changes() {
         .await;
     assert_eq!(
         (status, (slug, at)),
-        (422, is("invalid_body", "/overrides/voice"))
+        (422, is("invalid_body", "/overrides/voice/voice_id"))
     );
     installation
         .patch_ok(&org.key, &voiceless, json!({"voice": {"voice_id": "high"}}))
@@ -368,7 +372,7 @@ async fn invalid_npc_is_rejected_with_its_pointer() {
     let unknown = format!("tpl_{}", "0".repeat(32));
     let picture = format!("pic_{}", "0".repeat(32));
     for (document, pointer) in [
-        (json!({}), "/overrides"),
+        (json!({}), "/overrides/name"),
         (json!({"name": "Bello"}), "/name"),
         (json!({"template_id": unknown}), "/template_id"),
         (json!({"template_id": foreign.id()}), "/template_id"),

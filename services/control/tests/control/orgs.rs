@@ -124,7 +124,7 @@ async fn invalid_org_is_rejected_with_its_pointer() {
     )
     .await;
     check(json!({"default_npc_id": "Rex"}), "/default_npc_id").await;
-    check(json!({"name": null}), "").await;
+    check(json!({"name": null}), "/name").await;
     check(json!({"name": ""}), "/name").await;
     check(json!({"name": " Toys"}), "/name").await;
     check(json!({"name": "x".repeat(101)}), "/name").await;

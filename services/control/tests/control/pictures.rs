@@ -276,7 +276,7 @@ async fn prompt_with_too_many_picture_bytes_is_rejected() {
             .await;
         assert_eq!(status, expected, "{answer}");
         if count == 3 {
-            assert_eq!(answer["pointer"], "/prompt/messages");
+            assert_eq!(answer["errors"][0]["pointer"], "/prompt/messages");
             let detail = answer["detail"].as_str().unwrap();
             assert!(detail.contains("15728640 bytes"), "{detail}");
         }
@@ -361,7 +361,7 @@ async fn pictures_of_others_are_not_accessible() {
         )
         .await;
     assert_eq!(
-        (status.as_u16(), &problem["pointer"]),
+        (status.as_u16(), &problem["errors"][0]["pointer"]),
         (422, &json!("/avatar"))
     );
     let public = installation.picture(OPERATOR_KEY, "", png(1, 1, 50)).await;

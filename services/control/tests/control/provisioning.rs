@@ -84,8 +84,8 @@ async fn device_prefix_needs_the_single_scope_provision() {
     let check = async |document: Value, field: &str| {
         let (status, problem) = installation.create_key(&org, document).await;
         assert_eq!(
-            (status, &problem["field"]),
-            (422, &json!(field)),
+            (status, &problem["errors"][0]["pointer"]),
+            (422, &json!(format!("/{field}"))),
             "{problem}"
         );
     };

@@ -381,22 +381,26 @@ async fn quota_is_set_by_the_operator_only() {
         assert_eq!(status, StatusCode::FORBIDDEN, "{answer}");
     }
     for (quotas, field, named) in [
-        (json!({"moons": 1}), "quotas.moons", "api_keys"),
-        (json!({"api_keys": -1}), "quotas.api_keys", "0 is unlimited"),
-        (json!({"api_keys": 0.5}), "quotas.api_keys", "an integer"),
+        (json!({"moons": 1}), "/quotas/moons", "api_keys"),
+        (
+            json!({"api_keys": -1}),
+            "/quotas/api_keys",
+            "0 is unlimited",
+        ),
+        (json!({"api_keys": 0.5}), "/quotas/api_keys", "an integer"),
         (
             json!({"api_keys": 1e16}),
-            "quotas.api_keys",
+            "/quotas/api_keys",
             "1000000000000000",
         ),
-        (json!({"api_keys": "many"}), "quotas.api_keys", "many"),
-        (json!([]), "quotas", "map"),
+        (json!({"api_keys": "many"}), "/quotas/api_keys", "many"),
+        (json!([]), "/quotas", "an object"),
     ] {
         let (status, problem) = installation.set_quotas(&org, quotas).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
         let detail = problem["detail"].as_str().unwrap();
         assert!(detail.contains(named), "{problem}");
-        let at = problem["field"].as_str().unwrap();
+        let at = problem["errors"][0]["pointer"].as_str().unwrap();
         assert!(at.starts_with(field), "{problem}");
     }
     let (status, problem) = installation

@@ -397,7 +397,7 @@ async fn book_in_use_cannot_be_deleted() {
     };
     let (status, problem) = ask(&other).await;
     assert_eq!(
-        (status.as_u16(), &problem["pointer"]),
+        (status.as_u16(), &problem["errors"][0]["pointer"]),
         (422, &json!("/skills_book_ids/0")),
         "{problem}"
     );

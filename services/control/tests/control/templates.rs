@@ -196,7 +196,11 @@ impl Installation {
         let (status, problem) = self
             .send(Method::POST, "/v1/templates", Some(key), Some(document))
             .await;
-        let got = (status.as_u16(), &problem["type"], &problem["pointer"]);
+        let got = (
+            status.as_u16(),
+            &problem["type"],
+            &problem["errors"][0]["pointer"],
+        );
         assert_eq!(
             got,
             (422, &json!("/problems/invalid_body"), &json!(pointer)),
@@ -315,13 +319,13 @@ async fn patch_cannot_change_read_only_members() {
             )
             .await;
         assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY);
-        assert_eq!(body(response).await["pointer"], pointer);
+        assert_eq!(body(response).await["errors"][0]["pointer"], pointer);
     };
     check(json!({"id": "tpl_1"}), "/id").await;
     check(json!({"version": 9}), "/version").await;
     check(json!({"visibility": "public"}), "/visibility").await;
     check(json!({"org_id": null}), "/org_id").await;
-    check(json!({"name": null}), "").await;
+    check(json!({"name": null}), "/name").await;
     check(json!({"tags": "dog"}), "/tags").await;
     check(json!({"persona": {"mood": "good"}}), "/persona/mood").await;
     check(json!([]), "").await;
@@ -344,7 +348,7 @@ async fn prompt_name_is_unique() {
         .send(Method::POST, "/v1/templates", Some(&org.key), Some(bello()))
         .await;
     assert_eq!(
-        (status, &problem["type"], &problem["pointer"]),
+        (status, &problem["type"], &problem["errors"][0]["pointer"]),
         (
             StatusCode::CONFLICT,
             &json!("/problems/prompt_name_taken"),

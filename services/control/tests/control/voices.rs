@@ -257,12 +257,12 @@ async fn change_requires_the_current_version() {
         (json!({"consent": {"by": "Ben"}}), "/consent"),
         (json!({"languages": ["german language"]}), "/languages/0"),
         (json!({"labels": vec!["x"; 33]}), "/labels"),
-        (json!({"name": null}), ""),
+        (json!({"name": null}), "/name"),
         (json!({"pitch": 2}), "/pitch"),
     ] {
         let response = installation.patch(key, &at, Some("*"), patch.clone()).await;
         let problem = installation.problem_of(response, 422, "invalid_body").await;
-        assert_eq!(problem["pointer"], pointer, "{patch}");
+        assert_eq!(problem["errors"][0]["pointer"], pointer, "{patch}");
     }
 }
 
@@ -343,11 +343,11 @@ async fn voice_in_use_cannot_be_deleted() {
     for (key, voice) in [(other, one["id"].clone()), (key, json!("voice_1"))] {
         let response = make(key, "/v1/templates", speaks(&json!({"id": voice}))).await;
         let problem = installation.problem_of(response, 422, "invalid_body").await;
-        assert_eq!(problem["pointer"], "/voice/voice_id");
+        assert_eq!(problem["errors"][0]["pointer"], "/voice/voice_id");
         let npc = json!({"overrides": speaks(&json!({"id": voice}))});
         let response = make(key, "/v1/npcs", npc).await;
         let problem = installation.problem_of(response, 422, "invalid_body").await;
-        assert_eq!(problem["pointer"], "/overrides/voice/voice_id");
+        assert_eq!(problem["errors"][0]["pointer"], "/overrides/voice/voice_id");
     }
     // An id without our prefix is one of a provider.
     let created = make(key, "/v1/templates", speaks(&json!({"id": "warm-1"}))).await;

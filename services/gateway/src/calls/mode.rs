@@ -108,8 +108,9 @@ mod tests {
             let now = DateTime::parse_from_rfc3339("2030-01-01T00:00:00Z").unwrap();
             match (expiry(at, in_ms, now.to_utc()), expected) {
                 (Ok(seen), Ok(expected)) => assert_eq!(seen, expected, "{at:?} {in_ms:?}"),
-                (Err(problem), Err(field)) => {
-                    assert_eq!(problem.extra["field"], field, "{at:?} {in_ms:?}")
+                (Err(problem), Err(member)) => {
+                    let pointer = problem.pointer().unwrap();
+                    assert_eq!(pointer, format!("/{member}"), "{at:?} {in_ms:?}")
                 }
                 (seen, _) => panic!("{at:?} {in_ms:?}: {seen:?}"),
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-use switchboard_runtime::problem::{Problem, ProblemKind};
+use switchboard_runtime::problem::Problem;
 use utoipa::ToSchema;
 
 use super::mode::{Mode, ModeName};
@@ -65,7 +65,7 @@ pub(crate) struct CallRequest {
 }
 
 impl CallBody {
-    /// Validates the body. An error names the invalid field.
+    /// Validates the body. An error names the invalid member.
     pub(super) fn parse(self) -> Result<(CallRequest, Mode), Problem> {
         let mode = Mode::new(self.mode, self.expires_at.as_deref(), self.expires_in_ms)?;
         if !(1..=MAX_SERVICE_BYTES).contains(&self.service.len()) {
@@ -99,13 +99,13 @@ fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     T::deserialize(source).map(Some)
 }
 
-fn object(field: &str, raw: Option<Box<RawValue>>) -> Result<Option<Bytes>, Problem> {
+fn object(member: &str, raw: Option<Box<RawValue>>) -> Result<Option<Bytes>, Problem> {
     match raw {
         None => Ok(None),
         Some(raw) if raw.get().starts_with('{') => {
             Ok(Some(Bytes::from(Box::<str>::from(raw).into_boxed_bytes())))
         }
-        Some(_) => Err(invalid(field, format!("`{field}` must be an object."))),
+        Some(_) => Err(invalid(member, format!("`{member}` must be an object."))),
     }
 }
 
@@ -116,8 +116,9 @@ impl CallRequest {
     }
 }
 
-pub(super) fn invalid(field: &str, detail: String) -> Problem {
-    Problem::new(ProblemKind::InvalidBody, detail).with("field", field)
+/// The problem of a member of the body.
+pub(super) fn invalid(member: &str, detail: String) -> Problem {
+    Problem::invalid_body(format!("/{member}"), detail)
 }
 
 #[cfg(test)]

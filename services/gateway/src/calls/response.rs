@@ -207,7 +207,7 @@ mod tests {
         check(Outcome::UnknownService, 404);
         check(Outcome::Offline, 409);
         check(Outcome::Overloaded, 429);
-        check(Outcome::Cancelled, 499);
+        check(Outcome::Cancelled, 409);
         check(Outcome::TimedOut, 504);
         check(Outcome::Lost, 502);
         check(Outcome::Expired, 410);

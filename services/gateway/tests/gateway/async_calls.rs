@@ -450,7 +450,7 @@ async fn call_list_is_paginated() {
         ("state=lost", "queued, sent or ended"),
         ("cursor=x", "`cursor` does not belong to this list"),
         ("device_id=a%20b", "device id"),
-        ("page=2", "unknown field"),
+        ("page=2", "`page` is not known"),
     ] {
         let refused = gateway.get(&format!("/v1/calls?{query}")).await;
         assert_eq!(

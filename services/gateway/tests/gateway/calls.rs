@@ -102,7 +102,7 @@ async fn invalid_call_is_refused_before_it_is_sent() {
         "invalid_body",
     )
     .await;
-    check("a%20b", r#"{"service":"echo"}"#, 422, "invalid_path").await;
+    check("a%20b", r#"{"service":"echo"}"#, 404, "not_found").await;
     let large = format!(
         "{{\"service\":\"echo\",\"params\":{{\"a\":\"{}\"}}}}",
         "x".repeat(262_144)

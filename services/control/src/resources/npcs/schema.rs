@@ -213,10 +213,8 @@ mod tests {
     fn invalid_npc_is_rejected_with_its_pointer() {
         fn check(document: Value, pointer: Option<&str>) {
             let refused = parse_new(&document).err();
-            let place = refused
-                .as_ref()
-                .and_then(|problem| problem.extra.get("pointer"));
-            assert_eq!(place, pointer.map(Value::from).as_ref(), "{document}");
+            let place = refused.as_ref().and_then(Problem::pointer);
+            assert_eq!(place, pointer, "{document}");
         }
         let template = format!("tpl_{}", "0".repeat(32));
         check(json!({"overrides": {"name": "A"}}), None);
@@ -247,10 +245,8 @@ mod tests {
         fn check(template: Option<Value>, overrides: Value, pointer: Option<&str>) {
             let template = template.map(|template| parse_settings(&template, "").unwrap());
             let refused = effective(template.as_ref(), overrides.as_object().unwrap()).err();
-            let place = refused
-                .as_ref()
-                .and_then(|problem| problem.extra.get("pointer"));
-            assert_eq!(place, pointer.map(Value::from).as_ref(), "{overrides}");
+            let place = refused.as_ref().and_then(Problem::pointer);
+            assert_eq!(place, pointer, "{overrides}");
         }
         let message =
             |text: &str| json!([{"role": "user", "content": {"type": "text", "text": text}}]);
@@ -287,7 +283,7 @@ mod tests {
         check(
             template.clone(),
             json!({"model": {"temperature": 1}}),
-            Some("/overrides/model"),
+            Some("/overrides/model/provider"),
         );
         check(
             template.clone(),
@@ -297,6 +293,6 @@ mod tests {
         check(template.clone(), json!({"id": "B"}), Some("/overrides/id"));
         check(template, json!({"name": ""}), Some("/overrides/name"));
         check(None, json!({"name": "A"}), None);
-        check(None, json!({"tags": ["a"]}), Some("/overrides"));
+        check(None, json!({"tags": ["a"]}), Some("/overrides/name"));
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Number;
 use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{
     paging::{Cursor, JsonElements, Limit, List, Paging},
-    problem::{Json, Path, Problem, ProblemKind, Query},
+    problem::{Json, Path, Problem, Query, child_pointer},
     quota::{Limits, Quota},
 };
 use switchboard_store::{Org, Owner, SuspendedOrgs};
@@ -130,8 +130,8 @@ pub(crate) async fn update(
     let not_found = || ControlError::not_found("organisation", &id);
     let org: OrgId = id.parse().map_err(|_| not_found())?;
     if change.suspended.is_none() && change.quotas.is_none() {
-        let detail = "The body must have `suspended`, `quotas` or both.".to_owned();
-        return Err(invalid(".", detail).into());
+        let detail = "The body must have `suspended`, `quotas` or both.";
+        return Err(Problem::invalid_body("", detail).into());
     }
     let quotas = change.quotas.map(|quotas| amounts(&quotas)).transpose()?;
     let mut changed = None;
@@ -155,31 +155,22 @@ pub(crate) async fn update(
     Ok(JsonResponse::ok(&OrgSummary::from(changed)))
 }
 
-fn invalid(field: &str, detail: String) -> Problem {
-    Problem::new(ProblemKind::InvalidBody, detail).with("field", field)
-}
-
 /// Quotas as they are counted. An error names the invalid one.
 fn amounts(
     quotas: &BTreeMap<String, Option<f64>>,
 ) -> Result<BTreeMap<Quota, Option<u64>>, Problem> {
     let amount = |(name, number): (&String, &Option<f64>)| {
-        let field = format!("quotas.{name}");
+        let pointer = child_pointer("/quotas", name);
+        let invalid =
+            |reason: String| Problem::invalid_body(&pointer, format!("`{pointer}` {reason}."));
         let quota = Quota::ALL.into_iter().find(|quota| quota.as_str() == name);
         let quota = quota.ok_or_else(|| {
             let names = Quota::ALL.map(Quota::as_str).join(", ");
-            invalid(
-                &field,
-                format!("`{field}` is not a quota; quotas are {names}."),
-            )
+            invalid(format!("is not a quota; quotas are {names}"))
         })?;
         let amount = number.map(|number| quota.from_number(number)).transpose();
-        let amount = amount.map_err(|reason| {
-            invalid(
-                &field,
-                format!("`{field}` {reason}, and null is the default."),
-            )
-        })?;
+        let amount =
+            amount.map_err(|reason| invalid(format!("{reason}, and null is the default")))?;
         Ok((quota, amount))
     };
     quotas.iter().map(amount).collect()

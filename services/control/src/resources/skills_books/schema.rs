@@ -206,10 +206,8 @@ mod tests {
             });
             document[change.0] = change.1;
             let refused = parse_new(&document, SkillsBookId::from_uuid(uuid::Uuid::nil())).err();
-            let place = refused
-                .as_ref()
-                .and_then(|problem| problem.extra.get("pointer"));
-            assert_eq!(place, pointer.map(Value::from).as_ref(), "{document}");
+            let place = refused.as_ref().and_then(Problem::pointer);
+            assert_eq!(place, pointer, "{document}");
         }
         check(("name", json!("Handbuch")), None);
         check(("mime_type", json!("application/pdf")), None);

@@ -193,7 +193,7 @@ fn check(place: &str, value: Value, pointer: &str) {
     card_v2::parse_card(card.clone()).unwrap();
     *card.pointer_mut(place).unwrap() = value;
     let problem = card_v2::parse_card(card).unwrap_err();
-    assert_eq!(problem.extra["pointer"], pointer, "{}", problem.detail);
+    assert_eq!(problem.pointer(), Some(pointer), "{}", problem.detail);
     assert!(
         pointer.is_empty() || problem.detail.contains(pointer) || pointer == "/spec",
         "{}",

@@ -249,14 +249,14 @@ pub(super) fn point_into_card(error: ControlError) -> ControlError {
 }
 
 fn with_card_pointer(mut problem: Problem) -> Problem {
-    let Some(pointer) = problem.extra.get("pointer").and_then(Value::as_str) else {
+    let Some(pointer) = problem.pointer() else {
         return problem;
     };
     let (pointer, in_card) = (pointer.to_owned(), card_pointer(pointer));
     problem.detail = problem
         .detail
         .replace(&format!("`{pointer}`"), &format!("`{in_card}`"));
-    problem.with("pointer", in_card)
+    problem.at(in_card)
 }
 
 /// The pointer into a card for a pointer into a template.

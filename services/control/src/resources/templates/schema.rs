@@ -257,7 +257,7 @@ mod tests {
             let mut document = full();
             *document.pointer_mut(place).unwrap() = value;
             let problem = parse(&document).unwrap_err();
-            assert_eq!(problem.extra["pointer"], pointer, "{}", problem.detail);
+            assert_eq!(problem.pointer(), Some(pointer), "{}", problem.detail);
         }
         let text = "/prompt/messages/0/content/text";
         check(text, "{{whom}}".into(), text);
@@ -284,7 +284,7 @@ mod tests {
         let kept = "/memory/from_conversations";
         check(kept, json!(1), kept);
         check("/skills_book_ids", json!(["a book"]), "/skills_book_ids/0");
-        check("/model", json!({"provider": "p"}), "/model");
+        check("/model", json!({"provider": "p"}), "/model/model");
         check("/persona", json!({"rôle": "x"}), "/persona/rôle");
     }
 }
