@@ -135,12 +135,21 @@ fn complain(document: &Value, place: &str, field: &Value, sample: &Value) {
         };
         let good = match kind.as_str().unwrap_or_default() {
             "string" => limited(&["maxLength", "pattern", "format", "enum", "const"]),
-            "integer" | "number" => limited(&["maximum", "minimum", "const"]),
+            "integer" | "number" => {
+                limited(&["const"]) || (limited(&["maximum"]) && limited(&["minimum"]))
+            }
             "array" => {
                 complain(document, &format!("{place}/*"), &schema["items"], sample);
                 limited(&["maxItems"])
             }
-            "object" | "boolean" => true,
+            "object" => {
+                let values = &schema["additionalProperties"];
+                if values.is_object() {
+                    complain(document, &format!("{place}.*"), values, sample);
+                }
+                true
+            }
+            "boolean" => true,
             other => panic!("{place} has the type {other:?}: {schema}"),
         };
         assert!(good, "{place} has no limit: {schema}");

@@ -3,6 +3,9 @@
 
 use serde_json::{Map, Value, json};
 
+/// The largest integer that every JSON parser reads exactly: 2^53 - 1.
+const MAX_INTEGER: u64 = 9_007_199_254_740_991;
+
 /// Keywords whose values are lists of schemas.
 const BRANCHES: [&str; 3] = ["oneOf", "anyOf", "allOf"];
 
@@ -47,7 +50,7 @@ fn flatten(schemas: &mut Value, name: &str) {
     schemas[name] = whole;
 }
 
-/// Replaces `example` by `examples`, its successor in JSON Schema.
+/// Replaces `example` by `examples`, its successor in JSON Schema, and bounds numbers by their type.
 fn rewrite(schema: &mut Value) {
     match schema {
         Value::Object(members) => {
@@ -57,6 +60,9 @@ fn rewrite(schema: &mut Value) {
             if is_schema && let Some(example) = members.remove("example") {
                 members.insert("examples".to_owned(), json!([example]));
             }
+            if is_schema {
+                bound(members);
+            }
             for value in members.values_mut() {
                 rewrite(value);
             }
@@ -64,6 +70,28 @@ fn rewrite(schema: &mut Value) {
         Value::Array(elements) => elements.iter_mut().for_each(rewrite),
         _ => {}
     }
+}
+
+/// Adds the bounds of its type to the schema of a number that has no other ones. Numbers of the API
+/// are counts, ids and amounts: none is negative unless it says so.
+fn bound(members: &mut Map<String, Value>) {
+    let is = |name: &str| match &members["type"] {
+        Value::Array(types) => types.contains(&json!(name)),
+        only => only == name,
+    };
+    if members.contains_key("const") || !members.contains_key("type") {
+        return;
+    }
+    let (is_integer, is_number) = (is("integer"), is("number"));
+    if !is_integer && !is_number {
+        return;
+    }
+    let max = match members.get("format").and_then(Value::as_str) {
+        Some("int32") => json!(i32::MAX),
+        _ => json!(MAX_INTEGER),
+    };
+    members.entry("minimum").or_insert(json!(0));
+    members.entry("maximum").or_insert(max);
 }
 
 /// Returns the name of the schema that `$ref` points to.
