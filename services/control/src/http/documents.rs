@@ -149,8 +149,8 @@ mod tests {
         );
         check(
             json!({"lines": [{}]}),
-            Some("/order/lines/0"),
-            "missing field `count`",
+            Some("/order/lines/0/count"),
+            "is required",
         );
         check(
             json!({"liens": []}),

@@ -56,9 +56,7 @@ impl Org {
 impl Installation {
     /// With the workers.
     pub(crate) async fn start() -> Self {
-        let installation = Self::idle(Some(OPERATOR_KEY)).await;
-        installation.start_workers();
-        installation
+        Self::working(with_operator(Some(OPERATOR_KEY))).await
     }
 
     pub(crate) async fn without_operator() -> Self {
@@ -89,11 +87,8 @@ impl Installation {
             quotas,
             ..with_operator(Some(OPERATOR_KEY))
         };
-        let installation = Self::new(config, in_folder).await;
-        installation.start_workers();
         // Quotas are received before the keys.
-        installation.trusted().await;
-        installation
+        Self::working(config).await
     }
 
     /// Without the workers.
@@ -122,10 +117,11 @@ impl Installation {
         Self::working(config).await
     }
 
-    /// With the workers and this configuration.
+    /// With the workers and this configuration. The keys of tokens are loaded.
     async fn working(config: Config) -> Self {
-        let installation = Self::new(config, in_folder).await;
+        let installation = Box::pin(Self::new(config, in_folder)).await;
         installation.start_workers();
+        installation.trusted().await;
         installation
     }
 

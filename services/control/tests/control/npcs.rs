@@ -262,7 +262,7 @@ async fn override_is_merged_and_removed() {
         ),
         (
             json!({"overrides": null, "template_id": null}),
-            "/overrides",
+            "/overrides/name",
         ),
         (json!([]), ""),
     ] {
