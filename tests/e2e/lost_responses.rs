@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, StatusCode, Uri, header};
 use serde_json::Value;
 use tokio::{net::TcpListener, task::JoinSet};
 
-use crate::cluster::TestCluster;
+use crate::cluster::{TestCluster, echo_services};
 
 const SAMPLE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -158,4 +158,55 @@ async fn voice_creation_with_lost_response_is_not_repeated() {
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{err}");
     assert_eq!(remote.printed(&["voices", "list"]).lines().count(), 2);
+}
+
+fn command(cluster: &TestCluster, url: &str, arguments: &[&str]) -> tokio::process::Command {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_switchboard"));
+    command
+        .args(arguments)
+        .env("SWITCHBOARD_URL", url)
+        .env("SWITCHBOARD_API_KEY", &cluster.org.key)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn call_is_lost_when_the_gateway_dies_after_the_device_has_it() {
+    let mut cluster = TestCluster::start(1).await;
+    let mut device = cluster.device(0, "toy-1").await;
+    device.register(&echo_services()).await;
+    let url = cluster.gateway.address("http_url");
+    let call = ["call", "toy-1", "echo", r#"{"text":"a"}"#];
+    let waiting = command(&cluster, &url, &call).spawn().unwrap();
+    device.next_call().await;
+    cluster.gateway.kill();
+    let check = |output: Output, code: i32, part: &str| {
+        let err = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{err}");
+        assert!(err.contains(part), "{err}");
+    };
+    let lost = waiting.wait_with_output().await.unwrap();
+    check(lost, 8, "lost, delivered: unknown");
+    // Nothing was sent.
+    let refused = command(&cluster, &url, &call).output().await.unwrap();
+    check(refused, 9, &url);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn url_of_another_service_is_named_and_not_tried_again() {
+    let cluster = TestCluster::start(1).await;
+    // The gateway issues no tokens.
+    let url = cluster.gateway.address("http_url");
+    let edge = cluster.edges[0].address("device_addr");
+    let device = ["device", "--id", "toy-1", "--addr", &edge];
+    let output = command(&cluster, &url, &device).output().await.unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{err}");
+    assert!(
+        err.contains(&url) && err.contains("`switchboard gateway`"),
+        "{err}"
+    );
 }

@@ -7,6 +7,8 @@ mod kind;
 mod mismatch;
 mod parts;
 
+use std::future::{Ready, ready};
+
 use axum::{
     http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header},
     response::{IntoResponse, Response},
@@ -149,6 +151,17 @@ pub async fn not_found(uri: Uri) -> Problem {
         ProblemKind::NotFound,
         format!("There is nothing at {}.", uri.path()),
     )
+}
+
+/// The same for a service, whose name the caller reads: another one may have the path.
+pub fn not_found_in(service: &'static str) -> impl Fn(Uri) -> Ready<Problem> + Clone {
+    move |uri| {
+        let path = uri.path();
+        ready(Problem::new(
+            ProblemKind::NotFound,
+            format!("There is nothing at {path} of `switchboard {service}`."),
+        ))
+    }
 }
 
 /// Fallback of a router for methods without a handler. The router adds the `Allow` header.

@@ -18,7 +18,7 @@ use crate::{
     arguments::DataArguments,
     events::Events,
     exit::Failure,
-    http_client::{HttpClient, HttpRequest},
+    http_client::{HttpClient, HttpError, HttpRequest},
 };
 
 /// Timeout of a request that does not call a device.
@@ -65,9 +65,17 @@ pub(crate) struct ApiRequest<'a> {
 /// A failed API request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    /// There was no response, or not one of this API.
+    /// Nothing was sent.
     #[error("{url} cannot be used: {reason}")]
     Unreachable {
+        /// URL of the API.
+        url: String,
+        /// Description of the failure.
+        reason: String,
+    },
+    /// The request was sent, and there was no response, or not one of this API.
+    #[error("{url} may have processed the request: {reason}")]
+    Unanswered {
         /// URL of the API.
         url: String,
         /// Description of the failure.
@@ -96,23 +104,32 @@ pub(crate) struct Problem {
     /// Violations of the schema.
     #[serde(default)]
     pub(crate) errors: Vec<Violation>,
+    /// URL of the API.
+    #[serde(skip)]
+    url: String,
 }
 
 impl ApiError {
     /// Returns whether the API rejected the request; a retry would be rejected again.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
-            Self::Unreachable { .. } => false,
+            Self::Unreachable { .. } | Self::Unanswered { .. } => false,
             Self::Refused(problem) => problem.status < 500 && problem.status != 429,
         }
+    }
+
+    /// Returns whether there is nothing at the path: the URL may be that of another service.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Self::Refused(problem) if problem.status == 404)
     }
 }
 
 impl std::fmt::Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.detail {
-            Some(detail) => write!(f, "{} ({})", detail, self.status),
-            None => write!(f, "{} ({})", self.title, self.status),
+        let detail = self.detail.as_ref().unwrap_or(&self.title);
+        match self.status {
+            404 => write!(f, "{detail} (404 from {})", self.url),
+            status => write!(f, "{detail} ({status})"),
         }?;
         for violation in &self.errors {
             let pointer = if violation.pointer.is_empty() {
@@ -371,7 +388,7 @@ impl Api {
         let document: Box<RawValue> = self
             .exchange(what, HeaderMap::new(), Vec::new(), timeout)
             .await?;
-        let call = serde_json::from_str(document.get()).map_err(|error| self.unreachable(error))?;
+        let call = serde_json::from_str(document.get()).map_err(|error| self.unanswered(error))?;
         Ok((document, call))
     }
 
@@ -409,7 +426,7 @@ impl Api {
         } else {
             &response
         };
-        serde_json::from_slice(response).map_err(|error| self.unreachable(error))
+        serde_json::from_slice(response).map_err(|error| self.unanswered(error))
     }
 
     /// Sends a request whose response is an event stream.
@@ -427,12 +444,12 @@ impl Api {
             timeout: REQUEST_TIMEOUT,
         };
         let opened = self.http.open(request).await;
-        let mut response = opened.map_err(|error| self.unreachable(error))?;
+        let mut response = opened.map_err(|error| self.failed(&error))?;
         if response.status.is_success() {
             return Ok(Events::new(response));
         }
         let body = response.read_to_end().await;
-        let body = body.map_err(|error| self.unreachable(error))?;
+        let body = body.map_err(|error| self.failed(&error))?;
         Err(self.refused(response.status, &body))
     }
 
@@ -466,7 +483,7 @@ impl Api {
             .http
             .fetch(request)
             .await
-            .map_err(|error| self.unreachable(error))?;
+            .map_err(|error| self.failed(&error))?;
         if status.is_success() {
             return Ok(response);
         }
@@ -477,9 +494,34 @@ impl Api {
         match serde_json::from_slice::<Problem>(response) {
             Ok(problem) => ApiError::Refused(Box::new(Problem {
                 status: status.as_u16(),
+                url: self.url.clone(),
                 ..problem
             })),
-            Err(_) => self.unreachable(format!("unexpected response with status {status}")),
+            // A proxy, or another program.
+            Err(_) if status.is_client_error() => ApiError::Refused(Box::new(Problem {
+                status: status.as_u16(),
+                title: format!("{} refused the request, and is no Switchboard", self.url),
+                detail: None,
+                outcome: None,
+                delivered: None,
+                errors: Vec::new(),
+                url: self.url.clone(),
+            })),
+            Err(_) => self.unanswered(format!("unexpected response with status {status}")),
+        }
+    }
+
+    fn failed(&self, error: &HttpError) -> ApiError {
+        match error {
+            HttpError::NotSent(_) => self.unreachable(error),
+            HttpError::Broken(_) => self.unanswered(error),
+        }
+    }
+
+    fn unanswered(&self, reason: impl ToString) -> ApiError {
+        ApiError::Unanswered {
+            url: self.url.clone(),
+            reason: reason.to_string(),
         }
     }
 

@@ -69,6 +69,9 @@ enum Disconnect {
     /// The API did not issue a token.
     #[error("cannot get a token: {0}")]
     NoToken(String),
+    /// There is no API that issues tokens at the URL.
+    #[error("cannot get a token: {0}")]
+    WrongAddress(String),
     /// The server rejected the token.
     #[error("the token was rejected: {0}")]
     TokenRefused(String),
@@ -117,7 +120,9 @@ pub(crate) async fn run(mut device: Device, shutdown: &Shutdown) -> Result<(), F
         let wait = match ended {
             Ok(never) => match never {},
             Err(Disconnect::Answered) => return Ok(()),
-            Err(Disconnect::Voice(error)) => return Err(Failure::general(error)),
+            Err(Disconnect::Voice(error) | Disconnect::WrongAddress(error)) => {
+                return Err(Failure::general(error));
+            }
             // Sending the message again could repeat its effects.
             Err(ended) if registered && device.exits() => {
                 return Err(Failure::general(format!("no complete response: {ended}")));
@@ -145,11 +150,14 @@ async fn serve_connection(
     shutdown: &Shutdown,
     registered: &mut bool,
 ) -> Result<std::convert::Infallible, Disconnect> {
-    let token = device
-        .tokens
-        .current()
-        .await
-        .map_err(|error| Disconnect::NoToken(error.to_string()))?;
+    let token = device.tokens.current().await.map_err(|error| {
+        let reason = error.to_string();
+        if error.is_not_found() {
+            Disconnect::WrongAddress(reason)
+        } else {
+            Disconnect::NoToken(reason)
+        }
+    })?;
     let mut connection = Connection::open(&device.address).await?;
     let mut dialogue = match &device.voice {
         Some(voice) => Some(Dialogue::open(voice)?),

@@ -1,6 +1,12 @@
 //! Lifecycle of a serving process: start, ready line, signals and ordered shutdown.
 
-use std::{future::Future, net::SocketAddr, process::ExitCode, time::Duration};
+use std::{
+    future::Future,
+    io::IsTerminal as _,
+    net::SocketAddr,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context as _;
 use axum::Router;
@@ -20,9 +26,13 @@ use switchboard_runtime::{
 };
 use switchboard_speech::Speech;
 use tokio::{net::TcpListener, sync::watch};
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
-use crate::{arguments::DrainTimes, cli::Cli, exit::Failure};
+use crate::{
+    arguments::DrainTimes,
+    cli::Cli,
+    exit::{self, Failure},
+};
 
 /// Timeout for the tasks of a stage to end after they are stopped.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -97,6 +107,9 @@ pub(crate) struct Ready {
     pub(crate) org_id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) api_key: Option<String>,
+    /// Printed instead of the line.
+    #[serde(skip)]
+    pub(crate) summary: Option<String>,
 }
 
 impl Process {
@@ -187,7 +200,10 @@ impl Process {
 
     /// Serves HTTP requests until draining begins.
     pub(crate) fn serve_http(&self, listener: TcpListener, router: Router, limits: HttpLimits) {
-        let router = http::instrument(router.fallback(problem::not_found), &self.http);
+        let router = http::instrument(
+            router.fallback(problem::not_found_in(self.service)),
+            &self.http,
+        );
         let (metrics, budgets) = (self.http.clone(), self.budgets.clone());
         let shutdown = self.stages.serving.clone();
         self.spawn_part("the HTTP port", &self.stages.serving, async move {
@@ -224,6 +240,13 @@ impl Process {
         let unready = self.stages.admin.clone();
         let leave = async move {
             unready.drain();
+            if std::io::stderr().is_terminal() {
+                exit::print_stderr(&format!(
+                    "switchboard: stopping; calls and answers in progress have {} s. Another Ctrl-C \
+                     stops at once.",
+                    drain.timeout.as_secs()
+                ));
+            }
             tokio::time::sleep(drain.leave_delay).await;
         };
         let watch = async move { signals::watch(&serving, leave, drain.timeout).await };
@@ -249,7 +272,10 @@ impl Process {
             line = start => line?,
             failure = wait_for_failure(&mut failure) => return Err(failure),
         };
-        ready(&line).context("cannot write the ready line to stdout")?;
+        match &line.summary {
+            Some(summary) => exit::print(summary)?,
+            None => ready(&line).context("cannot write the ready line to stdout")?,
+        }
         Err(wait_for_failure(&mut failure).await)
     }
 }
@@ -270,6 +296,7 @@ impl Stages {
 
 async fn end_stage(name: &'static str, stage: &Shutdown, timeout: Duration) {
     stage.drain();
+    let began = Instant::now();
     if !timeout.is_zero() && !stage.finished(timeout).await {
         warn!(
             stage = name,
@@ -285,6 +312,7 @@ async fn end_stage(name: &'static str, stage: &Shutdown, timeout: Duration) {
             "the stage did not stop; abandoning its tasks"
         );
     }
+    debug!(stage = name, took = ?began.elapsed(), "stage ended");
 }
 
 async fn wait_for_failure(failure: &mut watch::Receiver<Option<String>>) -> Failure {

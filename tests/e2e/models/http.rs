@@ -241,7 +241,7 @@ async fn chat_without_scope_or_text_is_rejected() {
         (&stranger.key, &npc, hello.clone(), 404, "unknown_npc"),
         (reader, &npc, hello.clone(), 403, "insufficient_scope"),
         ("sb_nobody", &npc, hello.clone(), 401, ""),
-        (key, "npc_1", hello.clone(), 422, "invalid_path"),
+        (key, "npc_1", hello.clone(), 404, "not_found"),
         (key, &npc, json!({"text": " \n"}), 422, "invalid_body"),
         (key, &npc, json!({"text": long}), 422, "invalid_body"),
         (

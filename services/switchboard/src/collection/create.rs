@@ -57,7 +57,7 @@ impl KeyedApi {
         body: Vec<u8>,
     ) -> Result<T, Failure> {
         let created = self.api.create(path, body, &self.key).await;
-        if let Err(ApiError::Unreachable { .. }) = &created {
+        if let Err(ApiError::Unanswered { .. }) = &created {
             exit::print_stderr(&format!(
                 "switchboard: it may have been created; to repeat the request safely, use --idempotency-key {}",
                 self.key

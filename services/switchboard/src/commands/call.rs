@@ -20,8 +20,8 @@ const NOT_ACCEPTED: u8 = 9;
 /// `switchboard calls show`.
 ///
 /// Exit codes: 0 succeeded, 1 failed, 2 invalid params, 3 unknown device or service, 4 offline, 5
-/// overloaded, 6 cancelled, 7 timed out, 8 lost, 9 not accepted or API unreachable, 64 invalid
-/// settings. With --async or --queued: 0 accepted, 9 or 64.
+/// overloaded, 6 cancelled, 7 timed out, 8 lost (the device may have acted), 9 not accepted or API
+/// unreachable, 64 invalid settings. With --async or --queued: 0 accepted, 8, 9 or 64.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Id of the device
@@ -74,12 +74,16 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 
 /// Maps a rejected call, or one without a result, to its exit code.
 pub(super) fn refused(error: ApiError) -> Failure {
-    match error {
+    match &error {
         ApiError::Refused(problem) => {
             let code = problem.outcome.map_or(NOT_ACCEPTED, exit_code);
             Failure::with_code(code, problem)
         }
-        error => Failure::with_code(NOT_ACCEPTED, error),
+        ApiError::Unanswered { .. } => {
+            let reason = format!("lost, delivered: unknown; {error}");
+            Failure::with_code(exit_code(Outcome::Lost), reason)
+        }
+        ApiError::Unreachable { .. } => Failure::with_code(NOT_ACCEPTED, error),
     }
 }
 
