@@ -186,7 +186,7 @@ impl Settings {
         });
         settings.stt.splice(0..0, stt);
         settings.tts.splice(0..0, tts);
-        if settings.tts.is_empty() && is_installed(ESPEAK) {
+        if settings.tts.is_empty() && which::which(ESPEAK).is_ok() {
             settings.tts.extend(provider(
                 ProviderKind::Command,
                 &Some(format!(
@@ -234,10 +234,4 @@ fn read(path: &PathBuf) -> Result<File, ConfigError> {
         path: path.clone(),
         source,
     })
-}
-
-/// Whether a program is in a folder of `PATH`.
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }

@@ -1,7 +1,7 @@
 //! Services implemented by a program: parameters on stdin, data on stdout, errors on stderr. The
 //! program is started without a shell, and with few variables of the environment.
 
-use std::{env, process::Stdio, time::Duration};
+use std::{env, path::PathBuf, process::Stdio, time::Duration};
 
 use serde_json::{Value, value::RawValue};
 use tokio::{
@@ -21,7 +21,7 @@ const INHERITED: [&str; 7] = ["PATH", "HOME", "USER", "TMPDIR", "LANG", "LC_ALL"
 
 /// A program with its arguments.
 pub(super) struct Command {
-    program: String,
+    program: PathBuf,
     arguments: Vec<String>,
     /// Further environment variables that it inherits.
     inherited: Vec<String>,
@@ -32,7 +32,8 @@ impl Command {
     /// Removes the command and its environment from a service definition; the rest is registered.
     ///
     /// # Errors
-    /// When the definition has no valid command, or the environment is not a list of names.
+    /// When the definition has no valid command, its program does not exist, or the environment is not
+    /// a list of names.
     pub(super) fn take_from(service: &str, definition: &mut Value) -> Result<Self, String> {
         let missing = || {
             format!(
@@ -59,7 +60,12 @@ impl Command {
             .get("timeout_ms")
             .and_then(Value::as_u64)
             .unwrap_or(DEFAULT_TIMEOUT_MS);
-        let program = text.remove(0);
+        let name = text.remove(0);
+        let program = which::which(&name).map_err(|_| {
+            format!(
+                "the service `{service}` cannot run `{name}`: there is no such program, neither at this path nor in a folder of PATH"
+            )
+        })?;
         Ok(Self {
             program,
             arguments: text,
@@ -97,11 +103,11 @@ impl Command {
         }
         let mut child = command
             .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", self.program))?;
+            .map_err(|error| format!("cannot start {}: {error}", self.program.display()))?;
         let (Some(mut stdin), Some(stdout), Some(stderr)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
-            return Err(format!("{} has no pipes", self.program));
+            return Err(format!("{} has no pipes", self.program.display()));
         };
         let feed = async move {
             // Fails if the program does not read its parameters, which is allowed.
@@ -115,7 +121,7 @@ impl Command {
         let status = child
             .wait()
             .await
-            .map_err(|error| format!("cannot wait for {}: {error}", self.program))?;
+            .map_err(|error| format!("cannot wait for {}: {error}", self.program.display()))?;
         if !status.success() {
             let stderr = error.0.trim().to_owned();
             return Err(if stderr.is_empty() {

@@ -134,6 +134,10 @@ mod tests {
             r#"{"services":{"a":{"command":["x",1]}}}"#,
             "`a` has no `command`",
         );
+        for program in ["no-such-program", "/no/such/program", "./Cargo.toml"] {
+            let json = format!(r#"{{"services":{{"a":{{"command":["{program}"]}}}}}}"#);
+            check(&json, &format!("the service `a` cannot run `{program}`"));
+        }
         for env in [r#""HOME""#, "[1]", r#"["A=B"]"#, r#"[""]"#, r#"["1A"]"#] {
             let json = format!(r#"{{"services":{{"a":{{"command":["x"],"env":{env}}}}}}}"#);
             check(&json, "`env` of the service `a`");

@@ -3,14 +3,12 @@
 //! Invariant: a running program is stopped and reaped with its owner.
 
 use std::{
-    env,
     os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
 use anyhow::Context as _;
-use nix::unistd::{AccessFlags, access};
 
 use crate::exit::Failure;
 
@@ -64,16 +62,12 @@ impl SoundProgram {
     }
 
     fn find(commands: &[&'static str], rate: u32, verb: &str) -> Result<Self, Failure> {
-        let folders = env::var_os("PATH").unwrap_or_default();
-        let path = |name: &str| {
-            let mut paths = env::split_paths(&folders).map(|folder| folder.join(name));
-            paths.find(|path| path.is_file() && access(path, AccessFlags::X_OK).is_ok())
-        };
         let mut known = commands
             .iter()
             .filter_map(|command| command.split_once(' '));
         let names: Vec<_> = known.clone().map(|(name, _)| name).collect();
-        let found = known.find_map(|(name, arguments)| Some((name, path(name)?, arguments)));
+        let found =
+            known.find_map(|(name, arguments)| Some((name, which::which(name).ok()?, arguments)));
         let Some((name, path, arguments)) = found else {
             return Err(Failure::unavailable(format!(
                 "no program to {verb} sound is installed (looked for {} on PATH): install one, for \
