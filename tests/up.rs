@@ -19,7 +19,7 @@ use switchboard_test_support::{
     switchboard::Program,
 };
 use tokio::{
-    io::{AsyncBufReadExt, BufReader},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     time::timeout,
 };
 
@@ -151,6 +151,29 @@ async fn up_in_empty_folder_works_and_stops_cleanly() {
 }
 
 #[tokio::test]
+async fn doctor_reports_in_json_and_whether_anything_runs() {
+    let folder = DataFolder::new();
+    let _up = folder.up();
+    let doctor = folder.run(&["doctor", "--json"]);
+    let findings: Value = serde_json::from_slice(&doctor.stdout).unwrap();
+    let findings = findings.as_array().unwrap();
+    assert!(
+        findings.iter().all(|finding| finding["ok"] == true),
+        "{findings:?}"
+    );
+    let has = |name: &str| findings.iter().any(|finding| finding["check"] == name);
+    assert!(has("HTTP API") && !has("installation"), "{findings:?}");
+    let elsewhere = DataFolder::new();
+    let doctor = elsewhere.run(&["doctor"]);
+    assert_eq!(doctor.status.code(), Some(1));
+    let printed = text(&doctor.stdout);
+    assert!(
+        printed.contains("FAIL  installation: nothing runs"),
+        "{printed}"
+    );
+}
+
+#[tokio::test]
 async fn async_calls_are_returned_by_id() {
     let folder = DataFolder::new();
     let _up = folder.up();
@@ -262,7 +285,7 @@ async fn npcs_are_created_shown_and_deleted() {
     assert_eq!(listed, shown);
     let taken = run(&["create", r#"{"name":"B"}"#, "--device-id", "toy-1"], 1);
     assert!(taken.contains(&id) && taken.contains("409"), "{taken}");
-    assert!(run(&["create"], 1).contains("missing field `name`"));
+    assert!(run(&["create"], 1).contains("`/overrides/name` is required"));
     assert!(run(&["create", "[]"], 64).contains("JSON object"));
     assert!(run(&["create", "--template-version", "1"], 64).contains("--template"));
     run(&["delete", &id], 0);
@@ -491,4 +514,61 @@ async fn command_of_a_service_inherits_named_variables_only() {
         "PATH", "HOME", "USER", "TMPDIR", "LANG", "LC_ALL", "TZ", named,
     ];
     assert!(names.iter().all(|name| allowed.contains(name)), "{printed}");
+}
+
+/// A command on a terminal of its own. What it prints is on stdout; what is written to stdin is typed.
+fn on_terminal(command: &str) -> tokio::process::Command {
+    let mut script = tokio::process::Command::new("script");
+    script
+        .args(["--quiet", "--return", "--command", command, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
+    script
+}
+
+#[tokio::test]
+async fn person_reads_a_summary_without_the_key() {
+    let folder = DataFolder::new();
+    let arguments = folder.up_arguments(&[]).join(" ");
+    let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_switchboard"));
+    let mut up = on_terminal(&command).spawn().unwrap();
+    let mut lines = BufReader::new(up.stdout.take().unwrap()).lines();
+    let mut printed = String::new();
+    let mut read_until = async |part: &str| {
+        while !printed.contains(part) {
+            let line = timeout(START_TIMEOUT, lines.next_line()).await;
+            let line = line.expect(part).unwrap();
+            printed.push_str(&line.unwrap_or_else(|| panic!("no {part}: {printed}")));
+            printed.push('\n');
+        }
+        printed.clone()
+    };
+    let start = read_until("README.md has the next steps").await;
+    for part in [
+        "database started: ",
+        "migrations applied: ",
+        "Switchboard is ready",
+        "device --id toy-1 --data-dir ",
+    ] {
+        assert!(start.contains(part), "{start}");
+    }
+    assert!(!start.contains("sb_"), "{start}");
+    // Ctrl-C.
+    up.stdin.as_mut().unwrap().write_all(&[3]).await.unwrap();
+    read_until("Another Ctrl-C stops at once.").await;
+    let status = timeout(START_TIMEOUT, up.wait()).await.unwrap().unwrap();
+    assert!(status.success(), "{status}");
+
+    let mut up = on_terminal(&format!("{command} --json")).spawn().unwrap();
+    let mut lines = BufReader::new(up.stdout.take().unwrap()).lines();
+    loop {
+        let line = timeout(START_TIMEOUT, lines.next_line()).await.unwrap();
+        let line = line.unwrap().expect("the ready line");
+        if line.contains(r#""event":"ready""#) {
+            break;
+        }
+    }
+    up.stdin.as_mut().unwrap().write_all(&[3]).await.unwrap();
+    timeout(START_TIMEOUT, up.wait()).await.unwrap().unwrap();
 }

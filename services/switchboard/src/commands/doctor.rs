@@ -6,10 +6,12 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Context as _;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use prometheus::Registry;
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::{json, value::to_raw_value};
 use switchboard_chat::RULE_RESPONDER;
 use switchboard_completions::Providers;
 use switchboard_embeddings::Endpoint;
@@ -31,11 +33,15 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Checks the dependencies of Switchboard and suggests fixes.
 ///
-/// Checks the given settings and the `up` running on --data-dir.
+/// Checks the given settings and the `up` running on --data-dir. It is a failure if nothing is given
+/// and nothing runs.
 ///
 /// Exit codes: 0 all checks passed, 1 a check failed, 64 invalid settings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
+    /// Print a JSON list of {"check","ok","detail"}
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     data: DataArguments,
     #[command(flatten)]
@@ -106,11 +112,36 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     ) {
         findings.push(("device port", device_port(&addr).await));
     }
-    report(&findings)
+    if instance.is_none() && !arguments.names_an_installation() {
+        let nothing = "nothing runs on this data folder, and no other installation is named: start \
+                       `switchboard up`, or name one with --data-dir or --url";
+        findings.push(("installation", Err(nothing.to_owned())));
+    }
+    report(&findings, arguments.json)
 }
 
-fn report(findings: &[(&str, Finding)]) -> Result<ExitCode, Failure> {
-    for (name, finding) in findings {
+impl Arguments {
+    /// Whether the settings name something that runs.
+    fn names_an_installation(&self) -> bool {
+        let addresses = [&self.url, &self.addr];
+        addresses.into_iter().any(Option::is_some)
+            || self.database.database_url.is_some()
+            || self.bus.redis_url.is_some()
+    }
+}
+
+fn report(findings: &[(&str, Finding)], as_json: bool) -> Result<ExitCode, Failure> {
+    if as_json {
+        let list: Vec<_> = findings
+            .iter()
+            .map(|(name, finding)| {
+                let detail = finding.as_ref().unwrap_or_else(|remedy| remedy);
+                json!({"check": name, "ok": finding.is_ok(), "detail": detail})
+            })
+            .collect();
+        exit::print_json(&to_raw_value(&list).context("the findings are no JSON")?)?;
+    }
+    for (name, finding) in findings.iter().filter(|_| !as_json) {
         match finding {
             Ok(detail) => exit::print(&format!("ok    {name}: {detail}"))?,
             Err(remedy) => exit::print(&format!("FAIL  {name}: {remedy}"))?,

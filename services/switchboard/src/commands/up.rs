@@ -1,5 +1,7 @@
 //! `switchboard up`: all services in one process, with a private Postgres.
 
+mod terminal;
+
 use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Context as _;
@@ -19,6 +21,7 @@ use switchboard_runtime::{
 use switchboard_store::{MasterKeyConfig, MasterKeys, Objects, Store, StoreError};
 use tokio::net::TcpListener;
 
+use self::terminal::Steps;
 use crate::{
     arguments::{self, DataArguments, DrainArguments},
     commands::chat::start_failure,
@@ -37,7 +40,7 @@ const TOKEN_KEYS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Runs all services in one process, with a private Postgres.
 ///
 /// Prints {"event":"ready","device_addr","http_url","admin_url","org_id","api_key"} on stdout when
-/// ready; logs go to stderr. The API key is created at the first start and stored, with the
+/// ready, and on a terminal a summary instead; logs go to stderr. The API key is created at the first start and stored, with the
 /// database, in --data-dir. Other subcommands such as `switchboard device`, `call` and `token` find
 /// it there.
 ///
@@ -50,6 +53,9 @@ const TOKEN_KEYS_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Arguments {
     #[command(flatten)]
     data: DataArguments,
+    /// Print the line of JSON also on a terminal
+    #[arg(long)]
+    json: bool,
     /// Address of the device port; 0.0.0.0:7700 admits other machines
     #[arg(long, env, default_value = "127.0.0.1:7700", value_name = "HOST:PORT")]
     device_listen: String,
@@ -129,6 +135,8 @@ async fn start(
     folder: &DataFolder,
     process: &Process,
 ) -> Result<Ready, Failure> {
+    let mut steps = Steps::begin(arguments.json);
+    let is_default_folder = arguments.data.data_dir.is_none();
     let mut instance = folder.instance()?.unwrap_or_else(Instance::new);
     // Stored before the key is used, so that a crash does not leave data behind a lost key.
     folder.save(&instance)?;
@@ -136,7 +144,10 @@ async fn start(
     let has_private_database = arguments.database.database_url.is_none();
     let store = open_store(&mut arguments, folder, process).await?;
     arguments::register_store_metrics(&store, process)?;
-    migrate(&store, process).await?;
+    await_database(&store, process).await;
+    steps.done("database started");
+    migrate(&store).await?;
+    steps.done("migrations applied");
     let master_keys = match arguments.master_key.keys() {
         Some(keys) => keys.clone(),
         None if has_private_database => private_master_keys(&store, folder).await?,
@@ -174,7 +185,11 @@ async fn start(
         .context("the token keys were not published")?;
     instance.set_addresses(&ready);
     folder.save(&instance)?;
-    Ok(ready)
+    steps.done("services started");
+    Ok(Ready {
+        summary: steps.summary(&ready, folder.path(), is_default_folder),
+        ..ready
+    })
 }
 
 /// Starts the private Postgres unless a database is configured. Objects are stored in the data
@@ -202,10 +217,12 @@ async fn open_store(
     Ok(store.with_objects(Some(objects)))
 }
 
-/// Waits for the database and applies migrations.
-async fn migrate(store: &Store, process: &Process) -> Result<(), Failure> {
+async fn await_database(store: &Store, process: &Process) {
     let mut answer = arguments::watch_store(store, Need::Required, process);
     arguments::await_database(&mut answer).await;
+}
+
+async fn migrate(store: &Store) -> Result<(), Failure> {
     store.migrate().await.map_err(|error| {
         Failure::general(format!("cannot migrate the database: {}", error.report()))
     })
