@@ -284,8 +284,9 @@ impl Fixture {
         let is_refused = |answer: &Value| answer["status"] == 503;
         let answer = eventually(OFFLINE_TIMEOUT, answer, is_refused).await;
         assert_eq!(answer["delivered"], "no", "{answer}");
-        let answer = self.failing.post(STAYS, "refused", "async").await;
-        assert_eq!(answer["status"], 503, "{answer}");
+        // The first refusal may be that of a look-up, before the gateway knows that it is cut off.
+        let answer = async || self.failing.post(STAYS, "refused", "async").await;
+        let answer = eventually(OFFLINE_TIMEOUT, answer, is_refused).await;
         assert_eq!(answer["delivered"], "no", "{answer}");
     }
 
