@@ -80,6 +80,8 @@ pub struct Bus(pub(crate) Arc<Node>);
 
 pub(crate) struct Node {
     pub(crate) id: NodeId,
+    /// All nodes are in this process.
+    is_in_process: bool,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) pending: Arc<PendingCalls>,
@@ -179,6 +181,7 @@ impl Bus {
         let to_error = |error| BusError::Metrics(Arc::new(error));
         let metrics = Metrics::new(registry).map_err(to_error)?;
         let id = NodeId::generate(&config.node_name);
+        let is_in_process = matches!(config.backend, config::Backend::Local(_));
         let catalog = config
             .watch_catalog
             .then(|| Arc::new(CatalogChannels::new()));
@@ -196,6 +199,7 @@ impl Bus {
         );
         let node = Arc::new(Node {
             id,
+            is_in_process,
             backend,
             outbox: Arc::new(outbox),
             pending,
@@ -300,6 +304,12 @@ impl Bus {
         node.accepts_devices
             .store(accepts_devices, Ordering::Release);
         node.acceptance_changed.notify_one();
+    }
+
+    /// Whether all nodes are in this process: a claim that is dropped before it completes has taken nothing.
+    #[must_use]
+    pub fn is_in_process(&self) -> bool {
+        self.0.is_in_process
     }
 
     /// How many other nodes accept devices, as of the last renewal of the lease: 3 s ago at most

@@ -3,7 +3,6 @@
 use std::{
     collections::HashMap,
     sync::{Arc, OnceLock},
-    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -20,6 +19,8 @@ pub(crate) struct ActiveTurns(Arc<Shared>);
 struct Shared {
     turns: Mutex<HashMap<TurnId, Entry>>,
     ended: Notify,
+    /// Cancelled when no turn is inserted any more.
+    closed: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -110,19 +111,20 @@ impl ActiveTurns {
         self.0.turns.lock().keys().cloned().collect()
     }
 
-    /// Waits until there has been no turn for twice the grace period: a turn that was just
-    /// claimed is inserted within it.
-    pub(crate) async fn wait_until_idle(&self, grace: Duration) {
+    /// No turn is claimed any more, so none is inserted.
+    pub(crate) fn close(&self) {
+        self.0.closed.cancel();
+    }
+
+    /// Waits until all turns have ended, and no other one is claimed.
+    pub(crate) async fn wait_until_idle(&self) {
+        self.0.closed.cancelled().await;
         loop {
             let ended = self.0.ended.notified();
             if self.0.turns.lock().is_empty() {
-                tokio::time::sleep(grace * 2).await;
-                if self.0.turns.lock().is_empty() {
-                    return;
-                }
-            } else {
-                ended.await;
+                return;
             }
+            ended.await;
         }
     }
 }

@@ -56,7 +56,9 @@ pub(crate) async fn run(chat: Arc<Chat>, shutdown: Shutdown) {
         // A read that has started is finished while draining: the claimed turns would otherwise
         // wait for their leases to expire.
         let turns = tokio::select! {
+            biased;
             turns = chat.bus.claim_turns_within(free, CLAIM_TIMEOUT, &room) => turns,
+            () = shutdown.draining(), if chat.bus.is_in_process() => break,
             () = shutdown.stopping() => break,
         };
         match turns {
@@ -70,6 +72,7 @@ pub(crate) async fn run(chat: Arc<Chat>, shutdown: Shutdown) {
             }
         }
     }
+    chat.active_turns.close();
 }
 
 /// Waits for a free slot. Returns the number of free ones; `None` when draining starts.
@@ -324,11 +327,10 @@ async fn renew_leases(chat: Arc<Chat>, shutdown: Shutdown) {
     }
 }
 
-/// Waits for a drain and the end of all turns: until then they are cancelled and renewed.
+/// Waits for the end of all turns after a drain: until then they are cancelled and renewed.
 async fn wait_until_idle(chat: &Chat, shutdown: &Shutdown) {
-    shutdown.draining().await;
     tokio::select! {
-        () = chat.active_turns.wait_until_idle(CLAIM_TIMEOUT) => {}
+        () = chat.active_turns.wait_until_idle() => {}
         () = shutdown.stopping() => {}
     }
 }
