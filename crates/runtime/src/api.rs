@@ -5,6 +5,7 @@ mod operation;
 #[cfg(feature = "api-page")]
 mod page;
 mod problems;
+mod root;
 mod schemas;
 
 use axum::{Router, http::header, routing::get};
@@ -121,14 +122,16 @@ impl Document {
         &self.0
     }
 
-    /// Returns the routes of the document and its page.
-    pub fn routes(&self) -> Router {
+    /// Returns the routes of the document and its page, and of `/`, which leads to both and names the
+    /// service.
+    pub fn routes(&self, service: &'static str) -> Router {
         let json = Bytes::from(self.0.to_string());
         let document = get(move || {
             let json = json.clone();
             async move { ([(header::CONTENT_TYPE, "application/json")], json) }
         });
         page::routes()
+            .merge(root::routes(service))
             .route(DOCUMENT, document)
             .method_not_allowed_fallback(crate::problem::method_not_allowed)
     }

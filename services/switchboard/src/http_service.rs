@@ -117,7 +117,7 @@ impl HttpServiceArguments {
             budgets: process.budgets.clone(),
         };
         let (router, limits) = start(deps, process)?;
-        let router = router.merge((service.document)().routes());
+        let router = router.merge((service.document)().routes(service.name));
         process.serve_http(http, router, self.http.apply(limits));
         arguments::await_bus(&bus).await;
         if service.database == Need::Required {

@@ -324,5 +324,5 @@ fn start_http_services(
     Ok(calls
         .merge(conversations)
         .merge(settings)
-        .merge(document.routes()))
+        .merge(document.routes("up")))
 }
