@@ -100,7 +100,7 @@ pub(crate) fn routes() -> OpenApiRouter<HttpState> {
     request_body(content = ChatRequest),
     responses((status = 200, content_type = "text/event-stream", body = String, description = "The answer, event by event")),
     security(("credential" = ["call"])),
-    extensions(("x-problems" = json!(["unknown_npc", "too_many_turns", "quota_exceeded", "overloaded", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "unknown_npc", "too_many_turns", "quota_exceeded", "overloaded", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
 )]
 pub(crate) async fn chat(
     State(state): State<HttpState>,

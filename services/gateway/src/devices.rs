@@ -169,7 +169,7 @@ pub(crate) async fn page(
     params(("id" = DeviceId, Path, description = "ID of the device")),
     responses((status = 200, body = DeviceView, description = "The device")),
     security(("credential" = ["read"])),
-    extensions(("x-problems" = json!(["unknown_device", "bus_unavailable", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "unknown_device", "bus_unavailable", "store_unavailable"]))),
 )]
 pub(crate) async fn get(
     State(gateway): State<Arc<Gateway>>,

@@ -58,7 +58,7 @@ struct CallResult {
     extensions(
         ("x-idempotent" = json!(true)),
         ("x-problems" = json!([
-            "unknown_device", "unknown_service", "invalid", "offline", "call_in_progress",
+            "not_found", "unknown_device", "unknown_service", "invalid", "offline", "call_in_progress",
             "overloaded", "queue_full", "quota_exceeded", "cancelled", "lost", "timed_out", "bus_unavailable", "store_unavailable"
         ])),
     ),

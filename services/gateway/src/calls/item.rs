@@ -95,7 +95,7 @@ impl TryFrom<u64> for WaitMs {
     params(("id" = CallId, Path, description = "ID of the call"), GetQuery),
     responses((status = 200, body = CallView<'static>, description = "The call")),
     security(("credential" = ["call"])),
-    extensions(("x-problems" = json!(["unknown_call", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "unknown_call", "store_unavailable"]))),
 )]
 pub(crate) async fn get(
     State(gateway): State<Arc<Gateway>>,
@@ -159,7 +159,7 @@ pub(crate) async fn list(
     params(("id" = CallId, Path, description = "ID of the call")),
     responses((status = 204, description = "The call is cancelled and will not be sent")),
     security(("credential" = ["call"])),
-    extensions(("x-problems" = json!(["unknown_call", "call_sent", "call_ended", "store_unavailable"]))),
+    extensions(("x-problems" = json!(["not_found", "unknown_call", "call_sent", "call_ended", "store_unavailable"]))),
 )]
 pub(crate) async fn cancel(
     State(gateway): State<Arc<Gateway>>,
