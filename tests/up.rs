@@ -518,9 +518,11 @@ async fn command_of_a_service_inherits_named_variables_only() {
 
 /// A command on a terminal of its own. What it prints is on stdout; what is written to stdin is typed.
 fn on_terminal(command: &str) -> tokio::process::Command {
+    // A shell that waits for the command dies of its Ctrl-C, and hides the exit code.
+    let command = format!("exec {command}");
     let mut script = tokio::process::Command::new("script");
     script
-        .args(["--quiet", "--return", "--command", command, "/dev/null"])
+        .args(["--quiet", "--return", "--command", &command, "/dev/null"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true);
