@@ -39,6 +39,7 @@ mod presence;
 mod provider;
 mod releases;
 mod restart;
+mod results;
 mod rolling;
 mod secrets;
 mod skills;

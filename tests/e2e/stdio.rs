@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::{cluster::TestCluster, device::Device};
+use crate::{cluster::TestCluster, device::Device, results::check_tool_result};
 
 /// Upper bound for one line.
 const LINE_TIMEOUT: Duration = Duration::from_secs(15);
@@ -196,6 +196,27 @@ async fn failed_tool_returns_error_result() {
     let answer = client.ask(&search(&json!(5), &json!(7))).await;
     assert_eq!(answer["result"]["isError"], true);
     assert_eq!(answer["result"]["structuredContent"]["outcome"], "invalid");
+    client.end().await;
+}
+
+#[tokio::test]
+async fn result_that_does_not_match_is_no_structured_content() {
+    let (_cluster, mut device, mut client) = Conversation::searching().await;
+    let mut services: Value = serde_json::from_str(SEARCH).unwrap();
+    services["web_search"]["output"] = json!({"type": "array"});
+    device.register(&services.to_string()).await;
+    for (data, is_valid) in [(json!({"hits": 0}), false), (json!(["a"]), true)] {
+        client.send(&search(&json!(1), &json!("hello"))).await;
+        let (call, ..) = device.next_call().await;
+        let result = json!({"success": true, "data": data});
+        device.answer(&call, &result).await;
+        // A notification of the changed list may come first.
+        let mut answer = client.receive().await;
+        while answer.get("id").is_none() {
+            answer = client.receive().await;
+        }
+        check_tool_result(&answer["result"], &data, is_valid);
+    }
     client.end().await;
 }
 

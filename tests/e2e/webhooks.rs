@@ -96,7 +96,7 @@ async fn receive(
 }
 
 impl TestCluster {
-    async fn listen(&self, endpoint: &Endpoint, events: &[&str]) {
+    pub async fn listen(&self, endpoint: &Endpoint, events: &[&str]) {
         self.listen_as(&self.org, endpoint, events).await;
     }
 

@@ -52,12 +52,13 @@ fn call(deadline_ms: Option<u64>, trace: Option<TraceContext>) -> Message {
     })
 }
 
-fn result(outcome: Outcome, delivered: Delivered) -> Message {
+fn result(outcome: Outcome, delivered: Delivered, result_valid: bool) -> Message {
     Message::Answer {
         token: 2,
         outcome,
         delivered,
         body: Bytes::from_static(b"{}"),
+        result_valid,
     }
 }
 
@@ -103,9 +104,10 @@ fn messages() -> Vec<Message> {
         call(Some(1_800_000_000_123), None),
         call(Some(1_800_000_000_123), trace),
     ];
-    all.extend(Outcome::ALL.map(|outcome| result(outcome, Delivered::No)));
-    all.extend([Delivered::Unknown, Delivered::Yes].map(|one| result(Outcome::Failed, one)));
+    all.extend(Outcome::ALL.map(|outcome| result(outcome, Delivered::No, true)));
+    all.extend([Delivered::Unknown, Delivered::Yes].map(|one| result(Outcome::Failed, one, true)));
     all.extend([
+        result(Outcome::Succeeded, Delivered::Yes, false),
         notification(NotificationKind::Progress),
         notification(NotificationKind::Log),
         Message::NotConnected { token: 3 },

@@ -225,6 +225,7 @@ async fn ends_of_calls_of_an_org_leave_connections_to_others() {
                 outcome: Outcome::Succeeded,
                 delivered: Delivered::Yes,
                 answer: b"{}".to_vec(),
+                result_valid: true,
             };
             store.end_call(attempt, &end).await
         });

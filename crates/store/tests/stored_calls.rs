@@ -68,6 +68,7 @@ fn end(outcome: Outcome, delivered: Delivered) -> CallEnd {
         outcome,
         delivered,
         answer: b"{}".to_vec(),
+        result_valid: true,
     }
 }
 

@@ -7,6 +7,7 @@ mod frames;
 mod guard;
 mod handshake;
 mod io;
+mod results;
 mod turns;
 mod voice;
 
@@ -30,6 +31,7 @@ use self::{
     frames::{PendingRegistration, UnsolicitedLimits},
     guard::ConnectionGuard,
     io::{FrameIo, Kept, ReadChunk},
+    results::UncheckedResult,
 };
 use crate::{
     accept::ConnectionPermit,
@@ -58,6 +60,7 @@ enum Input {
 /// What an input leads to besides what is done at once.
 enum Work {
     Register(Box<PendingRegistration>),
+    CheckResult(Box<UncheckedResult>),
     Resume(Pause),
 }
 
@@ -145,7 +148,7 @@ where
         // No wait within this match: the input would be stored in the task.
         let work = match poll_fn(|cx| connection.poll_input(cx)).await {
             Input::Bytes(chunk, length) => match connection.handle_frames(chunk) {
-                Ok(Some(registration)) => Some(Work::Register(registration)),
+                Ok(Some(work)) => Some(work),
                 Ok(None) if length >= LARGE_READ_BYTES => Some(Work::Resume(Pause::Yield)),
                 Ok(None) => None,
                 Err(reason) => return reason,
@@ -160,6 +163,7 @@ where
             Some(Work::Register(registration)) => {
                 Box::pin(connection.register(registration)).await;
             }
+            Some(Work::CheckResult(result)) => Box::pin(connection.check_result(result)).await,
             Some(Work::Resume(pause)) => Box::pin(connection.resume(pause)).await,
         }
     }
@@ -235,11 +239,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         }
     }
 
-    /// Handles every complete frame, up to a registration, which is announced before the rest.
-    fn handle_frames(
-        &mut self,
-        mut chunk: ReadChunk,
-    ) -> Result<Option<Box<PendingRegistration>>, CloseReason> {
+    /// Handles every complete frame, up to one with work that is done before the rest.
+    fn handle_frames(&mut self, mut chunk: ReadChunk) -> Result<Option<Work>, CloseReason> {
         let now_ms = self.edge.now_ms();
         self.handle.touch(now_ms);
         loop {
@@ -248,9 +249,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
                 self.put_back(chunk, false, now_ms)?;
                 return Ok(None);
             };
-            if let Some(registration) = self.handle_frame(frame).map_err(CloseReason::Protocol)? {
+            if let Some(work) = self.handle_frame(frame).map_err(CloseReason::Protocol)? {
                 self.put_back(chunk, true, now_ms)?;
-                return Ok(Some(registration));
+                return Ok(Some(work));
             }
             if self.io.unsent_bytes() > self.edge.config.device_max_unsent_bytes {
                 return Err(CloseReason::SlowReader);
@@ -276,17 +277,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         Ok(())
     }
 
-    fn handle_frame(
-        &mut self,
-        frame: Frame<'_>,
-    ) -> Result<Option<Box<PendingRegistration>>, SessionError> {
+    fn handle_frame(&mut self, frame: Frame<'_>) -> Result<Option<Work>, SessionError> {
         let metrics = &self.edge.metrics;
         metrics.received_frames.inc();
         let (task, seq) = (frame.task, frame.seq);
         match self.session.handle(frame)? {
-            Event::Message(DeviceMessage::Result(result)) => self.complete_call(&result),
+            Event::Message(DeviceMessage::Result(result)) => {
+                return Ok(self.complete_call(&result).map(Work::CheckResult));
+            }
             Event::Message(DeviceMessage::Register { call_id, services }) => {
-                return Ok(self.begin_registration(call_id.map(Into::into), services));
+                let registration = self.begin_registration(call_id.map(Into::into), services);
+                return Ok(registration.map(Work::Register));
             }
             Event::Message(DeviceMessage::Progress { call_id, raw }) => {
                 self.forward_progress(&call_id, raw);

@@ -28,8 +28,8 @@ use switchboard_runtime::budget::Permit;
 use self::{calls::CallTable, turns::Turns, voice::Voice};
 pub(crate) use self::{
     calls::{
-        CallLimits, DropReason, EnqueueError, NotificationRate, OutgoingCall, UnfinishedCall,
-        UnmatchedResult,
+        CallLimits, DropReason, EnqueueError, ExpectedOutput, NotificationRate, OutgoingCall,
+        UnfinishedCall, UnmatchedResult,
     },
     turns::{BusAction, ReplyChunk, TurnEnd, TurnLimits},
     voice::{Delivery, VoiceFrame, VoiceInput},

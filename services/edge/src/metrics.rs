@@ -67,6 +67,16 @@ labels! {
 }
 
 labels! {
+    /// Why a result is marked as not matching the output schema of its service.
+    pub(crate) enum InvalidResult {
+        /// It does not match, or is too large to be checked.
+        Mismatch => "mismatch",
+        /// There was no time for the check.
+        Unchecked => "unchecked",
+    }
+}
+
+labels! {
     /// The result of a register message.
     pub(crate) enum Registered {
         Accepted => "accepted",
@@ -120,6 +130,8 @@ pub(crate) struct Metrics {
     /// Calls that wait to be written, as of the last sweep.
     pub(crate) queued: IntGauge,
     pub(crate) unmatched_results: Counters<UnmatchedResult>,
+    /// Results that were delivered with a mark.
+    pub(crate) invalid_results: Counters<InvalidResult>,
     pub(crate) notes: Counters<Note>,
     pub(crate) turns: Counters<TurnEnd>,
     /// Notifications about calls that a limit dropped.
@@ -141,6 +153,7 @@ impl Metrics {
         let refused = "Connections refused during the handshake";
         let headers = "Connections of balancers, by the result of reading the PROXY header";
         let unmatched = "Results dropped because no call in flight matches";
+        let invalid = "Results delivered that do not match the output schema of their service";
         let notes = "Messages of devices other than results and registrations";
         let dropped = "Progress and log messages about calls that a limit dropped";
         let registering = "Time to validate and compile a register message";
@@ -168,6 +181,7 @@ impl Metrics {
             )?,
             queued: gauge("calls_queued", "Calls waiting to be written to devices")?,
             unmatched_results: group.counters("stray_results_total", unmatched, "kind")?,
+            invalid_results: group.counters("invalid_results_total", invalid, "reason")?,
             notes: group.counters("notes_total", notes, "kind")?,
             turns: group.counters("turns_total", "Turns of devices that ended", "end")?,
             notifications_dropped: group.counters("notices_dropped_total", dropped, "limit")?,

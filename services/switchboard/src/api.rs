@@ -165,6 +165,13 @@ pub(crate) struct CallAnswer {
     pub(crate) outcome: Outcome,
     /// Result from the device.
     pub(crate) result: Option<CallResult>,
+    /// False if the result does not match the output schema of the service.
+    #[serde(default = "valid")]
+    pub(crate) result_valid: bool,
+}
+
+const fn valid() -> bool {
+    true
 }
 
 /// Result from a device.

@@ -53,6 +53,9 @@ pub struct Answer {
     /// For `succeeded` and `failed` the device's `{"success",…}` object, byte for byte;
     /// else a [`Refusal`] as JSON.
     pub body: Bytes,
+    /// False if the data of a result is not known to match the schema that its service declares:
+    /// it does not match, or could not be checked. True without such a schema.
+    pub result_valid: bool,
 }
 
 impl Answer {
@@ -68,6 +71,7 @@ impl Answer {
             outcome,
             delivered: Delivered::Yes,
             body,
+            result_valid: true,
         }
     }
 
@@ -79,6 +83,7 @@ impl Answer {
             outcome,
             delivered: outcome.delivered(),
             body,
+            result_valid: true,
         }
     }
 

@@ -69,11 +69,13 @@ impl Node {
                 outcome,
                 delivered,
                 body,
+                result_valid,
             } => {
                 let answer = Answer {
                     outcome,
                     delivered,
                     body,
+                    result_valid,
                 };
                 if !self.pending.complete(token, CallEnd::Answered(answer)) {
                     self.metrics.late.inc();
@@ -208,12 +210,14 @@ impl Node {
             outcome,
             delivered,
             body,
+            result_valid,
         } = answer;
         let message = Message::Answer {
             token,
             outcome,
             delivered,
             body,
+            result_valid,
         };
         self.outbox.send_of_or_drop(to.org, &to.node, &message);
     }

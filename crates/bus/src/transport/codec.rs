@@ -50,6 +50,10 @@ const TRACED_CALL: u8 = 15;
 /// higher ones.
 const DEADLINE_CALL: u8 = 16;
 
+/// Appended to the JSON of a result that does not match the output schema of its service. Nodes of
+/// releases before the mark pass it on with the JSON, where it is white space.
+const INVALID_RESULT: u8 = b'\n';
+
 /// Begins a batch in an empty buffer.
 pub(crate) fn begin_batch(out: &mut Vec<u8>, sender: &NodeId) {
     out.push(VERSION);
@@ -81,12 +85,13 @@ pub(crate) fn encode(out: &mut Vec<u8>, message: &Message) {
             outcome,
             delivered,
             body,
+            result_valid,
         } => {
             out.push(ANSWER);
             out.extend_from_slice(&token.to_le_bytes());
-            out.push(outcome.code());
-            out.push(*delivered as u8);
+            out.extend_from_slice(&[outcome.code(), *delivered as u8]);
             out.extend_from_slice(body);
+            out.extend((!result_valid).then_some(INVALID_RESULT));
         }
         Message::Notification { token, kind, data } => {
             out.push(NOTIFICATION);
@@ -294,20 +299,26 @@ fn decode(mut body: Bytes) -> Result<Message, DecodeError> {
 }
 
 fn decode_answer(body: &mut Bytes) -> Result<Message, Malformed> {
+    let token = number(body)?;
+    let outcome = body.try_get_u8().ok().and_then(Outcome::from_code);
+    let outcome = outcome.ok_or(Malformed)?;
+    let delivered = match body.try_get_u8() {
+        Ok(0) => Delivered::No,
+        Ok(1) => Delivered::Unknown,
+        Ok(2) => Delivered::Yes,
+        _ => return Err(Malformed),
+    };
+    let mut body = std::mem::take(body);
+    let result_valid = body.last() != Some(&INVALID_RESULT);
+    if !result_valid {
+        body.truncate(body.len() - 1);
+    }
     Ok(Message::Answer {
-        token: number(body)?,
-        outcome: body
-            .try_get_u8()
-            .ok()
-            .and_then(Outcome::from_code)
-            .ok_or(Malformed)?,
-        delivered: match body.try_get_u8() {
-            Ok(0) => Delivered::No,
-            Ok(1) => Delivered::Unknown,
-            Ok(2) => Delivered::Yes,
-            _ => return Err(Malformed),
-        },
-        body: std::mem::take(body),
+        token,
+        outcome,
+        delivered,
+        body,
+        result_valid,
     })
 }
 
@@ -433,6 +444,14 @@ mod tests {
                 outcome: Outcome::Failed,
                 delivered: Delivered::Yes,
                 body: Bytes::from_static(b"{}"),
+                result_valid: true,
+            },
+            Message::Answer {
+                token: 2,
+                outcome: Outcome::Succeeded,
+                delivered: Delivered::Yes,
+                body: Bytes::from_static(b"{}"),
+                result_valid: false,
             },
             Message::Notification {
                 token: 2,

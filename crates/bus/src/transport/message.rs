@@ -40,6 +40,7 @@ pub(crate) enum Message {
         outcome: Outcome,
         delivered: Delivered,
         body: Bytes,
+        result_valid: bool,
     },
     /// Owner node → caller: the device's notification about the running call behind the token.
     Notification {

@@ -337,6 +337,7 @@ mod tests {
             outcome: Outcome::Succeeded,
             delivered: Delivered::Yes,
             body: vec![b' '; MAX_QUEUED_BYTES / 2].into(),
+            result_valid: true,
         };
         let (outbox, peer) = (Arc::new(Mutex::new(None::<Arc<Outbox>>)), to.clone());
         let sent = Arc::new(Mutex::new(Vec::new()));

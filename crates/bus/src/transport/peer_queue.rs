@@ -278,6 +278,7 @@ mod tests {
             outcome: Outcome::Succeeded,
             delivered: Delivered::Yes,
             body: vec![b' '; bytes].into(),
+            result_valid: true,
         };
         let push = |org, bytes| peer.push(&sender, &answer(bytes), Some(org), MAX_BYTES);
         let fill = || {

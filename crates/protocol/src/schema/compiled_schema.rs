@@ -45,7 +45,7 @@ const MAX_ERROR_BYTES: usize = 32 * 1024 * 1024;
 const MAX_QUICK_ERROR_BYTES: usize = 1024 * 1024;
 /// Bytes of one error without its quotations.
 const ERROR_BYTES: usize = 256;
-const TOO_LARGE: &str = "the params are too large for this service's schema to be checked";
+const TOO_LARGE: &str = "the value is too large for this service's schema to be checked";
 
 /// One schema, ready to check values.
 #[derive(Debug)]
@@ -199,7 +199,7 @@ impl CompiledSchema {
 
     fn places(&self, document: &Document, bytes: usize, steps: &StepBudget) -> Vec<Violation> {
         const NO_PLACES: &str =
-            "the params do not match the schema, and are too large to list the places";
+            "the value does not match the schema, and is too large to list the places";
         if self.error_bytes(document, bytes) > MAX_ERROR_BYTES {
             return whole(NO_PLACES);
         }
@@ -260,7 +260,8 @@ fn invalid(error: &ValidationError<'_>) -> Located {
     Located { pointer, fault }
 }
 
-fn whole(detail: &str) -> Vec<Violation> {
+/// A violation of the whole value.
+pub(super) fn whole(detail: &str) -> Vec<Violation> {
     vec![Violation {
         pointer: String::new(),
         detail: detail.to_owned(),

@@ -1,6 +1,6 @@
 //! A device's services: parsed and measured, then compiled in short steps.
 
-use std::vec;
+use std::{collections::BTreeMap, vec};
 
 use bytes::Bytes;
 use serde_json::{Map, Value, value::RawValue};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, value::RawValue};
 use super::{
     Digest, RegisterError, SchemaFault, SchemaLimits,
     budget::{self, Located, join},
-    compiled_schema::{CompiledSchema, Deferred, SchemaCompilation},
+    compiled_schema::{CompiledSchema, Deferred, SchemaCompilation, whole},
     document::{Document, DocumentError},
     error::quoted,
     expansion::Cost,
@@ -62,7 +62,6 @@ struct MeasuredService {
     name: Box<str>,
     timeout_ms: Option<u32>,
     params: Option<Schema>,
-    /// The schema of the results is published, so it must be a valid schema too.
     output: Option<Schema>,
 }
 
@@ -91,6 +90,8 @@ pub struct Service {
     pub timeout_ms: Option<u32>,
     /// `None` accepts any object.
     params: Option<CompiledSchema>,
+    /// The schema of the data of results; `None` accepts anything.
+    output: Option<CompiledSchema>,
 }
 
 impl MeasuredServices {
@@ -287,18 +288,71 @@ impl Service {
             _ => self.check(params),
         }
     }
+
+    /// Whether the service declares a schema of its results' data.
+    #[must_use]
+    pub const fn has_output(&self) -> bool {
+        self.output.is_some()
+    }
+
+    /// Checks the `data` of a result object against the declared schema, as far as it takes less
+    /// than half a millisecond. Absent data counts as `null`; of repeated members the last one counts.
+    ///
+    /// # Errors
+    /// What is left to do; see [`Self::finish_result_check`].
+    pub fn try_check_result(
+        &self,
+        result: &RawValue,
+    ) -> Result<Result<(), Vec<Violation>>, Deferred> {
+        let Some(schema) = &self.output else {
+            return Ok(Ok(()));
+        };
+        if result.get().len() > MAX_QUICK_BYTES {
+            return Err(Deferred::Check);
+        }
+        match parse_data(result) {
+            Ok((document, bytes)) => schema.try_check(&document, bytes),
+            Err(violations) => Ok(Err(violations)),
+        }
+    }
+
+    /// Completes [`Self::try_check_result`] of the same result. Takes up to some 100 ms.
+    ///
+    /// # Errors
+    /// As [`Self::check`], for the data.
+    pub fn finish_result_check(
+        &self,
+        result: &RawValue,
+        left: Deferred,
+    ) -> Result<(), Vec<Violation>> {
+        let Some(schema) = &self.output else {
+            return Ok(());
+        };
+        let (document, bytes) = parse_data(result)?;
+        match left {
+            Deferred::Places => Err(schema.explain(&document, bytes)),
+            Deferred::Check => schema.check(&document, bytes),
+        }
+    }
+}
+
+/// The data of a result, and the bytes of its JSON.
+fn parse_data(result: &RawValue) -> Result<(Document, usize), Vec<Violation>> {
+    const DATA: &str = "data";
+    const ABSENT: &str = "null";
+    let members = serde_json::from_str::<BTreeMap<String, &RawValue>>(result.get());
+    let members = members.map_err(|error| whole(&quoted(&error.to_string())))?;
+    let data = members.get(DATA).map_or(ABSENT, |data| data.get());
+    let document = Document::parse(data).map_err(|error| vec![unread_value(error)])?;
+    Ok((document, data.len()))
 }
 
 fn parse_params(params: &RawValue) -> Result<Document, Vec<Violation>> {
-    let document = Document::parse(params.get()).map_err(|error| vec![unread_params(error)])?;
+    let document = Document::parse(params.get()).map_err(|error| vec![unread_value(error)])?;
     if document.value.is_object() {
         return Ok(document);
     }
-    let detail = "the params must be a JSON object".to_owned();
-    Err(vec![Violation {
-        pointer: String::new(),
-        detail,
-    }])
+    Err(whole("the params must be a JSON object"))
 }
 
 impl MeasuredService {
@@ -328,12 +382,14 @@ impl MeasuredService {
         })
     }
 
-    /// The values of the schema of the params.
+    /// The values of both schemas.
     fn nodes(&self) -> usize {
-        match &self.params {
-            Some(Schema::Measured(schema)) => schema.cost().nodes,
-            _ => 0,
-        }
+        let schemas = [&self.params, &self.output].into_iter().flatten();
+        let nodes = schemas.map(|schema| match schema {
+            Schema::Measured(schema) => schema.cost().nodes,
+            Schema::Compiled(_) => 0,
+        });
+        nodes.fold(0, usize::saturating_add)
     }
 
     /// Compiles one pattern or schema. Returns whether anything was left to compile.
@@ -356,14 +412,15 @@ impl MeasuredService {
 
 impl From<MeasuredService> for Service {
     fn from(service: MeasuredService) -> Self {
-        let params = match service.params {
+        let compiled = |schema| match schema {
             Some(Schema::Compiled(compiled)) => Some(compiled),
             _ => None,
         };
         Self {
             name: service.name,
             timeout_ms: service.timeout_ms,
-            params,
+            params: compiled(service.params),
+            output: compiled(service.output),
         }
     }
 }
@@ -496,7 +553,7 @@ fn unreadable(error: DocumentError) -> RegisterError {
     }
 }
 
-fn unread_params(error: DocumentError) -> Violation {
+fn unread_value(error: DocumentError) -> Violation {
     match error {
         DocumentError::Malformed(detail) => Violation {
             pointer: String::new(),

@@ -173,8 +173,8 @@ impl Store {
     pub async fn end_call(&self, attempt: CallAttempt, end: &CallEnd) -> Result<bool, StoreError> {
         let query = sqlx::query_scalar!(
             r#"WITH ended AS (
-                 UPDATE calls SET state = 'ended', outcome = $3, delivered = $4, answer = $5, ended_at = now(),
-                                  deadline = NULL, params = NULL, input = NULL
+                 UPDATE calls SET state = 'ended', outcome = $3, delivered = $4, answer = $5, result_valid = $6,
+                                  ended_at = now(), deadline = NULL, params = NULL, input = NULL
                  WHERE call_id = $1 AND attempts = $2 AND state = 'sent'
                  RETURNING org_id, device_id, call_id, key_hash, delivered),
                freed AS (
@@ -189,7 +189,8 @@ impl Store {
             attempt.number,
             end.outcome.as_str(),
             end.delivered.as_str(),
-            end.answer
+            end.answer,
+            end.result_valid
         );
         let ended = with_timeout(async {
             query

@@ -54,6 +54,8 @@ pub struct CallEnd {
     pub delivered: Delivered,
     /// The device's result or the error, byte for byte; empty in lists.
     pub answer: Vec<u8>,
+    /// False if the result is not known to match the output schema of its service.
+    pub result_valid: bool,
 }
 
 /// A stored call. All times are the database's.
@@ -232,6 +234,7 @@ struct Row {
     outcome: Option<String>,
     delivered: Option<String>,
     answer: Option<Vec<u8>>,
+    result_valid: bool,
 }
 
 /// A value that this version does not know; a newer one may have written it.
@@ -255,6 +258,7 @@ impl TryFrom<Row> for StoredCall {
                 delivered: from_name(&DELIVERED, Delivered::as_str, &delivered)
                     .ok_or_else(|| unknown("`delivered`"))?,
                 answer: row.answer.unwrap_or_default(),
+                result_valid: row.result_valid,
             }),
             _ => None,
         };
@@ -325,7 +329,7 @@ impl Store {
         let query = sqlx::query_as!(
             Row,
             r#"SELECT call_id, device_id, mode, state, service, created_at, expires_at, deadline, ended_at,
-                      now() AS "read_at!", outcome, delivered, answer
+                      now() AS "read_at!", outcome, delivered, answer, result_valid
                FROM calls WHERE org_id = $1 AND call_id = $2"#,
             org.uuid(),
             id.uuid()
@@ -354,7 +358,7 @@ impl Store {
         let query = sqlx::query_as!(
             Row,
             r#"SELECT call_id, device_id, mode, state, service, created_at, expires_at, deadline, ended_at,
-                      now() AS "read_at!", outcome, delivered, NULL::bytea AS answer
+                      now() AS "read_at!", outcome, delivered, NULL::bytea AS answer, result_valid
                FROM calls
                WHERE org_id = $1 AND call_id > $2 AND ($3::text IS NULL OR device_id = $3)
                  AND ($4::text IS NULL OR state = $4)
@@ -499,7 +503,7 @@ async fn insert(
                    COALESCE($11::timestamptz, now() + $12::interval),
                    CASE $5 WHEN 'sent' THEN now() + $13::interval END)
            RETURNING call_id, device_id, mode, state, service, created_at, expires_at, deadline, ended_at,
-                     now() AS "read_at!", outcome, delivered, answer"#,
+                     now() AS "read_at!", outcome, delivered, answer, result_valid"#,
         call.id.uuid(),
         call.device.org.uuid(),
         call.device.device.as_str(),

@@ -12,7 +12,11 @@ const MAX_RESULT_BYTES: usize = 2_000;
 /// The end of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum CallEnd {
-    Succeeded(Value),
+    Succeeded {
+        data: Value,
+        /// False if the data is not known to match the output schema of the service.
+        is_valid: bool,
+    },
     Failed(String),
     /// The device sent no result.
     NoResult {
@@ -25,7 +29,7 @@ pub(crate) enum CallEnd {
 /// The sentence for the end of a call; `is_question` when it was made to answer a question.
 pub(crate) fn render(language: Language, is_question: bool, end: &CallEnd) -> String {
     match end {
-        CallEnd::Succeeded(data) => succeeded(language, is_question, data),
+        CallEnd::Succeeded { data, .. } => succeeded(language, is_question, data),
         CallEnd::Failed(reason) => failed(language, &clean_to(reason, MAX_RESULT_BYTES)),
         CallEnd::NoResult {
             outcome,
@@ -130,7 +134,8 @@ mod tests {
     #[test]
     fn results_become_sentences() {
         fn check(language: Language, is_question: bool, data: Value, expected: &str) {
-            let end = CallEnd::Succeeded(data);
+            let is_valid = true;
+            let end = CallEnd::Succeeded { data, is_valid };
             assert_eq!(render(language, is_question, &end), expected);
         }
         use Language::{Chinese, English};

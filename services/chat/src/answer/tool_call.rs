@@ -28,6 +28,9 @@ const RESPONSE_GRACE: Duration = Duration::from_millis(500);
 const MAX_RESULT_BYTES: usize = 8 * 1024;
 /// Outcome of calls that the bus did not accept, in the usage.
 const UNAVAILABLE: &str = "unavailable";
+/// Follows a result whose data is not known to match.
+const INVALID_DATA: &str =
+    " [the data does not match the output schema of this tool, or could not be checked]";
 const TRUNCATED: &str = "… [the rest is left out]";
 
 /// One call of a service.
@@ -125,10 +128,12 @@ impl Drop for CallUsage<'_> {
     }
 }
 
-/// The result as JSON for a model.
+/// The result as JSON for a model, with notes in brackets.
 pub(crate) fn as_json(end: &CallEnd) -> String {
     let data = match end {
-        CallEnd::Succeeded(data) => json!({"success": true, "data": clean_value(data.clone())}),
+        CallEnd::Succeeded { data, .. } => {
+            json!({"success": true, "data": clean_value(data.clone())})
+        }
         CallEnd::Failed(reason) => {
             json!({"success": false, "error": clean_to(reason, MAX_RESULT_BYTES)})
         }
@@ -144,11 +149,14 @@ pub(crate) fn as_json(end: &CallEnd) -> String {
             })
         }
     };
-    let text = data.to_string();
-    if text.len() <= MAX_RESULT_BYTES {
-        return text;
+    let mut text = data.to_string();
+    if text.len() > MAX_RESULT_BYTES {
+        text = format!("{}{TRUNCATED}", clean_to(&text, MAX_RESULT_BYTES));
     }
-    format!("{}{TRUNCATED}", clean_to(&text, MAX_RESULT_BYTES))
+    if matches!(end, CallEnd::Succeeded { is_valid, .. } if !is_valid) {
+        text.push_str(INVALID_DATA);
+    }
+    text
 }
 
 fn call_end(answer: &Answer) -> CallEnd {
@@ -174,7 +182,10 @@ fn call_end(answer: &Answer) -> CallEnd {
             success: true,
             data,
             ..
-        }) => CallEnd::Succeeded(data),
+        }) => CallEnd::Succeeded {
+            data,
+            is_valid: answer.result_valid,
+        },
         Ok(DeviceResult {
             error: Value::String(reason),
             ..

@@ -53,6 +53,7 @@ impl Installation {
             outcome,
             delivered: Delivered::Yes,
             answer: answer.to_vec(),
+            result_valid: true,
         };
         let attempt = CallAttempt {
             org: device.org,
@@ -216,6 +217,7 @@ async fn unsent_call_is_delivered_when_it_ends() {
     let end = |outcome| CallEnd {
         outcome,
         delivered: Delivered::No,
+        result_valid: true,
         answer: b"{\"detail\": \"x\"}".to_vec(),
     };
     let id = installation

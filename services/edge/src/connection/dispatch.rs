@@ -1,5 +1,5 @@
-//! Calls on the connection: checks and writes them, completes them with the device's results, and
-//! forwards its notifications about them.
+//! Calls on the connection: checks and writes them, and forwards the device's notifications about
+//! them.
 
 use std::{
     future::poll_fn,
@@ -12,7 +12,7 @@ use switchboard_bus::{Answer, Notification, NotificationKind};
 use switchboard_protocol::{
     frame::{self, Kind, SeqFormat, TaskId},
     id::CallId,
-    message::{self, DeviceResult},
+    message,
     outcome::{Delivered, Outcome, Refusal, Violation},
     schema::{Deferred, Service},
 };
@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{Connection, buffers, close::put_goaway};
 use crate::{
-    handle::{Command, DropReason, NotificationRate, OutgoingCall, UnmatchedResult},
+    handle::{Command, DropReason, NotificationRate, OutgoingCall},
     metrics::{Note, NotificationLimit},
     schemas::CompiledServices,
 };
@@ -181,6 +181,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             let deadline = now + Duration::from_millis(u64::from(timeout_ms));
             self.handle.shorten_deadline(call.id, deadline);
         }
+        if service.has_output() {
+            self.handle.expect_output(call.id, &service.name);
+        }
         self.write_call(call, prepared.params, prepared.input)
     }
 
@@ -241,24 +244,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             |payload| message::write_result(payload, call_id, error),
             |payload| frame::encode(out, Kind::Control, task, 0, seq_format, payload),
         );
-    }
-
-    /// Completes a call with the device's result.
-    ///
-    /// Invariant: a device can complete only what is in flight on this connection (I5).
-    pub(super) fn complete_call(&self, result: &DeviceResult<'_>) {
-        let call = result.call_id.parse::<CallId>();
-        let call = call.map_err(|_| UnmatchedResult::Foreign);
-        let reply = match call.and_then(|id| self.handle.complete_call(id)) {
-            Ok(reply) => reply,
-            Err(unmatched) => {
-                self.edge.metrics.unmatched_results.inc(unmatched);
-                return;
-            }
-        };
-        let body = Bytes::copy_from_slice(result.raw.get().as_bytes());
-        let answer = Answer::result(result.success, body);
-        self.edge.complete_call(&reply, answer);
     }
 
     pub(super) fn forward_progress(&self, call_id: &str, raw: &RawValue) {

@@ -2,19 +2,20 @@
 
 use std::{
     collections::VecDeque,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use switchboard_bus::{InboundCall, ReplyTo, ServerSpan, Text};
-use switchboard_protocol::id::CallId;
+use switchboard_protocol::{id::CallId, schema::Service};
 use switchboard_runtime::{
     budget::{Budget, Exhausted, Owner, Permit},
     label,
 };
 
 use super::{ConnectionHandle, Phase, waiting::FREE_BYTES};
-use crate::token_bucket::TokenBucket;
+use crate::{schemas::CompiledServices, token_bucket::TokenBucket};
 
 /// Completed calls that are kept to classify a result that matches no call in flight.
 const MAX_COMPLETED: usize = 32;
@@ -30,6 +31,27 @@ pub(crate) struct OutgoingCall {
     pub(crate) input: Bytes,
     pub(crate) deadline: Instant,
     pub(crate) span: ServerSpan,
+}
+
+/// A call whose result has arrived.
+pub(crate) struct CompletedCall {
+    pub(crate) reply: ReplyTo,
+    pub(crate) deadline: Instant,
+    /// Present if the service declares a schema of its results.
+    pub(crate) output: Option<ExpectedOutput>,
+}
+
+/// What the result of a call is checked against: the services in force when the call was written.
+#[derive(Clone)]
+pub(crate) struct ExpectedOutput {
+    services: Arc<CompiledServices>,
+    name: Box<str>,
+}
+
+impl ExpectedOutput {
+    pub(crate) fn service(&self) -> Option<&Service> {
+        self.services.service(&self.name)
+    }
 }
 
 /// A call that ends without a result of the device.
@@ -125,7 +147,7 @@ pub(super) struct CallTable {
     queued_bytes: usize,
     in_flight: Vec<InFlightCall>,
     /// Oldest first.
-    completed: VecDeque<CompletedCall>,
+    completed: VecDeque<PastCall>,
 }
 
 struct QueuedCall {
@@ -142,9 +164,11 @@ struct InFlightCall {
     written: bool,
     /// Limits the device's notifications; created with the first one.
     notifications: Option<TokenBucket>,
+    /// Only of a service that declares a schema of its results.
+    output: Option<ExpectedOutput>,
 }
 
-struct CompletedCall {
+struct PastCall {
     id: CallId,
     /// What a further result for this call is.
     next_result: UnmatchedResult,
@@ -222,6 +246,7 @@ impl CallTable {
             reply,
             written: true,
             notifications: None,
+            output: None,
         });
         Some(OutgoingCall {
             id,
@@ -265,10 +290,14 @@ impl CallTable {
         }
     }
 
-    fn complete(&mut self, id: CallId) -> Result<ReplyTo, UnmatchedResult> {
+    fn complete(&mut self, id: CallId) -> Result<CompletedCall, UnmatchedResult> {
         if let Some(call) = self.take_in_flight(id) {
             self.record_completed(id, UnmatchedResult::Repeated);
-            return Ok(call.reply);
+            return Ok(CompletedCall {
+                reply: call.reply,
+                deadline: call.deadline,
+                output: call.output,
+            });
         }
         let known = self.completed.iter().find(|call| call.id == id);
         Err(known.map_or(UnmatchedResult::Foreign, |call| call.next_result))
@@ -304,7 +333,7 @@ impl CallTable {
 
     /// Forgets old completed calls and frees empty collections.
     fn shrink(&mut self, now: Instant) {
-        let is_old = |call: &CompletedCall| now.saturating_duration_since(call.at) > COMPLETED_TTL;
+        let is_old = |call: &PastCall| now.saturating_duration_since(call.at) > COMPLETED_TTL;
         while self.completed.front().is_some_and(is_old) {
             self.completed.pop_front();
         }
@@ -357,7 +386,7 @@ impl CallTable {
         if self.completed.len() >= MAX_COMPLETED {
             self.completed.pop_front();
         }
-        self.completed.push_back(CompletedCall {
+        self.completed.push_back(PastCall {
             id,
             next_result,
             at: Instant::now(),
@@ -475,11 +504,25 @@ impl ConnectionHandle {
         self.state.lock().calls.shorten_deadline(id, deadline);
     }
 
+    /// The result of a call that is about to be written is to be checked against the services in
+    /// force.
+    pub(crate) fn expect_output(&self, id: CallId, service: &str) {
+        let mut state = self.state.lock();
+        let Some(services) = state.registration.clone() else {
+            return;
+        };
+        let mut in_flight = state.calls.in_flight.iter_mut();
+        if let Some(call) = in_flight.find(|call| call.id == id) {
+            let name = service.into();
+            call.output = Some(ExpectedOutput { services, name });
+        }
+    }
+
     /// The device sent the call's result. Returns where to reply.
     ///
     /// # Errors
     /// Why the result matches no call in flight.
-    pub(crate) fn complete_call(&self, id: CallId) -> Result<ReplyTo, UnmatchedResult> {
+    pub(crate) fn complete_call(&self, id: CallId) -> Result<CompletedCall, UnmatchedResult> {
         self.state.lock().calls.complete(id)
     }
 

@@ -23,6 +23,7 @@ mod protocol_errors;
 mod proxy_header;
 mod redis_outage;
 mod registration;
+mod results;
 mod schemas;
 mod takeover;
 mod tls;

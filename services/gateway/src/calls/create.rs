@@ -37,6 +37,10 @@ struct CallResult {
     /// The device's result, byte for byte: `success`, `data` and further members.
     #[schema(value_type = Object)]
     result: (),
+    /// False if the result's data does not match the output schema that the service declares, or
+    /// could not be checked; otherwise absent.
+    #[schema(required = false, example = false)]
+    result_valid: bool,
     /// Time from the request to the outcome, in milliseconds.
     #[schema(minimum = 0, maximum = 301_000, example = 12.345)]
     elapsed_ms: f64,

@@ -89,7 +89,12 @@ fn result(id: CallId, answer: &Answer, elapsed: Duration) -> Bytes {
         answer.outcome.as_str(),
         answer.delivered.as_str(),
     );
-    let tail = format!(r#","elapsed_ms":{}}}"#, milliseconds(elapsed));
+    let mark = if answer.result_valid {
+        ""
+    } else {
+        r#","result_valid":false"#
+    };
+    let tail = format!(r#"{mark},"elapsed_ms":{}}}"#, milliseconds(elapsed));
     [head.as_bytes(), &answer.body, tail.as_bytes()]
         .concat()
         .into()
@@ -191,6 +196,7 @@ mod tests {
                 outcome,
                 delivered: outcome.delivered(),
                 body,
+                result_valid: true,
             };
             let response = CallResponse::new(id(), &answer, elapsed());
             assert_eq!(response.status.as_u16(), expected, "{outcome:?}");
@@ -221,14 +227,21 @@ mod tests {
             outcome: Outcome::Succeeded,
             delivered: Delivered::Yes,
             body,
+            result_valid: true,
         };
-        let response = CallResponse::new(id(), &answer, elapsed());
-        let expected = format!(
-            "{{\"call_id\":\"{}\",\"outcome\":\"succeeded\",\"delivered\":\"yes\",\"result\":{},\"elapsed_ms\":12.345}}",
-            id(),
-            std::str::from_utf8(&answer.body).unwrap()
-        );
-        assert_eq!(response.body, expected.as_bytes());
+        let mismatch = Answer {
+            result_valid: false,
+            ..answer.clone()
+        };
+        for (answer, mark) in [(answer, ""), (mismatch, r#","result_valid":false"#)] {
+            let response = CallResponse::new(id(), &answer, elapsed());
+            let expected = format!(
+                "{{\"call_id\":\"{}\",\"outcome\":\"succeeded\",\"delivered\":\"yes\",\"result\":{}{mark},\"elapsed_ms\":12.345}}",
+                id(),
+                std::str::from_utf8(&answer.body).unwrap()
+            );
+            assert_eq!(response.body, expected.as_bytes());
+        }
     }
 
     #[test]
@@ -245,6 +258,7 @@ mod tests {
             outcome: Outcome::Invalid,
             delivered: Delivered::No,
             body,
+            result_valid: true,
         };
         let response = CallResponse::new(id(), &answer, elapsed());
         let body: Value = serde_json::from_slice(&response.body).unwrap();

@@ -65,6 +65,11 @@ pub(crate) struct CallEndView<'a> {
     #[schema(value_type = Object, required = false)]
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<&'a RawValue>,
+    /// False if the result's data does not match the output schema that the service declares, or
+    /// could not be checked; otherwise absent.
+    #[schema(value_type = bool, required = false, example = false)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_valid: Option<bool>,
     /// Why there is no result; omitted from lists.
     #[schema(value_type = String, required = false, max_length = 65_535, example = "The device is not connected.")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,6 +121,7 @@ impl<'a> CallEndView<'a> {
             ended_at: call.ended_at,
             elapsed_ms: Some(milliseconds(elapsed.unwrap_or(Duration::ZERO))),
             result,
+            result_valid: (!end.result_valid).then_some(false),
             detail,
             errors,
         })

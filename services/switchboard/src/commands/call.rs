@@ -94,6 +94,11 @@ fn finish(answer: CallAnswer) -> Result<ExitCode, Failure> {
     if let Some(data) = data {
         exit::print_json(&data)?;
     }
+    if !answer.result_valid {
+        exit::print_stderr(
+            "switchboard: result_valid: false; the data does not match the output schema that the service declares, or could not be checked",
+        );
+    }
     if answer.outcome == Outcome::Succeeded {
         return Ok(ExitCode::SUCCESS);
     }

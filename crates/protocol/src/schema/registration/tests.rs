@@ -221,6 +221,41 @@ fn service_without_parameters_accepts_any_object() {
 }
 
 #[test]
+fn result_is_checked_against_the_output_schema() {
+    let output = json!({
+        "type": ["object", "null"],
+        "properties": {"n": {"type": "integer"}, "text": {"type": "string"}},
+    });
+    let services = json!({"s": {"output": output}, "silent": {}}).to_string();
+    let registration = build(&services).unwrap();
+    let service = registration.service("s").unwrap();
+    let check = |result: &str, expect: &str| {
+        let result = RawValue::from_string(result.to_owned()).unwrap();
+        let checked = match service.try_check_result(&result) {
+            Ok(checked) => checked,
+            Err(left) => service.finish_result_check(&result, left),
+        };
+        let found =
+            checked.map_or_else(|violations| violations[0].pointer.clone(), |()| "ok".into());
+        assert_eq!(found, expect, "{result}");
+        let silent = registration.service("silent").unwrap();
+        assert_eq!(silent.try_check_result(&result), Ok(Ok(())));
+    };
+    check(r#"{"success":true,"data":{"n":1}}"#, "ok");
+    check(r#"{"success":true,"data":{"n":"1"}}"#, "/n");
+    check(r#"{"data":1,"success":true,"data":{"n":2}}"#, "ok");
+    // Absent data counts as null.
+    check(r#"{"success":true}"#, "ok");
+    check(r#"{"success":true,"data":[]}"#, "");
+    check(r#"{"success":true,"data":{"n":1,"n":2}}"#, "");
+    check(r#"{"success":true,"data":{"n":1e999}}"#, "");
+    let long = "a".repeat(MAX_QUICK_BYTES);
+    check(&json!({"data": {"text": long}}).to_string(), "ok");
+    check(&json!({"data": {"text": long, "n": ""}}).to_string(), "/n");
+    assert!(service.has_output() && !registration.service("silent").unwrap().has_output());
+}
+
+#[test]
 fn format_is_not_asserted() {
     let parameters = json!({ "properties": { "p": { "format": "email" } } });
     assert_eq!(check_params(parameters, r#"{"p":"none"}"#), "ok");

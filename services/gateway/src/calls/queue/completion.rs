@@ -57,6 +57,7 @@ pub(super) fn from_answer(answer: Answer) -> CallEnd {
         outcome: answer.outcome,
         delivered: answer.delivered,
         answer: answer.body.into(),
+        result_valid: answer.result_valid,
     }
 }
 
@@ -69,6 +70,7 @@ fn refused(outcome: Outcome, delivered: Delivered, detail: &str) -> CallEnd {
         outcome,
         delivered,
         answer: serde_json::to_vec(&refusal).unwrap_or_default(),
+        result_valid: true,
     }
 }
 
@@ -78,6 +80,7 @@ pub(in crate::calls) fn refusal(end: &CallEnd) -> Refusal {
         outcome: end.outcome,
         delivered: end.delivered,
         body: Bytes::copy_from_slice(&end.answer),
+        result_valid: end.result_valid,
     };
     let refusal = answer.refusal();
     refusal.unwrap_or_else(|| default_refusal(end.outcome))

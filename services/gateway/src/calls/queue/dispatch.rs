@@ -234,6 +234,7 @@ mod tests {
                 outcome,
                 delivered,
                 body: Bytes::new(),
+                result_valid: true,
             };
             assert_eq!(
                 should_requeue(&answer),

@@ -21,6 +21,9 @@ use switchboard_tools::text::{clean, clean_value};
 
 use crate::calls::{Attempt, milliseconds};
 
+/// For the model, beside data that does not match the output schema of the tool.
+const INVALID_DATA: &str = "[The device's `data` does not match the output schema of this tool, or could not be checked. The call was executed.]";
+
 /// A device's result. Each field is parsed on its own, so that an invalid one affects no other.
 /// (Supplement 5.2; `content` and `input_required` are extensions.)
 pub(super) struct DeviceResult<'a> {
@@ -122,9 +125,15 @@ impl<'a> DeviceResult<'a> {
         });
         let data_as_text = content.is_none();
         blocks.extend(content.unwrap_or_default());
+        if !answer.result_valid {
+            structured.insert("result_valid".to_owned(), false.into());
+            notes.push(INVALID_DATA.to_owned());
+        }
         if let Some(data) = self.fields.data {
-            // The data of a failed call need not match the output schema, so it is text only.
-            let (text, value) = parse_data(data, data_as_text, self.success);
+            // Structured content must match the output schema. The data of a failed call need not,
+            // and data that is marked is not known to, so it is text only.
+            let as_value = self.success && answer.result_valid;
+            let (text, value) = parse_data(data, data_as_text || !answer.result_valid, as_value);
             blocks.extend(text.map(ContentBlock::text));
             match value {
                 Some(Ok(value)) => {
@@ -478,6 +487,31 @@ mod tests {
                     assert!(text.contains(part), "{text} does not contain {part}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn data_that_is_marked_is_no_structured_content() {
+        let fields = [
+            r#""data":{"n":"one"}"#,
+            r#""data":{"n":"one"},"content":[{"type":"text","text":"hello"}]"#,
+        ];
+        for (fields, texts) in fields.into_iter().zip([1, 2]) {
+            let body = format!(r#"{{"success":true,{fields}}}"#);
+            let mut answer = Answer::result(true, body.into());
+            answer.result_valid = false;
+            let result = DeviceResult::parse(&answer).unwrap();
+            let result = result.into_tool_result(&attempt(), &answer);
+            let result = serde_json::to_value(result).unwrap();
+            // The device has acted: an error would invite the model to call again.
+            assert_eq!(result["isError"], false, "{result}");
+            let structured = &result["structuredContent"];
+            assert_eq!(structured["result_valid"], false, "{result}");
+            assert!(structured.get("data").is_none(), "{result}");
+            let blocks = result["content"].as_array().unwrap();
+            assert_eq!(blocks.len(), texts + 1, "{result}");
+            assert_eq!(blocks[texts - 1]["text"], r#"{"n":"one"}"#);
+            assert_eq!(blocks[texts]["text"], INVALID_DATA);
         }
     }
 

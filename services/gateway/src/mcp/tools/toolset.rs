@@ -193,6 +193,7 @@ fn output_schema(registered: Value) -> Option<Arc<JsonObject>> {
             "delivered": {"type": "string", "enum": ["no", "unknown", "yes"], "description": "Whether the device may have acted."},
             "success": {"type": "boolean", "description": "Whether the service succeeded, as reported by the device."},
             "data": data,
+            "result_valid": {"type": "boolean", "description": "False if the device's data does not match; it is then in the content only."},
             "error": {"type": "string", "description": "What went wrong."},
         },
         "required": ["delivered"],
