@@ -69,8 +69,22 @@ postgres_folder() {
     done | tail -n 1
 }
 
+# Prints the major version of the server programs in a folder.
+postgres_major() {
+    "$1/postgres" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/'
+}
+
+# The oldest version that is supported, as in crates/store/src/database/server_version.rs.
+OLDEST_POSTGRES=15
+
 need_postgres() {
-    [ -z "$(postgres_folder)" ] || return 0
+    [ -n "$(postgres_folder)" ] || install_postgres
+    major=$(postgres_major "$(postgres_folder)")
+    [ "$major" -ge "$OLDEST_POSTGRES" ] ||
+        fail "PostgreSQL $major is installed, and $OLDEST_POSTGRES or newer is required: https://www.postgresql.org/download/ has packages of newer versions"
+}
+
+install_postgres() {
     # By default, Debian's package also creates and starts a server.
     if command -v apt-get >/dev/null 2>&1 && [ ! -e /etc/postgresql-common/createcluster.conf ]; then
         log "writing /etc/postgresql-common/createcluster.conf, so that the package starts no server"
@@ -84,7 +98,7 @@ need_postgres() {
 # The vector type for searches by meaning. Some systems have no package for their version of
 # PostgreSQL; the tests of these searches are then skipped with a message.
 need_pgvector() {
-    major=$("$(postgres_folder)/postgres" --version | sed 's/[^0-9]*\([0-9]*\).*/\1/')
+    major=$(postgres_major "$(postgres_folder)")
     for folder in "$("$(postgres_folder)/pg_config" --sharedir 2>/dev/null || true)" "/usr/share/postgresql/$major" /usr/share/postgresql; do
         if [ -e "$folder/extension/vector.control" ]; then return 0; fi
     done

@@ -35,6 +35,7 @@ mod models;
 mod neighbours;
 mod objects;
 mod overload;
+mod postgres_versions;
 mod presence;
 mod provider;
 mod releases;

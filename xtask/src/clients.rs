@@ -1,5 +1,5 @@
-//! Installs third-party programs for the tests (MCP clients, an S3 server, a speech recogniser and a voice) below
-//! `target/clients`, in the versions that `tests/clients` pins.
+//! Installs third-party programs for the tests (MCP clients, servers of S3 and PostgreSQL, a speech recogniser and a
+//! voice) below `target/clients`, in the versions that `tests/clients` pins.
 
 use std::{
     env, fs,
@@ -17,6 +17,10 @@ const S3_SERVER: &str = "rclone";
 /// whose packages have no use for their own requirements here.
 const SPEECH: &str = "speech";
 const NOISE: &str = "speech-noise";
+/// The folder of the servers of PostgreSQL.
+const POSTGRES: &str = "postgres";
+/// The list of links below a package with a server: npm's packages contain none.
+const POSTGRES_LINKS: &str = "native/pg-symlinks.json";
 /// The input of `npm ci`.
 const NODE_FILES: [&str; 3] = ["package.json", "package-lock.json", ".npmrc"];
 /// The path of Node below the folder that [`install_node`] returns.
@@ -36,6 +40,7 @@ const STAMP: &str = "installed.txt";
 /// A package manager is missing or failed; its messages are on stderr.
 pub(crate) fn install() -> anyhow::Result<()> {
     println!("{}", install_node()?.display());
+    println!("{}", install_postgres()?.display());
     for version in PYTHON_CLIENTS {
         println!("{}", install_python(version)?.display());
     }
@@ -51,17 +56,32 @@ pub(crate) fn install() -> anyhow::Result<()> {
 /// # Errors
 /// `npm` is missing or failed, or there is no Node for this machine.
 pub(crate) fn install_node() -> anyhow::Result<PathBuf> {
-    let folder = installed().join("node");
+    install_packages(&pinned(), "node", link_node)
+}
+
+/// Installs servers of PostgreSQL: the oldest and the newest supported version, and one that is too old, each at
+/// `node_modules/postgres-VERSION-ARCHITECTURE/native/bin` below the returned folder, if there is one for this machine.
+fn install_postgres() -> anyhow::Result<PathBuf> {
+    install_packages(&pinned().join(POSTGRES), POSTGRES, link_libraries)
+}
+
+/// Installs the packages of a lock file, and completes them, unless this was done before.
+fn install_packages(
+    pinned: &Path,
+    name: &str,
+    complete: impl FnOnce(&Path) -> anyhow::Result<()>,
+) -> anyhow::Result<PathBuf> {
+    let folder = installed().join(name);
     let wanted = NODE_FILES
         .iter()
-        .map(|name| read(&pinned().join(name)))
+        .map(|name| read(&pinned.join(name)))
         .collect::<anyhow::Result<String>>()?;
-    if is_installed(&folder, &wanted) && folder.join(NODE).exists() {
+    if is_installed(&folder, &wanted) {
         return Ok(folder);
     }
     forget(&folder)?;
     for name in NODE_FILES {
-        fs::copy(pinned().join(name), folder.join(name))
+        fs::copy(pinned.join(name), folder.join(name))
             .with_context(|| format!("{name} could not be copied"))?;
     }
     // No package needs an installation script.
@@ -69,9 +89,33 @@ pub(crate) fn install_node() -> anyhow::Result<PathBuf> {
     npm.args(["ci", "--ignore-scripts", "--no-update-notifier"])
         .current_dir(&folder);
     succeed(&mut npm, "npm ci")?;
-    link_node(&folder)?;
+    complete(&folder)?;
     remember(&folder, &wanted)?;
     Ok(folder)
+}
+
+/// Creates the links to shared libraries that the packages of PostgreSQL list.
+fn link_libraries(folder: &Path) -> anyhow::Result<()> {
+    #[derive(serde::Deserialize)]
+    struct Link {
+        source: PathBuf,
+        target: PathBuf,
+    }
+    let packages = folder.join("node_modules");
+    for package in fs::read_dir(&packages).context("npm installed no packages")? {
+        let package = package?.path();
+        let Ok(links) = fs::read_to_string(package.join(POSTGRES_LINKS)) else {
+            continue;
+        };
+        for Link { source, target } in serde_json::from_str::<Vec<Link>>(&links)? {
+            // Both are in the same folder.
+            let library = source.file_name().context("a link leads to a file")?;
+            let link = package.join(target);
+            std::os::unix::fs::symlink(library, &link)
+                .with_context(|| format!("{} could not be made", link.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Creates an environment with this version of the Python client; returns its interpreter.
@@ -234,8 +278,10 @@ mod tests {
 
     #[test]
     fn pinned_packages_have_versions_and_no_registry() {
-        let lock = read(&pinned().join("package-lock.json")).unwrap();
-        assert!(!lock.contains("\"resolved\""));
+        for folder in [pinned(), pinned().join(POSTGRES)] {
+            let lock = read(&folder.join("package-lock.json")).unwrap();
+            assert!(!lock.contains("\"resolved\""));
+        }
         let requirements = PYTHON_CLIENTS.map(|version| format!("python-{version}.txt"));
         for name in requirements
             .into_iter()

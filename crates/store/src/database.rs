@@ -11,6 +11,7 @@ pub(crate) mod purge;
 pub(crate) mod row_security;
 pub(crate) mod schema_version;
 mod scoped;
+pub(crate) mod server_version;
 mod tls;
 pub(crate) mod transaction;
 
@@ -147,6 +148,7 @@ impl Store {
     /// Applies pending migrations. Concurrent processes wait for each other.
     ///
     /// # Errors
+    /// [`StoreError::UnsupportedPostgres`] if the server is too old,
     /// [`StoreError::NewerSchema`] if the database is newer than this program,
     /// [`StoreError::MigrationBlocked`] if a statement or transaction of another process kept a
     /// table locked, [`StoreError::Migration`] if a migration failed, or
@@ -161,6 +163,7 @@ impl Store {
             ("switchboard.speaker", "everyone"),
         ]);
         let mut connection = with_timeout(PgConnection::connect_with(&options)).await?;
+        server_version::check(&connection)?;
         // The lock of the migrator, before the timeout of locks: another process may migrate for
         // hours.
         connection.lock().await?;

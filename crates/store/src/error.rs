@@ -3,7 +3,10 @@
 
 use sqlx::{migrate::MigrateError, postgres::PgDatabaseError};
 
-use crate::{MasterKeyError, database::connections::MissingRole};
+use crate::{
+    MasterKeyError,
+    database::{connections::MissingRole, server_version::MIN_POSTGRES_VERSION},
+};
 
 /// An error of the database.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +31,15 @@ pub enum StoreError {
     NewerSchema {
         /// The first migration that is unknown to this program.
         version: i64,
+    },
+    /// The server is older than all supported versions of PostgreSQL.
+    #[error(
+        "the server is PostgreSQL {found}, and PostgreSQL {MIN_POSTGRES_VERSION} or newer is \
+         required: upgrade the server, or set DATABASE_URL to a newer one"
+    )]
+    UnsupportedPostgres {
+        /// The server's major version; 0 if it does not report one.
+        found: u32,
     },
     /// A migration waited too long for a lock.
     #[error(
@@ -64,6 +76,7 @@ impl StoreError {
             Self::Refused(_) => "refused",
             Self::NotMigrated(_) => "not_migrated",
             Self::NewerSchema { .. } => "from_the_future",
+            Self::UnsupportedPostgres { .. } => "unsupported_postgres",
             Self::MigrationBlocked { .. } | Self::Migration(_) => "migration",
             Self::Setting(_) => "setting",
             Self::MasterKey(_) => "master_key",
@@ -75,9 +88,10 @@ impl StoreError {
     #[must_use]
     pub const fn public(&self) -> &'static str {
         match self {
-            Self::Unavailable(_) | Self::NotMigrated(_) | Self::NewerSchema { .. } => {
-                "the database is unavailable at the moment"
-            }
+            Self::Unavailable(_)
+            | Self::NotMigrated(_)
+            | Self::NewerSchema { .. }
+            | Self::UnsupportedPostgres { .. } => "the database is unavailable at the moment",
             Self::Conflict(_) => "a resource with this identity exists already",
             Self::Refused(_) => "a value cannot be stored",
             Self::MigrationBlocked { .. }

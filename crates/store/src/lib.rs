@@ -37,7 +37,12 @@ pub use calls::{
 };
 pub use config::Config;
 pub use database::{
-    Store, job_turn::JobTurn, page::Page, row_security::RowSecurity, schema_version::SchemaVersion,
+    Store,
+    job_turn::JobTurn,
+    page::Page,
+    row_security::RowSecurity,
+    schema_version::SchemaVersion,
+    server_version::{MAX_TESTED_POSTGRES_VERSION, MIN_POSTGRES_VERSION, PostgresVersion},
     transaction::TenantTransaction,
 };
 pub use devices::{

@@ -8,6 +8,7 @@ pub mod database;
 pub mod eventually;
 pub mod haproxy;
 pub mod postgres_pair;
+pub mod postgres_server;
 pub mod process;
 pub mod programs;
 pub mod redis_server;

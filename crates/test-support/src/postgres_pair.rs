@@ -169,7 +169,7 @@ fn programs() -> PathBuf {
 }
 
 /// PostgreSQL does not run as root.
-fn account() -> Option<User> {
+pub(crate) fn account() -> Option<User> {
     let root = geteuid().is_root();
     root.then(|| User::from_name("postgres").ok().flatten().expect("a user"))
 }

@@ -10,7 +10,7 @@ use switchboard_runtime::{
     admin::{Need, Readiness},
     shutdown::Shutdown,
 };
-use switchboard_store::{Objects, ObjectsConfig, Store};
+use switchboard_store::{Objects, ObjectsConfig, Store, StoreError};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -51,6 +51,26 @@ pub(crate) fn open_store(config: &switchboard_store::Config) -> Result<Store, Fa
     }
     Store::from_config(config)
         .map_err(|error| Failure::usage(format!("DATABASE_URL (--database-url): {error}")))
+}
+
+/// Refuses a database server of an unsupported version. One that is unreachable is not checked: it
+/// may start later, and `switchboard migrate` checks it.
+///
+/// # Errors
+/// When the server is too old.
+pub(crate) async fn check_database_version(store: &Store) -> Result<(), Failure> {
+    match store.postgres_version().await {
+        Ok(version) => {
+            if let Some(detail) = version.warning() {
+                warn!(detail, "the version of PostgreSQL is not tested");
+            }
+            Ok(())
+        }
+        Err(error @ StoreError::UnsupportedPostgres { .. }) => {
+            Err(Failure::general(format!("DATABASE_URL: {error}")))
+        }
+        Err(_) => Ok(()),
+    }
 }
 
 /// Registers the metrics of database queries.

@@ -96,6 +96,7 @@ impl HttpServiceArguments {
         };
         self.http.create_budgets(&process.budgets);
         let store = arguments::open_store_with_objects(&self.database, &self.objects, process)?;
+        arguments::check_database_version(&store).await?;
         let store = service.stored_keys.with_master_keys(store);
         arguments::register_store_metrics(&store, process)?;
         let bus = (service.configure_bus)(arguments::bus_config(&self.bus, service.name)?);

@@ -39,7 +39,7 @@ pub(crate) enum PostgresError {
     #[error(
         "no PostgreSQL server ({} or newer) was found on this machine. Install it {}, set its \
          folder with --postgres-bin-dir, or use an existing server with DATABASE_URL",
-        binaries::MIN_MAJOR_VERSION,
+        switchboard_store::MIN_POSTGRES_VERSION,
         installation::instructions()
     )]
     NotFound,

@@ -35,6 +35,7 @@ impl Outcome {
             StoreError::Unavailable(_)
             | StoreError::NotMigrated(_)
             | StoreError::NewerSchema { .. }
+            | StoreError::UnsupportedPostgres { .. }
             | StoreError::MigrationBlocked { .. }
             | StoreError::Migration(_)
             | StoreError::Setting(_)

@@ -191,6 +191,13 @@ async fn database(arguments: &Arguments) -> Finding {
         )
     };
     store.ping(CHECK_TIMEOUT).await.map_err(away)?;
+    let server = store
+        .postgres_version()
+        .await
+        .map_err(|error| match error {
+            StoreError::UnsupportedPostgres { .. } => error.to_string(),
+            error => away(error),
+        })?;
     let version = store.schema_version().await.map_err(away)?;
     match version.applied.cmp(&version.known) {
         Ordering::Equal => {}
@@ -218,9 +225,13 @@ async fn database(arguments: &Arguments) -> Finding {
             security.role
         ));
     }
+    let note = server.warning().map(|warning| format!("; {warning}"));
     Ok(format!(
-        "reachable, at version {}; statements run as {} with row security",
-        version.known, security.role
+        "PostgreSQL {}, at version {}; statements run as {} with row security{}",
+        server.major,
+        version.known,
+        security.role,
+        note.unwrap_or_default()
     ))
 }
 

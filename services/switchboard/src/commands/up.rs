@@ -145,6 +145,7 @@ async fn start(
     let store = open_store(&mut arguments, folder, process).await?;
     arguments::register_store_metrics(&store, process)?;
     await_database(&store, process).await;
+    arguments::check_database_version(&store).await?;
     steps.done("database started");
     migrate(&store).await?;
     steps.done("migrations applied");

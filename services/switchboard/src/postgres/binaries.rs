@@ -8,9 +8,7 @@ use std::{
 };
 
 use nix::unistd::{AccessFlags, access};
-
-/// Minimum major version supported by the migrations.
-pub(crate) const MIN_MAJOR_VERSION: u32 = 13;
+use switchboard_store::MIN_POSTGRES_VERSION;
 
 /// Install locations of packages outside PATH: parent folder, prefix of its entries, and subfolder.
 const PACKAGED: [(&str, &str, &str); 7] = [
@@ -34,7 +32,7 @@ pub(crate) struct Binaries {
     pub(crate) major: u32,
 }
 
-/// Returns the usable installations, newest first: those in `only` if given, otherwise on PATH and
+/// Returns the installations of supported versions, newest first: those in `only` if given, otherwise on PATH and
 /// in the locations of packages.
 pub(crate) fn find(only: Option<&Path>) -> Vec<Binaries> {
     let folders = only.map_or_else(usual_folders, |folder| vec![folder.to_owned()]);
@@ -71,7 +69,7 @@ fn probe_folder(folder: &Path) -> Option<Binaries> {
         .find(|program| access(program, AccessFlags::X_OK).is_ok())?;
     let output = Command::new(&postgres).arg("--version").output().ok()?;
     let major = major_version(&String::from_utf8_lossy(&output.stdout))?;
-    (major >= MIN_MAJOR_VERSION).then_some(Binaries {
+    (major >= MIN_POSTGRES_VERSION).then_some(Binaries {
         postgres,
         initdb,
         major,
