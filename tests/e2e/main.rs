@@ -42,6 +42,7 @@ mod releases;
 mod restart;
 mod results;
 mod rolling;
+mod runbooks;
 mod secrets;
 mod skills;
 mod speech;

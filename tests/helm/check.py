@@ -26,6 +26,8 @@ RELEASE = {"name": "demo", "namespace": "toys"}
 # What a release needs beside the secrets.
 MINIMAL = yaml.safe_load((HERE / "values/minimal.yaml").read_text())
 
+COMPOSE_RUNBOOKS = "http://127.0.0.1:8080/runbooks/"
+
 failures = []
 
 
@@ -45,14 +47,30 @@ def lint(place, values):
         fail(place, f"lint: {error}")
 
 
+def with_runbooks(values, rules):
+    """Rules whose alerts lead to what is set, else to the gateway."""
+    repository = values.get("prometheusRule", {}).get("runbookBase")
+    if repository:
+        address = rf"{repository}docs/runbooks/\1.md"
+        return re.sub(rf"{re.escape(COMPOSE_RUNBOOKS)}([a-z-]+)", address, rules)
+    for at, scheme in (("ingress", "https" if values.get("ingress", {}).get("tls") else "http"), ("httpRoute", "https")):
+        public = values.get(at, {})
+        names = public.get("hosts") or public.get("hostnames")
+        if public.get("enabled") and names:
+            default = f"{scheme}://{names[0]}/runbooks/"
+            break
+    else:
+        default = "http://demo-switchboard-gateway.toys.svc:8080/runbooks/"
+    return rules.replace(COMPOSE_RUNBOOKS, default)
+
+
 def elided(place, text, values):
     """A rendering without the files that it carries whole: `cargo xtask helm` compares those with `deploy/`."""
-    base = values.get("prometheusRule", {}).get("runbookBase", "")
     carried = {"rules": 2 * values.get("prometheusRule", {}).get("enabled", False),
                "dashboards": 4 * values.get("dashboards", {}).get("enabled", False)}
     for path in sorted((CHART / "files").glob("*/*")):
         pad = " " * carried[path.parent.name]
-        content = path.read_text().strip().replace("runbook_url: docs/", f"runbook_url: {base}docs/")
+        content = with_runbooks(values, path.read_text().strip())
         block = "\n".join(pad + line for line in content.split("\n"))
         if pad and text.count(block) != 1:
             fail(place, f"{path.relative_to(CHART)} is in the rendering {text.count(block)} times")
@@ -88,7 +106,18 @@ class Strict(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def lead_somewhere(place, found):
+    """Every alert has an absolute address of a runbook."""
+    rules = [rule for group in found["spec"]["groups"] for rule in group["rules"] if "alert" in rule]
+    for rule in rules:
+        address = rule["annotations"].get("runbook_url", "")
+        if not re.fullmatch(r"https?://[^/]+/\S+", address):
+            fail(place, f"{rule['alert']}: its runbook_url is {address!r}")
+
+
 def validate(place, found):
+    if found["kind"] == "PrometheusRule":
+        lead_somewhere(place, found)
     name = f"{found['kind']} {found['metadata']['name']}"
     custom = CUSTOM.get(f"{found['apiVersion']} {found['kind']}")
     if custom:

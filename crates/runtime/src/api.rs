@@ -6,6 +6,7 @@ mod operation;
 mod page;
 mod problems;
 mod root;
+mod runbooks;
 mod schemas;
 
 use axum::{Router, http::header, routing::get};
@@ -122,8 +123,8 @@ impl Document {
         &self.0
     }
 
-    /// Returns the routes of the document and its page, and of `/`, which leads to both and names the
-    /// service.
+    /// Returns the routes of the document and its page, of `/`, which leads to both and names the
+    /// service, and of the runbooks.
     pub fn routes(&self, service: &'static str) -> Router {
         let json = Bytes::from(self.0.to_string());
         let document = get(move || {
@@ -132,6 +133,7 @@ impl Document {
         });
         page::routes()
             .merge(root::routes(service))
+            .merge(runbooks::routes())
             .route(DOCUMENT, document)
             .method_not_allowed_fallback(crate::problem::method_not_allowed)
     }

@@ -57,6 +57,23 @@ app.kubernetes.io/part-of: switchboard
 {{- end }}
 {{- end -}}
 
+{{- /*
+The address of the runbook ${1} in alerts. By default the gateway serves it: at its first public name, else at the name of its
+Service.
+*/ -}}
+{{- define "switchboard.runbook" -}}
+{{- $values := .Values -}}
+{{- if $values.prometheusRule.runbookBase -}}
+{{- printf "%sdocs/runbooks/${1}.md" $values.prometheusRule.runbookBase -}}
+{{- else if and $values.ingress.enabled $values.ingress.hosts -}}
+{{- printf "%s://%s/runbooks/${1}" (ternary "https" "http" (not (empty $values.ingress.tls))) (first $values.ingress.hosts) -}}
+{{- else if and $values.httpRoute.enabled $values.httpRoute.hostnames -}}
+{{- printf "https://%s/runbooks/${1}" (first $values.httpRoute.hostnames) -}}
+{{- else -}}
+{{- printf "http://%s-gateway.%s.svc:%v/runbooks/${1}" (include "switchboard.fullname" .) .Release.Namespace $values.gateway.service.port -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "switchboard.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}

@@ -16,6 +16,8 @@ const CONFIG: &str = "deploy/prometheus/prometheus.yml";
 const RULES: &str = "deploy/prometheus/rules";
 const TESTS: &str = "deploy/prometheus/tests";
 const PAGES: &str = "docs/runbooks";
+/// Where the gateway of the compose setup serves them.
+const BASE: &str = "http://127.0.0.1:8080/runbooks/";
 /// The list of runbooks.
 const LIST: &str = "README.md";
 
@@ -54,11 +56,14 @@ fn missing(rules: &str, tests: &str) -> anyhow::Result<Vec<String>> {
         if !fired.contains(alert) {
             lacks(alert, format!("no test below {TESTS} sees it fire"));
         }
-        let name = page.strip_prefix(PAGES).unwrap_or(page);
-        if !list.contains(&format!("| [{alert}]({}) |", name.trim_start_matches('/'))) {
+        let Some(name) = page.strip_prefix(BASE) else {
+            lacks(alert, format!("{page} is not below {BASE}"));
+            continue;
+        };
+        if !list.contains(&format!("| [{alert}]({name}.md) |")) {
             lacks(alert, format!("no row of {PAGES}/{LIST} leads to {page}"));
         }
-        let text = read(Path::new(page));
+        let text = read(&page_file(name));
         if !text.is_ok_and(|text| text.contains(&format!("`{alert}` ("))) {
             lacks(alert, format!("{page} is not there or does not name it"));
         }
@@ -66,13 +71,18 @@ fn missing(rules: &str, tests: &str) -> anyhow::Result<Vec<String>> {
     for row in listed(&list).filter(|row| !alerts.contains_key(row)) {
         lacks(row, format!("in {PAGES}/{LIST}, and no alert"));
     }
-    let linked: BTreeSet<_> = alerts.values().map(|page| root().join(page)).collect();
+    let names = alerts.values().filter_map(|page| page.strip_prefix(BASE));
+    let linked: BTreeSet<_> = names.map(|name| root().join(page_file(name))).collect();
     for page in files(PAGES, "md")? {
         if !page.ends_with(LIST) && !linked.contains(&root().join(&page)) {
             lacks(&page.display().to_string(), "no alert leads to it".into());
         }
     }
     Ok(missing)
+}
+
+fn page_file(name: &str) -> PathBuf {
+    Path::new(PAGES).join(format!("{name}.md"))
 }
 
 /// Each alert with its runbook.
@@ -122,16 +132,16 @@ mod tests {
     const RULE: &str = "
       - alert: Down
         annotations:
-          runbook_url: docs/runbooks/down.md
+          runbook_url: http://127.0.0.1:8080/runbooks/down
       - alert: Slow
         annotations:
-          runbook_url: docs/runbooks/slow.md
+          runbook_url: http://127.0.0.1:8080/runbooks/slow
 ";
 
     #[test]
     fn alerts_lead_to_pages() {
         let pages = pages_of(RULE).unwrap();
-        assert_eq!(pages["Down"], "docs/runbooks/down.md");
+        assert_eq!(pages["Down"], "http://127.0.0.1:8080/runbooks/down");
         assert_eq!(pages.len(), 2);
         for (bad, expected) in [
             ("- alert: A\n", "A has no runbook_url"),
@@ -167,12 +177,18 @@ mod tests {
         let lacks = missing(RULE, "").unwrap().join("\n");
         for expected in [
             "Down: no test below deploy/prometheus/tests sees it fire",
-            "Slow: no row of docs/runbooks/README.md leads to docs/runbooks/slow.md",
-            "Slow: docs/runbooks/slow.md is not there or does not name it",
+            "Slow: no row of docs/runbooks/README.md leads to http://127.0.0.1:8080/runbooks/slow",
+            "Slow: http://127.0.0.1:8080/runbooks/slow is not there or does not name it",
             "SwitchboardAbsent: in docs/runbooks/README.md, and no alert",
             "docs/runbooks/absent.md: no alert leads to it",
         ] {
             assert!(lacks.contains(expected), "{expected} is not in {lacks}");
         }
+        let relative = RULE.replace(BASE, "docs/runbooks/");
+        let lacks = missing(&relative, "").unwrap().join("\n");
+        assert!(
+            lacks.contains("Down: docs/runbooks/down is not below http"),
+            "{lacks}"
+        );
     }
 }
