@@ -3,6 +3,7 @@
 //! and a repeated idempotency key creates nothing twice.
 
 mod books;
+mod changes;
 mod objects;
 
 use std::{
@@ -26,6 +27,7 @@ use switchboard_test_support::{
 use tokio::task::JoinSet;
 
 use books::Book;
+use changes::{CHANGED, Changes};
 use objects::{KINDS, Kind};
 
 /// Upper bound for the restart of PostgreSQL, and for every other wait.
@@ -53,10 +55,11 @@ struct Answer {
     body: Value,
 }
 
-/// Number of acknowledged writes of each kind, and number of failed writes.
+/// Number of acknowledged writes of each kind (objects, books, updates and deletions of each kind
+/// that has them), and number of failed writes.
 #[derive(Default)]
 struct WriteCounts {
-    created: [AtomicUsize; KINDS.len() + 1],
+    created: [AtomicUsize; KINDS.len() + 1 + 2 * CHANGED.len()],
     cut: AtomicUsize,
     over: AtomicBool,
 }
@@ -166,6 +169,7 @@ impl WriteCounts {
 enum Written {
     Objects(&'static Kind, Vec<(String, Option<Value>)>),
     Books(Vec<Book>),
+    Changes(Changes),
 }
 
 /// Creates objects one after the other, each with its own idempotency key.
@@ -238,6 +242,13 @@ async fn i6_acknowledged_writes_survive_killed_postgres() {
         writers.spawn(write_objects(Arc::clone(&writer), kind, Arc::clone(&tally)));
     }
     writers.spawn(write_books(Arc::clone(&writer), Arc::clone(&tally)));
+    for (number, kind) in CHANGED.iter().enumerate() {
+        let (writer, tally) = (Arc::clone(&writer), Arc::clone(&tally));
+        let counter = KINDS.len() + 1 + 2 * number;
+        writers.spawn(async move {
+            Written::Changes(Changes::make(kind, writer, tally, counter).await)
+        });
+    }
     let mut kills = 0;
     while kills < KILLS || tally.cut() < CUT {
         let before = tally.created();
@@ -264,8 +275,10 @@ async fn i6_acknowledged_writes_survive_killed_postgres() {
         }
     }
     for written in written {
-        if let Written::Books(books) = written {
-            books::check(&writer, books).await;
+        match written {
+            Written::Objects(..) => {}
+            Written::Books(books) => books::check(&writer, books).await,
+            Written::Changes(changes) => changes.check(&writer).await,
         }
     }
     is_durable(&folder.cluster()).await;
