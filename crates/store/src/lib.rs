@@ -62,7 +62,7 @@ pub use knowledge::{
     },
 };
 pub use media::{
-    objects::{ObjectError, ObjectKey, Objects, ObjectsConfig},
+    objects::{ObjectError, ObjectKey, ObjectStream, Objects, ObjectsConfig},
     orphans::OrphanError,
     pending_upload::PendingUpload,
     pictures::{NewPicture, Picture, PictureError, PictureRemoval, PictureWrite},

@@ -14,6 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::{TryStreamExt as _, stream::BoxStream};
 use object_store::{ObjectStore, ObjectStoreExt, local::LocalFileSystem, path::Path as ObjectPath};
 
 use tokio::time::timeout;
@@ -46,6 +47,9 @@ pub struct ObjectsConfig {
 pub struct Objects {
     inner: Arc<dyn ObjectStore>,
 }
+
+/// An object that is read part by part, so that it is never in memory in whole.
+pub struct ObjectStream(BoxStream<'static, object_store::Result<Bytes>>);
 
 /// The reason why an object was not read or written.
 #[derive(Debug, thiserror::Error)]
@@ -164,6 +168,15 @@ impl Objects {
         with_timeout(async { self.inner.get(&key.path()).await?.bytes().await }).await
     }
 
+    /// The bytes of an object, part by part.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn stream(&self, key: &ObjectKey) -> Result<ObjectStream, ObjectError> {
+        let found = with_timeout(self.inner.get(&key.path())).await?;
+        Ok(ObjectStream(found.into_stream()))
+    }
+
     /// Checks that the store exists and grants access.
     ///
     /// # Errors
@@ -182,12 +195,28 @@ impl Objects {
     }
 }
 
+impl ObjectStream {
+    /// The next bytes, some KiB; `None` after the last ones.
+    ///
+    /// # Errors
+    /// [`ObjectError`] if they are not read within the timeout of an object.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ObjectError> {
+        with_timeout(self.0.try_next()).await
+    }
+}
+
 /// Applies the timeout to an operation.
 async fn with_timeout<T>(
     work: impl Future<Output = object_store::Result<T>>,
 ) -> Result<T, ObjectError> {
     let result = timeout(OBJECT_TIMEOUT, work).await;
     Ok(result.map_err(|_| ObjectError::TimedOut)??)
+}
+
+impl fmt::Debug for ObjectStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectStream").finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for Objects {

@@ -37,13 +37,17 @@ fn png(keyword: &str, text: &[u8]) -> Vec<u8> {
     let mut chunk = b"tEXt".to_vec();
     chunk.extend(keyword.bytes().chain([0]));
     chunk.extend(BASE64_STANDARD.encode(text).bytes());
+    with_chunk(pixel(), &chunk)
+}
+
+/// A file with a chunk at its end, from its type and data.
+fn with_chunk(mut file: Vec<u8>, chunk: &[u8]) -> Vec<u8> {
     let mut whole = u32::try_from(chunk.len() - 4)
         .unwrap()
         .to_be_bytes()
         .to_vec();
-    whole.extend(&chunk);
-    whole.extend(crc32fast::hash(&chunk).to_be_bytes());
-    let mut file = pixel();
+    whole.extend(chunk);
+    whole.extend(crc32fast::hash(chunk).to_be_bytes());
     let end = file.len() - 12;
     file.splice(end..end, whole);
     file
@@ -100,6 +104,42 @@ fn settings(template: &Value) -> Value {
         settings.as_object_mut().unwrap().remove(name);
     }
     settings
+}
+
+#[tokio::test]
+async fn large_card_is_exported_part_by_part() {
+    /// Bytes of the picture, and of the largest part of a response.
+    const LARGE: usize = 6 * 1024 * 1024;
+    const PART: usize = 1024 * 1024;
+    let installation = Installation::start().await;
+    let org = installation.new_org("own").await;
+    let filler = [b"teSt".as_slice(), &vec![7; LARGE]].concat();
+    let picture = with_chunk(png("chara", card("Bello").to_string().as_bytes()), &filler);
+    let template = installation.imported(&org.key, picture).await;
+    let response = installation.export(&org.key, &template, "image/png").await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let length = response.headers()[header::CONTENT_LENGTH].clone();
+    let (mut exported, mut parts, mut response) = (Vec::new(), 0, response.into_body());
+    while let Some(part) = response.frame().await {
+        let part = part.unwrap().into_data().unwrap();
+        assert!(part.len() <= PART, "a part of {} bytes", part.len());
+        exported.extend_from_slice(&part);
+        parts += 1;
+    }
+    assert!(parts > 5 && exported.len() > LARGE, "{parts} parts");
+    assert_eq!(length.to_str().unwrap(), exported.len().to_string());
+    let again = installation.imported(&org.key, exported).await;
+    let same = |template: &Value| {
+        let mut settings = settings(template);
+        settings["avatar"].take();
+        settings
+    };
+    assert_eq!(same(&again), same(&template));
+    let filler = [b"teSt".as_slice(), &vec![7; 12 * 1024 * 1024]].concat();
+    let refused = installation
+        .import(&org.key, with_chunk(pixel(), &filler))
+        .await;
+    assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
 }
 
 #[tokio::test]

@@ -12,6 +12,8 @@ const CARD: &[u8] = b"chara";
 const CARD_V3: &[u8] = b"ccv3";
 /// The types of chunks that begin with a keyword.
 const TEXT_CHUNKS: [[u8; 4]; 3] = [*b"tEXt", *b"zTXt", *b"iTXt"];
+const CUT: &str = "It is truncated, or a checksum is wrong.";
+const ORDER: &str = "Its chunks are not in the order of a PNG, or are too many.";
 /// The maximum number of chunks in a file. Protects memory.
 const MAX_CHUNKS: usize = 100_000;
 
@@ -83,19 +85,188 @@ pub(super) fn extract_card(file: &[u8], max_bytes: usize) -> Result<(Vec<u8>, Ve
     Ok((card, assemble(rest.map(|chunk| chunk.encoded))))
 }
 
-/// The PNG with this card, which replaces any other card in it.
+/// Puts a card into a PNG that arrives part by part, in place of any other card in it. Holds a few
+/// bytes of the PNG at a time.
 ///
-/// # Errors
-/// When the file is not an intact PNG.
-pub(super) fn insert_card(file: &[u8], card: &[u8]) -> Result<Vec<u8>, Problem> {
-    let chunks = parse_chunks(file)?;
-    let mut data = [CARD, b"\0"].concat();
-    data.extend(BASE64_STANDARD.encode(card).bytes());
-    let card = encode_chunk(*b"tEXt", &data);
-    let rest: Vec<_> = chunks.iter().filter(|chunk| !chunk.is_card()).collect();
-    let (end, before) = rest.split_last().ok_or_else(|| broken("It is empty."))?;
-    let before = before.iter().map(|chunk| chunk.encoded);
-    Ok(assemble(before.chain([card.as_slice(), end.encoded])))
+/// ```text
+/// Signature ──► Header ──► Body ──► Sum ──┬──► End
+///                 ▲                       │ IEND
+///                 └───────────────────────┘
+/// ```
+pub(super) struct CardInserter {
+    /// The chunk to insert; taken when it was.
+    card: Option<Vec<u8>>,
+    stage: Stage,
+    /// The bytes of the current stage so far, if it needs all of them.
+    held: Vec<u8>,
+    chunks: usize,
+}
+
+enum Stage {
+    Signature,
+    /// The length and the type of a chunk, and the keyword of a text chunk.
+    Header,
+    Body {
+        left: usize,
+        sum: crc32fast::Hasher,
+        chunk: ChunkKind,
+    },
+    Sum {
+        expected: u32,
+        chunk: ChunkKind,
+    },
+    End,
+}
+
+/// What becomes of a chunk.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ChunkKind {
+    /// Any other card. It is left out.
+    Card,
+    Last,
+    Other,
+}
+
+/// Bytes of the length and the type of a chunk, and of its checksum.
+const HEADER_BYTES: usize = 8;
+const SUM_BYTES: usize = 4;
+/// Bytes at the begin of a text chunk that show whether it is a card.
+const KEYWORD_BYTES: usize = CARD.len() + 1;
+
+impl CardInserter {
+    pub(super) fn new(card: &[u8]) -> Self {
+        let mut data = [CARD, b"\0"].concat();
+        data.extend(BASE64_STANDARD.encode(card).bytes());
+        Self {
+            card: Some(encode_chunk(*b"tEXt", &data)),
+            stage: Stage::Signature,
+            held: Vec::new(),
+            chunks: 0,
+        }
+    }
+
+    /// Appends what the next bytes of the PNG become.
+    ///
+    /// # Errors
+    /// When they are not of an intact PNG.
+    pub(super) fn feed(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Problem> {
+        while !bytes.is_empty() {
+            match &mut self.stage {
+                Stage::Signature => {
+                    if hold(&mut self.held, &mut bytes, SIGNATURE.len()) {
+                        if self.held != SIGNATURE {
+                            return Err(broken("It does not begin like a PNG."));
+                        }
+                        self.stage = Stage::Header;
+                        out.append(&mut self.held);
+                    }
+                }
+                Stage::Header => self.read_header(&mut bytes, out)?,
+                Stage::Body { left, sum, chunk } => {
+                    let (part, rest) = bytes.split_at((*left).min(bytes.len()));
+                    sum.update(part);
+                    if *chunk != ChunkKind::Card {
+                        out.extend_from_slice(part);
+                    }
+                    (bytes, *left) = (rest, *left - part.len());
+                }
+                Stage::Sum { expected, chunk } => {
+                    if hold(&mut self.held, &mut bytes, SUM_BYTES) {
+                        if self.held != expected.to_be_bytes() {
+                            return Err(broken(CUT));
+                        }
+                        let is_last = *chunk == ChunkKind::Last;
+                        if *chunk != ChunkKind::Card {
+                            out.append(&mut self.held);
+                        }
+                        self.held.clear();
+                        self.stage = if is_last { Stage::End } else { Stage::Header };
+                    }
+                }
+                Stage::End => return Err(broken("Data follows its end.")),
+            }
+            self.end_body();
+        }
+        Ok(())
+    }
+
+    /// A body whose bytes have all arrived is followed by its checksum.
+    fn end_body(&mut self) {
+        if let Stage::Body {
+            left: 0,
+            sum,
+            chunk,
+        } = &self.stage
+        {
+            let (expected, chunk) = (sum.clone().finalize(), *chunk);
+            self.stage = Stage::Sum { expected, chunk };
+        }
+    }
+
+    fn read_header(&mut self, bytes: &mut &[u8], out: &mut Vec<u8>) -> Result<(), Problem> {
+        if !hold(&mut self.held, bytes, HEADER_BYTES) {
+            return Ok(());
+        }
+        let (length, kind) = self.held.split_at(4);
+        let length = length
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | usize::from(*byte));
+        let is_text = TEXT_CHUNKS.iter().any(|text| kind.starts_with(text));
+        let keyword = if is_text {
+            length.min(KEYWORD_BYTES)
+        } else {
+            0
+        };
+        if !hold(&mut self.held, bytes, HEADER_BYTES + keyword) {
+            return Ok(());
+        }
+        let (kind, data) = (&self.held[4..HEADER_BYTES], &self.held[HEADER_BYTES..]);
+        let is_card = |keyword: &[u8]| {
+            let keyword = [keyword, b"\0"].concat();
+            data.starts_with(&keyword)
+        };
+        let chunk = match kind {
+            b"IEND" => ChunkKind::Last,
+            _ if is_text && (is_card(CARD) || is_card(CARD_V3)) => ChunkKind::Card,
+            _ => ChunkKind::Other,
+        };
+        if (self.chunks == 0) != (kind == b"IHDR") || self.chunks > MAX_CHUNKS {
+            return Err(broken(ORDER));
+        }
+        self.chunks += 1;
+        let mut sum = crc32fast::Hasher::new();
+        sum.update(&self.held[4..]);
+        let left = length - keyword;
+        self.stage = Stage::Body { left, sum, chunk };
+        if chunk == ChunkKind::Last {
+            out.extend(self.card.take().into_iter().flatten());
+        }
+        if chunk != ChunkKind::Card {
+            out.append(&mut self.held);
+        }
+        self.held.clear();
+        Ok(())
+    }
+
+    /// Checks that the PNG is complete.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub(super) fn finish(self) -> Result<(), Problem> {
+        match self.stage {
+            Stage::End => Ok(()),
+            _ => Err(broken(CUT)),
+        }
+    }
+}
+
+/// Moves bytes until there are `wanted` of them. Returns whether there are.
+fn hold(held: &mut Vec<u8>, bytes: &mut &[u8], wanted: usize) -> bool {
+    let missing = wanted.saturating_sub(held.len()).min(bytes.len());
+    let (part, rest) = bytes.split_at(missing);
+    held.extend_from_slice(part);
+    *bytes = rest;
+    held.len() >= wanted
 }
 
 fn assemble<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
@@ -121,14 +292,11 @@ fn parse_chunks(file: &[u8]) -> Result<Vec<Chunk<'_>>, Problem> {
         .ok_or_else(|| broken("It does not begin like a PNG."))?;
     let mut found: Vec<Chunk<'_>> = Vec::new();
     loop {
-        let chunk =
-            first_chunk(rest).ok_or_else(|| broken("It is truncated, or a checksum is wrong."))?;
+        let chunk = first_chunk(rest).ok_or_else(|| broken(CUT))?;
         rest = rest.get(chunk.encoded.len()..).unwrap_or_default();
         let is_end = chunk.kind == *b"IEND";
         if found.is_empty() != (chunk.kind == *b"IHDR") || found.len() > MAX_CHUNKS {
-            return Err(broken(
-                "Its chunks are not in the order of a PNG, or are too many.",
-            ));
+            return Err(broken(ORDER));
         }
         found.push(chunk);
         match (is_end, rest.is_empty()) {
@@ -173,6 +341,23 @@ mod tests {
         encode_chunk(*b"tEXt", format!("{keyword}\0{value}").as_bytes())
     }
 
+    /// The PNG with this card, however it is cut into parts.
+    fn insert_card(file: &[u8], card: &[u8]) -> Result<Vec<u8>, String> {
+        let insert = |length: usize| {
+            let (mut inserter, mut out) = (CardInserter::new(card), Vec::new());
+            let fed = file
+                .chunks(length)
+                .try_for_each(|part| inserter.feed(part, &mut out));
+            let ended = fed.and_then(|()| inserter.finish());
+            ended.map(|()| out).map_err(|problem| problem.detail)
+        };
+        let whole = insert(file.len().max(1));
+        for length in [1, 2, 3, 7, 13, 64] {
+            assert_eq!(insert(length), whole);
+        }
+        whole
+    }
+
     fn rejection(file: &[u8]) -> String {
         extract_card(file, 99).map(drop).unwrap_err().detail
     }
@@ -209,11 +394,13 @@ mod tests {
         extract_card(&good, 99).unwrap();
         for cut in 0..good.len() {
             rejection(&good[..cut]);
+            insert_card(&good[..cut], b"{}").unwrap_err();
         }
         for at in 0..good.len() {
             let mut flipped = good.clone();
             flipped[at] ^= 1;
             rejection(&flipped);
+            insert_card(&flipped, b"{}").unwrap_err();
         }
         let mut endless = good.clone();
         endless[8..12].fill(0xFF);

@@ -6,9 +6,12 @@
 use std::sync::Arc;
 
 use axum::{
+    BoxError,
+    body::Body,
     extract::State,
     response::{IntoResponse as _, Response},
 };
+use bytes::Bytes;
 use http::{HeaderMap, header};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -17,11 +20,15 @@ use switchboard_runtime::{
     problem::{self, Path, Problem, ProblemKind, Query, RawBody},
     quota::Quota,
 };
-use switchboard_store::{NewPicture, PictureWrite, Template};
+use switchboard_store::{NewPicture, ObjectKey, ObjectStream, Objects, PictureWrite, Template};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-use super::{card_png, card_v2, created, into_template, schema::TemplateView};
+use super::{
+    card_png::{self, CardInserter},
+    card_v2, created, into_template,
+    schema::TemplateView,
+};
 use crate::{
     Control,
     http::{
@@ -167,28 +174,65 @@ pub(crate) async fn export(
     if !accepts_png(&headers) {
         return Ok((vary, axum::Json(card)).into_response());
     }
-    let picture = avatar_png(&control, &template).await?;
+    let avatar = avatar_png(&control, &template).await?;
+    let objects = control.store.objects().ok_or_else(objects_not_configured)?;
     let card = serde_json::to_vec(&card).unwrap_or_default();
-    let picture = card_png::insert_card(&picture, &card).map_err(|_| no_png_avatar())?;
+    let length = length_with_card(objects, &avatar, &card).await?;
     let headers = [
-        (header::CONTENT_TYPE, PNG),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_TYPE, PNG.to_owned()),
+        (header::CONTENT_LENGTH, length.to_string()),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
     ];
-    Ok((vary, headers, picture).into_response())
+    let parts = objects.stream(&avatar).await?;
+    let body = with_card(parts, &card);
+    Ok((vary, headers, body).into_response())
 }
 
-/// The bytes of the avatar, if it is a PNG.
-async fn avatar_png(control: &Control, template: &Template) -> Result<bytes::Bytes, ControlError> {
+/// Reads a PNG once, to know that it is intact and how long it is with its card: the response has
+/// begun when it is read again.
+async fn length_with_card(
+    objects: &Objects,
+    picture: &ObjectKey,
+    card: &[u8],
+) -> Result<usize, ControlError> {
+    let (mut inserter, mut out, mut length) = (CardInserter::new(card), Vec::new(), 0);
+    let mut parts = objects.stream(picture).await?;
+    while let Some(part) = parts.next().await? {
+        let fed = inserter.feed(&part, &mut out);
+        fed.map_err(|_| no_png_avatar())?;
+        length += out.len();
+        out.clear();
+    }
+    inserter.finish().map_err(|_| no_png_avatar())?;
+    Ok(length)
+}
+
+/// The PNG with its card, part by part. An error ends the connection before the announced length.
+fn with_card(parts: ObjectStream, card: &[u8]) -> Body {
+    let start = (CardInserter::new(card), parts);
+    let stream = futures_util::stream::try_unfold(start, async |(mut inserter, mut parts)| {
+        let Some(part) = parts.next().await? else {
+            return Ok::<_, BoxError>(None);
+        };
+        let mut out = Vec::new();
+        let fed = inserter.feed(&part, &mut out);
+        fed.map_err(|problem| problem.detail)?;
+        Ok(Some((Bytes::from(out), (inserter, parts))))
+    });
+    Body::from_stream(stream)
+}
+
+/// The avatar, if it is a PNG.
+async fn avatar_png(control: &Control, template: &Template) -> Result<ObjectKey, ControlError> {
     let avatar = template.settings.avatar.ok_or_else(no_png_avatar)?;
-    let objects = control.store.objects().ok_or_else(objects_not_configured)?;
     let picture = control.store.picture(template.owner, avatar).await?;
     let picture = picture
         .filter(|picture| picture.mime_type == PNG)
         .ok_or_else(no_png_avatar)?;
-    Ok(objects.get(&picture.key()).await?)
+    Ok(picture.key())
 }
 
-fn parse_json(body: &bytes::Bytes) -> Result<Value, Problem> {
+fn parse_json(body: &Bytes) -> Result<Value, Problem> {
     problem::parse_json(body).map(|StrictJson(card)| card)
 }
 
