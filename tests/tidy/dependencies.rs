@@ -3,9 +3,10 @@
 use super::{Offence, Source, check, sources, verdict};
 
 /// Our crates and which of our crates each may use. `*` stands for all of them.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 22] = [
     ("switchboard-protocol", &[]),
     ("switchboard-mcp-flatbuffers", &["switchboard-protocol"]),
+    ("switchboard-phrases", &[]),
     ("switchboard-runtime", &[]),
     ("switchboard-tools", &[]),
     ("switchboard-rule-responder", &[]),
@@ -42,6 +43,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
         "switchboard-edge",
         &[
             "switchboard-bus",
+            "switchboard-phrases",
             "switchboard-protocol",
             "switchboard-runtime",
             "switchboard-speech",
@@ -91,6 +93,7 @@ const CHAT: &[&str] = &[
     "switchboard-identity",
     "switchboard-embeddings",
     "switchboard-completions",
+    "switchboard-phrases",
     "switchboard-protocol",
     "switchboard-rule-responder",
     "switchboard-runtime",
