@@ -1,4 +1,4 @@
-//! The quotas of organisations, as the control plane publishes them to all nodes.
+//! The quotas and languages of organisations, as the control plane publishes them to all nodes.
 //!
 //! A node polls them together with the token keys. While the bus is not reachable it continues with
 //! those that it has; before the first ones, nothing is limited.
@@ -16,13 +16,16 @@ use crate::{
     transport::Message,
 };
 
-/// The quotas of all organisations.
+/// The quotas of all organisations, and their languages.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaLimits {
     /// For organisations without one of their own.
     pub defaults: Limits,
     /// What organisations have in place of the defaults.
     pub orgs: Vec<(OrgId, Limits)>,
+    /// The language of their users as BCP 47 tags, of organisations that name one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locales: Vec<(OrgId, String)>,
 }
 
 /// Stores the published quotas, and counts what they bound on the bus.
@@ -51,12 +54,14 @@ pub(crate) const fn too_many_devices(used: u64, limit: u64) -> BusError {
 pub(crate) struct KnownQuotas {
     published: QuotaLimits,
     orgs: HashMap<OrgId, Limits>,
+    locales: HashMap<OrgId, String>,
 }
 
 impl From<QuotaLimits> for KnownQuotas {
     fn from(published: QuotaLimits) -> Self {
         Self {
             orgs: published.orgs.iter().cloned().collect(),
+            locales: published.locales.iter().cloned().collect(),
             published,
         }
     }
@@ -108,6 +113,12 @@ impl Bus {
     #[must_use]
     pub fn quota_limit(&self, org: OrgId, quota: Quota) -> Option<u64> {
         self.0.quotas.load().limit(org, quota)
+    }
+
+    /// The language of an organisation's users as a BCP 47 tag, if it names one.
+    #[must_use]
+    pub fn org_locale(&self, org: OrgId) -> Option<String> {
+        self.0.quotas.load().locales.get(&org).cloned()
     }
 
     /// What is published. `None` when nothing is, such as after the backend lost its data.

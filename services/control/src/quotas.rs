@@ -112,7 +112,7 @@ fn cost(text: &str) -> Result<f64, String> {
     limit.map(|_| cost).map_err(|reason| format!("it {reason}"))
 }
 
-/// The quotas of all organisations, with these defaults.
+/// The quotas of all organisations, with these defaults, and their languages.
 ///
 /// # Errors
 /// [`StoreError`] if the query fails.
@@ -120,6 +120,7 @@ pub(crate) async fn load(store: &Store, defaults: &Limits) -> Result<QuotaLimits
     Ok(QuotaLimits {
         defaults: defaults.clone(),
         orgs: store.quotas().await?,
+        locales: store.org_locales().await?,
     })
 }
 
@@ -144,7 +145,7 @@ impl Control {
         Ok(())
     }
 
-    /// Publishes the quotas to all nodes. They are already stored, so a failure only delays them
+    /// Publishes the quotas and languages to all nodes. They are already stored, so a failure only delays them
     /// until the key publisher runs again; the request has succeeded.
     pub(crate) async fn publish_quotas(&self) {
         let quotas = match load(&self.store, &self.quota_defaults).await {

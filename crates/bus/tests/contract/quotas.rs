@@ -42,6 +42,7 @@ async fn publish(control: &Bus, edges: &[&Bus], own: Option<u64>, default: u64) 
     let quotas = QuotaLimits {
         defaults: devices(default),
         orgs: own.map(|own| (org(), devices(own))).into_iter().collect(),
+        locales: vec![(org(), "de".to_owned())],
     };
     control.publish_quotas(&quotas).await.unwrap();
     let expected = Some(own.unwrap_or(default)).filter(|limit| *limit > 0);
@@ -49,6 +50,9 @@ async fn publish(control: &Bus, edges: &[&Bus], own: Option<u64>, default: u64) 
         let limit = async || edge.quota_limit(org(), Quota::DevicesConnected);
         let seen = eventually(TEST_TIMEOUT, limit, |limit| *limit == expected).await;
         assert_eq!(seen, expected);
+        let other = OrgId::from_uuid(Uuid::from_u128(0xabc));
+        let locales = (edge.org_locale(org()), edge.org_locale(other));
+        assert_eq!(locales, (Some("de".to_owned()), None));
     }
     assert_eq!(control.published_quotas().await.unwrap(), Some(quotas));
 }

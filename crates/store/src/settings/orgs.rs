@@ -24,6 +24,8 @@ pub struct OrgSettings {
     pub record_speech: bool,
     /// Days until a recording is deleted; 1 to 365.
     pub recording_retention_days: i32,
+    /// The language of its users as a BCP 47 tag, for messages of the service itself; at most 35 bytes.
+    pub locale: Option<String>,
 }
 
 /// A stored organisation.
@@ -82,6 +84,7 @@ pub(crate) struct Row {
     pub(crate) suspended_at: Option<DateTime<Utc>>,
     pub(crate) record_speech: bool,
     pub(crate) recording_retention_days: i32,
+    pub(crate) locale: Option<String>,
     pub(crate) quotas: Json<Limits>,
 }
 
@@ -94,6 +97,7 @@ impl From<Row> for Org {
                 default_npc: row.default_npc_id.map(NpcId::from_uuid),
                 record_speech: row.record_speech,
                 recording_retention_days: row.recording_retention_days,
+                locale: row.locale,
             },
             version: row.version,
             created_at: row.created_at,
@@ -137,7 +141,7 @@ impl Store {
         let query = sqlx::query_as!(
             Row,
             r#"SELECT id, name, default_npc_id, version, created_at, updated_at, suspended_at,
-                         record_speech, recording_retention_days,
+                         record_speech, recording_retention_days, locale,
                       quotas AS "quotas: Json<Limits>"
                FROM orgs WHERE id = $1"#,
             id.uuid()
@@ -164,17 +168,18 @@ impl Store {
     ) -> Result<OrgWrite, StoreError> {
         let query = sqlx::query_as!(
             Row,
-            r#"UPDATE orgs SET name = $3, default_npc_id = $4, record_speech = $5, recording_retention_days = $6
+            r#"UPDATE orgs SET name = $3, default_npc_id = $4, record_speech = $5, recording_retention_days = $6, locale = $7
                WHERE id = $1 AND version = $2
                RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at,
-                         record_speech, recording_retention_days,
+                         record_speech, recording_retention_days, locale,
                          quotas AS "quotas: Json<Limits>""#,
             id.uuid(),
             version,
             settings.name,
             settings.default_npc.map(NpcId::uuid),
             settings.record_speech,
-            settings.recording_retention_days
+            settings.recording_retention_days,
+            settings.locale
         );
         match with_timeout(async {
             query
@@ -204,7 +209,7 @@ impl Store {
         let query = sqlx::query_as!(
             Row,
             r#"SELECT id, name, default_npc_id, version, created_at, updated_at, suspended_at,
-                         record_speech, recording_retention_days,
+                         record_speech, recording_retention_days, locale,
                       quotas AS "quotas: Json<Limits>"
                FROM orgs WHERE $1::uuid IS NULL OR id > $1 ORDER BY id LIMIT $2"#,
             after.map(OrgId::uuid),
@@ -213,6 +218,22 @@ impl Store {
         let rows =
             with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
         Ok(rows.into_iter().map(Org::from).collect())
+    }
+
+    /// The language of each organisation that names one, in the order of their ids.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the query fails.
+    pub async fn org_locales(&self) -> Result<Vec<(OrgId, String)>, StoreError> {
+        let query = sqlx::query!(
+            r#"SELECT id, locale AS "locale!" FROM orgs WHERE locale IS NOT NULL ORDER BY id"#
+        );
+        let rows =
+            with_timeout(async { query.fetch_all(&mut *self.system_conn().await?).await }).await?;
+        let rows = rows.into_iter();
+        Ok(rows
+            .map(|row| (OrgId::from_uuid(row.id), row.locale))
+            .collect())
     }
 
     /// Suspends an organisation, or lifts its suspension; `None` if there is none with this id. A
@@ -229,7 +250,7 @@ impl Store {
             Row,
             r#"UPDATE orgs SET suspended_at = CASE WHEN $2 THEN COALESCE(suspended_at, now()) END WHERE id = $1
                RETURNING id, name, default_npc_id, version, created_at, updated_at, suspended_at,
-                         record_speech, recording_retention_days,
+                         record_speech, recording_retention_days, locale,
                          quotas AS "quotas: Json<Limits>""#,
             id.uuid(),
             is_suspended

@@ -1,6 +1,7 @@
 //! Limits of request bodies, as tables of rules. The OpenAPI document has the same limits.
 
 use serde_json::{Value, json};
+use switchboard_protocol::locale::{Locale, MAX_LOCALE_BYTES};
 use switchboard_runtime::problem::Problem;
 
 use super::documents::{child_pointer, invalid};
@@ -92,7 +93,7 @@ impl Limit {
             Self::Line(max) => json!({"minLength": 1, "maxLength": max, "pattern": LINE}),
             Self::Name => json!({"pattern": "^[A-Za-z0-9_.-]{1,64}$"}),
             Self::Locale => {
-                json!({"maxLength": 35, "pattern": "^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$"})
+                json!({"maxLength": MAX_LOCALE_BYTES, "pattern": "^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$"})
             }
             Self::Hex(count) => json!({"pattern": format!("^[0-9a-fA-F]{{{count}}}$")}),
             Self::Items(min, max) => json!({"minItems": min, "maxItems": max}),
@@ -109,8 +110,9 @@ impl Limit {
             (Self::Name, Value::String(text)) if !is_name(text) => {
                 Err("must be 1 to 64 of A-Z a-z 0-9 _ . -".to_owned())
             }
-            (Self::Locale, Value::String(text)) if !is_locale(text) => {
-                Err("must be a language tag like de or zh-Hans-CN".to_owned())
+            (Self::Locale, Value::String(text)) => {
+                let locale = text.parse::<Locale>();
+                locale.map(drop).map_err(|error| error.to_string())
             }
             (Self::Hex(count), Value::String(text)) if !is_hex(text, count) => {
                 Err(format!("must be {count} hexadecimal digits"))
@@ -182,17 +184,6 @@ fn is_name(text: &str) -> bool {
 
 fn is_hex(text: &str, count: usize) -> bool {
     text.len() == count && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-fn is_locale(text: &str) -> bool {
-    let mut parts = text.split('-');
-    let language = parts.next().unwrap_or_default();
-    let is_language =
-        (2..=8).contains(&language.len()) && language.bytes().all(|b| b.is_ascii_alphabetic());
-    let rest = parts.all(|part| {
-        (1..=8).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_alphanumeric())
-    });
-    is_language && rest && text.len() <= 35
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use crate::{
         idempotency::{Created, Idempotent},
         label::{self, Label},
         limits::{
-            Limit::{Line, Number},
+            Limit::{Line, Locale, Number},
             Rule, rule,
         },
         merge,
@@ -83,6 +83,11 @@ pub(crate) struct OrgDocument {
     #[serde(default = "default_retention")]
     #[schema(example = 30)]
     recording_retention_days: i32,
+    /// Language of its users, for messages of the service itself to users whose language is not known;
+    /// null is English.
+    #[serde(default)]
+    #[schema(example = "de")]
+    locale: Option<String>,
 }
 
 /// Days until recordings are deleted where nothing is set.
@@ -113,6 +118,7 @@ pub(crate) struct OrgView {
 pub(crate) const RULES: &[Rule] = &[
     rule("/name", Line(label::MAX_CHARS)),
     rule("/recording_retention_days", Number(1.0, 365.0)),
+    rule("/locale", Locale),
 ];
 
 /// Members of the view that clients cannot change.
@@ -127,6 +133,7 @@ impl From<Org> for OrgView {
                 default_npc_id: org.settings.default_npc,
                 record_speech: org.settings.record_speech,
                 recording_retention_days: org.settings.recording_retention_days,
+                locale: org.settings.locale,
             },
             version: org.version,
             created_at: org.created_at,
@@ -210,6 +217,9 @@ pub(crate) async fn update(
     match write.await? {
         OrgWrite::Written(org) => {
             tracing::info!(org.id = %org.id, org.version = org.version, "organisation updated");
+            if settings.locale != current.settings.locale {
+                control.publish_quotas().await;
+            }
             Ok(org.into())
         }
         OrgWrite::Stale => Err(etag::precondition_failed().into()),
@@ -237,6 +247,7 @@ fn apply_patch(current: &Org, patch: Value) -> Result<OrgSettings, Problem> {
         default_npc: settings.default_npc_id,
         record_speech: settings.record_speech,
         recording_retention_days: settings.recording_retention_days,
+        locale: settings.locale,
     })
 }
 

@@ -2,6 +2,7 @@
 
 use http::{Method, StatusCode, header};
 use serde_json::{Value, json};
+use switchboard_test_support::eventually::eventually_true;
 
 use crate::{
     installation::{Installation, OPERATOR_KEY, body},
@@ -95,6 +96,44 @@ async fn deleted_default_npc_is_unset() {
     // The entry of the deletion is that of the NPC.
     assert_eq!(changed, [&json!(["default_npc_id"])]);
     assert_eq!(entries[0]["resource_id"], org.id);
+}
+
+#[tokio::test]
+async fn locale_of_an_organisation_is_published_to_all_nodes() {
+    let installation = Installation::start().await;
+    let org = installation.new_org("Toys").await;
+    let before = installation.fetch(&org.key, PATH).await;
+    assert_eq!(before.body["locale"], Value::Null);
+    let id = org.id.parse().unwrap();
+    let check = async |before: &ResourceResponse, locale: Value| {
+        let patch = json!({"locale": locale});
+        let set = installation.patch_ok(&org.key, before, patch).await;
+        assert_eq!(set.body["locale"], locale);
+        let is_known = || installation.bus.org_locale(id).as_deref() == locale.as_str();
+        eventually_true("the locale is known", is_known).await;
+        set
+    };
+    let set = check(&before, json!("zh-Hans-CN")).await;
+    assert_eq!(set.etag, "\"2\"");
+    let unset = check(&set, Value::Null).await;
+    let log = "/v1/audit-log?resource=org&action=changed";
+    let (_, log) = installation
+        .send(Method::GET, log, Some(&org.key), None)
+        .await;
+    assert_eq!(log["entries"][0]["changed"], json!(["locale"]), "{log}");
+    for invalid in [
+        json!("zh_CN"),
+        json!(""),
+        json!("d"),
+        json!("de".repeat(20)),
+    ] {
+        let patch = json!({"locale": invalid});
+        let (status, slug, pointer) = installation.patch_rejected(&org.key, &unset, patch).await;
+        assert_eq!(
+            (status, (slug, pointer)),
+            (422, is("invalid_body", "/locale"))
+        );
+    }
 }
 
 #[tokio::test]
