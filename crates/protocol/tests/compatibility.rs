@@ -94,6 +94,7 @@ fn messages_of_the_server_keep_their_json() {
         max_frame_bytes: 262_144,
         audio: None,
         audio_notice: None,
+        locale_notice: None,
     };
     let call = |input| {
         let (method, params) = ("现在", raw);
@@ -231,6 +232,7 @@ fn messages_of_devices_are_read_as_before() {
             version: "1".into(),
             audio: None,
         }),
+        locale: None,
     };
     assert_eq!(
         serde_json::to_string(&request).unwrap(),

@@ -5,6 +5,7 @@
 
 mod calls;
 mod connection_turns;
+mod language;
 mod turns;
 mod voice;
 mod waiting;
@@ -21,6 +22,7 @@ use parking_lot::Mutex;
 use switchboard_bus::{DisconnectReason, Epoch, ReplyTo, TokenCheck};
 use switchboard_protocol::{
     id::{CallId, DeviceKey},
+    locale::Locale,
     token::AccessError,
 };
 use switchboard_runtime::budget::Permit;
@@ -185,6 +187,8 @@ struct State {
     /// The slot among the connections of the organisation. `None` once a newer connection of the
     /// device has it.
     slot: Option<Permit>,
+    /// The language of the device's users, if AUTH names one. Boxed, because few devices do.
+    locale: Option<Box<Locale>>,
     /// Present only while a message or a turn is open.
     turns: Option<Box<Turns>>,
     /// Present only for a device with audio.

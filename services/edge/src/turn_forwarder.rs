@@ -22,8 +22,9 @@ pub(crate) async fn run(edge: Arc<Edge>, handle: Arc<ConnectionHandle>) {
             BusAction::Enqueue {
                 serial,
                 task,
-                message,
+                mut message,
             } => {
+                message.locale = handle.locale();
                 let (device, epoch) = (&handle.key, handle.epoch);
                 if let Err(error) = edge.bus.enqueue_turn(device, epoch, task.0, message).await {
                     warn!(device.id = %device.device, org.id = %device.org, %error,

@@ -12,6 +12,7 @@ mod transcript;
 
 use std::{sync::Arc, time::Duration};
 
+use switchboard_phrases::Phrase;
 use switchboard_protocol::message::{AudioTerms, Listen, ServerVoice, VoiceProblem};
 use switchboard_runtime::budget::{Budget, Budgets, Kind};
 use switchboard_speech::Speech;
@@ -21,10 +22,7 @@ use tokio::{
 };
 
 pub(crate) use self::metrics::{Packet, VoiceMetrics};
-use self::{
-    notices::{NO_RECOGNITION, NO_SYNTHESIS, describe},
-    session::Session,
-};
+use self::{notices::describe, session::Session};
 use crate::{
     config::Config,
     edge::Edge,
@@ -55,11 +53,11 @@ impl Voices {
     }
 
     /// What a spoken conversation of these terms lacks.
-    pub(crate) fn notice(&self, terms: &AudioTerms) -> Option<&'static str> {
+    pub(crate) fn notice(&self, terms: &AudioTerms) -> Option<Phrase<'static>> {
         let lacks_synthesis = terms.output.is_some() && self.speech.synthesizers.is_none();
         match &self.speech.recognizers {
-            None => Some(NO_RECOGNITION),
-            Some(_) => lacks_synthesis.then_some(NO_SYNTHESIS),
+            None => Some(Phrase::NoRecognition),
+            Some(_) => lacks_synthesis.then_some(Phrase::NoSynthesis),
         }
     }
 }
@@ -99,10 +97,9 @@ async fn refuse(edge: &Edge, handle: &ConnectionHandle, changed: &Notify) {
             };
             if let Some(task) = task.or_else(|| input.task().filter(|_| !has_reported)) {
                 has_reported = true;
-                let message = ServerVoice::Problem {
-                    problem: VoiceProblem::Overloaded,
-                    detail: describe(VoiceProblem::Overloaded).into(),
-                };
+                let problem = VoiceProblem::Overloaded;
+                let detail = describe(problem).text(handle.language(edge));
+                let message = ServerVoice::Problem { problem, detail };
                 handle.send_voice_message(task, &message);
             }
             if let Some(task) = task {

@@ -86,6 +86,9 @@ impl TurnQueue for RedisClient {
                 add.arg("recording").arg(&recording.file[..]);
                 add.arg("recording_ms").arg(recording.ms);
             }
+            if let Some(locale) = message.locale {
+                add.arg("locale").arg(locale);
+            }
             if let Some(trace) = trace {
                 let mut bytes = Vec::new();
                 trace.encode(&mut bytes);
@@ -315,6 +318,7 @@ fn parse_entry(entry: &StreamId) -> Option<(TurnPosition, NewTurn)> {
                 file: file.into(),
                 ms: entry.get("recording_ms").unwrap_or_default(),
             }),
+            locale: field("locale"),
         },
         // An unreadable context costs the trace, not the turn.
         trace: entry

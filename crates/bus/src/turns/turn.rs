@@ -45,6 +45,8 @@ pub struct Turn {
     pub audio_ms: u32,
     /// See [`NewMessage::recording`].
     pub recording: Option<Recording>,
+    /// See [`NewMessage::locale`].
+    pub locale: Option<String>,
     /// How often the turn was claimed, this claim included.
     pub attempts: u32,
     /// Whether an earlier worker was about to cause side effects, which may have happened.
@@ -92,6 +94,8 @@ pub struct NewMessage {
     pub audio_ms: u32,
     /// Its audio, if [`SpeakingStyle::is_recorded`](super::SpeakingStyle::is_recorded) requested it.
     pub recording: Option<Recording>,
+    /// The language of the device's users, as a BCP 47 tag, if the device names one.
+    pub locale: Option<String>,
 }
 
 /// The audio of a spoken message.
@@ -234,6 +238,7 @@ impl From<ClaimedTurn> for Turn {
                     picture,
                     audio_ms,
                     recording,
+                    locale,
                 },
             trace,
         } = claimed.turn;
@@ -261,6 +266,7 @@ impl From<ClaimedTurn> for Turn {
             picture,
             audio_ms,
             recording,
+            locale,
             attempts: claimed.attempts,
             has_side_effects: claimed.has_side_effects,
             trace,

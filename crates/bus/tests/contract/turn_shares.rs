@@ -158,6 +158,27 @@ fn largest_picture() -> Vec<u8> {
 }
 
 #[tokio::test]
+async fn locale_reaches_the_worker_with_its_turn() {
+    for_each_backend(|system| async move {
+        let (chat, edge) = system.start_with_edge("chat").await;
+        let (device, _) = two_orgs(&edge).await;
+        for locale in [Some("zh-CN"), None] {
+            let message = NewMessage {
+                text: "42".to_owned(),
+                locale: locale.map(str::to_owned),
+                ..NewMessage::default()
+            };
+            let enqueued = edge.bus.enqueue_turn(&device.0, device.1, TASK, message);
+            enqueued.await.unwrap();
+            let turn = claim(&chat).await;
+            assert_eq!(turn.locale.as_deref(), locale);
+            chat.complete_turn(&turn.id).await.unwrap();
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn picture_reaches_the_worker_with_its_turn() {
     for_each_backend(|system| async move {
         let (chat, edge) = system.start_with_edge("chat").await;

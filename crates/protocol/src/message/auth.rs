@@ -8,7 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{AudioTerms, MessageError, utf8, write_tagged};
-use crate::id::DeviceId;
+use crate::{
+    id::DeviceId,
+    locale::{Locale, LocaleError},
+};
+
+/// Bytes of an invalid locale in its notice.
+const MAX_QUOTED_BYTES: usize = 40;
 
 /// The first message of a device.
 #[derive(Serialize, Deserialize)]
@@ -19,12 +25,33 @@ pub struct AuthRequest<'a> {
     /// The device's software, for operators.
     #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientInfo<'a>>,
+    /// The language of the device's users, for [`Self::locale`]. An invalid one does not refuse the
+    /// device.
+    #[serde(default, borrow, skip_serializing_if = "Option::is_none")]
+    pub locale: Option<&'a RawValue>,
+}
+
+impl AuthRequest<'_> {
+    /// The language of the device's users, or what is wrong with it.
+    #[must_use]
+    pub fn locale(&self) -> Option<Result<Locale, String>> {
+        let raw = self.locale?.get();
+        let locale = serde_json::from_str::<Cow<'_, str>>(raw).ok();
+        let locale = locale.and_then(|text| text.parse().ok());
+        Some(locale.ok_or_else(|| {
+            let end = raw.floor_char_boundary(MAX_QUOTED_BYTES);
+            let quoted = raw.get(..end).unwrap_or_default();
+            let more = if end < raw.len() { "…" } else { "" };
+            format!("`locale` is {quoted}{more}: it {LocaleError}. It is ignored.")
+        }))
+    }
 }
 
 impl fmt::Debug for AuthRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AuthRequest")
             .field("client", &self.client)
+            .field("locale", &self.locale)
             .finish_non_exhaustive()
     }
 }
@@ -62,6 +89,9 @@ pub struct AuthAccepted {
     /// Why there is no audio, or what a spoken conversation lacks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audio_notice: Option<String>,
+    /// What is wrong with the `locale` of the device, which is ignored then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locale_notice: Option<String>,
 }
 
 /// Appends the answer to an accepted token.
@@ -151,6 +181,7 @@ mod tests {
             max_frame_bytes: 262_144,
             audio: None,
             audio_notice: Some("no provider of speech recognition".into()),
+            locale_notice: None,
         };
         let mut out = Vec::new();
         write_auth_accepted(&mut out, &accepted);
@@ -163,6 +194,34 @@ mod tests {
         let refused = Err("the token has expired (token_expired)".to_owned());
         assert_eq!(parse_auth_answer(&out), Ok(refused));
         assert!(parse_auth_answer(b"{}").is_err());
+    }
+
+    #[test]
+    fn invalid_locale_is_explained() {
+        fn check(locale: &str, expected: Result<&str, &str>) {
+            let payload = format!(r#"{{"token":"t","locale":{locale}}}"#);
+            let request: AuthRequest<'_> = serde_json::from_str(&payload).unwrap();
+            let locale = request.locale().unwrap();
+            let locale = locale.as_ref().map(Locale::as_str);
+            match expected {
+                Ok(tag) => assert_eq!(locale, Ok(tag)),
+                Err(start) => assert!(locale.is_err_and(|error| error.starts_with(start))),
+            }
+        }
+        check(r#""zh-CN""#, Ok("zh-CN"));
+        check(r#""zh_CN""#, Err(r#"`locale` is "zh_CN": it must be"#));
+        check("5", Err("`locale` is 5: it must be"));
+        check(
+            r#"{"language":"de"}"#,
+            Err(r#"`locale` is {"language":"de"}: "#),
+        );
+        let long = format!("\"{}\"", "好".repeat(1_000));
+        let start = format!("`locale` is \"{}…: it", "好".repeat(13));
+        check(&long, Err(&start));
+        for absent in [r#"{"token":"t"}"#, r#"{"token":"t","locale":null}"#] {
+            let request: AuthRequest<'_> = serde_json::from_str(absent).unwrap();
+            assert_eq!(request.locale(), None);
+        }
     }
 
     #[test]

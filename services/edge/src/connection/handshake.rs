@@ -9,6 +9,7 @@ use switchboard_bus::{BusError, DisconnectReason, TokenCheck, TokenError};
 use switchboard_protocol::{
     frame::{FrameError, Kind, TaskId},
     id::DeviceKey,
+    locale::Locale,
     message::{self, AudioTerms, AuthAccepted},
     session::{Event, Session, SessionError},
     token::{AccessError, Claims, Scope, Subject},
@@ -42,8 +43,14 @@ type Verified = (Claims, TokenCheck);
 /// The audio that a device offers, or what is wrong with it.
 type AudioOffer = Result<AudioTerms, String>;
 
-/// A verified token, the task of its frame, and the audio that the device offers.
-type Authenticated = (Verified, TaskId, Option<AudioOffer>);
+/// The optional members of AUTH, each with what is wrong with it.
+struct Terms {
+    audio: Option<AudioOffer>,
+    locale: Option<Result<Locale, String>>,
+}
+
+/// A verified token, the task of its frame, and the other members of AUTH.
+type Authenticated = (Verified, TaskId, Terms);
 
 /// Why a handshake failed.
 #[derive(Debug, thiserror::Error)]
@@ -182,7 +189,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let edge = permit.edge();
-    let ((claims, token), task, offer) = tokio::select! {
+    let ((claims, token), task, terms) = tokio::select! {
         biased;
         () = edge.tasks.draining() => return Err(HandshakeError::Draining),
         authenticated = timeout_at(permit.deadline(), authenticate(io, session, permit)) => {
@@ -197,7 +204,10 @@ where
         device.epoch = handle.epoch.0, device.address = %permit.address(), "device connected");
     session.set_authenticated();
     io.set_max_frame_bytes(edge.config.device_max_frame_bytes);
-    let (audio, audio_notice) = agree_on_audio(edge, &handle, offer);
+    let locale_notice = terms
+        .locale
+        .and_then(|locale| locale.map(|locale| handle.set_locale(locale)).err());
+    let (audio, audio_notice) = agree_on_audio(edge, &handle, terms.audio);
     let accepted = AuthAccepted {
         device_id: handle.key.device.clone(),
         session: format!("{}-{}", handle.key.device, handle.epoch.0),
@@ -205,6 +215,7 @@ where
         max_frame_bytes: edge.config.device_max_frame_bytes,
         audio,
         audio_notice,
+        locale_notice,
     };
     buffers::with_payload(
         |payload| message::write_auth_accepted(payload, &accepted),
@@ -225,7 +236,9 @@ fn agree_on_audio(
         Some(Err(detail)) => (None, Some(detail)),
         Some(Ok(terms)) => {
             handle.set_voice(terms);
-            (Some(terms), edge.voice.notice(&terms).map(str::to_owned))
+            let notice = edge.voice.notice(&terms);
+            let notice = notice.map(|notice| notice.text(handle.language(edge)).into_owned());
+            (Some(terms), notice)
         }
     }
 }
@@ -268,12 +281,14 @@ where
         return Ok(None);
     };
     let task = frame.task;
-    let (verified, offer) = match session.handle(frame).map_err(HandshakeError::Protocol)? {
+    let (verified, terms) = match session.handle(frame).map_err(HandshakeError::Protocol)? {
         Event::Auth(request) => {
             let verified = edge.bus.verify_for_connection(&request.token);
-            let offer = request.client.and_then(|client| client.audio);
-            let offer = offer.map(AudioTerms::parse);
-            (verified.map_err(HandshakeError::Token)?, offer)
+            let locale = request.locale();
+            let audio = request.client.and_then(|client| client.audio);
+            let audio = audio.map(AudioTerms::parse);
+            let terms = Terms { audio, locale };
+            (verified.map_err(HandshakeError::Token)?, terms)
         }
         _ => return Err(HandshakeError::Protocol(SessionError::NotAuthenticated)),
     };
@@ -281,7 +296,7 @@ where
     let owner = Owner::Org(verified.0.org.uuid());
     io.put_back(chunk, true, &edge.frames, owner)
         .map_err(HandshakeError::Overload)?;
-    Ok(Some((verified, task, offer)))
+    Ok(Some((verified, task, terms)))
 }
 
 fn identity(claims: Claims, token: TokenCheck) -> Result<Identity, HandshakeError> {

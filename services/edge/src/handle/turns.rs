@@ -1,6 +1,7 @@
 //! The turn state machine of one connection: messages from the device, turns for the bus, replies
 //! for the device or for its spoken conversation.
 
+mod message;
 mod pictures;
 mod spoken;
 
@@ -12,6 +13,7 @@ use std::{
 };
 
 use switchboard_bus::{NewMessage, SpeakingStyle};
+use switchboard_phrases::{Language, Phrase};
 use switchboard_protocol::{
     frame::{Kind, TaskId},
     message::Picture,
@@ -22,23 +24,11 @@ use switchboard_runtime::{
 };
 use tokio::sync::Notify;
 
-use self::pictures::PartialPicture;
+use self::{
+    message::{Content, Message},
+    pictures::PartialPicture,
+};
 use super::WaitingBytes;
-
-// What the device's user reads when a turn has no reply. These texts are part of the behaviour.
-const TOO_LONG: &str = "That was too long. Please say it in fewer words.";
-const TOO_MANY: &str = "Too much is being answered already. Please wait a moment and ask again.";
-const NOT_TEXT: &str = "There is no conversation service for sound here. Text is understood.";
-const UNANSWERED: &str = "Nobody answers: there is no conversation service here, or it is busy. \
-                          Services of this device can still be called.";
-/// Does not ask to repeat the message: the worker may already have acted on it.
-const BROKEN_OFF: &str =
-    "\nThe answer broke off here. What you asked for may have been done all the same.";
-/// Separates a partial reply from the complete reply of the worker that takes over.
-const RESTARTED: &str = "\nI was interrupted; once more:\n";
-/// The bus may have accepted the turn although it returned an error.
-const UNREACHABLE: &str = "The conversation service can not be reached now. Should nothing \
-                           happen, please ask again in a moment.";
 
 /// Memory of a reply besides its text.
 const REPLY_OVERHEAD_BYTES: usize = 128;
@@ -153,6 +143,8 @@ pub(crate) struct Turns {
     turns: Vec<Turn>,
     cancels: VecDeque<TaskId>,
     last_serial: u64,
+    /// Of notices where a message does not decide it.
+    language: Language,
     /// A forwarder task runs.
     has_forwarder: bool,
     is_closed: bool,
@@ -168,28 +160,6 @@ pub(crate) struct Turns {
     waiting: WaitingBytes,
 }
 
-/// A message whose END frame has not arrived.
-struct Message {
-    task: TaskId,
-    content: Content,
-    picture: PartialPicture,
-}
-
-enum Content {
-    Text(String),
-    TooLong,
-    /// Too much waits in other connections.
-    TooMany,
-    Cancelled,
-}
-
-impl Content {
-    /// Whether nothing was written: the message is a picture, or nothing.
-    fn is_empty(&self) -> bool {
-        matches!(self, Self::Text(text) if text.is_empty())
-    }
-}
-
 struct Turn {
     serial: u64,
     task: TaskId,
@@ -203,6 +173,8 @@ struct Turn {
     /// The message was spoken: the spoken conversation takes the reply.
     is_spoken: bool,
     style: Option<Box<SpeakingStyle>>,
+    /// Of its notices.
+    language: Language,
 }
 
 enum TurnState {
@@ -251,42 +223,12 @@ impl Turns {
         spoken + self.forwarding_bytes + messages.chain(turns).sum::<usize>()
     }
 
+    /// Sets the language of notices for messages that do not decide it.
+    pub(super) const fn set_language(&mut self, language: Language) {
+        self.language = language;
+    }
+
     // From the device.
-
-    pub(super) fn append_text(&mut self, task: TaskId, text: &str, max_bytes: usize) {
-        let index = self.message_index(task);
-        let Some(message) = self.messages.get_mut(index) else {
-            return;
-        };
-        if let Content::Text(so_far) = &mut message.content {
-            if so_far.len() + text.len() > max_bytes {
-                message.content = Content::TooLong;
-            } else {
-                so_far.push_str(text);
-            }
-        }
-    }
-
-    /// The task's incomplete message, which may begin now.
-    fn message_index(&mut self, task: TaskId) -> usize {
-        let found = self.messages.iter().position(|part| part.task == task);
-        found.unwrap_or_else(|| {
-            self.messages.push(Message {
-                task,
-                content: Content::Text(String::new()),
-                picture: PartialPicture::None,
-            });
-            self.messages.len() - 1
-        })
-    }
-
-    /// Drops the text of a message for which there is no room.
-    pub(super) fn drop_message(&mut self, task: TaskId) {
-        let mut messages = self.messages.iter_mut();
-        if let Some(message) = messages.find(|message| message.task == task) {
-            message.content = Content::TooMany;
-        }
-    }
 
     /// Ends the task's message of this kind. Returns true when the caller has to start a forwarder.
     pub(super) fn end_message(
@@ -301,33 +243,35 @@ impl Turns {
         // A task has one reply at a time: a new message replaces the turn before.
         self.cancel_turn(task);
         let in_flight = self.turns.iter().filter(|turn| turn.is_open()).count();
-        let refusal = match message {
-            _ if kind == Kind::Audio => (NOT_TEXT, TurnEnd::NotText),
+        let text = message.as_ref().map_or("", |part| part.content.text());
+        let language = Language::of(text, self.language);
+        let (notice, end) = match message {
+            _ if kind == Kind::Audio => (Some(Phrase::TextOnly), TurnEnd::NotText),
             Some(Message {
                 content: Content::Text(text),
                 picture,
                 ..
             }) => match picture.finish() {
-                _ if in_flight >= max_in_flight => (TOO_MANY, TurnEnd::TooMany),
+                _ if in_flight >= max_in_flight => (Some(Phrase::TooManyTurns), TurnEnd::TooMany),
                 Ok(picture) => {
                     let message = NewMessage {
                         picture,
                         ..text.into()
                     };
-                    self.push(task, TurnState::Queued(message), "", now);
+                    self.push(task, TurnState::Queued(message), language, now);
                     return self.start_forwarder();
                 }
-                Err(refusal) => refusal,
+                Err((notice, end)) => (Some(notice), end),
             },
             Some(Message { content, .. }) => match content {
-                Content::TooLong => (TOO_LONG, TurnEnd::TooLong),
-                Content::TooMany => (TOO_MANY, TurnEnd::TooMany),
-                Content::Text(_) | Content::Cancelled => ("", TurnEnd::Cancelled),
+                Content::TooLong(_) => (Some(Phrase::MessageTooLong), TurnEnd::TooLong),
+                Content::TooMany(_) => (Some(Phrase::TooManyTurns), TurnEnd::TooMany),
+                Content::Text(_) | Content::Cancelled => (None, TurnEnd::Cancelled),
             },
             // It was withdrawn.
-            None => ("", TurnEnd::Cancelled),
+            None => (None, TurnEnd::Cancelled),
         };
-        self.refuse(task, refusal.0, refusal.1);
+        self.refuse(task, notice, language, end);
         false
     }
 
@@ -364,22 +308,32 @@ impl Turns {
         self.changed.notify_one();
     }
 
-    fn refuse(&mut self, task: TaskId, notice: &str, end: TurnEnd) {
-        self.push(task, TurnState::Finished, notice, Instant::now());
+    fn refuse(
+        &mut self,
+        task: TaskId,
+        notice: Option<Phrase<'_>>,
+        language: Language,
+        end: TurnEnd,
+    ) {
+        self.push(task, TurnState::Finished, language, Instant::now());
+        if let (Some(notice), Some(turn)) = (notice, self.turns.last_mut()) {
+            turn.append_notice(notice);
+        }
         self.ended.push(end);
     }
 
-    fn push(&mut self, task: TaskId, state: TurnState, unsent: &str, now: Instant) {
+    fn push(&mut self, task: TaskId, state: TurnState, language: Language, now: Instant) {
         self.last_serial += 1;
         self.turns.push(Turn {
             serial: self.last_serial,
             task,
             state,
             seq: 0,
-            unsent: unsent.to_owned(),
+            unsent: String::new(),
             last_seen: now,
             is_spoken: false,
             style: None,
+            language,
         });
     }
 
@@ -404,7 +358,9 @@ impl Turns {
     /// Another worker took the turn over and sends the reply from its beginning.
     pub(crate) fn restart_reply(&mut self, task: TaskId) {
         if let Some(turn) = self.forwarded_turn(task) {
-            turn.unsent.push_str(RESTARTED);
+            turn.unsent.push('\n');
+            turn.append_notice(Phrase::AnswerRestarts);
+            turn.unsent.push('\n');
         }
     }
 
@@ -417,7 +373,7 @@ impl Turns {
         if is_whole {
             self.ended.push(TurnEnd::Answered);
         } else {
-            turn.unsent.push_str(BROKEN_OFF);
+            turn.append_cut_off();
             self.ended.push(TurnEnd::BrokenOff);
             self.cancels.push_back(task);
         }
@@ -536,11 +492,13 @@ impl Turns {
             turn.is_open() && now.saturating_duration_since(turn.last_seen) >= reply_timeout
         };
         let turn = self.turns.iter_mut().find(is_late)?;
-        let (notice, end) = match turn.finish() {
-            TurnState::Replying => (BROKEN_OFF, TurnEnd::BrokenOff),
-            _ => (UNANSWERED, TurnEnd::Unanswered),
+        let end = if matches!(turn.finish(), TurnState::Replying) {
+            turn.append_cut_off();
+            TurnEnd::BrokenOff
+        } else {
+            turn.append_notice(Phrase::Unanswered);
+            TurnEnd::Unanswered
         };
-        turn.unsent.push_str(notice);
         self.ended.push(end);
         Some(turn.task)
     }
@@ -549,7 +507,7 @@ impl Turns {
     pub(crate) fn fail(&mut self, serial: u64) {
         let mut turns = self.turns.iter_mut();
         if let Some(turn) = turns.find(|turn| turn.serial == serial && turn.is_open()) {
-            turn.unsent.push_str(UNREACHABLE);
+            turn.append_notice(Phrase::ChatUnreachable);
             turn.finish();
             self.ended.push(TurnEnd::Unreachable);
         }
@@ -577,6 +535,15 @@ impl Turn {
 
     fn has_chunk(&self, is_spoken: bool) -> bool {
         self.is_spoken == is_spoken && (!self.unsent.is_empty() || !self.is_open())
+    }
+
+    fn append_notice(&mut self, notice: Phrase<'_>) {
+        self.unsent.push_str(&notice.text(self.language));
+    }
+
+    fn append_cut_off(&mut self) {
+        self.unsent.push('\n');
+        self.append_notice(Phrase::AnswerCutOff);
     }
 
     /// Moves the turn to `Finished` and returns the state it had.

@@ -5,7 +5,8 @@ mod messages;
 
 use std::{sync::Arc, time::Duration};
 
-use switchboard_bus::Played;
+use switchboard_bus::{Played, SpeakingStyle};
+use switchboard_phrases::{Language, Phrase};
 use switchboard_protocol::{
     frame::TaskId,
     message::{AudioTerms, Listen, ListenMode, ServerVoice, VoiceProblem, VoiceState},
@@ -20,7 +21,7 @@ use super::{
     answer::{Answer, MIN_INTERRUPTION},
     listener::{Heard, Listener, Recognized, Utterance},
     metrics::{BargeIn, Stage, Stages, UtteranceEnd},
-    notices::{NO_RECOGNITION, describe},
+    notices::describe,
     speaker::{Speaker, Synthesized},
     transcript,
 };
@@ -353,7 +354,15 @@ impl<'a> Session<'a> {
         if self.answer.is_none()
             && let Some(speaker) = &mut self.speaker
         {
-            speaker.push(NO_RECOGNITION, true);
+            let language = self.handle.language(self.edge);
+            // Without a style, it is spoken in English.
+            if language != Language::English {
+                speaker.set_style(SpeakingStyle {
+                    language: Some(language.tag().to_owned()),
+                    ..SpeakingStyle::default()
+                });
+            }
+            speaker.push(&Phrase::NoRecognition.text(language), true);
             self.answer = Some(Answer::new(None, self.task, String::new(), None));
         } else {
             self.finish_speech();
@@ -413,7 +422,7 @@ impl<'a> Session<'a> {
     }
 
     fn send_problem(&self, problem: VoiceProblem) {
-        let detail = describe(problem).into();
+        let detail = describe(problem).text(self.handle.language(self.edge));
         let message = ServerVoice::Problem { problem, detail };
         self.handle.send_voice_message(self.task, &message);
     }

@@ -14,6 +14,7 @@ mod device;
 mod device_connections;
 mod frames;
 mod handshake;
+mod languages;
 mod load;
 mod messages;
 mod node;

@@ -194,7 +194,7 @@ async fn picture_is_charged_until_the_bus_has_it() {
     device.send(Kind::End, TASK, seq, b"").await;
     device.sync().await;
     assert_eq!(node.budget_used(BUDGET), FRAME);
-    check_notice(&mut device, "can not be reached").await;
+    check_notice(&mut device, "cannot be reached").await;
     nothing_waits(&node).await;
     redis.resume();
 }

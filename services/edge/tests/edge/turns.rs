@@ -247,7 +247,7 @@ async fn audio_and_unanswered_turn_end_with_a_notice() {
     device.send(Kind::End, TASK, 1, b"").await;
     check_sentence(&mut device, TASK, "no conversation service").await;
     send_message(&mut device, TASK, "你好").await;
-    check_sentence(&mut device, TASK, "no conversation service").await;
+    check_sentence(&mut device, TASK, "这里没有对话服务").await;
     // No worker receives the turn after the device was notified.
     node.metric_is("turns_total", Some("unanswered"), 1.0).await;
     let none = node.caller.claim_turns(1, Duration::from_millis(50)).await;
@@ -388,7 +388,7 @@ async fn turn_queued_after_its_refusal_is_cancelled() {
     let mut stops = node.caller.turn_cancellations();
     redis.pause();
     send_message(&mut device, TASK, "late").await;
-    check_sentence(&mut device, TASK, "can not be reached").await;
+    check_sentence(&mut device, TASK, "cannot be reached").await;
     redis.resume();
     node.bus.wait_ready(TEST_TIMEOUT).await.unwrap();
     node.caller.wait_ready(TEST_TIMEOUT).await.unwrap();

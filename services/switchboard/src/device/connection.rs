@@ -85,6 +85,7 @@ impl Connection {
                 version: env!("CARGO_PKG_VERSION").into(),
                 audio: audio.as_deref(),
             }),
+            locale: None,
         };
         let payload = serde_json::to_vec(&request).map_err(std::io::Error::from)?;
         self.wire.send(Kind::Auth, OWN_TASK, &payload).await?;

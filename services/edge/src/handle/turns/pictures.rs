@@ -1,20 +1,21 @@
 //! Pictures of messages whose end has not arrived.
 
 use bytes::Bytes;
+use switchboard_phrases::Phrase;
 use switchboard_protocol::{
     frame::TaskId,
     message::{MAX_PICTURE_BYTES, Picture},
 };
 use switchboard_runtime::budget::{Budget, Owner};
 
-use super::{Content, TOO_MANY, TurnEnd, Turns};
+use super::{TurnEnd, Turns, message::Content};
 
-const TOO_LARGE: &str = "The picture is too large. It may have 512 KiB.";
-const NO_PICTURE: &str = "This is no picture that can be shown here. JPEG, PNG, WebP and GIF can, and \
-                          the ids of pictures that were uploaded.";
+const TOO_LARGE: Phrase<'static> = Phrase::PictureOver {
+    kib: MAX_PICTURE_BYTES / 1024,
+};
 
 /// A notice instead of a reply, and how the turn ends with it.
-pub(super) type Refusal = (&'static str, TurnEnd);
+pub(super) type Refusal = (Phrase<'static>, TurnEnd);
 
 /// The picture of a message whose end has not arrived.
 #[derive(Default)]
@@ -58,11 +59,11 @@ impl PartialPicture {
             Self::None => Ok(None),
             Self::Part(bytes) => {
                 let picture = Picture::parse(Bytes::from(bytes.into_boxed_slice()));
-                let no_picture = (NO_PICTURE, TurnEnd::BadPicture);
+                let no_picture = (Phrase::NoPicture, TurnEnd::BadPicture);
                 picture.map(Some).ok_or(no_picture)
             }
             Self::TooLarge => Err((TOO_LARGE, TurnEnd::BadPicture)),
-            Self::NoRoom => Err((TOO_MANY, TurnEnd::TooMany)),
+            Self::NoRoom => Err((Phrase::TooManyTurns, TurnEnd::TooMany)),
         }
     }
 }

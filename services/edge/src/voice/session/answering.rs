@@ -47,9 +47,9 @@ impl Session<'_> {
             text: text.clone(),
             is_spoken: true,
             played: played.clone(),
-            picture: None,
             audio_ms: self.handle.take_audio_ms(),
             recording: self.listener.take_recording(),
+            ..NewMessage::default()
         };
         let (turn, starts) = self
             .handle

@@ -1,0 +1,157 @@
+//! Messages of the edge to users: in the language of their own message, of the device, or of the
+//! organisation.
+
+use serde_json::{Value, json};
+use switchboard_bus::QuotaLimits;
+use switchboard_edge::Config;
+use switchboard_protocol::frame::{Kind, TaskId};
+use switchboard_test_support::eventually::eventually_true;
+
+use crate::{
+    device::Device,
+    node::{Node, TEST_TIMEOUT},
+};
+
+const TASK: TaskId = TaskId(*b"task0001");
+/// Longer than the limit, and in no language.
+const NUMBERS: &str = "0123456789012345";
+
+/// An edge that refuses messages of more than a word.
+async fn start() -> Node {
+    Node::start(Config {
+        device_max_turn_bytes: 10,
+        ..Config::default()
+    })
+    .await
+}
+
+/// Connects a device with these members of AUTH. Returns the answer.
+async fn connect(node: &Node, id: &str, members: Value) -> (Device, Value) {
+    let mut device = Device::connect(node.addr).await;
+    let mut payload = members;
+    payload["token"] = node.token(id).into();
+    let payload = payload.to_string();
+    device
+        .send(Kind::Auth, TaskId::MCP, 0, payload.as_bytes())
+        .await;
+    let mut answer = device.expect(Kind::Auth).await.json();
+    assert_eq!(answer["data"]["success"], true, "{answer}");
+    (device, answer["data"].take())
+}
+
+/// What the user reads about a message that is too long.
+async fn refusal(device: &mut Device, text: &str) -> String {
+    device.send(Kind::Text, TASK, 0, text.as_bytes()).await;
+    device.send(Kind::End, TASK, 1, b"").await;
+    let notice = device.expect(Kind::Text).await;
+    device.expect(Kind::End).await;
+    String::from_utf8(notice.payload).unwrap()
+}
+
+/// Names the languages of organisations, as control does.
+async fn publish(node: &Node, locale: &str) {
+    let quotas = QuotaLimits {
+        locales: vec![(node.org, locale.to_owned())],
+        ..QuotaLimits::default()
+    };
+    node.caller.publish_quotas(&quotas).await.unwrap();
+    let is_known = || node.bus.org_locale(node.org).as_deref() == Some(locale);
+    eventually_true("the edge knows the language", is_known).await;
+}
+
+#[tokio::test]
+async fn notice_is_in_the_language_of_the_message_or_of_the_device() {
+    let node = start().await;
+    let english = "That was too long. Please say it in fewer words.";
+    let (mut device, answer) = connect(&node, "toy-1", json!({"locale": "zh-CN"})).await;
+    assert_eq!(answer.get("locale_notice"), None, "{answer}");
+    let chinese = "这段话太长了。请说得简短一些。";
+    assert_eq!(refusal(&mut device, NUMBERS).await, chinese);
+    assert_eq!(refusal(&mut device, "现在几点了？请告诉我").await, chinese);
+    assert_eq!(refusal(&mut device, "What time is it?").await, english);
+    // Frames split a message anywhere.
+    device.send(Kind::Text, TASK, 0, b"What time").await;
+    device.send(Kind::Text, TASK, 1, b" is it").await;
+    device.send(Kind::End, TASK, 2, b"").await;
+    assert_eq!(device.expect(Kind::Text).await.payload, english.as_bytes());
+    device.expect(Kind::End).await;
+
+    let (mut device, _) = connect(&node, "toy-2", json!({"locale": "zh-TW"})).await;
+    let traditional = "這段話太長了。請說得簡短一些。";
+    assert_eq!(refusal(&mut device, NUMBERS).await, traditional);
+    let mut device = node.device("toy-3").await;
+    assert_eq!(refusal(&mut device, NUMBERS).await, english);
+    let german = "Das war zu lang. Bitte mit weniger Worten sagen.";
+    assert_eq!(refusal(&mut device, "Wie spät ist es?").await, german);
+}
+
+#[tokio::test]
+async fn unknown_language_falls_back_to_that_of_the_organisation() {
+    let node = start().await;
+    publish(&node, "de-AT").await;
+    let german = "Das war zu lang. Bitte mit weniger Worten sagen.";
+    let (mut device, answer) = connect(&node, "toy-1", json!({"locale": "tlh"})).await;
+    assert_eq!(answer.get("locale_notice"), None, "{answer}");
+    assert_eq!(refusal(&mut device, NUMBERS).await, german);
+    let (mut device, _) = connect(&node, "toy-2", json!({"locale": "es-MX"})).await;
+    let spanish = "Eso fue demasiado largo. Dígalo con menos palabras, por favor.";
+    assert_eq!(refusal(&mut device, NUMBERS).await, spanish);
+    // It applies to connections that are open.
+    let mut device = node.device("toy-3").await;
+    assert_eq!(refusal(&mut device, NUMBERS).await, german);
+    publish(&node, "fr").await;
+    let french = "C'était trop long. Veuillez le dire en moins de mots.";
+    assert_eq!(refusal(&mut device, NUMBERS).await, french);
+    let (_, mut foreign) = node.foreign_device("toy-4").await;
+    assert!(refusal(&mut foreign, NUMBERS).await.starts_with("That was"));
+}
+
+#[tokio::test]
+async fn invalid_locale_is_explained_and_ignored() {
+    let node = start().await;
+    for (number, locale) in [
+        json!("zh_CN"),
+        json!(""),
+        json!("x".repeat(2_000)),
+        json!(7),
+        json!({"language": "zh"}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let id = format!("toy-{number}");
+        let (mut device, answer) = connect(&node, &id, json!({"locale": locale})).await;
+        let notice = answer["locale_notice"].as_str().unwrap();
+        let expected = "a language tag like de or zh-Hans-CN, of at most 35 characters";
+        assert!(notice.contains(expected) && notice.len() < 256, "{notice}");
+        assert!(refusal(&mut device, NUMBERS).await.starts_with("That was"));
+    }
+}
+
+#[tokio::test]
+async fn locale_of_the_device_reaches_the_worker() {
+    let node = start().await;
+    for (id, members, expected) in [
+        ("toy-1", json!({"locale": "zh-CN"}), Some("zh-CN")),
+        ("toy-2", json!({"locale": "zh_CN"}), None),
+        ("toy-3", json!({}), None),
+    ] {
+        let (mut device, _) = connect(&node, id, members).await;
+        device.send(Kind::Text, TASK, 0, b"hello").await;
+        device.send(Kind::End, TASK, 1, b"").await;
+        let turns = node.caller.claim_turns(1, TEST_TIMEOUT).await.unwrap();
+        assert_eq!(turns[0].locale.as_deref(), expected, "{id}");
+        node.caller.complete_turn(&turns[0].id).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn missing_speech_provider_is_explained_in_the_language_of_the_device() {
+    let node = start().await;
+    let audio = json!({"in": {"codec": "pcm_s16le", "rate": 16_000}});
+    let members = json!({"locale": "de", "client": {"audio": audio}});
+    let (_device, answer) = connect(&node, "toy", members).await;
+    let notice = answer["audio_notice"].as_str().unwrap();
+    let expected = "Es ist keine Spracherkennung eingerichtet";
+    assert!(notice.starts_with(expected), "{notice}");
+}
