@@ -86,6 +86,11 @@ impl Device {
     /// Sends a token and returns the response, success or not.
     pub async fn authenticate(&mut self, token: &str) -> Value {
         let hello = json!({"token": token, "client": {"name": "test", "version": "1"}});
+        self.introduce(&hello).await
+    }
+
+    /// Sends AUTH with these members and returns the response.
+    pub async fn introduce(&mut self, hello: &Value) -> Value {
         self.send(Kind::Auth, &hello.to_string()).await;
         let answer = self.receive().await.expect("an answer to AUTH");
         assert_eq!(answer.kind, Kind::Auth);

@@ -6,6 +6,7 @@ mod concurrency;
 mod example;
 mod http;
 mod invalid_replies;
+mod languages;
 mod memories;
 mod npc_selection;
 mod pictures;

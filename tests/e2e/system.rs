@@ -195,11 +195,24 @@ impl TestSystem {
 
     /// Connects a device to one of the edges.
     pub async fn device(&self, address: usize, id: &str) -> Device {
+        Device::connect(&self.devices[address], &self.token(id).await).await
+    }
+
+    /// Connects a device whose users speak this language.
+    pub async fn device_in(&self, address: usize, id: &str, locale: &str) -> Device {
+        let token = self.token(id).await;
+        let mut device = Device::dial(&self.devices[address]).await;
+        let hello = json!({"token": token, "locale": locale});
+        let answer = device.introduce(&hello).await;
+        assert_eq!(answer["data"]["success"], true, "{answer}");
+        device
+    }
+
+    async fn token(&self, id: &str) -> String {
         let body = json!({"subject": format!("device:{id}"), "scopes": ["device"], "ttl_s": 600});
         let (status, token) = self.ask(Method::POST, "/v1/tokens", &body).await;
         assert_eq!(status, StatusCode::CREATED, "{token}");
-        let token = token["access_token"].as_str().unwrap();
-        Device::connect(&self.devices[address], token).await
+        token["access_token"].as_str().unwrap().to_owned()
     }
 
     /// Creates an NPC with these settings and devices. Returns its id.
@@ -269,13 +282,18 @@ impl TestSystem {
 
     /// Makes an NPC the default for devices without an NPC.
     pub async fn set_default_npc(&self, npc: &str) {
+        self.change_org(&json!({"default_npc_id": npc})).await;
+    }
+
+    /// Changes settings of the organisation.
+    pub async fn change_org(&self, patch: &Value) {
         let url = format!("{}/v1/org", self.settings);
         let shown = self.http.get(&url).bearer_auth(&self.key).send();
         let shown = shown.await.unwrap();
         let change = self.http.patch(&url).bearer_auth(&self.key);
         let change = change.header("if-match", &shown.headers()["etag"]);
         let change = change.header("content-type", "application/merge-patch+json");
-        let change = change.body(json!({"default_npc_id": npc}).to_string());
+        let change = change.body(patch.to_string());
         let changed = change.send().await.unwrap();
         assert_eq!(changed.status(), StatusCode::OK);
     }

@@ -2,11 +2,11 @@
 
 pub(crate) mod llm;
 mod overlap;
-pub(crate) mod phrases;
 pub(crate) mod prompt;
 pub(crate) mod rendering;
 pub(crate) mod retrieval;
 pub(crate) mod rules;
+mod sentences;
 pub(crate) mod sink;
 pub(crate) mod style;
 pub(crate) mod tool_call;
@@ -14,6 +14,7 @@ pub(crate) mod tools;
 
 use std::time::Duration;
 
+use switchboard_phrases::Phrase;
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -22,7 +23,6 @@ use crate::{
     conversation::model::{Conversation, Exchange},
     user_message::UserMessage,
 };
-use phrases::{Language, Phrases};
 use sink::TurnSink;
 use tools::ToolSet;
 
@@ -48,20 +48,6 @@ pub(crate) enum AnswerEnd {
     LeaseLost,
 }
 
-impl Context<'_> {
-    /// Our own sentences, in the language of this text or of the NPC.
-    pub(crate) fn phrases(&self, text: &str) -> Phrases {
-        phrases(self.message, text)
-    }
-}
-
-/// Our own sentences, in the language of this text or of the NPC.
-pub(crate) fn phrases(message: &UserMessage, text: &str) -> Phrases {
-    let npc = message.npc.as_ref();
-    let locale = npc.and_then(|npc| npc.effective.settings.locale.as_deref());
-    Phrases(Language::detect(text, locale))
-}
-
 /// Answers a message and sends the answer while it is produced.
 pub(crate) async fn answer(
     chat: &Chat,
@@ -78,7 +64,7 @@ pub(crate) async fn answer(
         Ok(tools) => tools,
         Err(error) => {
             warn!(%error, "cannot load the services of a device");
-            sink.send_apology(phrases(message, &message.text).unreachable());
+            sink.send_apology(Phrase::ServicesUnreachable, message.language);
             return AnswerEnd::Failed;
         }
     };

@@ -3,6 +3,7 @@
 //! Replicas of two releases continue each other's conversations during an upgrade.
 
 use serde_json::json;
+use switchboard_phrases::Language;
 use switchboard_protocol::id::{ConversationId, DeviceKey, OrgId};
 use uuid::Uuid;
 
@@ -91,6 +92,7 @@ fn names_of_conversations_are_unchanged() {
             played: None,
             picture: None,
             npc: None,
+            language: Language::default(),
         };
         let name = message.key().name;
         assert_eq!(

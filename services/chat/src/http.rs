@@ -10,10 +10,11 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::{FromRequestParts, State},
-    http::{header, request::Parts},
+    http::{HeaderMap, HeaderValue, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use switchboard_identity::{Authenticator, Caller};
+use switchboard_phrases::Language;
 use switchboard_protocol::{id::NpcId, message::Picture, token::Scope};
 use switchboard_runtime::{
     budget::{self, Exhausted, Owner},
@@ -36,7 +37,7 @@ use crate::{
     memory::job,
     metrics::{Metrics, RejectReason, TurnEnd},
     picture::ShownPicture,
-    user_message::{Participant, UserMessage},
+    user_message::{self, Participant, UserMessage},
 };
 
 use channel::{SseSender, channel};
@@ -96,9 +97,9 @@ pub(crate) fn routes() -> OpenApiRouter<HttpState> {
 /// Closing the connection stops the answer.
 #[utoipa::path(
     post, path = "/v1/npcs/{id}/chat", tag = "Conversations", operation_id = "chatWithNpc",
-    params(("id" = NpcId, Path, description = "The NPC")),
+    params(("id" = NpcId, Path, description = "The NPC"), ("Accept-Language" = Option<String>, Header, description = "Languages of the service's own messages, where the text does not decide")),
     request_body(content = ChatRequest),
-    responses((status = 200, content_type = "text/event-stream", body = String, description = "The answer, event by event")),
+    responses((status = 200, content_type = "text/event-stream", body = String, description = "The answer, event by event", headers(("Content-Language" = String, description = "The language of the service's own messages in it")))),
     security(("credential" = ["call"])),
     extensions(("x-problems" = json!(["not_found", "unknown_npc", "too_many_turns", "quota_exceeded", "overloaded", "objects_not_configured", "objects_unavailable", "store_unavailable"]))),
 )]
@@ -106,6 +107,7 @@ pub(crate) async fn chat(
     State(state): State<HttpState>,
     ChatCaller(caller): ChatCaller,
     Path(id): Path<NpcId>,
+    headers: HeaderMap,
     Json(request): Json<ChatRequest>,
 ) -> Result<Response, Problem> {
     let request = ValidRequest::try_from(request)?;
@@ -121,6 +123,7 @@ pub(crate) async fn chat(
         }
         None => None,
     };
+    let language = language(&state.chat, &npc, &headers, &request.text);
     let message = UserMessage {
         org: caller.org,
         sender: Participant::Caller {
@@ -131,6 +134,7 @@ pub(crate) async fn chat(
         played: None,
         picture,
         npc: Some(Arc::new(npc)),
+        language,
     };
     let disconnected = CancellationToken::new();
     let (sender, receiver) = channel(disconnected.clone());
@@ -160,11 +164,25 @@ pub(crate) async fn chat(
             }
         }
     });
+    Ok(streamed(events, language))
+}
+
+fn streamed(events: Events, language: Language) -> Response {
     let mut response = events.into_response();
     let headers = response.headers_mut();
     // Proxies that buffer responses would hold back the stream until its end.
-    headers.insert("x-accel-buffering", header::HeaderValue::from_static("no"));
-    Ok(response)
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    let language = HeaderValue::from_static(language.tag());
+    headers.insert(header::CONTENT_LANGUAGE, language);
+    response
+}
+
+/// The language of our own sentences to a caller.
+fn language(chat: &Chat, npc: &Npc, headers: &HeaderMap, text: &str) -> Language {
+    let accepted = headers.get(header::ACCEPT_LANGUAGE);
+    let accepted = accepted.and_then(|value| value.to_str().ok());
+    let accepted = switchboard_phrases::accepted(accepted.unwrap_or_default());
+    user_message::language(&chat.bus, npc.org, text, accepted, Some(npc))
 }
 
 /// Answers a message; returns how the stream ends, and the conversation.

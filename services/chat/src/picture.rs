@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use switchboard_phrases::Phrase;
 use switchboard_protocol::{
     id::{OrgId, PictureId},
     message::Picture,
@@ -18,7 +19,6 @@ use tokio::time::Instant;
 
 use crate::{
     Chat,
-    answer::phrases::Phrases,
     http::request::{self, PICTURE_ID},
 };
 
@@ -160,11 +160,11 @@ async fn read(
 
 impl PictureError {
     /// What the user of a device is told.
-    pub(crate) const fn phrase(&self, phrases: Phrases) -> &'static str {
+    pub(crate) const fn phrase(&self) -> Phrase<'static> {
         match self {
-            Self::Unknown(_) => phrases.unknown_picture(),
-            Self::TooLarge(_) => phrases.large_picture(),
-            _ => phrases.no_picture(),
+            Self::Unknown(_) => Phrase::UnknownPicture,
+            Self::TooLarge(_) => Phrase::LargePicture,
+            _ => Phrase::UnreadablePicture,
         }
     }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
-use switchboard_bus::{ConversationKey, Played};
+use switchboard_bus::{Bus, ConversationKey, Played};
+use switchboard_phrases::Language;
 use switchboard_protocol::id::{ConversationId, DeviceKey, OrgId};
 use switchboard_store::Npc;
 use switchboard_tools::Naming;
@@ -24,6 +25,8 @@ pub(crate) struct UserMessage {
     pub(crate) picture: Option<Box<ShownPicture>>,
     /// The NPC that answers; a generic assistant when absent.
     pub(crate) npc: Option<Arc<Npc>>,
+    /// The language of our own sentences to the user.
+    pub(crate) language: Language,
 }
 
 /// The sender of a message.
@@ -36,6 +39,21 @@ pub(crate) enum Participant {
         /// The caller's user, as memories name them; without one nothing is remembered.
         subject: Option<String>,
     },
+}
+
+/// The language of our own sentences to a user: that of the text; where it does not decide, the first
+/// wanted one, that of the NPC, or that of the organisation.
+pub(crate) fn language<'a>(
+    bus: &Bus,
+    org: OrgId,
+    text: &str,
+    wanted: impl IntoIterator<Item = &'a str>,
+    npc: Option<&'a Npc>,
+) -> Language {
+    let of_npc = npc.and_then(|npc| npc.effective.settings.locale.as_deref());
+    let fallback = Language::preferred(wanted.into_iter().chain(of_npc));
+    let of_org = || Language::from_tag(&bus.org_locale(org)?);
+    Language::of(text, fallback.or_else(of_org).unwrap_or_default())
 }
 
 fn short_hash(subject: Option<&str>) -> String {

@@ -5,10 +5,12 @@
 use std::{sync::Arc, time::Duration};
 
 use switchboard_bus::{BusError, CancelReason, ConversationKey, TURN_LEASE, Turn};
+use switchboard_phrases::{Language, Phrase};
 use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{
     backoff::Backoff,
     budget::{Budget, Owner},
+    quota::Quota,
     shutdown::Shutdown,
     span_from, trace,
 };
@@ -19,19 +21,14 @@ use tracing::{Span, debug, field::Empty, warn};
 use crate::{
     Chat,
     active_turns::{ActiveTurn, InFlightGuard},
-    answer::{
-        self, AnswerEnd,
-        phrases::{Language, Phrases},
-        sink::TurnSink,
-        style,
-    },
+    answer::{self, AnswerEnd, sink::TurnSink, style},
     conversation::model::Conversation,
     memory::job,
     metrics::TurnEnd,
     npc_cache::UnknownNpc,
     picture::ShownPicture,
     recording::PendingRecording,
-    user_message::{Participant, UserMessage},
+    user_message::{self, Participant, UserMessage},
 };
 
 /// Duration of one blocking read of the queue.
@@ -157,22 +154,23 @@ async fn process(
     let in_flight = InFlightGuard::new(&chat.metrics.in_flight);
     let (end, conversation) = match chat.npcs.find(&chat.store, &turn.device).await {
         Ok(npc) => {
-            let mut message = user_message(&turn, npc);
+            let mut message = user_message(chat, &turn, npc);
             match prepare(chat, &turn, &mut message).await {
                 Ok(()) => {
                     style::send(chat, &turn, &message).await;
                     answer(chat, (&turn, message), &active).await
                 }
                 Err((end, phrase)) => {
-                    chat.bus.send_text(&turn, phrase);
+                    chat.bus.send_text(&turn, &phrase.text(message.language));
                     chat.bus.finish_reply(&turn);
                     (end, None)
                 }
             }
         }
         Err(UnknownNpc) => {
-            let phrases = Phrases(Language::detect(&turn.text, None));
-            chat.bus.send_text(&turn, phrases.unknown_npc());
+            let language = language_of(chat, &turn, None);
+            let phrase = Phrase::UnknownNpc.text(language);
+            chat.bus.send_text(&turn, &phrase);
             chat.bus.finish_reply(&turn);
             (TurnEnd::Failed, None)
         }
@@ -196,18 +194,20 @@ async fn prepare(
     chat: &Chat,
     turn: &Turn,
     message: &mut UserMessage,
-) -> Result<(), (TurnEnd, &'static str)> {
-    let phrases = answer::phrases(message, &turn.text);
+) -> Result<(), (TurnEnd, Phrase<'static>)> {
     chat.admit_device_turn(turn).await.map_err(|exceeded| {
         debug!(%exceeded, turn = %turn.id, "turn refused");
-        let phrase = phrases.quota_exceeded(exceeded.quota);
+        let phrase = match exceeded.quota {
+            Quota::SpeechMinutesPerDay => Phrase::SpeechUsedUp,
+            _ => Phrase::TalkUsedUp,
+        };
         (TurnEnd::QuotaExceeded, phrase)
     })?;
     if let Some(picture) = turn.picture.clone() {
         let picture = Box::pin(ShownPicture::open(chat, message.org, picture));
         message.picture = Some(picture.await.map_err(|error| {
             error.log();
-            (TurnEnd::Failed, error.phrase(phrases))
+            (TurnEnd::Failed, error.phrase())
         })?);
     }
     Ok(())
@@ -231,13 +231,19 @@ where
     }
 }
 
-fn user_message(turn: &Turn, npc: Option<Arc<Npc>>) -> UserMessage {
+fn language_of(chat: &Chat, turn: &Turn, npc: Option<&Npc>) -> Language {
+    let wanted = turn.locale.as_deref();
+    user_message::language(&chat.bus, turn.device.org, &turn.text, wanted, npc)
+}
+
+fn user_message(chat: &Chat, turn: &Turn, npc: Option<Arc<Npc>>) -> UserMessage {
     UserMessage {
         org: turn.device.org,
         sender: Participant::Device(turn.device.clone()),
         text: turn.text.clone(),
         played: turn.played.clone(),
         picture: None,
+        language: language_of(chat, turn, npc.as_deref()),
         npc,
     }
 }
@@ -252,8 +258,7 @@ async fn answer(
     let exchange = message.start_exchange(turn.id.to_string());
     let sink = TurnSink::for_device(&chat.bus, turn, exchange.clone());
     if turn.has_side_effects && turn.attempts > 1 {
-        let phrases = answer::phrases(&message, &turn.text);
-        sink.send_text(phrases.interrupted());
+        sink.send_text(&Phrase::Interrupted.text(message.language));
         let conversation = answer::close(chat, &message, sink, true).await;
         chat.bus.finish_reply(turn);
         return (

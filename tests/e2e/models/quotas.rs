@@ -30,7 +30,7 @@ async fn start(settings: &[(&'static str, &str)]) -> ChatFixture {
     ChatFixture::start_with(provider, 1, &[&rates, settings].concat()).await
 }
 
-async fn set_quota(cluster: &TestCluster, org: &Org, quota: &str, limit: Value) {
+pub async fn set_quota(cluster: &TestCluster, org: &Org, quota: &str, limit: Value) {
     let url = format!("{}/v1/orgs/{}", cluster.control.address("http_url"), org.id);
     let request = cluster.http.patch(url).bearer_auth(OPERATOR_KEY);
     let changed = request.json(&json!({"quotas": {quota: limit}})).send();

@@ -11,13 +11,13 @@ use switchboard_completions::{
     CompletionError, FinishReason, Message, ModelPreference, Providers, Reply, ReplySink, Request,
     ToolCall, Usage,
 };
+use switchboard_phrases::Phrase;
 use tracing::{info, warn};
 
 use crate::{
     Chat,
     answer::{
         AnswerEnd, Context,
-        phrases::Phrases,
         prompt::{self, Fence},
         retrieval,
         sink::{PendingCall, ToolCallsDenied, TurnSink},
@@ -82,11 +82,11 @@ pub(crate) async fn answer(
             Err(ToolCallsDenied::LeaseLost) => return AnswerEnd::LeaseLost,
             Err(ToolCallsDenied::NotRecorded(error)) => {
                 warn!(%error, "cannot record a call for a turn; it is not made");
-                return session.apologize(Phrases::unreachable);
+                return session.apologize(Phrase::ServicesUnreachable);
             }
         }
     }
-    session.apologize(Phrases::no_answer)
+    session.apologize(Phrase::NoAnswer)
 }
 
 /// A request with the NPC's settings and the tools.
@@ -239,7 +239,7 @@ impl Session<'_> {
         let is_empty = reply.text.trim().is_empty();
         let is_incomplete = is_cut_off || !reply.calls.is_empty();
         if is_empty && (is_incomplete || !self.sink.has_text()) {
-            return self.apologize(Phrases::no_answer);
+            return self.apologize(Phrase::NoAnswer);
         }
         if is_cut_off {
             self.sink.send_text(TRUNCATED);
@@ -250,20 +250,21 @@ impl Session<'_> {
     fn fail(&self, error: &CompletionError) -> AnswerEnd {
         warn!(%error, "no model answered a turn");
         self.apologize(match error {
-            CompletionError::Interrupted(_) => Phrases::broken_off,
-            CompletionError::TimedOut => Phrases::timed_out,
-            _ => Phrases::no_model,
+            CompletionError::Interrupted(_) => Phrase::LostThread,
+            CompletionError::TimedOut => Phrase::TimedOut,
+            _ => Phrase::NoModel,
         })
     }
 
     /// Sends an apology. After a call it does not invite the user to ask again.
-    fn apologize(&self, phrase: fn(Phrases) -> &'static str) -> AnswerEnd {
-        let phrases = self.context.phrases(&self.context.message.text);
-        self.sink.send_apology(if self.sink.has_side_effects() {
-            phrases.may_be_done()
+    fn apologize(&self, phrase: Phrase<'_>) -> AnswerEnd {
+        let phrase = if self.sink.has_side_effects() {
+            Phrase::MayBeDone
         } else {
-            phrase(phrases)
-        });
+            phrase
+        };
+        let language = self.context.message.language;
+        self.sink.send_apology(phrase, language);
         AnswerEnd::Failed
     }
 }

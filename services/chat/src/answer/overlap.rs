@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 
-use crate::answer::phrases::is_chinese;
-
 /// English words that carry no meaning in a question.
 const STOPWORDS: &str = "a about an and are at be can could did do does for from have how i in is \
     it me my of on or please should tell that the there this to was we were what when where \
@@ -60,6 +58,10 @@ fn words(text: &str) -> HashSet<String> {
         }
     }
     words
+}
+
+const fn is_chinese(c: char) -> bool {
+    matches!(c, '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '〇')
 }
 
 /// A word without its plural ending; `None` for a stopword.

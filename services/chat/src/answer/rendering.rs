@@ -1,10 +1,9 @@
-//! Results of calls as sentences in English and Chinese.
+//! Results of calls as sentences.
 
 use serde_json::Value;
+use switchboard_phrases::{Language, Phrase};
 use switchboard_protocol::outcome::{Delivered, Outcome};
 use switchboard_tools::text::clean_to;
-
-use crate::answer::phrases::Language;
 
 /// Bytes of a result in a sentence. Protects listeners and the write queues of small devices.
 const MAX_RESULT_BYTES: usize = 2_000;
@@ -17,7 +16,8 @@ pub(crate) enum CallEnd {
         /// False if the data is not known to match the output schema of the service.
         is_valid: bool,
     },
-    Failed(String),
+    /// The device reports a failure, with its reason if it gives one.
+    Failed(Option<String>),
     /// The device sent no result.
     NoResult {
         outcome: Outcome,
@@ -30,7 +30,8 @@ pub(crate) enum CallEnd {
 pub(crate) fn render(language: Language, is_question: bool, end: &CallEnd) -> String {
     match end {
         CallEnd::Succeeded { data, .. } => succeeded(language, is_question, data),
-        CallEnd::Failed(reason) => failed(language, &clean_to(reason, MAX_RESULT_BYTES)),
+        CallEnd::Failed(None) => Phrase::FailedWithoutReason.text(language).into_owned(),
+        CallEnd::Failed(Some(reason)) => failed(language, &clean_to(reason, MAX_RESULT_BYTES)),
         CallEnd::NoResult {
             outcome,
             delivered,
@@ -43,86 +44,62 @@ pub(crate) fn render(language: Language, is_question: bool, end: &CallEnd) -> St
 }
 
 fn succeeded(language: Language, is_question: bool, data: &Value) -> String {
-    if let (Value::Bool(value), true) = (data, is_question) {
-        let sentence = match (language, value) {
-            (Language::English, true) => "Yes.",
-            (Language::English, false) => "No.",
-            (Language::Chinese, true) => "是的。",
-            (Language::Chinese, false) => "不是。",
-        };
-        return sentence.to_owned();
-    }
-    let text = clean_to(&as_text(language, data), MAX_RESULT_BYTES);
-    let is_empty = text.trim().is_empty();
+    let value = clean_to(&as_text(language, data), MAX_RESULT_BYTES);
+    let result = value.as_str();
     let is_structure = matches!(data, Value::Object(_) | Value::Array(_));
-    let is_sentence = text.ends_with(['.', '。', '!', '！', '?', '？']);
-    match (language, is_question) {
-        (Language::English, true) if is_empty => "The device gave no answer to that.".to_owned(),
-        (Language::Chinese, true) if is_empty => "设备没有给出内容。".to_owned(),
-        (Language::English, false) if is_empty => "Done.".to_owned(),
-        (Language::Chinese, false) if is_empty => "好了。".to_owned(),
-        (_, true) if is_sentence && !is_structure => text,
-        (Language::English, true) if is_structure => format!("Here it is: {text}."),
-        (Language::English, true) => format!("It is {text}."),
-        (Language::Chinese, true) if is_structure => format!("查到了：{text}。"),
-        (Language::Chinese, true) => format!("现在是{text}。"),
-        (Language::English, false) => format!("Done: {text}{}", if is_sentence { "" } else { "." }),
-        (Language::Chinese, false) => {
-            format!("好了：{text}{}", if is_sentence { "" } else { "。" })
+    let is_sentence = result.ends_with(['.', '。', '!', '！', '?', '？']);
+    let phrase = match (data, is_question) {
+        (Value::Bool(true), true) => Phrase::Yes,
+        (Value::Bool(false), true) => Phrase::No,
+        (_, true) if result.trim().is_empty() => Phrase::NoData,
+        (_, false) if result.trim().is_empty() => Phrase::Done,
+        (_, true) if is_structure => Phrase::HereItIs { result },
+        (_, true) if is_sentence => return value,
+        (_, true) => Phrase::ItIs { result },
+        (_, false) => {
+            let done = Phrase::DoneWith { result }.text(language);
+            let period = language.punctuation().period;
+            return format!("{done}{}", if is_sentence { "" } else { period });
         }
-    }
+    };
+    phrase.text(language).into_owned()
 }
 
 /// A value as plain text. Its depth is bounded by the parser.
 fn as_text(language: Language, data: &Value) -> String {
-    let (colon, comma) = match language {
-        Language::English => (": ", ", "),
-        Language::Chinese => ("：", "，"),
-    };
+    let punctuation = language.punctuation();
     match data {
         Value::Null => String::new(),
         Value::String(text) => text.trim().to_owned(),
-        Value::Bool(value) => match (language, value) {
-            (Language::English, true) => "yes".to_owned(),
-            (Language::English, false) => "no".to_owned(),
-            (Language::Chinese, true) => "是".to_owned(),
-            (Language::Chinese, false) => "否".to_owned(),
-        },
+        Value::Bool(true) => Phrase::True.text(language).into_owned(),
+        Value::Bool(false) => Phrase::False.text(language).into_owned(),
         Value::Number(number) => number.to_string(),
         Value::Array(items) => {
             let items = items.iter().map(|item| as_text(language, item));
-            items.collect::<Vec<_>>().join(comma)
+            items.collect::<Vec<_>>().join(punctuation.values)
         }
         Value::Object(members) => {
             let members = members.iter().map(|(name, value)| {
                 let name = name.replace('_', " ");
-                format!("{name}{colon}{}", as_text(language, value))
+                format!("{name}{}{}", punctuation.colon, as_text(language, value))
             });
-            members.collect::<Vec<_>>().join(comma)
+            members.collect::<Vec<_>>().join(punctuation.values)
         }
     }
 }
 
 fn failed(language: Language, reason: &str) -> String {
-    match language {
-        Language::English => format!("That did not work: {}.", reason.trim_end_matches('.')),
-        Language::Chinese => format!("没有成功：{}。", reason.trim_end_matches(['.', '。'])),
-    }
+    let reason = reason.trim_end_matches(['.', '。']);
+    Phrase::Failed { reason }.text(language).into_owned()
 }
 
 fn no_result(language: Language, outcome: Outcome, delivered: Delivered, detail: &str) -> String {
-    let is_english = language == Language::English;
-    match (outcome, delivered) {
-        (Outcome::Invalid, _) => failed(language, detail),
-        (_, Delivered::No) if is_english => {
-            "I could not reach the device for that; nothing was done.".to_owned()
-        }
-        (_, Delivered::No) => "我没能联系到设备，什么也没有执行。".to_owned(),
-        _ if is_english => {
-            "The device gave no answer in time. It may have done it all the same.".to_owned()
-        }
-        _ => "设备没有及时回应，但操作可能已经执行。".to_owned(),
-    }
+    let phrase = match (outcome, delivered) {
+        (Outcome::Invalid, _) => return failed(language, detail),
+        (_, Delivered::No) => Phrase::DeviceUnreached,
+        _ => Phrase::NoResult,
+    };
+    phrase.text(language).into_owned()
 }
 
 #[cfg(test)]
@@ -138,7 +115,7 @@ mod tests {
             let end = CallEnd::Succeeded { data, is_valid };
             assert_eq!(render(language, is_question, &end), expected);
         }
-        use Language::{Chinese, English};
+        use Language::{English, French, SimplifiedChinese as Chinese};
         check(English, true, json!("09:15"), "It is 09:15.");
         check(English, false, json!("lit"), "Done: lit.");
         check(English, false, Value::Null, "Done.");
@@ -149,14 +126,21 @@ mod tests {
             json!({"room_a": 21.5}),
             "Here it is: room a: 21.5.",
         );
+        check(English, false, json!("Lit!"), "Done: Lit!");
+        check(
+            French,
+            true,
+            json!({"room_a": true}),
+            "Voici\u{a0}: room a\u{a0}: oui.",
+        );
         check(Chinese, true, json!("09:15"), "现在是09:15。");
         check(Chinese, false, Value::Null, "好了。");
-        let failed = CallEnd::Failed("no signal".into());
+        let failed = CallEnd::Failed(Some("no signal".into()));
         assert_eq!(
             render(English, true, &failed),
             "That did not work: no signal."
         );
-        let failed = CallEnd::Failed("没信号".into());
+        let failed = CallEnd::Failed(Some("没信号".into()));
         assert_eq!(render(Chinese, true, &failed), "没有成功：没信号。");
     }
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use switchboard_embeddings::QueryEmbedder;
+use switchboard_phrases::{Language, Phrase};
 use switchboard_store::{
     BookFilter, MemoryFilter, MemoryQuery, Npc, Owner, QueryEmbedding, Store, StoreError,
 };
@@ -11,10 +12,7 @@ use switchboard_tools::text::clean_to;
 use tokio::time::{Instant, timeout_at};
 use tracing::warn;
 
-use crate::{
-    answer::{overlap::overlap, phrases::Phrases},
-    user_message::UserMessage,
-};
+use crate::{answer::overlap::overlap, user_message::UserMessage};
 
 /// Time for all searches together.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -82,10 +80,10 @@ async fn or_default_by<T: Default>(
 
 impl RetrievedContext {
     /// An answer without a model: the best result with enough words of the question.
-    pub(crate) fn answer(&self, question: &str, phrases: Phrases) -> Option<String> {
+    pub(crate) fn answer(&self, question: &str, language: Language) -> Option<String> {
         let mut memories = self.memories.iter();
         if let Some(text) = memories.find(|text| overlap(question, text) >= MIN_OVERLAP) {
-            return Some(phrases.quote_memory(text));
+            return Some(Phrase::MemoryQuote { text }.text(language).into_owned());
         }
         let score =
             |chunk: &Chunk| overlap(question, &format!("{}\n{}", chunk.heading, chunk.text));
@@ -93,7 +91,8 @@ impl RetrievedContext {
         let (_, best) = chunks
             .filter(|(score, _)| *score >= MIN_OVERLAP)
             .max_by(|(one, _), (other, _)| one.total_cmp(other))?;
-        Some(phrases.quote_book(&best.book, &best.text))
+        let (book, text) = (&*best.book, &*best.text);
+        Some(Phrase::BookQuote { book, text }.text(language).into_owned())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 use switchboard_catalog::placeholders;
+use switchboard_phrases::Phrase;
 use switchboard_rule_responder::{Offer, Plan, SmallTalk, Target, plan};
 use switchboard_tools::text::clean_to;
 
@@ -9,9 +10,8 @@ use crate::{
     Chat,
     answer::{
         AnswerEnd, Context,
-        phrases::{Language, Phrases},
         rendering::{CallEnd, render},
-        retrieval,
+        retrieval, sentences,
         sink::{ToolCallsDenied, TurnSink},
         tool_call::{self, ServiceCall},
         tools::Callable,
@@ -39,34 +39,34 @@ enum Decision<'a> {
 
 /// Answers a message.
 pub(crate) async fn answer(chat: &Chat, context: &Context<'_>, sink: &TurnSink<'_>) -> AnswerEnd {
-    let phrases = context.phrases(&context.message.text);
+    let language = context.message.language;
     let has_picture = context.message.picture.is_some();
     if has_picture {
-        sink.send_text(phrases.unseen_picture());
+        sink.send_text(&Phrase::UnseenPicture.text(language));
         if context.message.text.trim().is_empty() {
             return AnswerEnd::Answered;
         }
         sink.start_paragraph();
     }
-    let text = match decide(context, phrases) {
+    let text = match decide(context) {
         None => return AnswerEnd::Failed,
         Some(Decision::Call {
             callable,
             params,
             is_read_only,
         }) => match call(chat, context, sink, (callable, params)).await {
-            Ok(end) => render(phrases.0, is_read_only, &end),
+            Ok(end) => render(language, is_read_only, &end),
             Err(ToolCallsDenied::LeaseLost) => return AnswerEnd::LeaseLost,
             Err(ToolCallsDenied::NotRecorded(error)) => {
                 tracing::warn!(%error, "cannot record a call for a turn; it is not made");
-                sink.send_apology(phrases.unreachable());
+                sink.send_apology(Phrase::ServicesUnreachable, language);
                 return AnswerEnd::Failed;
             }
         },
         Some(Decision::Say(text)) => text,
         // What the words ask for is in the picture.
         Some(Decision::Nothing) if has_picture => return AnswerEnd::Answered,
-        Some(Decision::Nothing) => without_service(chat, context, phrases).await,
+        Some(Decision::Nothing) => without_service(chat, context).await,
     };
     sink.send_text(&text);
     AnswerEnd::Answered
@@ -74,7 +74,8 @@ pub(crate) async fn answer(chat: &Chat, context: &Context<'_>, sink: &TurnSink<'
 
 /// Decides what to do. The services are prepared for the rule responder here and dropped at once.
 /// `None` if the selected service is unknown.
-fn decide<'a>(context: &Context<'a>, phrases: Phrases) -> Option<Decision<'a>> {
+fn decide<'a>(context: &Context<'a>) -> Option<Decision<'a>> {
+    let language = context.message.language;
     let message = context.message.text.as_str();
     if message.len() > MAX_COMMAND_BYTES {
         return Some(Decision::Nothing);
@@ -97,19 +98,21 @@ fn decide<'a>(context: &Context<'a>, phrases: Phrases) -> Option<Decision<'a>> {
                 is_read_only: service.is_read_only,
             });
         }
-        Plan::Missing(target, parameters) => phrases.missing(&describe(&target), &parameters),
-        Plan::NoCommand(target) => phrases.no_command(&describe(&target)),
+        Plan::Missing(target, parameters) => {
+            sentences::missing_values(language, &describe(&target), &parameters)
+        }
+        Plan::NoCommand(target) => sentences::no_command(language, &describe(&target)),
         Plan::Ambiguous(targets) => {
             let mut devices: Vec<&str> = targets.iter().map(|target| target.device).collect();
             devices.dedup();
             if devices.len() > 1 {
-                phrases.which_device(&devices)
+                sentences::which_device(language, &devices)
             } else {
                 let descriptions: Vec<_> = targets.iter().map(describe).collect();
-                phrases.which_service(&descriptions)
+                sentences::which_service(language, &descriptions)
             }
         }
-        Plan::Talk(talk) => small_talk(talk, context, phrases),
+        Plan::Talk(talk) => small_talk(talk, context),
         Plan::Nothing => return Some(Decision::Nothing),
     }))
 }
@@ -138,36 +141,38 @@ async fn call(
 }
 
 /// Answers from memories and skills books; else states what the devices can do.
-async fn without_service(chat: &Chat, context: &Context<'_>, phrases: Phrases) -> String {
+async fn without_service(chat: &Chat, context: &Context<'_>) -> String {
     let message = context.message;
+    let language = message.language;
     if message.may_become_memory() && salience::note(&message.text).is_some() {
-        return phrases.memory_noted().to_owned();
+        return Phrase::MemoryNoted.text(language).into_owned();
     }
     let retrieved = retrieval::retrieve(&chat.store, chat.embedder.as_ref(), message).await;
-    if let Some(answer) = retrieved.answer(&message.text, phrases) {
+    if let Some(answer) = retrieved.answer(&message.text, language) {
         return answer;
     }
-    let space = match phrases.0 {
-        Language::English => " ",
-        Language::Chinese => "",
-    };
-    let abilities = abilities(context, phrases);
-    format!("{}{space}{abilities}", phrases.not_understood())
+    sentences::join(language, Phrase::NotUnderstood, &abilities(context))
 }
 
-fn abilities(context: &Context<'_>, phrases: Phrases) -> String {
+fn abilities(context: &Context<'_>) -> String {
     let callables = context.tools.callables();
     let descriptions: Vec<_> = callables.map(|callable| callable.describe()).collect();
-    phrases.abilities(&descriptions)
+    sentences::abilities(context.message.language, &descriptions)
 }
 
-fn small_talk(talk: SmallTalk, context: &Context<'_>, phrases: Phrases) -> String {
+fn small_talk(talk: SmallTalk, context: &Context<'_>) -> String {
     let npc = context.message.npc.as_ref();
     let settings = npc.map(|npc| &npc.effective.settings);
+    let say = |phrase: Phrase<'_>| phrase.text(context.message.language).into_owned();
     match talk {
-        SmallTalk::Identity => phrases.identity(settings.map(|settings| settings.name.as_str())),
-        SmallTalk::Abilities => abilities(context, phrases),
-        SmallTalk::Thanks => phrases.thanks().to_owned(),
+        SmallTalk::Identity => say(match settings {
+            Some(settings) => Phrase::IdentityFor {
+                name: &settings.name,
+            },
+            None => Phrase::Identity,
+        }),
+        SmallTalk::Abilities => abilities(context),
+        SmallTalk::Thanks => say(Phrase::Thanks),
         SmallTalk::Greeting => {
             let own = settings.and_then(|settings| {
                 let mut greetings = settings.persona.greeting.iter();
@@ -179,7 +184,7 @@ fn small_talk(talk: SmallTalk, context: &Context<'_>, phrases: Phrases) -> Strin
                 let named = named.unwrap_or_else(|| greeting.clone());
                 Some(clean_to(&named, MAX_GREETING_BYTES))
             });
-            own.unwrap_or_else(|| phrases.greeting().to_owned())
+            own.unwrap_or_else(|| say(Phrase::Greeting))
         }
     }
 }

@@ -5,6 +5,7 @@ use std::mem;
 
 use parking_lot::Mutex;
 use switchboard_bus::{Bus, BusError, Turn};
+use switchboard_phrases::{Language, Phrase};
 use switchboard_tools::text::StreamCleaner;
 
 use crate::{
@@ -86,10 +87,10 @@ impl<'a> TurnSink<'a> {
     }
 
     /// Sends an apology. It is not a part of the stored reply.
-    pub(crate) fn send_apology(&self, text: &str) {
+    pub(crate) fn send_apology(&self, phrase: Phrase<'_>, language: Language) {
         self.flush();
         self.draft.lock().starts_paragraph = true;
-        self.send(text.to_owned(), false);
+        self.send(phrase.text(language).into_owned(), false);
     }
 
     fn send(&self, text: String, is_stored: bool) {

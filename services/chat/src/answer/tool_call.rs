@@ -135,6 +135,7 @@ pub(crate) fn as_json(end: &CallEnd) -> String {
             json!({"success": true, "data": clean_value(data.clone())})
         }
         CallEnd::Failed(reason) => {
+            let reason = reason.as_deref().unwrap_or("the device gave no reason");
             json!({"success": false, "error": clean_to(reason, MAX_RESULT_BYTES)})
         }
         CallEnd::NoResult {
@@ -189,12 +190,12 @@ fn call_end(answer: &Answer) -> CallEnd {
         Ok(DeviceResult {
             error: Value::String(reason),
             ..
-        }) => CallEnd::Failed(reason),
+        }) => CallEnd::Failed(Some(reason)),
         Ok(DeviceResult {
             error: Value::Null, ..
-        }) => CallEnd::Failed("the device gave no reason".to_owned()),
-        Ok(DeviceResult { error, .. }) => CallEnd::Failed(error.to_string()),
-        Err(error) => CallEnd::Failed(error.to_string()),
+        }) => CallEnd::Failed(None),
+        Ok(DeviceResult { error, .. }) => CallEnd::Failed(Some(error.to_string())),
+        Err(error) => CallEnd::Failed(Some(error.to_string())),
     }
 }
 

@@ -15,14 +15,13 @@ use switchboard_protocol::{id::DeviceKey, schema::Digest};
 use switchboard_rule_responder::Service;
 use switchboard_runtime::budget::Budgets;
 use switchboard_store::Npc;
-use switchboard_tools::{Naming, describe, tool_name};
+use switchboard_tools::{Naming, describe, text::clean_to, tool_name};
 use tracing::info;
 
-use crate::{
-    answer::{overlap::overlap, phrases},
-    user_message::UserMessage,
-};
+use crate::{answer::overlap::overlap, user_message::UserMessage};
 
+/// Bytes of a description in a sentence.
+const MAX_DESCRIPTION_BYTES: usize = 200;
 /// Capacity of the cache in bytes of memory. Devices with the same firmware share an entry.
 const CACHE_BYTES: usize = 32 * 1024 * 1024;
 /// Expected number of cached registrations.
@@ -192,7 +191,7 @@ impl DeviceServices {
 impl Callable<'_> {
     /// Its description as a part of a sentence.
     pub(crate) fn describe(&self) -> String {
-        phrases::describe(self.service, self.description)
+        describe_service(self.service, self.description)
     }
 }
 
@@ -319,6 +318,17 @@ impl ToolSet {
             own.to_owned()
         }
     }
+}
+
+/// The description of a service as a part of a sentence, or its name.
+fn describe_service(name: &str, description: &str) -> String {
+    let description = description.trim().trim_end_matches(['.', '。']);
+    let text = if description.is_empty() {
+        name
+    } else {
+        description
+    };
+    clean_to(text, MAX_DESCRIPTION_BYTES)
 }
 
 #[cfg(test)]

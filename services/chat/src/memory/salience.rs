@@ -1,9 +1,10 @@
 //! Rules that select statements worth remembering: what users state about themselves, and what
 //! they ask to be remembered. Notes quote the user; they are never rephrased.
 
+use switchboard_phrases::{Language, Phrase};
 use switchboard_tools::text::clean_to;
 
-use crate::{answer::phrases::Language, memory::extract::Note};
+use crate::memory::extract::Note;
 
 /// Bytes of a quoted sentence.
 const MAX_QUOTE_BYTES: usize = 300;
@@ -78,11 +79,9 @@ pub(crate) fn note(message: &str) -> Option<Note> {
     if is_question || !is_requested && !is_stated {
         return None;
     }
-    let quote = clean_to(message.trim(), MAX_QUOTE_BYTES);
-    let text = match Language::detect(message, None) {
-        Language::English => format!("The user said: “{quote}”"),
-        Language::Chinese => format!("用户说：“{quote}”"),
-    };
+    let quote = &*clean_to(message.trim(), MAX_QUOTE_BYTES);
+    let language = Language::of(message, Language::default());
+    let text = Phrase::UserSaid { quote }.text(language).into_owned();
     let importance = if is_requested {
         REQUESTED_IMPORTANCE
     } else {
