@@ -16,6 +16,8 @@ mod dependencies;
 mod documents;
 #[path = "tidy/layout.rs"]
 mod layout;
+#[path = "tidy/messages.rs"]
+mod messages;
 #[path = "tidy/postgres.rs"]
 mod postgres;
 #[path = "tidy/promises.rs"]

@@ -25,8 +25,31 @@ pub(super) fn split(line: &str) -> (String, String) {
     (code, String::new())
 }
 
+/// The string literals of a line, as they are written. One that ends on a later line is cut.
+pub(super) fn literals(line: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut current: Option<String> = None;
+    let line = line.replace("'\"'", "''").replace("'\\\"'", "''");
+    let mut rest = line.chars();
+    while let Some(character) = rest.next() {
+        match (&mut current, character) {
+            // The letter of an escape is no part of the text.
+            (Some(_), '\\') => {
+                rest.next();
+            }
+            (Some(_), '"') => found.extend(current.take()),
+            (Some(literal), _) => literal.push(character),
+            (None, '"') => current = Some(String::new()),
+            (None, '/') if rest.as_str().starts_with('/') => break,
+            (None, _) => {}
+        }
+    }
+    found.extend(current);
+    found
+}
+
 /// The line from which on a file is test code only: the tests come last in a file.
-fn tests_begin(source: &Source) -> usize {
+pub(super) fn tests_begin(source: &Source) -> usize {
     if source.is_test() {
         return 1;
     }
