@@ -1,7 +1,7 @@
 //! The endpoint of one provider, with its models and its cooldowns.
 //! Invariant: only configured models are requested.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
@@ -9,7 +9,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
-use switchboard_runtime::outbound::{self, Client};
+use switchboard_runtime::outbound::{self, Api, Client, Contact};
 
 use crate::{
     ConfigError,
@@ -25,6 +25,8 @@ const AGENT: HeaderValue =
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream, application/json");
 
+/// The path of requests below the base URL.
+const PATH: &str = "/chat/completions";
 /// Unknown models that are remembered, so that each is logged once.
 const MAX_NOTED_MODELS: usize = 64;
 
@@ -38,6 +40,8 @@ pub(crate) struct Endpoint {
     /// Other configured models.
     other_models: Vec<Model>,
     unknown_models: Mutex<HashSet<String>>,
+    /// The base URL, without a slash at the end.
+    base: String,
     uri: Uri,
     headers: HeaderMap,
     key: Option<SecretString>,
@@ -54,8 +58,8 @@ impl Endpoint {
             reason: reason.to_owned(),
         };
         let base = settings.endpoint.to_string();
-        let uri = format!("{}/chat/completions", base.trim_end_matches('/'));
-        let uri = uri
+        let base = base.trim_end_matches('/').to_owned();
+        let uri = format!("{base}{PATH}")
             .parse()
             .map_err(|_| invalid("the endpoint must be a URL that can be extended by a path"))?;
         let mut headers = HeaderMap::from_iter([
@@ -76,6 +80,7 @@ impl Endpoint {
             cooldowns: Cooldowns::default(),
             other_models: settings.models.into_iter().map(Model::new).collect(),
             unknown_models: Mutex::default(),
+            base,
             uri,
             headers,
             key: settings.key,
@@ -91,6 +96,17 @@ impl Endpoint {
         *request.headers_mut() = self.headers.clone();
         let response = outbound::send(&self.client, request).await;
         response.map_err(|error| Failure::unavailable(format!("no response: {}", causes(&error))))
+    }
+
+    /// Contacts the provider without a request for a reply.
+    pub(crate) async fn contact(&self, limit: Duration) -> Contact {
+        let api = Api {
+            client: &self.client,
+            base: &self.base,
+            path: PATH,
+            authorization: self.headers.get(header::AUTHORIZATION),
+        };
+        api.contact(&self.name, limit).await
     }
 
     /// The message in a form that may be logged.

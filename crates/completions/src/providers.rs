@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use prometheus::Registry;
-use switchboard_runtime::{outbound, span};
+use switchboard_runtime::{
+    outbound::{self, Contact},
+    span,
+};
 use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument as _, Span, field::Empty};
 
@@ -79,6 +82,16 @@ impl Providers {
             .endpoints
             .iter()
             .map(|endpoint| endpoint.name.as_str())
+    }
+
+    /// Contacts all providers without a request for a reply, one after the other, each within
+    /// `limit`.
+    pub async fn contact(&self, limit: Duration) -> Vec<Contact> {
+        let mut contacts = Vec::new();
+        for endpoint in &self.shared.endpoints {
+            contacts.push(endpoint.contact(limit).await);
+        }
+        contacts
     }
 
     /// Whether any model of them sees pictures.

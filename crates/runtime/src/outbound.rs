@@ -1,6 +1,7 @@
 //! HTTP client: TLS configuration and pooled clients. Redirects are not followed, requests are not
 //! retried, and response bodies have a size limit.
 
+mod contact;
 mod form;
 
 use std::{error::Error, sync::Arc, time::Duration};
@@ -20,7 +21,10 @@ use hyper_util::{
 };
 use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer};
 
-pub use self::form::Form;
+pub use self::{
+    contact::{Api, Contact},
+    form::Form,
+};
 use crate::trace::TraceContext;
 
 /// Timeout for connecting.

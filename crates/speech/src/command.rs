@@ -42,6 +42,17 @@ impl Command {
         })
     }
 
+    /// Looks for the program, and does not start it.
+    pub(crate) fn contact(&self) -> (String, Result<String, Failure>) {
+        let attempt = format!("looked for `{}` in PATH", self.program);
+        let found = which::which(&self.program);
+        let found = found.map(|path| format!("it is {}", path.display()));
+        (
+            attempt,
+            found.map_err(|error| Failure::Unavailable(error.to_string())),
+        )
+    }
+
     /// Recognises an utterance: samples on stdin, words on stdout.
     pub(crate) async fn transcribe(&self, utterance: &Utterance) -> Result<String, Failure> {
         let pcm = utterance.all().await;

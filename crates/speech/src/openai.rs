@@ -1,5 +1,7 @@
 //! APIs like OpenAI's: `POST /audio/transcriptions` and `POST /audio/speech`.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, header};
 use http_body_util::{BodyExt as _, Full};
@@ -7,7 +9,7 @@ use hyper::body::Incoming;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use switchboard_runtime::outbound::{self, Client, Form};
+use switchboard_runtime::outbound::{self, Api, Client, Contact, Form};
 
 use crate::{
     RATE,
@@ -22,6 +24,9 @@ use crate::{
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
 /// Samples per second of the audio that is requested.
 const SPEECH_RATE: u32 = 24_000;
+/// The paths of requests below the base URL.
+pub(crate) const TRANSCRIPTIONS: &str = "/audio/transcriptions";
+pub(crate) const SPEECH: &str = "/audio/speech";
 /// The host of OpenAI itself.
 const OPENAI_HOST: &str = "api.openai.com";
 /// The beginning of the ids of OpenAI's custom voices.
@@ -64,9 +69,7 @@ impl OpenAi {
         }
         let form = form.file("file", "speech.wav", "audio/wav", &wav(&pcm, RATE));
         let (content_type, body) = form.finish();
-        let response = self
-            .post("/audio/transcriptions", &content_type, body)
-            .await?;
+        let response = self.post(TRANSCRIPTIONS, &content_type, body).await?;
         let bytes = read_limited(response.into_body()).await?;
         let transcript: Transcript = serde_json::from_slice(&bytes).map_err(|error| {
             Failure::Invalid(format!(
@@ -94,7 +97,7 @@ impl OpenAi {
             body.insert("speed".to_owned(), rate.into());
         }
         let body = body.to_string().into_bytes();
-        let response = self.post("/audio/speech", "application/json", body).await?;
+        let response = self.post(SPEECH, "application/json", body).await?;
         if let Some(media_type) = response.headers().get(header::CONTENT_TYPE) {
             let is_text = |media_type: &str| {
                 media_type.starts_with("text/") || media_type.starts_with("application/json")
@@ -115,6 +118,18 @@ impl OpenAi {
             }
         }
         Ok(())
+    }
+
+    /// Contacts the provider without a request for words or audio.
+    pub(crate) async fn contact(&self, name: &str, path: &str, limit: Duration) -> Contact {
+        let headers = self.headers("application/json");
+        let api = Api {
+            client: &self.client,
+            base: &self.base,
+            path,
+            authorization: headers.get(header::AUTHORIZATION),
+        };
+        api.contact(name, limit).await
     }
 
     fn excerpt(&self, bytes: &[u8]) -> String {

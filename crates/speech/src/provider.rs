@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use switchboard_runtime::outbound::Contact;
 use tokio::time::Instant;
 
 use crate::{
@@ -56,6 +57,21 @@ impl Provider {
             }),
             cooldown: Mutex::new(None),
         })
+    }
+
+    /// Contacts the provider without a request for words or audio. An API has its requests at `path`.
+    pub(crate) async fn contact(&self, path: &str, limit: Duration) -> Contact {
+        let (attempt, result) = match &self.interface {
+            Interface::OpenAi(api) => return api.contact(&self.name, path, limit).await,
+            Interface::Realtime(server) => server.contact().await,
+            Interface::Wyoming(server) => server.contact().await,
+            Interface::Command(command) => command.contact(),
+        };
+        Contact {
+            provider: self.name.clone(),
+            attempt,
+            result: result.map_err(|failure| failure.to_string()),
+        }
     }
 
     /// Records the result of a request, and logs a failure.

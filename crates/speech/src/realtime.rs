@@ -104,6 +104,19 @@ impl Realtime {
         })
     }
 
+    /// Begins a session, and sends no audio.
+    pub(crate) async fn contact(&self) -> (String, Result<String, Failure>) {
+        let connected = timeout(CONNECT_TIMEOUT, self.connect()).await;
+        let connected = connected.unwrap_or(Err(Failure::TimedOut));
+        // A query may have a credential.
+        let (host, path) = (
+            self.endpoint.host().unwrap_or_default(),
+            self.endpoint.path(),
+        );
+        let attempt = format!("WebSocket at {host}{path}");
+        (attempt, connected.map(|_| "it begins a session".to_owned()))
+    }
+
     /// Recognises an utterance, which is sent while it is being spoken.
     pub(crate) async fn transcribe(&self, utterance: &Utterance) -> Result<String, Failure> {
         let connected = timeout(CONNECT_TIMEOUT, self.connect()).await;

@@ -11,6 +11,7 @@ use std::{
 
 use futures_util::future::{BoxFuture, Either, select};
 use prometheus::Registry;
+use switchboard_runtime::outbound::Contact;
 use tokio::sync::watch;
 
 use crate::{
@@ -18,6 +19,7 @@ use crate::{
     config::{Config, ConfigError, Settings},
     failure::Failure,
     metrics::{Direction, Metrics},
+    openai::TRANSCRIPTIONS,
     provider::{Interface, Provider, in_order},
     utterance::{Spoken, Utterance, checked},
 };
@@ -106,6 +108,15 @@ impl Recognizers {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let providers = self.shared.providers.iter();
         providers.map(|provider| provider.name.as_str())
+    }
+
+    /// Contacts all providers without a request for words, one after the other, each within `limit`.
+    pub async fn contact(&self, limit: Duration) -> Vec<Contact> {
+        let mut contacts = Vec::new();
+        for provider in &self.shared.providers {
+            contacts.push(provider.contact(TRANSCRIPTIONS, limit).await);
+        }
+        contacts
     }
 
     /// Begins to recognise an utterance in a language, a BCP 47 tag, or in any.

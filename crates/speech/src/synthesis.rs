@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
+use switchboard_runtime::outbound::Contact;
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout},
@@ -12,6 +13,7 @@ use crate::{
     SpeechError,
     failure::Failure,
     metrics::Direction,
+    openai::SPEECH,
     provider::{Interface, Provider, in_order},
     recognition::Shared,
 };
@@ -83,6 +85,15 @@ impl Synthesizers {
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let providers = self.shared.providers.iter();
         providers.map(|provider| provider.name.as_str())
+    }
+
+    /// Contacts all providers without a request for audio, one after the other, each within `limit`.
+    pub async fn contact(&self, limit: Duration) -> Vec<Contact> {
+        let mut contacts = Vec::new();
+        for provider in &self.shared.providers {
+            contacts.push(provider.contact(SPEECH, limit).await);
+        }
+        contacts
     }
 
     /// Begins to speak a sentence.

@@ -75,6 +75,16 @@ impl Wyoming {
         Ok((Receiver(BufReader::new(read)), Sender(write)))
     }
 
+    /// Connects to the server, and sends nothing.
+    pub(crate) async fn contact(&self) -> (String, Result<String, Failure>) {
+        let connected = self.connect().await;
+        let attempt = format!("TCP connection to {}", self.address);
+        (
+            attempt,
+            connected.map(|_| "it accepts connections".to_owned()),
+        )
+    }
+
     /// Recognises an utterance, which is sent while it is being spoken.
     pub(crate) async fn transcribe(&self, utterance: &Utterance) -> Result<String, Failure> {
         let (mut receiver, mut sender) = self.connect().await?;
