@@ -74,15 +74,9 @@ pub struct Config {
     )]
     pub webhooks_senders: u16,
 
-    /// Non-public networks where webhooks are allowed, with or without TLS, such as `10.0.0.0/8`.
-    /// By default, webhooks need a public address and TLS. Protects internal services from requests
-    /// that tenants trigger
-    #[arg(long, env, value_delimiter = ',', value_name = "NETWORK,…")]
-    pub webhooks_allow: Vec<IpNet>,
-
-    /// PEM file with the certificate authorities for webhooks, instead of those of the system
-    #[arg(long, env, value_name = "FILE", value_parser = Authorities::read)]
-    pub webhooks_ca: Option<Authorities>,
+    /// Which webhooks are reached.
+    #[command(flatten)]
+    pub webhooks: WebhookConfig,
 
     /// The endpoint that embeds texts.
     #[command(flatten)]
@@ -122,6 +116,21 @@ pub struct Config {
     /// with which its consent is stored here
     #[arg(long, env, value_name = "ID", requires = "voices_openai_endpoint")]
     pub voices_openai_consent: Option<String>,
+}
+
+/// Which webhooks are reached.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[group(skip)]
+pub struct WebhookConfig {
+    /// Non-public networks where webhooks are allowed, with or without TLS, such as `10.0.0.0/8`.
+    /// By default, webhooks need a public address and TLS. Protects internal services from requests
+    /// that tenants trigger
+    #[arg(long, env, value_delimiter = ',', value_name = "NETWORK,…")]
+    pub webhooks_allow: Vec<IpNet>,
+
+    /// PEM file with the certificate authorities for webhooks, instead of those of the system
+    #[arg(long, env, value_name = "FILE", value_parser = Authorities::read)]
+    pub webhooks_ca: Option<Authorities>,
 }
 
 fn endpoint(text: &str) -> Result<String, String> {

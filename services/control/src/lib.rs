@@ -31,7 +31,7 @@ use switchboard_runtime::{
 use switchboard_store::{Objects, Owner, QueryEmbedding, Store};
 
 pub use bootstrap::bootstrap;
-pub use config::Config;
+pub use config::{Config, WebhookConfig};
 pub use http::api::document;
 use http::error::objects_not_configured;
 use metrics::RequestMetrics;
@@ -41,7 +41,7 @@ pub use signing_keys::PublicKeys;
 pub use workers::{
     ingestion::{Format, read_confined},
     start_workers,
-    webhooks::Authorities,
+    webhooks::{Authorities, WebhookContacts},
 };
 
 /// What the control plane depends on.
@@ -91,7 +91,7 @@ impl Control {
             operator_key: config.operator_key.clone(),
             max_token_ttl_s: config.longest_token_ttl_s,
             quota_defaults: config.quotas.limits(),
-            webhook_networks: workers::webhooks::Networks::new(&config.webhooks_allow),
+            webhook_networks: workers::webhooks::Networks::new(&config.webhooks.webhooks_allow),
             embedder: Endpoint::from_config(&config.embeddings)
                 .map(|endpoint| QueryEmbedder::new(endpoint, &deps.budgets)),
             metrics: RequestMetrics::new(&deps.registry)?,

@@ -7,6 +7,7 @@ mod active_attempts;
 mod attempt;
 mod authorities;
 mod client;
+mod contact;
 mod destination;
 mod networks;
 mod public_address;
@@ -27,6 +28,7 @@ use active_attempts::ActiveAttempts;
 use attempt::AttemptContext;
 pub use authorities::Authorities;
 use client::{ATTEMPT_TIMEOUT, WebhookClient};
+pub use contact::WebhookContacts;
 pub(crate) use destination::{Destination, MAX_URL_BYTES};
 pub(crate) use networks::Networks;
 pub(crate) use secret::{Secret, SecretVault};
@@ -66,8 +68,7 @@ impl Worker {
     ) -> Self {
         let senders = usize::from(config.webhooks_senders);
         let budget = budgets.slots("webhook_attempts", senders, Kind::quarter_of(senders));
-        let networks = Networks::new(&config.webhooks_allow);
-        let client = WebhookClient::new(networks, config.webhooks_ca.clone());
+        let client = WebhookClient::new(&config.webhooks);
         Self {
             context: Arc::new(AttemptContext {
                 store,

@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use switchboard_bus::{Bus, BusConfig, LocalHub};
-use switchboard_control::{Config, Deps, PublicKeys, QuotaConfig};
+use switchboard_control::{Config, Deps, PublicKeys, QuotaConfig, WebhookConfig};
 use switchboard_identity::Authenticator;
 use switchboard_protocol::id::OrgId;
 use switchboard_runtime::{budget::Budgets, shutdown::Shutdown};
@@ -353,8 +353,10 @@ pub(crate) fn config() -> Config {
         // The test program has no parser subcommand.
         skills_readers: 0,
         webhooks_senders: 8,
-        webhooks_allow: vec!["127.0.0.0/8".parse().unwrap()],
-        webhooks_ca: None,
+        webhooks: WebhookConfig {
+            webhooks_allow: vec!["127.0.0.0/8".parse().unwrap()],
+            webhooks_ca: None,
+        },
         embeddings: switchboard_embeddings::Config::default(),
         voices_endpoint: None,
         voices_key: None,

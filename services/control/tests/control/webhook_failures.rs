@@ -231,8 +231,8 @@ async fn host_with_internal_address_is_rejected() {
     let (by_name, _) = installation.webhook(&org, secured.webhook(EVENTS)).await;
     let (by_address, _) = installation.webhook(&org, plain.webhook(EVENTS)).await;
     let mut strict = config();
-    strict.webhooks_allow = Vec::new();
-    strict.webhooks_ca = Some(authorities(&certificate));
+    strict.webhooks.webhooks_allow = Vec::new();
+    strict.webhooks.webhooks_ca = Some(authorities(&certificate));
     installation.start_workers_with(&strict);
     for webhook in [by_name, by_address] {
         let id = installation.send_test_event(&org, &webhook).await;
@@ -264,7 +264,7 @@ async fn untrusted_certificate_is_rejected() {
     assert!(doubting.finished(Duration::from_secs(10)).await);
 
     let mut trusting = config();
-    trusting.webhooks_ca = Some(authorities(&certificate));
+    trusting.webhooks.webhooks_ca = Some(authorities(&certificate));
     installation.start_workers_with(&trusting);
     installation.make_deliveries_due().await;
     installation

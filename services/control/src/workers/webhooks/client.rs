@@ -24,6 +24,7 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::{Authorities, authorities::connector, destination::Destination, networks::Networks};
+use crate::WebhookConfig;
 
 /// How long the lookup of the name and the connection may take; and how long the TLS handshake may.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -80,10 +81,10 @@ pub(super) struct WebhookClient {
 }
 
 impl WebhookClient {
-    pub(super) const fn new(networks: Networks, authorities: Option<Authorities>) -> Self {
+    pub(super) fn new(config: &WebhookConfig) -> Self {
         Self {
-            networks,
-            authorities,
+            networks: Networks::new(&config.webhooks_allow),
+            authorities: config.webhooks_ca.clone(),
             tls: OnceLock::new(),
         }
     }
@@ -112,6 +113,17 @@ impl WebhookClient {
         };
         let exchange = Box::pin(timeout(ATTEMPT_TIMEOUT, exchange));
         exchange.await.map_err(|_| DeliveryError::TimedOut)?
+    }
+
+    /// Connects as [`Self::send`] does, and sends no request.
+    pub(super) async fn contact(&self, destination: &Destination) -> Result<(), DeliveryError> {
+        let connect = timeout(CONNECT_TIMEOUT, self.connect(destination));
+        let stream = connect.await.map_err(|_| DeliveryError::TimedOut)??;
+        if destination.is_tls() {
+            let handshake = timeout(CONNECT_TIMEOUT, self.tls_handshake(destination, stream));
+            handshake.await.map_err(|_| DeliveryError::TimedOut)??;
+        }
+        Ok(())
     }
 
     /// The name is resolved once, and the checked addresses are the ones to connect to: a later
