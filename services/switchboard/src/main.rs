@@ -24,6 +24,7 @@ mod http_service;
 mod postgres;
 mod process;
 mod query;
+mod shell;
 mod stdio;
 mod stored_keys;
 mod tls;

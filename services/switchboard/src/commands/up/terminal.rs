@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use crate::{exit::print_stderr, process::Ready};
+use crate::{exit::print_stderr, process::Ready, shell};
 
 /// The steps of the start, with their durations. Programs read the ready line instead.
 pub(super) struct Steps {
@@ -47,12 +47,13 @@ impl Steps {
 
 fn summary(ready: &Ready, folder: &Path, is_default: bool, seconds: f64) -> String {
     let text = |address: &Option<String>| address.clone().unwrap_or_default();
-    let (http, folder) = (text(&ready.http_url), folder.display());
+    let http = text(&ready.http_url);
     let program = std::env::args().next();
     let program = program.unwrap_or_else(|| "switchboard".to_owned());
+    let program = shell::quote(&program);
     let place = match is_default {
         true => String::new(),
-        false => format!(" --data-dir {folder}"),
+        false => format!(" --data-dir {}", shell::quote_path(folder)),
     };
     let mut lines = format!("Switchboard is ready after {seconds:.1} s. Ctrl-C stops it.\n\n");
     let mut row = |name: &str, value: &str| {
@@ -72,7 +73,7 @@ fn summary(ready: &Ready, folder: &Path, is_default: bool, seconds: f64) -> Stri
     row("admin", &format!("{}/readyz", ready.admin_url));
     row(
         "data",
-        &format!("{folder}; the API key is in its file up.json"),
+        &format!("{}; the API key is in its file up.json", folder.display()),
     );
     let _ = write!(
         lines,
@@ -106,6 +107,9 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert!(!text.contains("sb_secret"), "{text}");
+        let spaced = summary(&ready, Path::new("/my data"), false, 1.0);
+        assert!(spaced.contains("toy-1 --data-dir '/my data'\n"), "{spaced}");
+        assert!(spaced.contains("doctor --data-dir '/my data'`"), "{spaced}");
         assert!(!summary(&ready, Path::new("/data"), true, 1.0).contains("--data-dir"));
     }
 }
