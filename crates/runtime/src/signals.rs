@@ -9,9 +9,9 @@ use crate::shutdown::Shutdown;
 /// Drains on the first signal; stops on the second one, or when `grace` has elapsed since draining
 /// began.
 ///
-/// `leave` runs after the first signal, while the process still serves; a second signal cuts it
-/// short. `grace` also applies if draining was begun elsewhere. Returns once stopping has begun:
-/// run it beside the work and drop it when the work is done.
+/// `leave` runs after the first signal, while the process still serves. `grace` also applies if
+/// draining was begun elsewhere. Returns once stopping has begun: run it beside the work and drop it
+/// when the work is done.
 ///
 /// # Errors
 /// When the signal handlers cannot be installed.
@@ -22,19 +22,26 @@ pub async fn watch(
 ) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut second = None;
     tokio::select! {
         name = first(&mut terminate, &mut interrupt) => {
             tracing::info!(signal = name, grace_s = grace.as_secs_f64(), "signal received; draining");
             tokio::select! {
                 () = leave => {}
-                _ = first(&mut terminate, &mut interrupt) => {}
+                name = first(&mut terminate, &mut interrupt) => second = Some(name),
             }
         }
         () = shutdown.draining() => {}
     }
     shutdown.drain();
+    let second = async {
+        match second {
+            Some(name) => name,
+            None => first(&mut terminate, &mut interrupt).await,
+        }
+    };
     tokio::select! {
-        name = first(&mut terminate, &mut interrupt) => {
+        name = second => {
             tracing::warn!(signal = name, "second signal received; stopping now");
         }
         () = tokio::time::sleep(grace) => {

@@ -1,5 +1,7 @@
 //! Lifecycle of a serving process: start, ready line, signals and ordered shutdown.
 
+mod progress;
+
 use std::{
     future::Future,
     io::IsTerminal as _,
@@ -237,15 +239,11 @@ impl Process {
         start: impl AsyncFnOnce(&Self) -> Result<Ready, Failure>,
     ) -> Result<ExitCode, Failure> {
         let serving = self.stages.serving.clone();
-        let unready = self.stages.admin.clone();
+        let (unready, registry) = (self.stages.admin.clone(), self.registry.clone());
         let leave = async move {
             unready.drain();
             if std::io::stderr().is_terminal() {
-                exit::print_stderr(&format!(
-                    "switchboard: stopping; calls and answers in progress have {} s. Another Ctrl-C \
-                     stops at once.",
-                    drain.timeout.as_secs()
-                ));
+                exit::print_stderr(&stopping(&registry, drain.timeout));
             }
             tokio::time::sleep(drain.leave_delay).await;
         };
@@ -292,6 +290,15 @@ impl Stages {
         end_stage("traces", &self.traces, SETTLE_TIMEOUT).await;
         end_stage("admin", &self.admin, Duration::ZERO).await;
     }
+}
+
+/// What a person reads after the first signal.
+fn stopping(registry: &Registry, timeout: Duration) -> String {
+    let waits_for = match progress::in_progress(registry) {
+        Some(work) => format!("waiting up to {} s for {work}", timeout.as_secs()),
+        None => "nothing is in progress".to_owned(),
+    };
+    format!("switchboard: stopping; {waits_for}. Another Ctrl-C stops at once.")
 }
 
 async fn end_stage(name: &'static str, stage: &Shutdown, timeout: Duration) {

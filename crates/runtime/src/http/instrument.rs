@@ -11,7 +11,9 @@ use axum::{
     middleware::{self, Next},
     response::Response,
 };
-use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{
+    HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+};
 use tracing::{Instrument as _, Span, field::Empty};
 
 use super::caller;
@@ -35,6 +37,7 @@ pub struct RequestTrace(pub TraceContext);
 pub struct HttpMetrics {
     requests: IntCounterVec,
     seconds: HistogramVec,
+    in_flight: IntGauge,
     pub(super) refused: IntCounter,
 }
 
@@ -56,9 +59,12 @@ impl HttpMetrics {
         let group = Group::new(registry, "switchboard_http").with_service(service);
         let help = "HTTP connections refused because of the connection limit";
         let refused = group.counter("connections_refused_total", help)?;
+        let help = "Requests whose response has not begun";
+        let in_flight = group.gauge("requests_in_flight", help)?;
         Ok(Self {
             requests,
             seconds,
+            in_flight,
             refused,
         })
     }
@@ -76,6 +82,7 @@ async fn observe(
     mut request: Request,
     next: Next,
 ) -> Response {
+    metrics.in_flight.inc();
     let mut observation = Observation {
         metrics: &metrics,
         method: method(request.method()),
@@ -134,6 +141,7 @@ impl Observation<'_> {
 
 impl Drop for Observation<'_> {
     fn drop(&mut self) {
+        self.metrics.in_flight.dec();
         let status = match &self.status {
             Some(status) => status.as_str(),
             None if std::thread::panicking() => "500",

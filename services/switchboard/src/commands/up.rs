@@ -40,13 +40,16 @@ const TOKEN_KEYS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Runs all services in one process, with a private Postgres.
 ///
 /// Prints {"event":"ready","device_addr","http_url","admin_url","org_id","api_key"} on stdout when
-/// ready, and on a terminal a summary instead; logs go to stderr. The API key is created at the first start and stored, with the
-/// database, in --data-dir. Other subcommands such as `switchboard device`, `call` and `token` find
-/// it there.
+/// ready, and on a terminal a summary instead; logs go to stderr. Ctrl-C waits for what is in
+/// progress; a second one stops at once.
+///
+/// The API key is created at the first start and stored, with the database, in --data-dir. Other
+/// subcommands such as `switchboard device`, `call` and `token` find it there.
 ///
 /// The private Postgres listens on a socket that only its user can reach. It is not started if
 /// DATABASE_URL is set. Under root it runs as the user `postgres` (or `nobody`); if that user
-/// cannot reach --data-dir, its data is in /var/lib/switchboard, with a link to it.
+/// cannot reach --data-dir, its data is in /var/lib/switchboard, with a link to it; `switchboard
+/// doctor` finds such data when its --data-dir is gone.
 ///
 /// Exit codes: 0 ended normally, 1 failed, 64 invalid settings, 69 PostgreSQL is not installed.
 #[derive(Debug, clap::Args)]
