@@ -82,7 +82,7 @@ pub fn init(filter: &str, format: LogFormat) {
         .with_env_filter(directives(filter))
         .with_writer(io::stderr);
     let started = match format {
-        LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
+        LogFormat::Text => builder.with_ansi(has_color()).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
     if started.is_ok() {
@@ -110,10 +110,7 @@ fn layers(filter: &str, format: LogFormat, tracer: SdkTracer) -> Vec<BoxedLayer>
     let others = filter_fn(|metadata| !is_traces(metadata));
     let logged = directives(filter).and(others.with_max_level_hint(LevelFilter::TRACE));
     let logs = match format {
-        LogFormat::Text => layer
-            .with_ansi(io::stderr().is_terminal())
-            .with_filter(logged)
-            .boxed(),
+        LogFormat::Text => layer.with_ansi(has_color()).with_filter(logged).boxed(),
         LogFormat::Json => {
             let json = fmt::format().json().flatten_event(true);
             let layer = layer.json().event_format(json_lines::WithTraceIds(json));
@@ -129,6 +126,16 @@ fn layers(filter: &str, format: LogFormat, tracer: SdkTracer) -> Vec<BoxedLayer>
         .with_filter(filter_fn(is_traces).with_max_level_hint(LevelFilter::INFO))
         .boxed();
     vec![logs, spans]
+}
+
+/// Whether stderr shows colours: it is a terminal, and the user has not refused them with NO_COLOR
+/// (<https://no-color.org>).
+#[must_use]
+pub fn has_color() -> bool {
+    let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    io::stderr().is_terminal()
+        && !is_refused
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 fn directives(filter: &str) -> EnvFilter {

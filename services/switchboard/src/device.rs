@@ -11,6 +11,7 @@ use crate::exit::{self, Failure, print_stderr};
 
 use self::{connection::Connection, dialogue::Dialogue, wire::WireError};
 
+mod call_line;
 mod command;
 mod connection;
 mod demo;

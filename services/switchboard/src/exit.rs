@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::Context as _;
 use serde_json::value::RawValue;
-use switchboard_runtime::settings::SettingsError;
+use switchboard_runtime::{settings::SettingsError, telemetry};
 use switchboard_tools::text::{escape, escape_after, escape_json};
 
 /// General failure.
@@ -59,6 +59,12 @@ impl Failure {
     }
 }
 
+impl Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Self::general(format!("{error:#}"))
@@ -79,6 +85,35 @@ pub(crate) fn report_settings(error: &SettingsError) -> ExitCode {
 /// Prints a line on stderr; ignores a closed stderr.
 pub(crate) fn print_stderr(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", escape(line));
+}
+
+/// A colour of a terminal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Color {
+    Red,
+    Green,
+    Yellow,
+}
+
+/// Prints a line of several parts on stderr, in colour where stderr shows it.
+pub(crate) fn print_stderr_colored(parts: &[(&str, Option<Color>)]) {
+    let line = colored(parts, telemetry::has_color());
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+fn colored(parts: &[(&str, Option<Color>)], has_color: bool) -> String {
+    let paint = |(text, color): &(&str, Option<Color>)| {
+        let text = escape(text);
+        // Select Graphic Rendition of ECMA-48.
+        let code = match color.filter(|_| has_color) {
+            Some(Color::Red) => 31,
+            Some(Color::Green) => 32,
+            Some(Color::Yellow) => 33,
+            None => return text.into_owned(),
+        };
+        format!("\u{1b}[{code}m{text}\u{1b}[0m")
+    };
+    parts.iter().map(paint).collect()
 }
 
 /// Prints a line on stdout.
@@ -152,7 +187,17 @@ impl PieceWriter {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::Path};
+
     use super::*;
+
+    #[test]
+    fn color_is_ours_and_text_is_escaped() {
+        let parts = [("a\u{1b}[31m ", None), ("failed", Some(Color::Red))];
+        assert_eq!(colored(&parts, false), "a\\u{1b}[31m failed");
+        let expected = "a\\u{1b}[31m \u{1b}[31mfailed\u{1b}[0m";
+        assert_eq!(colored(&parts, true), expected);
+    }
 
     #[test]
     fn pieces_are_escaped_like_the_whole_text() {
@@ -160,5 +205,43 @@ mod tests {
         let pieces = ["I ❤", "\u{fe0f} you", "\u{1b}[2J\u{9b}31m", "\u{202e}\n"];
         let escaped: String = pieces.map(|piece| writer.escape(piece.as_bytes())).concat();
         assert_eq!(escaped, "I ❤\u{fe0f} you\\u{1b}[2J\\u{9b}31m\\u{202e}\n");
+    }
+
+    /// Text for a terminal goes through this module. The rest is for programs, or is audio.
+    #[test]
+    fn only_programs_receive_unescaped_output() {
+        fn writers(folder: &Path, found: &mut Vec<String>) {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    writers(&path, found);
+                    continue;
+                }
+                let text = fs::read_to_string(&path).unwrap();
+                let writes = |line: &str| {
+                    let names = ["stdout()", "stderr()", "println!", "print!"];
+                    let is_checked = line.contains("is_terminal()") || line.contains("Command::");
+                    names.iter().any(|name| line.contains(name)) && !is_checked
+                };
+                if text.lines().any(writes) {
+                    let name = path.strip_prefix(SOURCES).unwrap();
+                    found.push(name.display().to_string());
+                }
+            }
+        }
+        const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+        let mut found = Vec::new();
+        writers(Path::new(SOURCES), &mut found);
+        found.sort();
+        let expected = [
+            "commands/convert.rs",
+            "commands/read_skills_book.rs",
+            "commands/stdio.rs",
+            // Its prompt.
+            "commands/talk.rs",
+            "device/speaker.rs",
+            "exit.rs",
+        ];
+        assert_eq!(found, expected);
     }
 }

@@ -1,7 +1,7 @@
 //! Services implemented by a program: parameters on stdin, data on stdout, errors on stderr. The
 //! program is started without a shell, and with few variables of the environment.
 
-use std::{env, path::PathBuf, process::Stdio, time::Duration};
+use std::{env, ffi::OsString, path::PathBuf, process::Stdio, time::Duration};
 
 use serde_json::{Value, value::RawValue};
 use tokio::{
@@ -9,6 +9,8 @@ use tokio::{
     process,
     time::timeout,
 };
+
+use crate::shell;
 
 /// Default timeout of a command, equal to that of a call.
 const DEFAULT_TIMEOUT_MS: u64 = 30_000;
@@ -32,8 +34,8 @@ impl Command {
     /// Removes the command and its environment from a service definition; the rest is registered.
     ///
     /// # Errors
-    /// When the definition has no valid command, its program does not exist, or the environment is not
-    /// a list of names.
+    /// When the definition has no valid command, its program does not exist or is not executable, or
+    /// the environment is not a list of names.
     pub(super) fn take_from(service: &str, definition: &mut Value) -> Result<Self, String> {
         let missing = || {
             format!(
@@ -62,9 +64,8 @@ impl Command {
             .unwrap_or(DEFAULT_TIMEOUT_MS);
         let name = text.remove(0);
         let program = which::which(&name).map_err(|_| {
-            format!(
-                "the service `{service}` cannot run `{name}`: there is no such program, neither at this path nor in a folder of PATH"
-            )
+            let reason = describe_missing(&name, env::var_os("PATH").unwrap_or_default());
+            format!("the service `{service}` cannot run `{name}`: {reason}")
         })?;
         Ok(Self {
             program,
@@ -140,6 +141,34 @@ impl Command {
     }
 }
 
+/// Why there is no program of this name, which is a path or is in a folder of `path`.
+fn describe_missing(name: &str, path: OsString) -> String {
+    let is_path = name.contains('/');
+    let folders: Vec<PathBuf> = env::split_paths(&path).collect();
+    let candidates = match is_path {
+        true => vec![PathBuf::from(name)],
+        false => folders.iter().map(|folder| folder.join(name)).collect(),
+    };
+    if let Some(file) = candidates.iter().find(|file| file.is_file()) {
+        let (shown, quoted) = (file.display(), shell::quote_path(file));
+        return format!("{shown} is not executable: run `chmod +x {quoted}`");
+    }
+    if is_path {
+        return match candidates.iter().any(|file| file.is_dir()) {
+            true => "this is a folder".to_owned(),
+            false => "there is no such file".to_owned(),
+        };
+    }
+    let folders: Vec<_> = folders
+        .iter()
+        .map(|one| one.display().to_string())
+        .collect();
+    format!(
+        "there is no such program in the folders of PATH: {}",
+        folders.join(", ")
+    )
+}
+
 /// Whether an environment variable can have this name.
 fn is_variable(name: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -166,4 +195,31 @@ fn as_json(text: &str) -> Result<Box<RawValue>, String> {
     serde_json::from_str(text)
         .or_else(|_| serde_json::value::to_raw_value(text))
         .map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn missing_program_is_told_from_one_that_is_not_executable() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a tool");
+        std::fs::write(&file, "#!/bin/sh\n").unwrap();
+        let shown = file.display();
+        let check = |name: &str, expected: &str| {
+            let path = env::join_paths([Path::new("/no/such"), folder.path()]).unwrap();
+            assert_eq!(describe_missing(name, path), expected);
+        };
+        let inert = format!("{shown} is not executable: run `chmod +x '{shown}'`");
+        check("a tool", &inert);
+        check(&shown.to_string(), &inert);
+        check(&folder.path().display().to_string(), "this is a folder");
+        check("/no/such/program", "there is no such file");
+        let folder = folder.path().display();
+        let nowhere = "there is no such program in the folders of PATH: /no/such, ";
+        check("no-such-program", &format!("{nowhere}{folder}"));
+    }
 }

@@ -22,6 +22,7 @@ use crate::exit::{PieceWriter, print_stderr};
 
 use super::{
     Disconnect,
+    call_line::{self, CallEnd},
     dialogue::Dialogue,
     services::Services,
     wire::{Address, ReceivedFrame, Wire, WireError},
@@ -45,6 +46,13 @@ pub(super) struct Connection {
     wire: Wire,
     heartbeat: Duration,
     max_result_bytes: usize,
+}
+
+/// A call that the device works on.
+struct RunningCall {
+    task: AbortHandle,
+    service: String,
+    started: Instant,
 }
 
 /// A finished call.
@@ -154,7 +162,7 @@ impl Connection {
         mut dialogue: Option<Dialogue>,
     ) -> Result<Infallible, Disconnect> {
         let (finish, mut finished) = mpsc::channel::<FinishedCall>(MAX_CALLS);
-        let mut running: HashMap<String, AbortHandle> = HashMap::new();
+        let mut running: HashMap<String, RunningCall> = HashMap::new();
         let silence_timeout = self.heartbeat.mul_f32(2.5);
         let mut heartbeat = interval_at(Instant::now() + self.heartbeat, self.heartbeat);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -251,7 +259,7 @@ impl Calls<'_> {
     fn take(
         &self,
         received: ReceivedFrame,
-        running: &mut HashMap<String, AbortHandle>,
+        running: &mut HashMap<String, RunningCall>,
     ) -> Result<Option<(Kind, Vec<u8>)>, Disconnect> {
         match received.kind {
             Kind::Ping => return Ok(Some((Kind::Pong, received.payload))),
@@ -281,8 +289,9 @@ impl Calls<'_> {
             }
             Ok(ServerMessage::Cancel { call_id }) => {
                 if let Some(call) = running.remove(&*call_id) {
-                    call.abort();
-                    print_stderr(&format!("call {call_id} was cancelled"));
+                    call.task.abort();
+                    let took = call.started.elapsed();
+                    call_line::print(&call.service, &call_id, took, &CallEnd::Cancelled);
                 }
             }
             Ok(ServerMessage::Result {
@@ -307,28 +316,25 @@ impl Calls<'_> {
         call_id: &str,
         service: &str,
         params: &RawValue,
-        running: &mut HashMap<String, AbortHandle>,
+        running: &mut HashMap<String, RunningCall>,
     ) -> Option<(Kind, Vec<u8>)> {
         if running.len() >= MAX_CALLS {
-            let busy = Err(format!(
-                "this device is at its limit of {MAX_CALLS} concurrent calls"
-            ));
-            return Some((
-                Kind::Control,
-                result_message(call_id, busy, self.max_result_bytes),
-            ));
+            let busy = format!("this device is at its limit of {MAX_CALLS} concurrent calls");
+            call_line::print(service, call_id, Duration::ZERO, &CallEnd::Failed(&busy));
+            let message = result_message(call_id, Err(busy), self.max_result_bytes);
+            return Some((Kind::Control, message));
         }
         let (services, finish) = (Arc::clone(self.services), self.finish.clone());
-        let (id, service, params) = (call_id.to_owned(), service.to_owned(), params.to_owned());
+        let (id, name, params) = (call_id.to_owned(), service.to_owned(), params.to_owned());
         let max_result_bytes = self.max_result_bytes;
+        let started = Instant::now();
         let task = self.tasks.spawn(async move {
-            let outcome = services.call(&service, &params).await;
-            let state = if outcome.is_ok() {
-                "succeeded"
-            } else {
-                "failed"
+            let outcome = services.call(&name, &params).await;
+            let end = match &outcome {
+                Ok(_) => CallEnd::Succeeded,
+                Err(error) => CallEnd::Failed(error),
             };
-            print_stderr(&format!("call {id} of {service} {state}"));
+            call_line::print(&name, &id, started.elapsed(), &end);
             let message = result_message(&id, outcome, max_result_bytes);
             // Fails if the connection has ended; then the result is not needed.
             let _ = finish
@@ -338,7 +344,12 @@ impl Calls<'_> {
                 })
                 .await;
         });
-        running.insert(call_id.to_owned(), task.abort_handle());
+        let call = RunningCall {
+            task: task.abort_handle(),
+            service: service.to_owned(),
+            started,
+        };
+        running.insert(call_id.to_owned(), call);
         None
     }
 }
