@@ -16,10 +16,12 @@ use std::{
 use serde_json::{Value, json};
 use switchboard_test_support::{
     data_folder::{DataFolder, processes_in},
+    eventually::eventually_true,
     switchboard::Program,
 };
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::ChildStdout,
     time::timeout,
 };
 
@@ -147,29 +149,6 @@ async fn up_in_empty_folder_works_and_stops_cleanly() {
     assert_eq!(
         folder.run(&["call", "demo-1", "echo"]).status.code(),
         Some(9)
-    );
-}
-
-#[tokio::test]
-async fn doctor_reports_in_json_and_whether_anything_runs() {
-    let folder = DataFolder::new();
-    let _up = folder.up();
-    let doctor = folder.run(&["doctor", "--json"]);
-    let findings: Value = serde_json::from_slice(&doctor.stdout).unwrap();
-    let findings = findings.as_array().unwrap();
-    assert!(
-        findings.iter().all(|finding| finding["ok"] == true),
-        "{findings:?}"
-    );
-    let has = |name: &str| findings.iter().any(|finding| finding["check"] == name);
-    assert!(has("HTTP API") && !has("installation"), "{findings:?}");
-    let elsewhere = DataFolder::new();
-    let doctor = elsewhere.run(&["doctor"]);
-    assert_eq!(doctor.status.code(), Some(1));
-    let printed = text(&doctor.stdout);
-    assert!(
-        printed.contains("FAIL  installation: nothing runs"),
-        "{printed}"
     );
 }
 
@@ -529,24 +508,67 @@ fn on_terminal(command: &str) -> tokio::process::Command {
     script
 }
 
+/// A program on a terminal, and what it has printed.
+struct Terminal {
+    child: tokio::process::Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    printed: String,
+}
+
+impl Terminal {
+    fn start(mut command: tokio::process::Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self {
+            child,
+            lines,
+            printed: String::new(),
+        }
+    }
+
+    /// Waits until this is printed; returns everything that is.
+    async fn read_until(&mut self, part: &str) -> &str {
+        while !self.printed.contains(part) {
+            let line = timeout(START_TIMEOUT, self.lines.next_line()).await;
+            let line = line.unwrap_or_else(|_| panic!("no {part}: {}", self.printed));
+            let line = line.unwrap();
+            let line = line.unwrap_or_else(|| panic!("no {part}: {}", self.printed));
+            self.printed.push_str(&line);
+            self.printed.push('\n');
+        }
+        &self.printed
+    }
+
+    async fn press_ctrl_c(&mut self) {
+        let stdin = self.child.stdin.as_mut().unwrap();
+        stdin.write_all(&[3]).await.unwrap();
+    }
+
+    async fn exit_code(&mut self) -> Option<i32> {
+        let ended = timeout(START_TIMEOUT, self.child.wait()).await;
+        ended.unwrap().unwrap().code()
+    }
+}
+
+/// An `up` on a terminal. It waits longer than a test for what is in progress.
+fn up_on_terminal(data_folder: &str, more: &str) -> Terminal {
+    let ports = ["--device-listen", "--http-listen", "--admin-listen"];
+    let ports = ports.map(|port| format!("{port} 127.0.0.1:0")).join(" ");
+    let program = env!("CARGO_BIN_EXE_switchboard");
+    Terminal::start(on_terminal(&format!(
+        "{program} up --data-dir '{data_folder}' {ports} --drain-timeout-s 3600 {more}"
+    )))
+}
+
 #[tokio::test]
 async fn person_reads_a_summary_without_the_key() {
     let folder = DataFolder::new();
-    let arguments = folder.up_arguments(&[]).join(" ");
-    let command = format!("{} {arguments}", env!("CARGO_BIN_EXE_switchboard"));
-    let mut up = on_terminal(&command).spawn().unwrap();
-    let mut lines = BufReader::new(up.stdout.take().unwrap()).lines();
-    let mut printed = String::new();
-    let mut read_until = async |part: &str| {
-        while !printed.contains(part) {
-            let line = timeout(START_TIMEOUT, lines.next_line()).await;
-            let line = line.expect(part).unwrap();
-            printed.push_str(&line.unwrap_or_else(|| panic!("no {part}: {printed}")));
-            printed.push('\n');
-        }
-        printed.clone()
-    };
-    let start = read_until("README.md has the next steps").await;
+    let data = format!("{}/my data", folder.path());
+    let mut up = up_on_terminal(&data, "");
+    let start = up
+        .read_until("README.md has the next steps")
+        .await
+        .to_owned();
     for part in [
         "database started: ",
         "migrations applied: ",
@@ -556,21 +578,120 @@ async fn person_reads_a_summary_without_the_key() {
         assert!(start.contains(part), "{start}");
     }
     assert!(!start.contains("sb_"), "{start}");
-    // Ctrl-C.
-    up.stdin.as_mut().unwrap().write_all(&[3]).await.unwrap();
-    read_until("Another Ctrl-C stops at once.").await;
-    let status = timeout(START_TIMEOUT, up.wait()).await.unwrap().unwrap();
-    assert!(status.success(), "{status}");
+    // What a person pastes.
+    let paste = start
+        .lines()
+        .find(|line| line.contains(" doctor --data-dir "));
+    let paste = paste.and_then(|line| line.split('`').nth(1)).unwrap();
+    let mut doctor = std::process::Command::new("sh");
+    doctor.args(["-c", paste]);
+    doctor.env_remove("DATABASE_URL").env_remove("REDIS_URL");
+    let doctor = doctor.output().unwrap();
+    assert!(doctor.status.success(), "{}", text(&doctor.stdout));
+    up.press_ctrl_c().await;
+    let idle = "nothing is in progress. Another Ctrl-C stops at once.";
+    up.read_until(idle).await;
+    assert_eq!(up.exit_code().await, Some(0));
 
-    let mut up = on_terminal(&format!("{command} --json")).spawn().unwrap();
-    let mut lines = BufReader::new(up.stdout.take().unwrap()).lines();
+    let mut up = up_on_terminal(&data, "--json");
+    up.read_until(r#""event":"ready""#).await;
+    up.press_ctrl_c().await;
+    up.exit_code().await;
+}
+
+/// The second signal arrives while the process drains, or while it still serves.
+#[tokio::test]
+async fn second_ctrl_c_stops_at_once_during_a_call() {
+    for leave in ["--leave-ms 0", "--leave-ms 60000"] {
+        let folder = DataFolder::new();
+        let patient = format!("--device-drain-timeout-ms 3600000 {leave}");
+        let mut up = up_on_terminal(folder.path(), &patient);
+        up.read_until("README.md has the next steps").await;
+        let working = Path::new(folder.path()).join("working");
+        // It ends with the folder.
+        let work = format!(
+            "touch {0}; while test -e {0}; do sleep 0.1; done",
+            working.display()
+        );
+        let members = json!({"command": ["sh", "-c", work], "timeout_ms": 300_000});
+        let _online = command_device(&folder, "busy", &[("work", members)]).await;
+        let mut call = folder.command(&["call", "busy", "work", "--timeout-ms", "300000"]);
+        let mut call = call.stderr(Stdio::null()).spawn().unwrap();
+        eventually_true("the call is in progress", || working.exists()).await;
+        up.press_ctrl_c().await;
+        let waits =
+            "waiting up to 3600 s for 1 call of a device and 1 HTTP request. Another Ctrl-C";
+        up.read_until(waits).await;
+        up.press_ctrl_c().await;
+        assert_eq!(up.exit_code().await, Some(0));
+        call.wait().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn device_shows_its_calls_in_color_on_a_terminal_only() {
+    let folder = DataFolder::new();
+    let _up = folder.up();
+    let program = env!("CARGO_BIN_EXE_switchboard");
+    let echo = |id: &str| folder.run(&["call", id, "echo", r#"{"text":"x"}"#]);
+    for (id, no_color, expected) in [
+        ("plain", "1", "echo succeeded in "),
+        ("colored", "", "echo \u{1b}[32msucceeded\u{1b}[0m in "),
+    ] {
+        let command = format!("{program} device --id {id} --data-dir {}", folder.path());
+        let mut command = on_terminal(&command);
+        command.env("NO_COLOR", no_color).env("TERM", "xterm");
+        let mut device = Terminal::start(command);
+        device.read_until(r#""event":"online""#).await;
+        assert_eq!(echo(id).status.code(), Some(0));
+        device.read_until(expected).await;
+        device.press_ctrl_c().await;
+        device.exit_code().await;
+    }
+    let command = folder.command(&["device", "--id", "piped"]);
+    let mut device = tokio::process::Command::from(command)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(device.stderr.take().unwrap()).lines();
+    run_until(
+        &folder,
+        &[
+            "call",
+            "piped",
+            "create_file",
+            r#"{"filename":"../x","content":""}"#,
+        ],
+        1,
+        START_TIMEOUT,
+    );
     loop {
         let line = timeout(START_TIMEOUT, lines.next_line()).await.unwrap();
-        let line = line.unwrap().expect("the ready line");
-        if line.contains(r#""event":"ready""#) {
+        let line = line.unwrap().expect("the line of the call");
+        if line.starts_with("create_file failed in ") {
+            assert!(
+                line.contains(" (call …") && !line.contains('\u{1b}'),
+                "{line}"
+            );
             break;
         }
     }
-    up.stdin.as_mut().unwrap().write_all(&[3]).await.unwrap();
-    timeout(START_TIMEOUT, up.wait()).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn body_over_the_limit_is_refused_with_both_sizes() {
+    let folder = DataFolder::new();
+    let limit = ["--http-body-limit-bytes", "50000"];
+    let _up = Program::start(&folder.up_arguments(&limit), &[]);
+    let params = json!({"text": "x".repeat(60_000)}).to_string();
+    let refused = folder.run(&["call", "demo-1", "echo", &params]);
+    let printed = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(9), "{printed}");
+    let sizes = format!(
+        "{} bytes, and this path accepts at most 50000",
+        params.len() + 28
+    );
+    assert!(printed.contains(&sizes), "{printed}");
 }

@@ -1,12 +1,14 @@
 //! HTTP client of the command line: one connection per request, over TCP or TLS. Redirects are not
 //! followed.
 
+mod body;
+
 use std::{convert::Infallible, path::Path, pin::Pin, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, anyhow, bail};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header, uri::Authority};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 use hyper::{
     body::Incoming,
     client::conn::http1::{self, Connection},
@@ -20,6 +22,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
+use self::body::RequestBody;
 use crate::tls;
 
 /// Maximum size of a response body.
@@ -160,7 +163,7 @@ impl HttpClient {
     async fn exchange<S>(
         &self,
         socket: S,
-        request: Request<Full<Bytes>>,
+        request: Request<RequestBody>,
     ) -> Result<HttpResponse, HttpError>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -191,13 +194,14 @@ impl HttpClient {
         self.host().trim_start_matches('[').trim_end_matches(']')
     }
 
-    fn build(&self, request: HttpRequest<'_>) -> anyhow::Result<Request<Full<Bytes>>> {
-        let mut built = Request::new(Full::new(Bytes::from(request.body)));
+    fn build(&self, request: HttpRequest<'_>) -> anyhow::Result<Request<RequestBody>> {
+        let mut built = body::request(request.body);
         *built.method_mut() = request.method;
         *built.uri_mut() = format!("{}{}", self.path, request.path).parse()?;
         *built.headers_mut() = request.headers;
         let host = HeaderValue::from_str(self.authority.as_str())?;
         built.headers_mut().insert(header::HOST, host);
+        body::expect_continue(&mut built);
         Ok(built)
     }
 }
@@ -278,7 +282,7 @@ async fn before_send<T>(step: impl Future<Output = anyhow::Result<T>>) -> Result
 }
 
 /// Drives the connection. Its errors surface in the body.
-async fn drive<S>(connection: Connection<TokioIo<S>, Full<Bytes>>) -> Infallible
+async fn drive<S>(connection: Connection<TokioIo<S>, RequestBody>) -> Infallible
 where
     S: AsyncRead + AsyncWrite + Send + Unpin,
 {
@@ -288,7 +292,79 @@ where
 
 #[cfg(test)]
 mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
     use super::*;
+
+    /// Sends a body to a server that answers its head like this. Returns the status, and the head and
+    /// what followed it.
+    async fn exchange(bytes: usize, answers: &[&'static str]) -> (StatusCode, String, usize) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut received = Vec::new();
+            let end = |received: &[u8]| {
+                let mut windows = received.windows(4);
+                windows
+                    .position(|window| window == b"\r\n\r\n")
+                    .map(|at| at + 4)
+            };
+            while end(&received).is_none() {
+                assert_ne!(stream.read_buf(&mut received).await.unwrap(), 0);
+            }
+            let head = end(&received).unwrap();
+            for (index, answer) in answers.iter().enumerate() {
+                // The body follows the first of two answers.
+                while index > 0 && received.len() < head + bytes {
+                    assert_ne!(stream.read_buf(&mut received).await.unwrap(), 0);
+                }
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+            // Until the client closes the connection.
+            while stream.read_buf(&mut received).await.unwrap_or(0) > 0 {}
+            let text = String::from_utf8_lossy(received.get(..head).unwrap()).to_lowercase();
+            (text, received.len() - head)
+        };
+        let client = HttpClient::new(&url, None).unwrap();
+        let fetch = async {
+            let request = HttpRequest {
+                method: Method::POST,
+                path: "/",
+                headers: HeaderMap::new(),
+                body: vec![b'x'; bytes],
+                timeout: Duration::from_secs(30),
+            };
+            client.fetch(request).await.unwrap().0
+        };
+        let (status, (head, body)) = tokio::join!(fetch, serve);
+        (status, head, body)
+    }
+
+    #[tokio::test]
+    async fn large_body_is_sent_after_the_server_accepts_it() {
+        let refused =
+            "HTTP/1.1 413 Content Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+        let (status, head, sent) = exchange(100_000, &[refused]).await;
+        assert_eq!((status.as_u16(), sent), (413, 0), "{head}");
+        assert!(head.contains("expect: 100-continue"), "{head}");
+        assert!(head.contains("content-length: 100000"), "{head}");
+
+        let done = "HTTP/1.1 204 No Content\r\n\r\n";
+        let (status, _, sent) = exchange(100_000, &["HTTP/1.1 100 Continue\r\n\r\n", done]).await;
+        assert_eq!((status.as_u16(), sent), (204, 100_000));
+
+        // This server does not know the expectation.
+        let (status, _, sent) = exchange(100_000, &["", done]).await;
+        assert_eq!((status.as_u16(), sent), (204, 100_000));
+
+        let (status, head, sent) = exchange(1_000, &["", done]).await;
+        assert_eq!((status.as_u16(), sent), (204, 1_000));
+        assert!(!head.contains("expect"), "{head}");
+    }
 
     #[test]
     fn url_is_validated() {

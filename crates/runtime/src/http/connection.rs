@@ -85,8 +85,9 @@ impl Handler {
                 .into_response());
         }
         let (limit, read_timeout) = self.limits.body(request.uri().path());
-        if declared_bytes(&request).is_some_and(|bytes| bytes > limit as u64) {
-            return Ok(problem::body_too_large()
+        if let Some(bytes) = declared_bytes(&request).filter(|bytes| *bytes > limit as u64) {
+            // A client that expects `100 Continue` receives this before it sends the body.
+            return Ok(problem::body_too_large_by(bytes, limit)
                 .header(header::CONNECTION, "close")
                 .into_response());
         }

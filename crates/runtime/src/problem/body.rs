@@ -184,6 +184,14 @@ pub fn body_too_large() -> Problem {
     )
 }
 
+/// The same for a body whose size the client declared.
+pub(crate) fn body_too_large_by(bytes: u64, limit: usize) -> Problem {
+    Problem::new(
+        ProblemKind::BodyTooLarge,
+        format!("The body has {bytes} bytes, and this path accepts at most {limit}."),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use serde::Deserialize;
