@@ -22,12 +22,17 @@ mod account;
 mod binaries;
 mod cluster;
 mod installation;
+mod outside;
 mod paths;
 mod server;
 mod stale_server;
 mod status;
 
-pub(crate) use self::binaries::{Binaries, find};
+pub(crate) use self::{
+    binaries::{Binaries, MIN_MAJOR_VERSION, find},
+    installation::instructions,
+    outside::{OrphanedCluster, clusters_outside},
+};
 
 /// Timeout of a start, including crash recovery.
 const START_TIMEOUT: Duration = Duration::from_secs(120);

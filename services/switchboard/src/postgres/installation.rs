@@ -41,7 +41,7 @@ const OS_RELEASE: [&str; 2] = ["/etc/os-release", "/usr/lib/os-release"];
 
 /// Continues the sentence "Install it …": with the command of this system, or with the commands of
 /// all known systems if this one is unknown.
-pub(super) fn instructions() -> String {
+pub(crate) fn instructions() -> String {
     if cfg!(target_os = "macos") {
         return instructions_for(Some(&MACOS));
     }

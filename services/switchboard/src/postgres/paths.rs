@@ -16,10 +16,12 @@ use nix::unistd::mkdtemp;
 use secrecy::SecretString;
 use tracing::info;
 
-use super::{PostgresError, account::Account};
+use super::{
+    PostgresError,
+    account::Account,
+    outside::{self, SYSTEM_FOLDER},
+};
 
-/// Parent of clusters whose data folder the unprivileged user cannot reach.
-const SYSTEM_FOLDER: &str = "/var/lib/switchboard";
 /// Prefix of temporary socket folders.
 const SOCKET_PREFIX: &str = "/tmp/switchboard-";
 /// Name of the socket. The number is part of the name; there is no port.
@@ -57,6 +59,7 @@ impl Paths {
         let log = data_folder.join("postgres.log");
         let inside = data_folder.join("postgres");
         if let Ok(target) = fs::read_link(&inside) {
+            outside::note_data_folder(&target, data_folder)?;
             return Ok(Self {
                 cluster: target,
                 log,
@@ -76,6 +79,7 @@ impl Paths {
             });
         }
         let cluster = create_system_folder(&inside, account)?;
+        outside::note_data_folder(&cluster, data_folder)?;
         info!(folder = %cluster.display(), "the database is outside the data folder, because PostgreSQL's user cannot reach it");
         Ok(Self { cluster, log })
     }
@@ -89,7 +93,7 @@ fn create_system_folder(link: &Path, account: &Account) -> Result<PathBuf, Postg
         .mode(0o711)
         .create(parent)
         .map_err(PostgresError::file("cannot create the folder", parent))?;
-    let home = mkdtemp(&parent.join("up-XXXXXX"))
+    let home = mkdtemp(&parent.join(format!("{}XXXXXX", outside::PREFIX)))
         .map_err(|error| PostgresError::file("cannot create a folder in", parent)(error.into()))?;
     account.own(&home)?;
     let cluster = home.join("postgres");

@@ -75,6 +75,12 @@ async fn signal_and_wait(pid: Pid, cluster: &Path, signal: Signal) -> bool {
     false
 }
 
+/// Returns whether a Postgres runs on this cluster.
+pub(super) fn is_running(cluster: &Path) -> bool {
+    let found = status::read(cluster);
+    found.is_some_and(|found| is_postgres_on(Pid::from_raw(found.pid), cluster))
+}
+
 /// Returns whether the process is a running Postgres on this cluster.
 fn is_postgres_on(pid: Pid, cluster: &Path) -> bool {
     if !is_alive(pid) {

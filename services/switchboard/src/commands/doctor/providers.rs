@@ -1,0 +1,131 @@
+//! Checks of the providers of embeddings, language models and speech. No check requests a reply or
+//! audio, which would cost money.
+
+use prometheus::Registry;
+use switchboard_chat::RULE_RESPONDER;
+use switchboard_completions::Providers;
+use switchboard_embeddings::Endpoint;
+use switchboard_runtime::outbound::Contact;
+use switchboard_speech::Speech;
+
+use super::{
+    Arguments, CHECK_TIMEOUT,
+    finding::{Check, Finding, Problem},
+    stores,
+};
+
+/// What was done where nothing is configured.
+const SETTINGS: &str = "read the settings";
+
+/// Embeds a letter. Without embeddings, search matches words only.
+pub(super) async fn embeddings(arguments: &Arguments) -> Finding {
+    let check = Check::Embeddings;
+    let Some(endpoint) = Endpoint::from_config(&arguments.embeddings) else {
+        let detail = "not configured: search matches words only".to_owned();
+        return check.line(SETTINGS, Ok(detail));
+    };
+    let result = embed(arguments, &endpoint).await;
+    let url = arguments.embeddings.embeddings_endpoint.as_ref();
+    let url = url.map(ToString::to_string).unwrap_or_default();
+    let url = url.trim_end_matches('/');
+    check.line(format!("POST {url}/embeddings with one letter"), result)
+}
+
+async fn embed(arguments: &Arguments, endpoint: &Endpoint) -> Result<String, Problem> {
+    if arguments.database.database_url.is_some() {
+        let store = stores::open_store(arguments)?;
+        store.vector_extension().await.map_err(|error| {
+            let what = format!("{error}; until then search matches words only");
+            let create = "CREATE EXTENSION IF NOT EXISTS vector";
+            Problem::run(what, format!("psql \"$DATABASE_URL\" -c '{create}'"))
+        })?;
+    }
+    let vectors = endpoint.embed(&["a"], CHECK_TIMEOUT).await;
+    let vectors = vectors.map_err(|error| {
+        Problem::set(
+            format!("{error}; until then search matches words only"),
+            "SWITCHBOARD_EMBEDDINGS_ENDPOINT, _MODEL or _KEY",
+        )
+    })?;
+    let dimensions = vectors.first().map_or(0, Vec::len);
+    Ok(format!(
+        "{} returns {dimensions} dimensions",
+        endpoint.model()
+    ))
+}
+
+/// Contacts the providers of language models.
+pub(super) async fn conversations(arguments: &Arguments) -> Finding {
+    let check = Check::Conversations;
+    let settings = match arguments.completions.completions_file {
+        Some(_) => "the file in SWITCHBOARD_COMPLETIONS_FILE",
+        None => "SWITCHBOARD_COMPLETIONS_ENDPOINT and _KEY",
+    };
+    match Providers::from_config(&arguments.completions) {
+        Ok(Some(providers)) => {
+            let contacts = providers.contact(CHECK_TIMEOUT).await;
+            describe(check, contacts, settings)
+        }
+        Ok(None) => check.line(SETTINGS, Ok(format!("no provider: {RULE_RESPONDER}"))),
+        Err(error) => check.line(SETTINGS, Err(Problem::set(error, settings))),
+    }
+}
+
+/// Contacts the providers of speech in both directions.
+pub(super) async fn speech(arguments: &Arguments) -> [Finding; 2] {
+    let checks = [Check::Recognition, Check::Synthesis];
+    let (stt, tts) = match arguments.speech.speech_file {
+        Some(_) => (
+            "the file in SWITCHBOARD_SPEECH_FILE",
+            "the file in SWITCHBOARD_SPEECH_FILE",
+        ),
+        None => (
+            "SWITCHBOARD_STT_KIND, _ENDPOINT or _API_KEY",
+            "SWITCHBOARD_TTS_KIND, _ENDPOINT or _API_KEY",
+        ),
+    };
+    let speech = match Speech::from_config(&arguments.speech, &Registry::new()) {
+        Ok(speech) => speech,
+        Err(error) => {
+            let error = error.to_string();
+            let both = "SWITCHBOARD_STT_*, SWITCHBOARD_TTS_* or SWITCHBOARD_SPEECH_FILE";
+            return checks.map(|check| check.line(SETTINGS, Err(Problem::set(&error, both))));
+        }
+    };
+    let recognition = match speech.recognizers {
+        Some(recognizers) => describe(checks[0], recognizers.contact(CHECK_TIMEOUT).await, stt),
+        None => {
+            let detail = "no provider recognises speech: what users say to a device is not \
+                          understood; set --stt-kind and --stt-endpoint";
+            checks[0].line(SETTINGS, Ok(detail.to_owned()))
+        }
+    };
+    let synthesis = match speech.synthesizers {
+        Some(synthesizers) => describe(checks[1], synthesizers.contact(CHECK_TIMEOUT).await, tts),
+        None => {
+            let detail = "no provider speaks: answers arrive as text; install espeak-ng, or set \
+                          --tts-kind and --tts-endpoint";
+            checks[1].line(SETTINGS, Ok(detail.to_owned()))
+        }
+    };
+    [recognition, synthesis]
+}
+
+/// One line about all providers: a problem if one of them cannot be used.
+fn describe(check: Check, contacts: Vec<Contact>, settings: &str) -> Finding {
+    let how: Vec<_> = contacts.iter().map(|one| one.attempt.as_str()).collect();
+    let how = how.join(", ");
+    let states = contacts.iter().map(|contact| {
+        let state = match &contact.result {
+            Ok(state) | Err(state) => state,
+        };
+        format!("{}: {state}", contact.provider)
+    });
+    let states = states.collect::<Vec<_>>().join(", ");
+    let is_usable = contacts.iter().all(|contact| contact.result.is_ok());
+    let result = match is_usable {
+        true => Ok(states),
+        false => Err(Problem::set(states, settings)),
+    };
+    check.line(how, result)
+}
