@@ -11,7 +11,7 @@ use std::{
     path::PathBuf,
 };
 
-use clap::{Arg, Command, Parser, error::ErrorKind};
+use clap::{Arg, Command, FromArgMatches, Parser, error::ErrorKind};
 use secrecy::SecretString;
 
 pub use environment::variable;
@@ -43,8 +43,19 @@ pub struct SettingsError {
 /// When a setting is invalid, and for `--help` and `--version`. The text names the flag, variable
 /// or key.
 pub fn parse<C: Parser>(args: impl IntoIterator<Item = OsString>) -> Result<C, SettingsError> {
+    parse_command(C::command(), args)
+}
+
+/// As [`parse`], with the command of `C` and what the program has added to it, such as examples.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_command<C: FromArgMatches>(
+    command: Command,
+    args: impl IntoIterator<Item = OsString>,
+) -> Result<C, SettingsError> {
     let args: Vec<OsString> = args.into_iter().collect();
-    let command = derive_variables(with_file_flag(C::command()));
+    let command = derive_variables(with_file_flag(command));
     let command = map_args(command, &hide_secret);
     let file = file_path(&args)
         .map(File::read)
