@@ -69,23 +69,7 @@ impl DataArguments {
     /// # Errors
     /// When none is configured and there is no home folder.
     pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
-        let platform = || {
-            let absolute = |name| {
-                std::env::var_os(name)
-                    .map(PathBuf::from)
-                    .filter(|p| p.is_absolute())
-            };
-            let home = || absolute("HOME");
-            let data = absolute("XDG_DATA_HOME").or_else(|| {
-                let below = if cfg!(target_os = "macos") {
-                    "Library/Application Support"
-                } else {
-                    ".local/share"
-                };
-                home().map(|home| home.join(below))
-            });
-            data.map(|data| data.join("switchboard"))
-        };
+        let platform = || user_folder("XDG_DATA_HOME", ".local/share");
         self.data_dir.clone().or_else(platform).ok_or_else(|| {
             Failure::usage("there is no home folder: set a data folder with --data-dir")
         })
@@ -107,11 +91,7 @@ impl DataFolder {
     /// When it cannot be created, or another `up` has locked it.
     pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
         let shown = path.display();
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(path)
-            .with_context(|| format!("cannot create the data folder {shown}"))?;
+        create_private(path).with_context(|| format!("cannot create the data folder {shown}"))?;
         let path = fs::canonicalize(path).with_context(|| format!("cannot use {shown}"))?;
         let lock = take_lock(&path)?;
         Ok(Self { path, _lock: lock })
@@ -136,7 +116,7 @@ impl DataFolder {
     /// When the file cannot be written.
     pub(crate) fn save(&self, instance: &Instance) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(instance).context("cannot write JSON")?;
-        self.write(INSTANCE, &text.into())
+        write_private(&self.path, INSTANCE, &text.into())
     }
 
     /// Reads the master key of the private database; `None` if there is no file.
@@ -158,33 +138,63 @@ impl DataFolder {
     /// When the file cannot be written.
     pub(crate) fn create_master_key(&self) -> Result<MasterKeys, Failure> {
         let key = MasterKeys::generate();
-        self.write(MASTER_KEY, &key)?;
+        write_private(&self.path, MASTER_KEY, &key)?;
         MasterKeys::parse(key.expose_secret()).map_err(Failure::general)
     }
 
     pub(crate) fn master_key_path(&self) -> PathBuf {
         self.path.join(MASTER_KEY)
     }
+}
 
-    /// Replaces a file that only its owner can read, atomically.
-    fn write(&self, name: &str, text: &SecretString) -> Result<(), Failure> {
-        let write = || -> io::Result<()> {
-            let partial = self.path.join(format!("{name}.partial"));
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&partial)?;
-            file.write_all(text.expose_secret().as_bytes())?;
-            file.write_all(b"\n")?;
-            file.sync_all()?;
-            fs::rename(&partial, self.path.join(name))?;
-            File::open(&self.path)?.sync_all()
-        };
-        write().with_context(|| format!("cannot write {}/{name}", self.path.display()))?;
-        Ok(())
-    }
+/// Replaces a file that only its owner can read, atomically.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn write_private(folder: &Path, name: &str, text: &SecretString) -> Result<(), Failure> {
+    let write = || -> io::Result<()> {
+        let partial = folder.join(format!("{name}.partial"));
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&partial)?;
+        file.write_all(text.expose_secret().as_bytes())?;
+        file.write_all(b"\n")?;
+        file.sync_all()?;
+        fs::rename(&partial, folder.join(name))?;
+        File::open(folder)?.sync_all()
+    };
+    write().with_context(|| format!("cannot write {}/{name}", folder.display()))?;
+    Ok(())
+}
+
+/// Creates a folder that only its owner can read.
+///
+/// # Errors
+/// When it cannot be created.
+pub(crate) fn create_private(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Returns the folder of Switchboard below a folder of the user: that of an XDG variable, or a
+/// default below the home folder. `None` without a home folder.
+pub(crate) fn user_folder(variable: &str, default: &str) -> Option<PathBuf> {
+    let absolute = |name: &str| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    let default = if cfg!(target_os = "macos") {
+        "Library/Application Support"
+    } else {
+        default
+    };
+    let home = || absolute("HOME").map(|home| home.join(default));
+    absolute(variable)
+        .or_else(home)
+        .map(|folder| folder.join("switchboard"))
 }
 
 fn take_lock(folder: &Path) -> Result<File, Failure> {
