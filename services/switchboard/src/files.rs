@@ -1,6 +1,9 @@
 //! Input and output files of subcommands; `-` is stdin or stdout.
 
-use std::{io::Read as _, path::Path};
+use std::{
+    io::{IsTerminal as _, Read as _},
+    path::Path,
+};
 
 use anyhow::Context as _;
 
@@ -14,11 +17,21 @@ pub(crate) fn is_stream(file: &Path) -> bool {
     file == Path::new("-")
 }
 
+/// Prints what is expected if stdin is a terminal.
+pub(crate) fn hint_stdin(what: &str) {
+    if std::io::stdin().is_terminal() {
+        exit::print_stderr(&format!(
+            "switchboard: reading {what} from the terminal until Ctrl-D"
+        ));
+    }
+}
+
 /// Reads a file, or stdin if it is `-`, up to a maximum size.
 pub(crate) fn read_input(file: &Path, max_bytes: u64) -> Result<Vec<u8>, Failure> {
     let unreadable = || format!("cannot read {}", file.display());
     let mut bytes = Vec::new();
     if is_stream(file) {
+        hint_stdin("the input");
         let stdin = std::io::stdin().lock();
         stdin
             .take(max_bytes + 1)

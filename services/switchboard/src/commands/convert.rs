@@ -9,16 +9,16 @@ use std::{
 
 use switchboard_mcp_flatbuffers::{self as flat, Framing, RootType};
 
-use crate::exit::Failure;
+use crate::{exit::Failure, files};
 
 /// Maximum size of a stream, which is held in memory until all of it is validated.
 const MAX_STREAM_BYTES: usize = 256 * 1024 * 1024;
 
-/// Converts MCP messages between JSON and FlatBuffers (schema mcp.fbs), from stdin to stdout.
+/// Converts MCP messages between JSON and FlatBuffers (schema mcp.fbs).
 ///
-/// Stdin is one message. With --stream it is a sequence of messages: one per line in JSON, each
-/// preceded by its size (4 bytes, little-endian) in FlatBuffers. If any message is invalid, nothing
-/// is written.
+/// Stdin is one message, and stdout the same in the other format. With --stream it is a sequence of
+/// messages: one per line in JSON, each preceded by its size (4 bytes, little-endian) in FlatBuffers.
+/// If any message is invalid, nothing is written.
 ///
 /// Exit codes: 0 converted, 1 invalid input, 64 invalid settings.
 #[derive(Debug, clap::Args)]
@@ -80,6 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 fn read(limit: usize) -> Result<Vec<u8>, Failure> {
+    files::hint_stdin("the message");
     let mut input = Vec::new();
     let one_more = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
     std::io::stdin()

@@ -8,6 +8,7 @@ use switchboard_protocol::id::{DeviceId, NpcId};
 use crate::{
     api::ApiArguments,
     exit::Failure,
+    files,
     stdio::{self, Gateway},
 };
 
@@ -36,6 +37,7 @@ pub(crate) struct Arguments {
 
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let (site, key) = arguments.api.connect()?.into_parts();
+    files::hint_stdin("messages of an MCP client");
     let path = match (&arguments.device, arguments.npc) {
         (Some(device), _) => format!("/mcp/devices/{device}"),
         (None, Some(npc)) => format!("/mcp/npcs/{npc}"),
