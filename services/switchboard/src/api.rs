@@ -2,7 +2,9 @@
 //!
 //! Invariant: no error contains a credential.
 
-use std::time::Duration;
+mod arguments;
+
+use std::{path::Path, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -14,11 +16,12 @@ use switchboard_protocol::{
     outcome::{Delivered, Outcome, Violation},
 };
 
+pub(crate) use self::arguments::ApiArguments;
 use crate::{
-    arguments::DataArguments,
     events::Events,
     exit::Failure,
     http_client::{HttpClient, HttpError, HttpRequest},
+    progress,
 };
 
 /// Timeout of a request that does not call a device.
@@ -29,22 +32,6 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_secs(90);
 const CALL_GRACE: Duration = Duration::from_secs(5);
 /// Maximum timeout of a call, assumed if none is given.
 const MAX_CALL_TIMEOUT: Duration = Duration::from_secs(300);
-
-/// Address and credential of the API. Default: those of a running `up`.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct ApiArguments {
-    /// URL of the HTTP API. Default: that of the `up` running on --data-dir
-    #[arg(long, env, value_name = "URL")]
-    pub(crate) url: Option<String>,
-    /// API key or access token. Default: the key of the `up` running on --data-dir
-    #[arg(long, env, hide_env_values = true, value_name = "KEY")]
-    pub(crate) api_key: Option<SecretString>,
-    /// PEM file of certificate authorities to trust, instead of the system's
-    #[arg(long, env, value_name = "FILE")]
-    pub(crate) tls_ca: Option<std::path::PathBuf>,
-    #[command(flatten)]
-    pub(crate) data: DataArguments,
-}
 
 /// A client of one installation with one credential.
 #[derive(Clone)]
@@ -116,6 +103,11 @@ impl ApiError {
             Self::Unreachable { .. } | Self::Unanswered { .. } => false,
             Self::Refused(problem) => problem.status < 500 && problem.status != 429,
         }
+    }
+
+    /// Returns whether the credential is valid and lacks a permission.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Refused(problem) if problem.status == 403)
     }
 
     /// Returns whether there is nothing at the path: the URL may be that of another service.
@@ -219,40 +211,34 @@ pub(crate) struct StoredCall {
     pub(crate) outcome: Option<Outcome>,
 }
 
-impl ApiArguments {
-    /// Creates a client; missing settings are taken from a running `up`.
+impl Api {
+    /// Creates a client. Errors name the `place` that the address comes from.
     ///
     /// # Errors
-    /// When a setting is missing and no `up` on this data folder provides it.
-    pub(crate) fn connect(&self) -> Result<Api, Failure> {
-        let missing = self.url.is_none() || self.api_key.is_none();
-        let instance = if missing { self.data.instance()? } else { None };
-        let (from_url, from_key) = match instance {
-            Some(instance) => (
-                instance.http_url,
-                Some(SecretString::from(instance.api_key)),
-            ),
-            None => (None, None),
-        };
-        let none = |what: &str, flag: &str, variable: &str| {
-            Failure::usage(format!(
-                "no {what}: start `switchboard up`, or use {flag} or the environment variable {variable}"
-            ))
-        };
-        let url = self
-            .url
-            .clone()
-            .or(from_url)
-            .ok_or_else(|| none("URL of the API", "--url", "SWITCHBOARD_URL"))?;
-        let key = self.api_key.clone().or(from_key);
-        let key = key.ok_or_else(|| none("API key", "--api-key", "SWITCHBOARD_API_KEY"))?;
-        let http = HttpClient::new(&url, self.tls_ca.as_deref())
-            .map_err(|error| Failure::usage(format!("--url: {error:#}")))?;
-        Ok(Api { http, url, key })
+    /// When the URL is malformed or the certificates cannot be read.
+    pub(crate) fn new(
+        url: &str,
+        key: SecretString,
+        tls_ca: Option<&Path>,
+        place: &str,
+    ) -> Result<Self, Failure> {
+        let http = HttpClient::new(url, tls_ca)
+            .map_err(|error| Failure::usage(format!("{place}: {error:#}")))?;
+        let url = format!("{url} ({place})");
+        Ok(Self { http, url, key })
     }
-}
 
-impl Api {
+    /// Shows the progress of a body of this size.
+    pub(crate) fn with_progress(mut self, bytes: usize) -> Self {
+        self.http.progress = progress::sending(u64::try_from(bytes).unwrap_or_default());
+        self
+    }
+
+    /// Returns the address and where it comes from.
+    pub(crate) fn address(&self) -> &str {
+        &self.url
+    }
+
     /// Returns the HTTP client and the credential.
     pub(crate) fn into_parts(self) -> (HttpClient, SecretString) {
         (self.http, self.key)
@@ -338,17 +324,6 @@ impl Api {
         let what = (request.method, request.path);
         self.request(what, request.headers, request.body, TRANSFER_TIMEOUT)
             .await
-    }
-
-    /// Deletes a resource regardless of its version.
-    ///
-    /// # Errors
-    /// When the API is unreachable or rejects the request.
-    pub(crate) async fn remove(&self, path: &str) -> Result<(), ApiError> {
-        let any = HeaderMap::from_iter([(header::IF_MATCH, HeaderValue::from_static("*"))]);
-        self.request((Method::DELETE, path), any, Vec::new(), REQUEST_TIMEOUT)
-            .await
-            .map(drop)
     }
 
     /// Sends a request and parses the JSON of the response; null if it is empty.

@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
+use clap::CommandFactory as _;
 use switchboard_runtime::telemetry;
 
-use crate::{commands, exit::Failure, process::Telemetry};
+use crate::{commands, exit::Failure, help, process::Telemetry, resources::Invocation};
 
 /// Calls services of devices that connect from behind NAT.
 ///
@@ -27,14 +28,15 @@ pub(crate) enum Command {
     Up(Box<commands::up::Arguments>),
     Device(commands::device::Arguments),
     Call(commands::call::Arguments),
-    Calls(commands::calls::Arguments),
-    Token(commands::token::Arguments),
-    Templates(commands::templates::Arguments),
-    Npcs(commands::npcs::Arguments),
     Talk(commands::talk::Arguments),
-    Pictures(commands::pictures::Arguments),
-    Skills(commands::skills::Arguments),
-    Voices(commands::voices::Arguments),
+    Status(commands::status::Arguments),
+    #[command(flatten)]
+    Resource(Invocation),
+    Token(commands::token::Arguments),
+    Login(commands::login::Arguments),
+    Contexts(commands::contexts::Arguments),
+    Completions(commands::completions::Arguments),
+    Man(commands::man::Arguments),
     Stdio(commands::stdio::Arguments),
     Convert(commands::convert::Arguments),
     Doctor(Box<commands::doctor::Arguments>),
@@ -45,6 +47,12 @@ pub(crate) enum Command {
     Migrate(commands::migrate::Arguments),
     #[command(hide = true)]
     ReadSkillsBook(commands::read_skills_book::Arguments),
+}
+
+/// Returns the command line with its help: examples, groups, and what follows from the table of the
+/// API. Completions and manual pages are made from it, too.
+pub(crate) fn command() -> clap::Command {
+    help::decorate(Cli::command())
 }
 
 impl Command {
@@ -66,14 +74,14 @@ impl Command {
             Self::Up(arguments) => Box::pin(commands::up::run(*arguments, telemetry)).await,
             Self::Device(arguments) => Box::pin(commands::device::run(arguments)).await,
             Self::Call(arguments) => Box::pin(commands::call::run(arguments)).await,
-            Self::Calls(arguments) => Box::pin(commands::calls::run(arguments)).await,
-            Self::Token(arguments) => Box::pin(commands::token::run(arguments)).await,
-            Self::Templates(arguments) => Box::pin(commands::templates::run(arguments)).await,
-            Self::Npcs(arguments) => Box::pin(commands::npcs::run(arguments)).await,
             Self::Talk(arguments) => Box::pin(commands::talk::run(arguments)).await,
-            Self::Pictures(arguments) => Box::pin(commands::pictures::run(arguments)).await,
-            Self::Skills(arguments) => Box::pin(commands::skills::run(arguments)).await,
-            Self::Voices(arguments) => Box::pin(commands::voices::run(arguments)).await,
+            Self::Status(arguments) => Box::pin(commands::status::run(arguments)).await,
+            Self::Resource(invocation) => Box::pin(invocation.run()).await,
+            Self::Token(arguments) => Box::pin(commands::token::run(arguments)).await,
+            Self::Login(arguments) => Box::pin(commands::login::run(arguments)).await,
+            Self::Contexts(arguments) => commands::contexts::run(arguments),
+            Self::Completions(arguments) => commands::completions::run(&arguments),
+            Self::Man(arguments) => commands::man::run(&arguments),
             Self::Stdio(arguments) => Box::pin(commands::stdio::run(arguments)).await,
             Self::Convert(arguments) => commands::convert::run(&arguments),
             Self::Doctor(arguments) => Box::pin(commands::doctor::run(*arguments)).await,
@@ -93,22 +101,22 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn setting_names_are_unique() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
     fn every_setting_has_help() {
-        for subcommand in Cli::command().get_subcommands() {
-            for argument in subcommand.get_arguments() {
-                let named = format!("{} {}", subcommand.get_name(), argument.get_id());
+        fn check(command: &clap::Command) {
+            for argument in command.get_arguments() {
+                let named = format!("{} {}", command.get_name(), argument.get_id());
                 assert!(argument.get_help().is_some(), "{named}");
             }
+            command.get_subcommands().for_each(check);
         }
+        command().get_subcommands().for_each(check);
     }
 }

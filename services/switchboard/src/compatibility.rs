@@ -3,11 +3,11 @@
 //! Scripts, unit files and manifests of operators name flags and variables. See
 //! `tests/compatibility` for the frozen values.
 
-use clap::{ArgAction, Command, CommandFactory as _};
+use clap::{ArgAction, Command};
 use switchboard_runtime::settings;
 use switchboard_test_support::snapshot;
 
-use crate::{cli::Cli, data_folder::Instance};
+use crate::{cli, data_folder::Instance};
 
 /// A line for each argument: where it is, how it is written, and what it is without a value.
 fn collect(command: &Command, path: &str, lines: &mut Vec<String>) {
@@ -63,7 +63,7 @@ fn collect(command: &Command, path: &str, lines: &mut Vec<String>) {
 #[test]
 fn flags_and_environment_are_unchanged() {
     let mut lines = Vec::new();
-    let command = settings::derive_variables(Cli::command());
+    let command = settings::derive_variables(cli::command());
     collect(&command, "", &mut lines);
     assert!(lines.len() > 100, "{lines:?}");
     snapshot::check("flags.txt", lines);

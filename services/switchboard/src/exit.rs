@@ -116,6 +116,11 @@ fn colored(parts: &[(&str, Option<Color>)], has_color: bool) -> String {
     parts.iter().map(paint).collect()
 }
 
+/// Returns a text with escapes in place of characters that have no visible form.
+pub(crate) fn escaped(text: &str) -> String {
+    escape(text).into_owned()
+}
+
 /// Prints a line on stdout.
 ///
 /// # Errors

@@ -14,6 +14,7 @@ use hyper::{
     client::conn::http1::{self, Connection},
 };
 use hyper_util::rt::TokioIo;
+use indicatif::ProgressBar;
 use rustls::pki_types::ServerName;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -40,6 +41,8 @@ pub(crate) struct HttpClient {
     tls: Option<TlsConnector>,
     /// Timeout between two chunks of a body.
     pub(crate) idle_timeout: Duration,
+    /// Shows how much of a body is sent.
+    pub(crate) progress: ProgressBar,
 }
 
 /// A request.
@@ -99,6 +102,7 @@ impl HttpClient {
             path,
             tls,
             idle_timeout: BODY_IDLE_TIMEOUT,
+            progress: ProgressBar::hidden(),
         })
     }
 
@@ -195,7 +199,7 @@ impl HttpClient {
     }
 
     fn build(&self, request: HttpRequest<'_>) -> anyhow::Result<Request<RequestBody>> {
-        let mut built = body::request(request.body);
+        let mut built = body::request(request.body, self.progress.clone());
         *built.method_mut() = request.method;
         *built.uri_mut() = format!("{}{}", self.path, request.path).parse()?;
         *built.headers_mut() = request.headers;

@@ -10,20 +10,25 @@ use crate::{cli::Cli, exit::Failure, process::Telemetry};
 mod api;
 mod arguments;
 mod cli;
-mod collection;
 mod commands;
 #[cfg(test)]
 mod compatibility;
+mod contexts;
 mod data_folder;
 mod device;
 mod events;
 mod exit;
 mod files;
+mod help;
 mod http_client;
 mod http_service;
+mod output;
 mod postgres;
 mod process;
+mod progress;
+mod prompt;
 mod query;
+mod resources;
 mod shell;
 mod stdio;
 mod stored_keys;
@@ -39,7 +44,10 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const BLOCKING_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    let cli = match settings::parse::<Cli>(std::env::args_os()) {
+    clap_complete::CompleteEnv::with_factory(cli::command)
+        .var(commands::completions::VARIABLE)
+        .complete();
+    let cli = match settings::parse_command::<Cli>(cli::command(), std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return exit::report_settings(&error),
     };

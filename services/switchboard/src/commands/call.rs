@@ -3,12 +3,14 @@
 
 use std::process::ExitCode;
 
+use clap_complete::ArgValueCandidates;
 use serde_json::value::RawValue;
 use switchboard_protocol::{id::DeviceId, outcome::Outcome};
 
 use crate::{
     api::{ApiArguments, ApiError, CallAnswer, CallRequest},
     exit::{self, Failure},
+    resources::{complete_ids, table::DEVICES},
 };
 
 /// The call was not accepted, or the API is unreachable.
@@ -25,6 +27,7 @@ const NOT_ACCEPTED: u8 = 9;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Id of the device
+    #[arg(add = ArgValueCandidates::new(|| complete_ids(&DEVICES)))]
     device: DeviceId,
     /// Name of the service
     service: String,

@@ -1,13 +1,15 @@
-//! `switchboard calls`: asynchronous and queued calls.
+//! `switchboard calls show` and `wait`: the outcome of a call is the exit code.
 
 use std::{process::ExitCode, time::Duration};
 
+use clap_complete::ArgValueCandidates;
 use switchboard_protocol::id::CallId;
 
 use super::call::{exit_code, refused};
 use crate::{
     api::ApiArguments,
     exit::{self, Failure},
+    resources::{self, complete_ids, table::CALLS},
 };
 
 /// The call has not ended.
@@ -15,16 +17,10 @@ const NOT_ENDED: u8 = 11;
 /// Timeout of one long poll; polls are repeated.
 const LONG_POLL_TIMEOUT: Duration = Duration::from_secs(55);
 
-/// Shows calls that were made with `switchboard call --async` or `--queued`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+pub(crate) enum Action {
     Show(Show),
+    Wait(Wait),
 }
 
 /// Prints a call as JSON.
@@ -33,8 +29,9 @@ enum Command {
 /// overloaded, 6 cancelled, 7 timed out, 8 lost, 9 unknown call or API unreachable, 10 expired, 11
 /// not ended yet, 64 invalid settings.
 #[derive(Debug, clap::Args)]
-struct Show {
+pub(crate) struct Show {
     /// Id of the call
+    #[arg(add = ArgValueCandidates::new(|| complete_ids(&CALLS)))]
     id: CallId,
     /// Wait until the call has ended
     #[arg(long)]
@@ -43,17 +40,37 @@ struct Show {
     api: ApiArguments,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    let Command::Show(show) = arguments.command;
-    let api = show.api.connect()?;
-    let wait = if show.wait {
+/// Waits until a call has ended and prints it as JSON.
+///
+/// Exit codes: as `switchboard calls show`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Wait {
+    /// Id of the call
+    #[arg(add = ArgValueCandidates::new(|| complete_ids(&CALLS)))]
+    id: CallId,
+    #[command(flatten)]
+    api: ApiArguments,
+}
+
+impl resources::Action for Action {
+    async fn run(self) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Show(show) => print(&show.api, show.id, show.wait).await,
+            Self::Wait(wait) => print(&wait.api, wait.id, true).await,
+        }
+    }
+}
+
+async fn print(api: &ApiArguments, id: CallId, is_waiting: bool) -> Result<ExitCode, Failure> {
+    let api = api.connect()?;
+    let wait = if is_waiting {
         LONG_POLL_TIMEOUT
     } else {
         Duration::ZERO
     };
     loop {
-        let (document, call) = api.stored_call(show.id, wait).await.map_err(refused)?;
-        if show.wait && call.outcome.is_none() {
+        let (document, call) = api.stored_call(id, wait).await.map_err(refused)?;
+        if is_waiting && call.outcome.is_none() {
             continue;
         }
         exit::print_json(&document)?;

@@ -1,4 +1,4 @@
-//! `switchboard npcs`: NPCs of an organisation. The API validates all input.
+//! `switchboard npcs create` and `default`. The API validates all input.
 
 use std::process::ExitCode;
 
@@ -10,64 +10,22 @@ use switchboard_protocol::id::{DeviceId, NpcId, TemplateId};
 
 use crate::{
     api::{Api, ApiArguments, ApiRequest},
-    collection::{ChangeArguments, Collection, CreateArguments, ListArguments},
     exit::{self, Failure},
-};
-
-const NPCS: Collection = Collection {
-    command: "npcs",
-    path: "/v1/npcs",
-    member: "npcs",
-    page: 20,
+    resources::{self, CreateArguments, table::NPCS},
 };
 
 /// Path of the organisation, which holds the default NPC.
 const ORG: &str = "/v1/org";
 
-/// Manages NPCs, the characters of an organisation.
-///
-/// Exit codes: 0 done, 1 refused or not reachable, 64 invalid settings.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    action: Action,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum Action {
-    List(Listing),
-    Show(One),
+pub(crate) enum Action {
     Create(CreateOptions),
-    Edit(Edit),
-    Delete(One),
     Default(DefaultNpc),
-}
-
-/// Lists NPCs: id, name, template and devices, separated by tabs.
-#[derive(Debug, clap::Args)]
-struct Listing {
-    /// Only NPCs based on this template
-    #[arg(long, value_name = "ID")]
-    template: Option<TemplateId>,
-    /// Only the NPC of this device
-    #[arg(long, value_name = "ID")]
-    device_id: Option<DeviceId>,
-    #[command(flatten)]
-    list: ListArguments,
-}
-
-/// Shows an NPC as JSON, or deletes it with its memories.
-#[derive(Debug, clap::Args)]
-struct One {
-    /// Id of the NPC
-    id: NpcId,
-    #[command(flatten)]
-    api: ApiArguments,
 }
 
 /// Creates an NPC and prints its id.
 #[derive(Debug, clap::Args)]
-struct CreateOptions {
+pub(crate) struct CreateOptions {
     /// Settings that differ from the template, a JSON object; without a template all settings,
     /// including `name`
     #[arg(default_value = "{}", value_name = "JSON", value_parser = overrides)]
@@ -85,23 +43,10 @@ struct CreateOptions {
     create: CreateArguments,
 }
 
-/// Changes an NPC with a JSON merge patch (RFC 7396) and prints the result.
-///
-/// The patch applies to the output of `show`: `device_ids` are the devices of the NPC, `overrides`
-/// the settings that differ from the template, `template_version` the pinned version, or null to
-/// follow the newest.
-#[derive(Debug, clap::Args)]
-struct Edit {
-    /// Id of the NPC
-    id: NpcId,
-    #[command(flatten)]
-    change: ChangeArguments,
-}
-
 /// Shows or sets the default NPC, which answers devices without an NPC. Prints it like `list`, or -
 /// if there is none.
 #[derive(Debug, clap::Args)]
-struct DefaultNpc {
+pub(crate) struct DefaultNpc {
     /// NPC to set as the default
     #[arg(conflicts_with = "none", value_name = "NPC")]
     id: Option<NpcId>,
@@ -121,7 +66,13 @@ struct Document<'a> {
     device_ids: &'a [DeviceId],
 }
 
-/// The members of an NPC that `list` prints.
+/// A created NPC.
+#[derive(Deserialize)]
+struct Created {
+    id: NpcId,
+}
+
+/// The members of an NPC that are printed.
 #[derive(Deserialize)]
 struct NpcSummary {
     id: NpcId,
@@ -141,21 +92,14 @@ struct Org {
     default_npc_id: Option<NpcId>,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    match arguments.action {
-        Action::List(listing) => {
-            let template = listing.template.map(|id| id.to_string());
-            let device = listing.device_id.map(|id| id.to_string());
-            let filters = [("template_id", template), ("device_id", device)];
-            NPCS.list(&listing.list, &filters, line).await
-        }
-        Action::Show(one) => NPCS.show(&one.api, one.id).await,
-        Action::Create(creation) => create(&creation).await,
-        Action::Edit(edit) => NPCS.edit(edit.id, &edit.change).await,
-        Action::Delete(one) => NPCS.remove(&one.api, one.id).await,
-        Action::Default(default) => default_npc(&default).await,
-    }?;
-    Ok(ExitCode::SUCCESS)
+impl resources::Action for Action {
+    async fn run(self) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Create(creation) => create(&creation).await,
+            Self::Default(default) => default_npc(&default).await,
+        }?;
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 fn line(npc: NpcSummary) -> String {
@@ -206,7 +150,9 @@ async fn create(creation: &CreateOptions) -> Result<(), Failure> {
         device_ids: &creation.device_id,
     };
     let document = serde_json::to_vec(&document).map_err(Failure::general)?;
-    creation.create.create_and_print(NPCS.path, document).await
+    let creation = creation.create.begin()?;
+    let created: Created = creation.create(NPCS.path, document).await?;
+    exit::print(&created.id.to_string())
 }
 
 fn overrides(text: &str) -> Result<Box<RawValue>, String> {
@@ -227,8 +173,8 @@ mod tests {
 
     #[derive(Parser)]
     struct Line {
-        #[command(flatten)]
-        arguments: Arguments,
+        #[command(subcommand)]
+        action: Action,
     }
 
     #[test]
@@ -236,9 +182,9 @@ mod tests {
         fn check(flags: &[&str], expected: Option<(bool, bool)>) {
             let line = ["npcs", "default"].iter().chain(flags);
             let read = Line::try_parse_from(line).ok();
-            let arguments = read.and_then(|line| match line.arguments.action {
+            let arguments = read.and_then(|line| match line.action {
                 Action::Default(arguments) => Some((arguments.id.is_some(), arguments.none)),
-                _ => None,
+                Action::Create(_) => None,
             });
             assert_eq!(arguments, expected, "{flags:?}");
         }

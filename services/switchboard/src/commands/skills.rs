@@ -1,52 +1,31 @@
-//! `switchboard skills`: skills books of an organisation.
+//! `switchboard skills upload` and `search`: skills books of an organisation.
 
 mod upload;
 
 use std::{fmt::Write as _, path::PathBuf, process::ExitCode};
 
+use clap_complete::ArgValueCandidates;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use switchboard_protocol::id::SkillsBookId;
 
 use crate::{
     api::ApiArguments,
-    collection::{Collection, CreateArguments, ListArguments},
     exit::{self, Failure},
     query::percent_encode,
+    resources::{self, CreateArguments, complete_ids, table::SKILLS},
 };
 
-const SKILLS_BOOKS: Collection = Collection {
-    command: "skills",
-    path: "/v1/skills-books",
-    member: "skills_books",
-    page: 200,
-};
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Action {
+    Upload(Upload),
+    Search(Search),
+}
 
-/// Manages skills books, the documents that NPCs search.
+/// Uploads a file and waits until it can be searched.
 ///
 /// Exit codes: 0 done, 1 refused, not reachable, or the document cannot be parsed, 64 invalid
 /// settings.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum Command {
-    /// Uploads a file and waits until it can be searched
-    Upload(Upload),
-    /// Lists skills books: id, state, progress in percent and name, separated by tabs
-    List(ListArguments),
-    /// Shows a skills book as JSON
-    Show(One),
-    /// Searches a skills book
-    Search(Search),
-    /// Deletes a skills book that no template uses
-    Delete(One),
-}
-
-/// Arguments of `upload`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Upload {
     /// Text, Markdown, HTML or PDF file
@@ -68,19 +47,15 @@ pub(crate) struct Upload {
     create: CreateArguments,
 }
 
+/// Searches a skills book.
+///
+/// Prints the score and the place of each chunk, and its text.
+///
+/// Exit codes: 0 done, 1 refused or not reachable, 64 invalid settings.
 #[derive(Debug, clap::Args)]
-struct One {
+pub(crate) struct Search {
     /// Id of the skills book: skb_…
-    #[arg(value_name = "ID")]
-    id: SkillsBookId,
-    #[command(flatten)]
-    api: ApiArguments,
-}
-
-#[derive(Debug, clap::Args)]
-struct Search {
-    /// Id of the skills book: skb_…
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", add = ArgValueCandidates::new(|| complete_ids(&SKILLS)))]
     id: SkillsBookId,
     /// Search words or a question
     #[arg(value_name = "QUESTION")]
@@ -93,15 +68,6 @@ struct Search {
     json: bool,
     #[command(flatten)]
     api: ApiArguments,
-}
-
-/// The members of a skills book that `list` prints.
-#[derive(Deserialize)]
-struct SkillsBookSummary {
-    id: SkillsBookId,
-    state: String,
-    progress: f64,
-    name: String,
 }
 
 /// The response of a search.
@@ -118,31 +84,20 @@ struct Chunk {
     text: String,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    match arguments.command {
-        Command::Upload(upload) => upload::run(&upload).await?,
-        Command::List(listing) => SKILLS_BOOKS.list(&listing, &[], line).await?,
-        Command::Show(one) => SKILLS_BOOKS.show(&one.api, one.id).await?,
-        Command::Search(query) => search(&query).await?,
-        Command::Delete(one) => SKILLS_BOOKS.remove(&one.api, one.id).await?,
+impl resources::Action for Action {
+    async fn run(self) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Upload(upload) => upload::run(&upload).await,
+            Self::Search(query) => search(&query).await,
+        }?;
+        Ok(ExitCode::SUCCESS)
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-fn line(book: SkillsBookSummary) -> String {
-    let SkillsBookSummary {
-        id,
-        state,
-        progress,
-        name,
-    } = book;
-    format!("{id}\t{state}\t{:.0}\t{name}", progress * 100.0)
 }
 
 async fn search(query: &Search) -> Result<(), Failure> {
     let path = format!(
         "{}/search?q={}&limit={}",
-        SKILLS_BOOKS.element_path(query.id),
+        SKILLS.element_path(query.id),
         percent_encode(&query.question),
         query.limit
     );

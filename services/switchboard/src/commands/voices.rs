@@ -1,54 +1,34 @@
-//! `switchboard voices`: voices of an organisation. An upload requires the consent of the speaker.
+//! `switchboard voices upload` and `train`. An upload requires the consent of the speaker.
 
 mod upload;
 
 use std::{path::PathBuf, process::ExitCode};
 
 use chrono::{DateTime, Utc};
+use clap_complete::ArgValueCandidates;
 use http::Method;
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 use switchboard_protocol::id::VoiceId;
 
 use crate::{
     api::{Api, ApiArguments},
-    collection::{Collection, CreateArguments, JobWatch, ListArguments},
     exit::{self, Failure},
+    resources::{self, CreateArguments, JobWatch, complete_ids, table::VOICES},
 };
 
-const VOICES: Collection = Collection {
-    command: "voices",
-    path: "/v1/voices",
-    member: "voices",
-    page: 200,
-};
 /// States that a voice leaves by itself.
 const TRANSIENT_STATES: &[&str] = &["uploaded", "training"];
 
-/// Manages voices, created from recorded samples.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Action {
+    Upload(Upload),
+    Train(Train),
+}
+
+/// Uploads a sample and waits until the voice is ready.
 ///
 /// Exit codes: 0 done, 1 refused, not reachable, or the voice cannot be created, 64 invalid
 /// settings.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum Command {
-    /// Uploads a sample and waits until the voice is ready
-    Upload(Upload),
-    /// Lists voices: id, state, provider, languages and name, separated by tabs
-    List(Listing),
-    /// Shows a voice as JSON
-    Show(One),
-    /// Creates a voice again from its sample, and waits until it is ready
-    Train(One),
-    /// Deletes a voice that no template or NPC uses, and its sample
-    Delete(One),
-}
-
-/// Arguments of `upload`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Upload {
     /// Sample of 1 second to 5 minutes: WAV, MP3, FLAC, or Opus or Vorbis in Ogg; - is stdin
@@ -85,74 +65,41 @@ pub(crate) struct Upload {
     create: CreateArguments,
 }
 
+/// Creates a voice again from its sample, and waits until it is ready.
+///
+/// Exit codes: 0 done, 1 refused, not reachable, or the voice cannot be created, 64 invalid
+/// settings.
 #[derive(Debug, clap::Args)]
-struct Listing {
-    /// Only voices in this state: uploaded, training, ready, failed or expired
-    #[arg(long, value_name = "STATE")]
-    state: Option<String>,
-    /// Only voices with this language
-    #[arg(long, value_name = "TAG")]
-    language: Option<String>,
-    /// Only voices of this provider
-    #[arg(long, value_name = "NAME")]
-    provider: Option<String>,
-    #[command(flatten)]
-    list: ListArguments,
-}
-
-#[derive(Debug, clap::Args)]
-struct One {
+pub(crate) struct Train {
     /// Id of the voice: voice_…
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "ID", add = ArgValueCandidates::new(|| complete_ids(&VOICES)))]
     id: VoiceId,
     #[command(flatten)]
     api: ApiArguments,
 }
 
-pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    match arguments.command {
-        Command::Upload(upload) => upload::run(&upload).await?,
-        Command::List(listing) => list(listing).await?,
-        Command::Show(one) => VOICES.show(&one.api, one.id).await?,
-        Command::Train(one) => {
-            let api = one.api.connect()?;
-            let train = format!("{}/train", VOICES.element_path(one.id));
-            let begun = api.send(Method::POST, &train, Vec::new()).await;
-            wait_and_print(&api, begun.map_err(Failure::general)?).await?;
-        }
-        Command::Delete(one) => VOICES.remove(&one.api, one.id).await?,
+impl resources::Action for Action {
+    async fn run(self) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Upload(upload) => upload::run(&upload).await,
+            Self::Train(one) => train(&one).await,
+        }?;
+        Ok(ExitCode::SUCCESS)
     }
-    Ok(ExitCode::SUCCESS)
 }
 
-async fn list(listing: Listing) -> Result<(), Failure> {
-    let filters = [
-        ("state", listing.state),
-        ("language", listing.language),
-        ("provider", listing.provider),
-    ];
-    VOICES.list(&listing.list, &filters, line).await
-}
-
-fn line(voice: Value) -> String {
-    let text = |field: &str| voice[field].as_str().unwrap_or_default().to_owned();
-    let languages = voice["languages"].as_array().into_iter().flatten();
-    let languages: Vec<_> = languages.filter_map(Value::as_str).collect();
-    [
-        text("id"),
-        text("state"),
-        text("provider"),
-        languages.join(","),
-        text("name"),
-    ]
-    .join("\t")
+async fn train(one: &Train) -> Result<(), Failure> {
+    let api = one.api.connect()?;
+    let train = format!("{}/train", VOICES.element_path(one.id));
+    let begun = api.send(Method::POST, &train, Vec::new()).await;
+    wait_and_print(&api, begun.map_err(Failure::general)?).await
 }
 
 /// Waits until a voice is ready or has failed, and prints it.
 async fn wait_and_print(api: &Api, voice: Box<RawValue>) -> Result<(), Failure> {
     let watch = JobWatch {
         api,
-        collection: &VOICES,
+        resource: &VOICES,
         transient_states: TRANSIENT_STATES,
     };
     exit::print_json(&watch.wait(voice, |_| ()).await?)

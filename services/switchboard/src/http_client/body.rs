@@ -1,4 +1,5 @@
-//! The body of a request. A large one is sent after the server has accepted its size.
+//! The body of a request. A large one is sent after the server has accepted its size; a bar shows how
+//! much of it is sent.
 
 use std::{
     convert::Infallible,
@@ -13,6 +14,7 @@ use hyper::{
     body::{Body, Frame, SizeHint},
     ext::on_informational,
 };
+use indicatif::ProgressBar;
 use tokio::{sync::watch, time::timeout};
 
 /// A larger body waits for `100 Continue`.
@@ -21,19 +23,25 @@ const MAX_UNANNOUNCED_BYTES: usize = 16 * 1024;
 /// receives the body then. (RFC 9110, 10.1.1)
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A body in one piece.
+/// Bytes that count as one step of the bar.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// A body whose size is known.
 pub(super) struct RequestBody {
-    bytes: Option<Bytes>,
+    /// What is not sent yet.
+    rest: Bytes,
+    bar: ProgressBar,
     /// Completes when the body may be sent.
     accepted: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 /// Creates a request without head. A server refuses a large body by its `Content-Length`, which names
 /// both sizes, and receives nothing of it.
-pub(super) fn request(bytes: Vec<u8>) -> Request<RequestBody> {
+pub(super) fn request(bytes: Vec<u8>, bar: ProgressBar) -> Request<RequestBody> {
     let is_announced = bytes.len() > MAX_UNANNOUNCED_BYTES;
     let body = RequestBody {
-        bytes: (!bytes.is_empty()).then(|| bytes.into()),
+        rest: bytes.into(),
+        bar,
         accepted: None,
     };
     let mut request = Request::new(body);
@@ -75,15 +83,23 @@ impl Body for RequestBody {
             ready!(accepted.as_mut().poll(cx));
             self.accepted = None;
         }
-        Poll::Ready(self.bytes.take().map(|bytes| Ok(Frame::data(bytes))))
+        if self.rest.is_empty() {
+            return Poll::Ready(None);
+        }
+        let length = self.rest.len().min(PIECE_BYTES);
+        let piece = self.rest.split_to(length);
+        self.bar.inc(length as u64);
+        if self.rest.is_empty() {
+            self.bar.finish_and_clear();
+        }
+        Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.bytes.is_none()
+        self.rest.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let bytes = self.bytes.as_ref().map_or(0, Bytes::len);
-        SizeHint::with_exact(bytes as u64)
+        SizeHint::with_exact(self.rest.len() as u64)
     }
 }

@@ -14,7 +14,7 @@ const TLS_PORT: u16 = 7701;
 #[derive(Debug, clap::Args)]
 pub(crate) struct PortArguments {
     /// Address of the device port. Default: that of the running `up`, or port 7700 (7701 with
-    /// --tls) of --url
+    /// --tls) of the API's host
     #[arg(long, env, value_name = "HOST:PORT")]
     addr: Option<String>,
     /// Connect to the device port over TLS
@@ -35,12 +35,14 @@ impl PortArguments {
             false => None,
         };
         let port = if self.tls { TLS_PORT } else { PLAIN_PORT };
-        let running = || match (&api.url, self.tls) {
-            (None, false) => Ok(api
+        let running = || {
+            if api.url.is_some() || self.tls || api.context()?.is_some() {
+                return Ok::<_, Failure>(None);
+            }
+            Ok(api
                 .data
                 .instance()?
-                .and_then(|instance| instance.device_addr)),
-            _ => Ok::<_, Failure>(None),
+                .and_then(|instance| instance.device_addr))
         };
         let host_and_port = match &self.addr {
             Some(addr) => addr.clone(),

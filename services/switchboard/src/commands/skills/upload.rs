@@ -5,7 +5,6 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use http::Method;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json, value::RawValue};
 use sha2::{Digest, Sha256};
 use tokio::{
@@ -13,11 +12,12 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncSeekExt as _},
 };
 
-use super::{SKILLS_BOOKS, Upload};
+use super::Upload;
 use crate::{
     api::{Api, ApiError},
-    collection::{JobStatus, JobWatch, KeyedApi},
     exit::{self, Failure},
+    progress,
+    resources::{JobStatus, JobWatch, KeyedApi, table::SKILLS},
 };
 
 /// Size of a part.
@@ -41,9 +41,9 @@ pub(super) async fn run(upload: &Upload) -> Result<(), Failure> {
         "name": name(upload), "mime_type": mime_type, "locale": upload.locale, "size_bytes": size, "sha256": sha256,
     });
     let book = book.to_string().into_bytes();
-    let book: Box<RawValue> = creation.create(SKILLS_BOOKS.path, book).await?;
+    let book: Box<RawValue> = creation.create(SKILLS.path, book).await?;
     let id = JobStatus::parse(&book)?.id;
-    let path = SKILLS_BOOKS.element_path(&id);
+    let path = SKILLS.element_path(&id);
     // A repeated request returns the book as it was created; its state may have advanced.
     let book = creation.api.get::<Box<RawValue>>(&path).await;
     let book = book.map_err(|error| unknown_state(&creation, &id, error))?;
@@ -61,7 +61,7 @@ pub(super) async fn run(upload: &Upload) -> Result<(), Failure> {
 }
 
 async fn finish(creation: &KeyedApi, id: &str) -> Result<Box<RawValue>, Failure> {
-    let path = format!("{}/finish", SKILLS_BOOKS.element_path(id));
+    let path = format!("{}/finish", SKILLS.element_path(id));
     let finished = creation.api.send(Method::POST, &path, Vec::new()).await;
     finished.map_err(|error| {
         if error.is_refusal() {
@@ -111,7 +111,7 @@ async fn read_part(file: &mut File, part: &mut Vec<u8>) -> std::io::Result<bool>
 }
 
 async fn send(api: &Api, path: &str, file: &mut File, size: u64) -> Result<(), Failure> {
-    let bar = bar(size, "sending  {bar:40} {bytes}/{total_bytes} {eta}");
+    let bar = progress::sending(size);
     let mut part = Vec::with_capacity(PART_BYTES);
     let mut number = 0_u32;
     while read_part(file, &mut part)
@@ -130,10 +130,10 @@ async fn send(api: &Api, path: &str, file: &mut File, size: u64) -> Result<(), F
 
 /// Waits until a book is indexed or has failed.
 async fn wait(api: &Api, book: Box<RawValue>) -> Result<Box<RawValue>, Failure> {
-    let bar = bar(100, "{msg:8} {bar:40} {percent} %");
+    let bar = progress::bar(100, "{msg:8} {bar:40} {percent} %");
     let watch = JobWatch {
         api,
-        collection: &SKILLS_BOOKS,
+        resource: &SKILLS,
         transient_states: TRANSIENT_STATES,
     };
     let draw = |book: &JobStatus| {
@@ -148,13 +148,6 @@ async fn wait(api: &Api, book: Box<RawValue>) -> Result<Box<RawValue>, Failure> 
         return Err(Failure::general(format!("{id} was cancelled")));
     }
     Ok(book)
-}
-
-/// Drawn on stderr, and only on a terminal.
-fn bar(length: u64, template: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template(template);
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(length).with_style(style)
 }
 
 fn name(upload: &Upload) -> String {

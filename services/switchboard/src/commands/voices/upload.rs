@@ -3,11 +3,12 @@
 use chrono::{DateTime, Utc};
 use serde_json::value::RawValue;
 
-use super::{Upload, VOICES, wait_and_print};
+use super::{Upload, wait_and_print};
 use crate::{
     exit::{self, Failure},
     files,
     query::percent_encode,
+    resources::table::VOICES,
 };
 
 /// Maximum size of a sample accepted by the API.
@@ -16,7 +17,7 @@ const MAX_SAMPLE_BYTES: u64 = 10 * 1024 * 1024;
 pub(super) async fn run(upload: &Upload) -> Result<(), Failure> {
     let path = format!("{}?{}", VOICES.path, query(upload)?);
     let sample = files::read_input(&upload.file, MAX_SAMPLE_BYTES)?;
-    let creation = upload.create.begin()?;
+    let creation = upload.create.begin()?.with_progress(sample.len());
     let voice: Box<RawValue> = creation.create(&path, sample).await?;
     if upload.no_wait {
         return exit::print_json(&voice);

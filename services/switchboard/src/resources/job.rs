@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 
-use super::Collection;
+use super::Resource;
 use crate::{
     api::Api,
     exit::{self, Failure},
@@ -42,8 +42,8 @@ struct JobError {
 pub(crate) struct JobWatch<'a> {
     /// The client.
     pub(crate) api: &'a Api,
-    /// Collection of the element.
-    pub(crate) collection: &'a Collection,
+    /// Resource of the element.
+    pub(crate) resource: &'a Resource,
     /// States that the element leaves without further requests.
     pub(crate) transient_states: &'a [&'a str],
 }
@@ -83,7 +83,7 @@ impl JobWatch<'_> {
 
     /// Requests the element; retries while the API is unreachable.
     async fn fetch(&self, id: &str) -> Result<Box<RawValue>, Failure> {
-        let path = self.collection.element_path(id);
+        let path = self.resource.element_path(id);
         let mut unreachable_since = None;
         loop {
             let error = match self.api.get(&path).await {
@@ -99,7 +99,7 @@ impl JobWatch<'_> {
             if error.is_refusal() || since.elapsed() >= UNREACHABLE_TIMEOUT {
                 return Err(Failure::general(format!(
                     "{id} was sent, but its result is unknown; check it with `switchboard {} show {id}`: {error}",
-                    self.collection.command
+                    self.resource.name
                 )));
             }
             sleep(POLL_INTERVAL).await;

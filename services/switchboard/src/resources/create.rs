@@ -1,6 +1,6 @@
-//! KeyedApi of elements with an idempotency key.
+//! Creation of elements with an idempotency key.
 
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 
 use crate::{
     api::{Api, ApiArguments, ApiError},
@@ -26,30 +26,29 @@ pub(crate) struct KeyedApi {
     pub(crate) key: String,
 }
 
-/// A created element.
-#[derive(Deserialize)]
-struct Created {
-    id: String,
-}
-
 impl CreateArguments {
-    /// Creates an element from a JSON body and prints its id.
-    pub(crate) async fn create_and_print(&self, path: &str, body: Vec<u8>) -> Result<(), Failure> {
-        let created: Created = self.begin()?.create(path, body).await?;
-        exit::print(&created.id)
-    }
-
     /// Connects with the given key, or a random one.
     pub(crate) fn begin(&self) -> Result<KeyedApi, Failure> {
+        Ok(self.with(self.api.connect()?))
+    }
+
+    /// The client with the given key, or a random one.
+    pub(crate) fn with(&self, api: Api) -> KeyedApi {
         let random = || format!("{:032x}", rand::random::<u128>());
-        Ok(KeyedApi {
-            api: self.api.connect()?,
+        KeyedApi {
+            api,
             key: self.idempotency_key.clone().unwrap_or_else(random),
-        })
+        }
     }
 }
 
 impl KeyedApi {
+    /// Shows the progress of a body of this size.
+    pub(crate) fn with_progress(mut self, bytes: usize) -> Self {
+        self.api = self.api.with_progress(bytes);
+        self
+    }
+
     /// Creates an element. If there is no response, prints how to repeat the request safely.
     pub(crate) async fn create<T: DeserializeOwned>(
         &self,

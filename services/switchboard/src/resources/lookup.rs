@@ -1,0 +1,194 @@
+//! The elements of a collection: all pages of them, the one that a user means, and those that a
+//! shell proposes.
+
+use std::{collections::BTreeMap, ops::ControlFlow, time::Duration};
+
+use anyhow::Context as _;
+use clap_complete::CompletionCandidate;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, value::RawValue};
+
+use super::Resource;
+use crate::{
+    api::{Api, ApiArguments},
+    exit::{self, Failure},
+    output::member_of,
+    query::percent_encode,
+};
+
+/// Time that a shell waits for proposals.
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
+/// Candidates that an error about an ambiguous name lists.
+const MAX_CANDIDATES: usize = 10;
+/// Digits of an id after its prefix.
+const ID_DIGITS: usize = 32;
+
+/// The elements of a list.
+pub(crate) struct Pages<'a> {
+    pub(crate) api: &'a Api,
+    pub(crate) resource: &'a Resource,
+    /// Path of the list with its filters.
+    pub(crate) path: &'a str,
+}
+
+impl Pages<'_> {
+    /// Calls `take` for each element of each page, until it breaks.
+    pub(crate) async fn for_each(
+        &self,
+        mut take: impl FnMut(Box<RawValue>) -> Result<ControlFlow<()>, Failure>,
+    ) -> Result<(), Failure> {
+        let mut cursor: Option<String> = None;
+        let sign = if self.path.contains('?') { '&' } else { '?' };
+        loop {
+            let mut path = format!("{}{sign}limit={}", self.path, self.resource.page);
+            if let Some(cursor) = &cursor {
+                path += &format!("&cursor={}", percent_encode(cursor));
+            }
+            let page: BTreeMap<String, Box<RawValue>> =
+                self.api.get(&path).await.map_err(Failure::general)?;
+            if member::<Option<bool>>(&page, "incomplete")? == Some(true) && cursor.is_none() {
+                exit::print_stderr(
+                    "switchboard: the list is incomplete: the database is unavailable",
+                );
+            }
+            for element in member::<Vec<Box<RawValue>>>(&page, self.resource.member)? {
+                if take(element)?.is_break() {
+                    return Ok(());
+                }
+            }
+            cursor = member(&page, "next_cursor")?;
+            if cursor.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Resource {
+    /// Returns the id of the element that `given` means: an id, the beginning of one, or a name.
+    ///
+    /// # Errors
+    /// When there are several such elements, or none.
+    pub(super) async fn resolve(&self, api: &Api, given: &str) -> Result<String, Failure> {
+        if self.path.is_empty() || self.is_id(given) {
+            return Ok(given.to_owned());
+        }
+        let mut named = Vec::new();
+        let mut begun = Vec::new();
+        let mut is_id = false;
+        let pages = Pages {
+            api,
+            resource: self,
+            path: self.path,
+        };
+        let take = |element: Box<RawValue>| {
+            let (id, title) = self.identify(&element)?;
+            is_id |= id == given;
+            if !title.is_empty() && title == given {
+                named.push((id, title));
+            } else if id.starts_with(given) {
+                begun.push((id, title));
+            }
+            Ok(if is_id {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            })
+        };
+        pages.for_each(take).await?;
+        let found = if named.is_empty() { begun } else { named };
+        match found.as_slice() {
+            _ if is_id => Ok(given.to_owned()),
+            [(id, _)] => Ok(id.clone()),
+            // Clients choose these ids: the server knows best.
+            [] if self.prefix.is_empty() => Ok(given.to_owned()),
+            [] => Err(Failure::usage(format!(
+                "no {} has the name or the beginning of an id `{given}`: see `switchboard {} list`",
+                self.noun
+                    .split_once(' ')
+                    .map_or(self.noun, |(_, noun)| noun),
+                self.name
+            ))),
+            several => Err(Failure::usage(several.iter().take(MAX_CANDIDATES).fold(
+                format!("`{given}` is ambiguous; use one of these ids:"),
+                |text, (id, title)| text + "\n  " + id + "  " + title,
+            ))),
+        }
+    }
+
+    /// Returns the id of an element.
+    ///
+    /// # Errors
+    /// When it is malformed.
+    pub(crate) fn identity(&self, element: &RawValue) -> Result<String, Failure> {
+        self.identify(element).map(|(id, _)| id)
+    }
+
+    fn is_id(&self, text: &str) -> bool {
+        let digits = text
+            .strip_prefix(self.prefix)
+            .filter(|_| !self.prefix.is_empty());
+        digits.is_some_and(|digits| {
+            digits.len() == ID_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+        })
+    }
+
+    /// The id and the title of an element.
+    fn identify(&self, element: &RawValue) -> Result<(String, String), Failure> {
+        let element: Value =
+            serde_json::from_str(element.get()).context("the list is malformed")?;
+        let text = |path: &str| {
+            let value = member_of(&element, path).and_then(Value::as_str);
+            value.unwrap_or_default().to_owned()
+        };
+        Ok((text(self.id), text(self.title)))
+    }
+}
+
+/// The ids that a shell proposes: those of the first page, with their names.
+pub(crate) fn complete_ids(resource: &'static Resource) -> Vec<CompletionCandidate> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let Ok(runtime) = runtime else {
+        return Vec::new();
+    };
+    let proposed = async {
+        let api = ApiArguments::of_completion()?.connect()?;
+        let mut candidates = Vec::new();
+        let mut left = resource.page;
+        let pages = Pages {
+            api: &api,
+            resource,
+            path: resource.path,
+        };
+        let take = |element: Box<RawValue>| {
+            let (id, title) = resource.identify(&element)?;
+            let help = (!title.is_empty()).then(|| exit::escaped(&title).into());
+            // Calls reach connected devices only.
+            if !element.get().contains("\"online\":false") {
+                candidates.push(CompletionCandidate::new(id).help(help));
+            }
+            left = left.saturating_sub(1);
+            Ok(if left == 0 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            })
+        };
+        pages.for_each(take).await?;
+        Ok::<_, Failure>(candidates)
+    };
+    let proposed =
+        runtime.block_on(async { tokio::time::timeout(COMPLETION_TIMEOUT, proposed).await });
+    proposed.ok().and_then(Result::ok).unwrap_or_default()
+}
+
+fn member<T: DeserializeOwned>(
+    page: &BTreeMap<String, Box<RawValue>>,
+    name: &str,
+) -> Result<T, Failure> {
+    let value = page.get(name).map_or("null", |value| value.get());
+    let value = serde_json::from_str(value);
+    Ok(value.with_context(|| format!("the page has no valid `{name}`"))?)
+}

@@ -1,0 +1,128 @@
+//! Devices, their calls, and what users said to them.
+
+use super::super::{Custom, Operation, Param, Resource, Value};
+use crate::{commands::calls, output::Column};
+
+pub(crate) static DEVICES: Resource = Resource {
+    name: "devices",
+    noun: "a device",
+    about: "Shows devices, their services and whether they are connected",
+    path: "/v1/devices",
+    member: "devices",
+    columns: &[
+        Column::new("ID", "id"),
+        Column::new("ONLINE", "online"),
+        Column::new("LAST SEEN", "last_seen"),
+        Column::new("SERVICES", "services"),
+        Column::wide("SINCE", "since"),
+        Column::wide("NODE", "node"),
+        Column::wide("LEFT", "left_reason"),
+    ],
+    operations: &[
+        Operation::list(&["GET /v1/devices"], "Lists devices").examples(&[
+            "",
+            "--watch",
+            "-o wide",
+            "--limit 20 -o json",
+        ]),
+        Operation::show(
+            &["GET /v1/devices/{id}"],
+            "Shows a device and its services as JSON",
+        ),
+    ],
+    ..Resource::NONE
+};
+
+pub(crate) static CALLS: Resource = Resource {
+    name: "calls",
+    noun: "a call",
+    about: "Manages calls that were made with `switchboard call --async` or `--queued`",
+    path: "/v1/calls",
+    member: "calls",
+    id: "call_id",
+    prefix: "call_",
+    columns: &[
+        Column::new("ID", "call_id"),
+        Column::new("DEVICE", "device_id"),
+        Column::new("SERVICE", "service"),
+        Column::new("STATE", "state"),
+        Column::new("OUTCOME", "outcome"),
+        Column::new("CREATED", "created_at"),
+        Column::wide("MODE", "mode"),
+        Column::wide("DELIVERED", "delivered"),
+        Column::wide("MS", "elapsed_ms"),
+    ],
+    operations: &[
+        Operation::list(&["GET /v1/calls"], "Lists asynchronous and queued calls")
+            .params(&[
+                Param::text("device-id", "device_id", "ID", "Only calls of this device"),
+                Param::of(
+                    "state",
+                    "state",
+                    Value::Choice(&["queued", "sent", "ended"]),
+                    "Only calls in this state",
+                ),
+            ])
+            .examples(&["", "--device-id toy-1 --state queued", "--watch"]),
+        Operation::delete(
+            &["DELETE /v1/calls/{id}"],
+            "Cancels a call that has not ended",
+            "",
+        )
+        .named("cancel")
+        .examples(&["ID", "ID --context production"]),
+    ],
+    custom: Some(Custom::of::<calls::Action>()),
+    ..Resource::NONE
+};
+
+pub(crate) static RECORDINGS: Resource = Resource {
+    name: "recordings",
+    noun: "a recording",
+    about: "Manages recordings of what users said to devices",
+    path: "/v1/recordings",
+    member: "recordings",
+    prefix: "rec_",
+    columns: &[
+        Column::new("ID", "id"),
+        Column::new("DEVICE", "device_id"),
+        Column::new("MS", "duration_ms"),
+        Column::new("BYTES", "size_bytes"),
+        Column::new("CREATED", "created_at"),
+    ],
+    operations: &[
+        Operation::list(&["GET /v1/recordings"], "Lists recordings").params(&[Param::text(
+            "device-id",
+            "device_id",
+            "ID",
+            "Only recordings of this device",
+        )]),
+        Operation::show(
+            &["GET /v1/recordings/{id}"],
+            "Shows the metadata of a recording as JSON",
+        ),
+        Operation::download(
+            &["GET /v1/recordings/{id}/content"],
+            "Downloads a recording (Opus in Ogg)",
+        ),
+        Operation::delete(
+            &["DELETE /v1/recordings/{id}"],
+            "Deletes a recording",
+            "Delete {id}?",
+        ),
+        Operation::send(
+            &["DELETE /v1/recordings"],
+            "Deletes many recordings and prints how many; to be repeated while `has_more` is true",
+        )
+        .named("clear")
+        .params(&[Param::text(
+            "device-id",
+            "device_id",
+            "ID",
+            "Only recordings of this device. Default: those of all devices",
+        )])
+        .asks("Delete all of these recordings?")
+        .examples(&["--device-id toy-1", "--yes"]),
+    ],
+    ..Resource::NONE
+};
