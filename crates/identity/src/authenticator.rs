@@ -90,16 +90,32 @@ impl Authenticator {
         headers: &HeaderMap,
         extensions: &Extensions,
     ) -> Result<Caller, Problem> {
-        let result = match parse_credential(headers) {
-            Ok(ParsedCredential::Key(secret)) => {
-                self.authenticate_key(&secret, caller(extensions)).await
-            }
-            Ok(ParsedCredential::Token(token)) => self.authenticate_token(token),
-            Err(problem) => Err(problem),
-        };
+        let result = self.verify(headers, extensions).await;
         let caller = result.inspect_err(|problem| self.count(problem))?;
         authenticated(extensions, Owner::Org(caller.org.uuid()));
         Ok(caller)
+    }
+
+    /// Charges the request with these extensions to the organisation of its credential. For requests
+    /// that another service authenticates: one without a valid credential stays charged to its address,
+    /// and is not counted as a failure.
+    pub async fn charge(&self, headers: &HeaderMap, extensions: &Extensions) {
+        if let Ok(caller) = self.verify(headers, extensions).await {
+            authenticated(extensions, Owner::Org(caller.org.uuid()));
+        }
+    }
+
+    async fn verify(
+        &self,
+        headers: &HeaderMap,
+        extensions: &Extensions,
+    ) -> Result<Caller, Problem> {
+        match parse_credential(headers)? {
+            ParsedCredential::Key(secret) => {
+                self.authenticate_key(&secret, caller(extensions)).await
+            }
+            ParsedCredential::Token(token) => self.authenticate_token(token),
+        }
     }
 
     fn count(&self, problem: &Problem) {

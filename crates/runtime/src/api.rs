@@ -9,7 +9,11 @@ mod root;
 mod runbooks;
 mod schemas;
 
-use axum::{Router, http::header, routing::get};
+use axum::{
+    Router,
+    http::{Method, header},
+    routing::{MethodFilter, get},
+};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use utoipa::openapi::OpenApi;
@@ -121,6 +125,17 @@ impl Document {
     #[must_use]
     pub const fn as_json(&self) -> &Value {
         &self.0
+    }
+
+    /// Returns the paths of the document, in the syntax of routes, each with its methods.
+    pub fn paths(&self) -> impl Iterator<Item = (&str, MethodFilter)> {
+        let paths = self.0["paths"].as_object();
+        paths.into_iter().flatten().filter_map(|(path, item)| {
+            let methods = item.as_object()?.keys();
+            let methods = methods.filter_map(|name| name.to_ascii_uppercase().parse().ok());
+            let methods = methods.filter_map(|method: Method| MethodFilter::try_from(method).ok());
+            Some((path.as_str(), methods.reduce(MethodFilter::or)?))
+        })
     }
 
     /// Returns the routes of the document and its page, of `/`, which leads to both and names the

@@ -18,7 +18,7 @@ use ipnet::IpNet;
 
 pub use acceptor::{serve, serve_with_metrics};
 pub(crate) use body::BodyTimeout;
-pub use client::{authenticated, caller, received_at};
+pub use client::{authenticated, caller, peer_address, received_at};
 pub use config::HttpConfig;
 pub use instrument::{HttpMetrics, RequestTrace, instrument};
 pub use listener::listen;

@@ -70,6 +70,27 @@ where
     B: Body + Send,
     B::Data: Send,
 {
+    build(allows_http, MAX_IDLE_PER_HOST)
+}
+
+/// The same, with a connection for each request. A server that stops, or closes an idle connection,
+/// cannot lose a request that is being written to it.
+///
+/// # Errors
+/// As [`tls_config`].
+pub fn client_without_pool<B>(allows_http: bool) -> Result<Client<B>, rustls::Error>
+where
+    B: Body + Send,
+    B::Data: Send,
+{
+    build(allows_http, 0)
+}
+
+fn build<B>(allows_http: bool, max_idle_per_host: usize) -> Result<Client<B>, rustls::Error>
+where
+    B: Body + Send,
+    B::Data: Send,
+{
     let mut tcp = HttpConnector::new();
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     tcp.set_nodelay(true);
@@ -84,7 +105,7 @@ where
     Ok(legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
-        .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
+        .pool_max_idle_per_host(max_idle_per_host)
         .build(connector.enable_http1().wrap_connector(tcp)))
 }
 
@@ -202,7 +223,8 @@ pub async fn fetch(
 }
 
 /// Formats an error and its causes on one line.
-fn with_causes(error: &dyn Error) -> FetchError {
+#[must_use]
+pub fn with_causes(error: &dyn Error) -> FetchError {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -52,6 +52,8 @@ pub(super) struct Clients {
 pub(super) struct Client {
     clients: Arc<Clients>,
     number: u64,
+    /// The other end of the connection: the client, or a proxy.
+    peer: IpAddr,
     address: Owner,
     /// Bytes that were read since the last request, in which the next head begins.
     head_bytes: AtomicUsize,
@@ -107,6 +109,14 @@ struct Received {
 pub fn received_at(extensions: &Extensions) -> Instant {
     let received = extensions.get::<Received>();
     received.map_or_else(Instant::now, |received| received.at)
+}
+
+/// Returns the address from which the request with these extensions was received: that of its client,
+/// or of the last proxy. `None` for a request that no server of this module has received.
+#[must_use]
+pub fn peer_address(extensions: &Extensions) -> Option<IpAddr> {
+    let received = extensions.get::<Received>()?;
+    Some(received.client.peer)
 }
 
 /// Charges the request with these extensions to an authenticated owner: its body, and its
@@ -235,6 +245,7 @@ impl Clients {
 
     fn client(self: &Arc<Self>, address: IpAddr) -> Arc<Client> {
         let number = self.next_number.fetch_add(1, Relaxed);
+        let peer = address.to_canonical();
         let address = if self.is_proxy(address) {
             Owner::Proxied(number)
         } else {
@@ -243,6 +254,7 @@ impl Clients {
         Arc::new(Client {
             clients: Arc::clone(self),
             number,
+            peer,
             address,
             head_bytes: AtomicUsize::new(0),
             is_reading_body: AtomicBool::new(false),

@@ -62,7 +62,7 @@ impl<S: Sync> FromRequest<S> for RawBody {
 pub async fn read_body(request: Request) -> Result<(Parts, Bytes), Problem> {
     let (head, body) = request.with_limited_body().into_parts();
     let body = collect(body).await;
-    Ok((head, body.map_err(|error| unreadable(&error))?))
+    Ok((head, body.map_err(|error| unreadable_body(&error))?))
 }
 
 /// Collects a body in one buffer. A frame may be a small part of a large read buffer, so it is
@@ -146,8 +146,9 @@ fn locate<T: DeserializeOwned>(bytes: &Bytes, first: &serde_json::Error) -> Prob
     }
 }
 
-/// Maps the error that ended a body early to its problem.
-fn unreadable(error: &(dyn Error + 'static)) -> Problem {
+/// Maps the error that ended the body of a request early to its problem.
+#[must_use]
+pub fn unreadable_body(error: &(dyn Error + 'static)) -> Problem {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if error.is::<LengthLimitError>() {

@@ -32,6 +32,7 @@ problem_kinds! {
     MethodNotAllowed: 405 "method_not_allowed", "Method not allowed", "the path does not support this method";
     InvalidQuery: 400 "invalid_query", "Invalid query", "a query parameter is unknown or invalid";
     TooManyConnections: 503 "too_many_connections", "Too many connections", "the node is at its connection limit";
+    ServiceUnavailable: 503 "service_unavailable", "Service unavailable", "the service of this path is unavailable; `service` names it";
     RateLimited: 429 "rate_limited", "Too many requests", "the caller exceeds its rate limit";
     QuotaExceeded: 409 "quota_exceeded", "Quota exceeded", "the organisation is at a quota; `quota` names it";
     DailyQuotaExceeded: 429 "quota_exceeded", "Quota exceeded", "the organisation is at a quota of a day; `quota` names it";
