@@ -145,6 +145,7 @@ async fn budgets_of_the_processes_are_those_of_the_document() {
         ("SWITCHBOARD_OBJECTS", objects.as_str()),
         ("SWITCHBOARD_EMBEDDINGS_ENDPOINT", "http://127.0.0.1:9/v1"),
         ("SWITCHBOARD_EMBEDDINGS_MODEL", "none"),
+        ("SWITCHBOARD_CONTROL_URL", "http://127.0.0.1:9"),
     ];
     let cluster = TestCluster::start_with(1, &settings).await;
     let chat = start_chat(

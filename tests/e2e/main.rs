@@ -34,6 +34,7 @@ mod metrics;
 mod models;
 mod neighbours;
 mod objects;
+mod one_address;
 mod overload;
 mod postgres_versions;
 mod presence;

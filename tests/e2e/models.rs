@@ -4,7 +4,7 @@
 mod cancellation;
 mod concurrency;
 mod example;
-mod http;
+pub mod http;
 mod invalid_replies;
 mod languages;
 mod memories;

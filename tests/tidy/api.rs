@@ -4,14 +4,16 @@ use switchboard_runtime::problem::ProblemKind;
 
 use crate::{Offence, Source, check, rust_sources, sources, verdict};
 
-/// Where routes may stand that the document does not have, and why.
+/// MCP describes itself.
 const OWN_PROTOCOL: &str = "services/gateway/src/mcp/transport/endpoints.rs";
+/// The routes of other services, which come from their documents.
+const FORWARDED: &str = "services/gateway/src/forward.rs";
 
 fn routes(source: &Source) -> Vec<Offence> {
     let service = source.path.starts_with("services/control/src/")
         || source.path.starts_with("services/gateway/src/")
         || source.path.starts_with("services/chat/src/");
-    if !service || source.path == OWN_PROTOCOL {
+    if !service || [OWN_PROTOCOL, FORWARDED].contains(&source.path.as_str()) {
         return Vec::new();
     }
     let raw = source
@@ -27,8 +29,10 @@ fn routes(source: &Source) -> Vec<Offence> {
     .collect()
 }
 
-/// Problems that are not responses of a route: events of a stream, and an outcome that is only stored.
-const NOT_RESPONSES: [ProblemKind; 4] = [
+/// Problems that are not responses of a route: events of a stream, an outcome that is only stored, and the
+/// response of a gateway in place of a service, which the document of `up` does not have.
+const NOT_RESPONSES: [ProblemKind; 5] = [
+    ProblemKind::ServiceUnavailable,
     ProblemKind::NoAnswer,
     ProblemKind::TooSlow,
     ProblemKind::Interrupted,

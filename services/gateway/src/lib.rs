@@ -7,6 +7,7 @@ mod api;
 mod calls;
 mod config;
 mod devices;
+mod forward;
 mod mcp;
 mod metrics;
 
@@ -38,6 +39,7 @@ use admission::RateLimits;
 pub use api::document;
 use calls::AsyncCalls;
 pub use config::Config;
+pub use forward::{Forwarding, Upstream};
 use mcp::Mcp;
 pub use mcp::{AllowedHost, AllowedOrigin};
 use metrics::Metrics;
@@ -55,6 +57,8 @@ pub struct Deps {
     pub registry: prometheus::Registry,
     /// Bounds what the process holds at the same time.
     pub budgets: Budgets,
+    /// The requests that are forwarded to other services.
+    pub forwarding: Forwarding,
 }
 
 /// Registrations that a gateway reads from Redis at the same time.
@@ -132,10 +136,11 @@ impl Gateway {
 /// # Errors
 /// When `deps.registry` already has metrics of these names. Nothing is started then.
 pub fn run(config: &Config, deps: Deps, shutdown: &Shutdown) -> Result<Router, prometheus::Error> {
+    let forwarded = forward::router(&deps)?;
     let gateway = Gateway::new(config, deps, shutdown)?;
     let router = router(config, Arc::clone(&gateway));
     start_background(&gateway, shutdown);
-    Ok(router)
+    Ok(router.merge(forwarded))
 }
 
 fn start_background(gateway: &Arc<Gateway>, shutdown: &Shutdown) {

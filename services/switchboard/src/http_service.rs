@@ -51,8 +51,8 @@ pub(crate) struct HttpService {
     pub(crate) needs_token_keys: bool,
     /// What it does with the keys in the database.
     pub(crate) stored_keys: StoredKeys,
-    /// The documentation of its API.
-    pub(crate) document: fn() -> Document,
+    /// The documentation of the API at its port.
+    pub(crate) document: Document,
 }
 
 /// Dependencies of a service.
@@ -118,7 +118,7 @@ impl HttpServiceArguments {
             budgets: process.budgets.clone(),
         };
         let (router, limits) = start(deps, process)?;
-        let router = router.merge((service.document)().routes(service.name));
+        let router = router.merge(service.document.routes(service.name));
         process.serve_http(http, router, self.http.apply(limits));
         arguments::await_bus(&bus).await;
         if service.database == Need::Required {

@@ -16,7 +16,7 @@ use crate::{
 const EVENT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The server-sent events of an answer.
-struct Events {
+pub struct Events {
     response: Response,
     heard: String,
 }
@@ -28,7 +28,8 @@ impl TestSystem {
         request.send().await.unwrap()
     }
 
-    async fn events(&self, npc: &str, body: &Value) -> Events {
+    /// Sends a message to an NPC, whose answer begins.
+    pub async fn events(&self, npc: &str, body: &Value) -> Events {
         let response = self.talk(&self.key, npc, body).await;
         assert_eq!(response.status(), StatusCode::OK);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -64,7 +65,7 @@ impl TestSystem {
 
 impl Events {
     /// The next event: its name and its data.
-    async fn next(&mut self) -> Option<(String, Value)> {
+    pub async fn next(&mut self) -> Option<(String, Value)> {
         loop {
             if let Some((event, rest)) = self.heard.split_once("\n\n") {
                 let field = |name: &str| {
@@ -89,7 +90,7 @@ impl Events {
         }
     }
 
-    async fn expect_event(&mut self, name: &str) -> Value {
+    pub async fn expect_event(&mut self, name: &str) -> Value {
         let (found, data) = self.next().await.expect("an event before the end");
         assert_eq!(found, name, "{data}");
         data

@@ -15,7 +15,7 @@ use switchboard_bus::{
     Answer, Bus, BusConfig, ConnectionOwner, DisconnectReason, Epoch, InboundCall, LiveConnection,
     LocalHub, Notification, NotificationKind, ReplyTo, Text,
 };
-use switchboard_gateway::{Config, Deps};
+use switchboard_gateway::{Config, Deps, Forwarding};
 use switchboard_identity::{ApiKeySecret, Authenticator};
 use switchboard_protocol::{
     id::{ApiKeyId, CallId, DeviceKey, OrgId, TokenId},
@@ -133,6 +133,7 @@ impl TestGateway {
             bus: bus.clone(),
             registry: registry.clone(),
             budgets: budgets.clone(),
+            forwarding: Forwarding::default(),
         };
         let config = parse_config(flags);
         let limits = config.http_limits();

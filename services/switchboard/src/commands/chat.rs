@@ -88,7 +88,7 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
         database: Need::Optional,
         needs_token_keys: true,
         stored_keys: StoredKeys::Unused,
-        document: chat::document,
+        document: chat::document(),
     };
     let (config, embeddings) = (arguments.chat, arguments.embeddings);
     let start = |deps: Deps, process: &Process| {

@@ -41,7 +41,7 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
         database: Need::Required,
         needs_token_keys: false,
         stored_keys: StoredKeys::Own(arguments.master_key),
-        document: control::document,
+        document: control::document(),
     };
     let config = arguments.control;
     let start = |deps: Deps, process: &Process| {

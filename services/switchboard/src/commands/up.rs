@@ -319,6 +319,7 @@ fn start_http_services(
         authenticator: deps.authenticator,
         registry: deps.registry,
         budgets: deps.budgets,
+        forwarding: gateway::Forwarding::default(),
     };
     let calls = gateway::run(&arguments.gateway, gateway_deps, serving)
         .context("the gateway cannot start")?;

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     cluster::{Org, TestCluster, echo_services},
     device::Device,
+    one_address::fake_service::FakeService,
 };
 
 /// Clients have more time than the attack lasts.
@@ -129,6 +130,31 @@ async fn unfinished_bodies_leave_memory_to_others() {
     };
     target
         .measure("unfinished bodies", Takes::Share("http_bodies"), attack)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forwarded_requests_leave_slots_to_others() {
+    let slots = sized(32, 1_024);
+    // It answers no request.
+    let service = FakeService::start().await;
+    let settings = [
+        ("SWITCHBOARD_CONTROL_URL", service.url.as_str()),
+        ("SWITCHBOARD_FORWARDED_REQUESTS", &*slots.to_string()),
+    ];
+    let target = Target::start(Service::Gateway, &settings).await;
+    let cluster = &target.cluster;
+    let attack = async {
+        let address = http_address(&cluster.gateway);
+        let request = get(&cluster.org, &address, "/v1/npcs", "");
+        open(&address, slots, request.as_bytes()).await
+    };
+    target
+        .measure(
+            "forwarded requests",
+            Takes::Share("forwarded_requests"),
+            attack,
+        )
         .await;
 }
 

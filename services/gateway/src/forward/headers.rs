@@ -1,0 +1,75 @@
+//! Headers of one connection, and the address of the client.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// The headers of one connection (RFC 9110, section 7.6.1), besides those that `Connection` names.
+const HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Removes the headers that belong to the connection on which they arrived.
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let lines = headers.get_all(header::CONNECTION).iter();
+    let lines = lines.filter_map(|line| line.to_str().ok());
+    let names = lines.flat_map(|line| line.split(','));
+    let named: Vec<HeaderName> = names.filter_map(|name| name.trim().parse().ok()).collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// Appends the address from which a request was received. What a client has sent comes before it.
+pub(super) fn append_forwarded_for(headers: &mut HeaderMap, peer: IpAddr) {
+    if let Ok(address) = HeaderValue::from_str(&peer.to_string()) {
+        headers.append(FORWARDED_FOR, address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_one_connection_are_removed() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "keep-alive, X-Mine"),
+            ("connection", "x-other"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-authorization", "Basic c2VjcmV0"),
+            ("te", "trailers"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+            ("x-mine", "1"),
+            ("x-other", "2"),
+            ("x-forwarded-for", "192.0.2.1"),
+            ("idempotency-key", "one"),
+        ] {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        remove_hop_by_hop(&mut headers);
+        append_forwarded_for(&mut headers, "2001:db8::1".parse().unwrap());
+        let left: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
+            .collect();
+        let expected = [
+            ("x-forwarded-for", "192.0.2.1"),
+            ("x-forwarded-for", "2001:db8::1"),
+            ("idempotency-key", "one"),
+        ];
+        assert_eq!(left.len(), expected.len(), "{left:?}");
+        assert!(expected.iter().all(|line| left.contains(line)), "{left:?}");
+    }
+}
