@@ -358,63 +358,30 @@ def selected(place, objects):
                 fail(place, f"{name} leads to a port {port['targetPort']} that nobody has")
 
 
-def ingress_service(rules, path):
-    """Where a controller leads a path, by the way in which it takes an Ingress whose paths are these."""
-    if all(rule["pathType"] == "ImplementationSpecific" for rule in rules):
-        # AWS: in their order, and a star is anything.
-        patterns = [(re.escape(rule["path"]).replace(r"\*", ".*") + "$", rule) for rule in rules]
-    else:
-        # ingress-nginx, once one of them is a pattern: all as patterns, the longest first.
-        patterns = [(rule["path"], rule) for rule in sorted(rules, key=lambda rule: -len(rule["path"]))]
-    return next((rule["backend"]["service"]["name"] for pattern, rule in patterns if re.match(pattern, path)), None)
-
-
-def route_services(rules, path):
-    """Every rule of an HTTPRoute that covers a path: there must be one, whatever the implementation ranks first."""
-    found = []
-    for rule in rules:
-        for match in rule["matches"]:
-            kind, value = match["path"]["type"], match["path"]["value"]
-            if (kind == "Exact" and path == value) or (kind == "RegularExpression" and re.search(value, path)) or (
-                kind == "PathPrefix" and (path == value or path.startswith(value.rstrip("/") + "/"))
-            ):
-                found.append((rule["backendRefs"][0]["name"], rule.get("timeouts", {}).get("request")))
-    return found
-
-
-def owners():
-    """Who serves which path, by the API's document, and what is not in it."""
-    services = {"Devices": "gateway", "Calls": "gateway", "Conversations": "chat"}
-    document = json.loads((ROOT / "docs/openapi.json").read_text())
-    for path, operations in document["paths"].items():
-        tags = {tag for operation in operations.values() if isinstance(operation, dict) for tag in operation.get("tags", [])}
-        found = {services.get(tag, "control") for tag in tags}
-        if len(found) != 1:
-            fail("openapi.json", f"{path} belongs to {found}")
-        # An id may look like the name of something else.
-        for value in ("a", "npc_01", "chat", "memories", "v1"):
-            yield re.sub(r"\{[^}]*\}", value, path), min(found)
-    for path in ("/mcp", "/mcp/devices/toy-1", "/mcp/npcs/npc_01", "/.well-known/oauth-protected-resource",
-                 "/.well-known/oauth-protected-resource/mcp", "/docs", "/docs/index.css", "/openapi.json"):
-        yield path, "gateway"
-
-
 def routes(place, objects, values):
+    """HTTP from outside goes to gateways, under every path, and they know where the other services are."""
     for found in objects:
-        if found["kind"] not in ("Ingress", "HTTPRoute"):
-            continue
-        for path, owner in owners():
-            if found["kind"] == "Ingress":
-                services = [ingress_service(found["spec"]["rules"][0]["http"]["paths"], path)]
-            else:
-                served = route_services(found["spec"]["rules"], path)
-                services = [service for service, _ in served]
-                streams = owner == "chat" or path.split("/")[1] == "mcp"
-                limit = values["httpRoute"]["streamTimeout" if streams else "requestTimeout"] or None
-                if [given for _, given in served] != [limit]:
-                    fail(place, f"{path} has the time limits {served}, and not {limit}")
-            if [str(service).rsplit("-", 1)[-1] for service in services] != [owner]:
-                fail(place, f"{found['kind']}: {path} goes to {services}, and belongs to {owner}")
+        if found["kind"] == "Ingress":
+            for rule in found["spec"]["rules"]:
+                paths = [(path["path"], path["pathType"], path["backend"]["service"]["name"]) for path in rule["http"]["paths"]]
+                if len(paths) != 1 or paths[0][:2] != ("/", "Prefix") or not paths[0][2].endswith("-gateway"):
+                    fail(place, f"the Ingress leads to {paths}")
+        elif found["kind"] == "HTTPRoute":
+            rule, *others = found["spec"]["rules"]
+            if others or rule["matches"] != [{"path": {"type": "PathPrefix", "value": "/"}}]:
+                fail(place, f"the HTTPRoute matches {found['spec']['rules']}")
+            if [backend["name"].endswith("-gateway") for backend in rule["backendRefs"]] != [True]:
+                fail(place, f"the HTTPRoute leads to {rule['backendRefs']}")
+            if rule.get("timeouts", {}).get("request") != (values["httpRoute"]["streamTimeout"] or None):
+                fail(place, f"the HTTPRoute has the time limits {rule.get('timeouts')}")
+    ports = {found["metadata"]["name"]: found["spec"]["ports"][0]["port"] for found in objects if found["kind"] == "Service"}
+    for found, pod in pods(objects):
+        if pod["containers"][0]["name"] == "gateway":
+            env = {variable["name"]: variable.get("value") for variable in pod["containers"][0]["env"]}
+            for service in ("control", "chat"):
+                name = found["metadata"]["name"].removesuffix("gateway") + service
+                if env[f"SWITCHBOARD_{service.upper()}_URL"] != f"http://{name}:{ports[name]}":
+                    fail(place, f"gateways do not reach {service}")
 
 
 def described(schema, values, path="values"):
