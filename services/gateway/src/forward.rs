@@ -189,7 +189,7 @@ impl Forwarder {
         head.uri = uri.parse().map_err(|_| problem::internal())?;
         head.version = Version::HTTP_11;
         headers::remove_hop_by_hop(&mut head.headers);
-        // The service closes the connection, and has to wait before it forgets it.
+        // The side that closes first cannot use the port again for a minute; services have one port.
         let close = HeaderValue::from_static("close");
         head.headers.insert(header::CONNECTION, close);
         // The client sets that of the service.
