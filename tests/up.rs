@@ -690,7 +690,7 @@ async fn body_over_the_limit_is_refused_with_both_sizes() {
     let printed = text(&refused.stderr);
     assert_eq!(refused.status.code(), Some(9), "{printed}");
     let sizes = format!(
-        "{} bytes, and this path accepts at most 50000",
+        "{} bytes; at most 50000 bytes are accepted",
         params.len() + 28
     );
     assert!(printed.contains(&sizes), "{printed}");

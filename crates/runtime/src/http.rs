@@ -1,14 +1,17 @@
-//! HTTP/1 server with limits that `axum::serve` lacks: timeouts for head, body and writes, sizes of
+//! HTTP/1.1 and HTTP/2 server with limits that `axum::serve` lacks: timeouts for head, body and writes, sizes of
 //! head and body, and budgets of connections, heads and bodies.
 
 mod acceptor;
+mod active_request;
 mod body;
 mod client;
 mod config;
 mod connection;
 mod forwarded;
+mod http2;
 mod instrument;
 mod listener;
+mod response_body;
 mod slow_readers;
 mod stream;
 
@@ -16,9 +19,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-pub use acceptor::{serve, serve_with_metrics};
-pub(crate) use body::BodyTimeout;
-pub use client::{authenticated, caller, peer_address, received_at};
+pub use acceptor::{HttpListeners, serve, serve_with_metrics};
+pub use active_request::{authenticated, caller, peer_address, received_at};
+pub(crate) use body::{BodyTimeout, BodyTooLarge};
 pub use config::HttpConfig;
 pub use instrument::{HttpMetrics, RequestTrace, instrument};
 pub use listener::listen;
@@ -31,13 +34,13 @@ pub struct HttpLimits {
     pub header_read_timeout: Duration,
     /// Timeout for the complete body, from the end of the head.
     pub body_read_timeout: Duration,
-    /// Timeout for a write during which the client reads nothing.
+    /// Timeout for a write during which the client reads nothing; over HTTP/2 for each piece of 16 KiB.
     pub write_timeout: Duration,
     /// Maximum body size in bytes. Protects memory.
     pub body_bytes: usize,
     /// Maximum number of connections, of which one organisation or network gets a quarter. A further
-    /// one replaces one that has not authenticated or is idle, or receives 503. Protects file
-    /// descriptors.
+    /// one replaces one that has not authenticated or is idle, or receives 503. One of HTTP/2 counts as
+    /// four, and its streams beyond as one or two each. Protects file descriptors and memory.
     pub connections: usize,
     /// Maximum bytes of unfinished heads above 4 KiB, of which one network gets a quarter. Protects
     /// memory.

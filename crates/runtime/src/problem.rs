@@ -16,7 +16,6 @@ use axum::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-pub(crate) use body::body_too_large_by;
 pub use body::{Json, RawBody, body_too_large, parse_json, read_body, unreadable_body};
 pub use kind::ProblemKind;
 pub use mismatch::{child_pointer, mismatch};

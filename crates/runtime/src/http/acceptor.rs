@@ -3,29 +3,42 @@
 
 use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
-use axum::{Router, http::header};
+use axum::Router;
 use prometheus::{IntCounter, Registry};
+use rustls::ServerConfig;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
 };
+use tokio_rustls::TlsAcceptor;
 
 use super::{
     HttpLimits, HttpMetrics,
     client::Clients,
     connection::{self, Handler},
 };
-use crate::{
-    budget::Budgets,
-    problem::{Problem, ProblemKind},
-    shutdown::Shutdown,
-};
+use crate::{budget::Budgets, shutdown::Shutdown};
 
 /// Connections over the limit that receive a 503 at the same time; further ones are closed without
 /// a response.
 const MAX_CONCURRENT_REFUSALS: usize = 64;
 const MIN_ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
 const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
+
+/// The listeners of an HTTP port: one without TLS, and if there is a certificate one with it.
+#[derive(Debug)]
+pub struct HttpListeners {
+    /// Without TLS.
+    pub plain: TcpListener,
+    /// With TLS. The server offers HTTP/2 and HTTP/1.1 (ALPN), in this order.
+    pub tls: Option<(TcpListener, Arc<ServerConfig>)>,
+}
+
+impl From<TcpListener> for HttpListeners {
+    fn from(plain: TcpListener) -> Self {
+        Self { plain, tls: None }
+    }
+}
 
 /// Serves `router` on `listener` until draining begins, and returns when the last connection has
 /// closed. The budgets of the port are its own.
@@ -40,15 +53,16 @@ pub async fn serve(
 ) -> io::Result<()> {
     let budgets = Budgets::new(&Registry::new()).map_err(io::Error::other)?;
     let admission = Admission::new(router, limits, &budgets, &shutdown);
-    run(listener, admission, shutdown).await
+    run(listener.into(), admission, shutdown).await
 }
 
-/// Like [`serve`], with the budgets of the process; counts connections over the limit.
+/// Like [`serve`], on both listeners, with the budgets of the process; counts connections over the
+/// limit.
 ///
 /// # Errors
 /// As [`serve`].
 pub async fn serve_with_metrics(
-    listener: TcpListener,
+    listeners: impl Into<HttpListeners>,
     router: Router,
     limits: HttpLimits,
     metrics: &HttpMetrics,
@@ -57,21 +71,44 @@ pub async fn serve_with_metrics(
 ) -> io::Result<()> {
     let mut admission = Admission::new(router, limits, budgets, &shutdown);
     admission.refused_total = Some(metrics.refused.clone());
-    run(listener, admission, shutdown).await
+    run(listeners.into(), admission, shutdown).await
 }
 
-async fn run(listener: TcpListener, admission: Admission, shutdown: Shutdown) -> io::Result<()> {
+async fn run(listeners: HttpListeners, admission: Admission, shutdown: Shutdown) -> io::Result<()> {
+    let HttpListeners { plain, tls } = listeners;
+    let accept_plain = accept(plain, None, &admission);
+    let accept_tls = async {
+        match tls {
+            Some((listener, config)) => {
+                accept(listener, Some(tls_acceptor(config)), &admission).await
+            }
+            None => std::future::pending().await,
+        }
+    };
+    // The listeners close when draining begins.
+    tokio::select! {
+        () = shutdown.draining() => {}
+        () = accept_plain => {}
+        () = accept_tls => {}
+    }
+    admission.shutdown.finished(Duration::MAX).await;
+    Ok(())
+}
+
+fn tls_acceptor(config: Arc<ServerConfig>) -> TlsAcceptor {
+    let mut config = Arc::unwrap_or_clone(config);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
+}
+
+/// Accepts connections; never ends.
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, admission: &Admission) {
     let mut failures = 0_u32;
     loop {
-        let accepted = tokio::select! {
-            biased;
-            () = shutdown.draining() => break,
-            accepted = listener.accept() => accepted,
-        };
-        match accepted {
+        match listener.accept().await {
             Ok((socket, peer)) => {
                 failures = 0;
-                admission.admit(socket, peer.ip());
+                admission.admit(socket, tls.clone(), peer.ip());
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
@@ -80,9 +117,6 @@ async fn run(listener: TcpListener, admission: Admission, shutdown: Shutdown) ->
             }
         }
     }
-    drop(listener);
-    admission.shutdown.finished(Duration::MAX).await;
-    Ok(())
 }
 
 /// Doubles with each failure: a lack of file descriptors does not clear within milliseconds.
@@ -107,14 +141,14 @@ impl Admission {
         Self {
             handler: Handler::new(router, limits.clone()),
             clients: Clients::new(&limits, budgets),
-            refused: Handler::new(Router::new().fallback(over_limit), limits),
+            refused: Handler::over_limit(limits),
             refusals: Arc::new(Semaphore::new(MAX_CONCURRENT_REFUSALS)),
             refused_total: None,
             shutdown: shutdown.child(),
         }
     }
 
-    fn admit(&self, socket: TcpStream, address: IpAddr) {
+    fn admit(&self, socket: TcpStream, tls: Option<TlsAcceptor>, address: IpAddr) {
         let (client, handler, refusal) = match self.clients.admit(address) {
             Ok(client) => (client, self.handler.clone(), None),
             Err(_) => {
@@ -128,19 +162,8 @@ impl Admission {
         };
         let shutdown = self.shutdown.clone();
         self.shutdown.spawn(async move {
-            connection::run(socket, handler, client, shutdown).await;
+            connection::run(socket, tls, handler, client, shutdown).await;
             drop(refusal);
         });
     }
-}
-
-async fn over_limit() -> Problem {
-    Problem::new(
-        ProblemKind::TooManyConnections,
-        "This node is at its connection limit; try again, or use another node.",
-    )
-    // A call, if this was one, was not sent.
-    .with("delivered", "no")
-    .header(header::RETRY_AFTER, 1)
-    .header(header::CONNECTION, "close")
 }

@@ -8,11 +8,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use http_body_util::Limited;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use super::client::Client;
+use super::active_request::ActiveRequest;
 use crate::budget::Exhausted;
 
 /// Bytes of a body that are read without a permit.
@@ -23,11 +22,18 @@ const FREE_BODY_BYTES: usize = 16 * 1024;
 #[error("the body did not arrive read_timeout {0:?}")]
 pub(crate) struct BodyTimeout(pub(crate) Duration);
 
+/// The body is larger than its path accepts.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the body exceeds {limit} bytes")]
+pub(crate) struct BodyTooLarge {
+    pub(crate) limit: usize,
+}
+
 /// The body that handlers read. It is charged to the client before it is read: with its declared
 /// size, or with twice what has arrived. The timer starts only if the body is not available at once.
 pub(super) struct BoundedBody {
-    inner: Limited<Incoming>,
-    client: Arc<Client>,
+    inner: Incoming,
+    request: Arc<ActiveRequest>,
     limit: usize,
     declared: Option<usize>,
     received: usize,
@@ -42,15 +48,15 @@ impl BoundedBody {
     /// Limits `inner` to `limit` bytes, all of which must arrive within `read_timeout` from now.
     pub(super) fn new(
         inner: Incoming,
-        client: Arc<Client>,
+        request: Arc<ActiveRequest>,
         limit: usize,
         read_timeout: Duration,
     ) -> Self {
         let declared = inner.size_hint().exact();
         let declared = declared.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         Self {
-            inner: Limited::new(inner, limit),
-            client,
+            inner,
+            request,
             limit,
             declared,
             received: 0,
@@ -72,7 +78,7 @@ impl BoundedBody {
         }
         let doubled = self.allowed.saturating_mul(2).min(self.limit);
         let allowed = self.declared.unwrap_or(doubled);
-        self.client.charge_body(allowed)?;
+        self.request.charge_body(allowed)?;
         self.allowed = allowed;
         Ok(())
     }
@@ -89,15 +95,21 @@ impl Body for BoundedBody {
         if let Err(refused) = self.charge() {
             return Poll::Ready(Some(Err(refused.into())));
         }
-        self.client.set_reading_body(true);
+        self.request.set_reading_body(true);
         if let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(cx) {
             let data = frame
                 .as_ref()
                 .and_then(|frame| frame.as_ref().ok()?.data_ref());
             self.received += data.map_or(0, Bytes::len);
             if !matches!(frame, Some(Ok(_))) || self.inner.is_end_stream() {
-                self.client.set_reading_body(false);
+                self.request.set_reading_body(false);
+                self.request.end_body();
             }
+            if self.received > self.limit {
+                let limit = self.limit;
+                return Poll::Ready(Some(Err(BodyTooLarge { limit }.into())));
+            }
+            let frame = frame.map(|frame| frame.map_err(Into::into));
             return Poll::Ready(frame);
         }
         let deadline = self.started + self.read_timeout;
@@ -119,6 +131,6 @@ impl Body for BoundedBody {
 
 impl Drop for BoundedBody {
     fn drop(&mut self) {
-        self.client.set_reading_body(false);
+        self.request.set_reading_body(false);
     }
 }

@@ -1,4 +1,4 @@
-//! The client of a connection: to whom the connection, its heads and its bodies are charged.
+//! The client of a connection: to whom the connection and its unfinished heads are charged.
 
 use std::{
     net::IpAddr,
@@ -10,22 +10,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use axum::http::{Extensions, Request};
 use ipnet::IpNet;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{
-    HttpLimits,
-    forwarded::client_address,
-    slow_readers::{Charge, SlowReaders},
-};
+use super::{HttpLimits, slow_readers::SlowReaders};
 use crate::budget::{Budget, Budgets, Crowds, Exhausted, Kind, Owner, Permit, Scope};
 
 /// Maximum size of a head.
 pub(super) const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// Bytes of an unfinished head that are read without a permit.
 pub(super) const FREE_HEAD_BYTES: usize = 4 * 1024;
+
+/// Slots of an HTTP/2 connection among the connections of a port. It has larger buffers than one of
+/// HTTP/1.1, and room for that many requests in flight, or half of them with large bodies.
+pub(super) const HTTP2_SLOTS: usize = 4;
+/// An HTTP/2 connection that has cancelled this many streams more than were answered accepts no
+/// further ones, and with as many again it is closed: it makes work and waits for no response.
+const MAX_CANCELLED_STREAMS: usize = 100;
 
 /// Between two searches for an idle connection, after one that found none. It bounds what a flood
 /// of connections costs while all are in use.
@@ -59,25 +61,32 @@ pub(super) struct Client {
     head_bytes: AtomicUsize,
     /// Whether what is read belongs to a body.
     is_reading_body: AtomicBool,
+    is_http2: AtomicBool,
+    /// Whether a body has not been read to its end.
+    has_unread_body: AtomicBool,
     /// Requests whose responses have not ended.
     requests_in_flight: AtomicUsize,
+    /// When a request last ended, in microseconds since the port was opened.
+    ended_at_micros: AtomicU64,
+    /// Streams that the client has reset before their responses, less those that were answered.
+    cancelled: AtomicUsize,
     /// When bytes of a response were last written, in microseconds since the port was opened.
     written_at_micros: AtomicU64,
-    evicted: Notify,
+    /// Notified when the connection is to be closed.
+    closing: Notify,
+    is_evicted: AtomicBool,
     /// Whether its requests in flight end with the eviction.
     is_aborted: AtomicBool,
     charges: Mutex<Charges>,
 }
 
-/// What a client holds.
+/// What a client holds, besides what its requests hold.
 struct Charges {
-    /// To whom the current request is charged.
-    owner: Owner,
+    /// `None` when it is over the limit, or has been evicted.
     connection: Option<Permit>,
     eviction: Eviction,
-    /// For a head above [`FREE_HEAD_BYTES`], until its request has authenticated or is answered.
+    /// For an unfinished head above [`FREE_HEAD_BYTES`].
     head: Option<Permit>,
-    body: Option<Permit>,
 }
 
 /// When a connection can be closed in favour of another one.
@@ -90,59 +99,8 @@ enum Eviction {
     WhileIdle(Owner),
 }
 
-/// A request whose response has not ended.
-pub(super) struct InFlight(Arc<Client>);
-
 /// A client whose connection is open; dropped when it closes.
 pub(super) struct OpenClient(Arc<Client>);
-
-/// In the extensions of a request: its client, and when its head was complete.
-#[derive(Clone)]
-struct Received {
-    client: Arc<Client>,
-    at: Instant,
-}
-
-/// Returns when the head of the request with these extensions was complete; now for a request that no
-/// server of this module has received.
-#[must_use]
-pub fn received_at(extensions: &Extensions) -> Instant {
-    let received = extensions.get::<Received>();
-    received.map_or_else(Instant::now, |received| received.at)
-}
-
-/// Returns the address from which the request with these extensions was received: that of its client,
-/// or of the last proxy. `None` for a request that no server of this module has received.
-#[must_use]
-pub fn peer_address(extensions: &Extensions) -> Option<IpAddr> {
-    let received = extensions.get::<Received>()?;
-    Some(received.client.peer)
-}
-
-/// Charges the request with these extensions to an authenticated owner: its body, and its
-/// connection unless that was charged to another owner before.
-pub fn authenticated(extensions: &Extensions, owner: Owner) {
-    if let Some(Received { client, .. }) = extensions.get() {
-        client.authenticate(owner);
-    }
-}
-
-/// Returns the owner that the request with these extensions is charged to. Until it has
-/// authenticated, that is the organisation that its connection is charged to, if an earlier request
-/// has authenticated, otherwise the network of its client. Behind a trusted proxy, that is the
-/// network of the forwarded address, or the connection if there is none. [`Owner::System`] for a
-/// request that no server of this module has received.
-#[must_use]
-pub fn caller(extensions: &Extensions) -> Owner {
-    let Some(Received { client, .. }) = extensions.get() else {
-        return Owner::System;
-    };
-    let charges = client.charges.lock();
-    match charges.eviction {
-        Eviction::WhileIdle(owner) if charges.owner == client.address => owner,
-        _ => charges.owner,
-    }
-}
 
 impl Clients {
     pub(super) fn new(limits: &HttpLimits, budgets: &Budgets) -> Arc<Self> {
@@ -181,11 +139,7 @@ impl Clients {
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<OpenClient, Exhausted> {
         let client = self.client(address);
         // Only a connection that replaces no other one is refused, and counted as such.
-        if let Some(scope) = self.connections.exhausted(client.address, 1)
-            && let Some(replaced) = self.pop_replaced(client.address, scope)
-        {
-            replaced.evict();
-        }
+        self.make_room(client.address, 1);
         let connection = self.connections.try_acquire(client.address, 1)?;
         let mut charges = client.charges.lock();
         charges.connection = Some(connection);
@@ -196,6 +150,19 @@ impl Clients {
         }
         drop(charges);
         Ok(OpenClient(client))
+    }
+
+    /// Closes at most this many connections, until the owner has room for as many slots.
+    fn make_room(&self, owner: Owner, slots: usize) {
+        for _ in 0..slots {
+            let Some(scope) = self.connections.exhausted(owner, slots) else {
+                return;
+            };
+            let Some(replaced) = self.pop_replaced(owner, scope) else {
+                return;
+            };
+            replaced.evict();
+        }
     }
 
     /// The connection that is closed for a new one of this owner.
@@ -237,6 +204,10 @@ impl Clients {
         };
     }
 
+    fn micros(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
     fn is_proxy(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let mut proxies = self.trusted_proxies.iter();
@@ -258,32 +229,41 @@ impl Clients {
             address,
             head_bytes: AtomicUsize::new(0),
             is_reading_body: AtomicBool::new(false),
+            is_http2: AtomicBool::new(false),
+            has_unread_body: AtomicBool::new(false),
             requests_in_flight: AtomicUsize::new(0),
+            ended_at_micros: AtomicU64::new(self.micros()),
+            cancelled: AtomicUsize::new(0),
             written_at_micros: AtomicU64::new(0),
-            evicted: Notify::new(),
+            closing: Notify::new(),
+            is_evicted: AtomicBool::new(false),
             is_aborted: AtomicBool::new(false),
             charges: Mutex::new(Charges {
-                owner: address,
                 connection: None,
                 eviction: Eviction::Never,
                 head: None,
-                body: None,
             }),
         })
     }
 }
 
 impl Client {
-    /// Waits until the connection is to be closed in favour of another one.
-    pub(super) async fn evicted(&self) {
-        self.evicted.notified().await;
+    /// Waits until the connection is to be closed.
+    pub(super) async fn closing(&self) {
+        self.closing.notified().await;
+    }
+
+    /// The connection accepts no further requests.
+    pub(super) fn close(&self) {
+        self.closing.notify_one();
     }
 
     fn evict(&self) {
         // The new connection takes its place at once.
         let connection = self.charges.lock().connection.take();
         drop(connection);
-        self.evicted.notify_one();
+        self.is_evicted.store(true, Relaxed);
+        self.close();
     }
 
     /// Closes the connection in the middle of a response.
@@ -292,57 +272,137 @@ impl Client {
         self.evict();
     }
 
-    /// Whether an evicted connection answers its requests first: one may have begun since.
+    /// Whether the connection answers its requests before it closes. One that is evicted does so if a
+    /// request has begun since.
     pub(super) fn has_grace(&self) -> bool {
-        !self.is_aborted.load(Relaxed)
-            && matches!(self.charges.lock().eviction, Eviction::WhileIdle(_))
-            && self.is_in_flight()
+        if self.is_aborted.load(Relaxed) {
+            return false;
+        }
+        !self.is_evicted.load(Relaxed)
+            || matches!(self.charges.lock().eviction, Eviction::WhileIdle(_)) && self.is_in_flight()
     }
 
     fn is_in_flight(&self) -> bool {
         self.requests_in_flight.load(Relaxed) > 0
     }
 
-    /// The head of a request is complete. The request is in flight until the result is dropped.
-    /// Behind a trusted proxy, it is charged to the network of the forwarded address.
-    pub(super) fn begin_request<B>(self: &Arc<Self>, request: &mut Request<B>) -> InFlight {
-        self.requests_in_flight.fetch_add(1, Relaxed);
+    /// Waits until no request was in flight for `within`, since `from` at the earliest. So a client
+    /// has this time for a complete head.
+    pub(super) async fn idle(&self, from: tokio::time::Instant, within: Duration) {
+        loop {
+            let (now, is_in_flight) = (tokio::time::Instant::now(), self.is_in_flight());
+            let since = if is_in_flight {
+                now
+            } else {
+                self.instant(&self.ended_at_micros).max(from)
+            };
+            let deadline = since + within;
+            if !is_in_flight && deadline <= now {
+                return;
+            }
+            // A request that ends in the meantime has a later deadline.
+            tokio::time::sleep_until(deadline).await;
+        }
+    }
+
+    /// A head is complete. Returns what it holds, and the number of requests that were in flight.
+    pub(super) fn begin_request(&self, has_body: bool) -> (Option<Permit>, usize) {
+        let in_flight = self.requests_in_flight.fetch_add(1, Relaxed);
         self.set_reading_body(false);
-        let mut owner = self.address;
-        if let Owner::Proxied(_) = owner {
-            let forwarded =
-                client_address(request.headers(), |address| self.clients.is_proxy(address));
-            owner = forwarded.map_or(owner, Owner::network);
-        }
-        let mut charges = self.charges.lock();
-        charges.owner = owner;
-        charges.body = None;
-        drop(charges);
-        request.extensions_mut().insert(Received {
-            client: Arc::clone(self),
-            at: Instant::now(),
-        });
-        InFlight(Arc::clone(self))
+        self.has_unread_body.store(has_body, Relaxed);
+        (self.charges.lock().head.take(), in_flight)
     }
 
-    /// Charges the complete head to the client of the request. A head from a trusted proxy was charged
-    /// to its connection before.
-    pub(super) fn transfer_head(&self) -> Result<(), Exhausted> {
-        if !matches!(self.address, Owner::Proxied(_)) {
+    /// A request is no longer in flight.
+    pub(super) fn end_request(&self, is_cancelled: bool) {
+        self.ended_at_micros.store(self.clients.micros(), Relaxed);
+        self.requests_in_flight.fetch_sub(1, Relaxed);
+        if is_cancelled {
+            let before = self.cancelled.fetch_add(1, Relaxed);
+            if (before + 1).is_multiple_of(MAX_CANCELLED_STREAMS) {
+                self.close();
+            }
+        } else if self.cancelled.load(Relaxed) > 0 {
+            self.cancelled.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// The connection has sent the preface of HTTP/2, and takes [`HTTP2_SLOTS`].
+    ///
+    /// # Errors
+    /// [`Exhausted`] when no other connection can be closed for it.
+    pub(super) fn use_http2(self: &Arc<Self>) -> Result<(), Exhausted> {
+        self.is_http2.store(true, Relaxed);
+        // It does not replace itself.
+        self.clients.remove(self, Eviction::Always);
+        let more = HTTP2_SLOTS - 1;
+        self.clients.make_room(self.address, more);
+        let mut charges = self.charges.lock();
+        // Without one it is over the limit, or has been evicted.
+        let Some(connection) = &mut charges.connection else {
             return Ok(());
+        };
+        let grown = connection.try_grow(more);
+        if charges.eviction == Eviction::Always {
+            let mut strangers = self.clients.strangers.lock();
+            strangers.insert(self.address, self.number, Arc::clone(self));
         }
-        let mut charges = self.charges.lock();
-        let owner = charges.owner;
-        match &mut charges.head {
-            Some(head) => head.transfer(owner),
-            None => Ok(()),
+        grown
+    }
+
+    pub(super) fn is_http2(&self) -> bool {
+        self.is_http2.load(Relaxed)
+    }
+
+    /// The slots of a stream when others are in flight: `None` while the connection has room for it.
+    ///
+    /// # Errors
+    /// [`Exhausted`] when no connection can be closed for it.
+    pub(super) fn stream_slots(
+        &self,
+        owner: Owner,
+        in_flight: usize,
+        slots: usize,
+    ) -> Result<Option<Permit>, Exhausted> {
+        if in_flight < HTTP2_SLOTS / slots {
+            return Ok(None);
+        }
+        let connections = &self.clients.connections;
+        // At the share of its network, it would be this connection that is closed.
+        if connections.exhausted(owner, slots) == Some(Scope::Total) {
+            self.clients.make_room(owner, slots);
+        }
+        connections.try_acquire(owner, slots).map(Some)
+    }
+
+    pub(super) fn peer(&self) -> IpAddr {
+        self.peer
+    }
+
+    /// To whom the connection is charged until it authenticates.
+    pub(super) fn address(&self) -> Owner {
+        self.address
+    }
+
+    /// The organisation that the connection is charged to.
+    pub(super) fn organisation(&self) -> Option<Owner> {
+        match self.charges.lock().eviction {
+            Eviction::WhileIdle(owner) => Some(owner),
+            Eviction::Never | Eviction::Always => None,
         }
     }
 
-    fn authenticate(self: &Arc<Self>, owner: Owner) {
+    pub(super) fn is_proxy(&self, address: IpAddr) -> bool {
+        self.clients.is_proxy(address)
+    }
+
+    pub(super) fn acquire_body(&self, owner: Owner, bytes: usize) -> Result<Permit, Exhausted> {
+        self.clients.bodies.try_acquire(owner, bytes)
+    }
+
+    /// A request has authenticated: its connection is charged to the owner, unless it was before.
+    pub(super) fn authenticate(self: &Arc<Self>, owner: Owner) {
         let mut charges = self.charges.lock();
-        charges.owner = owner;
-        charges.head = None;
         if charges.eviction != Eviction::Always {
             return;
         }
@@ -363,39 +423,22 @@ impl Client {
         self.clients.remove(self, Eviction::Always);
     }
 
-    /// Ends a request; returns to whom its response is charged, and the permit of its body.
-    pub(super) fn end_request(&self) -> (Owner, Option<Permit>) {
-        let mut charges = self.charges.lock();
-        charges.head = None;
-        (charges.owner, charges.body.take())
-    }
-
     /// The client has read enough for bytes of a response to be written.
     pub(super) fn note_written(&self) {
-        let micros = self.clients.started.elapsed().as_micros();
-        let micros = u64::try_from(micros).unwrap_or(u64::MAX);
-        self.written_at_micros.store(micros, Relaxed);
+        self.written_at_micros.store(self.clients.micros(), Relaxed);
     }
 
     /// When bytes of a response were last written.
     pub(super) fn written_at(&self) -> tokio::time::Instant {
-        self.clients.started + Duration::from_micros(self.written_at_micros.load(Relaxed))
+        self.instant(&self.written_at_micros)
+    }
+
+    fn instant(&self, micros: &AtomicU64) -> tokio::time::Instant {
+        self.clients.started + Duration::from_micros(micros.load(Relaxed))
     }
 
     pub(super) fn slow_readers(&self) -> &SlowReaders {
         &self.clients.slow_readers
-    }
-
-    /// Charges a piece of a response until the client has read it. A small one is not charged.
-    pub(super) fn charge_response(
-        self: &Arc<Self>,
-        owner: Owner,
-        bytes: usize,
-    ) -> Result<Option<Charge>, Exhausted> {
-        if bytes <= SlowReaders::FREE_BYTES {
-            return Ok(None);
-        }
-        self.slow_readers().charge(self, owner, bytes).map(Some)
     }
 
     /// What is read from now on belongs to a body, or to the next head.
@@ -406,6 +449,16 @@ impl Client {
 
     pub(super) fn is_reading_body(&self) -> bool {
         self.is_reading_body.load(Relaxed)
+    }
+
+    /// The body of an HTTP/1.1 request has been read to its end.
+    pub(super) fn end_body(&self) {
+        self.has_unread_body.store(false, Relaxed);
+    }
+
+    /// Whether the client may still be sending what nobody reads: a body, or a head.
+    pub(super) fn has_unread(&self) -> bool {
+        self.has_unread_body.load(Relaxed) || self.head_bytes.load(Relaxed) > 0
     }
 
     /// Charges the unfinished head before more of it is read. A head above the free amount is
@@ -425,25 +478,6 @@ impl Client {
     pub(super) fn count_head(&self, bytes: usize) {
         self.head_bytes.fetch_add(bytes, Relaxed);
     }
-
-    /// Charges the body of the current request with `bytes` in all.
-    pub(super) fn charge_body(&self, bytes: usize) -> Result<(), Exhausted> {
-        let mut charges = self.charges.lock();
-        let owner = charges.owner;
-        match &mut charges.body {
-            Some(body) => body.try_grow(bytes.saturating_sub(body.amount())),
-            none => {
-                *none = Some(self.clients.bodies.try_acquire(owner, bytes)?);
-                Ok(())
-            }
-        }
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.requests_in_flight.fetch_sub(1, Relaxed);
-    }
 }
 
 impl Deref for OpenClient {
@@ -458,11 +492,7 @@ impl Drop for OpenClient {
     fn drop(&mut self) {
         // A handler may keep the client longer.
         let mut charges = self.charges.lock();
-        let held = (
-            charges.connection.take(),
-            charges.head.take(),
-            charges.body.take(),
-        );
+        let held = (charges.connection.take(), charges.head.take());
         let eviction = std::mem::replace(&mut charges.eviction, Eviction::Never);
         drop(charges);
         drop(held);

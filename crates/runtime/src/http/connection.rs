@@ -4,9 +4,12 @@
 use std::{
     any::Any,
     convert::Infallible,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
+    pin::{Pin, pin},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use axum::{
@@ -15,27 +18,29 @@ use axum::{
     http::{Request, Response, header},
     response::IntoResponse,
 };
-use bytes::Bytes;
-use hyper::{
-    body::{Frame, Incoming, SizeHint},
-    server::conn::http1,
-    service::service_fn,
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::Instant,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 use tower_http::catch_panic::{CatchPanic, ResponseForPanic};
 
 use super::{
     HttpLimits,
+    active_request::{ActiveRequest, InFlight},
     body::BoundedBody,
-    client::{Client, InFlight, MAX_HEAD_BYTES, OpenClient},
-    slow_readers::Charge,
+    client::{Client, MAX_HEAD_BYTES, OpenClient},
+    http2::Streams,
+    response_body::ResponseBody,
     stream::ClientStream,
 };
 use crate::{
-    budget::{Owner, Permit},
-    problem::{self, Problem},
+    budget::Exhausted,
+    problem::{self, Problem, ProblemKind},
     shutdown::Shutdown,
 };
 
@@ -57,90 +62,65 @@ impl Handler {
         }
     }
 
+    /// A handler that answers every request as one over the connection limit.
+    fn refusing(&self) -> Self {
+        Self::over_limit(Arc::clone(&self.limits))
+    }
+
+    /// Answers every request as one over the connection limit.
+    pub(super) fn over_limit(limits: Arc<HttpLimits>) -> Self {
+        Self::new(Router::new().fallback(over_limit), limits)
+    }
+
     async fn handle(
         &self,
         request: Request<Incoming>,
-        client: Arc<Client>,
         in_flight: InFlight,
+        admitted: Result<(), Exhausted>,
     ) -> Result<Response<ResponseBody>, Infallible> {
-        let response = self.respond(request, &client).await?;
-        let (owner, request_body) = client.end_request();
-        Ok(response.map(|body| ResponseBody {
-            body,
-            client,
-            owner,
-            charge: None,
-            _held: (request_body, in_flight),
-        }))
+        let response = match admitted {
+            Ok(()) => self.respond(request, in_flight.request()).await?,
+            Err(exhausted) => Problem::from(exhausted).into_response(),
+        };
+        Ok(response.map(|body| ResponseBody::new(body, in_flight)))
     }
 
     async fn respond(
         &self,
         request: Request<Incoming>,
-        client: &Arc<Client>,
+        active: &Arc<ActiveRequest>,
     ) -> Result<Response<Body>, Infallible> {
-        if let Err(exhausted) = client.transfer_head() {
+        if let Err(exhausted) = active.transfer_head() {
             return Ok(Problem::from(exhausted)
                 .header(header::CONNECTION, "close")
                 .into_response());
         }
         let (limit, read_timeout) = self.limits.body(request.uri().path());
-        if let Some(bytes) = declared_bytes(&request).filter(|bytes| *bytes > limit as u64) {
+        let declared = declared_bytes(&request);
+        if let Some(bytes) = declared.filter(|bytes| *bytes > limit as u64) {
             // A client that expects `100 Continue` receives this before it sends the body.
-            return Ok(problem::body_too_large_by(bytes, limit)
+            return Ok(problem::body_too_large(limit, Some(bytes))
                 .header(header::CONNECTION, "close")
                 .into_response());
         }
         let request = request.map(|body| {
-            let client = Arc::clone(client);
-            Body::new(BoundedBody::new(body, client, limit, read_timeout))
+            let active = Arc::clone(active);
+            Body::new(BoundedBody::new(body, active, limit, read_timeout))
         });
         let response = self.service.clone().oneshot(request).await?;
         Ok(response.map(Body::new))
     }
 }
 
-/// The body of a response. What it holds is returned when it has been written: what arises from the
-/// body of a request may live as long as its response.
-struct ResponseBody {
-    body: Body,
-    client: Arc<Client>,
-    owner: Owner,
-    /// Of the piece that is being written.
-    charge: Option<Charge>,
-    _held: (Option<Permit>, InFlight),
-}
-
-impl hyper::body::Body for ResponseBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        // The server asks for more when the client has read most of the piece before.
-        self.charge = None;
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        let bytes = match &frame {
-            Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
-            _ => 0,
-        };
-        match self.client.charge_response(self.owner, bytes) {
-            Ok(charge) => self.charge = charge,
-            Err(exhausted) => return Poll::Ready(Some(Err(axum::Error::new(exhausted)))),
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        // The server drops a body that has ended, before its last piece is written.
-        self.charge.is_none() && self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+async fn over_limit() -> Problem {
+    Problem::new(
+        ProblemKind::TooManyConnections,
+        "This node is at its connection limit; try again, or use another node.",
+    )
+    // A call, if this was one, was not sent.
+    .with("delivered", "no")
+    .header(header::RETRY_AFTER, 1)
+    .header(header::CONNECTION, "close")
 }
 
 fn declared_bytes(request: &Request<Incoming>) -> Option<u64> {
@@ -165,52 +145,171 @@ impl ResponseForPanic for PanicResponse {
     }
 }
 
-/// Serves one client until the connection closes. If the client disconnects, its handler is dropped
-/// at its current await point.
+/// Serves one client until the connection closes. If the client disconnects, its handlers are dropped
+/// at their current await points.
+///
+/// The first bytes decide the version of HTTP, with and without TLS: those of HTTP/2 are its preface.
 pub(super) async fn run(
     socket: TcpStream,
+    tls: Option<TlsAcceptor>,
     handler: Handler,
     client: OpenClient,
     shutdown: Shutdown,
 ) {
     // Fails only if the client has already disconnected.
     let _ = socket.set_nodelay(true);
-    let limits = handler.limits.clone();
-    let stream = ClientStream::new(socket, Arc::clone(&client), limits.write_timeout);
-    let requester = Arc::clone(&client);
+    let Some(tls) = tls else {
+        return serve(socket, handler, client, shutdown).await;
+    };
+    let limits = &handler.limits;
+    let handshake = tls.accept(socket);
+    let established = tokio::select! {
+        established = handshake => established,
+        () = client.closing() => return,
+        () = client.idle(Instant::now(), limits.header_read_timeout) => return,
+        () = shutdown.draining() => return,
+    };
+    // A connection without TLS does not pay for the size of this.
+    match established {
+        Ok(socket) => Box::pin(serve(socket, handler, client, shutdown)).await,
+        Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
+    }
+}
+
+async fn serve<S>(socket: S, handler: Handler, client: OpenClient, shutdown: Shutdown)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = &handler.limits;
+    let mut stream = ClientStream::new(socket, Arc::clone(&client), limits.write_timeout);
+    let opened = Instant::now();
+    let has_preface = tokio::select! {
+        // What has arrived is read first.
+        biased;
+        has_preface = stream.has_preface() => has_preface,
+        () = client.closing() => return,
+        () = client.idle(opened, limits.header_read_timeout) => return,
+        () = shutdown.draining() => return,
+    };
+    match has_preface {
+        Ok(false) => run_http1(stream, handler, &client, &shutdown).await,
+        // A connection of HTTP/1.1 does not pay for the size of this.
+        Ok(true) => Box::pin(run_http2(stream, handler, &client, &shutdown)).await,
+        Err(_) => {}
+    }
+}
+
+async fn run_http1<S>(
+    stream: ClientStream<S>,
+    handler: Handler,
+    client: &OpenClient,
+    shutdown: &Shutdown,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let timeout = handler.limits.header_read_timeout;
+    let requester = Arc::clone(client);
     let service = service_fn(move |mut request: Request<Incoming>| {
         // Before anything that follows the head is read.
-        let in_flight = requester.begin_request(&mut request);
-        let (handler, client) = (handler.clone(), Arc::clone(&requester));
-        async move { handler.handle(request, client, in_flight).await }
+        let (in_flight, admitted) = ActiveRequest::begin(&requester, &mut request);
+        let handler = handler.clone();
+        async move { handler.handle(request, in_flight, admitted).await }
     });
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_read_timeout)
+        // `Client::idle` is this timeout.
+        .header_read_timeout(None)
         // Limits the size of a head, and the read-ahead of a body.
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let mut result = None;
-    let has_grace = tokio::select! {
-        // A request that has arrived is read first: an evicted connection answers it.
-        biased;
-        ended = connection.as_mut() => {
-            result = Some(ended);
-            false
-        }
-        () = client.evicted() => client.has_grace(),
-        () = shutdown.draining() => true,
+    let connection = pin!(connection);
+    drive(
+        connection,
+        |http1| http1.graceful_shutdown(),
+        client,
+        timeout,
+        shutdown,
+    )
+    .await;
+}
+
+async fn run_http2<S>(
+    stream: ClientStream<S>,
+    handler: Handler,
+    client: &OpenClient,
+    shutdown: &Shutdown,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = Arc::clone(&handler.limits);
+    let is_refused = client.use_http2().is_err();
+    let handler = if is_refused {
+        handler.refusing()
+    } else {
+        handler
     };
-    if has_grace {
-        connection.as_mut().graceful_shutdown();
-        result = tokio::select! {
-            ended = connection.as_mut() => Some(ended),
-            () = client.evicted() => None,
-            () = shutdown.stopping() => None,
-        };
-    }
-    if let Some(Err(error)) = result {
-        tracing::debug!(%error, "an HTTP connection ended early");
+    let streams = Streams::new(shutdown.clone(), limits.write_timeout);
+    let server = streams.server(&limits);
+    let requester = Arc::clone(client);
+    let accepts_more = AtomicBool::new(!is_refused);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        let (in_flight, admitted) = ActiveRequest::begin(&requester, &mut request);
+        streams.begin(in_flight.request());
+        if !accepts_more.swap(true, Relaxed) {
+            requester.close();
+        }
+        let handler = handler.clone();
+        async move { handler.handle(request, in_flight, admitted).await }
+    });
+    let connection = pin!(server.serve_connection(TokioIo::new(stream), service));
+    let timeout = limits.header_read_timeout;
+    drive(
+        connection,
+        |http2| http2.graceful_shutdown(),
+        client,
+        timeout,
+        shutdown,
+    )
+    .await;
+}
+
+/// Runs a connection until it ends. One that drains, or is evicted while requests are in flight,
+/// answers them first; so does an idle one of HTTP/2, which announces that it closes.
+async fn drive<C>(
+    mut connection: Pin<&mut C>,
+    finish: impl Fn(Pin<&mut C>),
+    client: &Client,
+    timeout: Duration,
+    shutdown: &Shutdown,
+) where
+    C: Future<Output = hyper::Result<()>>,
+{
+    let mut is_closing = false;
+    let mut since = Instant::now();
+    loop {
+        tokio::select! {
+            // A request that has arrived is read first: an evicted connection answers it.
+            biased;
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "an HTTP connection ended early");
+                }
+                return;
+            }
+            () = client.closing() => {
+                if is_closing || !client.has_grace() {
+                    return;
+                }
+            }
+            () = client.idle(since, timeout) => {
+                if is_closing || !client.is_http2() {
+                    return;
+                }
+            }
+            () = shutdown.draining(), if !is_closing => {}
+            () = shutdown.stopping() => return,
+        }
+        is_closing = true;
+        since = Instant::now();
+        finish(connection.as_mut());
     }
 }

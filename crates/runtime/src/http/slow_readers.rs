@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::client::Client;
+use super::active_request::ActiveRequest;
 use crate::{
     budget::{Budget, Budgets, Exhausted, Owner, Permit, Scope},
     response_budget::{self, CHUNK_BYTES, DEFAULT_CAPACITY_BYTES},
@@ -25,7 +25,8 @@ const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// [`FREE_BYTES`](Self::FREE_BYTES), which a client keeps in memory for as long as it does not read.
 ///
 /// A result cannot be refused once its device has done what was asked. So the budget refuses no
-/// response as long as a connection can be closed for it:
+/// response as long as another one can be ended for it, which closes its connection over HTTP/1.1, and
+/// resets its stream over HTTP/2:
 ///
 /// ```text
 ///   written by the handler ──► charged ──► read by the client
@@ -52,7 +53,7 @@ struct Pieces {
 
 /// A piece of a response.
 struct Piece {
-    reader: Arc<Client>,
+    reader: Arc<ActiveRequest>,
     since: Instant,
     permit: Permit,
 }
@@ -68,7 +69,7 @@ struct Urgency {
 
 /// The charge of a piece, until it is dropped.
 pub(super) struct Charge {
-    reader: Arc<Client>,
+    reader: Arc<ActiveRequest>,
     owner: Owner,
     number: u64,
 }
@@ -93,7 +94,7 @@ impl SlowReaders {
     /// pieces, and their owners less than this one.
     pub(super) fn charge(
         &self,
-        reader: &Arc<Client>,
+        reader: &Arc<ActiveRequest>,
         owner: Owner,
         bytes: usize,
     ) -> Result<Charge, Exhausted> {

@@ -1,5 +1,5 @@
 //! The stream of a connection. A client that does not read its response is disconnected; its
-//! unfinished heads are charged before they are read. Read timeouts are set by the HTTP layer.
+//! unfinished heads are charged before they are read. Timeouts of heads are set by the connection.
 
 use std::{
     io,
@@ -11,37 +11,87 @@ use std::{
 };
 
 use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf},
     time::Sleep,
 };
 
-use super::client::{Client, FREE_HEAD_BYTES};
+use super::{
+    client::{Client, FREE_HEAD_BYTES},
+    http2::PREFACE,
+};
+
+/// Time in which a client can read the response to a request that it is still sending.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes that it can still send in this time.
+const MAX_LINGER_BYTES: usize = 64 * 1024 * 1024;
 
 /// Fails a write after the client has read nothing for `write_timeout`, and a read of a head for
 /// which there is no room.
-pub(super) struct ClientStream {
-    socket: TcpStream,
+///
+/// It closes in two steps when the client has not sent everything: what it still sends is read and
+/// dropped for a time. A socket that is closed with unread bytes is reset, and the client would lose the
+/// response, such as a 413.
+///
+/// ```text
+///   response written ──► end is sent ──► reads and drops ──► closed
+///                                        until the client closes, 5 s, or 64 MiB
+/// ```
+pub(super) struct ClientStream<S> {
+    socket: S,
     client: Arc<Client>,
     write_timeout: Duration,
     timer: Option<Pin<Box<Sleep>>>,
+    /// What was read to find out the version of HTTP, and how much of it was read again.
+    first: [u8; PREFACE.len()],
+    first_bytes: usize,
+    first_read: usize,
+    /// Bytes that were dropped while closing.
+    lingered_bytes: usize,
 }
 
-impl ClientStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> ClientStream<S> {
     /// Wraps the socket of `client`.
-    pub(super) fn new(socket: TcpStream, client: Arc<Client>, write_timeout: Duration) -> Self {
+    pub(super) fn new(socket: S, client: Arc<Client>, write_timeout: Duration) -> Self {
         Self {
             socket,
             client,
             write_timeout,
             timer: None,
+            first: [0; PREFACE.len()],
+            first_bytes: 0,
+            first_read: 0,
+            lingered_bytes: 0,
         }
+    }
+
+    /// Reads until the preface of HTTP/2 is complete or impossible; returns whether it is complete.
+    /// What was read is read again.
+    pub(super) async fn has_preface(&mut self) -> io::Result<bool> {
+        while self.first_bytes < PREFACE.len() {
+            let read = self.socket.read(&mut self.first[self.first_bytes..]);
+            let bytes = read.await?;
+            self.first_bytes += bytes;
+            if bytes == 0 || !PREFACE.starts_with(&self.first[..self.first_bytes]) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns whether there was something to read again.
+    fn read_again(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
+        let left = &self.first[self.first_read..self.first_bytes];
+        let bytes = left.len().min(buffer.remaining());
+        buffer.put_slice(&left[..bytes]);
+        self.first_read += bytes;
+        self.client.count_head(bytes);
+        bytes > 0
     }
 
     fn poll_with_timeout<T>(
         &mut self,
         cx: &mut Context<'_>,
-        write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if let Poll::Ready(written) = write(Pin::new(&mut self.socket), cx) {
             self.timer = None;
@@ -51,23 +101,45 @@ impl ClientStream {
             return Poll::Ready(written);
         }
         let write_timeout = self.write_timeout;
+        self.poll_timer(cx, write_timeout)
+            .map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>, timeout: Duration) -> Poll<()> {
         let timer = self
             .timer
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(write_timeout)));
-        timer
-            .as_mut()
-            .poll(cx)
-            .map(|()| Err(io::ErrorKind::TimedOut.into()))
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        timer.as_mut().poll(cx)
+    }
+
+    /// Reads and drops what the client still sends.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut dropped = [const { MaybeUninit::uninit() }; FREE_HEAD_BYTES];
+        while self.lingered_bytes < MAX_LINGER_BYTES {
+            let mut dropped = ReadBuf::uninit(&mut dropped);
+            match Pin::new(&mut self.socket).poll_read(cx, &mut dropped) {
+                Poll::Ready(Ok(())) if !dropped.filled().is_empty() => {
+                    self.lingered_bytes += dropped.filled().len();
+                }
+                Poll::Ready(_) => break,
+                Poll::Pending => return self.poll_timer(cx, LINGER_TIMEOUT),
+            }
+        }
+        Poll::Ready(())
     }
 }
 
-impl AsyncRead for ClientStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ClientStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.client.is_reading_body() {
+        if self.read_again(buffer) {
+            return Poll::Ready(Ok(()));
+        }
+        // HTTP/2 has slots for its heads.
+        if self.client.is_reading_body() || self.client.is_http2() {
             return Pin::new(&mut self.socket).poll_read(cx, buffer);
         }
         self.client.charge_head().map_err(io::Error::other)?;
@@ -83,7 +155,7 @@ impl AsyncRead for ClientStream {
     }
 }
 
-impl AsyncWrite for ClientStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -109,6 +181,10 @@ impl AsyncWrite for ClientStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
+        ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
+        if self.client.has_unread() {
+            ready!(self.poll_linger(cx));
+        }
+        Poll::Ready(Ok(()))
     }
 }

@@ -1,9 +1,13 @@
 //! Well-behaved and misbehaving clients over real sockets.
 
+mod bodies;
+mod http2;
+mod programs;
 mod proxies;
 mod responses;
 mod shares;
 mod slow_readers;
+mod tls;
 
 use std::{net::SocketAddr, sync::Arc, time::Instant};
 
@@ -21,7 +25,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::{problem, shutdown::Shutdown};
+use crate::{budget::Budgets, problem, shutdown::Shutdown};
 
 const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
 /// Long enough for a busy machine, short enough for a failing test.
@@ -71,6 +75,11 @@ async fn panics() -> &'static str {
 }
 
 fn open(limits: HttpLimits) -> TestServer {
+    open_with(limits, None)
+}
+
+/// With a certificate, the address of the server is that of its TLS port.
+fn open_with(limits: HttpLimits, tls: Option<Arc<rustls::ServerConfig>>) -> TestServer {
     let (sender, events) = mpsc::channel(16);
     let finish = Arc::new(Notify::new());
     let router = Router::new()
@@ -81,10 +90,19 @@ fn open(limits: HttpLimits) -> TestServer {
         .route("/big", get(|| async { vec![b'x'; 64 * 1024 * 1024] }))
         .fallback(problem::not_found)
         .with_state(Seen(sender, Arc::clone(&finish)));
-    let listener = listen("127.0.0.1:0").unwrap();
-    let addr = listener.local_addr().unwrap();
+    let plain = listen("127.0.0.1:0").unwrap();
+    let tls = tls.map(|config| (listen("127.0.0.1:0").unwrap(), config));
+    let open = tls.as_ref().map_or(&plain, |(listener, _)| listener);
+    let addr = open.local_addr().unwrap();
+    let listeners = HttpListeners { plain, tls };
     let shutdown = Shutdown::new();
-    let serving = shutdown.spawn(serve(listener, router, limits, shutdown.clone()));
+    let stop = shutdown.clone();
+    let serving = shutdown.spawn(async move {
+        let registry = prometheus::Registry::new();
+        let metrics = HttpMetrics::new("test", &registry).unwrap();
+        let budgets = Budgets::new(&registry).unwrap();
+        serve_with_metrics(listeners, router, limits, &metrics, &budgets, stop).await
+    });
     TestServer {
         addr,
         shutdown,

@@ -15,7 +15,10 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
 use super::{Problem, ProblemKind, mismatch::mismatch};
-use crate::{budget::Exhausted, http::BodyTimeout};
+use crate::{
+    budget::Exhausted,
+    http::{BodyTimeout, BodyTooLarge},
+};
 
 /// A JSON body. Every rejection is a specific [`Problem`]:
 ///
@@ -151,8 +154,13 @@ fn locate<T: DeserializeOwned>(bytes: &Bytes, first: &serde_json::Error) -> Prob
 pub fn unreadable_body(error: &(dyn Error + 'static)) -> Problem {
     let mut cause = Some(error);
     while let Some(error) = cause {
+        if let Some(BodyTooLarge { limit }) = error.downcast_ref() {
+            return body_too_large(*limit, None).header(header::CONNECTION, "close");
+        }
+        // Of a router that another server serves.
         if error.is::<LengthLimitError>() {
-            return body_too_large();
+            let detail = "The body exceeds the size limit of this path.";
+            return Problem::new(ProblemKind::BodyTooLarge, detail);
         }
         if let Some(BodyTimeout(within)) = error.downcast_ref() {
             return Problem::new(
@@ -176,21 +184,15 @@ pub fn unreadable_body(error: &(dyn Error + 'static)) -> Problem {
     )
 }
 
-/// Creates the problem for a body over the size limit.
+/// Creates the problem for a body over the size limit, both in bytes. The length of a body is unknown
+/// when it was not declared.
 #[must_use]
-pub fn body_too_large() -> Problem {
-    Problem::new(
-        ProblemKind::BodyTooLarge,
-        "The body exceeds the size limit of this server.",
-    )
-}
-
-/// The same for a body whose size the client declared.
-pub(crate) fn body_too_large_by(bytes: u64, limit: usize) -> Problem {
-    Problem::new(
-        ProblemKind::BodyTooLarge,
-        format!("The body has {bytes} bytes, and this path accepts at most {limit}."),
-    )
+pub fn body_too_large(limit: usize, length: Option<u64>) -> Problem {
+    let detail = match length {
+        Some(length) => format!("The body has {length} bytes; at most {limit} bytes are accepted."),
+        None => format!("The body is longer than {limit} bytes, which is the maximum."),
+    };
+    Problem::new(ProblemKind::BodyTooLarge, detail).with("limit", limit)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     budget::{Budgets, Owner},
+    http::active_request::ActiveRequest,
     response_budget::READ_TIMEOUT,
 };
 
@@ -88,7 +89,9 @@ fn pieces_that_are_charged_at_the_same_time_replace_each_other() {
                 let owner = Owner::Org(Uuid::from_u128(org));
                 for _ in 0..2_000 {
                     let client = clients.admit([127, 0, 0, 1].into()).unwrap();
-                    let charge = client.charge_response(owner, PAGE_BYTES);
+                    let mut request = axum::http::Request::new(String::new());
+                    let (in_flight, _) = ActiveRequest::begin(&client, &mut request);
+                    let charge = in_flight.request().charge_response(owner, PAGE_BYTES);
                     assert!(charge.unwrap().is_some());
                 }
             });

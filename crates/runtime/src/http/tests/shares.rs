@@ -156,7 +156,7 @@ impl Shares {
     }
 
     /// A connection on which an organisation reads a response that does not end.
-    async fn listening(&self, org: u128) -> TcpStream {
+    pub(super) async fn listening(&self, org: u128) -> TcpStream {
         let request = upload("/stream", org, "Content-Length: 0");
         let mut socket = self.send(ATTACKER, &request).await;
         assert_eq!(status(&mut socket).await, "200");

@@ -101,7 +101,7 @@ pub(crate) async fn import(
         let (card, picture) = card_png::extract_card(&body, MAX_CARD_BYTES)?;
         (parse_json(&card.into())?, Some(picture))
     } else if body.len() > MAX_CARD_BYTES {
-        return Err(problem::body_too_large().into());
+        return Err(problem::body_too_large(MAX_CARD_BYTES, Some(body.len() as u64)).into());
     } else {
         (parse_json(&body)?, None)
     };

@@ -1,0 +1,98 @@
+//! Clients that send a body which the server does not read: they receive the response.
+
+use super::*;
+
+const MIB: usize = 1024 * 1024;
+
+fn limited() -> TestServer {
+    open(HttpLimits {
+        body_bytes: 100,
+        ..HttpLimits::default()
+    })
+}
+
+fn post(path: &str, headers: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{headers}\r\n\r\n"
+    )
+}
+
+/// Sends everything before it reads, as many clients do.
+async fn upload(server: &TestServer, head: &str, body: &[u8]) -> String {
+    let mut socket = server.send(head).await;
+    let sent = timeout(LONG_TIMEOUT, socket.write_all(body)).await;
+    sent.expect("the server reads").expect("it does not reset");
+    let mut bytes = Vec::new();
+    let read = timeout(LONG_TIMEOUT, socket.read_to_end(&mut bytes)).await;
+    read.expect("the response ends").expect("it is not reset");
+    String::from_utf8(bytes).unwrap()
+}
+
+#[tokio::test]
+async fn client_that_sends_a_large_body_first_receives_413_with_the_limit() {
+    let server = limited();
+    let head = post("/echo", &format!("Content-Length: {}", 16 * MIB));
+    let answer = upload(&server, &head, &vec![b'x'; 16 * MIB]).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    let detail = "The body has 16777216 bytes; at most 100 bytes are accepted.";
+    assert!(answer.contains(detail), "{answer}");
+    assert!(answer.contains(r#""limit":100"#), "{answer}");
+
+    let head = post("/echo", "Transfer-Encoding: chunked");
+    let chunk = [b"100000\r\n".to_vec(), vec![b'x'; MIB], b"\r\n".to_vec()].concat();
+    let answer = upload(&server, &head, &chunk.repeat(16)).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    let detail = "The body is longer than 100 bytes, which is the maximum.";
+    assert!(answer.contains(detail), "{answer}");
+}
+
+#[tokio::test]
+async fn client_of_a_path_that_reads_no_body_receives_its_response() {
+    let server = open(HttpLimits::default());
+    let head = post("/none", &format!("Content-Length: {MIB}"));
+    let answer = upload(&server, &head, &vec![b'x'; MIB]).await;
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+}
+
+#[tokio::test]
+async fn client_that_expects_100_continue_receives_the_final_status_at_once() {
+    let server = limited();
+    for (path, bytes, status) in [("/echo", 101, "413"), ("/none", 99, "404")] {
+        let expect = format!("Content-Length: {bytes}\r\nExpect: 100-continue");
+        let mut socket = server.send(&post(path, &expect)).await;
+        // The body is never sent.
+        let answer = rest(&mut socket).await;
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{answer}"
+        );
+    }
+    let expect = "Content-Length: 2\r\nConnection: close\r\nExpect: 100-continue";
+    let mut socket = server.send(&post("/echo", expect)).await;
+    let mut interim = [0; 25];
+    let read = timeout(LONG_TIMEOUT, socket.read_exact(&mut interim)).await;
+    read.unwrap().unwrap();
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+    socket.write_all(b"[]").await.unwrap();
+    let answer = rest(&mut socket).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
+async fn client_that_neither_sends_nor_closes_is_waited_for_5_s() {
+    let mut server = limited();
+    let mut socket = server.send(&post("/echo", "Content-Length: 101")).await;
+    let answer = rest(&mut socket).await;
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    server.shutdown.drain();
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(5)).await;
+    tokio::time::resume();
+    timeout(LONG_TIMEOUT / 4, &mut server.serving)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    drop(socket);
+}
