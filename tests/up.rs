@@ -10,20 +10,26 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Output, Stdio},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use serde_json::{Value, json};
+use switchboard_runtime::outbound;
 use switchboard_test_support::{
+    certificates::Authority,
     data_folder::{DataFolder, processes_in},
     eventually::eventually_true,
     switchboard::Program,
 };
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    io::{AsyncBufReadExt, AsyncReadExt as _, AsyncWriteExt, BufReader, Lines},
+    net::TcpStream,
     process::ChildStdout,
     time::timeout,
 };
+use tokio_rustls::TlsConnector;
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -694,4 +700,56 @@ async fn body_over_the_limit_is_refused_with_both_sizes() {
         params.len() + 28
     );
     assert!(printed.contains(&sizes), "{printed}");
+}
+
+#[tokio::test]
+async fn tls_port_for_http_negotiates_the_version() {
+    let authority = Authority::new();
+    let certificate = authority.issue(&["127.0.0.1"]);
+    let folder = DataFolder::new();
+    let arguments = folder.up_arguments(&[
+        "--http-tls-listen",
+        "127.0.0.1:0",
+        "--http-tls-cert",
+        certificate.certificate.to_str().unwrap(),
+        "--http-tls-key",
+        certificate.key.to_str().unwrap(),
+    ]);
+    let up = Program::start(&arguments, &[]);
+    let url = up.address("https_url");
+    let trusted = CertificateDer::from_pem_file(authority.certificate()).unwrap();
+    for (offered, chosen) in [
+        (&["h2", "http/1.1"][..], Some("h2")),
+        (&["http/1.1"], Some("http/1.1")),
+        (&[], None),
+    ] {
+        let mut config = outbound::tls_config(Some(vec![trusted.clone()])).unwrap();
+        config.alpn_protocols = offered
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
+        let address = url.strip_prefix("https://").unwrap();
+        let socket = TcpStream::connect(address).await.unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let connecting = TlsConnector::from(Arc::new(config)).connect(name, socket);
+        let mut stream = timeout(START_TIMEOUT, connecting).await.unwrap().unwrap();
+        let negotiated = stream.get_ref().1.alpn_protocol().map(text);
+        assert_eq!(negotiated.as_deref(), chosen);
+        if chosen != Some("h2") {
+            let request = b"GET /nowhere HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+            stream.write_all(request).await.unwrap();
+            let mut answer = String::new();
+            let read = timeout(START_TIMEOUT, stream.read_to_string(&mut answer)).await;
+            read.unwrap().unwrap();
+            assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+        }
+    }
+    let (code, logged) = run_failing_up(
+        &DataFolder::new(),
+        &["--http-tls-cert", "/nowhere", "--http-tls-key", "/nowhere"],
+    )
+    .await;
+    assert_eq!(code, 64, "{logged}");
+    let named = "--http-tls-cert, --http-tls-key: cannot read a certificate chain from /nowhere";
+    assert!(logged.contains(named), "{logged}");
 }

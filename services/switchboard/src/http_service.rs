@@ -10,16 +10,16 @@ use switchboard_runtime::{
     admin::Need,
     api::Document,
     budget::Budgets,
-    http::{HttpConfig, HttpLimits},
+    http::{HttpConfig, HttpLimits, HttpListeners},
 };
 use switchboard_store::Store;
-use tokio::net::TcpListener;
 
 use crate::{
     arguments::{self, AdminArguments, DrainArguments},
     exit::Failure,
     process::{self, Process, Ready, Telemetry},
     stored_keys::StoredKeys,
+    tls::HttpTlsArguments,
 };
 
 /// Settings of every HTTP service.
@@ -37,6 +37,8 @@ pub(crate) struct HttpServiceArguments {
     drain: DrainArguments,
     #[command(flatten)]
     http: HttpConfig,
+    #[command(flatten)]
+    http_tls: HttpTlsArguments,
 }
 
 /// What distinguishes an HTTP service.
@@ -78,6 +80,7 @@ impl HttpServiceArguments {
     ) -> Result<ExitCode, Failure> {
         let admin = process::listen("--admin-listen", &self.admin.admin_listen)?;
         let http = process::listen("--http-listen", http_listen)?;
+        let http = self.http_tls.listen(http)?;
         let drain = self.drain.drain();
         let serve = async |process: &Process| self.serve(http, service, process, start).await;
         Process::begin(admin, telemetry)?.run(drain, serve).await
@@ -85,13 +88,14 @@ impl HttpServiceArguments {
 
     async fn serve(
         &self,
-        http: TcpListener,
+        http: HttpListeners,
         service: HttpService,
         process: &Process,
         start: impl FnOnce(Deps, &Process) -> Result<(Router, HttpLimits), Failure>,
     ) -> Result<Ready, Failure> {
         let ready = Ready {
-            http_url: Some(process::url(&http)?),
+            http_url: Some(process::url(&http.plain)?),
+            https_url: process::https_url(&http)?,
             ..process.ready()
         };
         self.http.create_budgets(&process.budgets);

@@ -19,7 +19,7 @@ use switchboard_identity::Authenticator;
 use switchboard_runtime::{
     admin::{self, Readiness},
     budget::Budgets,
-    http::{self, HttpLimits, HttpMetrics},
+    http::{self, HttpLimits, HttpListeners, HttpMetrics},
     metrics::register_process_metrics,
     problem, ready,
     shutdown::Shutdown,
@@ -104,6 +104,8 @@ pub(crate) struct Ready {
     pub(crate) tls_addr: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) http_url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) https_url: Option<String>,
     pub(crate) admin_url: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) org_id: Option<String>,
@@ -201,7 +203,7 @@ impl Process {
     }
 
     /// Serves HTTP requests until draining begins.
-    pub(crate) fn serve_http(&self, listener: TcpListener, router: Router, limits: HttpLimits) {
+    pub(crate) fn serve_http(&self, listeners: HttpListeners, router: Router, limits: HttpLimits) {
         let router = http::instrument(
             router.fallback(problem::not_found_in(self.service)),
             &self.http,
@@ -209,7 +211,7 @@ impl Process {
         let (metrics, budgets) = (self.http.clone(), self.budgets.clone());
         let shutdown = self.stages.serving.clone();
         self.spawn_part("the HTTP port", &self.stages.serving, async move {
-            http::serve_with_metrics(listener, router, limits, &metrics, &budgets, shutdown).await
+            http::serve_with_metrics(listeners, router, limits, &metrics, &budgets, shutdown).await
         });
     }
 
@@ -334,7 +336,7 @@ async fn wait_for_failure(failure: &mut watch::Receiver<Option<String>>) -> Fail
 ///
 /// # Errors
 /// When the address is malformed, in use or not permitted.
-pub(crate) fn listen(flag: &'static str, address: &str) -> Result<TcpListener, Failure> {
+pub(crate) fn listen(flag: &str, address: &str) -> Result<TcpListener, Failure> {
     http::listen(address).map_err(|error| {
         let text = format!("{error} (the address is set with {flag})");
         if error.kind() == std::io::ErrorKind::InvalidInput {
@@ -376,6 +378,16 @@ pub(crate) fn url(listener: &TcpListener) -> Result<String, Failure> {
 pub(crate) fn tls_addr(listeners: &Listeners) -> Result<Option<String>, Failure> {
     let tls = listeners.tls.as_ref();
     tls.map(|(listener, _)| Ok(reachable(listener)?.to_string()))
+        .transpose()
+}
+
+/// Returns the URL of the TLS port for HTTP, if there is one.
+///
+/// # Errors
+/// As [`reachable`].
+pub(crate) fn https_url(listeners: &HttpListeners) -> Result<Option<String>, Failure> {
+    let tls = listeners.tls.as_ref();
+    tls.map(|(listener, _)| Ok(format!("https://{}", reachable(listener)?)))
         .transpose()
 }
 

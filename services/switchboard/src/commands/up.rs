@@ -16,10 +16,9 @@ use switchboard_gateway as gateway;
 use switchboard_identity::Authenticator;
 use switchboard_runtime::{
     admin::Need,
-    http::{HttpConfig, HttpLimits},
+    http::{HttpConfig, HttpLimits, HttpListeners},
 };
 use switchboard_store::{MasterKeyConfig, MasterKeys, Objects, Store, StoreError};
-use tokio::net::TcpListener;
 
 use self::terminal::Steps;
 use crate::{
@@ -31,7 +30,7 @@ use crate::{
     postgres::{self, PostgresError},
     process::{self, Process, Ready, Telemetry},
     stored_keys,
-    tls::TlsArguments,
+    tls::{HttpTlsArguments, TlsArguments},
 };
 
 /// Timeout for the publication of the first token keys.
@@ -85,6 +84,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     http: HttpConfig,
     #[command(flatten)]
+    http_tls: HttpTlsArguments,
+    #[command(flatten)]
     edge: switchboard_edge::Config,
     #[command(flatten)]
     gateway: switchboard_gateway::Config,
@@ -97,7 +98,7 @@ pub(crate) struct Arguments {
 /// Ports, bound before anything starts.
 struct Ports {
     devices: Listeners,
-    http: TcpListener,
+    http: HttpListeners,
 }
 
 /// The parts that a build can leave out, each with whether this one has it.
@@ -116,7 +117,9 @@ pub(crate) async fn run(arguments: Arguments, telemetry: Telemetry) -> Result<Ex
             plain,
             tls: arguments.tls.listen()?,
         },
-        http: process::listen("--http-listen", &arguments.http_listen)?,
+        http: arguments
+            .http_tls
+            .listen(process::listen("--http-listen", &arguments.http_listen)?)?,
     };
     let drain = arguments.drain.drain();
     let start = async |process: &Process| start(arguments, ports, &folder, process).await;
@@ -174,7 +177,8 @@ async fn start(
     let ready = Ready {
         device_addr: Some(process::reachable(&ports.devices.plain)?.to_string()),
         tls_addr: process::tls_addr(&ports.devices)?,
-        http_url: Some(process::url(&ports.http)?),
+        http_url: Some(process::url(&ports.http.plain)?),
+        https_url: process::https_url(&ports.http)?,
         org_id: Some(org.to_string()),
         api_key: Some(instance.api_key.clone()),
         ..process.ready()
