@@ -1,6 +1,7 @@
 //! `switchboard doctor`: every line of its report, passed and failed.
 
 #![expect(
+    clippy::panic,
     clippy::unwrap_used,
     reason = "a test fails by panicking, which reports the line"
 )]
@@ -24,6 +25,7 @@ use serde_json::{Value, json};
 use switchboard_test_support::{
     data_folder::DataFolder, database::Database, redis_server::RedisServer, switchboard::Program,
 };
+use tokio::task::JoinSet;
 
 /// An address without a listener.
 const NOWHERE: &str = "127.0.0.1:1";
@@ -316,7 +318,7 @@ async fn lines_about_redis_objects_and_programs() {
 
 /// An API like OpenAI's that accepts the key `good`. Its list of models is at `/v1`, and `/bare` has
 /// none.
-async fn provider() -> String {
+async fn provider() -> (String, JoinSet<std::io::Result<()>>) {
     async fn authorized(request: Request) -> StatusCode {
         let key = request.headers().get("authorization");
         match key.is_some_and(|key| key == "Bearer good") {
@@ -335,14 +337,15 @@ async fn provider() -> String {
         .route("/bare/audio/speech", post(authorized));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(axum::serve(listener, router).into_future());
-    url
+    let mut server = JoinSet::new();
+    server.spawn(axum::serve(listener, router).into_future());
+    (url, server)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lines_about_providers() {
     let folder = DataFolder::new();
-    let provider = provider().await;
+    let (provider, _server) = provider().await;
     let doctor = |url: &str, key: &str| {
         let mut command = folder.command(&["doctor", "--json"]);
         for service in ["EMBEDDINGS", "COMPLETIONS", "STT", "TTS"] {

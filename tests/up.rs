@@ -1,6 +1,7 @@
 //! `switchboard up` from an empty folder, after a crash, and with startup conflicts.
 
 #![expect(
+    clippy::panic,
     clippy::unwrap_used,
     reason = "a test fails by panicking, which reports the line"
 )]

@@ -29,7 +29,7 @@ mod stale_server;
 mod status;
 
 pub(crate) use self::{
-    binaries::{Binaries, MIN_MAJOR_VERSION, find},
+    binaries::{Binaries, find},
     installation::instructions,
     outside::{OrphanedCluster, clusters_outside},
 };

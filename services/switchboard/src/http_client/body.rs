@@ -53,8 +53,9 @@ pub(super) fn request(bytes: Vec<u8>, bar: ProgressBar) -> Request<RequestBody> 
             }
         });
         request.body_mut().accepted = Some(Box::pin(async move {
-            let accepted = receiver.wait_for(|accepted| *accepted);
-            if let Ok(Err(_)) = timeout(CONTINUE_TIMEOUT, accepted).await {
+            let accepted = async { receiver.wait_for(|accepted| *accepted).await.map(drop) };
+            let accepted = timeout(CONTINUE_TIMEOUT, accepted).await;
+            if matches!(accepted, Ok(Err(_))) {
                 // The final response has arrived: the server takes no body.
                 std::future::pending::<()>().await;
             }

@@ -97,7 +97,7 @@ pub(super) fn programs(arguments: &Arguments) -> Finding {
         None => Err(Problem::set(
             format!(
                 "no PostgreSQL server ({} or newer) was found; install it {}",
-                postgres::MIN_MAJOR_VERSION,
+                switchboard_store::MIN_POSTGRES_VERSION,
                 postgres::instructions()
             ),
             "--postgres-bin-dir or DATABASE_URL",
