@@ -5,8 +5,8 @@ mod messages;
 
 use std::{sync::Arc, time::Duration};
 
-use switchboard_bus::{Played, SpeakingStyle};
-use switchboard_phrases::{Language, Phrase};
+use switchboard_bus::Played;
+use switchboard_phrases::Phrase;
 use switchboard_protocol::{
     frame::TaskId,
     message::{AudioTerms, Listen, ListenMode, ServerVoice, VoiceProblem, VoiceState},
@@ -355,13 +355,7 @@ impl<'a> Session<'a> {
             && let Some(speaker) = &mut self.speaker
         {
             let language = self.handle.language(self.edge);
-            // Without a style, it is spoken in English.
-            if language != Language::English {
-                speaker.set_style(SpeakingStyle {
-                    language: Some(language.tag().to_owned()),
-                    ..SpeakingStyle::default()
-                });
-            }
+            speaker.set_language(language);
             speaker.push(&Phrase::NoRecognition.text(language), true);
             self.answer = Some(Answer::new(None, self.task, String::new(), None));
         } else {

@@ -4,6 +4,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use switchboard_bus::SpeakingStyle;
+use switchboard_phrases::Language;
 use switchboard_protocol::{
     frame::TaskId,
     message::{AudioFormat, ServerVoice},
@@ -69,6 +70,9 @@ pub(super) struct Speaker {
     is_whole: bool,
     waiting: VecDeque<Sentence>,
     style: SpokenStyle,
+    /// The tag of the language where the style names none. `None` for English, which providers speak by
+    /// default.
+    language: Option<&'static str>,
     synthesis: Option<Synthesis>,
     pacer: Pacer<Item>,
     /// What was sent of the present sentence.
@@ -94,6 +98,7 @@ impl Speaker {
             is_whole: false,
             waiting: VecDeque::new(),
             style: SpokenStyle::default(),
+            language: None,
             synthesis: None,
             pacer: Pacer::new(LEAD),
             sent: Vec::new(),
@@ -117,6 +122,11 @@ impl Speaker {
             language,
             rate,
         };
+    }
+
+    /// Sets the language of replies whose style names none.
+    pub(super) fn set_language(&mut self, language: Language) {
+        self.language = (language != Language::English).then(|| language.tag());
     }
 
     /// Appends text of the reply.
@@ -244,7 +254,9 @@ impl Speaker {
             self.progress.begin(&text);
             self.queue(Item::Begin(sentence));
             if !text.is_empty() {
-                self.synthesis = Some(self.synthesizers.begin(text, self.style.clone()));
+                let mut style = self.style.clone();
+                style.language = style.language.or_else(|| self.language.map(str::to_owned));
+                self.synthesis = Some(self.synthesizers.begin(text, style));
                 return;
             }
         }

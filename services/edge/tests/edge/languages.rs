@@ -1,15 +1,19 @@
 //! Messages of the edge to users: in the language of their own message, of the device, or of the
 //! organisation.
 
+use std::fs;
+
 use serde_json::{Value, json};
-use switchboard_bus::QuotaLimits;
+use switchboard_bus::{QuotaLimits, SpeakingStyle};
 use switchboard_edge::Config;
 use switchboard_protocol::frame::{Kind, TaskId};
-use switchboard_test_support::eventually::eventually_true;
+use switchboard_speech::ProviderKind;
+use switchboard_test_support::eventually::{eventually, eventually_true};
 
 use crate::{
     device::Device,
     node::{Node, TEST_TIMEOUT},
+    voice::{FRAME_BYTES, Fixture, recording, speak},
 };
 
 const TASK: TaskId = TaskId(*b"task0001");
@@ -154,4 +158,42 @@ async fn missing_speech_provider_is_explained_in_the_language_of_the_device() {
     let notice = answer["audio_notice"].as_str().unwrap();
     let expected = "Es ist keine Spracherkennung eingerichtet";
     assert!(notice.starts_with(expected), "{notice}");
+}
+
+#[tokio::test]
+async fn answer_is_spoken_in_the_language_of_the_user_or_of_the_character() {
+    let folder = tempfile::tempdir().unwrap();
+    let (script, spoken) = (folder.path().join("speak.sh"), folder.path().join("spoken"));
+    let program = format!(
+        "echo \"$1 $(cat)\" >> {}; head -c 3200 /dev/zero",
+        spoken.display()
+    );
+    fs::write(&script, program).unwrap();
+    let heard = "cat > /dev/null; echo wie spät ist es";
+    let fixture = Fixture::with(heard, |config| {
+        config.speech.tts_kind = Some(ProviderKind::Command);
+        config.speech.tts_endpoint = Some(format!("sh {} {{language}}", script.display()));
+    })
+    .await;
+    let mut utterance = recording();
+    utterance.extend(vec![0; 15 * FRAME_BYTES]);
+    for (id, language, expected) in [("toy-1", None, "de "), ("toy-2", Some("fr"), "fr ")] {
+        let (mut device, _) = fixture.device(id, &json!({})).await;
+        speak(&mut device, 0, &utterance, &mut Vec::new()).await;
+        let turn = fixture.turn().await;
+        let style = SpeakingStyle {
+            language: language.map(str::to_owned),
+            ..SpeakingStyle::default()
+        };
+        if !style.is_default() {
+            fixture.node.caller.send_style(&turn, &style);
+        }
+        let answer = format!("{id} antwortet.");
+        fixture.node.caller.send_text(&turn, &answer);
+        fixture.node.caller.finish_reply(&turn);
+        let expected = format!("{expected}{answer}");
+        let lines = async || fs::read_to_string(&spoken).unwrap_or_default();
+        let lines = eventually(TEST_TIMEOUT, lines, |lines| lines.contains(&expected)).await;
+        assert!(lines.contains(&expected), "{lines}, not {expected}");
+    }
 }

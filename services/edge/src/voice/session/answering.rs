@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use switchboard_bus::NewMessage;
+use switchboard_phrases::Language;
 use switchboard_protocol::{frame::TaskId, message::ListenMode};
 use tokio::time::Instant;
 
@@ -41,6 +42,8 @@ impl Session<'_> {
         append(&mut text, words);
         if let Some(speaker) = &mut self.speaker {
             speaker.clear();
+            // Models answer in the language in which they are asked.
+            speaker.set_language(Language::of(&text, self.handle.language(self.edge)));
         }
         let played = self.played.take();
         let message = NewMessage {
