@@ -26,6 +26,8 @@ use tokio::{
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_switchboard");
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+/// The question of `switchboard login`.
+const SECRET_QUESTION: &str = "API key: ";
 
 /// A running `up`, and a home folder in which nothing is stored yet.
 struct Machine {
@@ -114,11 +116,27 @@ fn printed(command: &mut Command, input: &str, code: i32) -> String {
     text.trim_end().to_owned()
 }
 
+/// Waits until the terminal does not show what is typed: the question is there before.
+async fn echo_is_off(terminal: &str) {
+    let deadline = tokio::time::Instant::now() + WAIT_TIMEOUT;
+    loop {
+        let settings = Command::new("stty")
+            .args(["-F", terminal, "-a"])
+            .output()
+            .unwrap();
+        if String::from_utf8_lossy(&settings.stdout).contains("-echo ") {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{settings:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// What a command prints on a terminal of its own, on which `typed` is typed once `question` is there.
 async fn on_terminal(machine: &Machine, arguments: &[&str], question: &str, typed: &str) -> String {
     let words = arguments.iter().map(|word| shlex::try_quote(word).unwrap());
     let words: Vec<_> = words.map(std::borrow::Cow::into_owned).collect();
-    let command = format!("exec {PROGRAM} {}", words.join(" "));
+    let command = format!("tty; exec {PROGRAM} {}", words.join(" "));
     let mut script = tokio::process::Command::new("script")
         .args(["--quiet", "--return", "--command", &command, "/dev/null"])
         .env("SWITCHBOARD_DATA_DIR", machine.folder.path())
@@ -143,6 +161,9 @@ async fn on_terminal(machine: &Machine, arguments: &[&str], question: &str, type
         text += &String::from_utf8_lossy(&buffer[..read]);
         if !is_typed && !question.is_empty() && text.contains(question) {
             is_typed = true;
+            if question == SECRET_QUESTION {
+                echo_is_off(text.split_whitespace().next().unwrap()).await;
+            }
             script
                 .stdin
                 .as_mut()
@@ -230,7 +251,13 @@ async fn key_is_typed_without_being_shown() {
     let machine = Machine::start();
     let url = machine.up.address("http_url").to_owned();
     let key = machine.up.address("api_key").to_owned();
-    let shown = on_terminal(&machine, &["login", &url], "API key: ", &format!("{key}\r")).await;
+    let shown = on_terminal(
+        &machine,
+        &["login", &url],
+        SECRET_QUESTION,
+        &format!("{key}\r"),
+    )
+    .await;
     assert!(shown.contains("context 127.0.0.1:"), "{shown}");
     assert!(!shown.contains(&key), "{shown}");
 }
@@ -299,18 +326,18 @@ async fn api_is_complete_on_the_command_line() {
     let hook = [
         "webhooks",
         "create",
-        "https://192.0.2.1/hook",
+        "https://hooks.example/hook",
         "--event",
         "device.online,call.finished",
     ];
     let hook = machine.json(&hook);
     assert_eq!(hook["events"], json!(["device.online", "call.finished"]));
-    let rotated = machine.json(&["webhooks", "rotate-secret", "https://192.0.2.1/hook"]);
+    let rotated = machine.json(&["webhooks", "rotate-secret", "https://hooks.example/hook"]);
     assert_ne!(rotated["secret"], hook["secret"]);
     let delivery = machine.json(&["webhooks", "test", hook["id"].as_str().unwrap()]);
     let shown = machine.json(&["deliveries", "show", delivery["id"].as_str().unwrap()]);
     assert_eq!(shown["webhook_id"], hook["id"]);
-    machine.run(&["webhooks", "delete", "https://192.0.2.1/hook"], 0);
+    machine.run(&["webhooks", "delete", "https://hooks.example/hook"], 0);
 
     assert!(machine.json(&["usage", "--granularity", "hour"])["periods"].is_array());
     let audit = machine.run(

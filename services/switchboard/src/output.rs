@@ -51,13 +51,7 @@ pub(crate) enum Format {
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct FormatArguments {
     /// Format of the output. Default: json, indented on a terminal
-    #[arg(
-        short,
-        long = "output",
-        value_enum,
-        value_name = "FORMAT",
-        hide_possible_values = false
-    )]
+    #[arg(short = 'o', long = "output", value_enum, value_name = "FORMAT")]
     format: Option<Format>,
 }
 
