@@ -91,7 +91,8 @@ impl Changes {
             if tally.is_over() {
                 break;
             }
-            let mark = format!("{}-{number}", kind.name);
+            // Other writers have objects and keys of the plain name.
+            let mark = format!("changed-{}-{number}", kind.name);
             let updated = changes.update(&writer, &mark).await;
             tally.count(counter, updated);
             let deleted = changes.delete(&writer, &mark).await;
