@@ -119,6 +119,12 @@ const DEPLOY: Step = Step {
     ..Step::new("deploy", &["xtask", "deploy"])
 };
 
+/// The tests have built the program.
+const FIRST_HOUR: Step = Step {
+    program: Some(("script", "apt-get install bsdutils")),
+    ..Step::new("first hour", &["xtask", "first-hour", "--here"])
+};
+
 const PACKAGES: Step = Step {
     program: Some(("npm", "apt-get install npm")),
     ..Step::new("packages", &["xtask", "packages"])
@@ -172,6 +178,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         HELM,
         tests,
         DOC_TESTS,
+        FIRST_HOUR,
         PACKAGES,
         CONFORMANCE,
         SCHEMATHESIS,

@@ -4,6 +4,7 @@ mod check;
 mod clients;
 mod conformance;
 mod deploy;
+mod first_hour;
 mod helm;
 mod neighbours;
 mod packages;
@@ -40,6 +41,8 @@ enum Task {
     Schemathesis(schemathesis::Options),
     /// Check the image, the compose file, the balancer, the alerts, and the scripts
     Deploy,
+    /// Do what a new user does in the first hour, in a bare Debian (root, debootstrap)
+    FirstHour(first_hour::Options),
     /// Check the Helm chart: lint, Kubernetes schemas, snapshots
     Helm(helm::Options),
     /// Attack the system as a noisy neighbour, and measure another organisation (REDIS_URL,
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Task::Conformance(options) => conformance::run(&options),
         Task::Schemathesis(options) => schemathesis::run(&options),
         Task::Deploy => deploy::run(),
+        Task::FirstHour(options) => first_hour::run(&options),
         Task::Helm(options) => helm::run(&options),
         Task::Neighbours(options) => neighbours::run(&options),
         Task::Packages => packages::run(),

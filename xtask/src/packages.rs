@@ -63,7 +63,7 @@ fn wheel(python: &Path, packed: &Path, work: &Path) -> anyhow::Result<PathBuf> {
 /// Packs the program that the wheel's build left in the target folder, installs both packages, and
 /// returns the command that npm makes of them.
 fn npm(packed: &Path, work: &Path) -> anyhow::Result<PathBuf> {
-    let (platform, binary) = (platform()?, target().join("debug/switchboard"));
+    let (platform, binary) = (platform()?, debug_binary());
     succeed(
         Command::new("node")
             .arg(root().join("deploy/npm/pack.mjs"))
@@ -160,8 +160,11 @@ fn succeed(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+/// The program as the dev profile builds it.
+pub(crate) fn debug_binary() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR");
+    let target = target.map_or_else(|| root().join("target"), PathBuf::from);
+    target.join("debug/switchboard")
 }
 
 fn root() -> PathBuf {
