@@ -119,7 +119,8 @@ impl ForwardedRequest {
 }
 
 impl Pieces {
-    pub fn new() -> (mpsc::Sender<Bytes>, Body) {
+    /// A body, and what writes its pieces.
+    pub fn channel() -> (mpsc::Sender<Bytes>, Body) {
         let (sender, pieces) = mpsc::channel(WAITING);
         (sender, Body::new(Self(pieces)))
     }

@@ -75,7 +75,7 @@ async fn request_and_response_are_streamed_without_the_headers_of_a_connection()
     let addresses = values(headers, "x-forwarded-for").join(", ");
     assert_eq!(addresses, "203.0.113.9, 127.0.0.1");
 
-    let (pieces, body) = Pieces::new();
+    let (pieces, body) = Pieces::channel();
     let response = Response::builder().status(StatusCode::ACCEPTED);
     let response = response.header("connection", "x-own").header("x-own", "1");
     let response = response.header("etag", "\"7\"").body(body).unwrap();
@@ -114,7 +114,7 @@ async fn request_ends_at_the_service_when_its_client_disconnects() {
     let mut client = Client::connect(&gateway).await;
     client.send(head).await;
     let request = service.next_request().await;
-    let (pieces, body) = Pieces::new();
+    let (pieces, body) = Pieces::channel();
     request.response.send(body.into_response()).unwrap();
     pieces.send(Bytes::from_static(b"first")).await.unwrap();
     client.read_until("first").await;
