@@ -97,7 +97,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         title: "Make a key for a program of yours",
-        command: "target/quick/switchboard keys create --name laptop",
+        command: "target/quick/switchboard keys create laptop --scope call,read",
         end: End::Exit(0),
         prints: &["sb_"],
     },
