@@ -19,12 +19,12 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-pub use acceptor::{HttpListeners, serve, serve_with_metrics};
+pub use acceptor::{serve, serve_with_metrics};
 pub use active_request::{authenticated, caller, peer_address, received_at};
 pub(crate) use body::{BodyTimeout, BodyTooLarge};
 pub use config::HttpConfig;
 pub use instrument::{HttpMetrics, RequestTrace, instrument};
-pub use listener::listen;
+pub use listener::{HttpListeners, listen};
 
 /// Limits of an HTTP port.
 #[derive(Debug, Clone)]

@@ -5,7 +5,6 @@ use std::{io, net::IpAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use prometheus::{IntCounter, Registry};
-use rustls::ServerConfig;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Semaphore,
@@ -13,9 +12,10 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use super::{
-    HttpLimits, HttpMetrics,
+    HttpLimits, HttpListeners, HttpMetrics,
     client::Clients,
     connection::{self, Handler},
+    listener::tls_acceptor,
 };
 use crate::{budget::Budgets, shutdown::Shutdown};
 
@@ -24,21 +24,6 @@ use crate::{budget::Budgets, shutdown::Shutdown};
 const MAX_CONCURRENT_REFUSALS: usize = 64;
 const MIN_ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
 const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
-
-/// The listeners of an HTTP port: one without TLS, and if there is a certificate one with it.
-#[derive(Debug)]
-pub struct HttpListeners {
-    /// Without TLS.
-    pub plain: TcpListener,
-    /// With TLS. The server offers HTTP/2 and HTTP/1.1 (ALPN), in this order.
-    pub tls: Option<(TcpListener, Arc<ServerConfig>)>,
-}
-
-impl From<TcpListener> for HttpListeners {
-    fn from(plain: TcpListener) -> Self {
-        Self { plain, tls: None }
-    }
-}
 
 /// Serves `router` on `listener` until draining begins, and returns when the last connection has
 /// closed. The budgets of the port are its own.
@@ -93,12 +78,6 @@ async fn run(listeners: HttpListeners, admission: Admission, shutdown: Shutdown)
     }
     admission.shutdown.finished(Duration::MAX).await;
     Ok(())
-}
-
-fn tls_acceptor(config: Arc<ServerConfig>) -> TlsAcceptor {
-    let mut config = Arc::unwrap_or_clone(config);
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    TlsAcceptor::from(Arc::new(config))
 }
 
 /// Accepts connections; never ends.

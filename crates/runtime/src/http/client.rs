@@ -456,9 +456,9 @@ impl Client {
         self.has_unread_body.store(false, Relaxed);
     }
 
-    /// Whether the client may still be sending what nobody reads: a body, or a head.
+    /// Whether the client may still be sending what nobody reads: a body, a head, or frames.
     pub(super) fn has_unread(&self) -> bool {
-        self.has_unread_body.load(Relaxed) || self.head_bytes.load(Relaxed) > 0
+        self.is_http2() || self.has_unread_body.load(Relaxed) || self.head_bytes.load(Relaxed) > 0
     }
 
     /// Charges the unfinished head before more of it is read. A head above the free amount is

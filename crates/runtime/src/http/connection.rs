@@ -158,20 +158,29 @@ pub(super) async fn run(
 ) {
     // Fails only if the client has already disconnected.
     let _ = socket.set_nodelay(true);
-    let Some(tls) = tls else {
-        return serve(socket, handler, client, shutdown).await;
-    };
-    let limits = &handler.limits;
-    let handshake = tls.accept(socket);
+    match tls {
+        None => serve(socket, handler, client, shutdown).await,
+        // A connection without TLS does not pay for the size of this.
+        Some(tls) => Box::pin(serve_tls(socket, tls, handler, client, shutdown)).await,
+    }
+}
+
+async fn serve_tls(
+    socket: TcpStream,
+    tls: TlsAcceptor,
+    handler: Handler,
+    client: OpenClient,
+    shutdown: Shutdown,
+) {
+    let timeout = handler.limits.header_read_timeout;
     let established = tokio::select! {
-        established = handshake => established,
+        established = tls.accept(socket) => established,
         () = client.closing() => return,
-        () = client.idle(Instant::now(), limits.header_read_timeout) => return,
+        () = client.idle(Instant::now(), timeout) => return,
         () = shutdown.draining() => return,
     };
-    // A connection without TLS does not pay for the size of this.
     match established {
-        Ok(socket) => Box::pin(serve(socket, handler, client, shutdown)).await,
+        Ok(socket) => serve(socket, handler, client, shutdown).await,
         Err(error) => tracing::debug!(%error, "a TLS handshake failed"),
     }
 }

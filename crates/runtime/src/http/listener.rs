@@ -3,13 +3,31 @@
 use std::{
     io,
     net::{SocketAddr, ToSocketAddrs},
+    sync::Arc,
 };
 
+use rustls::ServerConfig;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
 
 /// Accept queue of the kernel; large enough for a reconnect storm.
 const BACKLOG: i32 = 4096;
+
+/// The listeners of an HTTP port: one without TLS, and if there is a certificate one with it.
+#[derive(Debug)]
+pub struct HttpListeners {
+    /// Without TLS.
+    pub plain: TcpListener,
+    /// With TLS. The server offers HTTP/2 and HTTP/1.1 (ALPN), in this order.
+    pub tls: Option<(TcpListener, Arc<ServerConfig>)>,
+}
+
+impl From<TcpListener> for HttpListeners {
+    fn from(plain: TcpListener) -> Self {
+        Self { plain, tls: None }
+    }
+}
 
 /// Binds `HOST:PORT`; port 0 selects a free port. The port can be rebound immediately after a
 /// restart.
@@ -32,6 +50,13 @@ pub fn listen(addr: &str) -> io::Result<TcpListener> {
         }
     }
     Err(explain(last))
+}
+
+/// Offers both versions of HTTP.
+pub(super) fn tls_acceptor(config: Arc<ServerConfig>) -> TlsAcceptor {
+    let mut config = Arc::unwrap_or_clone(config);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    TlsAcceptor::from(Arc::new(config))
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {

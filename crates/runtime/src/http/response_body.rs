@@ -108,10 +108,8 @@ impl hyper::body::Body for ResponseBody {
             self.rest = frame.into_data().unwrap_or_default();
             return Poll::Ready(Some(Ok(self.piece())));
         }
-        let whole = |bytes| Piece {
-            bytes,
-            request: None,
-        };
+        let request = None;
+        let whole = |bytes| Piece { bytes, request };
         Poll::Ready(Some(Ok(frame.map_data(whole))))
     }
 
@@ -124,14 +122,8 @@ impl hyper::body::Body for ResponseBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let left = self.rest.len() as u64;
-        let body = self.body.size_hint();
-        let mut hint = SizeHint::new();
-        hint.set_lower(body.lower() + left);
-        if let Some(upper) = body.upper() {
-            hint.set_upper(upper + left);
-        }
-        hint
+        // The server asks before the first piece.
+        self.body.size_hint()
     }
 }
 
