@@ -409,6 +409,14 @@ async fn watch_prints_devices_as_they_come() {
 }
 
 #[tokio::test]
+async fn device_is_disconnected_by_its_id() {
+    let machine = Machine::start();
+    let _device = machine.device("toy-1").await;
+    assert_eq!(machine.run(&["devices", "disconnect", "toy-1"], 0), "");
+    machine.run(&["devices", "disconnect", "toy-2"], 1);
+}
+
+#[tokio::test]
 async fn queued_call_is_listed_and_cancelled() {
     let machine = Machine::start();
     let _online = machine.device("toy-1").await;

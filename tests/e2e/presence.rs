@@ -6,7 +6,7 @@ use reqwest::StatusCode;
 use serde_json::{Value, json};
 use switchboard_test_support::eventually::eventually;
 
-use crate::cluster::{TestCluster, echo_services};
+use crate::cluster::{Org, TestCluster, echo_services};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn i8_presence_and_services_follow_the_live_connection() {
@@ -81,4 +81,39 @@ async fn device_list_pages_contain_online_and_offline_devices() {
     let (status, _) = cluster.get("/v1/devices?cursor=%21").await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     drop(live);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn device_is_disconnected_at_whichever_edge_has_it_and_may_return() {
+    let cluster = TestCluster::start(2).await;
+    let foreign = cluster.another_org("foreign").await;
+    let _other = cluster.echo(0, "toy-2").await;
+    let mut toy = cluster.echo(1, "toy-1").await;
+    let disconnect = async |org: &Org| {
+        let url = cluster.url("/v1/devices/toy-1/disconnect");
+        let request = cluster.http.post(url).bearer_auth(&org.key);
+        let response = request.send().await.unwrap();
+        (response.status(), response.text().await.unwrap())
+    };
+    let (status, problem) = disconnect(&foreign).await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "{problem}");
+    let (status, problem) = disconnect(&cluster.org).await;
+    assert_eq!(status, StatusCode::NO_CONTENT, "{problem}");
+    let (_, device) = cluster.get("/v1/devices/toy-1").await;
+    assert_eq!(device["online"], false, "{device}");
+    let last = toy.closes().await.pop().unwrap().json();
+    assert_eq!(last["reason"], "disconnect_requested", "{last}");
+    let stored = async || cluster.get("/v1/devices/toy-1").await.1["left_reason"].clone();
+    eventually(Duration::from_secs(10), stored, |reason| {
+        *reason == "disconnect_requested"
+    })
+    .await;
+    let (status, problem) = disconnect(&cluster.org).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{problem}");
+    assert!(problem.contains("/problems/offline"), "{problem}");
+    let (_, device) = cluster.get("/v1/devices/toy-2").await;
+    assert_eq!(device["online"], true, "{device}");
+
+    let _tasks = cluster.echo(0, "toy-1").await.serve();
+    cluster.answers("toy-1", Duration::from_secs(5)).await;
 }

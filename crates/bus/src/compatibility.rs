@@ -20,7 +20,7 @@ use crate::{
     events::{DeviceEvent, DisconnectReason},
     node::{Epoch, NodeId},
     rpc::{CancelKey, NotificationKind},
-    transport::{CallMessage, Chunk, ChunkMessage, Message, codec},
+    transport::{CallMessage, Chunk, ChunkMessage, ConnectionMessage, Message, codec},
     turns::{CancelReason, TurnCancellation, TurnPosition},
 };
 
@@ -98,6 +98,11 @@ fn messages() -> Vec<Message> {
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let trace = Incoming::parse(parent, Some("vendor=state")).sampled();
     let (org, toy) = (org(), "toy-1");
+    let connection = ConnectionMessage {
+        org,
+        device: toy.into(),
+        epoch: Epoch(9),
+    };
     let mut all = vec![
         call(None, None),
         call(None, trace.clone()),
@@ -119,11 +124,8 @@ fn messages() -> Vec<Message> {
         Message::CancelByKey {
             cancel_key: CancelKey([3; 16]),
         },
-        Message::Takeover {
-            org,
-            device: toy.into(),
-            epoch: Epoch(9),
-        },
+        Message::Takeover(connection.clone()),
+        Message::Disconnect(connection.clone()),
         Message::Probe { nonce: 4 },
         Message::TokenRevoked {
             token: TokenId::from_uuid(Uuid::from_u128(5)),
@@ -160,7 +162,7 @@ const fn kind(message: &Message) -> u8 {
         Message::Answer { .. } => 2,
         Message::NotConnected { .. } => 3,
         Message::Cancel { .. } => 4,
-        Message::Takeover { .. } => 5,
+        Message::Takeover(_) => 5,
         Message::Probe { .. } => 6,
         Message::TokenRevoked { .. } => 7,
         Message::KeysChanged => 8,
@@ -170,6 +172,7 @@ const fn kind(message: &Message) -> u8 {
         Message::CancelByKey { .. } => 12,
         Message::Chunk(_) => 13,
         Message::CancelTurns(_) => 14,
+        Message::Disconnect(_) => 17,
     }
 }
 
@@ -198,7 +201,7 @@ fn messages_between_nodes_keep_their_bytes() {
     }
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=16).collect::<Vec<u8>>());
+    assert_eq!(kinds, (1..=17).collect::<Vec<u8>>());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Which node owns the connection of which device, and what the devices offer.
 
 mod catalog_events;
+mod disconnect;
 mod lookup;
 mod presence_cache;
 mod registration_cache;

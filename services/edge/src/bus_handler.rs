@@ -18,7 +18,7 @@ use switchboard_protocol::{
 
 use crate::{
     edge::Edge,
-    handle::{CallLimits, ConnectionHandle, EnqueueError, UnfinishedCall},
+    handle::{CallLimits, ConnectionHandle, EnqueueError, Eviction, UnfinishedCall},
 };
 
 /// Connects the bus to the edge. The reference is weak because the edge owns the bus.
@@ -67,6 +67,12 @@ impl ConnectionOwner for BusHandler {
             if handle.epoch < epoch {
                 edge.take_over(handle);
             }
+        });
+    }
+
+    fn disconnect(&self, org: OrgId, device: &str, epoch: Epoch) {
+        self.with_connection(org, device, epoch, |_, handle| {
+            handle.evict(Eviction::DisconnectRequested);
         });
     }
 

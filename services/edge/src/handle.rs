@@ -103,6 +103,8 @@ pub(crate) enum Eviction {
     SlowFrame,
     Revoked,
     Expired,
+    /// An administrator disconnects the device.
+    DisconnectRequested,
     /// The token is refused for another reason.
     Refused(AccessError),
     /// GOAWAY was sent, and the calls are done or out of time.
@@ -217,6 +219,7 @@ impl Eviction {
             Self::SlowFrame => DisconnectReason::ProtocolError,
             Self::Revoked | Self::Refused(_) => DisconnectReason::Revoked,
             Self::Expired => DisconnectReason::Expired,
+            Self::DisconnectRequested => DisconnectReason::DisconnectRequested,
             Self::Drained | Self::Stopped => DisconnectReason::Drain,
         }
     }

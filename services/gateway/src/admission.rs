@@ -26,6 +26,9 @@ pub(crate) struct RequireCall(pub(crate) Caller);
 /// A caller with the scope `read`.
 pub(crate) struct RequireRead(pub(crate) Caller);
 
+/// A caller with the scope `admin`.
+pub(crate) struct RequireAdmin(pub(crate) Caller);
+
 impl FromRequestParts<Arc<Gateway>> for RequireCall {
     type Rejection = Problem;
 
@@ -39,6 +42,14 @@ impl FromRequestParts<Arc<Gateway>> for RequireRead {
 
     async fn from_request_parts(parts: &mut Parts, state: &Arc<Gateway>) -> Result<Self, Problem> {
         admit(parts, state, Scope::Read).await.map(Self)
+    }
+}
+
+impl FromRequestParts<Arc<Gateway>> for RequireAdmin {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &Arc<Gateway>) -> Result<Self, Problem> {
+        admit(parts, state, Scope::Admin).await.map(Self)
     }
 }
 

@@ -14,7 +14,10 @@ use crate::{
 
 /// The groups of operations.
 const TAGS: &[(&str, &str)] = &[
-    ("Devices", "Lists devices and calls their services."),
+    (
+        "Devices",
+        "Lists and disconnects devices, and calls their services.",
+    ),
     ("Calls", "The state of asynchronous and queued calls."),
 ];
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use axum::{
     extract::State,
+    http::StatusCode,
     response::{IntoResponse as _, Response},
 };
 use serde::Serialize;
@@ -24,7 +25,11 @@ use switchboard_runtime::{
 use switchboard_store::StoreError;
 use utoipa::ToSchema;
 
-use crate::{Gateway, admission::RequireRead, bus_unavailable, store_unavailable};
+use crate::{
+    Gateway,
+    admission::{RequireAdmin, RequireRead},
+    bus_unavailable, store_unavailable,
+};
 use device::DeviceView;
 use merge::merge;
 pub(crate) use merge::{DeviceEntry, DevicePage};
@@ -197,8 +202,7 @@ pub(crate) async fn get(
         }
     };
     if live.is_none() && stored.is_none() {
-        let detail = format!("There is no device {} in this organisation.", key.device);
-        return Err(Problem::new(ProblemKind::UnknownDevice, detail));
+        return Err(unknown(&key.device));
     }
     let org = key.org;
     let entry = DeviceEntry {
@@ -209,6 +213,52 @@ pub(crate) async fn get(
     let registered = ServicesCache::new(&gateway, org).get(&entry).await;
     let registered = registered.map_err(|error| device_unavailable(&error))?;
     Ok(axum::Json(DeviceView::new(entry, registered)))
+}
+
+/// Ends the connection of a device.
+///
+/// The response follows when the connection has ended, or after 10 s. Calls in flight end as `lost`.
+/// The device may connect again; to keep it away, revoke its access tokens.
+#[utoipa::path(
+    post, path = "/v1/devices/{id}/disconnect", tag = "Devices", operation_id = "disconnectDevice",
+    params(("id" = DeviceId, Path, description = "ID of the device")),
+    responses((status = 204, description = "The connection has ended")),
+    security(("credential" = ["admin"])),
+    extensions(("x-problems" = json!(["not_found", "unknown_device", "offline", "bus_unavailable", "store_unavailable"]))),
+)]
+pub(crate) async fn disconnect(
+    State(gateway): State<Arc<Gateway>>,
+    RequireAdmin(caller): RequireAdmin,
+    Path(id): Path<DeviceId>,
+) -> Result<StatusCode, Problem> {
+    let key = DeviceKey {
+        org: caller.org,
+        device: id,
+    };
+    let disconnected = gateway.bus.disconnect(&key).await;
+    if disconnected.map_err(|error| not_disconnected(&error))? {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    let stored = gateway.store.device(key.org, &key.device).await;
+    match stored.map_err(|error| device_unavailable(&error))? {
+        Some(_) => {
+            let detail = format!("The device {} is not connected.", key.device);
+            Err(Problem::new(ProblemKind::DeviceOffline, detail))
+        }
+        None => Err(unknown(&key.device)),
+    }
+}
+
+fn not_disconnected(error: &BusError) -> Problem {
+    tracing::warn!(%error, "a device could not be disconnected");
+    let detail = "The devices cannot be reached at the moment, or the node of this one did not confirm \
+                  that the connection has ended; a retry is safe.";
+    Problem::new(ProblemKind::BusUnavailable, detail).header(http::header::RETRY_AFTER, 1)
+}
+
+fn unknown(device: &DeviceId) -> Problem {
+    let detail = format!("There is no device {device} in this organisation.");
+    Problem::new(ProblemKind::UnknownDevice, detail)
 }
 
 fn device_unavailable(error: &StoreError) -> Problem {

@@ -174,6 +174,7 @@ fn routes() -> OpenApiRouter<Arc<Gateway>> {
     OpenApiRouter::with_openapi(ParameterSchemas::openapi())
         .routes(routes!(devices::list))
         .routes(routes!(devices::get))
+        .routes(routes!(devices::disconnect))
         .routes(routes!(calls::create::create))
         .routes(routes!(calls::item::list))
         .routes(routes!(calls::item::get, calls::item::cancel))

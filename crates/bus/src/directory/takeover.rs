@@ -5,7 +5,7 @@ use switchboard_protocol::id::DeviceKey;
 use crate::{
     bus::Node,
     node::{Epoch, NodeId},
-    transport::Message,
+    transport::{ConnectionMessage, Message},
 };
 
 impl Node {
@@ -47,11 +47,11 @@ impl Node {
 }
 
 fn takeover(device: &DeviceKey, epoch: Epoch) -> Message {
-    Message::Takeover {
+    Message::Takeover(ConnectionMessage {
         org: device.org,
         device: device.device.as_str().into(),
         epoch,
-    }
+    })
 }
 
 #[cfg(test)]

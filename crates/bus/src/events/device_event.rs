@@ -36,6 +36,8 @@ pub enum DisconnectReason {
     Revoked,
     /// Its token expired.
     Expired,
+    /// An administrator disconnected the device.
+    DisconnectRequested,
     /// The edge is shutting down.
     Drain,
     /// The edge failed to serve the connection.
@@ -52,6 +54,7 @@ label!(DisconnectReason {
     SlowReader => "slow_reader",
     Revoked => "revoked",
     Expired => "expired",
+    DisconnectRequested => "disconnect_requested",
     Drain => "drain",
     Failed => "failed",
     NodeLost => "node_lost",

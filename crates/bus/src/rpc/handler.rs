@@ -34,6 +34,10 @@ pub trait ConnectionOwner: Send + Sync + 'static {
     /// close. One that is draining may complete its calls first.
     fn take_over(&self, org: OrgId, device: &str, epoch: Epoch);
 
+    /// Closes exactly this connection of the device, if it is here, as an administrator wants. The
+    /// device may connect again.
+    fn disconnect(&self, _org: OrgId, _device: &str, _epoch: Epoch) {}
+
     /// The next text of the reply on this task.
     fn send_text(&self, org: OrgId, device: &str, epoch: Epoch, task: [u8; 8], text: Text);
 

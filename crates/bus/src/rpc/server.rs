@@ -24,7 +24,7 @@ use crate::{
     directory::{CatalogChannels, CatalogEvent},
     node::NodeId,
     trace::{ServerSpan, SpanFields},
-    transport::{CallMessage, DecodeError, Message, codec},
+    transport::{CallMessage, ConnectionMessage, DecodeError, Message, codec},
 };
 
 /// Bounds the deadline that another node requests.
@@ -97,9 +97,14 @@ impl Node {
             Message::CancelByKey { cancel_key } => {
                 self.pending.cancel(cancel_key);
             }
-            Message::Takeover { org, device, epoch } => {
+            Message::Takeover(ConnectionMessage { org, device, epoch }) => {
                 if let Ok(device) = device.parse() {
                     self.take_over(&DeviceKey { org, device }, epoch);
+                }
+            }
+            Message::Disconnect(ConnectionMessage { org, device, epoch }) => {
+                if let Some(owner) = self.owner() {
+                    owner.disconnect(org, &device, epoch);
                 }
             }
             // The backend handles its own probes; one of another incarnation has no meaning.

@@ -14,8 +14,8 @@ use switchboard_runtime::trace::TraceContext;
 use uuid::Uuid;
 
 use super::{
+    fields::{connection, flag, number, put_connection, put_text, take, text, uuid},
     message::{CallMessage, DecodeError, Malformed, Message},
-    text::Text,
     turn_codec,
 };
 use crate::{
@@ -49,6 +49,7 @@ const TRACED_CALL: u8 = 15;
 /// context follows. Sent to nodes of the level [`DEADLINES`](crate::node::DEADLINES) and
 /// higher ones.
 const DEADLINE_CALL: u8 = 16;
+const DISCONNECT: u8 = 17;
 
 /// Appended to the JSON of a result that does not match the output schema of its service. Nodes of
 /// releases before the mark pass it on with the JSON, where it is white space.
@@ -113,12 +114,8 @@ pub(crate) fn encode(out: &mut Vec<u8>, message: &Message) {
             out.push(CANCEL_BY_KEY);
             out.extend_from_slice(&cancel_key.0);
         }
-        Message::Takeover { org, device, epoch } => {
-            out.push(TAKEOVER);
-            out.extend_from_slice(org.uuid().as_bytes());
-            out.extend_from_slice(&epoch.0.to_le_bytes());
-            put_text(out, device);
-        }
+        Message::Takeover(connection) => put_connection(out, TAKEOVER, connection),
+        Message::Disconnect(connection) => put_connection(out, DISCONNECT, connection),
         Message::Probe { nonce } => {
             out.push(PROBE);
             out.extend_from_slice(&nonce.to_le_bytes());
@@ -178,17 +175,6 @@ fn put_call(out: &mut Vec<u8>, call: &CallMessage) {
 fn put_org(out: &mut Vec<u8>, org: Option<OrgId>) {
     let uuid = org.map_or(Uuid::nil(), |org| org.uuid());
     out.extend_from_slice(uuid.as_bytes());
-}
-
-/// A text of at most 255 bytes. Ids and service names are shorter by their own limits.
-pub(super) fn put_text(out: &mut Vec<u8>, text: &str) {
-    let length = u8::try_from(text.len()).unwrap_or(u8::MAX);
-    out.push(length);
-    out.extend_from_slice(
-        text.as_bytes()
-            .get(..usize::from(length))
-            .unwrap_or_default(),
-    );
 }
 
 /// Decodes the messages of a batch, one after the other.
@@ -267,15 +253,8 @@ fn decode(mut body: Bytes) -> Result<Message, DecodeError> {
         CANCEL_BY_KEY => Message::CancelByKey {
             cancel_key: CancelKey(uuid(body)?.into_bytes()),
         },
-        TAKEOVER => {
-            let org = OrgId::from_uuid(uuid(body)?);
-            let epoch = Epoch(number(body)?);
-            Message::Takeover {
-                org,
-                device: text(body)?,
-                epoch,
-            }
-        }
+        TAKEOVER => Message::Takeover(connection(body)?),
+        DISCONNECT => Message::Disconnect(connection(body)?),
         PROBE => Message::Probe {
             nonce: number(body)?,
         },
@@ -352,38 +331,9 @@ fn decode_call(
     })
 }
 
-fn flag(from: &mut Bytes) -> Result<bool, Malformed> {
-    from.try_get_u8()
-        .map(|flag| flag != 0)
-        .map_err(|_| Malformed)
-}
-
-fn take(from: &mut Bytes, length: usize) -> Result<Bytes, Malformed> {
-    if length > from.len() {
-        Err(Malformed)
-    } else {
-        Ok(from.split_to(length))
-    }
-}
-
-pub(super) fn number(from: &mut Bytes) -> Result<u64, Malformed> {
-    from.try_get_u64_le().map_err(|_| Malformed)
-}
-
-pub(super) fn uuid(from: &mut Bytes) -> Result<Uuid, Malformed> {
-    let mut bytes = [0; 16];
-    from.try_copy_to_slice(&mut bytes).map_err(|_| Malformed)?;
-    Ok(Uuid::from_bytes(bytes))
-}
-
 fn optional_org(from: &mut Bytes) -> Result<Option<OrgId>, Malformed> {
     let uuid = uuid(from)?;
     Ok((!uuid.is_nil()).then(|| OrgId::from_uuid(uuid)))
-}
-
-pub(super) fn text(from: &mut Bytes) -> Result<Text, Malformed> {
-    let length = from.try_get_u8().map_err(|_| Malformed)?;
-    take(from, usize::from(length))?.try_into()
 }
 
 #[cfg(test)]
@@ -393,7 +343,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        transport::{Chunk, ChunkMessage},
+        transport::{Chunk, ChunkMessage, ConnectionMessage},
         turns::{CancelReason, TurnCancellation, TurnPosition},
     };
 
@@ -434,6 +384,11 @@ mod tests {
         let org = OrgId::from_uuid(Uuid::from_u128(7));
         let id = CallId::from_uuid(Uuid::from_u128(8));
         let [timed, timed_traced, call, traced] = calls();
+        let toy = ConnectionMessage {
+            org,
+            device: "toy-1".into(),
+            epoch: Epoch(9),
+        };
         vec![
             call,
             traced,
@@ -467,11 +422,8 @@ mod tests {
             Message::CancelByKey {
                 cancel_key: CancelKey([3; 16]),
             },
-            Message::Takeover {
-                org,
-                device: "toy-1".into(),
-                epoch: Epoch(9),
-            },
+            Message::Takeover(toy.clone()),
+            Message::Disconnect(toy.clone()),
             Message::Probe { nonce: 4 },
             Message::TokenRevoked {
                 token: TokenId::from_uuid(Uuid::from_u128(5)),

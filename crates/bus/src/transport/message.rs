@@ -59,11 +59,10 @@ pub(crate) enum Message {
     /// Any node → all nodes: end the call with this key as cancelled.
     CancelByKey { cancel_key: CancelKey },
     /// Owner node → former owner node: a newer connection of the device exists.
-    Takeover {
-        org: OrgId,
-        device: Text,
-        epoch: Epoch,
-    },
+    Takeover(ConnectionMessage),
+    /// Any node → owner node: close this connection. Repeated until the directory no longer has it, so
+    /// a node of an earlier release may skip it.
+    Disconnect(ConnectionMessage),
     /// A node → itself: verifies that its inbox is subscribed.
     Probe { nonce: u64 },
     /// Control → all nodes: a token was revoked.
@@ -89,6 +88,14 @@ impl Message {
             _ => 0,
         }
     }
+}
+
+/// Names a connection of a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConnectionMessage {
+    pub(crate) org: OrgId,
+    pub(crate) device: Text,
+    pub(crate) epoch: Epoch,
 }
 
 /// A call on its way to the node that owns the device's connection.

@@ -298,12 +298,13 @@ impl Outbox {
                 }
                 Message::Answer { .. }
                 | Message::NotConnected { .. }
-                | Message::Takeover { .. }
+                | Message::Takeover(_)
                 | Message::Cancel { .. }
                 | Message::Chunk(_) => retryable.push(message),
                 Message::Notification { .. }
                 | Message::CancelTurns { .. }
                 | Message::CancelByKey { .. }
+                | Message::Disconnect(_)
                 | Message::Probe { .. }
                 | Message::TokenRevoked { .. }
                 | Message::KeysChanged

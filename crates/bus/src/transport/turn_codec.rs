@@ -4,7 +4,8 @@ use bytes::{Buf, Bytes};
 use switchboard_protocol::id::{DeviceKey, OrgId};
 
 use super::{
-    codec::{CANCEL_TURNS, CHUNK, number, put_text, text, uuid},
+    codec::{CANCEL_TURNS, CHUNK},
+    fields::{number, put_text, text, uuid},
     message::{Chunk, ChunkMessage, Malformed},
 };
 use crate::{

@@ -13,7 +13,8 @@ const MAX_EVENT_NAME_BYTES: usize = 128;
 /// GOAWAY: the server asks the device to reconnect. (ours)
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Goaway {
-    /// `drain`, `takeover`, `overload`, `idle`, or the code of the ERROR frame before.
+    /// `drain`, `takeover`, `overload`, `idle`, `disconnect_requested`, or the code of the ERROR frame
+    /// before.
     pub reason: String,
     /// Delay before reconnecting, in milliseconds.
     pub retry_after_ms: u32,

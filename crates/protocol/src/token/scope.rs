@@ -20,7 +20,7 @@ pub enum Scope {
     Call = 1 << 1,
     /// Read devices and settings.
     Read = 1 << 2,
-    /// Change settings, keys and tokens.
+    /// Change settings, keys and tokens, and disconnect devices.
     Admin = 1 << 3,
     /// Issue tokens for devices, and nothing else.
     Provision = 1 << 4,

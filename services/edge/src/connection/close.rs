@@ -82,6 +82,7 @@ impl CloseReason {
                 | Eviction::SlowFrame
                 | Eviction::Revoked
                 | Eviction::Expired
+                | Eviction::DisconnectRequested
                 | Eviction::Refused(_) => false,
             },
         }
@@ -101,6 +102,9 @@ impl CloseReason {
                 Eviction::Stopped => FinalFrame::Goaway { reason: "drain" },
                 Eviction::Takeover => FinalFrame::Goaway { reason: "takeover" },
                 Eviction::Idle => FinalFrame::Goaway { reason: "idle" },
+                Eviction::DisconnectRequested => FinalFrame::Goaway {
+                    reason: "disconnect_requested",
+                },
                 Eviction::SlowFrame => FinalFrame::Error {
                     code: "frame_timeout",
                     message: "A frame was begun and not completed in time.".into(),

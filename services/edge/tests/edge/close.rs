@@ -87,6 +87,30 @@ async fn revoked_token_closes_its_connection() {
 }
 
 #[tokio::test]
+async fn disconnected_device_is_told_so_and_may_return() {
+    let node = Node::start(Config::default()).await;
+    let mut lamp = node.lamp("lamp").await;
+    let mut other = node.device("other").await;
+    let answer = node.call(node.prepare("lamp", ON));
+    lamp.expect(Kind::Control).await;
+    let key = node.device_key("lamp");
+    assert!(node.caller.disconnect(&key).await.unwrap());
+    assert!(node.caller.find(&key).await.unwrap().is_none());
+    lamp.expect_goaway("disconnect_requested").await;
+    check(&answer.await.unwrap(), Outcome::Lost, Delivered::Unknown);
+    assert!(!node.caller.disconnect(&key).await.unwrap());
+    other.sync().await;
+    let reason = Some("disconnect_requested");
+    node.metric_is("left_total", reason, 1.0).await;
+
+    let mut lamp = node.lamp("lamp").await;
+    let answer = node.call(node.prepare("lamp", ON));
+    let id = lamp.expect(Kind::Control).await.call_id();
+    lamp.result(&id, "done").await;
+    check(&answer.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
+}
+
+#[tokio::test]
 async fn token_of_a_deleted_key_closes_its_connection() {
     let node = Node::start(Config::default()).await;
     let leaked = SigningKey::from_seed(&[9; 32]);

@@ -1,8 +1,10 @@
 //! Devices, connected or not: single and in pages.
 
+use reqwest::Method;
 use serde_json::{Value, json};
+use switchboard_protocol::token::Scope;
 
-use crate::test_gateway::{SERVICES, TEST_TIMEOUT, TestGateway};
+use crate::test_gateway::{SERVICES, TEST_TIMEOUT, TestGateway, send};
 
 fn ids(page: &Value) -> Vec<&str> {
     page["devices"]
@@ -61,6 +63,32 @@ async fn device_shows_its_connection_or_stored_state() {
         (gone.status, &gone.json["type"]),
         (404, &json!("/problems/unknown_device"))
     );
+}
+
+#[tokio::test]
+async fn device_is_disconnected_once() {
+    let gateway = TestGateway::start().await;
+    gateway.connect("live").await;
+    gateway.store_device("past").await;
+    let (admin, foreign) = (
+        gateway.add_key(&[Scope::Admin]).await,
+        gateway.foreign_key().await,
+    );
+    let disconnect = async |key, device: &str| {
+        let path = format!("/v1/devices/{device}/disconnect");
+        let response = send(gateway.request_as(key, Method::POST, &path)).await;
+        (response.status, response.json["type"].clone())
+    };
+    let unknown = (404, json!("/problems/unknown_device"));
+    assert_eq!(disconnect(&foreign, "live").await, unknown);
+    assert_eq!(gateway.get("/v1/devices/live").await.json["online"], true);
+    assert_eq!(disconnect(&admin, "live").await, (204, Value::Null));
+    assert_eq!(gateway.get("/v1/devices/live").await.status, 404);
+    let offline = (409, json!("/problems/offline"));
+    assert_eq!(disconnect(&admin, "past").await, offline);
+    assert_eq!(disconnect(&admin, "nobody").await, unknown);
+    let invalid = (404, json!("/problems/not_found"));
+    assert_eq!(disconnect(&admin, "no%20id").await, invalid);
 }
 
 #[tokio::test]

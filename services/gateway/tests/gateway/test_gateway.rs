@@ -494,6 +494,16 @@ impl ConnectionOwner for TestEdge {
 
     fn take_over(&self, _org: OrgId, _device: &str, _epoch: Epoch) {}
 
+    fn disconnect(&self, org: OrgId, device: &str, epoch: Epoch) {
+        let device = device.parse().unwrap();
+        let (key, digest) = (
+            DeviceKey { org, device },
+            Digest::compute(SERVICES.as_bytes()),
+        );
+        let reason = DisconnectReason::DisconnectRequested;
+        self.bus.release(key, epoch, Some(digest), reason);
+    }
+
     fn send_text(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8], _: Text) {}
 
     fn keep_alive(&self, _: OrgId, _: &str, _: Epoch, _: [u8; 8]) {}

@@ -29,6 +29,13 @@ pub(crate) static DEVICES: Resource = Resource {
             &["GET /v1/devices/{id}"],
             "Shows a device and its services as JSON",
         ),
+        Operation::delete(
+            &["POST /v1/devices/{id}/disconnect"],
+            "Ends the connection of a device, which may connect again",
+            "",
+        )
+        .named("disconnect")
+        .examples(&["ID", "ID --context production"]),
     ],
     ..Resource::NONE
 };
