@@ -97,7 +97,7 @@ pub(crate) fn routes() -> OpenApiRouter<HttpState> {
 /// Closing the connection stops the answer.
 #[utoipa::path(
     post, path = "/v1/npcs/{id}/chat", tag = "Conversations", operation_id = "chatWithNpc",
-    params(("id" = NpcId, Path, description = "The NPC"), ("Accept-Language" = Option<String>, Header, description = "Languages of the service's own messages, where the text does not decide")),
+    params(("id" = NpcId, Path, description = "The NPC"), ("Accept-Language" = Option<String>, Header, max_length = 1024, example = "de-CH, en;q=0.8", description = "Languages of the service's own messages, where the text does not decide")),
     request_body(content = ChatRequest),
     responses((status = 200, content_type = "text/event-stream", body = String, description = "The answer, event by event", headers(("Content-Language" = String, description = "The language of the service's own messages in it")))),
     security(("credential" = ["call"])),
