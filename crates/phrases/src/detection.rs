@@ -113,7 +113,12 @@ fn latin(text: &str, fallback: Language) -> Language {
         let known = words(&text).filter(|word| list.split_whitespace().any(|known| known == *word));
         let letters = LETTERS.iter().filter(|(other, _)| *other == language);
         let letters = letters.map(|(_, own)| text.chars().filter(|c| own.contains(*c)).count());
-        (known.count() + letters.sum::<usize>(), language)
+        // Languages without a list share letters with these.
+        let score = match known.count() {
+            0 => 0,
+            known => known + letters.sum::<usize>(),
+        };
+        (score, language)
     };
     let scores = WORDS.map(score);
     let best = scores

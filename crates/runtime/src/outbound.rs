@@ -86,6 +86,9 @@ where
     build(allows_http, 0)
 }
 
+/// Bytes of a response that a client reads ahead of its reader.
+const MAX_READ_AHEAD_BYTES: usize = 64 * 1024;
+
 fn build<B>(allows_http: bool, max_idle_per_host: usize) -> Result<Client<B>, rustls::Error>
 where
     B: Body + Send,
@@ -106,6 +109,7 @@ where
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_TIMEOUT)
         .pool_max_idle_per_host(max_idle_per_host)
+        .http1_max_buf_size(MAX_READ_AHEAD_BYTES)
         .build(connector.enable_http1().wrap_connector(tcp)))
 }
 

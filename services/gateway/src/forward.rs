@@ -22,7 +22,7 @@ use switchboard_runtime::{
 use crate::Deps;
 use response::{ForwardEnd, InFlight};
 
-/// From the end of a request's head until the service has sent the head of its response. Protects the
+/// From when a request is sent until the service has sent the head of its response. Protects the
 /// budget from a service that has stopped. The body of the response, such as a stream of events, has
 /// no timeout.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(120);
@@ -42,7 +42,7 @@ pub struct Forwarding {
 /// A service that has the paths of its API document.
 ///
 /// A request to one of these paths is sent to the service as it was received, and its response is
-/// returned, both body piece by body piece:
+/// returned. Both bodies are passed on piece by piece:
 ///
 /// ```text
 ///   admitted ──► sent ──► head of the response ──► end of its body

@@ -343,8 +343,14 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         let request = &self.0;
         // A handler may keep the request longer.
-        let slots = request.charges.lock().slots.take();
-        drop(slots);
+        let mut charges = request.charges.lock();
+        let held = (
+            charges.head.take(),
+            charges.body.take(),
+            charges.slots.take(),
+        );
+        drop(charges);
+        drop(held);
         let stream = request.stream.as_ref();
         let is_cancelled = stream.is_some_and(|stream| !stream.has_response.load(Relaxed));
         request.client.end_request(is_cancelled);

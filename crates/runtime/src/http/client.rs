@@ -322,32 +322,32 @@ impl Client {
             if (before + 1).is_multiple_of(MAX_CANCELLED_STREAMS) {
                 self.close();
             }
-        } else if self.cancelled.load(Relaxed) > 0 {
-            self.cancelled.fetch_sub(1, Relaxed);
+        } else {
+            // An error is a client that has cancelled none.
+            let _ = self
+                .cancelled
+                .fetch_update(Relaxed, Relaxed, |cancelled| cancelled.checked_sub(1));
         }
     }
 
-    /// The connection has sent the preface of HTTP/2, and takes [`HTTP2_SLOTS`].
-    ///
-    /// # Errors
-    /// [`Exhausted`] when no other connection can be closed for it.
-    pub(super) fn use_http2(self: &Arc<Self>) -> Result<(), Exhausted> {
+    /// The connection has sent the preface of HTTP/2, and takes [`HTTP2_SLOTS`]. Returns whether it has
+    /// them: not if it is over the limit, has been evicted, or no other one can be closed for it.
+    pub(super) fn use_http2(self: &Arc<Self>) -> bool {
         self.is_http2.store(true, Relaxed);
         // It does not replace itself.
         self.clients.remove(self, Eviction::Always);
         let more = HTTP2_SLOTS - 1;
         self.clients.make_room(self.address, more);
         let mut charges = self.charges.lock();
-        // Without one it is over the limit, or has been evicted.
         let Some(connection) = &mut charges.connection else {
-            return Ok(());
+            return false;
         };
-        let grown = connection.try_grow(more);
+        let has_grown = connection.try_grow(more).is_ok();
         if charges.eviction == Eviction::Always {
             let mut strangers = self.clients.strangers.lock();
             strangers.insert(self.address, self.number, Arc::clone(self));
         }
-        grown
+        has_grown
     }
 
     pub(super) fn is_http2(&self) -> bool {

@@ -250,7 +250,7 @@ async fn run_http2<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let limits = Arc::clone(&handler.limits);
-    let is_refused = client.use_http2().is_err();
+    let is_refused = !client.use_http2();
     let handler = if is_refused {
         handler.refusing()
     } else {

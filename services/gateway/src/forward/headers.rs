@@ -23,7 +23,10 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let lines = headers.get_all(header::CONNECTION).iter();
     let lines = lines.filter_map(|line| line.to_str().ok());
     let names = lines.flat_map(|line| line.split(','));
-    let named: Vec<HeaderName> = names.filter_map(|name| name.trim().parse().ok()).collect();
+    let named = names.filter_map(|name| name.trim().parse().ok());
+    // A client must not hide its address by naming what a balancer has added.
+    let named = named.filter(|name| *name != FORWARDED_FOR);
+    let named: Vec<HeaderName> = named.collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
@@ -45,7 +48,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         for (name, value) in [
             ("connection", "keep-alive, X-Mine"),
-            ("connection", "x-other"),
+            ("connection", "x-other, X-Forwarded-For"),
             ("keep-alive", "timeout=5"),
             ("proxy-authorization", "Basic c2VjcmV0"),
             ("te", "trailers"),
