@@ -309,6 +309,11 @@ async fn npcs_and_memories_have_commands() {
             .run(&["npcs", "show", "Bello"], 64)
             .contains("npcs list")
     );
+    // Neither is the beginning of an id.
+    for mistake in ["", "n", "npc_"] {
+        machine.run(&["npcs", "delete", mistake], 64);
+    }
+    assert_eq!(machine.json(&["npcs", "show", "Rex"])["id"], npc.as_str());
     let memory = machine.home.path().join("memory.json");
     fs::write(&memory, r#"{"text": "likes\tballs", "kind": "fact"}"#).unwrap();
     let made = [

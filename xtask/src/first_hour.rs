@@ -272,7 +272,8 @@ fn masked(printed: &str) -> String {
         let mut rest = line;
         while let Some(at) = rest.find("sb_") {
             let (before, key) = rest.split_at(at + "sb_".len());
-            let end = key.find(|end: char| !end.is_ascii_alphanumeric() && end != '_');
+            // Base64url.
+            let end = key.find(|end: char| !end.is_ascii_alphanumeric() && !"-_".contains(end));
             text.push_str(before);
             text.push('…');
             rest = key.get(end.unwrap_or(key.len())..).unwrap_or_default();
@@ -289,7 +290,7 @@ mod tests {
 
     #[test]
     fn keys_are_masked() {
-        assert_eq!(masked("key sb_a1_b2, id\n\n"), "key sb_…, id\n");
+        assert_eq!(masked("key sb_a1_b-2, id\n\n"), "key sb_…, id\n");
     }
 
     #[test]

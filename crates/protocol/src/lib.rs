@@ -4,8 +4,7 @@
 //! A frame of a device passes through these modules in this order: [`frame`] finds its end,
 //! [`session`] checks that it may come now, [`message`] parses it, and [`schema`] measures and
 //! compiles the services that it registers. [`token`] authenticates the device, [`outcome`] is the
-//! result of a call, and [`id`] has the identifiers, [`locale`] the
-//! language tags.
+//! result of a call, [`id`] has the identifiers, and [`locale`] the language tags.
 //!
 //! Invariant: no socket, timer, thread or randomness; no indexing that can panic, no unchecked
 //! arithmetic.

@@ -123,7 +123,11 @@ impl std::fmt::Display for Problem {
             404 => write!(f, "{detail} (404 from {})", self.url),
             status => write!(f, "{detail} ({status})"),
         }?;
-        for violation in &self.errors {
+        for violation in self
+            .errors
+            .iter()
+            .filter(|violation| violation.detail != *detail)
+        {
             let pointer = if violation.pointer.is_empty() {
                 "params"
             } else {

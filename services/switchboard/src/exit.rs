@@ -246,6 +246,10 @@ mod tests {
             "commands/talk.rs",
             "device/speaker.rs",
             "exit.rs",
+            // Clears the screen.
+            "output.rs",
+            // Escapes its questions.
+            "prompt.rs",
         ];
         assert_eq!(found, expected);
     }

@@ -54,7 +54,11 @@ const FREQUENT: [&str; 10] = [
     "completions-endpoint",
 ];
 /// Headings of settings by the beginning of their names; the first that fits.
-const HEADINGS: [(&str, &[&str]); 15] = [
+const HEADINGS: [(&str, &[&str]); 16] = [
+    (
+        "Control and chat",
+        &["control-url", "chat-url", "forwarded-"],
+    ),
     ("Logs and traces", &["log-", "otlp-", "trace-"]),
     ("TLS", &["tls-"]),
     (

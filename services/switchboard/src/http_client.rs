@@ -87,6 +87,15 @@ impl HttpClient {
     /// When the URL is malformed, or there is no certificate to trust.
     pub(crate) fn new(url: &str, authority: Option<&Path>) -> anyhow::Result<Self> {
         let uri: Uri = url.parse().with_context(|| format!("{url} is not a URL"))?;
+        if uri
+            .authority()
+            .is_some_and(|authority| authority.as_str().contains('@'))
+        {
+            bail!("the URL has a user name; the only credential is an API key");
+        }
+        if uri.query().is_some() {
+            bail!("the URL has a query; give the address only, such as https://host");
+        }
         let tls = match uri.scheme_str() {
             Some("http") => None,
             Some("https") => Some(TlsConnector::from(Arc::new(tls::client_config(authority)?))),

@@ -256,7 +256,7 @@ impl ListArguments {
                 "--watch has no end, which -o json needs: use -o jsonl",
             ));
         }
-        let mut seen = HashMap::new();
+        let mut seen: Option<HashMap<String, String>> = None;
         loop {
             let mut printer = self.printer(columns);
             let is_redrawn =
@@ -264,7 +264,8 @@ impl ListArguments {
             let mut current = HashMap::new();
             self.elements(pages, |element| {
                 let id = pages.resource.identity(&element)?;
-                let is_new = seen.get(&id).is_none_or(|text| *text != element.get());
+                let before = seen.as_ref().and_then(|seen| seen.get(&id));
+                let is_new = before.is_none_or(|text| *text != element.get());
                 current.insert(id, element.get().to_owned());
                 if is_redrawn || is_new {
                     printer.add(element)
@@ -273,7 +274,7 @@ impl ListArguments {
                 }
             })
             .await?;
-            let is_changed = current != seen;
+            let is_changed = seen.as_ref() != Some(&current);
             if is_redrawn && is_changed {
                 // A terminal that cannot be cleared shows the lists below each other.
                 let _ = console::Term::stdout().clear_screen();
@@ -281,7 +282,7 @@ impl ListArguments {
             if is_changed {
                 printer.finish()?;
             }
-            seen = current;
+            seen = Some(current);
             tokio::time::sleep(WATCH_INTERVAL).await;
         }
     }

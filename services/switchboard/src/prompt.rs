@@ -12,8 +12,12 @@ use crate::exit::{self, Failure};
 /// # Errors
 /// When the answer is not yes.
 pub(crate) fn confirm(question: &str, is_confirmed: bool) -> Result<(), Failure> {
-    if is_confirmed || !stdin().is_terminal() || !stderr().is_terminal() {
+    if is_confirmed || !stdin().is_terminal() {
         return Ok(());
+    }
+    if !stderr().is_terminal() {
+        let text = "a question cannot be asked, as stderr is not a terminal; confirm with --yes";
+        return Err(Failure::usage(text));
     }
     let term = Term::stderr();
     let question = format!("{} [y/N] ", exit::escaped(question));

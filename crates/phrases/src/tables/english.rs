@@ -38,7 +38,7 @@ pub(crate) const ENGLISH: Table = Table {
     how_to_ask: "Ask with a short command, numbers in digits and texts in quotation marks.",
     not_understood: "I found nothing that fits this.",
     missing_values: "For that ({service}) I also need: {parameters}.",
-    no_command: "Nothing was done. I only follow plain commands for now: {service}.",
+    no_command: "Nothing was done. I only follow plain commands, to be done at once: {service}.",
     which_service: "Which one do you mean: {services}?",
     which_device: "On which device: {devices}?",
     greeting: "Hello! What can I do for you?",

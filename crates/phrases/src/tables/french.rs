@@ -42,7 +42,7 @@ pub(crate) const FRENCH: Table = Table {
                  textes entre guillemets.",
     not_understood: "Je n'ai rien trouvé qui corresponde à cela.",
     missing_values: "Pour cela ({service}), il me faut encore\u{a0}: {parameters}.",
-    no_command: "Rien n'a été fait. Je ne suis que des ordres clairs pour maintenant\u{a0}: {service}.",
+    no_command: "Rien n'a été fait. Je n'exécute que des ordres clairs, à faire tout de suite\u{a0}: {service}.",
     which_service: "De quoi parlez-vous\u{a0}: {services}\u{a0}?",
     which_device: "Sur quel appareil\u{a0}: {devices}\u{a0}?",
     greeting: "Bonjour\u{a0}! Que puis-je faire pour vous\u{a0}?",

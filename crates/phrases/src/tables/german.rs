@@ -41,7 +41,7 @@ pub(crate) const GERMAN: Table = Table {
                  Texte in Anführungszeichen.",
     not_understood: "Ich habe nichts gefunden, was dazu passt.",
     missing_values: "Dafür ({service}) brauche ich noch: {parameters}.",
-    no_command: "Es wurde nichts getan. Ich führe nur klare Befehle für jetzt aus: {service}.",
+    no_command: "Es wurde nichts getan. Ich führe nur klare Befehle aus, die sofort gelten: {service}.",
     which_service: "Was ist gemeint: {services}?",
     which_device: "Auf welchem Gerät: {devices}?",
     greeting: "Hallo! Was kann ich tun?",

@@ -40,7 +40,7 @@ pub(crate) const SPANISH: Table = Table {
                  textos entre comillas.",
     not_understood: "No encontré nada que corresponda a eso.",
     missing_values: "Para eso ({service}) también necesito: {parameters}.",
-    no_command: "No se hizo nada. Solo cumplo órdenes claras para ahora: {service}.",
+    no_command: "No se hizo nada. Solo cumplo órdenes claras, para cumplir ahora mismo: {service}.",
     which_service: "¿A cuál se refiere: {services}?",
     which_device: "¿En qué dispositivo: {devices}?",
     greeting: "¡Hola! ¿Qué puedo hacer por usted?",

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
+use clap::Command;
 
 use crate::{cli, exit::Failure};
 
@@ -16,12 +17,18 @@ pub(crate) struct Arguments {
     folder: PathBuf,
 }
 
+/// The pages have no text of what the short help leaves out.
+fn with_all_settings(command: Command) -> Command {
+    let command = command.mut_args(|argument| argument.hide_short_help(false));
+    command.mut_subcommands(with_all_settings)
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let folder = &arguments.folder;
     let write = || {
         std::fs::create_dir_all(folder)?;
         let command = cli::command().disable_help_subcommand(true);
-        clap_mangen::generate_to(command, folder)
+        clap_mangen::generate_to(with_all_settings(command), folder)
     };
     write().with_context(|| format!("cannot write {}", folder.display()))?;
     Ok(ExitCode::SUCCESS)

@@ -22,6 +22,8 @@ const COMPLETION_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_CANDIDATES: usize = 10;
 /// Digits of an id after its prefix.
 const ID_DIGITS: usize = 32;
+/// Digits that the beginning of an id has at least. Less is a mistake, such as an empty variable.
+const MIN_ID_DIGITS: usize = 6;
 
 /// The elements of a list.
 pub(crate) struct Pages<'a> {
@@ -65,7 +67,8 @@ impl Pages<'_> {
 }
 
 impl Resource {
-    /// Returns the id of the element that `given` means: an id, the beginning of one, or a name.
+    /// Returns the id of the element that `given` means: an id, the beginning of one, or a name. Ids
+    /// that clients choose are not shortened.
     ///
     /// # Errors
     /// When there are several such elements, or none.
@@ -73,6 +76,15 @@ impl Resource {
         if self.path.is_empty() || self.is_id(given) {
             return Ok(given.to_owned());
         }
+        if given.is_empty() {
+            let noun = self.noun;
+            return Err(Failure::usage(format!(
+                "the id or the name of {noun} is empty"
+            )));
+        }
+        let is_beginning = !self.prefix.is_empty()
+            && given.starts_with(self.prefix)
+            && given.len() >= self.prefix.len() + MIN_ID_DIGITS;
         let mut named = Vec::new();
         let mut begun = Vec::new();
         let mut is_id = false;
@@ -86,7 +98,7 @@ impl Resource {
             is_id |= id == given;
             if !title.is_empty() && title == given {
                 named.push((id, title));
-            } else if id.starts_with(given) {
+            } else if is_beginning && id.starts_with(given) {
                 begun.push((id, title));
             }
             Ok(if is_id {
