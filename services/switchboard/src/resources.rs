@@ -57,8 +57,11 @@ pub(crate) struct Resource {
 pub(crate) struct Custom {
     augment: fn(Command) -> Command,
     has: fn(&str) -> bool,
-    run: fn(&ArgMatches) -> Pin<Box<dyn Future<Output = Result<ExitCode, Failure>> + Send>>,
+    run: fn(&ArgMatches) -> Running,
 }
+
+/// A subcommand that runs, until its exit code.
+type Running = Pin<Box<dyn Future<Output = Result<ExitCode, Failure>> + Send>>;
 
 /// Subcommands that [`Custom`] can hold.
 pub(crate) trait Action: Subcommand + Send + 'static {

@@ -3,7 +3,7 @@
 use std::{
     io::{Read as _, Write as _},
     process::{Child, ChildStdin, Command, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    sync::mpsc::{Receiver, RecvTimeoutError, sync_channel},
     thread,
     time::{Duration, Instant},
 };
@@ -47,7 +47,7 @@ impl Terminal {
         let mut script = script.spawn().context("cannot start `script`")?;
         let keyboard = script.stdin.take().context("no stdin")?;
         let mut screen = script.stdout.take().context("no stdout")?;
-        let (sender, output) = channel();
+        let (sender, output) = sync_channel(64);
         thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length @ 1..) = screen.read(&mut buffer) {

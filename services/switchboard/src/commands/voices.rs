@@ -21,7 +21,7 @@ const TRANSIENT_STATES: &[&str] = &["uploaded", "training"];
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Action {
-    Upload(Upload),
+    Upload(Box<Upload>),
     Train(Train),
 }
 
