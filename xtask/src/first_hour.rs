@@ -236,8 +236,8 @@ fn last_call(records: &[Record]) -> String {
 fn transcript(records: &[Record], machine: &Machine) -> anyhow::Result<String> {
     let total: Duration = records.iter().map(|record| record.took).sum();
     let mut text = format!(
-        "# The first hour\n\nWhat a new user sees on {}, with nothing but a shell, git and Rust {}. `cargo \
-         xtask first-hour --write` runs every command in such a system and writes this page; it fails when \
+        "# The first hour\n\nWhat a new user sees on {}, with nothing but a shell, git and Rust {}.\n`cargo \
+         xtask first-hour --write` runs every command in such a system and writes this page; it\nfails when \
          a command does. The whole takes {}, most of it the first build on {} cores.\n",
         machine.system()?,
         env!("CARGO_PKG_RUST_VERSION"),
@@ -250,7 +250,7 @@ fn transcript(records: &[Record], machine: &Machine) -> anyhow::Result<String> {
             "\n## {}\n\n```console\n$ {}\n{}```\n\nTook {}.\n",
             record.title,
             record.command,
-            masked(&record.printed),
+            masked(&without_packages(&record.printed)),
             clock(record.took),
         )?;
     }
@@ -263,6 +263,29 @@ fn clock(duration: Duration) -> String {
         0..60 => format!("{:.1} s", duration.as_secs_f64()),
         seconds => format!("{} min {} s", seconds / 60, seconds % 60),
     }
+}
+
+/// What was printed, with `…` in place of the lines of a package manager.
+fn without_packages(printed: &str) -> String {
+    let mut text = String::new();
+    let mut is_installing = false;
+    for line in printed.lines() {
+        if line.starts_with("switchboard: ") {
+            let is_repeated = line.contains(": apt-get install ");
+            if is_repeated {
+                continue;
+            }
+            is_installing = line.starts_with("switchboard: installing ");
+        } else if is_installing {
+            if !text.ends_with("…\n") {
+                text.push_str("…\n");
+            }
+            continue;
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
 }
 
 /// What was printed, without the secret part of API keys, and with an end of line.
@@ -287,6 +310,15 @@ fn masked(printed: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packages_are_left_out() {
+        let printed = "switchboard: installing make with apt-get: make\nGet:1\nswitchboard: installing make: \
+                       apt-get install --yes make\nUnpacking\nDone\nswitchboard: built\nready\n";
+        let shown =
+            "switchboard: installing make with apt-get: make\n…\nswitchboard: built\nready\n";
+        assert_eq!(without_packages(printed), shown);
+    }
 
     #[test]
     fn keys_are_masked() {

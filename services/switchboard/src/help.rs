@@ -254,7 +254,8 @@ mod tests {
         let long = rendered(&["up"], "--help");
         for (heading, _) in HEADINGS {
             assert!(
-                long.contains(&format!("\n{heading}:\n")) || heading == "Redis and nodes",
+                long.contains(&format!("\n{heading}:\n"))
+                    || ["Redis and nodes", "Control and chat"].contains(&heading),
                 "{heading}"
             );
         }
