@@ -141,6 +141,8 @@ impl Machine {
             command.env(format!("SWITCHBOARD_{listener}_LISTEN"), "127.0.0.1:0");
         }
         command.env("SWITCHBOARD_DATA_DIR", folder.join("data"));
+        // A new user has a private database.
+        command.env_remove("DATABASE_URL").env_remove("REDIS_URL");
         command
     }
 

@@ -35,7 +35,10 @@ impl Terminal {
         let mut script = Command::new("script");
         script.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
         for (name, value) in command.get_envs() {
-            script.env(name, value.unwrap_or_default());
+            match value {
+                Some(value) => script.env(name, value),
+                None => script.env_remove(name),
+            };
         }
         if let Some(folder) = command.get_current_dir() {
             script.current_dir(folder);
