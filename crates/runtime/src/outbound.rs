@@ -27,6 +27,8 @@ pub use self::{
 };
 use crate::trace::TraceContext;
 
+/// Bytes of a response that a client reads ahead of its reader. Limits the size of a head as well.
+const MAX_READ_AHEAD_BYTES: usize = 64 * 1024;
 /// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time after which an unused connection is closed; servers close theirs at some point, too.
@@ -85,9 +87,6 @@ where
 {
     build(allows_http, 0)
 }
-
-/// Bytes of a response that a client reads ahead of its reader.
-const MAX_READ_AHEAD_BYTES: usize = 64 * 1024;
 
 fn build<B>(allows_http: bool, max_idle_per_host: usize) -> Result<Client<B>, rustls::Error>
 where
