@@ -151,7 +151,11 @@ fn only(folder: &Path, extension: &str) -> anyhow::Result<PathBuf> {
     }
 }
 
-fn succeed(command: &mut Command) -> anyhow::Result<()> {
+/// Runs a command without input.
+///
+/// # Errors
+/// The command cannot be started, or fails.
+pub(crate) fn succeed(command: &mut Command) -> anyhow::Result<()> {
     let status = command
         .stdin(Stdio::null())
         .status()

@@ -14,6 +14,8 @@ use nix::{
 };
 use tempfile::TempDir;
 
+use crate::packages::succeed;
+
 /// The release of Debian.
 const SUITE: &str = "bookworm";
 const NAME_SERVERS: &str = "/etc/resolv.conf";
@@ -187,12 +189,4 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
             .args(["--recursive", "--dereference", "--no-target-directory"])
             .args([from, to]),
     )
-}
-
-fn succeed(command: &mut Command) -> anyhow::Result<()> {
-    let status = command
-        .status()
-        .with_context(|| format!("cannot start {command:?}"))?;
-    ensure!(status.success(), "{command:?} ended with {status}");
-    Ok(())
 }
