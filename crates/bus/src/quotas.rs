@@ -115,10 +115,11 @@ impl Bus {
         self.0.quotas.load().limit(org, quota)
     }
 
-    /// The language of an organisation's users as a BCP 47 tag, if it names one.
-    #[must_use]
-    pub fn org_locale(&self, org: OrgId) -> Option<String> {
-        self.0.quotas.load().locales.get(&org).cloned()
+    /// Reads the language of an organisation's users as a BCP 47 tag, if it names one. It is borrowed,
+    /// because messages of devices ask for it.
+    pub fn org_locale<T>(&self, org: OrgId, read: impl FnOnce(&str) -> T) -> Option<T> {
+        let quotas = self.0.quotas.load();
+        quotas.locales.get(&org).map(|locale| read(locale))
     }
 
     /// What is published. `None` when nothing is, such as after the backend lost its data.

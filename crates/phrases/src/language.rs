@@ -3,7 +3,6 @@
 use std::cmp::Reverse;
 
 use crate::{
-    detection,
     phrase::Table,
     tables::{ENGLISH, FRENCH, GERMAN, JAPANESE, SIMPLIFIED_CHINESE, SPANISH, TRADITIONAL_CHINESE},
 };
@@ -90,18 +89,6 @@ impl Language {
             _ if is("ja") => Self::Japanese,
             _ => return None,
         })
-    }
-
-    /// The language of the first tag that has a table.
-    #[must_use]
-    pub fn preferred<'a>(tags: impl IntoIterator<Item = &'a str>) -> Option<Self> {
-        tags.into_iter().find_map(Self::from_tag)
-    }
-
-    /// The language of what a user wrote or said; `fallback` where the words do not decide.
-    #[must_use]
-    pub fn of(text: &str, fallback: Self) -> Self {
-        detection::detect(text, fallback)
     }
 
     /// How the language separates what it lists.
@@ -212,7 +199,6 @@ mod tests {
         for language in Language::ALL {
             check(language.tag(), Some(language));
         }
-        assert_eq!(Language::preferred(["tlh", "de", "en"]), Some(German));
     }
 
     #[test]

@@ -7,7 +7,9 @@
 mod detection;
 mod language;
 mod phrase;
+mod preference;
 mod tables;
 
 pub use language::{Language, Punctuation, accepted};
 pub use phrase::Phrase;
+pub use preference::Preference;

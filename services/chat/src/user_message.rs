@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use switchboard_bus::{Bus, ConversationKey, Played};
-use switchboard_phrases::Language;
+use switchboard_phrases::{Language, Preference};
 use switchboard_protocol::id::{ConversationId, DeviceKey, OrgId};
 use switchboard_store::Npc;
 use switchboard_tools::Naming;
@@ -42,7 +42,7 @@ pub(crate) enum Participant {
 }
 
 /// The language of our own sentences to a user: that of the text; where it does not decide, the first
-/// wanted one, that of the NPC, or that of the organisation.
+/// wanted one, that of the NPC, or that of the organisation. See [`Preference`].
 pub(crate) fn language<'a>(
     bus: &Bus,
     org: OrgId,
@@ -51,9 +51,10 @@ pub(crate) fn language<'a>(
     npc: Option<&'a Npc>,
 ) -> Language {
     let of_npc = npc.and_then(|npc| npc.effective.settings.locale.as_deref());
-    let fallback = Language::preferred(wanted.into_iter().chain(of_npc));
-    let of_org = || Language::from_tag(&bus.org_locale(org)?);
-    Language::of(text, fallback.or_else(of_org).unwrap_or_default())
+    let of_npc = of_npc.and_then(Language::from_tag);
+    let of_org = bus.org_locale(org, Language::from_tag).flatten();
+    let preference = Preference::of_user(wanted).or(of_npc).or(of_org);
+    preference.language_of(text)
 }
 
 fn short_hash(subject: Option<&str>) -> String {

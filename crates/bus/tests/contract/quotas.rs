@@ -51,7 +51,10 @@ async fn publish(control: &Bus, edges: &[&Bus], own: Option<u64>, default: u64) 
         let seen = eventually(TEST_TIMEOUT, limit, |limit| *limit == expected).await;
         assert_eq!(seen, expected);
         let other = OrgId::from_uuid(Uuid::from_u128(0xabc));
-        let locales = (edge.org_locale(org()), edge.org_locale(other));
+        let locales = (
+            edge.org_locale(org(), str::to_owned),
+            edge.org_locale(other, str::to_owned),
+        );
         assert_eq!(locales, (Some("de".to_owned()), None));
     }
     assert_eq!(control.published_quotas().await.unwrap(), Some(quotas));

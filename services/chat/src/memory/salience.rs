@@ -1,7 +1,7 @@
 //! Rules that select statements worth remembering: what users state about themselves, and what
 //! they ask to be remembered. Notes quote the user; they are never rephrased.
 
-use switchboard_phrases::{Language, Phrase};
+use switchboard_phrases::{Phrase, Preference};
 use switchboard_tools::text::clean_to;
 
 use crate::memory::extract::Note;
@@ -80,7 +80,7 @@ pub(crate) fn note(message: &str) -> Option<Note> {
         return None;
     }
     let quote = &*clean_to(message.trim(), MAX_QUOTE_BYTES);
-    let language = Language::of(message, Language::default());
+    let language = Preference::default().language_of(message);
     let text = Phrase::UserSaid { quote }.text(language).into_owned();
     let importance = if is_requested {
         REQUESTED_IMPORTANCE

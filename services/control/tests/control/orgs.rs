@@ -109,7 +109,8 @@ async fn locale_of_an_organisation_is_published_to_all_nodes() {
         let patch = json!({"locale": locale});
         let set = installation.patch_ok(&org.key, before, patch).await;
         assert_eq!(set.body["locale"], locale);
-        let is_known = || installation.bus.org_locale(id).as_deref() == locale.as_str();
+        let is_known =
+            || installation.bus.org_locale(id, str::to_owned).as_deref() == locale.as_str();
         eventually_true("the locale is known", is_known).await;
         set
     };

@@ -66,7 +66,7 @@ impl ConnectionHandle {
         kind: Kind,
         is_allowed: bool,
     ) -> bool {
-        let language = self.language(edge);
+        let preference = self.preference(edge);
         self.change(|state| {
             state.had_turns = true;
             // A connection that is about to close could not finish the reply.
@@ -77,7 +77,7 @@ impl ConnectionHandle {
                 edge.turn_limits().max_in_flight
             };
             let turns = state.turns.get_or_insert_default();
-            turns.set_language(language);
+            turns.set_preference(preference);
             let start_forwarder = turns.end_message(task, kind, Instant::now(), max_in_flight);
             state.evict_slow_reader(edge, self.owner());
             state.count_ended(edge);

@@ -1,6 +1,6 @@
 //! The language of messages to the device's users.
 
-use switchboard_phrases::Language;
+use switchboard_phrases::{Language, Preference};
 use switchboard_protocol::locale::Locale;
 
 use super::ConnectionHandle;
@@ -23,10 +23,17 @@ impl ConnectionHandle {
 
     /// The language of messages to the device's users where their own message does not decide it: that
     /// of the device, else that of its organisation.
+    pub(crate) fn preference(&self, edge: &Edge) -> Preference {
+        let of_device = {
+            let state = self.state.lock();
+            Preference::of_user(state.locale.as_deref().map(Locale::as_str))
+        };
+        let of_org = edge.bus.org_locale(self.key.org, Language::from_tag);
+        of_device.or(of_org.flatten())
+    }
+
+    /// The same for messages that answer no message of a user.
     pub(crate) fn language(&self, edge: &Edge) -> Language {
-        let of_device = self.locale();
-        let of_org = edge.bus.org_locale(self.key.org);
-        let tags = [of_device.as_deref(), of_org.as_deref()];
-        Language::preferred(tags.into_iter().flatten()).unwrap_or_default()
+        self.preference(edge).language()
     }
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use switchboard_bus::{NewMessage, SpeakingStyle};
-use switchboard_phrases::{Language, Phrase};
+use switchboard_phrases::{Phrase, Preference};
 use switchboard_protocol::{
     frame::{Kind, TaskId},
     message::Picture,
@@ -25,13 +25,13 @@ use switchboard_runtime::{
 use tokio::sync::Notify;
 
 use self::{
-    message::{Content, Message},
+    message::{Beginning, Content, Message},
     pictures::PartialPicture,
 };
 use super::WaitingBytes;
 
 /// Memory of a reply besides its text.
-const REPLY_OVERHEAD_BYTES: usize = 128;
+const REPLY_OVERHEAD_BYTES: usize = size_of::<Turn>();
 
 /// Limits of the turns on one connection.
 #[derive(Debug, Clone, Copy)]
@@ -143,8 +143,8 @@ pub(crate) struct Turns {
     turns: Vec<Turn>,
     cancels: VecDeque<TaskId>,
     last_serial: u64,
-    /// Of notices where a message does not decide it.
-    language: Language,
+    /// The language of notices.
+    preference: Preference,
     /// A forwarder task runs.
     has_forwarder: bool,
     is_closed: bool,
@@ -173,8 +173,9 @@ struct Turn {
     /// The message was spoken: the spoken conversation takes the reply.
     is_spoken: bool,
     style: Option<Box<SpeakingStyle>>,
-    /// Of its notices.
-    language: Language,
+    /// Of the message, for the language of notices.
+    beginning: Beginning,
+    preference: Preference,
 }
 
 enum TurnState {
@@ -223,9 +224,9 @@ impl Turns {
         spoken + self.forwarding_bytes + messages.chain(turns).sum::<usize>()
     }
 
-    /// Sets the language of notices for messages that do not decide it.
-    pub(super) const fn set_language(&mut self, language: Language) {
-        self.language = language;
+    /// Sets what decides the language of notices for later messages, besides their words.
+    pub(super) const fn set_preference(&mut self, preference: Preference) {
+        self.preference = preference;
     }
 
     // From the device.
@@ -244,7 +245,7 @@ impl Turns {
         self.cancel_turn(task);
         let in_flight = self.turns.iter().filter(|turn| turn.is_open()).count();
         let text = message.as_ref().map_or("", |part| part.content.text());
-        let language = Language::of(text, self.language);
+        let beginning = Beginning::of(text);
         let (notice, end) = match message {
             _ if kind == Kind::Audio => (Some(Phrase::TextOnly), TurnEnd::NotText),
             Some(Message {
@@ -258,7 +259,7 @@ impl Turns {
                         picture,
                         ..text.into()
                     };
-                    self.push(task, TurnState::Queued(message), language, now);
+                    self.push(task, TurnState::Queued(message), beginning, now);
                     return self.start_forwarder();
                 }
                 Err((notice, end)) => (Some(notice), end),
@@ -271,7 +272,7 @@ impl Turns {
             // It was withdrawn.
             None => (None, TurnEnd::Cancelled),
         };
-        self.refuse(task, notice, language, end);
+        self.refuse(task, notice, beginning, end);
         false
     }
 
@@ -312,17 +313,17 @@ impl Turns {
         &mut self,
         task: TaskId,
         notice: Option<Phrase<'_>>,
-        language: Language,
+        beginning: Beginning,
         end: TurnEnd,
     ) {
-        self.push(task, TurnState::Finished, language, Instant::now());
+        self.push(task, TurnState::Finished, beginning, Instant::now());
         if let (Some(notice), Some(turn)) = (notice, self.turns.last_mut()) {
             turn.append_notice(notice);
         }
         self.ended.push(end);
     }
 
-    fn push(&mut self, task: TaskId, state: TurnState, language: Language, now: Instant) {
+    fn push(&mut self, task: TaskId, state: TurnState, beginning: Beginning, now: Instant) {
         self.last_serial += 1;
         self.turns.push(Turn {
             serial: self.last_serial,
@@ -333,7 +334,8 @@ impl Turns {
             last_seen: now,
             is_spoken: false,
             style: None,
-            language,
+            beginning,
+            preference: self.preference,
         });
     }
 
@@ -537,8 +539,10 @@ impl Turn {
         self.is_spoken == is_spoken && (!self.unsent.is_empty() || !self.is_open())
     }
 
+    /// Appends a notice. Few turns have one, so the language is detected here.
     fn append_notice(&mut self, notice: Phrase<'_>) {
-        self.unsent.push_str(&notice.text(self.language));
+        let language = self.preference.language_of(self.beginning.as_str());
+        self.unsent.push_str(&notice.text(language));
     }
 
     fn append_cut_off(&mut self) {

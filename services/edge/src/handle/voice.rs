@@ -358,7 +358,7 @@ impl ConnectionHandle {
         message: NewMessage,
         extends: bool,
     ) -> (u64, bool) {
-        let language = self.language(edge);
+        let preference = self.preference(edge);
         self.change(|state| {
             state.had_turns = true;
             let max_in_flight = if state.phase >= Phase::Finishing {
@@ -367,7 +367,7 @@ impl ConnectionHandle {
                 edge.turn_limits().max_in_flight
             };
             let turns = state.turns.get_or_insert_default();
-            turns.set_language(language);
+            turns.set_preference(preference);
             let begun = turns.begin_spoken(task, message, extends, Instant::now(), max_in_flight);
             turns.charge_recording(&edge.messages, self.owner());
             state.count_ended(edge);

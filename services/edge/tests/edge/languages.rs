@@ -59,7 +59,7 @@ async fn publish(node: &Node, locale: &str) {
         ..QuotaLimits::default()
     };
     node.caller.publish_quotas(&quotas).await.unwrap();
-    let is_known = || node.bus.org_locale(node.org).as_deref() == Some(locale);
+    let is_known = || node.bus.org_locale(node.org, str::to_owned).as_deref() == Some(locale);
     eventually_true("the edge knows the language", is_known).await;
 }
 
@@ -87,6 +87,46 @@ async fn notice_is_in_the_language_of_the_message_or_of_the_device() {
     assert_eq!(refusal(&mut device, NUMBERS).await, english);
     let german = "Das war zu lang. Bitte mit weniger Worten sagen.";
     assert_eq!(refusal(&mut device, "Wie spät ist es?").await, german);
+}
+
+#[tokio::test]
+async fn message_that_does_not_decide_is_answered_in_the_language_of_the_device() {
+    let node = start().await;
+    let (mut device, _) = connect(&node, "toy-1", json!({"locale": "ja"})).await;
+    let japanese = "長すぎます。もう少し短く言ってください。";
+    for text in ["OK OK OK OK", "Stop! Stop!", "Saat kaç oldu acaba?"] {
+        assert_eq!(refusal(&mut device, text).await, japanese, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn language_without_a_table_is_not_mistaken_for_another() {
+    let node = start().await;
+    let german = "Das war zu lang. Bitte mit weniger Worten sagen.";
+    let (mut device, _) = connect(&node, "toy-1", json!({"locale": "tr"})).await;
+    assert!(
+        refusal(&mut device, "Saat kaç oldu?")
+            .await
+            .starts_with("That was")
+    );
+    publish(&node, "de").await;
+    for text in ["Saat kaç oldu?", "What time is it?"] {
+        assert_eq!(refusal(&mut device, text).await, german, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn notice_after_the_message_was_handed_over_is_in_its_language() {
+    let node = Node::start(Config {
+        turn_patience_ms: 50,
+        ..Config::default()
+    })
+    .await;
+    let (mut device, _) = connect(&node, "toy-1", json!({"locale": "zh-CN"})).await;
+    let notice = refusal(&mut device, "Wie spät ist es?").await;
+    assert!(notice.starts_with("Niemand antwortet"), "{notice}");
+    let notice = refusal(&mut device, NUMBERS).await;
+    assert!(notice.starts_with("没有"), "{notice}");
 }
 
 #[tokio::test]

@@ -4,8 +4,8 @@ use switchboard_protocol::frame::TaskId;
 
 use super::{Turns, pictures::PartialPicture};
 
-/// Bytes of a refused message that are kept, for the language of its notice.
-const MAX_BEGINNING_BYTES: usize = 256;
+/// Bytes of a message that are kept, for the language of a notice.
+const MAX_BEGINNING_BYTES: usize = 255;
 
 /// A message whose END frame has not arrived.
 pub(super) struct Message {
@@ -17,10 +17,34 @@ pub(super) struct Message {
 pub(super) enum Content {
     Text(String),
     /// Has the beginning of the text.
-    TooLong(String),
+    TooLong(Box<Beginning>),
     /// Too much waits in other connections. Has the beginning of the text.
-    TooMany(String),
+    TooMany(Box<Beginning>),
     Cancelled,
+}
+
+/// As much of a text as its language needs, without an allocation: few messages have a notice.
+#[derive(Clone, Copy)]
+pub(super) struct Beginning {
+    length: u8,
+    bytes: [u8; MAX_BEGINNING_BYTES],
+}
+
+impl Beginning {
+    pub(super) fn of(text: &str) -> Self {
+        let (start, _) = text.split_at(text.floor_char_boundary(MAX_BEGINNING_BYTES));
+        let mut bytes = [0; MAX_BEGINNING_BYTES];
+        for (byte, of_text) in bytes.iter_mut().zip(start.bytes()) {
+            *byte = of_text;
+        }
+        let length = u8::try_from(start.len()).unwrap_or_default();
+        Self { length, bytes }
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        let bytes = self.bytes.get(..self.length.into()).unwrap_or_default();
+        str::from_utf8(bytes).unwrap_or_default()
+    }
 }
 
 impl Content {
@@ -32,7 +56,8 @@ impl Content {
     /// The text, or its beginning.
     pub(super) fn text(&self) -> &str {
         match self {
-            Self::Text(text) | Self::TooLong(text) | Self::TooMany(text) => text,
+            Self::Text(text) => text,
+            Self::TooLong(beginning) | Self::TooMany(beginning) => beginning.as_str(),
             Self::Cancelled => "",
         }
     }
@@ -51,7 +76,7 @@ impl Turns {
                 } else {
                     so_far.as_str()
                 };
-                message.content = Content::TooLong(beginning(start));
+                message.content = Content::TooLong(Box::new(Beginning::of(start)));
             } else {
                 so_far.push_str(text);
             }
@@ -75,13 +100,8 @@ impl Turns {
     pub(in crate::handle) fn drop_message(&mut self, task: TaskId) {
         let mut messages = self.messages.iter_mut();
         if let Some(message) = messages.find(|message| message.task == task) {
-            message.content = Content::TooMany(beginning(message.content.text()));
+            let beginning = Beginning::of(message.content.text());
+            message.content = Content::TooMany(Box::new(beginning));
         }
     }
-}
-
-/// As much of a text as its language needs.
-fn beginning(text: &str) -> String {
-    let (start, _) = text.split_at(text.floor_char_boundary(MAX_BEGINNING_BYTES));
-    start.to_owned()
 }

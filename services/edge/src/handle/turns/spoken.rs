@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use switchboard_bus::NewMessage;
-use switchboard_phrases::{Language, Phrase};
+use switchboard_phrases::Phrase;
 use switchboard_protocol::{frame::TaskId, message::Picture};
 use switchboard_runtime::budget::{Budget, Owner};
 
-use super::{TurnEnd, TurnState, Turns, pictures::Refusal};
+use super::{TurnEnd, TurnState, Turns, message::Beginning, pictures::Refusal};
 
 impl Turns {
     /// Begins a turn with what the user said, or with more of it if it `extends` the message. Returns
@@ -22,18 +22,18 @@ impl Turns {
     ) -> (u64, bool) {
         self.cancel_turn(task);
         let in_flight = self.turns.iter().filter(|turn| turn.is_open()).count();
-        let language = Language::of(&message.text, self.language);
+        let beginning = Beginning::of(&message.text);
         let refusal = match self.take_spoken_picture(task, extends) {
             _ if in_flight >= max_in_flight => Some((Phrase::TooManyTurns, TurnEnd::TooMany)),
             Ok(picture) => {
                 message.picture = picture;
-                self.push(task, TurnState::Queued(message), language, now);
+                self.push(task, TurnState::Queued(message), beginning, now);
                 None
             }
             Err(refusal) => Some(refusal),
         };
         if let Some((notice, end)) = refusal {
-            self.refuse(task, Some(notice), language, end);
+            self.refuse(task, Some(notice), beginning, end);
         }
         if let Some(turn) = self.turns.last_mut() {
             turn.is_spoken = true;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use switchboard_bus::NewMessage;
-use switchboard_phrases::Language;
 use switchboard_protocol::{frame::TaskId, message::ListenMode};
 use tokio::time::Instant;
 
@@ -43,7 +42,7 @@ impl Session<'_> {
         if let Some(speaker) = &mut self.speaker {
             speaker.clear();
             // Models answer in the language in which they are asked.
-            speaker.set_language(Language::of(&text, self.handle.language(self.edge)));
+            speaker.set_language(self.handle.preference(self.edge).language_of(&text));
         }
         let played = self.played.take();
         let message = NewMessage {
