@@ -192,6 +192,13 @@ phrases! {
     } => failed,
     /// The same without a reason.
     FailedWithoutReason => failed_without_reason,
+    /// The call was refused before it reached the device.
+    Refused => refused,
+    /// The same because of these values.
+    RefusedValues {
+        /// The names of the parameters.
+        parameters: &'a str,
+    } => refused_values,
     /// The call did not reach the device.
     DeviceUnreached => device_unreached,
     /// The device may have carried it out.

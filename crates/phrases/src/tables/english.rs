@@ -59,6 +59,8 @@ pub(crate) const ENGLISH: Table = Table {
     it_is: "It is {result}.",
     failed: "That did not work: {reason}.",
     failed_without_reason: "That did not work, and the device gave no reason.",
+    refused: "The device does not accept this command; nothing was done.",
+    refused_values: "The device does not accept these values: {parameters}. Nothing was done.",
     device_unreached: "I could not reach the device for that; nothing was done.",
     no_result: "The device gave no answer in time. It may have done it all the same.",
 

@@ -63,6 +63,8 @@ pub(crate) const FRENCH: Table = Table {
     it_is: "C'est {result}.",
     failed: "Cela n'a pas marché\u{a0}: {reason}.",
     failed_without_reason: "Cela n'a pas marché, et l'appareil n'a pas donné de raison.",
+    refused: "L'appareil n'accepte pas cet ordre\u{a0}; rien n'a été fait.",
+    refused_values: "L'appareil n'accepte pas ces valeurs\u{a0}: {parameters}. Rien n'a été fait.",
     device_unreached: "Je n'ai pas pu joindre l'appareil\u{a0}; rien n'a été fait.",
     no_result: "L'appareil n'a pas répondu à temps. Il l'a peut-être fait malgré tout.",
 

@@ -62,6 +62,8 @@ pub(crate) const GERMAN: Table = Table {
     it_is: "Es ist {result}.",
     failed: "Das hat nicht geklappt: {reason}.",
     failed_without_reason: "Das hat nicht geklappt, und das Gerät hat keinen Grund genannt.",
+    refused: "Das Gerät nimmt diesen Befehl nicht an; es wurde nichts getan.",
+    refused_values: "Das Gerät nimmt diese Werte nicht an: {parameters}. Es wurde nichts getan.",
     device_unreached: "Ich konnte das Gerät dafür nicht erreichen; es wurde nichts getan.",
     no_result: "Das Gerät hat nicht rechtzeitig geantwortet. Vielleicht hat es das trotzdem getan.",
 

@@ -51,6 +51,8 @@ pub(crate) const JAPANESE: Table = Table {
     it_is: "{result}です。",
     failed: "うまくいきませんでした：{reason}。",
     failed_without_reason: "うまくいきませんでした。デバイスは理由を示していません。",
+    refused: "デバイスはこの命令を受け付けません。何も実行していません。",
+    refused_values: "デバイスは次の値を受け付けません：{parameters}。何も実行していません。",
     device_unreached: "デバイスに接続できませんでした。何も実行していません。",
     no_result: "デバイスから時間内に応答がありませんでした。操作は実行された可能性があります。",
 

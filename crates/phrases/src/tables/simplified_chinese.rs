@@ -53,6 +53,8 @@ pub(crate) const SIMPLIFIED_CHINESE: Table = Table {
     it_is: "现在是{result}。",
     failed: "没有成功：{reason}。",
     failed_without_reason: "没有成功，设备没有说明原因。",
+    refused: "设备不接受这个命令，什么也没有执行。",
+    refused_values: "设备不接受这些值：{parameters}。什么也没有执行。",
     device_unreached: "我没能联系到设备，什么也没有执行。",
     no_result: "设备没有及时回应，但操作可能已经执行。",
 

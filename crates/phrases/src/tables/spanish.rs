@@ -61,6 +61,8 @@ pub(crate) const SPANISH: Table = Table {
     it_is: "Es {result}.",
     failed: "Eso no funcionó: {reason}.",
     failed_without_reason: "Eso no funcionó, y el dispositivo no dio ningún motivo.",
+    refused: "El dispositivo no acepta esta orden; no se hizo nada.",
+    refused_values: "El dispositivo no acepta estos valores: {parameters}. No se hizo nada.",
     device_unreached: "No pude comunicarme con el dispositivo; no se hizo nada.",
     no_result: "El dispositivo no respondió a tiempo. Es posible que lo haya hecho de todos modos.",
 

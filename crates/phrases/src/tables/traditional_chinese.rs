@@ -53,6 +53,8 @@ pub(crate) const TRADITIONAL_CHINESE: Table = Table {
     it_is: "現在是{result}。",
     failed: "沒有成功：{reason}。",
     failed_without_reason: "沒有成功，裝置沒有說明原因。",
+    refused: "裝置不接受這個命令，什麼也沒有執行。",
+    refused_values: "裝置不接受這些值：{parameters}。什麼也沒有執行。",
     device_unreached: "我沒能聯絡到裝置，什麼也沒有執行。",
     no_result: "裝置沒有及時回應，但操作可能已經執行。",
 

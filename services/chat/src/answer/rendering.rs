@@ -22,7 +22,10 @@ pub(crate) enum CallEnd {
     NoResult {
         outcome: Outcome,
         delivered: Delivered,
+        /// For a model, in English.
         detail: String,
+        /// The names of the parameters that were refused.
+        parameters: Vec<String>,
     },
 }
 
@@ -31,15 +34,17 @@ pub(crate) fn render(language: Language, is_question: bool, end: &CallEnd) -> St
     match end {
         CallEnd::Succeeded { data, .. } => succeeded(language, is_question, data),
         CallEnd::Failed(None) => Phrase::FailedWithoutReason.text(language).into_owned(),
-        CallEnd::Failed(Some(reason)) => failed(language, &clean_to(reason, MAX_RESULT_BYTES)),
+        CallEnd::Failed(Some(reason)) => {
+            let reason = clean_to(reason, MAX_RESULT_BYTES);
+            let reason = reason.trim_end_matches(['.', '。']);
+            Phrase::Failed { reason }.text(language).into_owned()
+        }
         CallEnd::NoResult {
             outcome,
             delivered,
-            detail,
-        } => {
-            let detail = clean_to(detail, MAX_RESULT_BYTES);
-            no_result(language, *outcome, *delivered, &detail)
-        }
+            parameters,
+            detail: _,
+        } => no_result(language, *outcome, *delivered, parameters),
     }
 }
 
@@ -88,14 +93,18 @@ fn as_text(language: Language, data: &Value) -> String {
     }
 }
 
-fn failed(language: Language, reason: &str) -> String {
-    let reason = reason.trim_end_matches(['.', '。']);
-    Phrase::Failed { reason }.text(language).into_owned()
-}
-
-fn no_result(language: Language, outcome: Outcome, delivered: Delivered, detail: &str) -> String {
+fn no_result(
+    language: Language,
+    outcome: Outcome,
+    delivered: Delivered,
+    parameters: &[String],
+) -> String {
+    let names = parameters.iter().map(|name| name.replace('_', " "));
+    let names: Vec<_> = names.collect();
+    let names = clean_to(&names.join(language.punctuation().names), MAX_RESULT_BYTES);
     let phrase = match (outcome, delivered) {
-        (Outcome::Invalid, _) => return failed(language, detail),
+        (Outcome::Invalid, _) if names.is_empty() => Phrase::Refused,
+        (Outcome::Invalid, _) => Phrase::RefusedValues { parameters: &names },
         (_, Delivered::No) => Phrase::DeviceUnreached,
         _ => Phrase::NoResult,
     };
@@ -142,5 +151,33 @@ mod tests {
         );
         let failed = CallEnd::Failed(Some("没信号".into()));
         assert_eq!(render(Chinese, true, &failed), "没有成功：没信号。");
+    }
+
+    #[test]
+    fn refused_values_are_named_in_the_language_of_the_user() {
+        fn check(language: Language, parameters: &[&str], expected: &str) {
+            let end = CallEnd::NoResult {
+                outcome: Outcome::Invalid,
+                delivered: Delivered::No,
+                detail: "speed 11 is greater than the maximum of 10".into(),
+                parameters: parameters.iter().map(|&name| name.to_owned()).collect(),
+            };
+            assert_eq!(render(language, false, &end), expected);
+        }
+        check(
+            Language::German,
+            &["speed", "room_a"],
+            "Das Gerät nimmt diese Werte nicht an: speed, room a. Es wurde nichts getan.",
+        );
+        check(
+            Language::Japanese,
+            &["speed", "mode"],
+            "デバイスは次の値を受け付けません：speed、mode。何も実行していません。",
+        );
+        check(
+            Language::English,
+            &[],
+            "The device does not accept this command; nothing was done.",
+        );
     }
 }

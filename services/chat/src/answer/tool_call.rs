@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use switchboard_bus::{Answer, BusError, Call};
 use switchboard_protocol::{
     id::{CallId, OrgId},
-    outcome::{Delivered, Outcome},
+    outcome::{Delivered, Outcome, Violation},
 };
 use switchboard_runtime::span;
 use switchboard_tools::text::{clean_to, clean_value};
@@ -65,6 +65,7 @@ pub(crate) async fn perform(chat: &Chat, call: ServiceCall<'_>) -> CallEnd {
             outcome: Outcome::TimedOut,
             delivered: Delivered::No,
             detail: "There was no time left for the call.".to_owned(),
+            parameters: Vec::new(),
         };
     };
     let call = Call {
@@ -142,6 +143,7 @@ pub(crate) fn as_json(end: &CallEnd) -> String {
             outcome,
             delivered,
             detail,
+            parameters: _,
         } => {
             let may_be_done = *delivered != Delivered::No;
             json!({
@@ -176,6 +178,7 @@ fn call_end(answer: &Answer) -> CallEnd {
             outcome: answer.outcome,
             delivered: answer.delivered,
             detail,
+            parameters: names(&refusal.errors),
         };
     }
     match serde_json::from_slice::<DeviceResult>(&answer.body) {
@@ -191,11 +194,12 @@ fn call_end(answer: &Answer) -> CallEnd {
             error: Value::String(reason),
             ..
         }) => CallEnd::Failed(Some(reason)),
+        // The parser's reason for a result that cannot be read is not the device's.
         Ok(DeviceResult {
             error: Value::Null, ..
-        }) => CallEnd::Failed(None),
+        })
+        | Err(_) => CallEnd::Failed(None),
         Ok(DeviceResult { error, .. }) => CallEnd::Failed(Some(error.to_string())),
-        Err(error) => CallEnd::Failed(Some(error.to_string())),
     }
 }
 
@@ -205,5 +209,52 @@ fn not_accepted(error: &BusError) -> CallEnd {
         outcome: Outcome::Offline,
         delivered: Delivered::No,
         detail: error.to_string(),
+        parameters: Vec::new(),
+    }
+}
+
+/// The parameters that violations are in, each once.
+fn names(violations: &[Violation]) -> Vec<String> {
+    let mut names = Vec::new();
+    for violation in violations {
+        let mut steps = violation.pointer.split('/').skip(1);
+        if let Some(step) = steps.next() {
+            let name = step.replace("~1", "/").replace("~0", "~");
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_named_once_without_what_is_inside() {
+        fn check(pointers: &[&str], expected: &[&str]) {
+            let violations = pointers.iter().map(|&pointer| Violation {
+                pointer: pointer.to_owned(),
+                detail: String::new(),
+            });
+            assert_eq!(names(&violations.collect::<Vec<_>>()), expected);
+        }
+        check(&["/speed", "/steps/0/at", "/steps/1"], &["speed", "steps"]);
+        check(&["/a~1b~01"], &["a/b~1"]);
+        check(&["", "/speed"], &["speed"]);
+    }
+
+    #[test]
+    fn result_that_cannot_be_read_is_a_failure_without_a_reason() {
+        for body in ["{", "[]", r#"{"success":"yes"}"#] {
+            let answer = Answer::result(true, Bytes::from_static(body.as_bytes()));
+            assert_eq!(call_end(&answer), CallEnd::Failed(None), "{body}");
+        }
+        let body = br#"{"success":false,"error":"no signal"}"#;
+        let answer = Answer::result(false, Bytes::from_static(body));
+        let reason = Some("no signal".to_owned());
+        assert_eq!(call_end(&answer), CallEnd::Failed(reason));
     }
 }
