@@ -1,12 +1,20 @@
 //! `/v1/templates/import` and `/v1/templates/{id}/export`.
 
+use std::net::SocketAddr;
+
 use axum::{body::Body, response::Response};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use switchboard_runtime::http::{HttpLimits, HttpMetrics, serve_with_metrics};
+use switchboard_test_support::eventually::eventually_true;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
 
-use crate::installation::{Installation, OPERATOR_KEY, body};
+use crate::installation::{Installation, OPERATOR_KEY, Org, body};
 
 /// A PNG of one pixel.
 const PNG: &str =
@@ -140,6 +148,65 @@ async fn large_card_is_exported_part_by_part() {
         .import(&org.key, with_chunk(pixel(), &filler))
         .await;
     assert_eq!(refused.status(), StatusCode::PAYLOAD_TOO_LARGE);
+}
+
+/// The beginning of an import, whose rest is not sent.
+async fn begin_import(to: SocketAddr, key: &str, length: usize) -> TcpStream {
+    let mut socket = TcpStream::connect(to).await.unwrap();
+    let head = format!(
+        "POST {IMPORT} HTTP/1.1\r\nHost: control\r\nAuthorization: Bearer {key}\r\nContent-Length: {length}\r\n\r\n"
+    );
+    socket.write_all(head.as_bytes()).await.unwrap();
+    socket.write_all(&pixel()).await.unwrap();
+    socket
+}
+
+#[tokio::test]
+async fn imports_are_charged_to_their_organisation_before_they_are_read() {
+    let installation = Installation::start().await;
+    let (org, other) = (
+        installation.new_org("Toys").await,
+        installation.new_org("Other").await,
+    );
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let length = 10 * 1024 * 1024;
+    let limits = HttpLimits {
+        larger_bodies: switchboard_control::LARGER_BODIES,
+        // A quarter of it is room for two.
+        bodies_bytes: 10 * length,
+        ..HttpLimits::default()
+    };
+    let (router, budgets) = (installation.api.clone(), installation.budgets.clone());
+    let metrics = HttpMetrics::new("control", &installation.registry).unwrap();
+    let shutdown = installation.shutdown.clone();
+    installation.shutdown.spawn(async move {
+        let served = serve_with_metrics(listener, router, limits, &metrics, &budgets, shutdown);
+        served.await.unwrap();
+    });
+    let held = |org: &Org| {
+        let report = installation.budgets.report();
+        let bodies = report.iter().find(|report| report.budget == "http_bodies");
+        let owner = format!("org_{}", org.id().uuid().simple());
+        let mut owners = bodies.unwrap().owners.iter();
+        owners
+            .find(|held| held.owner == owner)
+            .map_or(0, |held| held.held)
+    };
+    let mut open = Vec::new();
+    for imports in 1..=2 {
+        open.push(begin_import(address, &org.key, length).await);
+        eventually_true("the import is charged", || held(&org) == imports * length).await;
+    }
+    let mut refused = begin_import(address, &org.key, length).await;
+    let mut answer = String::new();
+    refused.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 429 "), "{answer}");
+    assert!(answer.contains("http_bodies"), "{answer}");
+    open.push(begin_import(address, &other.key, length).await);
+    eventually_true("another organisation has room", || held(&other) == length).await;
+    drop(open);
+    eventually_true("all is returned", || held(&org) + held(&other) == 0).await;
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ pub(crate) struct Installation {
     pub(crate) budgets: Budgets,
     config: Config,
     public_keys: PublicKeys,
-    api: Router,
+    pub(crate) api: Router,
     /// The folder of the object store.
     folder: TempDir,
     /// The last field: the database is dropped after its users.

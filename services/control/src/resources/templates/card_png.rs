@@ -4,6 +4,7 @@
 //! chunks is rejected.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::{Bytes, BytesMut};
 use switchboard_runtime::problem::{Problem, ProblemKind};
 
 const SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
@@ -14,7 +15,7 @@ const CARD_V3: &[u8] = b"ccv3";
 const TEXT_CHUNKS: [[u8; 4]; 3] = [*b"tEXt", *b"zTXt", *b"iTXt"];
 const CUT: &str = "It is truncated, or a checksum is wrong.";
 const ORDER: &str = "Its chunks are not in the order of a PNG, or are too many.";
-/// The maximum number of chunks in a file. Protects memory.
+/// The maximum number of chunks in a file. Protects the CPU.
 const MAX_CHUNKS: usize = 100_000;
 
 /// One chunk of a file.
@@ -44,32 +45,51 @@ pub(super) fn is_png(file: &[u8]) -> bool {
     file.starts_with(SIGNATURE)
 }
 
-/// The card in a PNG, as JSON of at most `max_bytes`, and the PNG without it.
+/// The card in a PNG, as JSON of at most `max_bytes`, and the PNG without it. The PNG stays in the memory
+/// of the body, which is charged: nothing of it is copied elsewhere.
 ///
 /// # Errors
 /// When the file is not an intact PNG, or has no card of version 2, or more than one.
-pub(super) fn extract_card(file: &[u8], max_bytes: usize) -> Result<(Vec<u8>, Vec<u8>), Problem> {
-    let chunks = parse_chunks(file)?;
-    let mut cards = chunks
-        .iter()
-        .filter_map(|chunk| Some((chunk, chunk.text_for(CARD)?)));
-    let (chunk, text) = match (cards.next(), cards.next()) {
-        (Some(card), None) => card,
-        (Some(_), Some(_)) => {
-            return Err(broken("It has two `chara` chunks."));
+pub(super) fn extract_card(file: Bytes, max_bytes: usize) -> Result<(Vec<u8>, Bytes), Problem> {
+    let card = find_card(&file, max_bytes)?;
+    let mut file = BytesMut::from(file);
+    let (mut kept, mut at) = (SIGNATURE.len(), SIGNATURE.len());
+    while let Some(chunk) = first_chunk(file.get(at..).unwrap_or_default()) {
+        let (length, is_card) = (chunk.encoded.len(), chunk.is_card());
+        if !is_card {
+            file.copy_within(at..at + length, kept);
+            kept += length;
         }
-        (None, _) if chunks.iter().any(|chunk| chunk.text_for(CARD_V3).is_some()) => {
+        at += length;
+    }
+    file.truncate(kept);
+    Ok((card, file.freeze()))
+}
+
+fn find_card(file: &[u8], max_bytes: usize) -> Result<Vec<u8>, Problem> {
+    let mut cards = Vec::new();
+    let mut has_v3 = false;
+    visit_chunks(file, |chunk| {
+        has_v3 |= chunk.text_for(CARD_V3).is_some();
+        if let Some(text) = chunk.text_for(CARD).filter(|_| cards.len() < 2) {
+            cards.push((chunk.kind, text));
+        }
+    })?;
+    let (kind, text) = match *cards {
+        [card] => card,
+        [] if has_v3 => {
             return Err(broken(
                 "Its card is a V3 card (`ccv3`) only; export it as Character Card V2.",
             ));
         }
-        (None, _) => {
+        [] => {
             return Err(broken(
                 "It is a PNG without a character card: no `tEXt` chunk is called `chara`.",
             ));
         }
+        [..] => return Err(broken("It has two `chara` chunks.")),
     };
-    if chunk.kind != *b"tEXt" {
+    if kind != *b"tEXt" {
         return Err(broken(
             "Its card is compressed; it must be in a `tEXt` chunk.",
         ));
@@ -79,10 +99,7 @@ pub(super) fn extract_card(file: &[u8], max_bytes: usize) -> Result<(Vec<u8>, Ve
         return Err(broken("Its card has more than 1 MiB."));
     }
     let card = BASE64_STANDARD.decode(text.trim_ascii());
-    let card =
-        card.map_err(|error| broken(&format!("Its `chara` chunk is not Base64: {error}.")))?;
-    let rest = chunks.iter().filter(|chunk| !chunk.is_card());
-    Ok((card, assemble(rest.map(|chunk| chunk.encoded))))
+    card.map_err(|error| broken(&format!("Its `chara` chunk is not Base64: {error}.")))
 }
 
 /// Puts a card into a PNG that arrives part by part, in place of any other card in it. Holds a few
@@ -269,12 +286,6 @@ fn hold(held: &mut Vec<u8>, bytes: &mut &[u8], wanted: usize) -> bool {
     held.len() >= wanted
 }
 
-fn assemble<'a>(chunks: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
-    let mut file = SIGNATURE.to_vec();
-    file.extend(chunks.flatten());
-    file
-}
-
 fn encode_chunk(kind: [u8; 4], data: &[u8]) -> Vec<u8> {
     let body = [kind.as_slice(), data].concat();
     // An inserted card has at most a few MiB.
@@ -285,26 +296,25 @@ fn encode_chunk(kind: [u8; 4], data: &[u8]) -> Vec<u8> {
     encoded
 }
 
-/// The chunks of a file, from IHDR to IEND.
-fn parse_chunks(file: &[u8]) -> Result<Vec<Chunk<'_>>, Problem> {
+/// Visits the chunks of a file, from IHDR to IEND.
+fn visit_chunks<'a>(file: &'a [u8], mut visit: impl FnMut(&Chunk<'a>)) -> Result<(), Problem> {
     let mut rest = file
         .strip_prefix(SIGNATURE)
         .ok_or_else(|| broken("It does not begin like a PNG."))?;
-    let mut found: Vec<Chunk<'_>> = Vec::new();
-    loop {
+    for number in 0..=MAX_CHUNKS {
         let chunk = first_chunk(rest).ok_or_else(|| broken(CUT))?;
         rest = rest.get(chunk.encoded.len()..).unwrap_or_default();
-        let is_end = chunk.kind == *b"IEND";
-        if found.is_empty() != (chunk.kind == *b"IHDR") || found.len() > MAX_CHUNKS {
+        if (number == 0) != (chunk.kind == *b"IHDR") {
             return Err(broken(ORDER));
         }
-        found.push(chunk);
-        match (is_end, rest.is_empty()) {
-            (true, true) => return Ok(found),
+        visit(&chunk);
+        match (chunk.kind == *b"IEND", rest.is_empty()) {
+            (true, true) => return Ok(()),
             (true, false) => return Err(broken("Data follows its end.")),
             (false, _) => {}
         }
     }
+    Err(broken(ORDER))
 }
 
 /// The first chunk, if it is complete and its checksum is right.
@@ -334,7 +344,12 @@ mod tests {
     use super::*;
 
     fn file(chunks: &[Vec<u8>]) -> Vec<u8> {
-        assemble(chunks.iter().map(Vec::as_slice))
+        [SIGNATURE, &chunks.concat()].concat()
+    }
+
+    fn extract(file: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Problem> {
+        let extracted = extract_card(Bytes::copy_from_slice(file), 99);
+        extracted.map(|(card, rest)| (card, rest.to_vec()))
     }
 
     fn text(keyword: &str, value: &str) -> Vec<u8> {
@@ -359,7 +374,7 @@ mod tests {
     }
 
     fn rejection(file: &[u8]) -> String {
-        extract_card(file, 99).map(drop).unwrap_err().detail
+        extract(file).map(drop).unwrap_err().detail
     }
 
     #[test]
@@ -373,14 +388,26 @@ mod tests {
         let plain = file(&[head.clone(), note.clone(), body.clone(), end.clone()]);
         let with_card = insert_card(&plain, b"{}").unwrap();
         assert_eq!(
-            extract_card(&with_card, 99).unwrap(),
+            extract(&with_card).unwrap(),
             (b"{}".to_vec(), plain.clone())
         );
         // A card of any version is replaced.
         let v3 = text("ccv3", "e30=");
         let older = file(&[head, v3, text("chara", "W10="), note, body, end]);
         assert_eq!(insert_card(&older, b"{}").unwrap(), with_card);
-        assert_eq!(extract_card(&older, 99).unwrap(), (b"[]".to_vec(), plain));
+        assert_eq!(extract(&older).unwrap(), (b"[]".to_vec(), plain));
+    }
+
+    #[test]
+    fn picture_stays_in_the_memory_of_the_body() {
+        let (head, end) = (
+            encode_chunk(*b"IHDR", &[7; 13]),
+            encode_chunk(*b"IEND", b""),
+        );
+        let body = Bytes::from(file(&[head, text("chara", "e30="), end]));
+        let memory = body.as_ptr();
+        let (_, picture) = extract_card(body, 99).unwrap();
+        assert_eq!(picture.as_ptr(), memory);
     }
 
     #[test]
@@ -391,7 +418,7 @@ mod tests {
         );
         let card = text("chara", "e30=");
         let good = file(&[head.clone(), card.clone(), end.clone()]);
-        extract_card(&good, 99).unwrap();
+        extract(&good).unwrap();
         for cut in 0..good.len() {
             rejection(&good[..cut]);
             insert_card(&good[..cut], b"{}").unwrap_err();

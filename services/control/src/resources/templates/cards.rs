@@ -2,6 +2,8 @@
 //! cards, in JSON or inside a PNG.
 //!
 //! Invariant: an imported PNG and its template are created in one transaction.
+//! Invariant: an import holds no copy of its PNG beside the body, which the budget `http_bodies` charges to
+//! the organisation before it is read.
 
 use std::sync::Arc;
 
@@ -98,7 +100,7 @@ pub(crate) async fn import(
     Idempotent(guard, RawBody(body)): Idempotent<RawBody>,
 ) -> Result<Response, ControlError> {
     let (card, picture) = if card_png::is_png(&body) {
-        let (card, picture) = card_png::extract_card(&body, MAX_CARD_BYTES)?;
+        let (card, picture) = card_png::extract_card(body, MAX_CARD_BYTES)?;
         (parse_json(&card.into())?, Some(picture))
     } else if body.len() > MAX_CARD_BYTES {
         return Err(problem::body_too_large(MAX_CARD_BYTES, Some(body.len() as u64)).into());
@@ -237,7 +239,7 @@ fn parse_json(body: &Bytes) -> Result<Value, Problem> {
 }
 
 /// The picture of a card, to be stored.
-fn new_avatar(name: &str, bytes: Vec<u8>) -> Result<NewPicture, Problem> {
+fn new_avatar(name: &str, bytes: Bytes) -> Result<NewPicture, Problem> {
     let image = pictures::read_image_info(&bytes)?;
     Ok(NewPicture {
         id: PictureId::from_uuid(Uuid::now_v7()),
@@ -246,7 +248,7 @@ fn new_avatar(name: &str, bytes: Vec<u8>) -> Result<NewPicture, Problem> {
         mime_type: image.mime_type,
         width: image.width,
         height: image.height,
-        bytes: bytes.into(),
+        bytes,
     })
 }
 
