@@ -11,8 +11,6 @@ use serde::{
 };
 use serde_json::{Map, Number, Value};
 
-use super::error::quoted;
-
 /// A JSON text as values, and its size.
 #[derive(Debug)]
 pub(super) struct Document {
@@ -23,13 +21,23 @@ pub(super) struct Document {
     pub(super) key_bytes: usize,
 }
 
+/// Arrays and objects inside each other that the parser reads.
+const MAX_DEPTH: usize = 127;
+/// Steps to a value that is nested too deep.
+const MAX_PATH_STEPS: usize = 16;
+
 /// Why a JSON text is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DocumentError {
     /// A key is repeated in the object at `path`.
     Duplicate { path: Vec<String>, key: String },
     /// Not JSON, nested too deep, or with a number out of the range of a double.
-    Malformed(String),
+    Malformed {
+        /// To the innermost value that was read in part.
+        path: Vec<String>,
+        /// What is wrong there, and what would be right. It quotes nothing.
+        detail: String,
+    },
 }
 
 impl Document {
@@ -38,18 +46,47 @@ impl Document {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let value = Element(&mut survey).deserialize(&mut deserializer);
         let whole = value.and_then(|value| deserializer.end().map(|()| value));
-        match (whole, survey.duplicate) {
-            (Ok(value), None) => Ok(Self {
-                value,
-                nodes: survey.nodes,
-                key_bytes: survey.key_bytes,
-            }),
-            (_, Some(DuplicateKey { mut path, key })) => {
-                path.reverse();
-                Err(DocumentError::Duplicate { path, key })
+        let error = match whole {
+            Ok(value) => {
+                return Ok(Self {
+                    value,
+                    nodes: survey.nodes,
+                    key_bytes: survey.key_bytes,
+                });
             }
-            (Err(error), None) => Err(DocumentError::Malformed(quoted(&error.to_string()))),
+            Err(error) => error,
+        };
+        let mut path = survey.path;
+        path.reverse();
+        if let Some(key) = survey.repeated {
+            return Err(DocumentError::Duplicate { path, key });
         }
+        let detail = describe(&error);
+        // The path of what is nested too deep would have as many steps.
+        if path.len() >= MAX_DEPTH {
+            path.truncate(MAX_PATH_STEPS);
+        }
+        Err(DocumentError::Malformed { path, detail })
+    }
+}
+
+/// What is wrong with a JSON text, for the caller.
+fn describe(error: &serde_json::Error) -> String {
+    let (line, column) = (error.line(), error.column());
+    if error.is_eof() {
+        return format!("the JSON ends before it is complete, at line {line}, column {column}");
+    }
+    // The parser has no other sign of these. All else is refused by what is JSON.
+    let reason = error.to_string();
+    if reason.starts_with("number out of range") {
+        "the number is out of range: a number is from -1.797e308 to 1.797e308".to_owned()
+    } else if reason.starts_with("recursion limit") {
+        format!("arrays and objects are nested at most {MAX_DEPTH} deep")
+    } else if reason.contains("hex escape") || reason.contains("unicode code point") {
+        "a string has half of a surrogate pair: `\\ud800` to `\\udbff` is followed by `\\udc00` to `\\udfff`"
+            .to_owned()
+    } else {
+        format!("it is not JSON at line {line}, column {column}: RFC 8259 defines what is")
     }
 }
 
@@ -57,21 +94,10 @@ impl Document {
 struct DocumentSurvey {
     nodes: usize,
     key_bytes: usize,
-    duplicate: Option<DuplicateKey>,
-}
-
-/// Built while the recursion unwinds, so the innermost step comes first.
-struct DuplicateKey {
+    /// The repeated key at which the parser was stopped.
+    repeated: Option<String>,
+    /// Where parsing failed. Built while the recursion unwinds, so the innermost step comes first.
     path: Vec<String>,
-    key: String,
-}
-
-impl DocumentSurvey {
-    fn push_step(&mut self, key: String) {
-        if let Some(duplicate) = &mut self.duplicate {
-            duplicate.path.push(key);
-        }
-    }
 }
 
 struct Element<'s>(&'s mut DocumentSurvey);
@@ -128,7 +154,7 @@ impl<'de> Visitor<'de> for Element<'_> {
                 Ok(Some(item)) => items.push(item),
                 Ok(None) => return Ok(Value::Array(items)),
                 Err(error) => {
-                    self.0.push_step(items.len().to_string());
+                    self.0.path.push(items.len().to_string());
                     return Err(error);
                 }
             }
@@ -140,16 +166,13 @@ impl<'de> Visitor<'de> for Element<'_> {
         while let Some(key) = map.next_key::<String>()? {
             self.0.key_bytes = self.0.key_bytes.saturating_add(key.len());
             if members.contains_key(&key) {
-                self.0.duplicate = Some(DuplicateKey {
-                    path: Vec::new(),
-                    key,
-                });
+                self.0.repeated = Some(key);
                 return Err(M::Error::custom("repeated key"));
             }
             match map.next_value_seed(Element(self.0)) {
                 Ok(member) => members.insert(key, member),
                 Err(error) => {
-                    self.0.push_step(key);
+                    self.0.path.push(key);
                     return Err(error);
                 }
             };
@@ -194,19 +217,41 @@ mod tests {
     }
 
     #[test]
-    fn invalid_json_is_refused() {
-        for json in ["", "{", "1 2", "nul", "1e999", r#"{"a":}"#] {
-            assert!(
-                matches!(Document::parse(json), Err(DocumentError::Malformed(_))),
-                "{json}"
-            );
+    fn invalid_json_is_refused_with_the_place_and_what_is_right() {
+        #[track_caller]
+        fn check(json: &str, at: &[&str], expected: &str) {
+            let Err(DocumentError::Malformed { path, detail }) = Document::parse(json) else {
+                panic!("{json} is not malformed");
+            };
+            assert_eq!(path, at, "{json}");
+            assert_eq!(detail, expected, "{json}");
         }
-        for open in ["[", "{\"a\":"] {
-            let bomb = open.repeat(100_000);
-            assert!(matches!(
-                Document::parse(&bomb),
-                Err(DocumentError::Malformed(_))
-            ));
+        let number = "the number is out of range: a number is from -1.797e308 to 1.797e308";
+        check("1e999", &[], number);
+        check(r#"{"a":[0,-1e999]}"#, &["a", "1"], number);
+        let surrogate = "a string has half of a surrogate pair: `\\ud800` to `\\udbff` is followed by `\\udc00` to `\\udfff`";
+        check(r#"{"a":"\ud800"}"#, &["a"], surrogate);
+        check(r#"{"a":"\ud800\u0041"}"#, &["a"], surrogate);
+        check(r#"["\udc00"]"#, &["0"], surrogate);
+        let early =
+            |column| format!("the JSON ends before it is complete, at line 1, column {column}");
+        check("", &[], &early(0));
+        check("{", &[], &early(1));
+        check(r#"{"a":["b"#, &["a", "0"], &early(8));
+        let syntax =
+            |column| format!("it is not JSON at line 1, column {column}: RFC 8259 defines what is");
+        check("1 2", &[], &syntax(3));
+        check("nul1", &[], &syntax(4));
+        check(r#"{"a":}"#, &["a"], &syntax(6));
+        check("[1,]", &["1"], &syntax(4));
+        check("[\"\u{1}\"]", &["0"], &syntax(3));
+        let deep = "arrays and objects are nested at most 127 deep";
+        for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+            let nested = |depth| format!("{}1{}", open.repeat(depth), close.repeat(depth));
+            assert!(Document::parse(&nested(MAX_DEPTH)).is_ok());
+            let step = if open == "[" { "0" } else { "a" };
+            check(&nested(MAX_DEPTH + 1), &[step; MAX_PATH_STEPS], deep);
+            check(&open.repeat(100_000), &[step; MAX_PATH_STEPS], deep);
         }
     }
 }

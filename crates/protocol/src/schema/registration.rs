@@ -341,7 +341,8 @@ fn parse_data(result: &RawValue) -> Result<(Document, usize), Vec<Violation>> {
     const DATA: &str = "data";
     const ABSENT: &str = "null";
     let members = serde_json::from_str::<BTreeMap<String, &RawValue>>(result.get());
-    let members = members.map_err(|error| whole(&quoted(&error.to_string())))?;
+    let members = members
+        .map_err(|_| whole("the keys of a result are strings without half of a surrogate pair"))?;
     let data = members.get(DATA).map_or(ABSENT, |data| data.get());
     let document = Document::parse(data).map_err(|error| vec![unread_value(error)])?;
     Ok((document, data.len()))
@@ -542,7 +543,12 @@ fn bad_service(name: &str, detail: &str) -> RegisterError {
 
 fn unreadable(error: DocumentError) -> RegisterError {
     match error {
-        DocumentError::Malformed(detail) => RegisterError::Malformed { detail },
+        DocumentError::Malformed { path, detail } if path.is_empty() => {
+            RegisterError::Malformed { detail }
+        }
+        DocumentError::Malformed { path, detail } => RegisterError::Malformed {
+            detail: format!("at `{}`: {detail}", join_all(&path)),
+        },
         DocumentError::Duplicate { path, key } if path.is_empty() => {
             RegisterError::DuplicateService { name: quoted(&key) }
         }
@@ -555,8 +561,8 @@ fn unreadable(error: DocumentError) -> RegisterError {
 
 fn unread_value(error: DocumentError) -> Violation {
     match error {
-        DocumentError::Malformed(detail) => Violation {
-            pointer: String::new(),
+        DocumentError::Malformed { path, detail } => Violation {
+            pointer: join_all(&path),
             detail,
         },
         DocumentError::Duplicate { path, key } => {

@@ -209,7 +209,20 @@ fn params_are_checked_against_the_schema() {
     check("[]", ": the params must be a JSON object");
     check("null", ": the params must be a JSON object");
     check(r#"{"name":"ab","name":5}"#, ": `name` is repeated here");
-    check(r#"{"name":"ab","x":1e999}"#, ": number out of range");
+    check(
+        r#"{"name":"ab","x":1e999}"#,
+        "/x: the number is out of range: a number is from",
+    );
+    let deep = format!(
+        r#"{{"name":"ab","x":{}1{}}}"#,
+        "[".repeat(127),
+        "]".repeat(127)
+    );
+    let at = "/0".repeat(15);
+    check(
+        &deep,
+        &format!("/x{at}: arrays and objects are nested at most 127 deep"),
+    );
 }
 
 #[test]
@@ -248,7 +261,7 @@ fn result_is_checked_against_the_output_schema() {
     check(r#"{"success":true}"#, "ok");
     check(r#"{"success":true,"data":[]}"#, "");
     check(r#"{"success":true,"data":{"n":1,"n":2}}"#, "");
-    check(r#"{"success":true,"data":{"n":1e999}}"#, "");
+    check(r#"{"success":true,"data":{"n":1e999}}"#, "/n");
     let long = "a".repeat(MAX_QUICK_BYTES);
     check(&json!({"data": {"text": long}}).to_string(), "ok");
     check(&json!({"data": {"text": long, "n": ""}}).to_string(), "/n");
