@@ -197,8 +197,8 @@ pub struct Config {
     #[arg(long, env, default_value_t = Config::default().device_incomplete_frame_bytes)]
     pub device_incomplete_frame_bytes: usize,
 
-    /// Maximum bytes that wait in all connections for devices to read them, or as messages for the
-    /// bus, without the first 4 KiB of each; one organisation uses at most a quarter. Protects
+    /// Maximum bytes that wait in all connections for devices to read them, as messages for the bus,
+    /// or as results for their check, without the first 4 KiB of each; one organisation uses at most a quarter. Protects
     /// memory from devices that do not read.
     #[arg(long, env, default_value_t = Config::default().device_messages_bytes)]
     pub device_messages_bytes: usize,

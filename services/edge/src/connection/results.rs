@@ -3,6 +3,8 @@
 //!
 //! Invariant: a result is delivered whatever its check finds. It is marked unless it is known to
 //! match.
+//! Invariant: a result that waits for its check is charged to its organisation. Without room it is not
+//! checked.
 
 use std::{future::poll_fn, time::Instant};
 
@@ -12,12 +14,13 @@ use switchboard_bus::{Answer, ReplyTo};
 use switchboard_protocol::{
     id::CallId, message::DeviceResult, outcome::Violation, schema::Deferred,
 };
+use switchboard_runtime::budget::Exhausted;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::debug;
 
 use super::Connection;
 use crate::{
-    handle::{ExpectedOutput, UnmatchedResult},
+    handle::{ExpectedOutput, UnmatchedResult, WaitingBytes},
     metrics::InvalidResult,
 };
 
@@ -29,6 +32,8 @@ pub(super) struct UncheckedResult {
     answer: Answer,
     output: ExpectedOutput,
     left: Deferred,
+    /// Of the answer.
+    memory: WaitingBytes,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
@@ -54,20 +59,31 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
         {
             match service.try_check_result(result.raw) {
                 Ok(checked) => self.mark(id, &mut answer, Some(checked)),
-                Err(left) => {
-                    return Some(Box::new(UncheckedResult {
-                        call: id,
-                        reply: call.reply,
-                        deadline: call.deadline,
-                        answer,
-                        output,
-                        left,
-                    }));
-                }
+                Err(left) => match self.charge_result(&answer) {
+                    Ok(memory) => {
+                        return Some(Box::new(UncheckedResult {
+                            call: id,
+                            reply: call.reply,
+                            deadline: call.deadline,
+                            answer,
+                            output,
+                            left,
+                            memory,
+                        }));
+                    }
+                    Err(_) => self.mark(id, &mut answer, None),
+                },
             }
         }
         self.edge.complete_call(&call.reply, answer);
         None
+    }
+
+    /// Charges an answer that is going to wait.
+    fn charge_result(&self, answer: &Answer) -> Result<WaitingBytes, Exhausted> {
+        let mut memory = WaitingBytes::default();
+        memory.set(answer.body.len(), &self.edge.messages, self.handle.owner())?;
+        Ok(memory)
     }
 
     /// Completes the check of a result and sends it to the caller. It is sent unchecked when there
@@ -80,10 +96,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<'_, S> {
             mut answer,
             output,
             left,
+            memory,
         } = *unchecked;
         self.write_ready().await;
         let body = answer.body.clone();
         let job = move || {
+            // The check may outlast the wait for it.
+            let _memory = memory;
             let result: &RawValue = serde_json::from_slice(&body).ok()?;
             Some(output.service()?.finish_result_check(result, left))
         };

@@ -8,7 +8,8 @@ use switchboard_protocol::{
     frame::Kind,
     outcome::{Delivered, Outcome},
 };
-use tokio::task::JoinHandle;
+use switchboard_test_support::eventually::eventually_true;
+use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::{
     device::Device,
@@ -35,6 +36,10 @@ fn measure(node: &Node, device: &str) -> JoinHandle<Answer> {
 /// Answers a call that the device receives next.
 async fn answer(device: &mut Device, result: &Value) {
     let id = device.expect(Kind::Control).await.call_id();
+    send_result(device, &id, result).await;
+}
+
+async fn send_result(device: &mut Device, id: &str, result: &Value) {
     device
         .message(&json!({"type": "result", "data": {"call_id": id, "result": result}}))
         .await;
@@ -102,7 +107,44 @@ async fn result_is_checked_against_the_services_of_its_call() {
 }
 
 #[tokio::test]
-async fn results_that_are_checked_in_the_pool_do_not_delay_other_devices() {
+async fn large_result_without_room_is_sent_unchecked() {
+    let result = json!({"success": true, "data": {"degrees": 1, "note": "x".repeat(40_000)}});
+    for (device_messages_bytes, is_checked) in [(64 * 1024, true), (32 * 1024, false)] {
+        let node = Node::start(Config {
+            device_messages_bytes,
+            ..Config::default()
+        })
+        .await;
+        let mut device = node.device("toy").await;
+        device.register(&returning(&degrees())).await;
+        let called = measure(&node, "toy");
+        answer(&mut device, &result).await;
+        let called = called.await.unwrap();
+        check(&called, Outcome::Succeeded, Delivered::Yes);
+        assert_eq!(json(&called.body), result);
+        assert_eq!(called.result_valid, is_checked);
+        let unchecked = if is_checked { 0.0 } else { 1.0 };
+        node.metric_is("invalid_results_total", Some("unchecked"), unchecked)
+            .await;
+        eventually_true("all is returned", || {
+            node.budget_used("device_messages") == 0
+        })
+        .await;
+    }
+}
+
+/// A check that ran on the worker would not wait for the pool.
+#[test]
+fn results_that_are_checked_in_the_pool_do_not_delay_other_devices() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()
+        .unwrap();
+    runtime.block_on(check_while_the_pool_is_full());
+}
+
+async fn check_while_the_pool_is_full() {
     let node = Node::start(Config::default()).await;
     let (mut toy, mut lamp) = (node.device("toy").await, node.lamp("lamp").await);
     // As costly as a pattern may be.
@@ -110,15 +152,28 @@ async fn results_that_are_checked_in_the_pool_do_not_delay_other_devices() {
     let costly = json!({"type": "array", "items": costly});
     toy.register(&returning(&costly)).await;
     let data: Vec<_> = (0..8).map(|_| "a".repeat(700)).collect();
-    let mut called = Vec::new();
-    for _ in 0..8 {
-        called.push(measure(&node, "toy"));
-        answer(&mut toy, &json!({"success": true, "data": data})).await;
+    // The only thread of the pool.
+    let (release, released) = oneshot::channel::<()>();
+    let occupied = tokio::task::spawn_blocking(move || released.blocking_recv());
+    let called: Vec<_> = (0..8).map(|_| measure(&node, "toy")).collect();
+    let mut ids = Vec::new();
+    for _ in &called {
+        ids.push(toy.expect(Kind::Control).await.call_id());
     }
+    for id in ids {
+        send_result(&mut toy, &id, &json!({"success": true, "data": data})).await;
+    }
+    // The first one waits for the pool, and the others for the first.
+    let waits = || node.budget_used("device_messages") > 0;
+    eventually_true("a result waits for its check", waits).await;
     let light = node.call(node.prepare("lamp", r#"{"on":true}"#));
     let id = lamp.expect(Kind::Control).await.call_id();
     lamp.result(&id, "lit").await;
     check(&light.await.unwrap(), Outcome::Succeeded, Delivered::Yes);
+    assert!(called.iter().all(|called| !called.is_finished()));
+    assert!(node.metric("invalid_results_total", Some("mismatch")) < 0.5);
+    release.send(()).unwrap();
+    occupied.await.unwrap().unwrap();
     for called in called {
         let called = called.await.unwrap();
         check(&called, Outcome::Succeeded, Delivered::Yes);
