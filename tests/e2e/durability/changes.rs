@@ -120,11 +120,10 @@ impl Changes {
 
     /// The object has the last acknowledged update, or the one that was cut off.
     async fn check_updates(&mut self, writer: &Writer, cut: &str) {
-        // The server may be killed again before the answer.
-        let Some((StatusCode::OK, found)) = change(writer, Method::GET, &self.path, None).await
-        else {
+        let Some(found) = self.find(writer, &self.path).await else {
             return;
         };
+        let found = found.unwrap_or_else(|| panic!("{} is gone", self.path));
         let marks = self.kind.marks.map(|at| {
             let text = found.pointer(at).and_then(Value::as_str).unwrap();
             text.trim_start_matches("https://example.com/").to_owned()
@@ -141,25 +140,43 @@ impl Changes {
         (self.mark, self.version) = (mark, version);
     }
 
+    /// The object at a path, `Some(None)` if there is none. `None` if the server was killed again before the
+    /// answer.
+    async fn find(&self, writer: &Writer, path: &str) -> Option<Option<Value>> {
+        match change(writer, Method::GET, path, None).await {
+            Some((StatusCode::OK, found)) => Some(Some(found)),
+            Some((StatusCode::NOT_FOUND, _)) => Some(None),
+            other => {
+                assert_is_cut(other.as_ref());
+                None
+            }
+        }
+    }
+
     /// Creates another object and deletes it. Returns whether the first request to delete it was
     /// acknowledged.
     async fn delete(&mut self, writer: &Writer, mark: &str) -> bool {
         let path = self.create(writer, mark).await;
-        let mut was_cut = false;
+        let (mut was_cut, mut may_be_deleted) = (false, false);
         loop {
             let answer = change(writer, Method::DELETE, &path, None).await;
             match answer {
                 Some((StatusCode::NO_CONTENT, _)) => break,
-                // It was cut off after it was committed.
-                Some((StatusCode::NOT_FOUND, _)) if was_cut => break,
+                // It was cut off after it was committed, unless it was there afterwards.
+                Some((StatusCode::NOT_FOUND, _)) if may_be_deleted => break,
                 other => assert_is_cut(other.as_ref()),
             }
-            was_cut = true;
+            (was_cut, may_be_deleted) = (true, true);
             writer.settings_are_back().await;
-            if let Some((StatusCode::OK, found)) = change(writer, Method::GET, &path, None).await {
-                let at = self.kind.marks[0];
-                let found = found.pointer(at).and_then(Value::as_str).unwrap();
-                assert!(found.ends_with(mark), "{mark} is half deleted: {found}");
+            match self.find(writer, &path).await {
+                Some(Some(found)) => {
+                    let at = self.kind.marks[0];
+                    let found = found.pointer(at).and_then(Value::as_str).unwrap();
+                    assert!(found.ends_with(mark), "{mark} is half deleted: {found}");
+                    may_be_deleted = false;
+                }
+                Some(None) => break,
+                None => {}
             }
         }
         self.deleted.push(path);
@@ -183,11 +200,22 @@ impl Changes {
         }
     }
 
-    /// Checks that the last update is in force, and that nothing that was deleted is back.
+    /// Checks that the last update is in force, and that what was deleted was deleted once, by a request,
+    /// and is not back.
     pub(super) async fn check(mut self, writer: &Writer) {
         let (version, mark) = (self.version, self.mark.clone());
+        let found = self.find(writer, &self.path).await;
+        assert!(matches!(found, Some(Some(_))), "{} is gone", self.path);
         self.check_updates(writer, &mark).await;
         assert!(self.version == version, "{} changed by itself", self.path);
+        for path in &self.deleted {
+            // A creation that was lost looks deleted. A trigger records the deletion in its transaction.
+            let id = path.rsplit('/').next().unwrap();
+            let log = writer.get(&format!("/v1/audit-log?resource_id={id}")).await;
+            let actions = log["entries"].as_array().unwrap().iter();
+            let actions: Vec<_> = actions.map(|entry| &entry["action"]).collect();
+            assert_eq!(actions, ["created", "removed"], "{path}: {log}");
+        }
         for path in &self.deleted {
             let found = change(writer, Method::GET, path, None).await.unwrap();
             assert_eq!(
