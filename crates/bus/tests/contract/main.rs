@@ -12,6 +12,7 @@ mod catalog_events;
 mod cluster;
 mod cluster_servers;
 mod compatibility;
+mod conversation_limits;
 mod conversations;
 mod device_events;
 mod directory;

@@ -26,6 +26,7 @@ mod openai_voices;
 mod orgs;
 mod pictures;
 mod provisioning;
+mod quota_warnings;
 mod quotas;
 mod receiver;
 mod recordings;
