@@ -10,7 +10,7 @@ pub(crate) const DEADLINES: u8 = 1;
 const MESSAGE_LEVEL: u8 = DEADLINES;
 
 /// One incarnation of a node, `name~level.incarnation`. It is unique for every start of a process, so
-/// a message to a process that has ended cannot reach its successor. The level says which messages the
+/// a message to a process that has ended cannot reach its successor. The level states which messages the
 /// node decodes, so that nodes of two releases can exchange the messages that both know.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(Arc<str>);

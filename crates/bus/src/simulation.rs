@@ -1,5 +1,5 @@
 //! The bus in virtual time: nodes, devices and calls, and a Redis and a network that fail as a seed
-//! says.
+//! decides.
 //!
 //! ```text
 //!   scenario ──► actors: nodes (Bus), devices ──► network: Link ──► Redis (memory, leases)
@@ -24,7 +24,7 @@ mod tests {
 
     use super::process;
 
-    /// How many seeds all tests together run, unless the variable of [`setting`] says otherwise.
+    /// How many seeds all tests together run, unless the variable of [`setting`] has another number.
     const SEEDS: u64 = 1_000;
     const TESTS: u64 = 4;
 

@@ -28,7 +28,7 @@ const RESERVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// to fit into the share of an organisation.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// What a model is told about a picture that it does not see.
+/// What a model receives about a picture that it does not see.
 const UNSEEN: &str = "You cannot see pictures. If it matters, say so.";
 
 /// A picture that a user shows.
@@ -117,7 +117,7 @@ impl ShownPicture {
     }
 }
 
-/// What a conversation says about a picture of this name.
+/// What a conversation has about a picture of this name.
 pub(crate) fn note(name: &str) -> String {
     match name.replace(['"', '[', ']'], " ").trim() {
         "" => "[The user shows a picture.]".to_owned(),
@@ -159,7 +159,7 @@ async fn read(
 }
 
 impl PictureError {
-    /// What the user of a device is told.
+    /// What the user of a device reads.
     pub(crate) const fn phrase(&self) -> Phrase<'static> {
         match self {
             Self::Unknown(_) => Phrase::UnknownPicture,

@@ -189,7 +189,7 @@ async fn process(
     (end, conversation)
 }
 
-/// Admits a turn and opens its picture. An error is how the turn ends, and what its user is told.
+/// Admits a turn and opens its picture. An error is how the turn ends, and what its user reads.
 async fn prepare(
     chat: &Chat,
     turn: &Turn,

@@ -69,7 +69,7 @@ pub(crate) struct Identity {
 /// ```
 ///
 /// - `Serving`: accepts calls and turns.
-/// - `Moving`: GOAWAY is sent, and another edge accepts devices. Everything goes on until the device
+/// - `Moving`: GOAWAY is sent, and another edge accepts devices. Everything continues until the device
 ///   has registered there, or closes this connection, or the reason for the GOAWAY is over and the
 ///   device did not follow it (`recall`, then `stay`).
 /// - `Draining`: GOAWAY is sent. Calls are still accepted until a moment without any.

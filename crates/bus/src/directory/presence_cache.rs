@@ -18,7 +18,7 @@ const UNREAD_LEASE: Duration = Duration::from_millis(1_500);
 /// Which node owns the connection of which device, as far as this node has read it.
 ///
 /// The directory does not return entries of a node whose lease has ended. A cached entry must not
-/// outlive the lease either: a node whose host stands still does not answer, and nothing else says
+/// outlive the lease either: a node whose host stands still does not answer, and nothing else shows
 /// that its devices have gone.
 ///
 /// ```text

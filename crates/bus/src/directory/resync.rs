@@ -65,7 +65,7 @@ impl PendingDevices {
 const RECORD_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Records the connections of organisations whose events were refused, until they are accepted: the
-/// control plane then knows the connections that there are, and not those that have ended meanwhile.
+/// control plane then knows the connections that there are, and not those that have ended since.
 pub(crate) async fn record_missed(node: Arc<Node>) {
     loop {
         sleep(RECORD_INTERVAL).await;

@@ -20,7 +20,7 @@ impl Node {
             return;
         }
         self.outbox.send_or_drop(previous, &takeover(device, epoch));
-        // The former owner may be gone, and cannot say to callers that the device has moved.
+        // The former owner may be gone, and cannot inform callers that the device has moved.
         self.broadcast_takeover(device, epoch).await;
     }
 

@@ -1,4 +1,4 @@
-//! Opens every socket to Redis, with TLS or without, as the URL says.
+//! Opens every socket to Redis, with TLS or without, as the URL requires.
 
 use std::{error::Error as _, fmt::Display, io, os::fd::OwnedFd, path::Path, sync::Arc};
 
@@ -33,7 +33,7 @@ pub(super) type Stream = Either<TcpStream, TlsStream<TcpStream>>;
 
 /// Connects to servers. All sockets of a node are opened here, so they trust the same authorities.
 ///
-/// The address of a server says whether it is reached with TLS: see
+/// The address of a server determines whether it is reached with TLS: see
 /// [`with_address`](super::address::with_address), which servers that sentinels or a cluster
 /// announce go through.
 ///

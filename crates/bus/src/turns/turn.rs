@@ -70,7 +70,7 @@ pub(super) struct TurnClaim {
     chunks: AtomicU32,
 }
 
-/// Where a reply goes on the node that owns the device's connection.
+/// The receiver of a reply on the node that owns the device's connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ReplyTarget {
     pub(crate) device: DeviceKey,

@@ -126,7 +126,7 @@ async fn events_until(reader: &Bus, last: &DeviceKey) -> Vec<DeviceEvent> {
     }
 }
 
-/// More than what the control plane writes meanwhile: none reads here.
+/// More than what the control plane writes at the same time: none reads here.
 #[tokio::test(flavor = "multi_thread")]
 async fn events_of_one_organisation_leave_room_for_others() {
     let system = TestSystem::redis().await;

@@ -320,7 +320,7 @@ async fn services_registered_again_stay_readable() {
     .await;
 }
 
-/// The former node cannot say that the device has left, so that a cached entry must not name it.
+/// The former node cannot report that the device has left, so that a cached entry must not name it.
 #[tokio::test]
 async fn i8_device_that_left_a_node_is_called_while_that_stands_still() {
     for_each_backend(|system| async move {

@@ -73,7 +73,7 @@ fn rewrite(schema: &mut Value) {
 }
 
 /// Adds the bounds of its type to the schema of a number that has no other ones. Numbers of the API
-/// are counts, ids and amounts: none is negative unless it says so.
+/// are counts, ids and amounts: none is negative unless its schema allows it.
 fn bound(members: &mut Map<String, Value>) {
     let is = |name: &str| match &members["type"] {
         Value::Array(types) => types.contains(&json!(name)),

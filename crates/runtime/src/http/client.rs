@@ -456,7 +456,7 @@ impl Client {
         self.has_unread_body.store(false, Relaxed);
     }
 
-    /// Whether the client may still be sending what nobody reads: a body, a head, or frames.
+    /// Whether the client may still be sending what is not read: a body, a head, or frames.
     pub(super) fn has_unread(&self) -> bool {
         self.is_http2() || self.has_unread_body.load(Relaxed) || self.head_bytes.load(Relaxed) > 0
     }

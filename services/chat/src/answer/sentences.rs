@@ -1,4 +1,4 @@
-//! What the rules say, as phrases with lists: abilities, and questions about a command.
+//! What the rules answer, as phrases with lists: abilities, and questions about a command.
 
 use switchboard_phrases::{Language, Phrase};
 

@@ -397,7 +397,7 @@ impl<'a> Session<'a> {
         self.handle.send_voice([VoiceFrame::Unanswered { task }]);
     }
 
-    /// Tells the device what its user said.
+    /// Sends the device the words of its user.
     fn send_heard(&self, words: &str, is_final: bool) {
         if self.terms.captions && !words.is_empty() {
             let message = ServerVoice::Heard {

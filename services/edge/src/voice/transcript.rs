@@ -1,4 +1,4 @@
-//! What the words of an utterance tell besides their meaning: that a recogniser invented them, that a
+//! What the words of an utterance show besides their meaning: that a recogniser invented them, that a
 //! listener said them in passing, that the user is about to continue.
 
 use switchboard_voice::SegmenterSettings;

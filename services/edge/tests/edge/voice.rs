@@ -49,7 +49,7 @@ impl Fixture {
         }
     }
 
-    /// A device with these terms, PCM in both directions unless they say otherwise.
+    /// A device with these terms, PCM in both directions unless they name others.
     pub async fn device(&self, id: &str, terms: &Value) -> (Device, Value) {
         let mut device = Device::connect(self.node.addr).await;
         let accepted = self.authenticate(&mut device, id, terms).await;

@@ -1,4 +1,4 @@
-//! Where spoken messages begin and end: devices that say so, several tasks, and interruptions.
+//! Where spoken messages begin and end: devices that mark them, several tasks, and interruptions.
 
 use std::time::Duration;
 

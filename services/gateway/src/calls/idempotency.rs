@@ -263,7 +263,7 @@ async fn release(gateway: &Gateway, attempt: &Attempt, key: &CallKey) {
         }
     });
     let wait = OUTCOME_WRITE_TIMEOUT.min(attempt.time_left());
-    // After that, the release goes on in the background.
+    // After that, the release continues in the background.
     let _ = tokio::time::timeout(wait, released).await;
 }
 

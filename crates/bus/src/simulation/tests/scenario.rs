@@ -208,7 +208,7 @@ impl World {
         let next = Host::start(&self.redis, &self.ledger, &name, is_edge);
         let killed = std::mem::replace(&mut self.hosts.lock()[number], next);
         killed.kill();
-        // Nobody closes the sockets of a host that is gone.
+        // Nothing closes the sockets of a host that is gone.
         if self.redis.draw(2) == 0 {
             killed.link.unsubscribe();
         }

@@ -1,4 +1,4 @@
-//! Where messages of a spoken conversation begin and end, as the device says.
+//! Where messages of a spoken conversation begin and end, as the device indicates.
 
 use switchboard_protocol::{
     frame::TaskId,
