@@ -22,7 +22,7 @@ const MAX_KEY_BYTES: u64 = 8 * 1024;
 /// it, in a file that only its owner can read: $XDG_CONFIG_HOME/switchboard/contexts.json or
 /// ~/.config/switchboard/contexts.json.
 ///
-/// Exit codes: 0 stored, 1 refused or not reachable, 64 invalid settings.
+/// Exit codes: 0 stored, 1 refused or not reachable, 64 invalid settings, 130 Ctrl-C at the question.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// URL of the HTTP API
@@ -49,7 +49,22 @@ struct Org {
 }
 
 pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    let key = arguments.key()?;
+    if let Some(key) = arguments.given_key()? {
+        return store(arguments, key).await;
+    }
+    let asked = async {
+        let key = prompt::secret("API key").await?.ok_or_else(|| {
+            Failure::usage(
+                "no API key: use --key-stdin, or the environment variable SWITCHBOARD_API_KEY, or a terminal",
+            )
+        })?;
+        store(arguments, key).await
+    };
+    prompt::until_interrupted(asked).await
+}
+
+/// Stores the context if the server accepts the key.
+async fn store(arguments: Arguments, key: SecretString) -> Result<ExitCode, Failure> {
     let tls_ca = arguments
         .tls_ca
         .map(std::path::absolute)
@@ -81,26 +96,19 @@ pub(crate) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 }
 
 impl Arguments {
-    fn key(&self) -> Result<SecretString, Failure> {
-        if self.key_stdin {
-            files::hint_stdin("the key");
-            let mut key = String::new();
-            let stdin = std::io::stdin().lock();
-            let read = stdin.take(MAX_KEY_BYTES).read_to_string(&mut key);
-            read.context("cannot read the key from stdin")?;
-            return match key.trim() {
-                "" => Err(Failure::usage("--key-stdin: stdin has no key")),
-                key => Ok(key.into()),
-            };
+    /// The key of a flag, the environment or stdin.
+    fn given_key(&self) -> Result<Option<SecretString>, Failure> {
+        if !self.key_stdin {
+            return Ok(self.api_key.clone());
         }
-        let given = match &self.api_key {
-            Some(key) => Some(key.clone()),
-            None => prompt::secret("API key")?,
-        };
-        given.ok_or_else(|| {
-            Failure::usage(
-                "no API key: use --key-stdin, or the environment variable SWITCHBOARD_API_KEY, or a terminal",
-            )
-        })
+        files::hint_stdin("the key");
+        let mut key = String::new();
+        let stdin = std::io::stdin().lock();
+        let read = stdin.take(MAX_KEY_BYTES).read_to_string(&mut key);
+        read.context("cannot read the key from stdin")?;
+        match key.trim() {
+            "" => Err(Failure::usage("--key-stdin: stdin has no key")),
+            key => Ok(Some(key.into())),
+        }
     }
 }
