@@ -1,23 +1,16 @@
-//! Commands that a person pastes into a shell.
+//! Commands that a user pastes into a shell.
 
 use std::{borrow::Cow, path::Path};
 
-/// Characters that no POSIX shell treats specially, besides letters and digits.
-const PLAIN: &str = "_@%+=:,./-";
-
-/// Returns a word as a POSIX shell reads it: quoted if it has other than plain characters.
-pub(crate) fn quote(word: &str) -> Cow<'_, str> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || PLAIN.contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return Cow::Borrowed(word);
-    }
-    // Between single quotes all characters but the quote itself stand for themselves.
-    Cow::Owned(format!("'{}'", word.replace('\'', r"'\''")))
+/// Returns a word as a POSIX shell reads it. What no command line can contain, a NUL, is left out.
+pub(crate) fn quote(word: &str) -> String {
+    let word = word.replace('\0', "");
+    shlex::try_quote(&word).map_or_else(|_| String::new(), Cow::into_owned)
 }
 
 /// The same for a path.
 pub(crate) fn quote_path(path: &Path) -> String {
-    quote(&path.to_string_lossy()).into_owned()
+    quote(&path.to_string_lossy())
 }
 
 #[cfg(test)]
