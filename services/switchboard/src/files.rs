@@ -39,18 +39,39 @@ pub(crate) fn read_input(file: &Path, max_bytes: u64) -> Result<Vec<u8>, Failure
             .context("cannot read stdin")?;
     } else {
         let opened = std::fs::File::open(file).with_context(unreadable)?;
+        let size = opened.metadata().with_context(unreadable)?.len();
+        if size > max_bytes {
+            return Err(too_large(
+                &file.display().to_string(),
+                &size.to_string(),
+                max_bytes,
+            ));
+        }
         opened
             .take(max_bytes + 1)
             .read_to_end(&mut bytes)
             .with_context(unreadable)?;
     }
+    // The size of stdin, a pipe, or a file that grows is not known before it is read.
     if u64::try_from(bytes.len()).is_ok_and(|length| length > max_bytes) {
-        return Err(Failure::usage(format!(
-            "{} has more than {max_bytes} bytes",
-            file.display()
-        )));
+        let name = if is_stream(file) {
+            "stdin".into()
+        } else {
+            file.to_string_lossy()
+        };
+        return Err(too_large(
+            &name,
+            &format!("more than {max_bytes}"),
+            max_bytes,
+        ));
     }
     Ok(bytes)
+}
+
+fn too_large(name: &str, size: &str, max_bytes: u64) -> Failure {
+    Failure::usage(format!(
+        "{name} has {size} bytes; at most {max_bytes} bytes are accepted"
+    ))
 }
 
 /// Writes to a file, or to stdout if it is missing or `-`.
@@ -72,7 +93,8 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), b"four").unwrap();
         assert_eq!(read_input(file.path(), 4).unwrap(), b"four");
-        assert!(read_input(file.path(), 3).is_err());
+        let error = read_input(file.path(), 3).unwrap_err().to_string();
+        assert!(error.contains("has 4 bytes; at most 3 bytes"), "{error}");
         assert!(read_input(Path::new("/no/such/file"), 3).is_err());
     }
 }
