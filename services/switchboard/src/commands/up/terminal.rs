@@ -1,4 +1,4 @@
-//! What a person at a terminal sees of `up`: the steps of its start, and what to do next.
+//! What a user at a terminal sees of `up`: the steps of its start, and what to do next.
 
 use std::{
     fmt::Write as _,
@@ -11,7 +11,7 @@ use crate::{exit::print_stderr, process::Ready, shell};
 
 /// The steps of the start, with their durations. Programs read the ready line instead.
 pub(super) struct Steps {
-    /// A person reads stdout.
+    /// A user reads stdout.
     is_shown: bool,
     began: Instant,
     last: Instant,
@@ -36,7 +36,7 @@ impl Steps {
         }
     }
 
-    /// What a person reads instead of the ready line: no secret is in it.
+    /// What a user reads instead of the ready line: no secret is in it.
     pub(super) fn summary(&self, ready: &Ready, folder: &Path, is_default: bool) -> Option<String> {
         self.is_shown.then(|| {
             let seconds = self.began.elapsed().as_secs_f64();
@@ -65,6 +65,9 @@ fn summary(ready: &Ready, folder: &Path, is_default: bool, seconds: f64) -> Stri
         row("", &format!("{address} (TLS)"));
     }
     row("HTTP", &http);
+    if let Some(url) = &ready.https_url {
+        row("", &format!("{url} (TLS)"));
+    }
     if cfg!(feature = "api-page") {
         row("API", &format!("{http}/docs"));
     } else {
@@ -94,6 +97,7 @@ mod tests {
         let ready = Ready {
             device_addr: Some("127.0.0.1:7700".to_owned()),
             http_url: Some("http://127.0.0.1:8080".to_owned()),
+            https_url: Some("https://127.0.0.1:8443".to_owned()),
             api_key: Some("sb_secret".to_owned()),
             ..Ready::default()
         };
@@ -102,6 +106,7 @@ mod tests {
             "after 1.3 s",
             "127.0.0.1:7700",
             "http://127.0.0.1:8080\n",
+            "https://127.0.0.1:8443 (TLS)\n",
             "device --id toy-1 --data-dir /data\n",
         ] {
             assert!(text.contains(part), "{text}");
